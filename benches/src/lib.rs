@@ -1,0 +1,2 @@
+//! Seeded inputs shared by every bench.
+#![warn(missing_docs)]

@@ -1,0 +1,2 @@
+//! mqttcore-bindings.
+#![warn(missing_docs)]

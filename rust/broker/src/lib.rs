@@ -1,0 +1,2 @@
+//! mqttcore-broker.
+#![warn(missing_docs)]

@@ -1,0 +1,2 @@
+//! mqttcore-codec.
+#![warn(missing_docs)]

@@ -1,0 +1,2 @@
+//! mqttcore-session.
+#![warn(missing_docs)]

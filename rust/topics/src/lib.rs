@@ -1,0 +1,2 @@
+//! mqttcore-topics.
+#![warn(missing_docs)]
