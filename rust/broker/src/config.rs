@@ -1,0 +1,72 @@
+//! What the engine is told before it starts: checked values, no text to parse.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mqttcore_session::ServerLimits;
+use mqttcore_topics::Strategy;
+
+use crate::grants::Grant;
+
+/// Everything the engine needs to run. The caller checks; the engine trusts.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients connect; at least one.
+    pub listeners: Vec<Listener>,
+    /// Event loops, one thread each; 0 takes one for each core that this process may use.
+    pub shards: usize,
+    /// What one session may use, and what CONNACK announces.
+    pub limits: ServerLimits,
+    /// From accept to a whole CONNECT; bytes in between do not extend it (abuse C13).
+    pub connect_deadline: Duration,
+    /// Connections that have not sent a whole CONNECT yet, over all listeners (abuse C15).
+    pub pending_connections: usize,
+    /// Connected clients, over all listeners.
+    pub connections: usize,
+    /// Sessions held, connected or not.
+    pub sessions: usize,
+    /// Bytes that wait for one slow client before QoS 0 messages to it are dropped.
+    pub qos0_backlog_bytes: usize,
+    /// A client that takes no byte for this long while bytes wait for it is disconnected.
+    pub stall_deadline: Duration,
+    /// How messages are dealt to the members of a shared subscription.
+    pub shared_strategy: Strategy,
+    /// Retained messages kept, over all topics.
+    pub retained_messages: usize,
+    /// Bytes of retained messages kept.
+    pub retained_bytes: usize,
+    /// How often `$SYS/broker/...` is published; `None` publishes nothing.
+    pub sys_interval: Option<Duration>,
+}
+
+impl Default for Config {
+    /// The limits and defaults of the threat model (`SECURITY.md`), without any listener.
+    fn default() -> Self {
+        Self {
+            listeners: Vec::new(),
+            shards: 0,
+            limits: ServerLimits::default(),
+            connect_deadline: Duration::from_secs(10),
+            pending_connections: 4_096,
+            connections: 100_000,
+            sessions: 1_000_000,
+            qos0_backlog_bytes: 1 << 20,
+            stall_deadline: Duration::from_secs(30),
+            shared_strategy: Strategy::RoundRobin,
+            retained_messages: 1_000_000,
+            retained_bytes: 1 << 30,
+            sys_interval: Some(Duration::from_secs(10)),
+        }
+    }
+}
+
+/// One address that clients connect to.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// How logs, events and plugins call it.
+    pub name: String,
+    /// Port 0 takes a free one; [`crate::Broker::addresses`] tells which.
+    pub address: SocketAddr,
+    /// What a client without user name may do; `None` refuses it unless a plugin allows it.
+    pub anonymous: Option<Grant>,
+}

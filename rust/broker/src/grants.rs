@@ -1,0 +1,259 @@
+//! What one client may do: decided by Python at CONNECT, enforced here for every packet.
+//!
+//! Order of the rules: deny, allow, then what the plugins are asked, then deny by default.
+
+use std::time::{Duration, SystemTime};
+
+use mqttcore_codec::QoS;
+use mqttcore_topics::{TopicError, TopicFilter, TopicLimits, TopicName};
+
+/// Permissions as data, before they are compiled.
+#[derive(Clone, Debug, Default)]
+pub struct Grant {
+    /// Topic filters that the client may publish to.
+    pub publish: Vec<String>,
+    /// Topic filters that the client may subscribe to, and anything they cover.
+    pub subscribe: Vec<String>,
+    /// Topic filters that it may neither publish to nor receive from, whatever is allowed.
+    pub deny: Vec<String>,
+    /// Caps for this client, below the broker's own.
+    pub limits: GrantLimits,
+    /// How its session is kept.
+    pub session: SessionPolicy,
+    /// When the client is disconnected with 0xA0.
+    pub expires_at: Option<SystemTime>,
+}
+
+/// Caps for one client; `None` leaves the broker's own in force.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GrantLimits {
+    /// Highest QoS that it may publish and subscribe with.
+    pub max_qos: Option<QoS>,
+    /// PUBLISH packets a second that are read from it.
+    pub messages_per_second: Option<u32>,
+    /// Subscriptions that it may hold.
+    pub subscriptions: Option<usize>,
+    /// Messages that wait for it.
+    pub queue_messages: Option<usize>,
+    /// Bytes that wait for it.
+    pub queue_bytes: Option<usize>,
+}
+
+/// How a session is kept (decision 25).
+#[derive(Clone, Copy, Debug)]
+pub struct SessionPolicy {
+    /// An existing session may be resumed; else it is discarded at CONNECT.
+    pub resume: bool,
+    /// The longest time that it is kept after the connection ended.
+    pub expiry_max: Option<Duration>,
+    /// A new connection may take over a live one.
+    pub takeover: Takeover,
+}
+
+/// Who may take over a live session.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Takeover {
+    /// Only a connection with the same user name (abuse C24).
+    #[default]
+    SameUser,
+    /// Any connection that is let in.
+    Anyone,
+    /// Nobody: the new connection is refused.
+    Never,
+}
+
+impl Default for SessionPolicy {
+    fn default() -> Self {
+        Self {
+            resume: true,
+            expiry_max: None,
+            takeover: Takeover::SameUser,
+        }
+    }
+}
+
+impl Grant {
+    /// The visible built-in profile's grant: every topic, and `$SYS` to read (decision 26).
+    pub fn everything() -> Self {
+        Self {
+            publish: vec!["#".into()],
+            subscribe: vec!["#".into(), "$SYS/#".into()],
+            ..Self::default()
+        }
+    }
+
+    /// Compiles the rules.
+    ///
+    /// # Errors
+    ///
+    /// The text of the first rule that is not a topic filter, and why.
+    pub fn compile(&self) -> Result<Permissions, GrantError> {
+        Ok(Permissions {
+            publish: compile(&self.publish)?,
+            subscribe: compile(&self.subscribe)?,
+            deny: compile(&self.deny)?,
+        })
+    }
+}
+
+/// A rule of a grant is not a topic filter.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("grant rule {rule:?}: {error}")]
+pub struct GrantError {
+    /// The rule as written.
+    pub rule: String,
+    /// What is wrong with it.
+    pub error: TopicError,
+}
+
+fn compile(rules: &[String]) -> Result<Box<[TopicFilter]>, GrantError> {
+    let limits = TopicLimits::default();
+    let parse = |rule: &String| {
+        TopicFilter::parse(rule, &limits).map_err(|error| GrantError {
+            rule: rule.clone(),
+            error,
+        })
+    };
+    rules.iter().map(parse).collect()
+}
+
+/// Compiled rules of one client.
+#[derive(Clone, Debug, Default)]
+pub struct Permissions {
+    publish: Box<[TopicFilter]>,
+    subscribe: Box<[TopicFilter]>,
+    deny: Box<[TopicFilter]>,
+}
+
+/// What the rules alone say.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RuleAnswer {
+    /// An allow rule covers it.
+    Allowed,
+    /// A deny rule covers it.
+    Denied,
+    /// No rule speaks of it: plugins may be asked; without an answer it is denied.
+    Silent,
+}
+
+impl Permissions {
+    /// May the client publish to `topic`?
+    ///
+    /// The broker's own namespaces are closed whatever the rules say (abuse D06).
+    pub fn publish(&self, topic: TopicName<'_>) -> RuleAnswer {
+        if topic.is_dollar() && is_reserved(topic.as_str()) {
+            return RuleAnswer::Denied;
+        }
+        if self.deny.iter().any(|rule| rule.matches(topic)) {
+            return RuleAnswer::Denied;
+        }
+        answer(self.publish.iter().any(|rule| rule.matches(topic)))
+    }
+
+    /// May the client subscribe to `filter`? A filter wider than every allow rule is not allowed
+    /// (abuse G06); one that only overlaps a deny rule is, and is cut at delivery (G07).
+    pub fn subscribe(&self, filter: &TopicFilter) -> RuleAnswer {
+        if self.deny.iter().any(|rule| rule.covers(filter)) {
+            return RuleAnswer::Denied;
+        }
+        answer(self.subscribe.iter().any(|rule| rule.covers(filter)))
+    }
+
+    /// Whether a message on `topic` may reach the client.
+    pub fn receives(&self, topic: TopicName<'_>) -> bool {
+        !self.deny.iter().any(|rule| rule.matches(topic))
+    }
+
+    /// Whether any deliveries have to be checked at all.
+    pub fn checks_deliveries(&self) -> bool {
+        !self.deny.is_empty()
+    }
+}
+
+fn answer(allowed: bool) -> RuleAnswer {
+    if allowed {
+        RuleAnswer::Allowed
+    } else {
+        RuleAnswer::Silent
+    }
+}
+
+/// Namespaces that only the broker writes to.
+fn is_reserved(topic: &str) -> bool {
+    ["$SYS", "$share", "$queue", "$CONTROL", "$exclusive", "$delayed"]
+        .iter()
+        .any(|prefix| {
+            topic
+                .strip_prefix(prefix)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(publish: &[&str], subscribe: &[&str], deny: &[&str]) -> Permissions {
+        let own = |rules: &[&str]| rules.iter().map(ToString::to_string).collect();
+        Grant {
+            publish: own(publish),
+            subscribe: own(subscribe),
+            deny: own(deny),
+            ..Grant::default()
+        }
+        .compile()
+        .unwrap()
+    }
+
+    fn topic(text: &str) -> TopicName<'_> {
+        TopicName::parse(text, &TopicLimits::default()).unwrap()
+    }
+
+    fn filter(text: &str) -> TopicFilter {
+        TopicFilter::parse(text, &TopicLimits::default()).unwrap()
+    }
+
+    #[test]
+    fn an_empty_grant_is_silent_about_everything() {
+        let rules = Permissions::default();
+
+        assert_eq!(rules.publish(topic("a")), RuleAnswer::Silent);
+        assert_eq!(rules.subscribe(&filter("a")), RuleAnswer::Silent);
+    }
+
+    #[test]
+    fn a_deny_rule_beats_an_allow_rule() {
+        let rules = grant(&["a/#"], &["a/#"], &["a/secret"]);
+
+        assert_eq!(rules.publish(topic("a/b")), RuleAnswer::Allowed);
+        assert_eq!(rules.publish(topic("a/secret")), RuleAnswer::Denied);
+        assert_eq!(rules.subscribe(&filter("a/secret")), RuleAnswer::Denied);
+        assert_eq!(rules.subscribe(&filter("a/#")), RuleAnswer::Allowed);
+        assert!(!rules.receives(topic("a/secret")));
+    }
+
+    #[test]
+    fn a_filter_wider_than_the_grant_is_not_allowed() {
+        let rules = grant(&[], &["a/+"], &[]);
+
+        assert_eq!(rules.subscribe(&filter("#")), RuleAnswer::Silent);
+        assert_eq!(rules.subscribe(&filter("a/b")), RuleAnswer::Allowed);
+    }
+
+    #[test]
+    fn the_brokers_own_namespaces_are_closed_for_publishing() {
+        let rules = grant(&["#", "$SYS/#", "$share/#"], &[], &[]);
+
+        assert_eq!(rules.publish(topic("$SYS/broker")), RuleAnswer::Denied);
+        assert_eq!(rules.publish(topic("$share/g/t")), RuleAnswer::Denied);
+        assert_eq!(rules.publish(topic("$SYSTEM")), RuleAnswer::Silent);
+    }
+
+    #[test]
+    fn a_wildcard_grant_does_not_reach_dollar_topics() {
+        let rules = grant(&["#"], &["#"], &[]);
+
+        assert_eq!(rules.publish(topic("$mine/x")), RuleAnswer::Silent);
+        assert_eq!(rules.subscribe(&filter("$SYS/#")), RuleAnswer::Silent);
+    }
+}

@@ -1,0 +1,263 @@
+//! The border to the plugins: questions go out, answers come back, nothing blocks.
+//!
+//! The engine never waits on a thread for an answer. It hands over a question with a [`Reply`],
+//! stops reading from that one client, and goes on when the reply is used. A reply that is
+//! dropped unused is a refusal: authentication fails closed.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use mqttcore_codec::{QoS, ReasonCode, Version};
+use mqttcore_topics::TopicFilter;
+use tokio::sync::oneshot;
+
+use crate::grants::Grant;
+
+/// Answers the engine's questions; implemented by the Python lanes, or by [`NoHooks`].
+///
+/// Every method returns at once. They are called on shard threads, which must never enter Python.
+pub trait Hooks: Send + Sync + 'static {
+    /// Which questions this set of plugins wants at all; asked once, at start and after a reload.
+    fn interests(&self) -> Interests;
+
+    /// Who is this client, and what may it do?
+    fn authenticate(&self, login: Arc<Login>, reply: Reply<Verdict>);
+
+    /// May this client do this one thing? Asked only where [`Interests::authorize`] matches and
+    /// the client's grant neither allows nor denies.
+    fn authorize(&self, ask: Ask, reply: Reply<Ruling>);
+
+    /// Something happened; told only for kinds in [`Interests::events`].
+    fn event(&self, event: Event);
+
+    /// A line for the operator's log, already limited in rate.
+    fn log(&self, level: LogLevel, text: String);
+}
+
+/// How loud a log line is; the numbers are those of Python's `logging`.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[repr(u8)]
+pub enum LogLevel {
+    /// Ordinary life: started, stopped, reloaded.
+    Info = 20,
+    /// A client or a plugin misbehaved; the broker goes on.
+    Warning = 30,
+    /// Something that should not happen happened.
+    Error = 40,
+}
+
+/// What the plugins want to be asked or told.
+#[derive(Clone, Debug, Default)]
+pub struct Interests {
+    /// Some plugin authenticates; without one, only anonymous access is left.
+    pub authenticate: bool,
+    /// Actions and the topics or filters that they are asked about.
+    pub authorize: Vec<(Action, TopicFilter)>,
+    /// Bits of [`EventKind`]: `1 << kind as u32`.
+    pub events: u32,
+}
+
+impl Interests {
+    /// Whether events of `kind` are wanted.
+    pub fn wants(&self, kind: EventKind) -> bool {
+        self.events & (1 << kind as u32) != 0
+    }
+}
+
+/// One client's CONNECT, as plugins see it.
+#[derive(Clone)]
+pub struct Login {
+    /// The client identifier, already assigned by the broker when the client sent none.
+    pub client_id: Arc<str>,
+    /// Protocol version of the connection.
+    pub version: Version,
+    /// User name, when one was sent; an empty one is not the same as none.
+    pub username: Option<Arc<str>>,
+    /// Password bytes, when sent. Never printed.
+    pub password: Option<Arc<[u8]>>,
+    /// Where the client comes from.
+    pub peer: SocketAddr,
+    /// Name of the listener that it came to.
+    pub listener: Arc<str>,
+    /// Clean Start, or Clean Session in 3.x.
+    pub clean_start: bool,
+    /// Keep-alive that was asked for, in seconds.
+    pub keep_alive_s: u16,
+    /// Session expiry that was asked for, in seconds; `u32::MAX` never expires.
+    pub session_expiry_interval_s: u32,
+    /// Topic of the will, when there is one.
+    pub will_topic: Option<Arc<str>>,
+    /// User properties of CONNECT in their order.
+    pub user_properties: Arc<[(String, String)]>,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login")
+            .field("client_id", &self.client_id)
+            .field("username", &self.username)
+            .field("password", &self.password.as_ref().map(|_| "***"))
+            .field("peer", &self.peer)
+            .field("listener", &self.listener)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the plugins say about a CONNECT.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// Let it in with these permissions.
+    Allow {
+        /// What the client may do, and how its session is kept.
+        grant: Box<Grant>,
+        /// Takes the place of the user name in permissions, logs and events.
+        username: Option<String>,
+    },
+    /// Refuse with this code; `text` becomes the reason string where the client may see one.
+    Deny {
+        /// 0x80 or above.
+        reason: ReasonCode,
+        /// For people; never secrets.
+        text: Option<String>,
+    },
+}
+
+/// What a client wants to do.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Action {
+    /// Publish to a topic.
+    Publish,
+    /// Subscribe to a filter.
+    Subscribe,
+}
+
+/// One question about one thing.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Who asks.
+    pub login: Arc<Login>,
+    /// What it wants.
+    pub action: Action,
+    /// The topic name, or the filter without its `$share` part.
+    pub topic: Arc<str>,
+    /// Quality of service asked for.
+    pub qos: QoS,
+    /// Retain flag of a publish.
+    pub retain: bool,
+    /// Group name of a shared subscription.
+    pub share: Option<Arc<str>>,
+}
+
+/// The answer to an [`Ask`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Ruling {
+    /// Yes, this once.
+    Allow,
+    /// Yes, and for everything that the filter covers until `until`.
+    AllowAll {
+        /// The same action is allowed for all that this filter covers.
+        covers: TopicFilter,
+        /// When the answer ends.
+        until: SystemTime,
+    },
+    /// No, with this code.
+    Deny(ReasonCode),
+    /// No, and the client goes.
+    Disconnect(ReasonCode),
+}
+
+/// A place for one answer; dropping it unused refuses.
+pub struct Reply<T>(oneshot::Sender<T>);
+
+impl<T> Reply<T> {
+    /// A reply and the future that waits for it.
+    pub fn new() -> (Self, oneshot::Receiver<T>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(sender), receiver)
+    }
+
+    /// Answers. False when the asking client is gone.
+    pub fn send(self, answer: T) -> bool {
+        self.0.send(answer).is_ok()
+    }
+
+    /// The asking client left: the answer no longer matters, so a running hook may be cancelled.
+    pub fn is_abandoned(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+/// Kinds of [`Event`].
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u32)]
+pub enum EventKind {
+    /// A client is connected.
+    Connected = 0,
+    /// A connection ended.
+    Disconnected = 1,
+    /// A CONNECT was refused.
+    AuthFailed = 2,
+    /// A publish or subscribe was refused.
+    Denied = 3,
+    /// A filter was subscribed.
+    Subscribed = 4,
+    /// A filter was unsubscribed.
+    Unsubscribed = 5,
+    /// A message was dropped on purpose.
+    Dropped = 6,
+    /// A session was created.
+    SessionCreated = 7,
+    /// A session was resumed.
+    SessionResumed = 8,
+    /// A session was taken over by a new connection.
+    SessionTakenOver = 9,
+    /// A session ended.
+    SessionExpired = 10,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// What.
+    pub kind: EventKind,
+    /// Who.
+    pub client_id: Arc<str>,
+    /// As whom.
+    pub username: Option<Arc<str>>,
+    /// From where, when a connection is involved.
+    pub peer: Option<SocketAddr>,
+    /// Topic or filter, when one is involved.
+    pub topic: Option<Arc<str>>,
+    /// Reason code, when one is involved.
+    pub reason: Option<ReasonCode>,
+    /// When.
+    pub at: SystemTime,
+}
+
+/// No plugins: nobody authenticates, nothing is asked, nothing is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHooks;
+
+impl Hooks for NoHooks {
+    fn interests(&self) -> Interests {
+        Interests::default()
+    }
+
+    fn authenticate(&self, _login: Arc<Login>, reply: Reply<Verdict>) {
+        drop(reply);
+    }
+
+    fn authorize(&self, _ask: Ask, reply: Reply<Ruling>) {
+        drop(reply);
+    }
+
+    fn event(&self, _event: Event) {}
+
+    fn log(&self, level: LogLevel, text: String) {
+        if level >= LogLevel::Warning {
+            eprintln!("mqttcore: {text}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Bounded mail between two shards: one lock a batch, one wake a batch.
+//!
+//! Draining never waits for sending (decision 17): a full box stops the reading of the publisher
+//! that filled it, and of nobody else.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use tokio::sync::Notify;
+
+/// Letters that may wait in one box before its senders pause.
+const CAPACITY: usize = 8_192;
+
+/// Where one shard's letters to another wait.
+pub(crate) struct Mailbox<T> {
+    inner: Mutex<Inner<T>>,
+    len: AtomicUsize,
+}
+
+struct Inner<T> {
+    letters: Vec<T>,
+    waiting: Vec<Waker>,
+}
+
+impl<T> Default for Mailbox<T> {
+    fn default() -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                letters: Vec::new(),
+                waiting: Vec::new(),
+            }),
+            len: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl<T> Mailbox<T> {
+    /// Moves all of `letters` into the box and wakes its owner if it was empty.
+    pub(crate) fn send(&self, letters: &mut Vec<T>, doorbell: &Notify) {
+        let mut inner = self.lock();
+        let was_empty = inner.letters.is_empty();
+        inner.letters.append(letters);
+        // ORDERING: only a hint for `has_room`; the letters themselves are under the lock.
+        self.len.store(inner.letters.len(), Ordering::Relaxed);
+        drop(inner);
+        if was_empty {
+            doorbell.notify_one();
+        }
+    }
+
+    /// Takes everything that waits and lets paused senders go on.
+    pub(crate) fn drain(&self, into: &mut Vec<T>) {
+        // ORDERING: a letter that this misses rings the doorbell after it.
+        if self.len.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut inner = self.lock();
+        into.append(&mut inner.letters);
+        self.len.store(0, Ordering::Relaxed);
+        let waiting = std::mem::take(&mut inner.waiting);
+        drop(inner);
+        for waker in waiting {
+            waker.wake();
+        }
+    }
+
+    /// Whether a publisher may read on.
+    pub(crate) fn has_room(&self) -> bool {
+        // ORDERING: a bound that is exceeded by one read's worth of letters is still a bound.
+        self.len.load(Ordering::Relaxed) < CAPACITY
+    }
+
+    /// Wakes `waker` once the box was drained; false when there is room already.
+    pub(crate) fn wait_for_room(&self, waker: &Waker) -> bool {
+        let mut inner = self.lock();
+        if inner.letters.len() < CAPACITY {
+            return false;
+        }
+        inner.waiting.push(waker.clone());
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
+        // No code under the lock can panic halfway through a change.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_come_out_in_the_order_they_went_in() {
+        let (mailbox, doorbell) = (Mailbox::default(), Notify::new());
+        mailbox.send(&mut vec![1, 2], &doorbell);
+        mailbox.send(&mut vec![3], &doorbell);
+        let mut out = Vec::new();
+        mailbox.drain(&mut out);
+
+        assert_eq!(out, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_full_box_has_no_room_until_it_is_drained() {
+        let (mailbox, doorbell) = (Mailbox::default(), Notify::new());
+        mailbox.send(&mut vec![0; CAPACITY], &doorbell);
+
+        assert!(!mailbox.has_room());
+        assert!(mailbox.wait_for_room(Waker::noop()));
+        mailbox.drain(&mut Vec::new());
+        assert!(mailbox.has_room());
+        assert!(!mailbox.wait_for_room(Waker::noop()));
+    }
+}

@@ -1,0 +1,213 @@
+//! Bytes that wait to be written to one client, shared where many clients get the same.
+//!
+//! A forwarded frame is a span of the chunk that its publisher's read produced; adjacent spans
+//! of one chunk merge, so that sixteen frames of one read leave in one piece. Everything that
+//! differs from client to client goes into owned bytes between the spans.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// At most this many pieces go into one `writev`.
+const PIECES: usize = 128;
+/// A payload below this is cheaper to copy than to reference.
+pub(crate) const SHARE_FROM_BYTES: usize = 1024;
+
+/// The write queue of one connection.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    pieces: VecDeque<Piece>,
+    /// Bytes of the front piece that are written already.
+    written: usize,
+    bytes: usize,
+}
+
+enum Piece {
+    Owned(Vec<u8>),
+    Shared(Arc<[u8]>, Range<usize>),
+}
+
+impl Piece {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Owned(bytes) => bytes,
+            // INVARIANT: `push_shared` refuses ranges outside of the chunk.
+            Self::Shared(chunk, range) => chunk.get(range.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+impl Outbox {
+    /// Bytes that are not written yet.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Appends `range` of `chunk` without copying it.
+    pub(crate) fn push_shared(&mut self, chunk: &Arc<[u8]>, range: Range<usize>) {
+        debug_assert!(range.start <= range.end && range.end <= chunk.len());
+        self.bytes += range.len();
+        if let Some(Piece::Shared(last, span)) = self.pieces.back_mut()
+            && span.end == range.start
+            && Arc::ptr_eq(last, chunk)
+        {
+            span.end = range.end;
+            return;
+        }
+        self.pieces.push_back(Piece::Shared(Arc::clone(chunk), range));
+    }
+
+    /// Appends whatever `write` appends to the buffer that it is given.
+    pub(crate) fn push_with<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        if !matches!(self.pieces.back(), Some(Piece::Owned(_))) {
+            self.pieces.push_back(Piece::Owned(Vec::new()));
+        }
+        let Some(Piece::Owned(buffer)) = self.pieces.back_mut() else {
+            unreachable!("an owned piece was just pushed");
+        };
+        let before = buffer.len();
+        let result = write(buffer);
+        self.bytes += buffer.len() - before;
+        if buffer.is_empty() {
+            self.pieces.pop_back();
+        }
+        result
+    }
+
+    /// Fills `slices` with what waits, front first, and returns how many are filled.
+    pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>; PIECES]) -> usize {
+        let mut count = 0;
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            let skip = if count == 0 { self.written } else { 0 };
+            *slice = IoSlice::new(piece.as_slice().get(skip..).unwrap_or_default());
+            count += 1;
+        }
+        count
+    }
+
+    /// The front piece when it is the only one.
+    pub(crate) fn single(&self) -> Option<&[u8]> {
+        match self.pieces.len() {
+            1 => self.pieces.front()?.as_slice().get(self.written..),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn empty_slices<'a>() -> [IoSlice<'a>; PIECES] {
+        [IoSlice::new(&[]); PIECES]
+    }
+
+    /// Takes `count` written bytes off the front.
+    pub(crate) fn advance(&mut self, count: usize) {
+        debug_assert!(count <= self.bytes);
+        self.bytes -= count;
+        self.written += count;
+        while let Some(front) = self.pieces.front() {
+            let len = front.as_slice().len();
+            if self.written < len {
+                return;
+            }
+            self.written -= len;
+            self.pieces.pop_front();
+        }
+        if self.pieces.capacity() > 16 {
+            self.pieces = VecDeque::new();
+        }
+    }
+
+    /// Copies what waits out of chunks that it would otherwise keep alive (decision 18).
+    ///
+    /// A span that is most of its chunk stays shared: many slow clients then hold one copy.
+    pub(crate) fn release_chunks(&mut self) {
+        for piece in &mut self.pieces {
+            if let Piece::Shared(chunk, range) = piece
+                && range.len() * 2 < chunk.len()
+            {
+                *piece = Piece::Owned(piece.as_slice().to_vec());
+            }
+        }
+    }
+
+    /// Drops everything that waits.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(text: &str) -> Arc<[u8]> {
+        Arc::from(text.as_bytes())
+    }
+
+    fn waiting(outbox: &Outbox) -> Vec<u8> {
+        let mut slices = Outbox::empty_slices();
+        let count = outbox.fill(&mut slices);
+        slices[..count].iter().flat_map(|s| s.to_vec()).collect()
+    }
+
+    #[test]
+    fn adjacent_spans_of_one_chunk_become_one_piece() {
+        let chunk = chunk("abcdef");
+        let mut outbox = Outbox::default();
+        outbox.push_shared(&chunk, 0..2);
+        outbox.push_shared(&chunk, 2..5);
+
+        assert_eq!(outbox.single(), Some(&b"abcde"[..]));
+        assert_eq!(outbox.len(), 5);
+    }
+
+    #[test]
+    fn spans_with_a_gap_stay_apart_and_in_order() {
+        let chunk = chunk("abcdef");
+        let mut outbox = Outbox::default();
+        outbox.push_shared(&chunk, 0..2);
+        outbox.push_with(|own| own.extend_from_slice(b"--"));
+        outbox.push_shared(&chunk, 4..6);
+
+        assert_eq!(outbox.single(), None);
+        assert_eq!(waiting(&outbox), b"ab--ef");
+    }
+
+    #[test]
+    fn a_partial_write_leaves_exactly_the_rest() {
+        let chunk = chunk("abcdef");
+        let mut outbox = Outbox::default();
+        outbox.push_shared(&chunk, 0..4);
+        outbox.push_with(|own| own.extend_from_slice(b"xyz"));
+        outbox.advance(5);
+
+        assert_eq!(waiting(&outbox), b"yz");
+        assert_eq!(outbox.len(), 2);
+        outbox.advance(2);
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn a_write_that_appends_nothing_leaves_no_piece() {
+        let mut outbox = Outbox::default();
+        outbox.push_with(|_| ());
+
+        assert!(outbox.is_empty());
+        assert!(outbox.pieces.is_empty());
+    }
+
+    #[test]
+    fn what_waits_survives_the_release_of_its_chunk() {
+        let chunk = chunk("abcdefghij");
+        let mut outbox = Outbox::default();
+        outbox.push_shared(&chunk, 0..3);
+        outbox.advance(1);
+        outbox.release_chunks();
+
+        assert_eq!(Arc::strong_count(&chunk), 1);
+        assert_eq!(waiting(&outbox), b"bc");
+    }
+}
