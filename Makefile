@@ -1,0 +1,124 @@
+# Every command of the project, thin. `make help` lists them; `.ci/run` calls the same ones.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+SHELL := /bin/sh
+
+# The extension that `serve`, `test` and `check` use: `release` (what users get) or `dev` (quick).
+PROFILE ?= release
+# Arguments of `make serve`, `make pytest`, `make bench`, `make bench-broker`.
+ARGS ?=
+# Length of `make fuzz`, a target, and of `make soak`.
+SECONDS ?= 60
+SOAK_SECONDS ?= 120
+SOAK_CLIENTS ?= 2000
+
+PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python3.14,\
+	$(shell $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
+BIN := .venv/bin
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
+# Crates that must stay free of sockets, runtimes and Python, dependencies included.
+SANS_IO := codec topics session
+CARGO_DENY := 0.20.2
+
+##@ Use
+serve: build ## build, then run the broker on 127.0.0.1:1883 (ARGS="--listen 127.0.0.1:1884")
+	@exec $(BIN)/python -m mqttcore.serve $(ARGS)
+
+build: .make/extension-$(PROFILE) ## build the extension into .venv (PROFILE=dev builds quicker, runs slower)
+
+##@ Prove
+test: test-rust pytest ## everything that proves the product
+
+test-rust: .make/tools
+	@cargo test --workspace --quiet $(CARGO_ARGS)
+
+pytest: build .make/dev ## the Python tests only (ARGS="tests/unit -k config")
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: build .make/dev lint-rust lint-python borders deny ## formatters, linters, types, stub, borders, licences
+
+lint-rust: .make/tools
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets --quiet $(CARGO_ARGS) -- -D warnings
+
+lint-python: build .make/dev
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/python -m mypy.stubtest mqttcore._core
+
+borders: .make/tools .make/dev ## who may know whom: crates by cargo, Python modules by import-linter
+	@for crate in $(SANS_IO); do \
+		found=$$(cargo tree -q -e normal --prefix none -p mqttcore-$$crate | grep -E '^(tokio|mio|pyo3) ' | head -n 1); \
+		if [ -n "$$found" ]; then echo "borders: mqttcore-$$crate pulls in $$found" >&2; exit 1; fi; \
+	done
+	@found=$$(cargo tree -q -e normal --prefix none -p mqttcore-broker | grep -E '^pyo3 ' | head -n 1); \
+	if [ -n "$$found" ]; then echo "borders: mqttcore-broker pulls in $$found" >&2; exit 1; fi
+	@$(BIN)/lint-imports --no-logo
+
+deny: .make/tools
+	@cargo deny --version >/dev/null 2>&1 || { \
+		echo "make: cargo-deny is missing: cargo install --locked --debug cargo-deny@$(CARGO_DENY)" >&2; exit 1; }
+	@cargo deny --locked --log-level error check --hide-inclusion-graph bans licenses sources
+
+fuzz: .make/tools ## fuzz the codec, SECONDS=60 a target (nightly and cargo-fuzz, else proptest)
+	@.ci/fuzz $(SECONDS)
+
+soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
+	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)
+
+nightly: check test fuzz soak bench-broker ## the long runs, before an issue is called resolved
+
+##@ Measure
+bench: .make/tools ## codec, session and tree: messages or filters a second
+	@cargo bench -p mqttcore-benches $(ARGS)
+
+bench-broker: build .make/dev ## the broker beside Mosquitto, one core each
+	@$(BIN)/python benches/broker_report.py $(ARGS)
+
+##@ House
+lock: .make/venv ## renew requirements-dev.lock
+	@$(BIN)/pip install --quiet pip-tools
+	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --extra dev --allow-unsafe \
+		--no-emit-index-url --no-emit-trusted-host --no-header --upgrade -o requirements-dev.lock pyproject.toml
+	@sed -n '/^maturin==/,/# via/{/# via/!p}' requirements-dev.lock > requirements-build.lock
+
+clean: ## remove what make made; cargo's own builds stay (cargo clean)
+	@rm -rf .make .venv python/mqttcore/_core*.so
+
+help:
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# --- stamps: each names what is there already ---------------------------------------------------
+
+.make/tools:
+	@missing() { echo "make: $$1" >&2; exit 1; }; \
+	[ -n "$(PYTHON)" ] || missing "Python 3.11 or newer is missing (or name one: make PYTHON=/path/to/python3)"; \
+	command -v cargo >/dev/null || missing "Rust is missing: install stable Rust with rustup, then open a new shell"; \
+	command -v cc >/dev/null || missing "a C compiler is missing: install gcc or clang (Debian: apt-get install gcc libc6-dev)"; \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing "$(PYTHON) has no venv module (Debian: apt-get install python3-venv)"
+	@mkdir -p .make && touch $@
+
+.make/venv: .make/tools requirements-build.lock
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock
+	@touch $@
+
+.make/dev: .make/venv requirements-dev.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+# One extension at a time: building one profile retires the stamp of the other.
+.make/extension-release: .make/venv $(RUST_SOURCES) pyproject.toml
+	@$(BIN)/maturin develop --release --quiet
+	@rm -f .make/extension-* && touch $@
+
+.make/extension-dev: .make/venv $(RUST_SOURCES) pyproject.toml
+	@$(BIN)/maturin develop --quiet
+	@rm -f .make/extension-* && touch $@
+
+.PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz soak \
+	nightly bench bench-broker lock clean help
