@@ -1,2 +1,4 @@
 //! Seeded inputs shared by every bench.
 #![warn(missing_docs)]
+
+pub mod load;

@@ -1,0 +1,295 @@
+//! The few MQTT 3.1.1 packets that the load needs, written and read in place.
+
+use std::ops::Range;
+
+/// Bytes at the start of every payload: publisher (4), sequence (8), send time in nanoseconds (8).
+pub const STAMP_BYTES: usize = 20;
+
+/// What a payload says about itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Stamp {
+    /// Which publisher sent it.
+    pub publisher: u32,
+    /// Its place among the publisher's messages, from 0.
+    pub sequence: u64,
+    /// When it was written, in nanoseconds since the run began.
+    pub sent_ns: u64,
+}
+
+impl Stamp {
+    /// Reads the stamp of a payload; `None` when the payload is too short to be ours.
+    pub fn read(payload: &[u8]) -> Option<Self> {
+        let (publisher, rest) = payload.split_first_chunk()?;
+        let (sequence, rest) = rest.split_first_chunk()?;
+        let (sent_ns, _) = rest.split_first_chunk()?;
+        Some(Self {
+            publisher: u32::from_be_bytes(*publisher),
+            sequence: u64::from_be_bytes(*sequence),
+            sent_ns: u64::from_be_bytes(*sent_ns),
+        })
+    }
+
+    fn write(self, payload: &mut [u8]) {
+        payload[..4].copy_from_slice(&self.publisher.to_be_bytes());
+        payload[4..12].copy_from_slice(&self.sequence.to_be_bytes());
+        payload[12..STAMP_BYTES].copy_from_slice(&self.sent_ns.to_be_bytes());
+    }
+}
+
+/// One publisher's PUBLISH, encoded once and stamped for each message.
+#[derive(Clone, Debug)]
+pub struct PublishTemplate {
+    bytes: Vec<u8>,
+    packet_id: Option<Range<usize>>,
+    payload: Range<usize>,
+}
+
+impl PublishTemplate {
+    /// A PUBLISH to `topic` with `payload_bytes` of payload, at least [`STAMP_BYTES`].
+    pub fn new(topic: &str, qos: u8, payload_bytes: usize) -> Self {
+        let payload_bytes = payload_bytes.max(STAMP_BYTES);
+        let id_bytes = if qos == 0 { 0 } else { 2 };
+        let mut bytes = vec![0x30 | (qos << 1)];
+        push_remaining_length(&mut bytes, 2 + topic.len() + id_bytes + payload_bytes);
+        push_text(&mut bytes, topic);
+        let packet_id = (qos > 0).then(|| bytes.len()..bytes.len() + 2);
+        bytes.resize(bytes.len() + id_bytes, 0);
+        let payload = bytes.len()..bytes.len() + payload_bytes;
+        bytes.resize(payload.end, b'x');
+        Self {
+            bytes,
+            packet_id,
+            payload,
+        }
+    }
+
+    /// Appends one stamped message to `out`.
+    pub fn append(&self, out: &mut Vec<u8>, stamp: Stamp) {
+        let start = out.len();
+        out.extend_from_slice(&self.bytes);
+        let message = &mut out[start..];
+        if let Some(place) = &self.packet_id {
+            message[place.clone()].copy_from_slice(&packet_id(stamp.sequence).to_be_bytes());
+        }
+        stamp.write(&mut message[self.payload.clone()]);
+    }
+}
+
+/// The packet id of a publisher's message: 1 to 65,535 in turn.
+fn packet_id(sequence: u64) -> u16 {
+    u16::try_from(sequence % 65_535 + 1).unwrap_or(1)
+}
+
+/// A CONNECT with Clean Session and a keep-alive of five minutes.
+pub fn connect(client_id: &str) -> Vec<u8> {
+    let mut out = vec![0x10];
+    push_remaining_length(&mut out, 10 + 2 + client_id.len());
+    push_text(&mut out, "MQTT");
+    out.extend_from_slice(&[4, 0x02, 0x01, 0x2c]);
+    push_text(&mut out, client_id);
+    out
+}
+
+/// A SUBSCRIBE with packet id 1 and one filter.
+pub fn subscribe(filter: &str, qos: u8) -> Vec<u8> {
+    let mut out = vec![0x82];
+    push_remaining_length(&mut out, 2 + 2 + filter.len() + 1);
+    out.extend_from_slice(&[0, 1]);
+    push_text(&mut out, filter);
+    out.push(qos);
+    out
+}
+
+fn push_text(out: &mut Vec<u8>, text: &str) {
+    let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn push_remaining_length(out: &mut Vec<u8>, mut length: usize) {
+    loop {
+        let low = u8::try_from(length % 128).unwrap_or(0);
+        length /= 128;
+        out.push(if length > 0 { low | 0x80 } else { low });
+        if length == 0 {
+            return;
+        }
+    }
+}
+
+/// One packet that the broker sent, as far as the load cares.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Received<'a> {
+    /// PUBLISH: its quality of service, its packet id (0 at QoS 0) and its payload.
+    Publish {
+        /// 0, 1 or 2.
+        qos: u8,
+        /// Two bytes as they stood on the wire.
+        packet_id: [u8; 2],
+        /// The application message.
+        payload: &'a [u8],
+    },
+    /// PUBACK.
+    PubAck,
+    /// PUBREC with its packet id.
+    PubRec([u8; 2]),
+    /// PUBREL with its packet id.
+    PubRel([u8; 2]),
+    /// PUBCOMP.
+    PubComp,
+    /// Anything else.
+    Other(u8),
+}
+
+/// Splits the first whole packet off `bytes`; `Ok(None)` when it is not whole yet.
+///
+/// # Errors
+///
+/// A text when the bytes are no packet.
+pub fn read(bytes: &[u8]) -> Result<Option<(Received<'_>, usize)>, &'static str> {
+    let Some((&first, rest)) = bytes.split_first() else {
+        return Ok(None);
+    };
+    let Some((length, length_bytes)) = remaining_length(rest)? else {
+        return Ok(None);
+    };
+    let Some(body) = rest.get(length_bytes..length_bytes + length) else {
+        return Ok(None);
+    };
+    let packet = match first >> 4 {
+        3 => publish(first, body)?,
+        4 => Received::PubAck,
+        5 => Received::PubRec(leading_id(body)?),
+        6 => Received::PubRel(leading_id(body)?),
+        7 => Received::PubComp,
+        other => Received::Other(other),
+    };
+    Ok(Some((packet, 1 + length_bytes + length)))
+}
+
+fn publish(first: u8, body: &[u8]) -> Result<Received<'_>, &'static str> {
+    const SHORT: &str = "PUBLISH ends inside its head";
+    let qos = (first >> 1) & 3;
+    let (length, rest) = body.split_first_chunk::<2>().ok_or(SHORT)?;
+    let rest = rest
+        .get(usize::from(u16::from_be_bytes(*length))..)
+        .ok_or(SHORT)?;
+    if qos == 0 {
+        return Ok(Received::Publish {
+            qos,
+            packet_id: [0, 0],
+            payload: rest,
+        });
+    }
+    let (id, payload) = rest.split_first_chunk::<2>().ok_or(SHORT)?;
+    Ok(Received::Publish {
+        qos,
+        packet_id: *id,
+        payload,
+    })
+}
+
+fn leading_id(body: &[u8]) -> Result<[u8; 2], &'static str> {
+    body.first_chunk()
+        .copied()
+        .ok_or("acknowledgement without packet id")
+}
+
+fn remaining_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, &'static str> {
+    let mut length = 0;
+    for (place, byte) in bytes.iter().take(4).enumerate() {
+        length |= usize::from(byte & 0x7f) << (7 * place);
+        if byte & 0x80 == 0 {
+            return Ok(Some((length, place + 1)));
+        }
+    }
+    if bytes.len() < 4 {
+        return Ok(None);
+    }
+    Err("remaining length of more than four bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp = Stamp {
+        publisher: 7,
+        sequence: 65_535,
+        sent_ns: 99,
+    };
+
+    #[test]
+    fn connect_is_the_bytes_of_a_clean_session_of_3_1_1() {
+        assert_eq!(
+            connect("a"),
+            b"\x10\x0d\x00\x04MQTT\x04\x02\x01\x2c\x00\x01a"
+        );
+    }
+
+    #[test]
+    fn subscribe_asks_for_one_filter() {
+        assert_eq!(subscribe("a/b", 1), b"\x82\x08\x00\x01\x00\x03a/b\x01");
+    }
+
+    #[test]
+    fn a_message_of_quality_0_is_read_back_whole() {
+        let mut out = Vec::new();
+        PublishTemplate::new("a/b", 0, 64).append(&mut out, STAMP);
+
+        let (packet, length) = read(&out).unwrap().unwrap();
+
+        assert_eq!(out[..7], *b"\x30\x45\x00\x03a/b");
+        assert_eq!(length, out.len());
+        let Received::Publish {
+            qos: 0, payload, ..
+        } = packet
+        else {
+            panic!("{packet:?}");
+        };
+        assert_eq!(payload.len(), 64);
+        assert_eq!(Stamp::read(payload), Some(STAMP));
+    }
+
+    #[test]
+    fn packet_ids_start_at_1_and_wrap_before_65536() {
+        assert_eq!(packet_id(0), 1);
+        assert_eq!(packet_id(65_534), 65_535);
+        assert_eq!(packet_id(65_535), 1);
+    }
+
+    #[test]
+    fn a_message_of_quality_2_carries_its_packet_id() {
+        let mut out = Vec::new();
+        PublishTemplate::new("t", 2, 200).append(&mut out, STAMP);
+
+        let (packet, _) = read(&out).unwrap().unwrap();
+
+        assert_eq!(out[..3], *b"\x34\xcd\x01");
+        let Received::Publish {
+            qos: 2,
+            packet_id,
+            payload,
+        } = packet
+        else {
+            panic!("{packet:?}");
+        };
+        assert_eq!(packet_id, [0, 1]);
+        assert_eq!(payload.len(), 200);
+    }
+
+    #[test]
+    fn a_torn_packet_waits_for_the_rest() {
+        let mut out = Vec::new();
+        PublishTemplate::new("t", 1, 200).append(&mut out, STAMP);
+
+        for cut in 0..out.len() {
+            assert_eq!(read(&out[..cut]), Ok(None), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_fifth_length_byte_is_refused() {
+        assert!(read(&[0x30, 0x80, 0x80, 0x80, 0x80, 1]).is_err());
+    }
+}

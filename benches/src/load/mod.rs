@@ -1,0 +1,35 @@
+//! A load generator that is faster than the broker it drives.
+//!
+//! One thread, edge-triggered readiness, one read and one write a connection and turn, nothing
+//! allocated for a message. Each message carries its publisher, its sequence and its send time,
+//! so that every row also says what was lost and what came twice. It drives any MQTT 3.1.1
+//! broker, from outside, over loopback; it is no client library.
+
+pub mod connection;
+pub mod flows;
+pub mod framing;
+pub mod histogram;
+pub mod options;
+pub mod process;
+pub mod report;
+pub mod run;
+
+use std::io;
+
+use options::{Options, Row};
+
+/// Runs the row of a command line and answers its JSON line.
+///
+/// # Errors
+///
+/// When a connection fails or ends, or a busy row delivered nothing.
+pub fn measure(options: &Options) -> io::Result<String> {
+    if options.row == Row::Idle {
+        return run::idle(options).map(|report| report.to_json());
+    }
+    let report = run::busy(options)?;
+    if report.delivered == 0 {
+        return Err(io::Error::other("nothing was delivered"));
+    }
+    Ok(report.to_json(options))
+}

@@ -1,0 +1,90 @@
+//! One JSON line a row.
+
+use super::options::{Options, Row};
+
+/// What one busy row measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// Measured time.
+    pub seconds: f64,
+    /// Messages that subscribers received in that time, without repeats.
+    pub delivered: u64,
+    /// Processor time of the broker in that time, when its process was named.
+    pub broker_cpu_s: Option<f64>,
+    /// Processor time of the load itself.
+    pub load_cpu_s: f64,
+    /// Half of the messages took no longer, from before the write to after the read.
+    pub p50_ns: u64,
+    /// 99 of 100 took no longer.
+    pub p99_ns: u64,
+    /// Messages of the whole run that never came.
+    pub lost: u64,
+    /// Messages of the whole run that came again.
+    pub duplicated: u64,
+}
+
+/// What the idle row measured.
+#[derive(Clone, Copy, Debug)]
+pub struct IdleReport {
+    /// Open connections.
+    pub connections: usize,
+    /// Resident memory of the broker without them.
+    pub before_bytes: u64,
+    /// And with them.
+    pub after_bytes: u64,
+}
+
+impl Report {
+    /// The row as one line of JSON.
+    #[expect(clippy::cast_precision_loss, reason = "counts of a run of seconds")]
+    pub fn to_json(&self, options: &Options) -> String {
+        let delivered = self.delivered as f64;
+        let cpu_us = match self.broker_cpu_s {
+            Some(seconds) if self.delivered > 0 => format!("{:.3}", seconds * 1e6 / delivered),
+            _ => "null".into(),
+        };
+        format!(
+            concat!(
+                "{{\"row\":\"{}\",\"publishers\":{},\"subscribers\":{},\"qos\":{},\"window\":{},",
+                "\"payload_bytes\":{},\"seconds\":{:.3},\"delivered\":{},\"messages_per_s\":{:.0},",
+                "\"p50_us\":{:.1},\"p99_us\":{:.1},\"broker_cpu_us\":{},\"load_busy\":{:.2},",
+                "\"lost\":{},\"duplicated\":{}}}"
+            ),
+            options.row.name(),
+            options.publishers,
+            options.subscribers,
+            options.qos,
+            options.window,
+            options.payload_bytes,
+            self.seconds,
+            self.delivered,
+            delivered / self.seconds,
+            self.p50_ns as f64 / 1e3,
+            self.p99_ns as f64 / 1e3,
+            cpu_us,
+            self.load_cpu_s / self.seconds,
+            self.lost,
+            self.duplicated,
+        )
+    }
+}
+
+impl IdleReport {
+    /// The row as one line of JSON.
+    #[expect(clippy::cast_precision_loss, reason = "bytes of one process")]
+    pub fn to_json(&self) -> String {
+        let grown = self.after_bytes.saturating_sub(self.before_bytes);
+        let each = grown as f64 / self.connections.max(1) as f64;
+        format!(
+            concat!(
+                "{{\"row\":\"{}\",\"connections\":{},\"rss_before_bytes\":{},",
+                "\"rss_after_bytes\":{},\"bytes_per_connection\":{:.0}}}"
+            ),
+            Row::Idle.name(),
+            self.connections,
+            self.before_bytes,
+            self.after_bytes,
+            each,
+        )
+    }
+}

@@ -1,0 +1,439 @@
+//! The loop: read what came, answer it, and send what the windows let, in batches.
+
+use std::io;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+
+use super::connection::{self, Connection};
+use super::flows::{Flows, Spread};
+use super::framing::{self, PublishTemplate, Received, Stamp};
+use super::histogram::Histogram;
+use super::options::{Options, Row};
+use super::process;
+use super::report::{IdleReport, Report};
+
+/// Read at once from one connection.
+const SCRATCH_BYTES: usize = 256 * 1_024;
+/// A publisher with more than this unsent waits for its socket.
+const BACKLOG_BYTES: usize = 256 * 1_024;
+/// After the measured time, messages may take this long to arrive before they are lost.
+const DRAIN: Duration = Duration::from_secs(2);
+/// How often a paced load looks at its clock.
+const PACE: Duration = Duration::from_millis(1);
+
+/// Opens idle connections and reads the broker's memory before and after.
+///
+/// # Errors
+///
+/// When there is no process to read, or a connection fails.
+pub fn idle(options: &Options) -> io::Result<IdleReport> {
+    let pid = options
+        .pid
+        .ok_or_else(|| io::Error::other("idle needs --pid"))?;
+    let before = process::resident_bytes(pid)?;
+    let mut held: Vec<TcpStream> = Vec::with_capacity(options.connections);
+    for place in 0..options.connections {
+        let id = format!("load-idle-{place}");
+        let filter = format!("load/idle/{place}");
+        held.push(connection::open(
+            options.address,
+            &id,
+            Some((&filter, options.qos)),
+        )?);
+    }
+    Ok(IdleReport {
+        connections: held.len(),
+        before_bytes: before,
+        after_bytes: process::resident_bytes(pid)?,
+    })
+}
+
+/// Runs one busy row.
+///
+/// # Errors
+///
+/// When a connection fails or ends, or the broker sends what nobody asked for.
+pub fn busy(options: &Options) -> io::Result<Report> {
+    let mut load = Load::open(options)?;
+    load.run_for(options.warmup)?;
+    load.histogram.clear();
+    let from = load.mark()?;
+    load.run_for(options.measured)?;
+    let to = load.mark()?;
+    load.drain()?;
+    Ok(Report {
+        seconds: to.at.duration_since(from.at).as_secs_f64(),
+        delivered: to.delivered - from.delivered,
+        broker_cpu_s: to
+            .broker_cpu_s
+            .zip(from.broker_cpu_s)
+            .map(|(to, from)| to - from),
+        load_cpu_s: to.load_cpu_s - from.load_cpu_s,
+        p50_ns: load.histogram.quantile(0.5),
+        p99_ns: load.histogram.quantile(0.99),
+        lost: load.flows.lost(),
+        duplicated: load.flows.duplicated,
+    })
+}
+
+/// The counters at one moment.
+struct Mark {
+    at: Instant,
+    delivered: u64,
+    broker_cpu_s: Option<f64>,
+    load_cpu_s: f64,
+}
+
+/// What one connection does.
+enum Role {
+    Publisher(usize),
+    Subscriber(usize),
+}
+
+struct Load {
+    poll: Poll,
+    /// Publishers first, then subscribers.
+    connections: Vec<Connection>,
+    templates: Vec<PublishTemplate>,
+    flows: Flows,
+    histogram: Histogram,
+    qos: u8,
+    pid: Option<u32>,
+    pace: Option<Pace>,
+    began: Instant,
+    publishing: bool,
+    /// Connections with something to send, each once.
+    dirty: Vec<usize>,
+    is_dirty: Vec<bool>,
+}
+
+impl Load {
+    fn open(options: &Options) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let mut connections = Vec::with_capacity(options.publishers + options.subscribers);
+        for place in 0..options.publishers {
+            let id = format!("load-p{place}");
+            connections.push(connection::open(options.address, &id, None)?);
+        }
+        for place in 0..options.subscribers {
+            let id = format!("load-s{place}");
+            let filter = filter(options.row, place);
+            connections.push(connection::open(
+                options.address,
+                &id,
+                Some((&filter, options.qos)),
+            )?);
+        }
+        let connections = register(&poll, connections)?;
+        let template = |place| {
+            let topic = topic(options, place);
+            PublishTemplate::new(&topic, options.qos, options.payload_bytes)
+        };
+        let count = connections.len();
+        Ok(Self {
+            poll,
+            connections,
+            templates: (0..options.publishers).map(template).collect(),
+            flows: Flows::new(
+                options.publishers,
+                spread(options),
+                options.window,
+                options.qos > 0,
+            ),
+            histogram: Histogram::default(),
+            qos: options.qos,
+            pid: options.pid,
+            pace: options.rate.map(|rate| Pace::new(rate, options.publishers)),
+            began: Instant::now(),
+            publishing: true,
+            dirty: (0..options.publishers).collect(),
+            is_dirty: (0..count).map(|place| place < options.publishers).collect(),
+        })
+    }
+
+    fn mark(&self) -> io::Result<Mark> {
+        Ok(Mark {
+            at: Instant::now(),
+            delivered: self.flows.delivered,
+            broker_cpu_s: self.pid.map(process::cpu_seconds).transpose()?,
+            load_cpu_s: process::cpu_seconds(std::process::id())?,
+        })
+    }
+
+    fn run_for(&mut self, time: Duration) -> io::Result<()> {
+        let until = Instant::now() + time;
+        let mut events = Events::with_capacity(4_096);
+        let mut scratch = vec![0; SCRATCH_BYTES];
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.turn(&mut events, &mut scratch, left)?;
+        }
+    }
+
+    /// Stops publishing and waits until everything came, or nothing comes any more.
+    fn drain(&mut self) -> io::Result<()> {
+        self.publishing = false;
+        let mut events = Events::with_capacity(4_096);
+        let mut scratch = vec![0; SCRATCH_BYTES];
+        let mut until = Instant::now() + DRAIN;
+        while self.flows.outstanding() > 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            let before = self.flows.delivered;
+            self.turn(&mut events, &mut scratch, left)?;
+            if self.flows.delivered != before {
+                until = Instant::now() + DRAIN;
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, events: &mut Events, scratch: &mut [u8], left: Duration) -> io::Result<()> {
+        let wait = match &mut self.pace {
+            None => left,
+            Some(pace) => {
+                pace.grant(self.began.elapsed());
+                for publisher in 0..pace.permits.len() {
+                    if pace.permits[publisher] > 0 {
+                        touch(&mut self.dirty, &mut self.is_dirty, publisher);
+                    }
+                }
+                left.min(PACE)
+            }
+        };
+        self.flush()?;
+        match self.poll.poll(events, Some(wait)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            other => other?,
+        }
+        for event in &*events {
+            let Token(place) = event.token();
+            if event.is_readable() {
+                self.read(place, scratch)?;
+            }
+            if event.is_writable() && self.connections[place].backlog() > 0 {
+                touch(&mut self.dirty, &mut self.is_dirty, place);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, place: usize, scratch: &mut [u8]) -> io::Result<()> {
+        loop {
+            let filled = self.connections[place].fill(scratch);
+            let filled = filled.map_err(|error| self.ended(place, &error))?;
+            let Some((length, more)) = filled else {
+                return Ok(());
+            };
+            let now_ns = self.now_ns();
+            let mut rest = &scratch[..length];
+            while let Some((packet, used)) = framing::read(rest).map_err(io::Error::other)? {
+                self.handle(place, packet, now_ns)?;
+                rest = &rest[used..];
+            }
+            self.connections[place].keep(rest);
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn handle(&mut self, place: usize, packet: Received<'_>, now_ns: u64) -> io::Result<()> {
+        let (head, id) = match (packet, self.role(place)) {
+            (
+                Received::Publish {
+                    qos,
+                    packet_id,
+                    payload,
+                },
+                Role::Subscriber(subscriber),
+            ) => {
+                self.take(subscriber, payload, now_ns)?;
+                match qos {
+                    0 => return Ok(()),
+                    1 => (0x40, packet_id),
+                    _ => (0x50, packet_id),
+                }
+            }
+            (Received::PubRel(id), Role::Subscriber(_)) => (0x70, id),
+            (Received::PubRec(id), Role::Publisher(_)) => (0x62, id),
+            (Received::PubAck | Received::PubComp, Role::Publisher(publisher)) => {
+                self.flows.acknowledged(publisher);
+                touch(&mut self.dirty, &mut self.is_dirty, place);
+                return Ok(());
+            }
+            (packet, _) => return Err(io::Error::other(format!("unexpected {packet:?}"))),
+        };
+        let ack = [head, 2, id[0], id[1]];
+        self.connections[place].out().extend_from_slice(&ack);
+        touch(&mut self.dirty, &mut self.is_dirty, place);
+        Ok(())
+    }
+
+    fn take(&mut self, subscriber: usize, payload: &[u8], now_ns: u64) -> io::Result<()> {
+        let stamp = Stamp::read(payload).ok_or_else(|| io::Error::other("a foreign message"))?;
+        let publisher = usize::try_from(stamp.publisher).map_err(io::Error::other)?;
+        let moved = self
+            .flows
+            .received(publisher, subscriber, stamp.sequence)
+            .map_err(io::Error::other)?;
+        self.histogram.record(now_ns.saturating_sub(stamp.sent_ns));
+        if moved {
+            touch(&mut self.dirty, &mut self.is_dirty, publisher);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        for slot in 0..self.dirty.len() {
+            let place = self.dirty[slot];
+            self.is_dirty[place] = false;
+            if self.publishing && place < self.templates.len() {
+                self.publish(place);
+            }
+            let flushed = self.connections[place].flush();
+            flushed.map_err(|error| self.ended(place, &error))?;
+        }
+        self.dirty.clear();
+        Ok(())
+    }
+
+    fn publish(&mut self, publisher: usize) {
+        let sent_ns = self.now_ns();
+        let connection = &mut self.connections[publisher];
+        while connection.backlog() < BACKLOG_BYTES {
+            if self
+                .pace
+                .as_ref()
+                .is_some_and(|pace| pace.permits[publisher] == 0)
+            {
+                return;
+            }
+            let Some(sequence) = self.flows.next(publisher) else {
+                return;
+            };
+            if let Some(pace) = &mut self.pace {
+                pace.permits[publisher] -= 1;
+            }
+            let stamp = Stamp {
+                publisher: u32::try_from(publisher).unwrap_or(u32::MAX),
+                sequence,
+                sent_ns,
+            };
+            self.templates[publisher].append(connection.out(), stamp);
+        }
+    }
+
+    fn role(&self, place: usize) -> Role {
+        match place.checked_sub(self.templates.len()) {
+            None => Role::Publisher(place),
+            Some(subscriber) => Role::Subscriber(subscriber),
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn ended(&self, place: usize, error: &io::Error) -> io::Error {
+        let who = match self.role(place) {
+            Role::Publisher(publisher) => format!("publisher {publisher}"),
+            Role::Subscriber(subscriber) => format!("subscriber {subscriber}"),
+        };
+        io::Error::other(format!("{who} (QoS {}): {error}", self.qos))
+    }
+}
+
+fn touch(dirty: &mut Vec<usize>, is_dirty: &mut [bool], place: usize) {
+    if !is_dirty[place] {
+        is_dirty[place] = true;
+        dirty.push(place);
+    }
+}
+
+fn register(poll: &Poll, streams: Vec<TcpStream>) -> io::Result<Vec<Connection>> {
+    let mut connections = Vec::with_capacity(streams.len());
+    for (place, stream) in streams.into_iter().enumerate() {
+        let mut connection = Connection::new(stream)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        poll.registry()
+            .register(connection.source(), Token(place), interest)?;
+        connections.push(connection);
+    }
+    Ok(connections)
+}
+
+fn spread(options: &Options) -> Spread {
+    match options.row {
+        Row::Fanout => Spread::Copies(options.subscribers),
+        Row::Shared => Spread::AnyOf,
+        Row::Pairs | Row::Fanin | Row::Idle => Spread::Single,
+    }
+}
+
+fn topic(options: &Options, publisher: usize) -> String {
+    match options.row {
+        Row::Fanout => "load/fan".into(),
+        Row::Fanin => format!("load/{}/{publisher}", publisher % options.subscribers),
+        Row::Pairs | Row::Shared | Row::Idle => format!("load/pair/{publisher}"),
+    }
+}
+
+fn filter(row: Row, subscriber: usize) -> String {
+    match row {
+        Row::Fanout => "load/fan".into(),
+        Row::Fanin => format!("load/{subscriber}/+"),
+        Row::Shared => "$share/load/load/pair/+".into(),
+        Row::Pairs | Row::Idle => format!("load/pair/{subscriber}"),
+    }
+}
+
+/// A fixed rate, dealt to the publishers in turn.
+struct Pace {
+    rate: u32,
+    granted: u64,
+    permits: Vec<u64>,
+    turn: usize,
+}
+
+impl Pace {
+    fn new(rate: u32, publishers: usize) -> Self {
+        Self {
+            rate,
+            granted: 0,
+            permits: vec![0; publishers],
+            turn: 0,
+        }
+    }
+
+    fn grant(&mut self, elapsed: Duration) {
+        let due = elapsed.as_nanos() * u128::from(self.rate) / 1_000_000_000;
+        let due = u64::try_from(due).unwrap_or(u64::MAX);
+        while self.granted < due {
+            self.permits[self.turn] += 1;
+            self.turn = (self.turn + 1) % self.permits.len();
+            self.granted += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_deals_its_rate_evenly() {
+        let mut pace = Pace::new(100, 4);
+
+        pace.grant(Duration::from_millis(100));
+
+        assert_eq!(pace.permits, [3, 3, 2, 2]);
+    }
+}
