@@ -1,0 +1,94 @@
+//! What a subscription asks for, and what a match hands out.
+
+use std::num::NonZeroU32;
+
+use mqttcore_codec::QoS;
+
+/// The largest Subscription Identifier that the wire can carry.
+pub const MAX_SUBSCRIPTION_ID: u32 = 268_435_455;
+
+/// A subscriber of one [`Directory`](crate::Directory): dense, small, reused only after a grace period.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct SubscriberId(pub(crate) u32);
+
+impl SubscriberId {
+    /// Returns the number, below 2^31 and usable as an index.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// What one subscription asks for beside its filter.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Options {
+    /// The most that its messages are delivered with.
+    pub qos: QoS,
+    /// Leaves out what the subscriber itself published.
+    pub no_local: bool,
+    /// Keeps the RETAIN flag of what was published.
+    pub retain_as_published: bool,
+    /// The Subscription Identifier. Above [`MAX_SUBSCRIPTION_ID`] it counts as absent.
+    pub id: Option<NonZeroU32>,
+}
+
+impl Options {
+    /// A subscription of 3.1.1 and before: a QoS and nothing else.
+    pub const fn at(qos: QoS) -> Self {
+        Self {
+            qos,
+            no_local: false,
+            retain_as_published: false,
+            id: None,
+        }
+    }
+}
+
+/// How a shared group chooses the member that a message goes to.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Strategy {
+    /// Each member in turn.
+    #[default]
+    RoundRobin,
+    /// Any member, by the random word that the caller gives.
+    Random,
+    /// The same member for everything that one publisher sends; by topic when the publisher has no id.
+    ClientHash,
+    /// The same member for everything on one topic.
+    TopicHash,
+    /// The member that took the last message, until it no longer takes one.
+    Sticky,
+}
+
+/// One delivery: what a subscriber gets of one message, all its matching subscriptions merged.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Match<'a> {
+    /// What the subscriber gave to [`Directory::join`](crate::Directory::join).
+    pub handle: u64,
+    /// Who gets the message.
+    pub subscriber: SubscriberId,
+    /// The maximum over the matching subscriptions; the message's own QoS is the caller's to apply.
+    pub qos: QoS,
+    /// Whether any of the matching subscriptions keeps the RETAIN flag.
+    pub retain_as_published: bool,
+    /// The Subscription Identifiers of all of them, in no particular order, repeated when given twice
+    /// [MQTT-3.3.4-4].
+    pub ids: &'a [NonZeroU32],
+}
+
+/// Takes the matches of one message, under the snapshot's pin: it must not block.
+pub trait Visitor {
+    /// A subscriber with plain subscriptions; once a message and subscriber.
+    fn plain(&mut self, found: Match<'_>);
+
+    /// A member of a shared group, best choice first. Answers whether it took the message; if not, the
+    /// next member is asked [MQTT-4.8.2-5].
+    fn shared(&mut self, candidate: Match<'_>) -> bool;
+
+    /// The first choice of a shared group in which no member took the message.
+    fn shared_offline(&mut self, first_choice: Match<'_>);
+
+    /// The matches of topic number `index` of [`Snapshot::match_many`](crate::Snapshot::match_many) begin.
+    fn topic(&mut self, index: usize) {
+        let _ = index;
+    }
+}

@@ -1,0 +1,63 @@
+//! What a batch does to the directory, and what came of it.
+
+use crate::{Options, SubscriptionFilter};
+
+/// One step of a batch.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// Adds a subscription, or replaces the options of the one with the same filter [MQTT-3.8.4-3].
+    Subscribe {
+        /// What to subscribe to.
+        filter: &'a SubscriptionFilter,
+        /// How.
+        options: Options,
+    },
+    /// Removes the subscription with exactly this filter [MQTT-3.10.4-1].
+    Unsubscribe {
+        /// What to unsubscribe from.
+        filter: &'a SubscriptionFilter,
+    },
+}
+
+impl<'a> Change<'a> {
+    /// The filter that the step is about.
+    pub fn filter(&self) -> &'a SubscriptionFilter {
+        match self {
+            Self::Subscribe { filter, .. } | Self::Unsubscribe { filter } => filter,
+        }
+    }
+}
+
+/// What one step found.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Outcome {
+    /// The subscriber had this subscription before the step.
+    pub existed: bool,
+    /// The topic filter had no subscription before the step, or has none after it.
+    pub first_or_last: bool,
+}
+
+/// Counts of one version, and of what surrounds it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct DirectoryStats {
+    /// Distinct topic filters; a group on a filter does not count again.
+    pub filters: usize,
+    /// Subscriptions, those of tombstoned subscribers included until they are cleaned.
+    pub subscriptions: usize,
+    /// Shared groups: pairs of share name and topic filter.
+    pub shared_groups: usize,
+    /// Heap blocks of the tree.
+    pub nodes: usize,
+    /// Bytes of these blocks, without what the allocator adds.
+    pub bytes: usize,
+    /// Committed batches that changed something.
+    pub version: u64,
+    /// Subscribers that joined and did not leave.
+    pub subscribers: usize,
+    /// Subscriptions of subscribers that left, still to be cleaned.
+    pub dead_subscriptions: usize,
+    /// Bytes that were replaced and wait for their grace period.
+    pub retired_bytes: usize,
+    /// Attempts to commit that another writer overtook.
+    pub lost_races: u64,
+}

@@ -1,0 +1,62 @@
+//! Why a text is not a topic name, a topic filter or a shared subscription.
+
+use thiserror::Error;
+
+/// A topic name or filter that this server does not take.
+///
+/// A wildcard in a topic *name* is an error of its own, because it has a reason code of its own upstream
+/// (0x90, Topic Name invalid), while a misplaced wildcard in a *filter* is 0x8F.
+#[derive(Clone, Copy, Debug, Eq, Error, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum TopicError {
+    /// The text has no character.
+    #[error("[MQTT-4.7.3-1] a topic has at least one character")]
+    Empty,
+    /// The text holds U+0000.
+    #[error("[MQTT-4.7.3-2] a topic holds no null character")]
+    NullCharacter,
+    /// The text is longer than the limit (or than the 65,535 bytes that the wire can carry).
+    #[error("[MQTT-4.7.3-3] topic is longer than the limit")]
+    TooLong,
+    /// The text has more levels than the limit.
+    #[error("topic has more levels than the limit")]
+    TooManyLevels,
+    /// The text holds a control character or a Unicode non-character, and the limits refuse them.
+    #[error("[MQTT5 1.5.4] topic holds a control character or a non-character")]
+    ControlCharacter,
+    /// A topic name holds `+` or `#`.
+    #[error("[MQTT-4.7.0-1] topic name holds a wildcard")]
+    WildcardInName,
+    /// `#` is not the last level of a filter, or does not fill its level.
+    #[error("[MQTT-4.7.1-1] `#` is not alone in the last level")]
+    MisplacedMultiLevelWildcard,
+    /// `+` does not fill its level.
+    #[error("[MQTT-4.7.1-2] `+` does not fill its level")]
+    MisplacedSingleLevelWildcard,
+    /// `$share/` is followed by an empty share name.
+    #[error("[MQTT-4.8.2-1] share name is empty")]
+    EmptyShareName,
+    /// The share name holds `+` or `#`.
+    #[error("[MQTT-4.8.2-2] share name holds a wildcard")]
+    WildcardInShareName,
+    /// No topic filter follows the share name.
+    #[error("[MQTT-4.8.2-2] share name is not followed by a topic filter")]
+    ShareWithoutFilter,
+}
+
+impl TopicError {
+    /// Returns the id of the MQTT 5.0 statement that the text breaks, or an empty text for a limit of ours.
+    pub fn statement(self) -> &'static str {
+        match self {
+            Self::Empty => "MQTT-4.7.3-1",
+            Self::NullCharacter => "MQTT-4.7.3-2",
+            Self::TooLong => "MQTT-4.7.3-3",
+            Self::TooManyLevels | Self::ControlCharacter => "",
+            Self::WildcardInName => "MQTT-4.7.0-1",
+            Self::MisplacedMultiLevelWildcard => "MQTT-4.7.1-1",
+            Self::MisplacedSingleLevelWildcard => "MQTT-4.7.1-2",
+            Self::EmptyShareName => "MQTT-4.8.2-1",
+            Self::WildcardInShareName | Self::ShareWithoutFilter => "MQTT-4.8.2-2",
+        }
+    }
+}

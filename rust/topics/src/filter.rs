@@ -1,0 +1,209 @@
+//! Topic filters: what a subscription asks for.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use crate::levels::{is_match, split_level};
+use crate::sync::Arc;
+use crate::{TopicError, TopicLimits, TopicName};
+
+/// A checked topic filter. Owned and shared: a clone costs one reference count.
+#[derive(Clone)]
+pub struct TopicFilter {
+    text: Arc<str>,
+    /// Where the filter begins in `text`: behind `$share/name/`, or 0.
+    start: u16,
+    has_wildcard: bool,
+}
+
+impl TopicFilter {
+    /// Checks `text` once; nobody asks again.
+    ///
+    /// # Errors
+    ///
+    /// [`TopicError::MisplacedMultiLevelWildcard`] [MQTT-4.7.1-1] and
+    /// [`TopicError::MisplacedSingleLevelWildcard`] [MQTT-4.7.1-2]; the errors of
+    /// [`TopicName::parse`] otherwise, [`TopicError::WildcardInName`] excepted.
+    pub fn parse(text: &str, limits: &TopicLimits) -> Result<Self, TopicError> {
+        Self::parse_from(text, 0, limits)
+    }
+
+    /// Checks the part of `text` behind byte `start`; the byte limit counts the whole text.
+    pub(crate) fn parse_from(
+        text: &str,
+        start: u16,
+        limits: &TopicLimits,
+    ) -> Result<Self, TopicError> {
+        if text.len() > limits.bytes {
+            return Err(TopicError::TooLong);
+        }
+        let filter = &text[usize::from(start)..];
+        let has_wildcard = limits.check(filter)?;
+        if has_wildcard {
+            check_wildcards(filter)?;
+        }
+        Ok(Self {
+            text: text.into(),
+            start,
+            has_wildcard,
+        })
+    }
+
+    /// Returns the filter as text, without `$share/name/`.
+    pub fn as_str(&self) -> &str {
+        &self.text[usize::from(self.start)..]
+    }
+
+    pub(crate) fn whole_text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn start(&self) -> usize {
+        usize::from(self.start)
+    }
+
+    /// Gives up a `$share/name/` in front, so that the whole text is the filter.
+    pub(crate) fn into_unshared(self) -> Self {
+        if self.start == 0 {
+            return self;
+        }
+        Self {
+            text: self.as_str().into(),
+            start: 0,
+            has_wildcard: self.has_wildcard,
+        }
+    }
+
+    /// Whether `+` or `#` fills a level.
+    pub fn has_wildcard(&self) -> bool {
+        self.has_wildcard
+    }
+
+    /// Whether a message published to `topic` goes to this filter.
+    ///
+    /// A leading wildcard does not reach topics that begin with `$` [MQTT-4.7.2-1].
+    pub fn matches(&self, topic: TopicName<'_>) -> bool {
+        let filter = self.as_str();
+        if !self.has_wildcard {
+            return filter == topic.as_str();
+        }
+        if topic.is_dollar() && starts_wild(filter) {
+            return false;
+        }
+        is_match(filter.as_bytes(), topic.as_str().as_bytes())
+    }
+
+    /// Whether every topic that `other` matches is matched by this filter too.
+    pub fn covers(&self, other: &Self) -> bool {
+        let (mine, theirs) = (self.as_str(), other.as_str());
+        if starts_wild(mine) && theirs.starts_with('$') {
+            return false;
+        }
+        // `#` takes its parent level too, unless that would be no topic: there is none without a level, and the
+        // one empty level of `/#` is no topic [MQTT-4.7.3-1].
+        let theirs = match theirs {
+            "#" => "+/#",
+            "/#" => "/+/#",
+            _ => theirs,
+        };
+        covers_levels(mine.as_bytes(), theirs.as_bytes())
+    }
+
+    /// Whether some topic is matched by both filters.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (mine, theirs) = (self.as_str(), other.as_str());
+        if (starts_wild(mine) && theirs.starts_with('$'))
+            || (starts_wild(theirs) && mine.starts_with('$'))
+            // All that they share is the empty text, which is no topic [MQTT-4.7.3-1].
+            || matches!((mine, theirs), ("+", "/#") | ("/#", "+"))
+        {
+            return false;
+        }
+        overlaps_levels(mine.as_bytes(), theirs.as_bytes())
+    }
+}
+
+impl PartialEq for TopicFilter {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for TopicFilter {}
+
+impl Hash for TopicFilter {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl fmt::Debug for TopicFilter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "TopicFilter({:?})", self.as_str())
+    }
+}
+
+impl fmt::Display for TopicFilter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+fn starts_wild(filter: &str) -> bool {
+    filter.starts_with(['+', '#'])
+}
+
+fn check_wildcards(filter: &str) -> Result<(), TopicError> {
+    let mut rest = Some(filter);
+    while let Some(text) = rest {
+        let (level, next) = match text.split_once('/') {
+            Some((level, next)) => (level, Some(next)),
+            None => (text, None),
+        };
+        if level.contains('#') && (level != "#" || next.is_some()) {
+            return Err(TopicError::MisplacedMultiLevelWildcard);
+        }
+        if level.contains('+') && level != "+" {
+            return Err(TopicError::MisplacedSingleLevelWildcard);
+        }
+        rest = next;
+    }
+    Ok(())
+}
+
+fn covers_levels(mine: &[u8], theirs: &[u8]) -> bool {
+    let (mut mine, mut theirs) = (Some(mine), Some(theirs));
+    loop {
+        let (Some(my_rest), Some(their_rest)) = (mine, theirs) else {
+            return mine == theirs || mine == Some(b"#");
+        };
+        if my_rest == b"#" {
+            return true;
+        }
+        let (my_level, my_next) = split_level(my_rest);
+        let (their_level, their_next) = split_level(their_rest);
+        let is_covered = their_level != b"#" && (my_level == b"+" || my_level == their_level);
+        if !is_covered {
+            return false;
+        }
+        (mine, theirs) = (my_next, their_next);
+    }
+}
+
+fn overlaps_levels(mine: &[u8], theirs: &[u8]) -> bool {
+    let (mut mine, mut theirs) = (Some(mine), Some(theirs));
+    loop {
+        if mine == Some(b"#") || theirs == Some(b"#") {
+            return true;
+        }
+        let (Some(my_rest), Some(their_rest)) = (mine, theirs) else {
+            return mine == theirs;
+        };
+        let (my_level, my_next) = split_level(my_rest);
+        let (their_level, their_next) = split_level(their_rest);
+        if my_level != b"+" && their_level != b"+" && my_level != their_level {
+            return false;
+        }
+        (mine, theirs) = (my_next, their_next);
+    }
+}

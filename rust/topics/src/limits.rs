@@ -1,0 +1,84 @@
+//! How long and how deep a topic may be, and the one pass over its bytes that decides it.
+
+use crate::TopicError;
+
+/// The most levels that any limit can allow, whatever the configuration says.
+pub const MAX_LEVELS: usize = 1024;
+
+/// The most bytes that the wire can carry in one string.
+pub const MAX_BYTES: usize = 65_535;
+
+/// What a topic name or filter may be: the caps of a listener.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TopicLimits {
+    /// Most UTF-8 bytes of the whole text, `$share/name/` included. At most [`MAX_BYTES`] count.
+    pub bytes: usize,
+    /// Most levels, counting empty ones. At most [`MAX_LEVELS`] count.
+    pub levels: usize,
+    /// Refuses U+0001 to U+001F, U+007F to U+009F and the Unicode non-characters.
+    pub refuse_control_characters: bool,
+}
+
+impl Default for TopicLimits {
+    fn default() -> Self {
+        Self {
+            bytes: 4096,
+            levels: 128,
+            refuse_control_characters: true,
+        }
+    }
+}
+
+impl TopicLimits {
+    /// Checks everything that names and filters share; answers whether `+` or `#` occurs anywhere.
+    pub(crate) fn check(&self, text: &str) -> Result<bool, TopicError> {
+        if text.is_empty() {
+            return Err(TopicError::Empty);
+        }
+        if text.len() > self.bytes.min(MAX_BYTES) {
+            return Err(TopicError::TooLong);
+        }
+        if is_plain(text.as_bytes()) {
+            return self.check_levels(text).map(|()| false);
+        }
+        if text.contains('\0') {
+            return Err(TopicError::NullCharacter);
+        }
+        if self.refuse_control_characters && text.chars().any(is_refused) {
+            return Err(TopicError::ControlCharacter);
+        }
+        self.check_levels(text)?;
+        Ok(text.contains(['+', '#']))
+    }
+
+    fn check_levels(&self, text: &str) -> Result<(), TopicError> {
+        let separators = text.bytes().filter(|&byte| byte == b'/').count();
+        if separators >= self.levels.min(MAX_LEVELS) {
+            return Err(TopicError::TooManyLevels);
+        }
+        Ok(())
+    }
+}
+
+/// Whether no byte needs a closer look. Without early exit, so that it compiles to vector instructions.
+#[expect(
+    clippy::needless_bitwise_bool,
+    reason = "a branch a byte would keep the loop scalar"
+)]
+fn is_plain(bytes: &[u8]) -> bool {
+    !bytes.iter().fold(false, |suspect, &byte| {
+        suspect
+            | (byte < 0x20)
+            | (byte == b'+')
+            | (byte == b'#')
+            | (byte == 0x7F)
+            | (byte == 0xC2)
+            | (byte >= 0xEF)
+    })
+}
+
+/// U+0080 to U+009F start with byte C2, the non-characters with byte EF or above.
+fn is_refused(character: char) -> bool {
+    let code = u32::from(character);
+    character.is_control() || (0xFDD0..=0xFDEF).contains(&code) || code & 0xFFFE == 0xFFFE
+}

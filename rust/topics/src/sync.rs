@@ -1,0 +1,3 @@
+//! The only import of atomics, reference counts and locks.
+
+pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
