@@ -1,2 +1,49 @@
-//! mqttcore-codec.
+//! MQTT 3.1, 3.1.1 and 5.0 packets: bytes in, typed packets out, and back.
+//!
+//! One codec serves all versions: the version is an argument, and a 3.x packet is the same struct
+//! with empty properties. Decoded packets borrow from the bytes they were read from; decoding a
+//! PUBLISH allocates nothing.
+//!
+//! This crate refuses to keep state, to wait, to log or to know which side of a connection it is
+//! on: rules that need a session, a direction or a topic tree live above it. Topic names and
+//! filters are checked here as text only.
+//!
+//! ```
+//! use mqttcore_codec::{Limits, Packet, Version, decode, encode};
+//!
+//! let bytes = [0x30, 0x06, 0x00, 0x03, b'a', b'/', b'b', b'!'];
+//! let (packet, len) = decode(&bytes, Version::V3_1_1, &Limits::default())?.expect("complete");
+//! assert_eq!(len, bytes.len());
+//! let Packet::Publish(publish) = packet else { panic!("a PUBLISH") };
+//! assert_eq!(publish.topic.as_str(), "a/b");
+//! assert_eq!(publish.payload, b"!");
+//!
+//! let mut out = Vec::new();
+//! encode(&packet, Version::V3_1_1, &mut out)?;
+//! assert_eq!(out, bytes);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+mod error;
+mod frame;
+mod packet;
+mod properties;
+mod reason;
+mod text;
+mod types;
+mod var_int;
+mod wire;
+
+pub use error::{DecodeError, EncodeError};
+pub use frame::{Limits, decode, decode_connect, encode, encode_publish_head, frame_len};
+pub use packet::{
+    Ack, Auth, ConnAck, Connect, Delivery, Disconnect, Packet, Publish, RetainHandling, SubAck,
+    Subscribe, SubscriptionOptions, UnsubAck, Unsubscribe, Will, refusal,
+};
+pub use properties::{Properties, PropertiesBuf, PropertiesIter, Property, PropertyId};
+pub use reason::ReasonCode;
+pub use text::{Text, TextError};
+pub use types::{PacketId, PacketType, QoS, UnknownQoS, Version};
+pub use var_int::{VAR_INT_MAX, decode_var_int};

@@ -1,0 +1,268 @@
+//! The fixed header, and the two ways between bytes and packets.
+
+use crate::packet::{
+    Ack, Auth, ConnAck, Connect, Context, Disconnect, Packet, Publish, SubAck, Subscribe, UnsubAck,
+    Unsubscribe,
+};
+use crate::var_int::{VAR_INT_MAX, decode_var_int};
+use crate::wire::{Reader, Writer};
+use crate::{DecodeError, EncodeError, PacketType, Version};
+
+/// What the decoder accepts at most, whatever the peer announces.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// The largest packet, in bytes with its fixed header.
+    pub packet_bytes: u32,
+    /// The most user properties in one property list.
+    pub user_properties: u16,
+    /// The most bytes that the user properties of one list take on the wire.
+    pub user_property_bytes: u32,
+}
+
+impl Limits {
+    /// What the protocol itself allows.
+    pub const MAX: Self = Self {
+        packet_bytes: LONGEST_PACKET,
+        user_properties: u16::MAX,
+        user_property_bytes: u32::MAX,
+    };
+}
+
+/// Packets as long as the protocol allows, 64 user properties and 16 KiB of them.
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            packet_bytes: LONGEST_PACKET,
+            user_properties: 64,
+            user_property_bytes: 16 * 1024,
+        }
+    }
+}
+
+/// A fixed header that is whole and within its limits.
+#[derive(Clone, Copy)]
+struct Header {
+    packet_type: PacketType,
+    flags: u8,
+    /// Where the body begins.
+    body_at: usize,
+    /// The whole packet.
+    len: usize,
+}
+
+impl Header {
+    #[inline]
+    fn read(src: &[u8], limits: &Limits) -> Result<Option<Self>, DecodeError> {
+        let Some((&first_byte, rest)) = src.split_first() else {
+            return Ok(None);
+        };
+        let packet_type = PacketType::of(first_byte).ok_or(DecodeError::ReservedPacketType(0))?;
+        let flags = first_byte & FLAGS;
+        check_flags(packet_type, flags)?;
+        let Some((remaining_len, length_len)) = decode_var_int(rest)? else {
+            return Ok(None);
+        };
+        let body_at = 1 + length_len;
+        let len = usize::try_from(remaining_len).map_or(usize::MAX, |len| body_at + len);
+        if u32::try_from(len).is_ok_and(|len| len <= limits.packet_bytes) {
+            return Ok(Some(Self {
+                packet_type,
+                flags,
+                body_at,
+                len,
+            }));
+        }
+        Err(DecodeError::PacketTooLarge)
+    }
+
+    /// The body, once all of it is there.
+    #[inline]
+    fn body<'a>(&self, src: &'a [u8]) -> Option<Reader<'a>> {
+        src.get(self.body_at..self.len).map(Reader::new)
+    }
+}
+
+/// Refuses flags that no version allows; 3.1 lets requests that are sent again say so with DUP.
+#[inline]
+fn check_flags(packet_type: PacketType, flags: u8) -> Result<(), DecodeError> {
+    if packet_type == PacketType::Publish {
+        return Publish::check_flags(flags);
+    }
+    let fixed = packet_type.first_byte() & FLAGS;
+    if flags == fixed || fixed != 0 && flags == fixed | DUP {
+        return Ok(());
+    }
+    Err(DecodeError::FixedHeaderFlags(packet_type))
+}
+
+/// Refuses what another version allowed.
+#[inline]
+fn check_version(header: &Header, version: Version) -> Result<(), DecodeError> {
+    let packet_type = header.packet_type;
+    if packet_type == PacketType::Publish {
+        return Ok(());
+    }
+    if header.flags & DUP != 0 && version != Version::V3_1 {
+        return Err(DecodeError::FixedHeaderFlags(packet_type));
+    }
+    if packet_type == PacketType::Auth && !version.has_properties() {
+        return Err(DecodeError::ReservedPacketType(packet_type as u8));
+    }
+    Ok(())
+}
+
+/// The announced length of the packet at the front of `src`, in bytes with its fixed header.
+///
+/// Known as soon as the fixed header is there, `None` before; the body may still be to come.
+///
+/// # Errors
+///
+/// [`DecodeError::PacketTooLarge`] above `limits`, and every fault of a fixed header that holds
+/// in all versions. [`decode`] finds the others once the packet is whole.
+#[inline]
+pub fn frame_len(src: &[u8], limits: &Limits) -> Result<Option<usize>, DecodeError> {
+    Ok(Header::read(src, limits)?.map(|header| header.len))
+}
+
+/// Reads the packet at the front of `src`; returns it with its length in bytes.
+///
+/// `None` means that bytes are missing. A CONNECT is read by the version it names itself.
+/// A PUBLISH and everything else without a list is read without allocating.
+///
+/// # Errors
+///
+/// Any [`DecodeError`]; a fault of the fixed header is told before the body is there.
+#[inline]
+pub fn decode<'a>(
+    src: &'a [u8],
+    version: Version,
+    limits: &Limits,
+) -> Result<Option<(Packet<'a>, usize)>, DecodeError> {
+    let Some(header) = Header::read(src, limits)? else {
+        return Ok(None);
+    };
+    check_version(&header, version)?;
+    let Some(mut reader) = header.body(src) else {
+        return Ok(None);
+    };
+    let context = Context { version, limits };
+    let packet = read_body(header, &mut reader, context)?;
+    reader.finish()?;
+    Ok(Some((packet, header.len)))
+}
+
+#[inline]
+fn read_body<'a>(
+    header: Header,
+    reader: &mut Reader<'a>,
+    context: Context<'_>,
+) -> Result<Packet<'a>, DecodeError> {
+    let packet_type = header.packet_type;
+    Ok(match packet_type {
+        PacketType::Connect => Packet::Connect(Connect::read(reader, context.limits)?),
+        PacketType::ConnAck => Packet::ConnAck(ConnAck::read(reader, context)?),
+        PacketType::Publish => Packet::Publish(Publish::read(reader, header.flags, context)?),
+        PacketType::PubAck => Packet::PubAck(Ack::read(reader, packet_type, context)?),
+        PacketType::PubRec => Packet::PubRec(Ack::read(reader, packet_type, context)?),
+        PacketType::PubRel => Packet::PubRel(Ack::read(reader, packet_type, context)?),
+        PacketType::PubComp => Packet::PubComp(Ack::read(reader, packet_type, context)?),
+        PacketType::Subscribe => Packet::Subscribe(Subscribe::read(reader, context)?),
+        PacketType::SubAck => Packet::SubAck(SubAck::read(reader, context)?),
+        PacketType::Unsubscribe => Packet::Unsubscribe(Unsubscribe::read(reader, context)?),
+        PacketType::UnsubAck => Packet::UnsubAck(UnsubAck::read(reader, context)?),
+        PacketType::PingReq => Packet::PingReq,
+        PacketType::PingResp => Packet::PingResp,
+        PacketType::Disconnect => Packet::Disconnect(Disconnect::read(reader, context)?),
+        PacketType::Auth => Packet::Auth(Auth::read(reader, context)?),
+    })
+}
+
+/// Reads the first packet of a connection, which has to be CONNECT.
+///
+/// # Errors
+///
+/// [`DecodeError::ConnectExpected`] on the first byte of any other packet [MQTT-3.1.0-1];
+/// otherwise as [`decode`]. What may be answered is told by [`refusal`](crate::refusal).
+pub fn decode_connect<'a>(
+    src: &'a [u8],
+    limits: &Limits,
+) -> Result<Option<(Connect<'a>, usize)>, DecodeError> {
+    let first_type = src.first().map(|&byte| PacketType::of(byte));
+    if first_type.is_some_and(|first| first != Some(PacketType::Connect)) {
+        return Err(DecodeError::ConnectExpected);
+    }
+    let Some(header) = Header::read(src, limits)? else {
+        return Ok(None);
+    };
+    let Some(mut reader) = header.body(src) else {
+        return Ok(None);
+    };
+    let connect = Connect::read(&mut reader, limits)?;
+    reader.finish()?;
+    Ok(Some((connect, header.len)))
+}
+
+/// Appends the packet to `out`, in the form of `version`.
+///
+/// A CONNECT is written in its own version. 3.x has no properties, subscription options or
+/// reason codes: they are left out, or mapped where 3.x has a return code.
+///
+/// # Errors
+///
+/// Any [`EncodeError`]: nothing is written that [`decode`] would refuse. `out` is then as before.
+pub fn encode(packet: &Packet<'_>, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    whole_or_nothing(out, |writer| match packet {
+        Packet::Connect(connect) => connect.write(writer),
+        Packet::ConnAck(connack) => connack.write(version, writer),
+        Packet::Publish(publish) => {
+            publish.write_head(version, writer)?;
+            writer.raw(publish.payload);
+            Ok(())
+        }
+        Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack) => {
+            ack.write(packet.packet_type(), version, writer)
+        }
+        Packet::Subscribe(subscribe) => subscribe.write(version, writer),
+        Packet::SubAck(suback) => suback.write(version, writer),
+        Packet::Unsubscribe(unsubscribe) => unsubscribe.write(version, writer),
+        Packet::UnsubAck(unsuback) => unsuback.write(version, writer),
+        Packet::PingReq | Packet::PingResp => {
+            writer.packet(packet.packet_type().first_byte(), |_| Ok(()))
+        }
+        Packet::Disconnect(disconnect) => disconnect.write(version, writer),
+        Packet::Auth(auth) => auth.write(version, writer),
+    })
+}
+
+/// Appends all of a PUBLISH but its payload, which the lengths count.
+///
+/// The payload can then be shared: it follows these bytes as it is.
+///
+/// # Errors
+///
+/// As [`encode`].
+#[inline]
+pub fn encode_publish_head(
+    publish: &Publish<'_>,
+    version: Version,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    whole_or_nothing(out, |writer| publish.write_head(version, writer))
+}
+
+#[inline]
+fn whole_or_nothing(
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Writer<'_>) -> Result<(), EncodeError>,
+) -> Result<(), EncodeError> {
+    let len = out.len();
+    let result = write(&mut Writer::new(out));
+    if result.is_err() {
+        out.truncate(len);
+    }
+    result
+}
+
+const FLAGS: u8 = 0x0F;
+const DUP: u8 = 0b1000;
+const LONGEST_PACKET: u32 = 5 + VAR_INT_MAX;

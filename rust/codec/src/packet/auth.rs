@@ -1,0 +1,42 @@
+//! AUTH, of version 5 only.
+
+use super::{Context, read_outcome, write_outcome};
+use crate::wire::{Reader, Writer};
+use crate::{DecodeError, EncodeError, PacketType, Properties, ReasonCode, Version};
+
+/// A step of an enhanced authentication.
+///
+/// Reason code (1 byte) and properties; both are left out for a success without properties.
+/// That an Authentication Method is there is for the session to ask.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Auth<'a> {
+    /// Success, continue or re-authenticate.
+    pub reason: ReasonCode,
+    /// Method, data and what else belongs to the step.
+    pub properties: Properties<'a>,
+}
+
+impl<'a> Auth<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>, context: Context<'_>) -> Result<Self, DecodeError> {
+        let (reason, properties) = read_outcome(reader, PacketType::Auth, context)?;
+        Ok(Self { reason, properties })
+    }
+
+    pub(crate) fn write(
+        &self,
+        version: Version,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        if !version.has_properties() {
+            return Err(EncodeError::NotInVersion(PacketType::Auth, version));
+        }
+        writer.packet(PacketType::Auth.first_byte(), |body| {
+            write_outcome(
+                body,
+                (self.reason, self.properties),
+                PacketType::Auth,
+                version,
+            )
+        })
+    }
+}

@@ -1,0 +1,289 @@
+//! CONNECT, and the CONNACK that may refuse a broken one.
+
+use std::fmt;
+
+use super::{ConnAck, Context};
+use crate::properties::{WILL, place};
+use crate::var_int::decode_var_int;
+use crate::wire::{Reader, Writer};
+use crate::{
+    DecodeError, EncodeError, Limits, PacketType, Properties, QoS, ReasonCode, Text, Version,
+};
+
+/// The first packet of a connection.
+///
+/// Protocol name (2 bytes of length and text), level (1), connect flags (1), keep alive (2) and
+/// properties in version 5; then client identifier, will, user name and password, each behind
+/// 2 bytes of length.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub struct Connect<'a> {
+    /// The version that the client speaks from here on.
+    pub version: Version,
+    /// Whether an earlier session is dropped; Clean Session in 3.x.
+    pub clean_start: bool,
+    /// The longest silence of the client, in seconds; 0 is no limit.
+    pub keep_alive_s: u16,
+    /// Properties of version 5.
+    pub properties: Properties<'a>,
+    /// Who the client says it is; may be empty.
+    pub client_id: Text<'a>,
+    /// What is published when the connection ends badly.
+    pub will: Option<Will<'a>>,
+    /// The user name; an empty one is not the same as none.
+    pub username: Option<Text<'a>>,
+    /// The password; a secret, never printed. Goes with a user name in 3.x.
+    pub password: Option<&'a [u8]>,
+}
+
+/// The message that a server publishes for a client that is gone.
+///
+/// Properties in version 5, topic name and payload, each behind its length.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Will<'a> {
+    /// The QoS to publish with.
+    pub qos: QoS,
+    /// Whether the message is retained.
+    pub retain: bool,
+    /// Properties of version 5.
+    pub properties: Properties<'a>,
+    /// Where it is published.
+    pub topic: Text<'a>,
+    /// The message itself.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Connect<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self, DecodeError> {
+        let version = read_version(reader)?;
+        let context = Context { version, limits };
+        let flags = ConnectFlags::read(reader.u8()?, version)?;
+        Ok(Self {
+            version,
+            clean_start: flags.has(CLEAN_START),
+            keep_alive_s: reader.u16()?,
+            properties: context.properties(reader, place(PacketType::Connect))?,
+            client_id: reader.text()?,
+            will: match flags.will() {
+                Some((qos, retain)) => Some(Will::read(reader, (qos, retain), context)?),
+                None => None,
+            },
+            username: if flags.has(USER_NAME) && !is_left_out(reader, version) {
+                Some(reader.text()?)
+            } else {
+                None
+            },
+            password: if flags.has(PASSWORD) && !is_left_out(reader, version) {
+                Some(reader.binary()?)
+            } else {
+                None
+            },
+        })
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+        let has_properties = self.version.has_properties();
+        if self.password.is_some() && self.username.is_none() && !has_properties {
+            return Err(EncodeError::PasswordWithoutUserName);
+        }
+        writer.packet(PacketType::Connect.first_byte(), |body| {
+            body.binary(protocol_name(self.version))?;
+            body.u8(self.version.level());
+            body.u8(ConnectFlags::of(self).0);
+            body.u16(self.keep_alive_s);
+            if has_properties {
+                self.properties.write(place(PacketType::Connect), body)?;
+            }
+            body.text(self.client_id)?;
+            if let Some(will) = &self.will {
+                will.write(self.version, body)?;
+            }
+            if let Some(username) = self.username {
+                body.text(username)?;
+            }
+            if let Some(password) = self.password {
+                body.binary(password)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Prints whether there is a password, not which.
+impl fmt::Debug for Connect<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connect")
+            .field("version", &self.version)
+            .field("clean_start", &self.clean_start)
+            .field("keep_alive_s", &self.keep_alive_s)
+            .field("properties", &self.properties)
+            .field("client_id", &self.client_id)
+            .field("will", &self.will)
+            .field("username", &self.username)
+            .field("password", &self.password.map(|_| ".."))
+            .finish()
+    }
+}
+
+impl<'a> Will<'a> {
+    fn read(
+        reader: &mut Reader<'a>,
+        (qos, retain): (QoS, bool),
+        context: Context<'_>,
+    ) -> Result<Self, DecodeError> {
+        Ok(Self {
+            qos,
+            retain,
+            properties: context.properties(reader, WILL)?,
+            topic: reader.text()?,
+            payload: reader.binary()?,
+        })
+    }
+
+    fn write(&self, version: Version, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+        if version.has_properties() {
+            self.properties.write(WILL, writer)?;
+        }
+        writer.text(self.topic)?;
+        writer.binary(self.payload)
+    }
+}
+
+/// The connect flags, checked against each other.
+#[derive(Clone, Copy)]
+struct ConnectFlags(u8);
+
+impl ConnectFlags {
+    fn read(byte: u8, version: Version) -> Result<Self, DecodeError> {
+        if byte & RESERVED != 0 && version != Version::V3_1 {
+            return Err(DecodeError::ReservedConnectFlag);
+        }
+        if byte & WILL_QOS == WILL_QOS {
+            return Err(DecodeError::WillQoS);
+        }
+        if byte & WILL_FLAG == 0 && byte & (WILL_QOS | WILL_RETAIN) != 0 {
+            return Err(DecodeError::WillFlags);
+        }
+        if byte & (USER_NAME | PASSWORD) == PASSWORD && !version.has_properties() {
+            return Err(DecodeError::PasswordWithoutUserName);
+        }
+        Ok(Self(byte))
+    }
+
+    fn of(connect: &Connect<'_>) -> Self {
+        let will = connect.will.map_or(0, |will| {
+            let retain = if will.retain { WILL_RETAIN } else { 0 };
+            WILL_FLAG | retain | u8::from(will.qos) << WILL_QOS_SHIFT
+        });
+        let flag = |set, bit| if set { bit } else { 0 };
+        Self(
+            will | flag(connect.clean_start, CLEAN_START)
+                | flag(connect.username.is_some(), USER_NAME)
+                | flag(connect.password.is_some(), PASSWORD),
+        )
+    }
+
+    const fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
+    }
+
+    fn will(self) -> Option<(QoS, bool)> {
+        if !self.has(WILL_FLAG) {
+            return None;
+        }
+        let qos = match self.0 & WILL_QOS {
+            0 => QoS::AtMostOnce,
+            WILL_QOS_1 => QoS::AtLeastOnce,
+            _ => QoS::ExactlyOnce,
+        };
+        Some((qos, self.has(WILL_RETAIN)))
+    }
+}
+
+/// In 3.1 the remaining length outranks the flags: a missing user name or password is valid.
+///
+/// Source: MQTT V3.1 section 3.1, "User name and password flags".
+fn is_left_out(reader: &Reader<'_>, version: Version) -> bool {
+    version == Version::V3_1 && reader.is_empty()
+}
+
+fn read_version(reader: &mut Reader<'_>) -> Result<Version, DecodeError> {
+    let name = reader.binary()?;
+    if name != MQTT && name != MQISDP {
+        return Err(DecodeError::ProtocolName);
+    }
+    let level = reader.u8()?;
+    Version::from_level(level)
+        .filter(|&version| protocol_name(version) == name)
+        .ok_or(DecodeError::ProtocolLevel {
+            level,
+            answer: answer_version(name, level),
+        })
+}
+
+/// The form in which a client of an unserved level reads a CONNACK.
+///
+/// The top bit of a level marks a bridge of Mosquitto, which then tries again without it.
+fn answer_version(name: &[u8], level: u8) -> Version {
+    if name == MQISDP || level & !BRIDGE < Version::V5.level() && level != 0 {
+        Version::V3_1_1
+    } else {
+        Version::V5
+    }
+}
+
+const fn protocol_name(version: Version) -> &'static [u8] {
+    match version {
+        Version::V3_1 => MQISDP,
+        Version::V3_1_1 | Version::V5 => MQTT,
+    }
+}
+
+/// The CONNACK that may answer the CONNECT at the front of `src`, which failed with `error`,
+/// and the version to write it in; `None` where the connection is closed without a word.
+///
+/// Version 5 is told the reason code; 3.x only that its protocol level is not served
+/// [MQTT 3.1.1 MQTT-3.1.4-1]; a peer that does not open with an MQTT protocol name is told nothing.
+#[must_use]
+pub fn refusal(src: &[u8], error: DecodeError) -> Option<(Version, ConnAck<'static>)> {
+    let version = match error {
+        DecodeError::ProtocolLevel { answer, .. } => answer,
+        _ => announced_version(src)?,
+    };
+    let is_told = version.has_properties() || error.connack_3x().is_some();
+    let reason = match error.reason_code() {
+        reason if reason.allowed_in(PacketType::ConnAck) => reason,
+        _ => ReasonCode::PROTOCOL_ERROR,
+    };
+    is_told.then_some((
+        version,
+        ConnAck {
+            session_present: false,
+            reason,
+            properties: Properties::EMPTY,
+        },
+    ))
+}
+
+/// The version that an incomplete or broken CONNECT names, if it comes that far.
+fn announced_version(src: &[u8]) -> Option<Version> {
+    let (&first_byte, rest) = src.split_first()?;
+    if PacketType::of(first_byte) != Some(PacketType::Connect) {
+        return None;
+    }
+    let (_, length_len) = decode_var_int(rest).ok()??;
+    read_version(&mut Reader::new(rest.get(length_len..)?)).ok()
+}
+
+const MQTT: &[u8] = b"MQTT";
+const MQISDP: &[u8] = b"MQIsdp";
+const BRIDGE: u8 = 0x80;
+
+const RESERVED: u8 = 0b0000_0001;
+const CLEAN_START: u8 = 0b0000_0010;
+const WILL_FLAG: u8 = 0b0000_0100;
+const WILL_QOS: u8 = 0b0001_1000;
+const WILL_QOS_1: u8 = 0b0000_1000;
+const WILL_QOS_SHIFT: u32 = 3;
+const WILL_RETAIN: u8 = 0b0010_0000;
+const PASSWORD: u8 = 0b0100_0000;
+const USER_NAME: u8 = 0b1000_0000;

@@ -1,0 +1,38 @@
+//! DISCONNECT.
+
+use super::{Context, read_outcome, write_outcome};
+use crate::wire::{Reader, Writer};
+use crate::{DecodeError, EncodeError, PacketType, Properties, ReasonCode, Version};
+
+/// The last packet of a connection.
+///
+/// Reason code (1 byte) and properties, both optional; nothing in 3.x, where writing drops them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Disconnect<'a> {
+    /// Why the connection ends.
+    pub reason: ReasonCode,
+    /// Properties of version 5.
+    pub properties: Properties<'a>,
+}
+
+impl<'a> Disconnect<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>, context: Context<'_>) -> Result<Self, DecodeError> {
+        let (reason, properties) = read_outcome(reader, PacketType::Disconnect, context)?;
+        Ok(Self { reason, properties })
+    }
+
+    pub(crate) fn write(
+        &self,
+        version: Version,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        writer.packet(PacketType::Disconnect.first_byte(), |body| {
+            write_outcome(
+                body,
+                (self.reason, self.properties),
+                PacketType::Disconnect,
+                version,
+            )
+        })
+    }
+}

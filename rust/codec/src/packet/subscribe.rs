@@ -1,0 +1,133 @@
+//! SUBSCRIBE.
+
+use super::Context;
+use crate::properties::place;
+use crate::wire::{Reader, Writer};
+use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, QoS, Text, Version};
+
+/// A request for subscriptions.
+///
+/// Packet identifier (2 bytes), properties in version 5, then each topic filter (2 bytes of
+/// length and text) with its options (1 byte). At least one filter, checked as text only.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Subscribe<'a> {
+    /// What SUBACK will repeat.
+    pub packet_id: PacketId,
+    /// Properties of version 5.
+    pub properties: Properties<'a>,
+    /// Topic filters and options, in their order; three bytes or more of the packet each.
+    pub filters: Vec<(Text<'a>, SubscriptionOptions)>,
+}
+
+/// How a subscription wants its messages; 3.x knows the QoS only and writes nothing else.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct SubscriptionOptions {
+    /// The highest QoS to send with.
+    pub maximum_qos: QoS,
+    /// Whether the client's own messages stay away.
+    pub no_local: bool,
+    /// Whether messages keep the RETAIN flag they were published with.
+    pub retain_as_published: bool,
+    /// What happens to retained messages at the time of subscribing.
+    pub retain_handling: RetainHandling,
+}
+
+/// What happens to retained messages when a subscription is made.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum RetainHandling {
+    /// They are sent.
+    #[default]
+    SendAtSubscribe = 0,
+    /// They are sent if the subscription did not exist before.
+    SendIfNew = 1,
+    /// They are not sent.
+    DoNotSend = 2,
+}
+
+impl SubscriptionOptions {
+    fn read(byte: u8, version: Version) -> Result<Self, DecodeError> {
+        let reserved = if version.has_properties() {
+            RESERVED
+        } else {
+            !MAXIMUM_QOS
+        };
+        if byte & reserved != 0 {
+            return Err(DecodeError::ReservedSubscriptionOptions);
+        }
+        Ok(Self {
+            maximum_qos: QoS::try_from(byte & MAXIMUM_QOS)
+                .map_err(|_| DecodeError::SubscriptionQoS)?,
+            no_local: byte & NO_LOCAL != 0,
+            retain_as_published: byte & RETAIN_AS_PUBLISHED != 0,
+            retain_handling: match byte >> RETAIN_HANDLING_SHIFT {
+                0 => RetainHandling::SendAtSubscribe,
+                1 => RetainHandling::SendIfNew,
+                2 => RetainHandling::DoNotSend,
+                _ => return Err(DecodeError::RetainHandling),
+            },
+        })
+    }
+
+    fn byte(self, version: Version) -> u8 {
+        let mut byte = u8::from(self.maximum_qos);
+        if !version.has_properties() {
+            return byte;
+        }
+        if self.no_local {
+            byte |= NO_LOCAL;
+        }
+        if self.retain_as_published {
+            byte |= RETAIN_AS_PUBLISHED;
+        }
+        byte | (self.retain_handling as u8) << RETAIN_HANDLING_SHIFT
+    }
+}
+
+impl<'a> Subscribe<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>, context: Context<'_>) -> Result<Self, DecodeError> {
+        let packet_id = reader.packet_id()?;
+        let properties = context.properties(reader, place(PacketType::Subscribe))?;
+        if reader.is_empty() {
+            return Err(DecodeError::NoFilters(PacketType::Subscribe));
+        }
+        let mut filters = Vec::new();
+        while !reader.is_empty() {
+            let filter = reader.text()?;
+            let options = SubscriptionOptions::read(reader.u8()?, context.version)?;
+            filters.push((filter, options));
+        }
+        Ok(Self {
+            packet_id,
+            properties,
+            filters,
+        })
+    }
+
+    pub(crate) fn write(
+        &self,
+        version: Version,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        if self.filters.is_empty() {
+            return Err(EncodeError::NoFilters);
+        }
+        writer.packet(PacketType::Subscribe.first_byte(), |body| {
+            body.packet_id(self.packet_id);
+            if version.has_properties() {
+                self.properties.write(place(PacketType::Subscribe), body)?;
+            }
+            for &(filter, options) in &self.filters {
+                body.text(filter)?;
+                body.u8(options.byte(version));
+            }
+            Ok(())
+        })
+    }
+}
+
+const MAXIMUM_QOS: u8 = 0b0000_0011;
+const NO_LOCAL: u8 = 0b0000_0100;
+const RETAIN_AS_PUBLISHED: u8 = 0b0000_1000;
+const RETAIN_HANDLING_SHIFT: u32 = 4;
+const RESERVED: u8 = 0b1100_0000;

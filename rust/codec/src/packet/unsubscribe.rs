@@ -1,0 +1,60 @@
+//! UNSUBSCRIBE.
+
+use super::Context;
+use crate::properties::place;
+use crate::wire::{Reader, Writer};
+use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, Text, Version};
+
+/// A request to end subscriptions.
+///
+/// Packet identifier (2 bytes), properties in version 5, then each topic filter (2 bytes of
+/// length and text). At least one filter, checked as text only.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unsubscribe<'a> {
+    /// What UNSUBACK will repeat.
+    pub packet_id: PacketId,
+    /// Properties of version 5.
+    pub properties: Properties<'a>,
+    /// Topic filters in their order.
+    pub filters: Vec<Text<'a>>,
+}
+
+impl<'a> Unsubscribe<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>, context: Context<'_>) -> Result<Self, DecodeError> {
+        let packet_id = reader.packet_id()?;
+        let properties = context.properties(reader, place(PacketType::Unsubscribe))?;
+        if reader.is_empty() {
+            return Err(DecodeError::NoFilters(PacketType::Unsubscribe));
+        }
+        let mut filters = Vec::new();
+        while !reader.is_empty() {
+            filters.push(reader.text()?);
+        }
+        Ok(Self {
+            packet_id,
+            properties,
+            filters,
+        })
+    }
+
+    pub(crate) fn write(
+        &self,
+        version: Version,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        if self.filters.is_empty() {
+            return Err(EncodeError::NoFilters);
+        }
+        writer.packet(PacketType::Unsubscribe.first_byte(), |body| {
+            body.packet_id(self.packet_id);
+            if version.has_properties() {
+                self.properties
+                    .write(place(PacketType::Unsubscribe), body)?;
+            }
+            for &filter in &self.filters {
+                body.text(filter)?;
+            }
+            Ok(())
+        })
+    }
+}

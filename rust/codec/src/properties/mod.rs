@@ -1,0 +1,258 @@
+//! Property lists of MQTT 5.0: checked once, then read in place.
+//!
+//! A list is a Variable Byte Integer with its length, then identifier and value of each
+//! property. What may stand where is said by [`table`] alone.
+
+mod table;
+mod value;
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+pub(crate) use table::{Places, WILL, place};
+pub use table::{Property, PropertyId};
+
+use crate::wire::{Reader, Writer};
+use crate::{DecodeError, EncodeError, Limits, Text};
+
+/// Checked properties, in place: the bytes behind their length.
+///
+/// Copied by reference. Empty for every 3.x packet.
+#[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
+pub struct Properties<'a>(&'a [u8]);
+
+impl<'a> Properties<'a> {
+    /// No properties.
+    pub const EMPTY: Self = Self(&[]);
+
+    /// Takes bytes that [`Properties::as_bytes`] gave earlier.
+    ///
+    /// Nothing is checked here. Foreign bytes do no harm beyond themselves: [`iter`](Self::iter)
+    /// ends at the first fault, and [`encode`](crate::encode) refuses them.
+    #[inline]
+    #[must_use]
+    pub const fn from_checked(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The properties in the order of the packet.
+    #[inline]
+    #[must_use]
+    pub const fn iter(self) -> PropertiesIter<'a> {
+        PropertiesIter(Reader::new(self.0))
+    }
+
+    /// Whether there are none.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The bytes on the wire, without the length before them.
+    #[inline]
+    #[must_use]
+    pub const fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Whether a property with this identifier is there.
+    #[must_use]
+    pub fn contains(self, id: PropertyId) -> bool {
+        self.iter().any(|property| property.id() == id)
+    }
+
+    /// All user properties, names and values, in their order.
+    pub fn user_properties(self) -> impl Iterator<Item = (Text<'a>, Text<'a>)> {
+        self.iter().filter_map(|property| match property {
+            Property::UserProperty(name, value) => Some((name, value)),
+            _ => None,
+        })
+    }
+
+    /// All subscription identifiers, in their order.
+    pub fn subscription_identifiers(self) -> impl Iterator<Item = NonZeroU32> {
+        self.iter().filter_map(|property| match property {
+            Property::SubscriptionIdentifier(id) => Some(id),
+            _ => None,
+        })
+    }
+
+    /// Reads a list with its length, and checks all of it.
+    #[inline]
+    pub(crate) fn read(
+        reader: &mut Reader<'a>,
+        place: Places,
+        limits: &Limits,
+    ) -> Result<Self, DecodeError> {
+        let bytes = match reader.var_int()? {
+            0 => return Ok(Self::EMPTY),
+            len => reader.take(usize::try_from(len).map_err(|_| DecodeError::Truncated)?)?,
+        };
+        check(bytes, place, limits)?;
+        Ok(Self(bytes))
+    }
+
+    /// Writes length and bytes, after the check that the reader would make.
+    pub(crate) fn write(self, place: Places, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+        self.check(place)?;
+        writer.length(self.0.len())?;
+        writer.raw(self.0);
+        Ok(())
+    }
+
+    /// Refuses what the reader would refuse in this place.
+    #[inline]
+    pub(crate) fn check(self, place: Places) -> Result<(), EncodeError> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        check(self.0, place, &Limits::MAX).map_err(EncodeError::Properties)
+    }
+}
+
+impl<'a> IntoIterator for Properties<'a> {
+    type Item = Property<'a>;
+    type IntoIter = PropertiesIter<'a>;
+
+    fn into_iter(self) -> PropertiesIter<'a> {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for Properties<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(*self).finish()
+    }
+}
+
+/// One pass over a property list: every property parses, stands in its place and is not twice
+/// where once is allowed.
+fn check(bytes: &[u8], place: Places, limits: &Limits) -> Result<(), DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let mut seen = 0_u64;
+    let mut user_properties = UserProperties::default();
+    while !reader.is_empty() {
+        let before = reader.len();
+        let id = read_id(&mut reader)?;
+        let row = id.row();
+        if row.many & place == 0 {
+            if row.once & place == 0 {
+                return Err(DecodeError::MisplacedProperty(id));
+            }
+            if seen & bit(id) != 0 {
+                return Err(DecodeError::DuplicateProperty(id));
+            }
+        }
+        seen |= bit(id);
+        Property::read(id, &mut reader)?;
+        if id == PropertyId::UserProperty {
+            user_properties.add(before - reader.len(), limits)?;
+        }
+    }
+    if seen & AUTHENTICATION == bit(PropertyId::AuthenticationData) {
+        return Err(DecodeError::AuthenticationDataWithoutMethod);
+    }
+    Ok(())
+}
+
+#[inline]
+fn read_id(reader: &mut Reader<'_>) -> Result<PropertyId, DecodeError> {
+    let value = reader.var_int()?;
+    PropertyId::from_value(value).ok_or(DecodeError::UnknownProperty(value))
+}
+
+/// All identifiers are below 64.
+#[inline]
+const fn bit(id: PropertyId) -> u64 {
+    1 << id as u64
+}
+
+const AUTHENTICATION: u64 =
+    bit(PropertyId::AuthenticationMethod) | bit(PropertyId::AuthenticationData);
+
+/// What the user properties of one list cost so far.
+#[derive(Default)]
+struct UserProperties {
+    count: usize,
+    bytes: usize,
+}
+
+impl UserProperties {
+    #[inline]
+    fn add(&mut self, bytes: usize, limits: &Limits) -> Result<(), DecodeError> {
+        self.count += 1;
+        self.bytes += bytes;
+        if self.count > usize::from(limits.user_properties) {
+            return Err(DecodeError::TooManyUserProperties);
+        }
+        if u64::try_from(self.bytes).is_ok_and(|bytes| bytes <= limits.user_property_bytes.into()) {
+            return Ok(());
+        }
+        Err(DecodeError::UserPropertiesTooLong)
+    }
+}
+
+/// The properties of a packet, one after the other.
+#[derive(Clone, Debug)]
+pub struct PropertiesIter<'a>(Reader<'a>);
+
+impl<'a> Iterator for PropertiesIter<'a> {
+    type Item = Property<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Property<'a>> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let property = read_id(&mut self.0).and_then(|id| Property::read(id, &mut self.0));
+        if property.is_err() {
+            self.0.take_rest();
+        }
+        property.ok()
+    }
+}
+
+impl std::iter::FusedIterator for PropertiesIter<'_> {}
+
+/// Properties in the making.
+///
+/// The default is empty and holds no memory.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct PropertiesBuf(Vec<u8>);
+
+impl PropertiesBuf {
+    /// Adds a property at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::FieldTooLong`] and [`EncodeError::VarIntTooLarge`] for values that cannot
+    /// be written, [`EncodeError::Properties`] for a maximum QoS of 2; the list is then as before.
+    /// Whether the property fits its packet is said by [`encode`](crate::encode).
+    pub fn push(&mut self, property: Property<'_>) -> Result<&mut Self, EncodeError> {
+        let len = self.0.len();
+        if let Err(error) = property.write(&mut Writer::new(&mut self.0)) {
+            self.0.truncate(len);
+            return Err(error);
+        }
+        Ok(self)
+    }
+
+    /// What was pushed so far.
+    #[inline]
+    #[must_use]
+    pub fn as_properties(&self) -> Properties<'_> {
+        Properties(&self.0)
+    }
+
+    /// Empties the list and keeps its memory.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl From<Properties<'_>> for PropertiesBuf {
+    fn from(properties: Properties<'_>) -> Self {
+        Self(properties.0.to_vec())
+    }
+}

@@ -1,0 +1,193 @@
+//! How the values of properties look on the wire.
+
+use std::num::{NonZeroU16, NonZeroU32};
+
+use super::PropertyId;
+use crate::wire::{Reader, Writer};
+use crate::{DecodeError, EncodeError, QoS, Text};
+
+/// A way to write a value; the table of properties names one for each field.
+///
+/// Both directions are told whose value it is, for their errors.
+pub(super) trait Shape<'a> {
+    type Value;
+
+    fn read(reader: &mut Reader<'a>, id: PropertyId) -> Result<Self::Value, DecodeError>;
+
+    fn write(
+        value: Self::Value,
+        writer: &mut Writer<'_>,
+        id: PropertyId,
+    ) -> Result<(), EncodeError>;
+}
+
+/// A byte that is 0 or 1.
+pub(super) struct Flag;
+
+impl Shape<'_> for Flag {
+    type Value = bool;
+
+    #[inline]
+    fn read(reader: &mut Reader<'_>, id: PropertyId) -> Result<bool, DecodeError> {
+        match reader.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(DecodeError::PropertyValue(id)),
+        }
+    }
+
+    #[inline]
+    fn write(value: bool, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+        writer.u8(u8::from(value));
+        Ok(())
+    }
+}
+
+/// A QoS in a byte, but not 2.
+pub(super) struct ZeroOrOne;
+
+impl Shape<'_> for ZeroOrOne {
+    type Value = QoS;
+
+    #[inline]
+    fn read(reader: &mut Reader<'_>, id: PropertyId) -> Result<QoS, DecodeError> {
+        let is_one = Flag::read(reader, id)?;
+        Ok(if is_one {
+            QoS::AtLeastOnce
+        } else {
+            QoS::AtMostOnce
+        })
+    }
+
+    #[inline]
+    fn write(value: QoS, writer: &mut Writer<'_>, id: PropertyId) -> Result<(), EncodeError> {
+        if value == QoS::ExactlyOnce {
+            return Err(EncodeError::Properties(DecodeError::PropertyValue(id)));
+        }
+        writer.u8(value.into());
+        Ok(())
+    }
+}
+
+/// Two bytes, big end first.
+pub(super) struct TwoBytes;
+
+impl Shape<'_> for TwoBytes {
+    type Value = u16;
+
+    #[inline]
+    fn read(reader: &mut Reader<'_>, _: PropertyId) -> Result<u16, DecodeError> {
+        reader.u16()
+    }
+
+    #[inline]
+    fn write(value: u16, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+        writer.u16(value);
+        Ok(())
+    }
+}
+
+/// Two bytes that are not 0.
+pub(super) struct NonZeroTwoBytes;
+
+impl Shape<'_> for NonZeroTwoBytes {
+    type Value = NonZeroU16;
+
+    #[inline]
+    fn read(reader: &mut Reader<'_>, id: PropertyId) -> Result<NonZeroU16, DecodeError> {
+        NonZeroU16::new(reader.u16()?).ok_or(DecodeError::ZeroProperty(id))
+    }
+
+    #[inline]
+    fn write(value: NonZeroU16, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+        writer.u16(value.get());
+        Ok(())
+    }
+}
+
+/// Four bytes, big end first.
+pub(super) struct FourBytes;
+
+impl Shape<'_> for FourBytes {
+    type Value = u32;
+
+    #[inline]
+    fn read(reader: &mut Reader<'_>, _: PropertyId) -> Result<u32, DecodeError> {
+        reader.u32()
+    }
+
+    #[inline]
+    fn write(value: u32, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+        writer.u32(value);
+        Ok(())
+    }
+}
+
+/// Four bytes that are not 0.
+pub(super) struct NonZeroFourBytes;
+
+impl Shape<'_> for NonZeroFourBytes {
+    type Value = NonZeroU32;
+
+    #[inline]
+    fn read(reader: &mut Reader<'_>, id: PropertyId) -> Result<NonZeroU32, DecodeError> {
+        NonZeroU32::new(reader.u32()?).ok_or(DecodeError::ZeroProperty(id))
+    }
+
+    #[inline]
+    fn write(value: NonZeroU32, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+        writer.u32(value.get());
+        Ok(())
+    }
+}
+
+/// A Variable Byte Integer that is not 0.
+pub(super) struct NonZeroVarInt;
+
+impl Shape<'_> for NonZeroVarInt {
+    type Value = NonZeroU32;
+
+    #[inline]
+    fn read(reader: &mut Reader<'_>, id: PropertyId) -> Result<NonZeroU32, DecodeError> {
+        NonZeroU32::new(reader.var_int()?).ok_or(DecodeError::ZeroProperty(id))
+    }
+
+    #[inline]
+    fn write(value: NonZeroU32, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+        writer.var_int(value.get())
+    }
+}
+
+/// Text behind two bytes of length.
+pub(super) struct Utf8;
+
+impl<'a> Shape<'a> for Utf8 {
+    type Value = Text<'a>;
+
+    #[inline]
+    fn read(reader: &mut Reader<'a>, _: PropertyId) -> Result<Text<'a>, DecodeError> {
+        reader.text()
+    }
+
+    #[inline]
+    fn write(value: Text<'a>, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+        writer.text(value)
+    }
+}
+
+/// Bytes behind two bytes of length.
+pub(super) struct Binary;
+
+impl<'a> Shape<'a> for Binary {
+    type Value = &'a [u8];
+
+    #[inline]
+    fn read(reader: &mut Reader<'a>, _: PropertyId) -> Result<&'a [u8], DecodeError> {
+        reader.binary()
+    }
+
+    #[inline]
+    fn write(value: &'a [u8], writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+        writer.binary(value)
+    }
+}
