@@ -1,2 +1,104 @@
-//! mqttcore-session.
+//! One MQTT client's whole protocol state, without sockets, clocks or locks.
+//!
+//! A [`Session`] takes decoded packets and the time, and hands out [`Transmit`]s, [`Event`]s and
+//! deadlines. It knows every rule of MQTT 3.1, 3.1.1 and 5.0 that one client's session can obey:
+//! both QoS exchanges, the windows, packet identifiers, topic aliases, Keep Alive, the will, the
+//! expiries, and the order in which all of it leaves. Who may do what, where a message goes, and
+//! what is on disk is the engine's.
+//!
+//! The crate refuses to read clocks, to keep time by itself, to lock, to start threads, to decode
+//! or to write to sockets. Encoding is offered by what it hands out ([`Control::encode`],
+//! [`PublishTransmit::encode_head`]), so that the engine decides where the bytes go.
+//!
+//! # How an engine drives it
+//!
+//! 1. CONNECT: [`ConnectRequest::parse`], then authenticate (with [`Authentication`] if the
+//!    client names a method), then [`Session::connect`], or [`refusal`] and close.
+//! 2. Every packet: [`Session::handle_packet`]; do what the [`Request`] asks, and answer it.
+//! 3. Every message for it: [`Session::deliver`].
+//! 4. After any of these: [`Session::poll_event`] and [`Session::poll_transmit`] until `None`,
+//!    then arm a timer for [`Session::poll_timeout`].
+//! 5. End of the connection: [`Session::detach`].
+//!
+//! # Promises
+//!
+//! [`AckToken`]s gate what must not leave before it is safe (decision 2). PUBACK and PUBREC wait
+//! for the token of [`Session::accept_publish`] in every session, since the message may go to
+//! somebody durable: with nothing to wait for, confirm it at once. The rest waits in durable
+//! sessions only: CONNACK, SUBACK and UNSUBACK for the token that their call returned; PUBREL,
+//! PUBCOMP and QoS 2 PUBLISH for the token in [`Event::Record`]. Tokens are confirmed in order:
+//! [`Session::confirm`] opens everything up to one.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Instant;
+//!
+//! use mqttcore_codec::{Version, decode, decode_connect};
+//! use mqttcore_session::{ConnectRequest, Request, ServerLimits, Session, Terms, Transmit};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limits = Arc::new(ServerLimits::default());
+//! let now = Instant::now();
+//! let connect = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01a";
+//! let (connect, _) = decode_connect(connect, &limits.before_connect())?.expect("complete");
+//!
+//! let request = ConnectRequest::parse(&connect, &limits)?;
+//! let mut session = Session::new("a".into(), Arc::clone(&limits));
+//! session.connect(now, &request, Terms::new(Arc::clone(&limits)));
+//!
+//! let Some(Transmit::Control(connack)) = session.poll_transmit() else { panic!("CONNACK") };
+//! let mut out = Vec::new();
+//! connack.encode(session.version(), session.client_packet_bytes(), &mut out);
+//! assert_eq!(out, b"\x20\x02\x00\x00");
+//!
+//! let (publish, _) = decode(b"\x30\x04\x00\x01t!", Version::V3_1_1, &limits.after_connect())?
+//!     .expect("complete");
+//! let Request::Publish(publish) = session.handle_packet(now, publish)? else { panic!() };
+//! assert_eq!((publish.topic().as_str(), publish.payload()), ("t", &b"!"[..]));
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+mod alias;
+mod auth;
+mod connect;
+mod control;
+mod event;
+mod gate;
+mod handshake;
+mod inbound;
+mod inflight;
+mod keep_alive;
+mod limits;
+mod message;
+mod outbound;
+mod packet_ids;
+mod queue;
+mod received;
+mod request;
+mod session;
+mod subscriptions;
+mod transmit;
+mod violation;
+mod will;
+
+pub use alias::AliasUse;
+pub use auth::{AuthStep, Authentication};
+pub use connect::{ConnectRequest, Secret};
+pub use control::{Control, Details};
+pub use event::{DropReason, Event, Record};
+pub use gate::AckToken;
+pub use handshake::{Terms, refusal};
+pub use limits::{PACKET_BYTES_MAX, QueuePolicy, ServerLimits};
+pub use message::Message;
+pub use outbound::{Delivered, Delivery};
+pub use request::{
+    PublishRequest, Request, SubscribeEntry, SubscribeRequest, UnsubscribeEntry, UnsubscribeRequest,
+};
+pub use session::Session;
+pub use subscriptions::Subscription;
+pub use transmit::{PublishTransmit, Transmit};
+pub use violation::{Fault, Violation};
+pub use will::{Cause, Departure, Expiry, WillMessage};

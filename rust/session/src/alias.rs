@@ -1,0 +1,205 @@
+//! Topic aliases, both directions; they live as long as one connection [MQTT-3.3.2-7].
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use mqttcore_codec::ReasonCode;
+
+use crate::violation::Violation;
+
+/// Topics that the client gave a number to.
+#[derive(Debug, Default)]
+pub(crate) struct IncomingAliases {
+    /// Index 0 is alias 1; as long as the highest alias in use.
+    topics: Vec<Option<Arc<str>>>,
+}
+
+impl IncomingAliases {
+    /// Remembers `topic` under `alias` until it is set again.
+    pub(crate) fn set(
+        &mut self,
+        alias: NonZeroU16,
+        topic: &str,
+        maximum: u16,
+    ) -> Result<(), Violation> {
+        let index = index(alias, maximum)?;
+        if self.topics.len() <= index {
+            self.topics.reserve_exact(index + 1 - self.topics.len());
+            self.topics.resize(index + 1, None);
+        }
+        match &mut self.topics[index] {
+            Some(known) if **known == *topic => {}
+            slot => *slot = Some(topic.into()),
+        }
+        Ok(())
+    }
+
+    /// The topic that `alias` stands for.
+    pub(crate) fn resolve(&self, alias: NonZeroU16, maximum: u16) -> Result<Arc<str>, Violation> {
+        let topic = self.topics.get(index(alias, maximum)?);
+        topic
+            .and_then(Option::as_ref)
+            .map(Arc::clone)
+            .ok_or(Violation::protocol(
+                ReasonCode::PROTOCOL_ERROR,
+                "MQTT5 3.3.2.3.4",
+                "topic alias was never set on this connection",
+            ))
+    }
+}
+
+fn index(alias: NonZeroU16, maximum: u16) -> Result<usize, Violation> {
+    if alias.get() > maximum {
+        return Err(Violation::protocol(
+            ReasonCode::TOPIC_ALIAS_INVALID,
+            "MQTT-3.3.2-9",
+            "topic alias is above the maximum",
+        ));
+    }
+    Ok(usize::from(alias.get()) - 1)
+}
+
+/// How a PUBLISH to the client uses an alias.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AliasUse {
+    /// The packet carries the topic and the alias that stands for it from now on.
+    Set(NonZeroU16),
+    /// The packet carries the alias instead of the topic.
+    Replace(NonZeroU16),
+}
+
+impl AliasUse {
+    /// The alias itself.
+    pub const fn alias(self) -> NonZeroU16 {
+        match self {
+            Self::Set(alias) | Self::Replace(alias) => alias,
+        }
+    }
+}
+
+/// Topics that the server gave a number to, up to the client's maximum [MQTT-3.3.2-11].
+///
+/// An alias makes the packet this client's own, so that it cannot share the bytes of a fan-out.
+/// It is worth that only for a long topic that comes again: the second time it gets an alias,
+/// first come, and keeps it.
+#[derive(Debug)]
+pub(crate) struct OutgoingAliases {
+    maximum: u16,
+    set: Vec<(u64, Box<str>)>,
+    seen: [u64; SEEN],
+    next_seen: u8,
+}
+
+/// Topics up to this length stay as they are.
+const SHORT_BYTES: usize = 32;
+/// How many topics are remembered as seen once.
+const SEEN: usize = 8;
+
+impl OutgoingAliases {
+    pub(crate) fn new(maximum: u16) -> Self {
+        Self {
+            maximum,
+            set: Vec::new(),
+            seen: [0; SEEN],
+            next_seen: 0,
+        }
+    }
+
+    /// Decides for the next packet on the wire; a `Set` must be sent.
+    pub(crate) fn choose(&mut self, topic: &str) -> Option<AliasUse> {
+        if topic.len() <= SHORT_BYTES {
+            return None;
+        }
+        let print = fingerprint(topic);
+        let known = |(held, text): &(u64, Box<str>)| *held == print && **text == *topic;
+        if let Some(index) = self.set.iter().position(known) {
+            return alias(index).map(AliasUse::Replace);
+        }
+        if self.set.len() >= usize::from(self.maximum) {
+            return None;
+        }
+        if !self.seen.contains(&print) {
+            self.seen[usize::from(self.next_seen) % SEEN] = print;
+            self.next_seen = self.next_seen.wrapping_add(1);
+            return None;
+        }
+        self.set.push((print, topic.into()));
+        alias(self.set.len() - 1).map(AliasUse::Set)
+    }
+}
+
+fn alias(index: usize) -> Option<NonZeroU16> {
+    u16::try_from(index + 1).ok().and_then(NonZeroU16::new)
+}
+
+/// Tells most topics apart by their length and last 8 bytes; never 0.
+fn fingerprint(topic: &str) -> u64 {
+    let tail = topic
+        .as_bytes()
+        .last_chunk()
+        .map_or(0, |tail| u64::from_le_bytes(*tail));
+    (tail ^ (topic.len() as u64) << 48) | 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: &str = "plant/building-7/line-12/machine-4711/temperature";
+    const OTHER: &str = "plant/building-7/line-12/machine-4711/pressure-in";
+
+    fn number(value: u16) -> NonZeroU16 {
+        NonZeroU16::new(value).unwrap()
+    }
+
+    #[test]
+    fn a_long_topic_gets_an_alias_when_it_comes_again() {
+        let mut aliases = OutgoingAliases::new(1);
+
+        assert_eq!(aliases.choose(LONG), None);
+        assert_eq!(aliases.choose(LONG), Some(AliasUse::Set(number(1))));
+        assert_eq!(aliases.choose(LONG), Some(AliasUse::Replace(number(1))));
+    }
+
+    #[test]
+    fn mqtt_3_3_2_11_no_alias_above_the_clients_maximum() {
+        let mut aliases = OutgoingAliases::new(1);
+        for _ in 0..2 {
+            aliases.choose(LONG);
+        }
+
+        assert_eq!(aliases.choose(OTHER), None);
+        assert_eq!(aliases.choose(OTHER), None);
+    }
+
+    #[test]
+    fn a_short_topic_stays_as_it_is() {
+        let mut aliases = OutgoingAliases::new(10);
+
+        assert_eq!([(); 3].map(|()| aliases.choose("a/b")), [None; 3]);
+    }
+
+    #[test]
+    fn mqtt_3_3_2_12_every_alias_up_to_the_maximum_is_accepted() {
+        let mut aliases = IncomingAliases::default();
+
+        for value in 1..=10 {
+            aliases.set(number(value), "t", 10).unwrap();
+        }
+
+        assert_eq!(&*aliases.resolve(number(10), 10).unwrap(), "t");
+        assert_eq!(
+            aliases.set(number(11), "t", 10).unwrap_err().reason,
+            ReasonCode::TOPIC_ALIAS_INVALID
+        );
+    }
+
+    #[test]
+    fn an_alias_that_was_never_set_is_a_protocol_error() {
+        let aliases = IncomingAliases::default();
+
+        let violation = aliases.resolve(number(1), 10).unwrap_err();
+
+        assert_eq!(violation.reason, ReasonCode::PROTOCOL_ERROR);
+    }
+}

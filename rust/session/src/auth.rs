@@ -1,0 +1,216 @@
+//! Enhanced authentication: the exchange before CONNACK, and the one that a client begins later.
+
+use mqttcore_codec::{Auth, Packet, PropertiesBuf, Property, ReasonCode, Text};
+
+use crate::connect::{ConnectRequest, Secret};
+use crate::control::{Control, Details, Kind, PropertiesBody};
+use crate::handshake::add;
+use crate::limits::ServerLimits;
+use crate::request::Request;
+use crate::session::Session;
+use crate::violation::Violation;
+
+/// One client's method, and how far an exchange has come.
+///
+/// Before CONNACK it stands alone, since the session may live elsewhere; [`Terms`](crate::Terms)
+/// then hands it to the session for re-authentication.
+#[derive(Clone, Debug)]
+pub struct Authentication {
+    method: Box<str>,
+    /// AUTH packets of the client in this exchange, its CONNECT included.
+    rounds: u8,
+    rounds_max: u8,
+    is_running: bool,
+}
+
+/// What a client does during the exchange before CONNACK.
+#[derive(Debug, Eq, PartialEq)]
+pub enum AuthStep<'p> {
+    /// It sends its next data.
+    Data(Option<&'p [u8]>),
+    /// It gives up; close the connection.
+    Disconnect,
+}
+
+impl Authentication {
+    /// Begins with a CONNECT that names a method; `None` if it names none, and then no AUTH may
+    /// be sent [MQTT-4.12.0-6].
+    pub fn begin(request: &ConnectRequest, limits: &ServerLimits) -> Option<Self> {
+        let method = request.authentication_method.clone()?;
+        Some(Self {
+            method,
+            rounds: 0,
+            rounds_max: limits.authentication_rounds,
+            is_running: true,
+        })
+    }
+
+    /// The method's name; what to do with an unknown one is 0x8C [MQTT-4.12.0-1].
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// Takes a packet before CONNACK: AUTH or DISCONNECT [MQTT-3.1.2-30].
+    ///
+    /// # Errors
+    ///
+    /// 0x82 for another packet, another method or another step; 0x97 after too many rounds.
+    pub fn handle_packet<'p>(&mut self, packet: &Packet<'p>) -> Result<AuthStep<'p>, Violation> {
+        match packet {
+            Packet::Auth(auth) => self.advance(auth).map(AuthStep::Data),
+            Packet::Disconnect(_) => Ok(AuthStep::Disconnect),
+            _ => Err(Violation::protocol(
+                ReasonCode::PROTOCOL_ERROR,
+                "MQTT-3.1.2-30",
+                "a packet that is neither AUTH nor DISCONNECT before CONNACK",
+            )),
+        }
+    }
+
+    /// The server's next step: AUTH 0x18 [MQTT-4.12.0-2].
+    pub fn continue_with(&self, data: Option<&[u8]>, details: Details) -> Control {
+        self.packet(ReasonCode::CONTINUE_AUTHENTICATION, data, details)
+    }
+
+    /// The client's next step in an exchange: AUTH 0x18 with the method that it began with.
+    fn advance<'p>(&mut self, auth: &Auth<'p>) -> Result<Option<&'p [u8]>, Violation> {
+        self.check_method(auth)?;
+        if !self.is_running || auth.reason != ReasonCode::CONTINUE_AUTHENTICATION {
+            return Err(OUT_OF_STEP);
+        }
+        self.count_round()?;
+        Ok(auth.properties.authentication_data())
+    }
+
+    /// The client begins again: AUTH 0x19 [MQTT-4.12.1-1].
+    fn restart<'p>(&mut self, auth: &Auth<'p>) -> Result<Option<&'p [u8]>, Violation> {
+        self.check_method(auth)?;
+        if self.is_running {
+            return Err(OUT_OF_STEP);
+        }
+        self.is_running = true;
+        self.rounds = 0;
+        self.count_round()?;
+        Ok(auth.properties.authentication_data())
+    }
+
+    fn succeed(&mut self, data: Option<&[u8]>, details: Details) -> Control {
+        self.finish();
+        self.packet(ReasonCode::SUCCESS, data, details)
+    }
+
+    pub(crate) fn finish(&mut self) {
+        self.is_running = false;
+    }
+
+    /// Adds the method [MQTT-4.12.0-5] and the data.
+    pub(crate) fn add_to(&self, properties: &mut PropertiesBuf, data: Option<&Secret>) {
+        self.add_step(properties, data.map(Secret::as_bytes));
+    }
+
+    fn add_step(&self, properties: &mut PropertiesBuf, data: Option<&[u8]>) {
+        if let Ok(method) = Text::new(&self.method) {
+            add(properties, Property::AuthenticationMethod(method));
+        }
+        if let Some(data) = data.filter(|data| u16::try_from(data.len()).is_ok()) {
+            add(properties, Property::AuthenticationData(data));
+        }
+    }
+
+    fn packet(&self, reason: ReasonCode, data: Option<&[u8]>, details: Details) -> Control {
+        let mut properties = PropertiesBuf::default();
+        self.add_step(&mut properties, data);
+        Control(Kind::Auth(Box::new(PropertiesBody {
+            reason,
+            properties,
+            details,
+        })))
+    }
+
+    fn check_method(&self, auth: &Auth<'_>) -> Result<(), Violation> {
+        let method = auth.properties.authentication_method();
+        if method.is_some_and(|method| method.as_str() == &*self.method) {
+            return Ok(());
+        }
+        Err(Violation::protocol(
+            ReasonCode::PROTOCOL_ERROR,
+            "MQTT-4.12.0-5",
+            "AUTH without the method of CONNECT",
+        ))
+    }
+
+    fn count_round(&mut self) -> Result<(), Violation> {
+        self.rounds = self.rounds.saturating_add(1);
+        if self.rounds > self.rounds_max {
+            return Err(Violation::limit(
+                ReasonCode::QUOTA_EXCEEDED,
+                "limit authentication_rounds",
+                "authentication takes too many rounds",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    /// The server's next step in a re-authentication; nothing if none is under way.
+    ///
+    /// Without Request Problem Information the details are left out [MQTT-3.1.2-29].
+    pub fn auth_continue(&mut self, data: Option<&[u8]>, details: Details) {
+        let details = self.allowed(details);
+        let running = self
+            .authentication
+            .as_deref()
+            .filter(|running| running.is_running);
+        if let Some(control) = running.map(|running| running.continue_with(data, details)) {
+            self.controls.push_back(control);
+        }
+    }
+
+    /// Ends a re-authentication well; nothing if none is under way. To end it badly, disconnect
+    /// [MQTT-4.12.1-2].
+    pub fn auth_succeed(&mut self, data: Option<&[u8]>, details: Details) {
+        let details = self.allowed(details);
+        let running = self
+            .authentication
+            .as_deref_mut()
+            .filter(|running| running.is_running);
+        if let Some(control) = running.map(|running| running.succeed(data, details)) {
+            self.controls.push_back(control);
+        }
+    }
+
+    pub(crate) fn handle_auth<'p>(&mut self, auth: Auth<'p>) -> Result<Request<'p>, Violation> {
+        let Some(authentication) = self.authentication.as_deref_mut() else {
+            return Err(NO_METHOD);
+        };
+        if auth.reason == ReasonCode::RE_AUTHENTICATE {
+            return authentication
+                .restart(&auth)
+                .map(|data| Request::Reauthenticate { data });
+        }
+        authentication
+            .advance(&auth)
+            .map(|data| Request::Authenticate { data })
+    }
+
+    /// Details for a packet that may carry them only if the client asked for them.
+    pub(crate) fn allowed(&self, details: Details) -> Details {
+        if self.link.problem_information {
+            details
+        } else {
+            Details::none()
+        }
+    }
+}
+
+const OUT_OF_STEP: Violation = Violation::protocol(
+    ReasonCode::PROTOCOL_ERROR,
+    "MQTT5 4.12",
+    "AUTH out of step with the exchange",
+);
+const NO_METHOD: Violation = Violation::protocol(
+    ReasonCode::PROTOCOL_ERROR,
+    "MQTT-4.12.0-7",
+    "AUTH from a client that named no method",
+);

@@ -1,0 +1,224 @@
+//! CONNECT as a server sees it: owned, typed and checked.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mqttcore_codec::{Connect, Properties, Property, ReasonCode, Text, Version, Will};
+use mqttcore_topics::TopicName;
+
+use crate::inbound::check_response_topic;
+use crate::limits::ServerLimits;
+use crate::message::Message;
+use crate::violation::Violation;
+use crate::will::WillMessage;
+
+/// A CONNECT that is well formed and within the limits; who the client is, is still open.
+#[derive(Clone, Debug)]
+pub struct ConnectRequest {
+    /// The version that the client speaks.
+    pub version: Version,
+    /// Drop an existing session first; Clean Session in 3.x.
+    pub clean_start: bool,
+    /// The Keep Alive asked for in seconds; 0 is none.
+    pub keep_alive_s: u16,
+    /// Who the client says it is; `None` asks the broker to assign an identifier.
+    pub client_id: Option<Arc<str>>,
+    /// The user name; an empty one is not the same as none (abuse C08).
+    pub username: Option<Box<str>>,
+    /// The password.
+    pub password: Option<Secret>,
+    /// What is published when the client vanishes.
+    pub will: Option<Box<WillMessage>>,
+    /// How long the session should outlive the connection in seconds; `u32::MAX` is for ever.
+    /// A 3.x session without Clean Session asks for ever.
+    pub session_expiry_interval_s: u32,
+    /// QoS 1 and 2 publishes that the client takes at once, at least 1.
+    pub receive_maximum: u16,
+    /// The largest packet that the client takes; `u32::MAX` without a limit.
+    pub maximum_packet_size: u32,
+    /// Topic aliases that the client takes.
+    pub topic_alias_maximum: u16,
+    /// The client asks for Response Information.
+    pub request_response_information: bool,
+    /// The client takes reason strings and user properties on every packet.
+    pub request_problem_information: bool,
+    /// User properties, in this order.
+    pub user_properties: Vec<(Box<str>, Box<str>)>,
+    /// The method of an enhanced authentication, if the client wants one.
+    pub authentication_method: Option<Box<str>>,
+    /// Its first data.
+    pub authentication_data: Option<Secret>,
+}
+
+/// Bytes that no log may show.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Secret(Box<[u8]>);
+
+impl Secret {
+    /// The bytes, for whoever checks them.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&[u8]> for Secret {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Secret(..)")
+    }
+}
+
+impl ConnectRequest {
+    /// Checks what the codec cannot know: the client identifier, the user name's characters, and
+    /// the will.
+    ///
+    /// # Errors
+    ///
+    /// 0x85 for a client identifier that this server does not take [MQTT-3.1.3-8], 0x86 for
+    /// control characters in the user name, 0x90 for the will's topic, 0x9B and 0x9A for a will
+    /// above what is offered [MQTT-3.2.2-12, -13], 0x82 for a will's response topic with
+    /// wildcards. [`refusal`](crate::refusal) makes the CONNACK of it.
+    pub fn parse(connect: &Connect<'_>, limits: &ServerLimits) -> Result<Self, Violation> {
+        let client_id = check_client_id(connect, limits)?;
+        check_username(connect.username)?;
+        let will = connect
+            .will
+            .as_ref()
+            .map(|will| check_will(will, limits))
+            .transpose()?;
+        let mut request = Self::plain(connect);
+        request.client_id = client_id;
+        request.will = will.map(Box::new);
+        request.take_properties(connect.properties);
+        Ok(request)
+    }
+
+    /// The fields that need no look, and the defaults of the properties.
+    fn plain(connect: &Connect<'_>) -> Self {
+        let is_kept = !connect.version.has_properties() && !connect.clean_start;
+        Self {
+            version: connect.version,
+            clean_start: connect.clean_start,
+            keep_alive_s: connect.keep_alive_s,
+            client_id: None,
+            username: connect.username.map(|name| name.as_str().into()),
+            password: connect.password.map(Secret::from),
+            will: None,
+            session_expiry_interval_s: if is_kept { u32::MAX } else { 0 },
+            receive_maximum: u16::MAX,
+            maximum_packet_size: u32::MAX,
+            topic_alias_maximum: 0,
+            request_response_information: false,
+            request_problem_information: true,
+            user_properties: Vec::new(),
+            authentication_method: None,
+            authentication_data: None,
+        }
+    }
+
+    fn take_properties(&mut self, properties: Properties<'_>) {
+        for property in properties {
+            match property {
+                Property::SessionExpiryInterval(value) => self.session_expiry_interval_s = value,
+                Property::ReceiveMaximum(value) => self.receive_maximum = value.get(),
+                Property::MaximumPacketSize(value) => self.maximum_packet_size = value.get(),
+                Property::TopicAliasMaximum(value) => self.topic_alias_maximum = value,
+                Property::RequestResponseInformation(value) => {
+                    self.request_response_information = value;
+                }
+                Property::RequestProblemInformation(value) => {
+                    self.request_problem_information = value;
+                }
+                Property::UserProperty(name, value) => {
+                    self.user_properties
+                        .push((name.as_str().into(), value.as_str().into()));
+                }
+                Property::AuthenticationMethod(method) => {
+                    self.authentication_method = Some(method.as_str().into());
+                }
+                Property::AuthenticationData(data) => {
+                    self.authentication_data = Some(data.into());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// An identifier of the client's own, or `None` where the broker assigns one.
+fn check_client_id(
+    connect: &Connect<'_>,
+    limits: &ServerLimits,
+) -> Result<Option<Arc<str>>, Violation> {
+    let id = connect.client_id;
+    if id.is_empty() {
+        return match connect.version {
+            Version::V5 => Ok(None),
+            Version::V3_1_1 if connect.clean_start => Ok(None),
+            _ => Err(Violation::protocol(
+                ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
+                "MQTT-3.1.3-8",
+                "client identifier is empty",
+            )),
+        };
+    }
+    if id.len() > limits.client_id_bytes {
+        return Err(Violation::limit(
+            ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
+            "limit client_id_bytes",
+            "client identifier is too long",
+        ));
+    }
+    let is_suspect =
+        id.contains(['/', '+', '#']) || id.contains("..") || id.has_control_or_non_character();
+    if limits.client_id_strict && is_suspect {
+        return Err(Violation::limit(
+            ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
+            "limit client_id_strict",
+            "client identifier holds a refused character",
+        ));
+    }
+    Ok(Some(id.as_str().into()))
+}
+
+fn check_username(username: Option<Text<'_>>) -> Result<(), Violation> {
+    if username.is_some_and(Text::has_control_or_non_character) {
+        return Err(Violation::protocol(
+            ReasonCode::BAD_USER_NAME_OR_PASSWORD,
+            "MQTT-1.5.4-1",
+            "user name holds a control character or a non-character",
+        ));
+    }
+    Ok(())
+}
+
+fn check_will(will: &Will<'_>, limits: &ServerLimits) -> Result<WillMessage, Violation> {
+    let topic =
+        TopicName::parse(will.topic.as_str(), &limits.topic).map_err(Violation::topic_name)?;
+    if will.qos > limits.maximum_qos {
+        return Err(Violation::limit(
+            ReasonCode::QOS_NOT_SUPPORTED,
+            "MQTT-3.2.2-12",
+            "will QoS is above the maximum",
+        ));
+    }
+    if will.retain && !limits.retain_available {
+        return Err(Violation::limit(
+            ReasonCode::RETAIN_NOT_SUPPORTED,
+            "MQTT-3.2.2-13",
+            "retained will on a server without retained messages",
+        ));
+    }
+    if let Some(topic) = will.properties.response_topic() {
+        check_response_topic(topic, &limits.topic)?;
+    }
+    Ok(WillMessage {
+        message: Message::of_will(topic, will),
+        delay_s: will.properties.will_delay_interval().unwrap_or(0),
+    })
+}

@@ -1,0 +1,253 @@
+//! Every packet to the client but PUBLISH.
+
+use mqttcore_codec::{
+    Ack, Auth, ConnAck, Disconnect, EncodeError, Packet, PacketId, PacketType, Properties,
+    PropertiesBuf, Property, ReasonCode, SubAck, Text, UnsubAck, Version, encode,
+};
+
+/// A packet that waits to be encoded for one client.
+///
+/// Small, because acknowledgements queue up; what is rare or long is boxed.
+#[derive(Clone, Debug)]
+pub struct Control(pub(crate) Kind);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    ConnAck(Box<ConnAckBody>),
+    PubAck(PacketId, ReasonCode),
+    PubRec(PacketId, ReasonCode),
+    PubRel(PacketId, ReasonCode),
+    PubComp(PacketId, ReasonCode),
+    SubAck(Box<ReasonsBody>),
+    UnsubAck(Box<ReasonsBody>),
+    PingResp,
+    Disconnect(Box<PropertiesBody>),
+    Auth(Box<PropertiesBody>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ConnAckBody {
+    pub(crate) session_present: bool,
+    pub(crate) reason: ReasonCode,
+    pub(crate) properties: PropertiesBuf,
+    pub(crate) details: Details,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ReasonsBody {
+    pub(crate) packet_id: PacketId,
+    pub(crate) reasons: Vec<ReasonCode>,
+    pub(crate) details: Details,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PropertiesBody {
+    pub(crate) reason: ReasonCode,
+    pub(crate) properties: PropertiesBuf,
+    pub(crate) details: Details,
+}
+
+/// What a server may add to an answer for people to read; the first thing left out when a packet
+/// would be too large for the client.
+#[derive(Clone, Debug, Default)]
+pub struct Details {
+    /// The Reason String. Text that MQTT cannot carry is left out.
+    pub reason_string: Option<Box<str>>,
+    /// User Properties, in this order.
+    pub user_properties: Vec<(Box<str>, Box<str>)>,
+}
+
+/// How much of the details a packet carries.
+#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+enum Detail {
+    Nothing,
+    ReasonString,
+    Everything,
+}
+
+impl Details {
+    /// Nothing to add.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// A Reason String alone.
+    pub fn reason(text: &str) -> Self {
+        Self {
+            reason_string: Some(text.into()),
+            user_properties: Vec::new(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.reason_string.is_none() && self.user_properties.is_empty()
+    }
+
+    fn add_to(&self, properties: &mut PropertiesBuf, detail: Detail) -> Result<(), EncodeError> {
+        let reason = self
+            .reason_string
+            .as_deref()
+            .and_then(|text| Text::new(text).ok());
+        if let (Some(text), true) = (reason, detail >= Detail::ReasonString) {
+            properties.push(Property::ReasonString(text))?;
+        }
+        if detail < Detail::Everything {
+            return Ok(());
+        }
+        for (name, value) in &self.user_properties {
+            if let (Ok(name), Ok(value)) = (Text::new(name), Text::new(value)) {
+                properties.push(Property::UserProperty(name, value))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Control {
+    /// A CONNACK that refuses; there is no session [MQTT-3.2.2-6].
+    pub(crate) fn refused(reason: ReasonCode, properties: PropertiesBuf, details: Details) -> Self {
+        let body = ConnAckBody {
+            session_present: false,
+            reason,
+            properties,
+            details,
+        };
+        Self(Kind::ConnAck(Box::new(body)))
+    }
+
+    /// The packet that this becomes.
+    pub fn packet_type(&self) -> PacketType {
+        match self.0 {
+            Kind::ConnAck(_) => PacketType::ConnAck,
+            Kind::PubAck(..) => PacketType::PubAck,
+            Kind::PubRec(..) => PacketType::PubRec,
+            Kind::PubRel(..) => PacketType::PubRel,
+            Kind::PubComp(..) => PacketType::PubComp,
+            Kind::SubAck(_) => PacketType::SubAck,
+            Kind::UnsubAck(_) => PacketType::UnsubAck,
+            Kind::PingResp => PacketType::PingResp,
+            Kind::Disconnect(_) => PacketType::Disconnect,
+            Kind::Auth(_) => PacketType::Auth,
+        }
+    }
+
+    /// Appends the packet to `out` if `version` has it and it fits into `limit_bytes`, the
+    /// client's Maximum Packet Size [MQTT-3.1.2-24].
+    ///
+    /// User properties are left out first, then the reason string [MQTT-3.2.2-19, -20,
+    /// MQTT-3.4.2-2, -3 and their like]. Answers whether anything was appended.
+    pub fn encode(&self, version: Version, limit_bytes: u32, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
+        for detail in [Detail::Everything, Detail::ReasonString, Detail::Nothing] {
+            if self.write(version, detail, out).is_ok() && out.len() - start <= limit {
+                return out.len() > start;
+            }
+            out.truncate(start);
+        }
+        false
+    }
+
+    fn write(
+        &self,
+        version: Version,
+        detail: Detail,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EncodeError> {
+        let mut put = |packet: Packet<'_>| encode(&packet, version, out);
+        match &self.0 {
+            Kind::PubAck(id, reason) => put(Packet::PubAck(ack(*id, *reason))),
+            Kind::PubRec(id, reason) => put(Packet::PubRec(ack(*id, *reason))),
+            Kind::PubRel(id, reason) => put(Packet::PubRel(ack(*id, *reason))),
+            Kind::PubComp(id, reason) => put(Packet::PubComp(ack(*id, *reason))),
+            Kind::PingResp => put(Packet::PingResp),
+            Kind::ConnAck(body) => body.write(version, detail, put),
+            Kind::SubAck(body) => body.write(version, detail, |body, properties| {
+                put(Packet::SubAck(SubAck {
+                    packet_id: body.packet_id,
+                    properties,
+                    reasons: body.reasons.clone(),
+                }))
+            }),
+            Kind::UnsubAck(body) => body.write(version, detail, |body, properties| {
+                put(Packet::UnsubAck(UnsubAck {
+                    packet_id: body.packet_id,
+                    properties,
+                    reasons: body.reasons.clone(),
+                }))
+            }),
+            // 3.x has no DISCONNECT from the server, and no AUTH at all.
+            Kind::Disconnect(_) | Kind::Auth(_) if !version.has_properties() => Ok(()),
+            Kind::Disconnect(body) => body.write(detail, |reason, properties| {
+                put(Packet::Disconnect(Disconnect { reason, properties }))
+            }),
+            Kind::Auth(body) => body.write(detail, |reason, properties| {
+                put(Packet::Auth(Auth { reason, properties }))
+            }),
+        }
+    }
+}
+
+impl ConnAckBody {
+    fn write(
+        &self,
+        version: Version,
+        detail: Detail,
+        put: impl FnOnce(Packet<'_>) -> Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
+        let properties = with_details(&self.properties, &self.details, version, detail)?;
+        put(Packet::ConnAck(ConnAck {
+            session_present: self.session_present,
+            reason: self.reason,
+            properties: properties.as_properties(),
+        }))
+    }
+}
+
+impl ReasonsBody {
+    fn write(
+        &self,
+        version: Version,
+        detail: Detail,
+        put: impl FnOnce(&Self, Properties<'_>) -> Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
+        let nothing = PropertiesBuf::default();
+        let properties = with_details(&nothing, &self.details, version, detail)?;
+        put(self, properties.as_properties())
+    }
+}
+
+impl PropertiesBody {
+    fn write(
+        &self,
+        detail: Detail,
+        put: impl FnOnce(ReasonCode, Properties<'_>) -> Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
+        let properties = with_details(&self.properties, &self.details, Version::V5, detail)?;
+        put(self.reason, properties.as_properties())
+    }
+}
+
+fn ack(packet_id: PacketId, reason: ReasonCode) -> Ack<'static> {
+    Ack {
+        packet_id,
+        reason,
+        properties: Properties::EMPTY,
+    }
+}
+
+fn with_details(
+    own: &PropertiesBuf,
+    details: &Details,
+    version: Version,
+    detail: Detail,
+) -> Result<PropertiesBuf, EncodeError> {
+    if !version.has_properties() {
+        return Ok(PropertiesBuf::default());
+    }
+    let mut properties = own.clone();
+    if !details.is_empty() {
+        details.add_to(&mut properties, detail)?;
+    }
+    Ok(properties)
+}

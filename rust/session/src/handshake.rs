@@ -1,0 +1,420 @@
+//! The two ends of a connection: CONNACK with all that it settles, and what is left behind.
+
+use std::collections::VecDeque;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mqttcore_codec::{PropertiesBuf, Property, QoS, ReasonCode, Text, Version};
+
+use crate::alias::{IncomingAliases, OutgoingAliases};
+use crate::auth::Authentication;
+use crate::connect::{ConnectRequest, Secret};
+use crate::control::{ConnAckBody, Control, Details, Kind, PropertiesBody};
+use crate::event::{DropReason, Event};
+use crate::gate::AckToken;
+use crate::inflight::InFlight;
+use crate::keep_alive::KeepAlive;
+use crate::limits::{PACKET_BYTES_MAX, ServerLimits};
+use crate::message::Message;
+use crate::queue::Queue;
+use crate::session::{Aliases, Link, LinkState, Session};
+use crate::subscriptions::Subscriptions;
+use crate::transmit::publish_bytes;
+use crate::will::{Cause, Deadlines, Departure, Expiry};
+
+/// What the engine grants to a client that it lets in.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The limits for this connection.
+    pub limits: Arc<ServerLimits>,
+    /// The session was found and is resumed. If not, whatever it holds is dropped.
+    pub session_present: bool,
+    /// The broker made the client identifier; it is told to the client [MQTT-3.1.3-7].
+    pub assigned_client_id: bool,
+    /// A Keep Alive in seconds for v5 clients, instead of the one asked for.
+    pub server_keep_alive_s: Option<u16>,
+    /// A cap on the session's expiry in seconds, below the limits' own.
+    pub session_expiry_max_s: Option<u32>,
+    /// Response Information, sent if the client asked for it [MQTT-3.1.2-28].
+    pub response_information: Option<Box<str>>,
+    /// The finished exchange of an enhanced authentication.
+    pub authentication: Option<Authentication>,
+    /// Its last data for the client.
+    pub authentication_data: Option<Secret>,
+    /// Reason string and user properties for CONNACK.
+    pub details: Details,
+    /// The session's state is kept on disk: its promises wait for [`Session::confirm`]
+    /// (decision 2), and [`Event::Record`] tells what to write.
+    pub durable: bool,
+}
+
+impl Terms {
+    /// A new session, not durable, with nothing special about it.
+    pub fn new(limits: Arc<ServerLimits>) -> Self {
+        Self {
+            limits,
+            session_present: false,
+            assigned_client_id: false,
+            server_keep_alive_s: None,
+            session_expiry_max_s: None,
+            response_information: None,
+            authentication: None,
+            authentication_data: None,
+            details: Details::none(),
+            durable: false,
+        }
+    }
+
+    fn keep_alive_s(&self, request: &ConnectRequest) -> u16 {
+        let (asked, cap) = (request.keep_alive_s, self.limits.keep_alive_max_s);
+        match self.server_keep_alive_s {
+            // A 3.x client cannot be told: its own value holds (abuse C28).
+            _ if !request.version.has_properties() => asked,
+            Some(interval_s) => interval_s,
+            None if cap > 0 && (asked == 0 || asked > cap) => cap,
+            None => asked,
+        }
+    }
+
+    fn session_expiry_s(&self, request: &ConnectRequest) -> u32 {
+        let cap = self.session_expiry_max_s.unwrap_or(u32::MAX);
+        request
+            .session_expiry_interval_s
+            .min(cap)
+            .min(self.limits.session_expiry_max_s)
+    }
+}
+
+/// The CONNACK that refuses a client of `version`, or `None` where it must be closed without one:
+/// 3.x has a return code for few reasons [MQTT-3.1.1 3.2.2-6].
+///
+/// `server_reference` goes with 0x9C and 0x9D.
+pub fn refusal(
+    version: Version,
+    reason: ReasonCode,
+    server_reference: Option<&str>,
+    details: Details,
+) -> Option<Control> {
+    if !version.has_properties() && !has_return_code(reason) {
+        return None;
+    }
+    Some(Control::refused(
+        reason,
+        reference(server_reference),
+        details,
+    ))
+}
+
+/// Whether 3.x has a word for it. Broken packets are closed without an answer; everything that
+/// time or another server may heal is "server unavailable".
+fn has_return_code(reason: ReasonCode) -> bool {
+    matches!(
+        reason,
+        ReasonCode::UNSUPPORTED_PROTOCOL_VERSION
+            | ReasonCode::CLIENT_IDENTIFIER_NOT_VALID
+            | ReasonCode::BAD_USER_NAME_OR_PASSWORD
+            | ReasonCode::NOT_AUTHORIZED
+            | ReasonCode::BANNED
+            | ReasonCode::BAD_AUTHENTICATION_METHOD
+            | ReasonCode::SERVER_UNAVAILABLE
+            | ReasonCode::SERVER_BUSY
+            | ReasonCode::QUOTA_EXCEEDED
+            | ReasonCode::USE_ANOTHER_SERVER
+            | ReasonCode::SERVER_MOVED
+            | ReasonCode::CONNECTION_RATE_EXCEEDED
+    )
+}
+
+fn reference(server: Option<&str>) -> PropertiesBuf {
+    let mut properties = PropertiesBuf::default();
+    if let Some(server) = server.and_then(|server| Text::new(server).ok()) {
+        add(&mut properties, Property::ServerReference(server));
+    }
+    properties
+}
+
+/// Adds a property that always encodes.
+pub(crate) fn add(properties: &mut PropertiesBuf, property: Property<'_>) {
+    // INVARIANT: every text is checked and every number in range where it is made.
+    properties.push(property).expect("the property encodes");
+}
+
+impl Session {
+    /// Attaches an accepted connection and queues CONNACK; behind it everything that an earlier
+    /// connection left open [MQTT-4.4.0-1], and then the queue, within the client's Receive
+    /// Maximum.
+    ///
+    /// Returns the token that CONNACK waits for: a new promise of a durable session, otherwise
+    /// one that nothing waits for. Detach an earlier connection first; its delayed will is
+    /// cancelled here [MQTT-3.1.3-9].
+    pub fn connect(&mut self, now: Instant, request: &ConnectRequest, terms: Terms) -> AckToken {
+        debug_assert!(!self.is_connected(), "detach the old connection first");
+        self.settle_old_will(now, terms.session_present);
+        if !terms.session_present {
+            self.forget();
+        }
+        self.will.clone_from(&request.will);
+        self.deadlines = Deadlines::default();
+        self.limits = Arc::clone(&terms.limits);
+        self.expiry_interval_s = terms.session_expiry_s(request);
+        self.link = link(now, request, &terms);
+        self.aliases = aliases(request, &terms.limits);
+        let connack = self.connack(request, &terms);
+        self.authentication = terms.authentication.map(Box::new);
+        let token = if terms.durable {
+            self.gate.promise()
+        } else {
+            AckToken::default()
+        };
+        self.gate
+            .hold(token, Control(Kind::ConnAck(Box::new(connack))));
+        self.resend(now);
+        token
+    }
+
+    /// Ends the connection: its aliases, its QoS 0 backlog and what it had not accepted are gone.
+    ///
+    /// Publishes that the engine has not accepted yet must be dropped; the client sends them
+    /// again. Returns the will if it is due, and how long to keep the session.
+    pub fn detach(&mut self, now: Instant, cause: Cause) -> Departure {
+        self.end_link();
+        let expiry = Expiry::after(now, self.expiry_interval_s);
+        if cause == Cause::ClientDisconnect {
+            self.will = None;
+        }
+        let delay_s = self.will.as_ref().map_or(0, |will| will.delay_s);
+        let is_due = delay_s == 0 || expiry == Expiry::Now;
+        let will = if is_due { self.take_will(now) } else { None };
+        self.deadlines = Deadlines {
+            will: self
+                .will
+                .as_ref()
+                .map(|_| now + Duration::from_secs(u64::from(delay_s))),
+            expiry: expiry.instant(),
+        };
+        Departure { will, expiry }
+    }
+
+    /// Ends the session before its time (a clean start, an administrator) and returns a will
+    /// that was still waiting: it is due now [MQTT-3.1.2-8].
+    pub fn end(&mut self, now: Instant) -> Option<Message> {
+        self.end_link();
+        let will = self.take_will(now);
+        self.forget();
+        will
+    }
+
+    /// A DISCONNECT for the client, to be written after what was polled so far, before closing.
+    ///
+    /// `None` for 3.x, which has none, and before CONNACK has left [MQTT-3.14.0-1].
+    /// `server_reference` goes with 0x9C and 0x9D.
+    pub fn disconnect_packet(
+        &self,
+        reason: ReasonCode,
+        server_reference: Option<&str>,
+        details: Details,
+    ) -> Option<Control> {
+        if self.link.state != LinkState::Open || !self.link.version.has_properties() {
+            return None;
+        }
+        let properties = reference(server_reference);
+        let body = PropertiesBody {
+            reason,
+            properties,
+            details,
+        };
+        Some(Control(Kind::Disconnect(Box::new(body))))
+    }
+
+    pub(crate) fn fire_deadlines(&mut self, now: Instant) {
+        let is_due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
+        let is_expired = is_due(self.deadlines.expiry);
+        if is_expired || is_due(self.deadlines.will) {
+            self.deadlines.will = None;
+            if let Some(will) = self.take_will(now) {
+                self.events.push_back(Event::WillDue(will));
+            }
+        }
+        if is_expired {
+            self.deadlines.expiry = None;
+            self.events.push_back(Event::Expired);
+        }
+    }
+
+    /// A resumed session cancels a will that still waits; the end of a session fires it.
+    fn settle_old_will(&mut self, now: Instant, is_resumed: bool) {
+        let is_due = self.deadlines.will.is_some_and(|due| due <= now);
+        if let Some(will) = self.take_will(now)
+            && (is_due || !is_resumed)
+        {
+            self.events.push_back(Event::WillDue(will));
+        }
+    }
+
+    fn take_will(&mut self, now: Instant) -> Option<Message> {
+        self.will.take().map(|will| will.message.published_at(now))
+    }
+
+    /// Drops what belongs to the connection.
+    fn end_link(&mut self) {
+        self.link.state = LinkState::Away;
+        self.gate.clear();
+        self.controls = VecDeque::new();
+        self.backlog = VecDeque::new();
+        self.backlog_bytes = 0;
+        self.aliases = None;
+        self.authentication = None;
+        self.in_flight.restart();
+        self.subscriptions.end_requests();
+        if let Some(incoming) = &mut self.incoming {
+            incoming.pending = Vec::new();
+        }
+    }
+
+    /// Drops what belongs to the session, but for its name and its tokens.
+    fn forget(&mut self) {
+        self.in_flight = InFlight::default();
+        self.queue = Queue::default();
+        self.subscriptions = Subscriptions::default();
+        self.incoming = None;
+        self.will = None;
+        self.deadlines = Deadlines::default();
+    }
+
+    /// Queues the packets of a resumed session: open PUBRELs in the order of their PUBRECs;
+    /// the open PUBLISHes are polled from the window, in their original order.
+    fn resend(&mut self, now: Instant) {
+        let (version, limit) = (self.link.version, u64::from(self.link.packet_bytes));
+        let removed = self
+            .in_flight
+            .remove_unless(|outgoing| publish_bytes(outgoing, version) <= limit);
+        for entry in removed {
+            self.drop_message(DropReason::PacketTooLarge, entry.outgoing);
+        }
+        for packet_id in self.in_flight.releases() {
+            self.controls
+                .push_back(Control(Kind::PubRel(packet_id, ReasonCode::SUCCESS)));
+        }
+        self.refill(now);
+    }
+
+    fn connack(&self, request: &ConnectRequest, terms: &Terms) -> ConnAckBody {
+        let mut properties = PropertiesBuf::default();
+        if request.version.has_properties() {
+            self.settle(request, terms, &mut properties);
+            announce(&terms.limits, &mut properties);
+        }
+        ConnAckBody {
+            session_present: terms.session_present,
+            reason: ReasonCode::SUCCESS,
+            properties,
+            details: terms.details.clone(),
+        }
+    }
+
+    /// What was agreed with this client and is not what it asked for.
+    fn settle(&self, request: &ConnectRequest, terms: &Terms, properties: &mut PropertiesBuf) {
+        if self.expiry_interval_s != request.session_expiry_interval_s {
+            add(
+                properties,
+                Property::SessionExpiryInterval(self.expiry_interval_s),
+            );
+        }
+        if self.link.keep_alive.interval_s != request.keep_alive_s {
+            add(
+                properties,
+                Property::ServerKeepAlive(self.link.keep_alive.interval_s),
+            );
+        }
+        if terms.assigned_client_id
+            && let Ok(client_id) = Text::new(&self.client_id)
+        {
+            add(properties, Property::AssignedClientIdentifier(client_id));
+        }
+        if request.request_response_information
+            && let Some(text) = terms.response_information.as_deref()
+            && let Ok(text) = Text::new(text)
+        {
+            add(properties, Property::ResponseInformation(text));
+        }
+        if let Some(authentication) = &terms.authentication {
+            authentication.add_to(properties, terms.authentication_data.as_ref());
+        }
+    }
+}
+
+/// What this server offers, where it is not what MQTT assumes.
+fn announce(limits: &ServerLimits, properties: &mut PropertiesBuf) {
+    if let Some(maximum) = NonZeroU16::new(limits.receive_maximum)
+        && maximum != NonZeroU16::MAX
+    {
+        add(properties, Property::ReceiveMaximum(maximum));
+    }
+    if limits.maximum_qos < QoS::ExactlyOnce {
+        add(properties, Property::MaximumQoS(limits.maximum_qos));
+    }
+    if let Some(maximum) = NonZeroU32::new(limits.maximum_packet_size)
+        && maximum.get() < PACKET_BYTES_MAX
+    {
+        add(properties, Property::MaximumPacketSize(maximum));
+    }
+    if limits.topic_alias_maximum > 0 {
+        add(
+            properties,
+            Property::TopicAliasMaximum(limits.topic_alias_maximum),
+        );
+    }
+    let offers = [
+        (limits.retain_available, Property::RetainAvailable(false)),
+        (
+            limits.wildcard_subscription_available,
+            Property::WildcardSubscriptionAvailable(false),
+        ),
+        (
+            limits.subscription_identifiers_available,
+            Property::SubscriptionIdentifierAvailable(false),
+        ),
+        (
+            limits.shared_subscription_available,
+            Property::SharedSubscriptionAvailable(false),
+        ),
+    ];
+    for (is_offered, refusal) in offers {
+        if !is_offered {
+            add(properties, refusal);
+        }
+    }
+}
+
+fn link(now: Instant, request: &ConnectRequest, terms: &Terms) -> Link {
+    Link {
+        state: LinkState::Accepting,
+        version: request.version,
+        is_durable: terms.durable,
+        problem_information: request.request_problem_information,
+        window: request
+            .receive_maximum
+            .min(terms.limits.inflight_max)
+            .max(1),
+        packet_bytes: request.maximum_packet_size,
+        keep_alive: KeepAlive {
+            interval_s: terms.keep_alive_s(request),
+            last_packet: Some(now),
+        },
+        ..Link::AWAY
+    }
+}
+
+/// Tables for aliases, if either side may use any.
+fn aliases(request: &ConnectRequest, limits: &ServerLimits) -> Option<Box<Aliases>> {
+    let outgoing = request
+        .topic_alias_maximum
+        .min(limits.outgoing_topic_alias_maximum);
+    (outgoing > 0).then(|| {
+        Box::new(Aliases {
+            incoming: IncomingAliases::default(),
+            outgoing: OutgoingAliases::new(outgoing),
+        })
+    })
+}

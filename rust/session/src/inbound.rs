@@ -1,0 +1,269 @@
+//! Messages from the client: PUBLISH and PUBREL in, PUBACK, PUBREC and PUBCOMP out.
+
+use std::num::NonZeroU16;
+
+use mqttcore_codec::{Ack, PacketId, PacketType, Property, Publish, QoS, ReasonCode, Text};
+use mqttcore_topics::{TopicLimits, TopicName};
+
+use crate::alias::{IncomingAliases, OutgoingAliases};
+use crate::control::{Control, Kind};
+use crate::event::{Event, Record};
+use crate::gate::AckToken;
+use crate::request::{PublishRequest, Request, Topic};
+use crate::session::{Aliases, Session};
+use crate::violation::Violation;
+
+impl Session {
+    /// Promises the client that its publish is accepted, or tells it why not.
+    ///
+    /// Call it once for each [`Request::Publish`], in their order [MQTT-4.6.0-2, -3]; QoS 0 asks
+    /// for nothing. The acknowledgement leaves once the token is confirmed. A v5 client gets
+    /// `reason`; a 3.x client is acknowledged as ever (decision 22). After an error a v5 client
+    /// may use a QoS 2 identifier again at once [MQTT-4.3.3-9].
+    pub fn accept_publish(
+        &mut self,
+        packet_id: PacketId,
+        qos: QoS,
+        reason: ReasonCode,
+    ) -> AckToken {
+        match qos {
+            QoS::AtMostOnce => self.gate.last(),
+            QoS::AtLeastOnce => {
+                let reason = listed(reason, PacketType::PubAck);
+                self.promise(Control(Kind::PubAck(packet_id, reason)))
+            }
+            QoS::ExactlyOnce => self.accept_exactly_once(packet_id, reason),
+        }
+    }
+
+    pub(crate) fn handle_publish<'p>(
+        &mut self,
+        publish: Publish<'p>,
+    ) -> Result<Request<'p>, Violation> {
+        let qos = publish.delivery.qos();
+        self.check_offer(qos, publish.retain)?;
+        let alias = self.check_properties(&publish)?;
+        self.check_quota(qos)?;
+        let topic = self.resolve_topic(publish.topic, alias)?;
+        let Some(packet_id) = publish.delivery.packet_id() else {
+            return Ok(Request::Publish(self.request(publish, topic)));
+        };
+        self.link.open_publishes += 1;
+        if qos == QoS::ExactlyOnce && !self.is_first(packet_id) {
+            return Ok(Request::None);
+        }
+        Ok(Request::Publish(self.request(publish, topic)))
+    }
+
+    pub(crate) fn handle_pubrel(&mut self, ack: Ack<'_>) -> Result<Request<'static>, Violation> {
+        let packet_id = ack.packet_id;
+        let Some(incoming) = &mut self.incoming else {
+            return Ok(self.complete_unknown(packet_id));
+        };
+        if incoming.pending.contains(&packet_id) {
+            return Err(EARLY_RELEASE);
+        }
+        if !incoming.received.remove(packet_id) {
+            return Ok(self.complete_unknown(packet_id));
+        }
+        let done = Control(Kind::PubComp(packet_id, ReasonCode::SUCCESS));
+        if self.link.is_durable {
+            let token = self.promise(done);
+            let record = Record::Released { packet_id };
+            self.events.push_back(Event::Record {
+                token: Some(token),
+                record,
+            });
+        } else {
+            self.controls.push_back(done);
+        }
+        Ok(Request::None)
+    }
+
+    /// A PUBREL for nothing makes no state (abuse D13).
+    fn complete_unknown(&mut self, packet_id: PacketId) -> Request<'static> {
+        self.push_control(Kind::PubComp(
+            packet_id,
+            ReasonCode::PACKET_IDENTIFIER_NOT_FOUND,
+        ));
+        Request::None
+    }
+
+    fn request<'p>(&self, publish: Publish<'p>, topic: Topic<'p>) -> PublishRequest<'p> {
+        PublishRequest {
+            version: self.link.version,
+            publish,
+            topic,
+            limits: self.limits.topic,
+        }
+    }
+
+    /// Holds `control` behind a new token; without a connection only the promise is left.
+    fn promise(&mut self, control: Control) -> AckToken {
+        let token = self.gate.promise();
+        if self.is_connected() {
+            self.gate.hold(token, control);
+        }
+        token
+    }
+
+    fn accept_exactly_once(&mut self, packet_id: PacketId, reason: ReasonCode) -> AckToken {
+        let Some(incoming) = self.incoming.as_deref_mut() else {
+            return self.gate.last();
+        };
+        // Without it the connection has ended: the client sends the message again.
+        let Some(place) = incoming
+            .pending
+            .iter()
+            .position(|&pending| pending == packet_id)
+        else {
+            return self.gate.last();
+        };
+        incoming.pending.remove(place);
+        let is_told = self.link.version.has_properties();
+        if !(is_told && reason.is_error()) {
+            incoming.received.insert(packet_id);
+        }
+        let reason = listed(reason, PacketType::PubRec);
+        self.promise(Control(Kind::PubRec(packet_id, reason)))
+    }
+
+    /// Whether a QoS 2 PUBLISH is a new message, whatever its DUP flag says. A repeat gets
+    /// PUBREC again, but not before the first promise is safe.
+    fn is_first(&mut self, packet_id: PacketId) -> bool {
+        let incoming = self.incoming.get_or_insert_default();
+        if incoming.pending.contains(&packet_id) {
+            return false;
+        }
+        if !incoming.received.contains(packet_id) {
+            incoming.pending.push(packet_id);
+            return true;
+        }
+        let answers = |held: &Control| matches!(held.0, Kind::PubRec(id, _) if id == packet_id);
+        if !self.gate.held().any(answers) {
+            let again = Control(Kind::PubRec(packet_id, ReasonCode::SUCCESS));
+            self.gate.hold(self.gate.last(), again);
+        }
+        false
+    }
+
+    fn check_offer(&self, qos: QoS, retain: bool) -> Result<(), Violation> {
+        if qos > self.limits.maximum_qos {
+            return Err(QOS_ABOVE_MAXIMUM);
+        }
+        if retain && !self.limits.retain_available {
+            return Err(RETAIN_UNAVAILABLE);
+        }
+        Ok(())
+    }
+
+    /// The client may have Receive Maximum publishes open [MQTT-3.3.4-7]; 3.x has no such number.
+    fn check_quota(&self, qos: QoS) -> Result<(), Violation> {
+        let is_full = self.link.open_publishes >= u32::from(self.limits.receive_maximum.max(1));
+        if is_full && qos > QoS::AtMostOnce && self.link.version.has_properties() {
+            return Err(RECEIVE_MAXIMUM);
+        }
+        Ok(())
+    }
+
+    /// One walk over the properties; answers the alias.
+    fn check_properties(&self, publish: &Publish<'_>) -> Result<Option<NonZeroU16>, Violation> {
+        let mut found = None;
+        for property in publish.properties {
+            match property {
+                Property::TopicAlias(alias) => found = Some(alias),
+                Property::SubscriptionIdentifier(_) => return Err(SUBSCRIPTION_ID),
+                Property::ResponseTopic(topic) => check_response_topic(topic, &self.limits.topic)?,
+                Property::PayloadFormatIndicator(true) if self.limits.payload_format_checked => {
+                    std::str::from_utf8(publish.payload).map_err(|_| PAYLOAD_FORMAT)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn resolve_topic<'p>(
+        &mut self,
+        text: Text<'p>,
+        alias: Option<NonZeroU16>,
+    ) -> Result<Topic<'p>, Violation> {
+        let maximum = self.limits.topic_alias_maximum;
+        if let Some(alias) = alias
+            && text.is_empty()
+        {
+            return self.aliases().resolve(alias, maximum).map(Topic::Alias);
+        }
+        let topic = TopicName::parse(text.as_str(), &self.limits.topic);
+        let topic = topic.map_err(Violation::topic_name)?;
+        if let Some(alias) = alias {
+            self.aliases().set(alias, topic.as_str(), maximum)?;
+        }
+        Ok(Topic::Packet(topic))
+    }
+
+    fn aliases(&mut self) -> &mut IncomingAliases {
+        let empty = || {
+            Box::new(Aliases {
+                incoming: IncomingAliases::default(),
+                outgoing: OutgoingAliases::new(0),
+            })
+        };
+        &mut self.aliases.get_or_insert_with(empty).incoming
+    }
+}
+
+/// A response topic is a topic name [MQTT-3.3.2-14]; 0x82 for wildcards, 0x90 for the rest.
+pub(crate) fn check_response_topic(topic: Text<'_>, limits: &TopicLimits) -> Result<(), Violation> {
+    if topic.contains(['+', '#']) {
+        return Err(RESPONSE_TOPIC);
+    }
+    TopicName::parse(topic.as_str(), limits)
+        .map(|_| ())
+        .map_err(Violation::topic_name)
+}
+
+/// A reason that the packet has, whatever the caller came up with.
+fn listed(reason: ReasonCode, packet_type: PacketType) -> ReasonCode {
+    if reason.allowed_in(packet_type) {
+        reason
+    } else {
+        ReasonCode::UNSPECIFIED_ERROR
+    }
+}
+
+const QOS_ABOVE_MAXIMUM: Violation = Violation::limit(
+    ReasonCode::QOS_NOT_SUPPORTED,
+    "MQTT-3.2.2-11",
+    "QoS is above the maximum",
+);
+const RETAIN_UNAVAILABLE: Violation = Violation::limit(
+    ReasonCode::RETAIN_NOT_SUPPORTED,
+    "MQTT-3.2.2-14",
+    "RETAIN on a server without retained messages",
+);
+const RECEIVE_MAXIMUM: Violation = Violation::limit(
+    ReasonCode::RECEIVE_MAXIMUM_EXCEEDED,
+    "MQTT-3.3.4-7",
+    "more publishes open than Receive Maximum",
+);
+const SUBSCRIPTION_ID: Violation = Violation::protocol(
+    ReasonCode::PROTOCOL_ERROR,
+    "MQTT-3.3.4-6",
+    "Subscription Identifier in a client's PUBLISH",
+);
+const RESPONSE_TOPIC: Violation = Violation::protocol(
+    ReasonCode::PROTOCOL_ERROR,
+    "MQTT-3.3.2-14",
+    "response topic holds a wildcard",
+);
+const PAYLOAD_FORMAT: Violation = Violation::protocol(
+    ReasonCode::PAYLOAD_FORMAT_INVALID,
+    "MQTT5 3.3.2.3.2",
+    "payload is not the UTF-8 text that it says it is",
+);
+const EARLY_RELEASE: Violation = Violation::protocol(
+    ReasonCode::PROTOCOL_ERROR,
+    "MQTT-4.3.3-4",
+    "PUBREL before PUBREC",
+);

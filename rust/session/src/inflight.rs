@@ -1,0 +1,187 @@
+//! QoS 1 and 2 messages under way to the client, in the order in which they were first sent.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use mqttcore_codec::PacketId;
+
+use crate::gate::{AckToken, Gate};
+use crate::message::Message;
+use crate::packet_ids::PacketIds;
+use crate::queue::Outgoing;
+use crate::transmit::PublishTransmit;
+
+/// The sending window.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    /// PUBLISHes without PUBACK or PUBREC, in their original order [MQTT-4.6.0-1].
+    publishes: VecDeque<Entry>,
+    /// How many of them were sent on this connection: a front part of `publishes`.
+    sent: usize,
+    /// PUBRELs without PUBCOMP, in the order of their PUBRECs [MQTT-4.6.0-4].
+    releases: VecDeque<PacketId>,
+    ids: PacketIds,
+}
+
+/// A PUBLISH with its identifier.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) outgoing: Outgoing,
+    pub(crate) packet_id: PacketId,
+    /// It left on some connection: the next time it is a repeat [MQTT-3.3.1-1].
+    pub(crate) was_sent: bool,
+    /// It leaves once this is confirmed.
+    token: AckToken,
+}
+
+/// Where an identifier stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Stage {
+    /// Its PUBLISH, at this place, was sent.
+    Published(usize),
+    /// Its PUBREL waits for PUBCOMP.
+    Releasing,
+    /// The client cannot know it.
+    Unknown,
+}
+
+impl InFlight {
+    /// What counts against the client's Receive Maximum [MQTT-4.9.0-1].
+    pub(crate) fn len(&self) -> usize {
+        self.publishes.len() + self.releases.len()
+    }
+
+    /// Takes an identifier that is not in use, those of unfinished exchanges included
+    /// [MQTT-2.2.1-4].
+    pub(crate) fn take_id(&mut self) -> Option<PacketId> {
+        let Self {
+            publishes,
+            releases,
+            ids,
+            ..
+        } = self;
+        let used = || {
+            publishes
+                .iter()
+                .map(|entry| entry.packet_id)
+                .chain(releases.iter().copied())
+        };
+        ids.take(used)
+    }
+
+    pub(crate) fn push(&mut self, outgoing: Outgoing, packet_id: PacketId, token: AckToken) {
+        self.publishes.push_back(Entry {
+            outgoing,
+            packet_id,
+            was_sent: false,
+            token,
+        });
+    }
+
+    /// The next PUBLISH to send, first what an earlier connection left open.
+    pub(crate) fn poll(&mut self, window: u16, gate: &Gate) -> Option<PublishTransmit> {
+        let on_the_wire = self.sent + self.releases.len();
+        let entry = self.publishes.get_mut(self.sent)?;
+        if on_the_wire >= usize::from(window) || !gate.is_open(entry.token) {
+            return None;
+        }
+        self.sent += 1;
+        Some(PublishTransmit {
+            outgoing: entry.outgoing.clone(),
+            packet_id: Some(entry.packet_id),
+            dup: mem::replace(&mut entry.was_sent, true),
+            alias: None,
+        })
+    }
+
+    pub(crate) fn stage(&self, packet_id: PacketId) -> Stage {
+        let place = self.place(packet_id);
+        match place.filter(|&place| self.publishes[place].was_sent) {
+            Some(place) => Stage::Published(place),
+            None if self.releases.contains(&packet_id) => Stage::Releasing,
+            None => Stage::Unknown,
+        }
+    }
+
+    /// Identifiers count up, so that the place is known almost always; the rest is a search.
+    fn place(&self, packet_id: PacketId) -> Option<usize> {
+        let first = self.publishes.front()?.packet_id.get();
+        let guess = usize::from(packet_id.get().wrapping_sub(first));
+        let is_there = |entry: &Entry| entry.packet_id == packet_id;
+        if self.publishes.get(guess).is_some_and(is_there) {
+            return Some(guess);
+        }
+        self.publishes.iter().position(is_there)
+    }
+
+    pub(crate) fn get(&self, place: usize) -> &Entry {
+        &self.publishes[place]
+    }
+
+    /// Ends the exchange at `place`; its identifier is free.
+    pub(crate) fn remove(&mut self, place: usize) -> Option<Entry> {
+        self.sent -= usize::from(place < self.sent);
+        self.publishes.remove(place)
+    }
+
+    /// Ends the exchange of `packet_id` before its PUBLISH was acknowledged.
+    pub(crate) fn remove_id(&mut self, packet_id: PacketId) -> Option<Entry> {
+        self.remove(self.place(packet_id)?)
+    }
+
+    /// The client has the message: from now on only its release counts [MQTT-4.3.3-6].
+    pub(crate) fn release(&mut self, place: usize) -> Option<Entry> {
+        let entry = self.remove(place)?;
+        self.releases.push_back(entry.packet_id);
+        Some(entry)
+    }
+
+    /// Ends an exchange with PUBCOMP; answers whether there was one.
+    pub(crate) fn complete(&mut self, packet_id: PacketId) -> bool {
+        let place = self.releases.iter().position(|&open| open == packet_id);
+        place.is_some_and(|place| self.releases.remove(place).is_some())
+    }
+
+    /// Identifiers whose PUBREL is open, in the order of their PUBRECs.
+    pub(crate) fn releases(&self) -> impl Iterator<Item = PacketId> {
+        self.releases.iter().copied()
+    }
+
+    /// Begins again on a new connection: nothing of it has been sent there.
+    pub(crate) fn restart(&mut self) {
+        self.sent = 0;
+    }
+
+    /// Takes out what `fits` refuses, for a client whose limits have changed.
+    pub(crate) fn remove_unless(&mut self, fits: impl Fn(&Outgoing) -> bool) -> Vec<Entry> {
+        if self.publishes.iter().all(|entry| fits(&entry.outgoing)) {
+            return Vec::new();
+        }
+        debug_assert_eq!(self.sent, 0, "only between two connections");
+        let (kept, removed) = mem::take(&mut self.publishes)
+            .into_iter()
+            .partition(|entry| fits(&entry.outgoing));
+        self.publishes = kept;
+        Vec::from(removed)
+    }
+
+    pub(crate) fn messages_mut(&mut self) -> impl Iterator<Item = &mut Message> {
+        self.publishes
+            .iter_mut()
+            .map(|entry| &mut entry.outgoing.message)
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        if self.publishes.is_empty() {
+            self.publishes = VecDeque::new();
+        }
+        if self.releases.is_empty() {
+            self.releases = VecDeque::new();
+        }
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.publishes.capacity() * size_of::<Entry>()
+            + self.releases.capacity() * size_of::<PacketId>()
+    }
+}

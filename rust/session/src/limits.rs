@@ -1,0 +1,142 @@
+//! What one session may use: the caps and defaults of the threat model.
+
+use mqttcore_codec::{Limits, QoS};
+use mqttcore_topics::TopicLimits;
+
+/// Largest packet that MQTT can announce, in bytes with its fixed header.
+pub const PACKET_BYTES_MAX: u32 = 268_435_460;
+
+/// Every limit that a session enforces, and what CONNACK announces of it.
+///
+/// The fields are plain: the caller checks configuration, the session trusts it. Shared by many
+/// sessions behind an `Arc`; a client with limits of its own gets its own copy.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one switch of the configuration"
+)]
+pub struct ServerLimits {
+    /// QoS 1 and 2 publishes that a v5 client may have under way to the server, at least 1.
+    pub receive_maximum: u16,
+    /// Largest packet that is accepted once CONNECT is, in bytes with its fixed header.
+    pub maximum_packet_size: u32,
+    /// Largest packet that is accepted before CONNECT is, in bytes with its fixed header.
+    pub connect_packet_bytes: u32,
+    /// Topic aliases that a v5 client may set on one connection.
+    pub topic_alias_maximum: u16,
+    /// Topic aliases that the server sets on one connection, if the client takes as many.
+    pub outgoing_topic_alias_maximum: u16,
+    /// Highest QoS that is accepted in a PUBLISH or a will, and granted to a subscription.
+    pub maximum_qos: QoS,
+    /// Retained publishes are accepted.
+    pub retain_available: bool,
+    /// Filters with `+` or `#` are accepted.
+    pub wildcard_subscription_available: bool,
+    /// Subscription Identifiers are accepted.
+    pub subscription_identifiers_available: bool,
+    /// `$share/name/filter` is accepted.
+    pub shared_subscription_available: bool,
+    /// Longest Keep Alive of a v5 client in seconds, also used where it asks for none; 0: no cap.
+    pub keep_alive_max_s: u16,
+    /// Longest time in seconds that a session outlives its connection; `u32::MAX`: for ever.
+    pub session_expiry_max_s: u32,
+    /// Most bytes of a client identifier.
+    pub client_id_bytes: usize,
+    /// Refuses client identifiers with `/ + #`, `..`, control or non-characters (abuse C12).
+    pub client_id_strict: bool,
+    /// QoS 1 and 2 publishes under way to the client, whatever its Receive Maximum; at least 1.
+    pub inflight_max: u16,
+    /// Messages that wait for the client behind the window, or while it is away.
+    pub queue_messages: usize,
+    /// Bytes of topics, properties and payloads that wait so.
+    pub queue_bytes: usize,
+    /// What happens when that queue is full.
+    pub queue_policy: QueuePolicy,
+    /// Keeps QoS 0 messages for a client that is away, too.
+    pub queue_qos0: bool,
+    /// Bytes of QoS 0 messages that wait to be polled while the client is connected.
+    pub qos0_backlog_bytes: usize,
+    /// Subscriptions that a session may hold.
+    pub subscriptions: usize,
+    /// Filters of one SUBSCRIBE that are looked at; the others are refused with 0x97.
+    pub filters_per_packet: usize,
+    /// Length and depth of topic names and filters.
+    pub topic: TopicLimits,
+    /// User properties in one packet.
+    pub user_properties: u16,
+    /// Bytes of user properties in one packet.
+    pub user_property_bytes: u32,
+    /// AUTH packets that a client may send in one exchange.
+    pub authentication_rounds: u8,
+    /// Acknowledgements of nothing that are forgiven on one connection, then 0x96 (abuse D15).
+    pub stray_acknowledgements: u16,
+    /// Refuses a payload that is not UTF-8 although Payload Format Indicator says so (abuse B15).
+    pub payload_format_checked: bool,
+}
+
+/// What happens to a message for which the queue has no room (decision 20).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum QueuePolicy {
+    /// The message that came last is dropped.
+    #[default]
+    DropNewest,
+    /// The messages that have waited longest are dropped.
+    DropOldest,
+    /// The message is dropped, and a connected client is disconnected with 0x97.
+    Disconnect,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            receive_maximum: 64,
+            maximum_packet_size: 1 << 20,
+            connect_packet_bytes: 8 << 10,
+            topic_alias_maximum: 10,
+            outgoing_topic_alias_maximum: 10,
+            maximum_qos: QoS::ExactlyOnce,
+            retain_available: true,
+            wildcard_subscription_available: true,
+            subscription_identifiers_available: true,
+            shared_subscription_available: true,
+            keep_alive_max_s: 3_600,
+            session_expiry_max_s: 7 * 24 * 3_600,
+            client_id_bytes: 256,
+            client_id_strict: true,
+            inflight_max: 32,
+            queue_messages: 1_000,
+            queue_bytes: 8 << 20,
+            queue_policy: QueuePolicy::DropNewest,
+            queue_qos0: false,
+            qos0_backlog_bytes: 1 << 20,
+            subscriptions: 1_000,
+            filters_per_packet: 100,
+            topic: TopicLimits::default(),
+            user_properties: 64,
+            user_property_bytes: 16 << 10,
+            authentication_rounds: 8,
+            stray_acknowledgements: 1_000,
+            payload_format_checked: false,
+        }
+    }
+}
+
+impl ServerLimits {
+    /// What the decoder enforces before CONNECT is accepted.
+    pub fn before_connect(&self) -> Limits {
+        self.with_packet_bytes(self.connect_packet_bytes)
+    }
+
+    /// What the decoder enforces afterwards.
+    pub fn after_connect(&self) -> Limits {
+        self.with_packet_bytes(self.maximum_packet_size)
+    }
+
+    fn with_packet_bytes(&self, packet_bytes: u32) -> Limits {
+        Limits {
+            packet_bytes,
+            user_properties: self.user_properties,
+            user_property_bytes: self.user_property_bytes,
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Messages to the client: the way through queue, window and backlog, and its acknowledgements.
+
+use std::num::NonZeroU32;
+use std::time::Instant;
+
+use mqttcore_codec::{Ack, PacketId, QoS, ReasonCode, Version};
+
+use crate::control::{Control, Kind};
+use crate::event::{DropReason, Event, Record};
+use crate::gate::AckToken;
+use crate::inflight::Stage;
+use crate::limits::QueuePolicy;
+use crate::message::Message;
+use crate::queue::{Outgoing, SubscriptionIds};
+use crate::request::Request;
+use crate::session::{LinkState, Session};
+use crate::transmit::{ALIAS_BYTES, PublishTransmit, publish_bytes};
+use crate::violation::Violation;
+
+/// How one message goes to one client.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delivery<'a> {
+    /// The QoS granted to the subscription; the message's own may be lower.
+    pub qos: QoS,
+    /// The RETAIN flag to send, after Retain As Published [MQTT-3.3.1-12, -13].
+    pub retain: bool,
+    /// The Subscription Identifiers of all subscriptions that match [MQTT-3.3.4-3].
+    pub subscription_ids: &'a [NonZeroU32],
+    /// A number of the engine's own, told back in events and records.
+    pub key: u64,
+}
+
+impl<'a> Delivery<'a> {
+    /// A live message with RETAIN 0.
+    pub const fn new(qos: QoS, subscription_ids: &'a [NonZeroU32]) -> Self {
+        Self {
+            qos,
+            retain: false,
+            subscription_ids,
+            key: 0,
+        }
+    }
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Delivered {
+    /// It comes with the next polls.
+    Sent,
+    /// It waits behind the window, or for the client to come back.
+    Queued,
+    /// It will not reach the client.
+    Dropped(DropReason),
+}
+
+impl Session {
+    /// Delivers a message at the lower one of its own and the granted QoS [MQTT-3.8.4-8].
+    ///
+    /// Messages leave in the order of these calls within a QoS [MQTT-4.6.0-5].
+    pub fn deliver(
+        &mut self,
+        now: Instant,
+        message: &Message,
+        delivery: Delivery<'_>,
+    ) -> Delivered {
+        if message.is_expired(now) {
+            return Delivered::Dropped(DropReason::Expired);
+        }
+        let outgoing = Outgoing {
+            message: message.clone(),
+            subscription_ids: SubscriptionIds::new(delivery.subscription_ids),
+            key: delivery.key,
+            qos: message.qos().min(delivery.qos),
+            retain: delivery.retain,
+        };
+        if !self.is_connected() {
+            return self.deliver_offline(outgoing);
+        }
+        if !self.fits(&outgoing) {
+            return Delivered::Dropped(DropReason::PacketTooLarge);
+        }
+        if outgoing.qos == QoS::AtMostOnce && !self.queue.holds_qos0() {
+            return self.deliver_at_most_once(outgoing);
+        }
+        if !self.queue.is_empty() || !self.has_room() {
+            return self.enqueue(outgoing);
+        }
+        self.admit(outgoing);
+        Delivered::Sent
+    }
+
+    /// Gives up a PUBLISH that was polled but will not be written, such as one that the client
+    /// may not read any more (abuse F16): its exchange ends without it.
+    pub fn abandon(&mut self, now: Instant, packet_id: PacketId) {
+        if self.in_flight.remove_id(packet_id).is_some() {
+            self.completed(now, packet_id);
+        }
+    }
+
+    pub(crate) fn poll_publish(&mut self) -> Option<PublishTransmit> {
+        let mut transmit = match self.in_flight.poll(self.link.window, &self.gate) {
+            Some(transmit) => transmit,
+            None => self.poll_backlog()?,
+        };
+        if self.aliases.is_some() {
+            self.choose_alias(&mut transmit);
+        }
+        Some(transmit)
+    }
+
+    pub(crate) fn handle_puback(
+        &mut self,
+        now: Instant,
+        ack: Ack<'_>,
+    ) -> Result<Request<'static>, Violation> {
+        let Stage::Published(place) = self.in_flight.stage(ack.packet_id) else {
+            return match self.in_flight.stage(ack.packet_id) {
+                Stage::Releasing => Err(WRONG_PUBACK),
+                _ => self.stray(),
+            };
+        };
+        if self.in_flight.get(place).outgoing.qos != QoS::AtLeastOnce {
+            return Err(WRONG_PUBACK);
+        }
+        self.in_flight.remove(place);
+        self.completed(now, ack.packet_id);
+        Ok(Request::None)
+    }
+
+    pub(crate) fn handle_pubrec(
+        &mut self,
+        now: Instant,
+        ack: Ack<'_>,
+    ) -> Result<Request<'static>, Violation> {
+        let packet_id = ack.packet_id;
+        match self.in_flight.stage(packet_id) {
+            Stage::Published(place) => self.receive_pubrec(now, place, ack),
+            Stage::Releasing => {
+                self.hold_release(self.gate.last(), packet_id);
+                Ok(Request::None)
+            }
+            // A client after a lost session would hang without an answer (abuse D15).
+            Stage::Unknown if ack.reason.is_error() => self.stray(),
+            Stage::Unknown => {
+                let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
+                self.push_control(Kind::PubRel(packet_id, reason));
+                self.stray()
+            }
+        }
+    }
+
+    pub(crate) fn handle_pubcomp(
+        &mut self,
+        now: Instant,
+        ack: Ack<'_>,
+    ) -> Result<Request<'static>, Violation> {
+        match self.in_flight.stage(ack.packet_id) {
+            Stage::Published(_) => Err(EARLY_PUBCOMP),
+            Stage::Unknown => self.stray(),
+            Stage::Releasing => {
+                self.in_flight.complete(ack.packet_id);
+                self.completed(now, ack.packet_id);
+                Ok(Request::None)
+            }
+        }
+    }
+
+    /// Moves what waits into the window, as far as it has room.
+    pub(crate) fn refill(&mut self, now: Instant) {
+        while let Some(front) = self.queue.front() {
+            let reason = if front.message.is_expired(now) {
+                Some(DropReason::Expired)
+            } else if !self.fits(front) {
+                Some(DropReason::PacketTooLarge)
+            } else if front.qos > QoS::AtMostOnce && !self.has_room() {
+                return;
+            } else {
+                None
+            };
+            let Some(outgoing) = self.queue.pop() else {
+                return;
+            };
+            match reason {
+                Some(reason) => self.drop_message(reason, outgoing),
+                None if outgoing.qos == QoS::AtMostOnce => self.push_backlog(outgoing),
+                None => self.admit(outgoing),
+            }
+        }
+    }
+
+    pub(crate) fn drop_message(&mut self, reason: DropReason, outgoing: Outgoing) {
+        let Outgoing { message, key, .. } = outgoing;
+        self.events.push_back(Event::Dropped {
+            reason,
+            key,
+            message,
+        });
+    }
+
+    fn deliver_offline(&mut self, outgoing: Outgoing) -> Delivered {
+        if outgoing.qos == QoS::AtMostOnce && !self.limits.queue_qos0 {
+            return Delivered::Dropped(DropReason::Offline);
+        }
+        self.enqueue(outgoing)
+    }
+
+    fn deliver_at_most_once(&mut self, outgoing: Outgoing) -> Delivered {
+        let bytes = self.backlog_bytes + outgoing.cost_bytes();
+        if bytes > self.limits.qos0_backlog_bytes {
+            return Delivered::Dropped(DropReason::BacklogFull);
+        }
+        self.push_backlog(outgoing);
+        Delivered::Sent
+    }
+
+    fn push_backlog(&mut self, outgoing: Outgoing) {
+        self.backlog_bytes += outgoing.cost_bytes();
+        self.backlog.push_back(outgoing);
+    }
+
+    fn poll_backlog(&mut self) -> Option<PublishTransmit> {
+        let outgoing = self.backlog.pop_front()?;
+        self.backlog_bytes -= outgoing.cost_bytes();
+        Some(PublishTransmit {
+            outgoing,
+            packet_id: None,
+            dup: false,
+            alias: None,
+        })
+    }
+
+    fn enqueue(&mut self, mut outgoing: Outgoing) -> Delivered {
+        outgoing.message.release_chunk();
+        let cost_bytes = outgoing.cost_bytes();
+        let may_evict = self.limits.queue_policy == QueuePolicy::DropOldest
+            && cost_bytes <= self.limits.queue_bytes;
+        while !self.queue.has_room(cost_bytes, &self.limits) {
+            let oldest = if may_evict { self.queue.pop() } else { None };
+            let Some(oldest) = oldest else {
+                return self.refuse_newest();
+            };
+            self.drop_message(DropReason::QueueFull, oldest);
+        }
+        self.queue.push(outgoing);
+        Delivered::Queued
+    }
+
+    fn refuse_newest(&mut self) -> Delivered {
+        if self.limits.queue_policy == QueuePolicy::Disconnect && self.is_connected() {
+            self.events.push_back(Event::Overflowed);
+        }
+        Delivered::Dropped(DropReason::QueueFull)
+    }
+
+    fn has_room(&self) -> bool {
+        self.in_flight.len() < usize::from(self.link.window)
+    }
+
+    /// Whether the client's Maximum Packet Size allows it [MQTT-3.1.2-24].
+    fn fits(&self, outgoing: &Outgoing) -> bool {
+        let limit = self.link.packet_bytes;
+        limit == u32::MAX || publish_bytes(outgoing, self.link.version) <= u64::from(limit)
+    }
+
+    /// Gives a message its identifier and its place in the window, which has room.
+    fn admit(&mut self, outgoing: Outgoing) {
+        // INVARIANT: the window is below 65,535, so an identifier is free.
+        let packet_id = self.in_flight.take_id().expect("the window has room");
+        let token = self.record_sending(packet_id, &outgoing);
+        self.in_flight.push(outgoing, packet_id, token);
+    }
+
+    /// A QoS 2 PUBLISH of a durable session waits for its record; else a crash could send it
+    /// again after PUBREL [MQTT-4.3.3-6].
+    fn record_sending(&mut self, packet_id: PacketId, outgoing: &Outgoing) -> AckToken {
+        if !self.link.is_durable {
+            return AckToken::default();
+        }
+        let (qos, key) = (outgoing.qos, outgoing.key);
+        let token = (qos == QoS::ExactlyOnce).then(|| self.gate.promise());
+        let record = Record::Sending {
+            packet_id,
+            qos,
+            key,
+        };
+        self.events.push_back(Event::Record { token, record });
+        token.unwrap_or_default()
+    }
+
+    fn receive_pubrec(
+        &mut self,
+        now: Instant,
+        place: usize,
+        ack: Ack<'_>,
+    ) -> Result<Request<'static>, Violation> {
+        let entry = self.in_flight.get(place);
+        let (packet_id, key) = (entry.packet_id, entry.outgoing.key);
+        if entry.outgoing.qos != QoS::ExactlyOnce {
+            return Err(WRONG_PUBREC);
+        }
+        if ack.reason.is_error() {
+            self.in_flight.remove(place);
+            self.completed(now, packet_id);
+            return Ok(Request::None);
+        }
+        self.in_flight.release(place);
+        let token = if self.link.is_durable {
+            self.gate.promise()
+        } else {
+            AckToken::default()
+        };
+        if self.link.is_durable {
+            let record = Record::Received { packet_id, key };
+            self.events.push_back(Event::Record {
+                token: Some(token),
+                record,
+            });
+        }
+        self.hold_release(token, packet_id);
+        Ok(Request::None)
+    }
+
+    /// Sends PUBREL once `token` is confirmed.
+    fn hold_release(&mut self, token: AckToken, packet_id: PacketId) {
+        let release = Control(Kind::PubRel(packet_id, ReasonCode::SUCCESS));
+        if self.link.is_durable {
+            self.gate.hold(token, release);
+        } else {
+            self.controls.push_back(release);
+        }
+    }
+
+    /// An exchange has ended: the window has room again.
+    fn completed(&mut self, now: Instant, packet_id: PacketId) {
+        if self.link.is_durable {
+            let record = Record::Completed { packet_id };
+            self.events.push_back(Event::Record {
+                token: None,
+                record,
+            });
+        }
+        self.refill(now);
+    }
+
+    /// An acknowledgement of nothing: ignored, but not for ever (abuse D15).
+    fn stray(&mut self) -> Result<Request<'static>, Violation> {
+        self.link.strays = self.link.strays.saturating_add(1);
+        if self.link.strays > self.limits.stray_acknowledgements {
+            return Err(STRAY_FLOOD);
+        }
+        Ok(Request::None)
+    }
+
+    fn choose_alias(&mut self, transmit: &mut PublishTransmit) {
+        let limit = u64::from(self.link.packet_bytes);
+        let (version, outgoing) = (self.link.version, &transmit.outgoing);
+        if version != Version::V5 || self.link.state != LinkState::Open {
+            return;
+        }
+        if limit < u64::from(u32::MAX) && publish_bytes(outgoing, version) + ALIAS_BYTES > limit {
+            return;
+        }
+        if let Some(aliases) = &mut self.aliases {
+            transmit.alias = aliases.outgoing.choose(outgoing.message.topic());
+        }
+    }
+}
+
+const WRONG_PUBACK: Violation = Violation::protocol(
+    ReasonCode::PROTOCOL_ERROR,
+    "MQTT-4.3.3-1",
+    "PUBACK for a QoS 2 message",
+);
+const WRONG_PUBREC: Violation = Violation::protocol(
+    ReasonCode::PROTOCOL_ERROR,
+    "MQTT-4.3.2-1",
+    "PUBREC for a QoS 1 message",
+);
+const EARLY_PUBCOMP: Violation = Violation::protocol(
+    ReasonCode::PROTOCOL_ERROR,
+    "MQTT-4.3.3-1",
+    "PUBCOMP before PUBREC",
+);
+const STRAY_FLOOD: Violation = Violation::limit(
+    ReasonCode::MESSAGE_RATE_TOO_HIGH,
+    "limit stray_acknowledgements",
+    "too many acknowledgements of nothing",
+);

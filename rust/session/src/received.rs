@@ -1,0 +1,148 @@
+//! QoS 2 packet identifiers that the client has not released yet.
+
+use std::mem;
+
+use mqttcore_codec::PacketId;
+
+/// A set of packet identifiers: a short list, then one bit for each of them.
+///
+/// A v5 client is kept below its Receive Maximum; a 3.x client may hold all 65,535 identifiers
+/// open, which costs 8 KiB and no more (abuse D08).
+#[derive(Debug)]
+pub(crate) enum ReceivedIds {
+    Few(Vec<PacketId>),
+    Many { bits: Box<[u64]>, count: u32 },
+}
+
+/// A list of this length becomes bits.
+const FEW: usize = 128;
+const WORD: usize = 64;
+const WORDS: usize = 65_536 / WORD;
+
+impl Default for ReceivedIds {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+impl ReceivedIds {
+    pub(crate) fn contains(&self, id: PacketId) -> bool {
+        match self {
+            Self::Few(ids) => ids.contains(&id),
+            Self::Many { bits, .. } => {
+                let (word, bit) = place(id);
+                bits[word] & bit != 0
+            }
+        }
+    }
+
+    /// Adds `id`; answers whether it was new.
+    pub(crate) fn insert(&mut self, id: PacketId) -> bool {
+        if self.contains(id) {
+            return false;
+        }
+        match self {
+            Self::Few(ids) if ids.len() < FEW => ids.push(id),
+            Self::Few(ids) => {
+                let ids = mem::take(ids);
+                *self = Self::Many {
+                    bits: vec![0; WORDS].into(),
+                    count: 0,
+                };
+                for old in ids {
+                    self.insert(old);
+                }
+                self.insert(id);
+            }
+            Self::Many { bits, count } => {
+                let (word, bit) = place(id);
+                bits[word] |= bit;
+                *count += 1;
+            }
+        }
+        true
+    }
+
+    /// Takes `id` out; answers whether it was there.
+    pub(crate) fn remove(&mut self, id: PacketId) -> bool {
+        match self {
+            Self::Few(ids) => {
+                let found = ids.iter().position(|&held| held == id);
+                if let Some(index) = found {
+                    ids.swap_remove(index);
+                }
+                found.is_some()
+            }
+            Self::Many { bits, count } => {
+                let (word, bit) = place(id);
+                let was_there = bits[word] & bit != 0;
+                bits[word] &= !bit;
+                *count -= u32::from(was_there);
+                if *count == 0 {
+                    *self = Self::default();
+                }
+                was_there
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Few(ids) => ids.len(),
+            Self::Many { count, .. } => *count as usize,
+        }
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Few(ids) => ids.capacity() * size_of::<PacketId>(),
+            Self::Many { bits, .. } => size_of_val(&**bits),
+        }
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        if let Self::Few(ids) = self
+            && ids.is_empty()
+        {
+            *ids = Vec::new();
+        }
+    }
+}
+
+/// The word and the bit of `id`; `WORDS` covers every identifier.
+fn place(id: PacketId) -> (usize, u64) {
+    let id = usize::from(id.get());
+    (id / WORD, 1 << (id % WORD))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(value: u16) -> PacketId {
+        PacketId::new(value).unwrap()
+    }
+
+    #[test]
+    fn every_id_fits_in_8_kib() {
+        let mut ids = ReceivedIds::default();
+
+        assert!((1..=u16::MAX).all(|value| ids.insert(id(value))));
+
+        assert_eq!((ids.len(), ids.heap_bytes()), (65_535, 8_192));
+        assert!(!ids.insert(id(7)));
+        assert!((1..=u16::MAX).all(|value| ids.remove(id(value))));
+        assert_eq!((ids.len(), ids.heap_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn an_id_is_found_until_it_is_removed() {
+        let mut ids = ReceivedIds::default();
+        ids.insert(id(65_535));
+
+        assert!(ids.contains(id(65_535)));
+        assert!(ids.remove(id(65_535)));
+        assert!(!ids.remove(id(65_535)));
+        assert!(!ids.contains(id(65_535)));
+    }
+}

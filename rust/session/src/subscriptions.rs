@@ -1,0 +1,269 @@
+//! The subscriptions of a session, and the packets that change them.
+
+use std::num::NonZeroU32;
+
+use mqttcore_codec::{PacketType, ReasonCode, Subscribe, SubscriptionOptions, Unsubscribe};
+use mqttcore_topics::{Options, SubscriptionFilter};
+
+use crate::control::{Control, Details, Kind, ReasonsBody};
+use crate::gate::AckToken;
+use crate::limits::ServerLimits;
+use crate::request::{
+    Request, SubscribeEntry, SubscribeRequest, UnsubscribeEntry, UnsubscribeRequest,
+};
+use crate::session::Session;
+use crate::violation::Violation;
+
+/// A subscription that was granted.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    /// What it matches.
+    pub filter: SubscriptionFilter,
+    /// How its messages are delivered.
+    pub options: Options,
+}
+
+/// Granted subscriptions, sorted by their text.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    held: Vec<Subscription>,
+    /// New filters of requests that are under way: they count against the limit.
+    requested: usize,
+}
+
+impl Subscriptions {
+    fn place(&self, filter: &SubscriptionFilter) -> Result<usize, usize> {
+        self.held
+            .binary_search_by(|held| held.filter.as_str().cmp(filter.as_str()))
+    }
+
+    fn contains(&self, filter: &SubscriptionFilter) -> bool {
+        self.place(filter).is_ok()
+    }
+
+    /// Adds a subscription or replaces an equal one [MQTT-3.8.4-3].
+    fn insert(&mut self, filter: SubscriptionFilter, options: Options) {
+        match self.place(&filter) {
+            Ok(place) => self.held[place].options = options,
+            Err(place) => {
+                if self.held.is_empty() {
+                    // Most clients have one subscription.
+                    self.held.reserve_exact(1);
+                }
+                self.held.insert(place, Subscription { filter, options });
+            }
+        }
+    }
+
+    fn remove(&mut self, filter: &SubscriptionFilter) -> bool {
+        let place = self.place(filter);
+        place.is_ok_and(|place| {
+            self.held.remove(place);
+            true
+        })
+    }
+
+    pub(crate) fn end_requests(&mut self) {
+        self.requested = 0;
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.held.capacity() * size_of::<Subscription>()
+    }
+}
+
+impl Session {
+    /// The granted subscriptions, sorted by their text.
+    pub fn subscriptions(&self) -> &[Subscription] {
+        &self.subscriptions.held
+    }
+
+    /// Ends a SUBSCRIBE: remembers what was granted and queues SUBACK, one code for each filter
+    /// in their order [MQTT-3.8.4-6].
+    ///
+    /// Change the directory first. For a durable session SUBACK waits for the token that is
+    /// returned. If the connection has ended meanwhile, only the subscriptions remain.
+    pub fn complete_subscribe(&mut self, request: SubscribeRequest, details: Details) -> AckToken {
+        let is_listed = |entry: &SubscribeEntry| listed(entry.reason(), PacketType::SubAck);
+        let reasons = request.entries.iter().map(is_listed).collect();
+        for entry in request.entries {
+            let is_reserved = entry.is_new && self.subscriptions.requested > 0;
+            self.subscriptions.requested -= usize::from(is_reserved);
+            if entry.refused.is_none() {
+                self.subscriptions.insert(entry.filter, entry.options);
+            }
+        }
+        let details = self.allowed(details);
+        let body = ReasonsBody {
+            packet_id: request.packet_id,
+            reasons,
+            details,
+        };
+        self.answer(Control(Kind::SubAck(Box::new(body))))
+    }
+
+    /// Ends an UNSUBSCRIBE: forgets the subscriptions and queues UNSUBACK, with 0x11 where there
+    /// was none [MQTT-3.10.4-5].
+    ///
+    /// Change the directory first. For a durable session UNSUBACK waits for the token that is
+    /// returned.
+    pub fn complete_unsubscribe(
+        &mut self,
+        request: UnsubscribeRequest,
+        details: Details,
+    ) -> AckToken {
+        let mut reasons = Vec::with_capacity(request.entries.len());
+        for entry in request.entries {
+            reasons.push(match entry.refused {
+                Some(reason) => listed(reason, PacketType::UnsubAck),
+                None if self.subscriptions.remove(&entry.filter) => ReasonCode::SUCCESS,
+                None => ReasonCode::NO_SUBSCRIPTION_EXISTED,
+            });
+        }
+        let details = self.allowed(details);
+        let body = ReasonsBody {
+            packet_id: request.packet_id,
+            reasons,
+            details,
+        };
+        self.answer(Control(Kind::UnsubAck(Box::new(body))))
+    }
+
+    /// Takes away a subscription that the client no longer has the right to (abuse F16), without
+    /// a word to it; answers whether there was one.
+    pub fn revoke(&mut self, filter: &SubscriptionFilter) -> bool {
+        self.subscriptions.remove(filter)
+    }
+
+    pub(crate) fn handle_subscribe(
+        &mut self,
+        subscribe: &Subscribe<'_>,
+    ) -> Result<Request<'static>, Violation> {
+        let id = subscribe.properties.subscription_identifier();
+        let parsed = parse_entries(subscribe, id, &self.limits)?;
+        let mut entries: Vec<SubscribeEntry> = Vec::with_capacity(parsed.len());
+        for (index, mut entry) in parsed.into_iter().enumerate() {
+            entry.refused = refusal(&entry, index, &self.limits);
+            if entry.refused.is_none() {
+                entry.is_new = self.is_new(&entry, &entries);
+                entry.refused = self.reserve(entry.is_new);
+            }
+            entries.push(entry);
+        }
+        let packet_id = subscribe.packet_id;
+        Ok(Request::Subscribe(SubscribeRequest { packet_id, entries }))
+    }
+
+    pub(crate) fn handle_unsubscribe(
+        &mut self,
+        unsubscribe: &Unsubscribe<'_>,
+    ) -> Result<Request<'static>, Violation> {
+        let mut entries = Vec::with_capacity(unsubscribe.filters.len());
+        for text in &unsubscribe.filters {
+            let filter = SubscriptionFilter::parse(text, &self.limits.topic)
+                .map_err(Violation::topic_filter)?;
+            let exists = self.subscriptions.contains(&filter);
+            entries.push(UnsubscribeEntry {
+                filter,
+                exists,
+                refused: None,
+            });
+        }
+        let packet_id = unsubscribe.packet_id;
+        Ok(Request::Unsubscribe(UnsubscribeRequest {
+            packet_id,
+            entries,
+        }))
+    }
+
+    fn is_new(&self, entry: &SubscribeEntry, before: &[SubscribeEntry]) -> bool {
+        let is_same =
+            |other: &SubscribeEntry| other.refused.is_none() && other.filter == entry.filter;
+        !self.subscriptions.contains(&entry.filter) && !before.iter().any(is_same)
+    }
+
+    /// Counts a new subscription, or refuses it (abuse E08).
+    fn reserve(&mut self, is_new: bool) -> Option<ReasonCode> {
+        let Subscriptions { held, requested } = &mut self.subscriptions;
+        if is_new && held.len() + *requested >= self.limits.subscriptions {
+            return Some(ReasonCode::QUOTA_EXCEEDED);
+        }
+        *requested += usize::from(is_new);
+        None
+    }
+
+    /// Queues an answer; that of a durable session waits for its record.
+    fn answer(&mut self, control: Control) -> AckToken {
+        if !self.link.is_durable {
+            if self.is_connected() {
+                self.controls.push_back(control);
+            }
+            return AckToken::default();
+        }
+        let token = self.gate.promise();
+        if self.is_connected() {
+            self.gate.hold(token, control);
+        }
+        token
+    }
+}
+
+/// Parses every filter: one that is none condemns the packet (abuse E02, E06).
+fn parse_entries(
+    subscribe: &Subscribe<'_>,
+    id: Option<NonZeroU32>,
+    limits: &ServerLimits,
+) -> Result<Vec<SubscribeEntry>, Violation> {
+    let parse = |(text, options): &(mqttcore_codec::Text<'_>, SubscriptionOptions)| {
+        let filter =
+            SubscriptionFilter::parse(text, &limits.topic).map_err(Violation::topic_filter)?;
+        if options.no_local && filter.is_shared() {
+            return Err(NO_LOCAL_SHARED);
+        }
+        Ok(SubscribeEntry {
+            filter,
+            options: Options {
+                qos: options.maximum_qos.min(limits.maximum_qos),
+                no_local: options.no_local,
+                retain_as_published: options.retain_as_published,
+                id,
+            },
+            retain_handling: options.retain_handling,
+            is_new: false,
+            refused: None,
+        })
+    };
+    subscribe.filters.iter().map(parse).collect()
+}
+
+/// Why a valid filter is not wanted here.
+fn refusal(entry: &SubscribeEntry, index: usize, limits: &ServerLimits) -> Option<ReasonCode> {
+    if index >= limits.filters_per_packet {
+        return Some(ReasonCode::QUOTA_EXCEEDED);
+    }
+    if entry.filter.is_shared() && !limits.shared_subscription_available {
+        return Some(ReasonCode::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED);
+    }
+    if entry.filter.filter().has_wildcard() && !limits.wildcard_subscription_available {
+        return Some(ReasonCode::WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED);
+    }
+    if entry.options.id.is_some() && !limits.subscription_identifiers_available {
+        return Some(ReasonCode::SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED);
+    }
+    None
+}
+
+/// A reason that the packet has, whatever the caller came up with.
+fn listed(reason: ReasonCode, packet_type: PacketType) -> ReasonCode {
+    if reason.allowed_in(packet_type) {
+        reason
+    } else {
+        ReasonCode::UNSPECIFIED_ERROR
+    }
+}
+
+const NO_LOCAL_SHARED: Violation = Violation::protocol(
+    ReasonCode::PROTOCOL_ERROR,
+    "MQTT-3.8.3-4",
+    "No Local on a shared subscription",
+);

@@ -1,0 +1,216 @@
+//! What a session hands out to be written to its client.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mqttcore_codec::{
+    Delivery, EncodeError, PacketId, Properties, PropertiesBuf, Property, Publish, QoS, Text,
+    Version, encode_publish_head,
+};
+
+use crate::alias::AliasUse;
+use crate::control::Control;
+use crate::message::{Message, is_forwarded};
+use crate::queue::{Outgoing, SubscriptionIds};
+
+/// A packet to be written, in the order in which the session gave it.
+#[derive(Clone, Debug)]
+pub enum Transmit {
+    /// A message; its payload need not be copied.
+    Publish(PublishTransmit),
+    /// Anything else.
+    Control(Control),
+}
+
+/// A PUBLISH: a shared message, and what is this client's own.
+#[derive(Clone, Debug)]
+pub struct PublishTransmit {
+    pub(crate) outgoing: Outgoing,
+    pub(crate) packet_id: Option<PacketId>,
+    pub(crate) dup: bool,
+    pub(crate) alias: Option<AliasUse>,
+}
+
+impl PublishTransmit {
+    /// The message.
+    pub fn message(&self) -> &Message {
+        &self.outgoing.message
+    }
+
+    /// The QoS that it is sent with.
+    pub fn qos(&self) -> QoS {
+        self.outgoing.qos
+    }
+
+    /// The packet identifier, above QoS 0.
+    pub fn packet_id(&self) -> Option<PacketId> {
+        self.packet_id
+    }
+
+    /// Whether it was sent before, on an earlier connection [MQTT-3.3.1-1].
+    pub fn dup(&self) -> bool {
+        self.dup
+    }
+
+    /// The RETAIN flag that it is sent with.
+    pub fn retain(&self) -> bool {
+        self.outgoing.retain
+    }
+
+    /// The topic alias that it sets or uses.
+    pub fn alias(&self) -> Option<AliasUse> {
+        self.alias
+    }
+
+    /// The Subscription Identifiers that it carries.
+    pub fn subscription_ids(&self) -> &[NonZeroU32] {
+        self.outgoing.subscription_ids.as_slice()
+    }
+
+    /// The engine's own number, from [`Delivery`](crate::Delivery).
+    pub fn key(&self) -> u64 {
+        self.outgoing.key
+    }
+
+    /// The publisher's own frame, if this client may get it as it is.
+    pub fn shared_frame(&self, version: Version) -> Option<(&Arc<[u8]>, Range<usize>)> {
+        let outgoing = &self.outgoing;
+        let is_plain = outgoing.qos == QoS::AtMostOnce
+            && !outgoing.retain
+            && self.alias.is_none()
+            && self.subscription_ids().is_empty();
+        outgoing.message.frame(version).filter(|_| is_plain)
+    }
+
+    /// Appends everything but the payload; the lengths count it, and it follows as it is.
+    ///
+    /// `now` is what is left of the message's expiry counted from [MQTT-3.3.2-6]. `scratch` is
+    /// cleared before use; keep it, and nothing is allocated.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError`] if the packet would be longer than MQTT can say; `out` is then as before.
+    pub fn encode_head(
+        &self,
+        version: Version,
+        now: Instant,
+        scratch: &mut PropertiesBuf,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EncodeError> {
+        let message = &self.outgoing.message;
+        let publish = Publish {
+            delivery: self.delivery(),
+            retain: self.outgoing.retain,
+            topic: self.topic(),
+            properties: self.properties(version, now, scratch)?,
+            payload: message.payload(),
+        };
+        encode_publish_head(&publish, version, out)
+    }
+
+    /// Appends the whole packet.
+    ///
+    /// # Errors
+    ///
+    /// As [`PublishTransmit::encode_head`].
+    pub fn encode(
+        &self,
+        version: Version,
+        now: Instant,
+        scratch: &mut PropertiesBuf,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EncodeError> {
+        self.encode_head(version, now, scratch, out)?;
+        out.extend_from_slice(self.outgoing.message.payload());
+        Ok(())
+    }
+
+    fn topic(&self) -> Text<'_> {
+        if let Some(AliasUse::Replace(_)) = self.alias {
+            return Text::EMPTY;
+        }
+        // INVARIANT: the topic was text when it was published.
+        Text::new(self.outgoing.message.topic()).expect("a published topic is text")
+    }
+
+    fn delivery(&self) -> Delivery {
+        let dup = self.dup;
+        match (self.packet_id, self.outgoing.qos) {
+            (Some(packet_id), QoS::AtLeastOnce) => Delivery::AtLeastOnce { packet_id, dup },
+            (Some(packet_id), QoS::ExactlyOnce) => Delivery::ExactlyOnce { packet_id, dup },
+            _ => Delivery::AtMostOnce,
+        }
+    }
+
+    fn properties<'a>(
+        &'a self,
+        version: Version,
+        now: Instant,
+        scratch: &'a mut PropertiesBuf,
+    ) -> Result<Properties<'a>, EncodeError> {
+        let message = &self.outgoing.message;
+        let is_own = self.alias.is_some()
+            || message.rewrites_properties()
+            || !self.subscription_ids().is_empty();
+        if !is_own || !version.has_properties() {
+            return Ok(message.properties());
+        }
+        scratch.clear();
+        for property in message.properties().iter().filter(is_forwarded) {
+            scratch.push(match property {
+                Property::MessageExpiryInterval(seconds) => Property::MessageExpiryInterval(
+                    message.remaining_expiry_s(now).unwrap_or(seconds),
+                ),
+                property => property,
+            })?;
+        }
+        if let Some(alias) = self.alias {
+            scratch.push(Property::TopicAlias(alias.alias()))?;
+        }
+        for id in self.subscription_ids() {
+            scratch.push(Property::SubscriptionIdentifier(*id))?;
+        }
+        Ok(scratch.as_properties())
+    }
+}
+
+/// Bytes that an alias adds at most: the property, and one more in each of two lengths.
+pub(crate) const ALIAS_BYTES: u64 = 5;
+
+/// The size of the PUBLISH that `outgoing` becomes for a client of `version`, without an alias.
+pub(crate) fn publish_bytes(outgoing: &Outgoing, version: Version) -> u64 {
+    let message = &outgoing.message;
+    let packet_id = if outgoing.qos == QoS::AtMostOnce {
+        0
+    } else {
+        2
+    };
+    let properties = if version.has_properties() {
+        let ids = subscription_id_bytes(&outgoing.subscription_ids);
+        with_length(message.forwarded_properties_len() as u64 + ids)
+    } else {
+        0
+    };
+    let payload = message.payload_range().len();
+    1 + with_length(2 + message.topic_len() as u64 + packet_id + properties + payload as u64)
+}
+
+fn subscription_id_bytes(ids: &SubscriptionIds) -> u64 {
+    let ids = ids.as_slice().iter();
+    ids.map(|id| 1 + var_int_bytes(u64::from(id.get()))).sum()
+}
+
+fn with_length(bytes: u64) -> u64 {
+    var_int_bytes(bytes) + bytes
+}
+
+const fn var_int_bytes(value: u64) -> u64 {
+    match value {
+        0..0x80 => 1,
+        0x80..0x4000 => 2,
+        0x4000..0x20_0000 => 3,
+        _ => 4,
+    }
+}

@@ -1,0 +1,94 @@
+//! What a client did wrong, and which statement says so.
+
+use mqttcore_codec::{DecodeError, ReasonCode};
+use mqttcore_topics::TopicError;
+use thiserror::Error;
+
+/// A packet, or a silence, that ends the connection [MQTT-4.13.1-1].
+///
+/// Before CONNACK the reason travels in [`refusal`](crate::refusal), afterwards in
+/// [`Session::disconnect_packet`](crate::Session::disconnect_packet); a 3.x client is told
+/// nothing, its connection is closed [MQTT-3.1.1 4.8.0-1].
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("[{statement}] {what}")]
+pub struct Violation {
+    /// The reason for CONNACK or DISCONNECT.
+    pub reason: ReasonCode,
+    /// The id of the broken statement, or the section or limit that was passed.
+    pub statement: &'static str,
+    /// What happened, in plain words; never text of the client's.
+    pub what: &'static str,
+    /// Whose rule was broken.
+    pub fault: Fault,
+}
+
+/// Whose rule a client broke.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fault {
+    /// The protocol's: the client is broken or hostile.
+    Protocol,
+    /// Ours: the packet is valid, but above a limit or outside of what the server offers.
+    Limit,
+}
+
+impl Violation {
+    /// The client broke a rule of MQTT.
+    pub const fn protocol(reason: ReasonCode, statement: &'static str, what: &'static str) -> Self {
+        Self {
+            reason,
+            statement,
+            what,
+            fault: Fault::Protocol,
+        }
+    }
+
+    /// The client went beyond what this server allows.
+    pub const fn limit(reason: ReasonCode, statement: &'static str, what: &'static str) -> Self {
+        Self {
+            reason,
+            statement,
+            what,
+            fault: Fault::Limit,
+        }
+    }
+
+    /// A topic name that is none: 0x90 [MQTT-3.3.2-2].
+    pub(crate) fn topic_name(error: TopicError) -> Self {
+        Self {
+            reason: ReasonCode::TOPIC_NAME_INVALID,
+            statement: error.statement(),
+            what: "topic name is not valid here",
+            fault: fault_of(error),
+        }
+    }
+
+    /// A topic filter that is none: 0x8F, and never stored (abuse E02, E06).
+    pub(crate) fn topic_filter(error: TopicError) -> Self {
+        Self {
+            reason: ReasonCode::TOPIC_FILTER_INVALID,
+            statement: error.statement(),
+            what: "topic filter is not valid",
+            fault: fault_of(error),
+        }
+    }
+}
+
+fn fault_of(error: TopicError) -> Fault {
+    match error {
+        TopicError::TooLong | TopicError::TooManyLevels | TopicError::ControlCharacter => {
+            Fault::Limit
+        }
+        _ => Fault::Protocol,
+    }
+}
+
+impl From<DecodeError> for Violation {
+    /// Bytes that are no packet, so that one type carries every reason to close.
+    fn from(error: DecodeError) -> Self {
+        Self::protocol(
+            error.reason_code(),
+            error.statement(),
+            "packet is malformed",
+        )
+    }
+}
