@@ -11,10 +11,12 @@ connection, or a deadline.
 from __future__ import annotations
 
 import itertools
+import os
 import select
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -69,11 +71,12 @@ REPEATED: Final = frozenset({"user_property", "subscription_identifier"})
 WIDTHS: Final = {"byte": 1, "two": 2, "four": 4}
 
 _counter = itertools.count(1)
+_run = f"{os.getpid():x}"
 
 
 def unique(prefix: str = "t") -> str:
-    """A name that no other test of this run uses."""
-    return f"{prefix}{next(_counter)}"
+    """A name that no other test uses, nor another run against the same broker."""
+    return f"{prefix}-{_run}-{next(_counter)}"
 
 
 # --- building bytes -------------------------------------------------------------------------------
@@ -437,6 +440,7 @@ class Wire:
         self.socket = socket.create_connection((host, port), PATIENCE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unread = b""
+        self._set_aside: deque[Packet] = deque()
         self._ended = False
 
     def __enter__(self) -> Self:
@@ -489,6 +493,11 @@ class Wire:
             ClosedByPeerError: The connection ended instead.
             TimeoutError: Nothing came in time.
         """
+        if self._set_aside:
+            return self._set_aside.popleft()
+        return self._receive_new(within_s)
+
+    def _receive_new(self, within_s: float) -> Packet:
         until = time.monotonic() + within_s
         while (raw := self._cut()) is None:
             if self._ended or not self._fill(until):
@@ -500,6 +509,16 @@ class Wire:
         found = self.receive(within_s=within_s)
         if found.kind != kind:
             raise WireError(f"expected {NAMES[kind]}, came {found}")
+        return found
+
+    def expect_besides_publishes(
+        self, kind: int, packet_id: int | None = None, *, within_s: float = PATIENCE_S
+    ) -> Packet:
+        """The next packet that is no PUBLISH; those on the way are kept for `receive`."""
+        while (found := self._receive_new(within_s)).kind == PUBLISH:
+            self._set_aside.append(found)
+        if found.kind != kind or packet_id not in (None, found.packet_id):
+            raise WireError(f"expected {NAMES[kind]} {packet_id or ''}, came {found}")
         return found
 
     def expect_bytes(self, data: bytes, *, within_s: float = PATIENCE_S) -> None:
@@ -517,6 +536,8 @@ class Wire:
         until = time.monotonic() + within_s
         while not self._ended and not self._unread:
             self._fill(until)
+        if self._set_aside:
+            raise WireError(f"expected the end, came {self._set_aside[0]}")
         if self._unread:
             raise WireError(f"expected the end, came {self._unread.hex(' ')}")
 
@@ -571,19 +592,16 @@ class Wire:
         packet_id: int = 1,
         props: Properties | bytes | None = None,
     ) -> Packet:
-        """Sends SUBSCRIBE and answers with the SUBACK; a publish may not come in between."""
+        """Sends SUBSCRIBE and answers with the SUBACK."""
         self.send(subscribe(*filters, packet_id=packet_id, version=self.version, props=props))
-        found = self.expect(SUBACK)
-        assert found.packet_id == packet_id
+        found = self.expect_besides_publishes(SUBACK, packet_id)
         assert len(found.reasons) == len(filters)
         return found
 
     def unsubscribe(self, *filters: str | bytes, packet_id: int = 1) -> Packet:
         """Sends UNSUBSCRIBE and answers with the UNSUBACK."""
         self.send(unsubscribe(*filters, packet_id=packet_id, version=self.version))
-        found = self.expect(UNSUBACK)
-        assert found.packet_id == packet_id
-        return found
+        return self.expect_besides_publishes(UNSUBACK, packet_id)
 
     def publish(
         self,
@@ -595,8 +613,12 @@ class Wire:
         retain: bool = False,
         dup: bool = False,
         props: Properties | bytes | None = None,
-    ) -> Packet | None:
-        """Publishes, plays the whole flow, and answers with the first acknowledgement, if any."""
+    ) -> Packet:
+        """Publishes, plays the whole flow, and answers with the PUBACK or PUBREC.
+
+        At QoS 0 nothing acknowledges: PINGREQ is sent behind it, and its PINGRESP is the answer,
+        so that the broker has taken the message when this returns.
+        """
         number = packet_id if qos else None
         self.send(
             publish(
@@ -611,12 +633,12 @@ class Wire:
             )
         )
         if qos == 0:
-            return None
-        first = self.expect(PUBACK if qos == 1 else PUBREC)
-        assert first.packet_id == packet_id
+            self.send(pingreq())
+            return self.expect_besides_publishes(PINGRESP)
+        first = self.expect_besides_publishes(PUBACK if qos == 1 else PUBREC, packet_id)
         if qos == 2 and first.reason < 0x80:
             self.send(ack(PUBREL, packet_id))
-            assert self.expect(PUBCOMP).packet_id == packet_id
+            self.expect_besides_publishes(PUBCOMP, packet_id)
         return first
 
     def receive_publish(self, *, within_s: float = PATIENCE_S) -> Packet:
@@ -626,7 +648,7 @@ class Wire:
             self.send(ack(PUBACK, found.packet_id or 0))
         elif found.qos == 2:
             self.send(ack(PUBREC, found.packet_id or 0))
-            assert self.expect(PUBREL).packet_id == found.packet_id
+            self.expect_besides_publishes(PUBREL, found.packet_id)
             self.send(ack(PUBCOMP, found.packet_id or 0))
         return found
 
