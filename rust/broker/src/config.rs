@@ -1,6 +1,7 @@
 //! What the engine is told before it starts: checked values, no text to parse.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_session::ServerLimits;
@@ -16,7 +17,7 @@ pub struct Config {
     /// Event loops, one thread each; 0 takes one for each core that this process may use.
     pub shards: usize,
     /// What one session may use, and what CONNACK announces.
-    pub limits: ServerLimits,
+    pub limits: Arc<ServerLimits>,
     /// From accept to a whole CONNECT; bytes in between do not extend it (abuse C13).
     pub connect_deadline: Duration,
     /// Connections that have not sent a whole CONNECT yet, over all listeners (abuse C15).
@@ -45,7 +46,7 @@ impl Default for Config {
         Self {
             listeners: Vec::new(),
             shards: 0,
-            limits: ServerLimits::default(),
+            limits: Arc::default(),
             connect_deadline: Duration::from_secs(10),
             pending_connections: 4_096,
             connections: 100_000,

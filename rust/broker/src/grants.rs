@@ -25,7 +25,7 @@ pub struct Grant {
 }
 
 /// Caps for one client; `None` leaves the broker's own in force.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct GrantLimits {
     /// Highest QoS that it may publish and subscribe with.
     pub max_qos: Option<QoS>,

@@ -1,2 +1,61 @@
-//! mqttcore-broker.
+//! The engine: sockets, timers, routing, limits and metrics around `mqttcore-session`.
+//!
+//! N shards, each one single-threaded tokio runtime on its own thread; one task a connection; a
+//! session lives on the shard that its client identifier hashes to. The crate refuses to know
+//! Python: plugins are a trait ([`Hooks`]) whose answers come later.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use mqttcore_broker::{Broker, Config, Grant, Listener, NoHooks};
+//!
+//! let config = Config {
+//!     listeners: vec![Listener {
+//!         name: "local".into(),
+//!         address: "127.0.0.1:0".parse()?,
+//!         anonymous: Some(Grant::everything()),
+//!     }],
+//!     shards: 1,
+//!     ..Config::default()
+//! };
+//! let broker = Broker::start(config, Arc::new(NoHooks))?;
+//! assert_ne!(broker.addresses()[0].port(), 0);
+//! broker.stop(Duration::from_secs(1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+mod broker;
+mod client;
+mod config;
+mod connection;
+mod grants;
+mod guard;
+mod handshake;
+mod hooks;
+mod hub;
+mod linger;
+mod listener;
+mod log;
+mod mailbox;
+mod metrics;
+mod outbox;
+mod registry;
+mod requests;
+mod retain;
+mod shard;
+mod sys_topics;
+mod throttle;
+mod wheel;
+
+pub use broker::{Broker, PublishError, StartError};
+pub use config::{Config, Listener};
+pub use grants::{Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover};
+pub use hooks::{
+    Action, Ask, Event, EventKind, Hooks, Interests, LogLevel, Login, NoHooks, Reply, Ruling,
+    Verdict,
+};
+pub use metrics::Stats;
+pub use registry::ClientInfo;

@@ -133,9 +133,18 @@ impl Outbox {
         }
     }
 
-    /// Drops everything that waits.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+    /// Takes everything that waits, as one buffer; nothing when it is more than `limit` bytes.
+    pub(crate) fn take(&mut self, limit: usize) -> Vec<u8> {
+        let outbox = std::mem::take(self);
+        if outbox.bytes > limit {
+            return Vec::new();
+        }
+        let mut bytes = Vec::with_capacity(outbox.bytes + outbox.written);
+        for piece in &outbox.pieces {
+            bytes.extend_from_slice(piece.as_slice());
+        }
+        bytes.drain(..outbox.written);
+        bytes
     }
 }
 

@@ -1,0 +1,27 @@
+//! The engine alone, without Python: for profilers and for a quick look.
+//!
+//! `cargo run --release -p mqttcore-broker --example broker -- 127.0.0.1:1883`; ends with its
+//! standard input.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqttcore_broker::{Broker, Config, Grant, Listener, NoHooks};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:1883".into());
+    let config = Config {
+        listeners: vec![Listener {
+            name: "local".into(),
+            address: address.parse()?,
+            anonymous: Some(Grant::everything()),
+        }],
+        ..Config::default()
+    };
+    let broker = Broker::start(config, Arc::new(NoHooks))?;
+    eprintln!("listening on {:?}", broker.addresses());
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    broker.stop(Duration::from_secs(1));
+    Ok(())
+}

@@ -1,0 +1,304 @@
+//! Starting, asking and stopping the engine from any thread.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use mqttcore_codec::{Properties, QoS, ReasonCode};
+use mqttcore_session::Message;
+use mqttcore_topics::{TopicError, TopicLimits, TopicName};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+
+use crate::config::Config;
+use crate::grants::GrantError;
+use crate::hooks::Hooks;
+use crate::metrics::Stats;
+use crate::registry::{self, ClientInfo};
+use crate::shard::{Shard, World};
+use crate::{hub, listener, retain};
+
+/// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
+const SHARDS_MAX: usize = 64;
+
+/// A running broker. Dropping it stops it.
+pub struct Broker {
+    world: Arc<World>,
+    addresses: Vec<SocketAddr>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The broker did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A listener's address cannot be used.
+    #[error("listener {name}: cannot listen on {address}: {error}")]
+    Bind {
+        /// The listener's name.
+        name: String,
+        /// Its address.
+        address: SocketAddr,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// An anonymous grant has a rule that is no filter.
+    #[error("listener {name}: {error}")]
+    Grant {
+        /// The listener's name.
+        name: String,
+        /// The rule and its fault.
+        error: GrantError,
+    },
+    /// The operating system gives no thread or event queue.
+    #[error("cannot start shard {shard}: {error}")]
+    Shard {
+        /// Its number.
+        shard: usize,
+        /// What the operating system says.
+        error: io::Error,
+    },
+}
+
+/// A publish from inside was refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The topic is not a topic name.
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    /// The broker is stopped.
+    #[error("the broker is stopped")]
+    Stopped,
+}
+
+impl Broker {
+    /// Binds every listener, starts the shards and returns when clients can connect.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]; nothing runs and nothing is bound then.
+    pub fn start(config: Config, hooks: Arc<dyn Hooks>) -> Result<Self, StartError> {
+        check_grants(&config)?;
+        let mut sockets = Vec::new();
+        for listener in &config.listeners {
+            let bound = listener::bind(listener.address).map_err(|error| StartError::Bind {
+                name: listener.name.clone(),
+                address: listener.address,
+                error,
+            })?;
+            sockets.push((bound, Arc::new(listener.clone())));
+        }
+        let addresses = sockets
+            .iter()
+            .filter_map(|(socket, _)| socket.local_addr().ok())
+            .collect();
+        let world = Arc::new(World::new(&config, shard_count(&config), seed()));
+        let broker = Self {
+            world: Arc::clone(&world),
+            addresses,
+            threads: Mutex::default(),
+        };
+        let config = Arc::new(config);
+        for index in 0..world.shards() {
+            let thread = spawn(index, &world, &config, &hooks)
+                .map_err(|error| StartError::Shard { shard: index, error })?;
+            broker.threads().push(thread);
+        }
+        world.run_on(0, Box::new(move |shard| {
+            for (socket, listener) in sockets {
+                tokio::task::spawn_local(listener::accept(Rc::clone(shard), socket, listener));
+            }
+        }));
+        Ok(broker)
+    }
+
+    /// The addresses that it listens on, in the order of the configuration, with real ports.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Publishes as the broker itself: no permissions are asked.
+    ///
+    /// Returns how many subscriptions matched. Blocks until the message is routed.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError`].
+    pub fn publish(
+        &self,
+        topic: &str,
+        payload: &[u8],
+        qos: QoS,
+        retain: bool,
+        properties: Properties<'_>,
+    ) -> Result<usize, PublishError> {
+        let name = TopicName::parse(topic, &TopicLimits::default())?;
+        let message = Message::copied(Instant::now(), name, properties, payload, qos, retain);
+        self.ask(0, move |shard| publish(shard, &message))
+            .ok_or(PublishError::Stopped)
+    }
+
+    /// The sessions that the broker holds, in no particular order.
+    pub fn clients(&self) -> Vec<ClientInfo> {
+        self.ask_all(|shard| registry::list(shard)).into_iter().flatten().collect()
+    }
+
+    /// Counters and gauges, summed over all shards. Asks no shard, so it never waits.
+    pub fn stats(&self) -> Stats {
+        hub::stats(&self.world)
+    }
+
+    /// Disconnects a client with `reason`. False when it is not connected.
+    pub fn disconnect(&self, client_id: &str, reason: ReasonCode) -> bool {
+        let id = client_id.to_owned();
+        self.ask(self.world.home(client_id), move |shard| {
+            registry::disconnect(shard, &id, reason)
+        })
+        .unwrap_or(false)
+    }
+
+    /// Takes new limits, grants and plugins into force; listeners and shards stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// A grant with a rule that is no filter; nothing changes then.
+    pub fn reload(&self, config: Config, hooks: Arc<dyn Hooks>) -> Result<(), StartError> {
+        check_grants(&config)?;
+        let config = Arc::new(config);
+        self.ask_all(move |shard| shard.reload(Arc::clone(&config), Arc::clone(&hooks)));
+        Ok(())
+    }
+
+    /// Disconnects every client with 0x8B, waits until their last bytes are sent, and ends.
+    ///
+    /// Clients that take no bytes are cut off after `deadline`. A second call does nothing.
+    pub fn stop(&self, deadline: Duration) {
+        let threads = std::mem::take(&mut *self.threads());
+        if threads.is_empty() {
+            return;
+        }
+        self.world.stopping.store(true, Ordering::Release);
+        for index in 0..self.world.shards() {
+            self.world
+                .run_on(index, Box::new(move |shard| registry::stop(shard, deadline)));
+        }
+        for thread in threads {
+            // A shard that panicked has said so in the log; there is nobody left to tell.
+            let _ = thread.join();
+        }
+    }
+
+    fn threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `question` on shard `index` and waits for its answer; `None` once it is stopped.
+    fn ask<T: Send + 'static>(
+        &self,
+        index: usize,
+        question: impl FnOnce(&Rc<Shard>) -> T + Send + 'static,
+    ) -> Option<T> {
+        if self.world.is_stopping() {
+            return None;
+        }
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let errand = move |shard: &Rc<Shard>| {
+            let _ = sender.send(question(shard));
+        };
+        self.world.run_on(index, Box::new(errand));
+        // A shard that stops drops the errand, and with it the sender.
+        loop {
+            match receiver.recv_timeout(Duration::from_millis(200)) {
+                Ok(answer) => return Some(answer),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+                Err(mpsc::RecvTimeoutError::Timeout) if self.world.is_stopping() => return None,
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn ask_all<T: Send + 'static>(
+        &self,
+        question: impl Fn(&Rc<Shard>) -> T + Clone + Send + 'static,
+    ) -> Vec<T> {
+        (0..self.world.shards())
+            .filter_map(|index| self.ask(index, question.clone()))
+            .collect()
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.stop(Duration::from_secs(1));
+    }
+}
+
+fn publish(shard: &Rc<Shard>, message: &Message) -> usize {
+    let Ok(topic) = TopicName::parse(message.topic(), &TopicLimits::default()) else {
+        return 0;
+    };
+    if message.retain() {
+        retain::store(shard, topic, message);
+    }
+    hub::route(shard, None, topic, message)
+}
+
+fn check_grants(config: &Config) -> Result<(), StartError> {
+    for listener in &config.listeners {
+        if let Some(grant) = &listener.anonymous {
+            grant.compile().map_err(|error| StartError::Grant {
+                name: listener.name.clone(),
+                error,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn shard_count(config: &Config) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let count = if config.shards == 0 { cores() } else { config.shards };
+    count.min(SHARDS_MAX)
+}
+
+/// Keys every hash of client-chosen text: nobody outside can compute collisions (abuse H07).
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(SystemTime::now())
+}
+
+fn spawn(
+    index: usize,
+    world: &Arc<World>,
+    config: &Arc<Config>,
+    hooks: &Arc<dyn Hooks>,
+) -> io::Result<JoinHandle<()>> {
+    let (world, config, hooks) = (Arc::clone(world), Arc::clone(config), Arc::clone(hooks));
+    let (sender, started) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new()
+        .name(format!("mqttcore-{index}"))
+        .spawn(move || {
+            let runtime = match runtime() {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    let _ = sender.send(Err(error));
+                    return;
+                }
+            };
+            let _ = sender.send(Ok(()));
+            runtime.block_on(Shard::new(index, world, config, hooks).run());
+        })?;
+    let failed = || Err(io::Error::other("the thread ended before it began"));
+    started.recv().unwrap_or_else(|_| failed()).map(|()| thread)
+}
+
+fn runtime() -> io::Result<LocalRuntime> {
+    Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build_local(LocalOptions::default())
+}

@@ -1,0 +1,331 @@
+//! A client: its session for as long as it is kept, its connection while it has one.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Instant, SystemTime};
+
+use mqttcore_codec::{PropertiesBuf, ReasonCode, Version};
+use mqttcore_session::{Cause, Control, PublishTransmit, Session, Transmit};
+use mqttcore_topics::{SubscriberId, TopicFilter};
+
+use crate::grants::{Grant, Permissions};
+use crate::hooks::{Action, Login};
+use crate::outbox::{Outbox, SHARE_FROM_BYTES};
+use crate::retain::Replay;
+use crate::shard::Shard;
+
+/// Where a session is, in one word that the directory carries for us.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Handle {
+    pub(crate) shard: usize,
+    pub(crate) slot: u32,
+    /// Tells two sessions apart that had the same slot.
+    pub(crate) generation: u32,
+}
+
+const GENERATION_BITS: u32 = 24;
+
+impl Handle {
+    pub(crate) fn pack(self) -> u64 {
+        let generation = u64::from(self.generation) & ((1 << GENERATION_BITS) - 1);
+        (self.shard as u64) << (GENERATION_BITS + 32) | generation << 32 | u64::from(self.slot)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "each field is masked to its width")]
+    pub(crate) fn unpack(word: u64) -> Self {
+        Self {
+            shard: (word >> (GENERATION_BITS + 32)) as usize,
+            slot: word as u32,
+            generation: (word >> 32) as u32 & ((1 << GENERATION_BITS) - 1),
+        }
+    }
+}
+
+/// One session and what belongs to it.
+pub(crate) struct Client {
+    pub(crate) id: Arc<str>,
+    pub(crate) handle: Handle,
+    pub(crate) subscriber: SubscriberId,
+    pub(crate) session: RefCell<Session>,
+    /// Retained messages that are still to be sent, a subscription each.
+    pub(crate) replays: RefCell<VecDeque<Replay>>,
+    identity: RefCell<Identity>,
+    /// Answers of plugins that hold for more than one question.
+    widened: RefCell<Vec<Widened>>,
+    link: RefCell<Option<Rc<Link>>>,
+}
+
+/// What a plugin allowed beyond the grant, for a while.
+struct Widened {
+    action: Action,
+    covers: TopicFilter,
+    until: SystemTime,
+}
+
+/// Answers kept for one client; the oldest makes room.
+const WIDENED_MAX: usize = 64;
+
+/// Who the client is and what it may do; renewed by every connection.
+struct Identity {
+    login: Arc<Login>,
+    grant: Box<Grant>,
+    permissions: Rc<Permissions>,
+    /// When the grant ends, on the monotonic clock.
+    ends: Option<Instant>,
+}
+
+impl Client {
+    pub(crate) fn new(
+        handle: Handle,
+        subscriber: SubscriberId,
+        session: Session,
+        login: Arc<Login>,
+        grant: Box<Grant>,
+        permissions: Permissions,
+    ) -> Self {
+        Self {
+            id: Arc::clone(&login.client_id),
+            handle,
+            subscriber,
+            session: RefCell::new(session),
+            replays: RefCell::default(),
+            identity: RefCell::new(Identity {
+                login,
+                grant,
+                permissions: Rc::new(permissions),
+                ends: None,
+            }),
+            widened: RefCell::default(),
+            link: RefCell::new(None),
+        }
+    }
+
+    /// Puts a new connection's identity in the place of the old one.
+    pub(crate) fn identify(
+        &self,
+        login: Arc<Login>,
+        grant: Box<Grant>,
+        permissions: Permissions,
+        ends: Option<Instant>,
+    ) {
+        self.widened.borrow_mut().clear();
+        *self.identity.borrow_mut() = Identity {
+            login,
+            grant,
+            permissions: Rc::new(permissions),
+            ends,
+        };
+    }
+
+    pub(crate) fn login(&self) -> Arc<Login> {
+        Arc::clone(&self.identity.borrow().login)
+    }
+
+    pub(crate) fn permissions(&self) -> Rc<Permissions> {
+        Rc::clone(&self.identity.borrow().permissions)
+    }
+
+    pub(crate) fn grant(&self) -> Ref<'_, Grant> {
+        Ref::map(self.identity.borrow(), |identity| &*identity.grant)
+    }
+
+    pub(crate) fn grant_ends(&self) -> Option<Instant> {
+        self.identity.borrow().ends
+    }
+
+    /// Remembers that a plugin allowed `action` on everything that `covers` covers.
+    pub(crate) fn widen(&self, action: Action, covers: TopicFilter, until: SystemTime) {
+        let mut widened = self.widened.borrow_mut();
+        if widened.len() == WIDENED_MAX {
+            widened.remove(0);
+        }
+        widened.push(Widened {
+            action,
+            covers,
+            until,
+        });
+    }
+
+    /// Whether a remembered answer allows `action` on what `is_covered` asks about.
+    pub(crate) fn is_widened(
+        &self,
+        action: Action,
+        is_covered: impl Fn(&TopicFilter) -> bool,
+    ) -> bool {
+        let mut widened = self.widened.borrow_mut();
+        if widened.is_empty() {
+            return false;
+        }
+        let now = SystemTime::now();
+        widened.retain(|answer| now < answer.until);
+        widened
+            .iter()
+            .any(|answer| answer.action == action && is_covered(&answer.covers))
+    }
+
+    pub(crate) fn link(&self) -> Option<Rc<Link>> {
+        self.link.borrow().clone()
+    }
+
+    pub(crate) fn is_online(&self) -> bool {
+        self.link.borrow().is_some()
+    }
+
+    pub(crate) fn set_link(&self, link: Option<Rc<Link>>) {
+        *self.link.borrow_mut() = link;
+    }
+
+    /// Whether `link` is this client's connection, and not one that was taken over.
+    pub(crate) fn has_link(&self, link: &Rc<Link>) -> bool {
+        let own = self.link.borrow();
+        own.as_ref().is_some_and(|own| Rc::ptr_eq(own, link))
+    }
+
+    /// Moves what the session wants to send into the connection's outbox, and wakes its task.
+    pub(crate) fn flush_session(&self, shard: &Shard) {
+        let own = self.link.borrow();
+        let Some(link) = &*own else { return };
+        let mut session = self.session.borrow_mut();
+        let was_empty = link.outbox.borrow().is_empty();
+        while let Some(transmit) = session.poll_transmit() {
+            link.push(shard, &transmit);
+        }
+        if was_empty && !link.outbox.borrow().is_empty() {
+            link.wake();
+        }
+    }
+}
+
+/// One network connection, as the rest of the shard sees it.
+pub(crate) struct Link {
+    pub(crate) version: Version,
+    /// The client's Maximum Packet Size.
+    pub(crate) packet_bytes: u32,
+    pub(crate) peer: SocketAddr,
+    pub(crate) connected_at: Instant,
+    pub(crate) outbox: RefCell<Outbox>,
+    /// Since when the socket has taken no byte although some wait.
+    pub(crate) blocked_since: Cell<Option<Instant>>,
+    waker: RefCell<Waker>,
+    closing: Cell<Option<Closing>>,
+}
+
+/// Why somebody else than its own task ends a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closing {
+    /// What the session is told.
+    pub(crate) cause: Cause,
+    /// What the client is told, where its version can be told.
+    pub(crate) reason: ReasonCode,
+}
+
+impl Link {
+    pub(crate) fn new(version: Version, packet_bytes: u32, peer: SocketAddr, now: Instant) -> Self {
+        Self {
+            version,
+            packet_bytes,
+            peer,
+            connected_at: now,
+            outbox: RefCell::default(),
+            blocked_since: Cell::new(None),
+            waker: RefCell::new(Waker::noop().clone()),
+            closing: Cell::new(None),
+        }
+    }
+
+    /// Remembers the task that reads and writes the socket.
+    pub(crate) fn park(&self, waker: &Waker) {
+        let mut own = self.waker.borrow_mut();
+        if !own.will_wake(waker) {
+            own.clone_from(waker);
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        self.waker.borrow().wake_by_ref();
+    }
+
+    /// Has the connection's own task end it.
+    pub(crate) fn close(&self, closing: Closing) {
+        if self.closing.get().is_none() {
+            self.closing.set(Some(closing));
+        }
+        self.wake();
+    }
+
+    pub(crate) fn closing(&self) -> Option<Closing> {
+        self.closing.get()
+    }
+
+    /// Puts one packet into the outbox.
+    pub(crate) fn push(&self, shard: &Shard, transmit: &Transmit) {
+        let metrics = shard.metrics();
+        metrics.packets_sent.add(1);
+        let mut outbox = self.outbox.borrow_mut();
+        match transmit {
+            Transmit::Publish(publish) => {
+                metrics.messages_sent.add(1);
+                let mut scratch = shard.properties.borrow_mut();
+                push_publish(&mut outbox, self.version, shard.now(), &mut scratch, publish);
+            }
+            Transmit::Control(control) => {
+                outbox.push_with(|out| control.encode(self.version, self.packet_bytes, out));
+            }
+        }
+    }
+
+    /// Puts a packet that is not the session's turn into the outbox.
+    pub(crate) fn push_control(&self, shard: &Shard, control: &Control) {
+        shard.metrics().packets_sent.add(1);
+        let mut outbox = self.outbox.borrow_mut();
+        outbox.push_with(|out| control.encode(self.version, self.packet_bytes, out));
+    }
+}
+
+/// The publisher's own bytes where they fit; else a head of our own and a shared payload.
+fn push_publish(
+    outbox: &mut Outbox,
+    version: Version,
+    now: Instant,
+    scratch: &mut PropertiesBuf,
+    publish: &PublishTransmit,
+) {
+    if let Some((chunk, range)) = publish.shared_frame(version) {
+        outbox.push_shared(chunk, range);
+        return;
+    }
+    let message = publish.message();
+    let payload = message.payload_range();
+    let encoded = if payload.len() < SHARE_FROM_BYTES {
+        outbox.push_with(|out| publish.encode(version, now, scratch, out))
+    } else {
+        outbox.push_with(|out| publish.encode_head(version, now, scratch, out))
+    };
+    // The session has checked the size; an error leaves nothing behind.
+    debug_assert!(encoded.is_ok(), "a session hands out what can be encoded");
+    if encoded.is_ok() && payload.len() >= SHARE_FROM_BYTES {
+        outbox.push_shared(message.bytes(), payload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_survives_its_packing() {
+        for (shard, slot, generation) in [(0, 0, 0), (63, u32::MAX, 0xFF_FFFF), (7, 12, 99)] {
+            let handle = Handle {
+                shard,
+                slot,
+                generation,
+            };
+
+            assert_eq!(Handle::unpack(handle.pack()), handle);
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! The pump of one connection: bytes to its session, its session's packets to bytes.
+//!
+//! One task, woken by the socket, by its outbox, or to be closed. A turn reads until the socket
+//! is empty or its budget is spent, then writes once.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use mqttcore_codec::{DecodeError, Limits, ReasonCode, Version, decode, frame_len};
+use mqttcore_session::{Cause, PublishRequest, Request, Violation};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::client::{Client, Closing, Link};
+use crate::guard::guarded;
+use crate::linger::linger;
+use crate::log::{Escaped, LogClass};
+use crate::outbox::Outbox;
+use crate::registry::{self, confirm, detach, say_goodbye};
+use crate::requests::Pause;
+use crate::shard::{SCRATCH_BYTES, Shard};
+use crate::throttle::Throttle;
+use crate::{requests, retain};
+
+/// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
+const TURN_BYTES: usize = 256 * 1024;
+/// Bytes waiting for a client above which nothing more is read from it.
+const READ_BELOW_BYTES: usize = 256 * 1024;
+/// A torn frame up to this size is put in front of the next read instead of growing a buffer.
+const TORN_BYTES: usize = 4096;
+/// Waiting bytes that a closed connection still gets.
+const FAREWELL_BYTES: usize = 256 * 1024;
+
+/// Why a connection ends.
+pub(crate) enum End {
+    /// The client closed, or the socket failed.
+    Lost,
+    /// The client said goodbye.
+    Left(Cause),
+    /// The bytes were no packet.
+    Malformed(DecodeError),
+    /// A packet broke a rule.
+    Violation(Violation),
+    /// Somebody else closes it.
+    Closed(Closing),
+}
+
+struct Connection {
+    shard: Rc<Shard>,
+    client: Rc<Client>,
+    link: Rc<Link>,
+    stream: TcpStream,
+    /// Bytes that are read and not handled: a torn frame, or all behind a pause.
+    unread: Vec<u8>,
+    /// Whether `unread` may hold whole frames.
+    fresh: bool,
+    limits: Limits,
+    version: Version,
+    /// A step that waits for a plugin; nothing is read from this client meanwhile.
+    pause: Option<Pause>,
+    throttle: Option<Throttle>,
+}
+
+/// Starts the task of a connection whose CONNACK is in its outbox already.
+pub(crate) fn spawn(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    link: &Rc<Link>,
+    stream: TcpStream,
+    unread: Vec<u8>,
+) {
+    shard.tasks.set(shard.tasks.get() + 1);
+    let connection = Connection {
+        shard: Rc::clone(shard),
+        client: Rc::clone(client),
+        link: Rc::clone(link),
+        stream,
+        fresh: !unread.is_empty(),
+        unread,
+        limits: shard.config().limits.after_connect(),
+        version: link.version,
+        pause: None,
+        throttle: client.grant().limits.messages_per_second.map(Throttle::new),
+    };
+    let (lost_client, lost_link) = (Rc::clone(client), Rc::clone(link));
+    let task = guarded(Rc::clone(shard), connection.run(), move |shard| {
+        if lost_client.has_link(&lost_link) {
+            detach(shard, &lost_client, Cause::ConnectionLost);
+        }
+    });
+    let counted = Rc::clone(shard);
+    tokio::task::spawn_local(async move {
+        task.await;
+        counted.world.connections.fetch_sub(1, Ordering::Relaxed);
+        counted.task_ended();
+    });
+}
+
+impl Connection {
+    async fn run(mut self) {
+        let end = poll_fn(|cx| self.poll_turn(cx)).await;
+        self.finish(end).await;
+    }
+
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        self.link.park(cx.waker());
+        self.shard.refresh_now();
+        let turn = self.turn(cx);
+        self.shard.send_mail();
+        match turn {
+            Ok(()) => Poll::Pending,
+            Err(end) => Poll::Ready(end),
+        }
+    }
+
+    /// Reads and handles what there is, then writes once.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        if let Some(closing) = self.link.closing() {
+            return Err(End::Closed(closing));
+        }
+        let mut budget = TURN_BYTES;
+        let more = loop {
+            if budget == 0 {
+                break true;
+            }
+            match self.poll_input(cx, &mut budget)? {
+                Poll::Ready(()) => {}
+                Poll::Pending => break false,
+            }
+        };
+        let was_full = self.outbox_len() >= READ_BELOW_BYTES;
+        let replays = retain::replay(&self.shard, &self.client);
+        self.write(cx)?;
+        let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
+        if more || replays || drained {
+            cx.waker().wake_by_ref();
+        }
+        Ok(())
+    }
+
+    fn outbox_len(&self) -> usize {
+        self.link.outbox.borrow().len()
+    }
+
+    /// One step of input: a pause that ends, bytes behind it, or one read.
+    fn poll_input(&mut self, cx: &mut Context<'_>, budget: &mut usize) -> Result<Poll<()>, End> {
+        if let Some(pause) = &mut self.pause {
+            let Poll::Ready(result) = pause.as_mut().poll(cx) else {
+                return Ok(Poll::Pending);
+            };
+            self.pause = None;
+            result?;
+            self.client.flush_session(&self.shard);
+        }
+        if let Some(throttle) = &mut self.throttle
+            && throttle.poll_ready(cx).is_pending()
+        {
+            return Ok(Poll::Pending);
+        }
+        if self.fresh {
+            self.fresh = false;
+            let bytes = std::mem::take(&mut self.unread);
+            self.handle_bytes(&bytes)?;
+            return Ok(Poll::Ready(()));
+        }
+        if self.outbox_len() >= READ_BELOW_BYTES || self.shard.poll_room(cx).is_pending() {
+            return Ok(Poll::Pending);
+        }
+        let mut scratch = self.shard.take_scratch();
+        let read = self.read(cx, &mut scratch, budget);
+        self.shard.return_scratch(scratch);
+        read
+    }
+
+    /// Reads once, behind the torn frame of the last read, and handles what is whole now.
+    fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut [u8],
+        budget: &mut usize,
+    ) -> Result<Poll<()>, End> {
+        let torn = self.unread.len();
+        let large = torn > TORN_BYTES;
+        let start = if large { 0 } else { torn };
+        if !large {
+            scratch[..torn].copy_from_slice(&self.unread);
+        }
+        let longest = if large { self.missing() } else { SCRATCH_BYTES };
+        let end = SCRATCH_BYTES.min(start + longest);
+        let mut read = ReadBuf::new(&mut scratch[start..end]);
+        match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
+            Poll::Pending => return Ok(Poll::Pending),
+            Poll::Ready(Err(_)) => return Err(End::Lost),
+            Poll::Ready(Ok(())) => {}
+        }
+        let len = read.filled().len();
+        if len == 0 {
+            return Err(End::Lost);
+        }
+        *budget = budget.saturating_sub(len);
+        self.shard.metrics().bytes_received.add(len as u64);
+        if large {
+            self.unread.extend_from_slice(&scratch[..len]);
+            if self.missing() == 0 {
+                let bytes = std::mem::take(&mut self.unread);
+                self.handle_bytes(&bytes)?;
+            }
+        } else {
+            self.unread.clear();
+            self.handle_bytes(&scratch[..start + len])?;
+        }
+        Ok(Poll::Ready(()))
+    }
+
+    /// Bytes until the torn frame is whole.
+    fn missing(&self) -> usize {
+        let announced = frame_len(&self.unread, &self.limits);
+        let whole = announced.ok().flatten().unwrap_or(SCRATCH_BYTES);
+        whole.saturating_sub(self.unread.len())
+    }
+
+    /// Handles every whole frame of `bytes` and keeps the rest.
+    fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), End> {
+        let mut batch = Batch { bytes, chunk: None };
+        let mut used = 0;
+        let result = loop {
+            let rest = bytes.get(used..).unwrap_or_default();
+            if rest.is_empty() || self.pause.is_some() || self.is_throttled() {
+                break Ok(());
+            }
+            match decode(rest, self.version, &self.limits) {
+                Ok(Some((packet, len))) => {
+                    self.shard.metrics().packets_received.add(1);
+                    let frame = used..used + len;
+                    used += len;
+                    let request = self
+                        .client
+                        .session
+                        .borrow_mut()
+                        .handle_packet(self.shard.now(), packet)
+                        .map_err(End::Violation);
+                    match request {
+                        Ok(Request::None) => {}
+                        Ok(request) => {
+                            if let Err(end) = self.handle_request(request, &mut batch, frame) {
+                                break Err(end);
+                            }
+                        }
+                        Err(end) => break Err(end),
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(End::Malformed(error)),
+            }
+        };
+        self.fresh = self.pause.is_some() || self.is_throttled();
+        self.unread.extend_from_slice(bytes.get(used..).unwrap_or_default());
+        confirm(&self.client);
+        self.client.flush_session(&self.shard);
+        result
+    }
+
+    fn is_throttled(&self) -> bool {
+        self.throttle.as_ref().is_some_and(Throttle::is_spent)
+    }
+
+    fn handle_request(
+        &mut self,
+        request: Request<'_>,
+        batch: &mut Batch<'_>,
+        frame: Range<usize>,
+    ) -> Result<(), End> {
+        match request {
+            Request::None => Ok(()),
+            Request::Publish(publish) => {
+                if let Some(throttle) = &mut self.throttle {
+                    throttle.spend(self.shard.now());
+                }
+                self.shard.metrics().messages_received.add(1);
+                self.publish(&publish, batch, frame)
+            }
+            Request::Subscribe(subscribe) => {
+                self.pause = requests::subscribe(&self.shard, &self.client, subscribe);
+                Ok(())
+            }
+            Request::Unsubscribe(unsubscribe) => {
+                requests::unsubscribe(&self.shard, &self.client, unsubscribe);
+                Ok(())
+            }
+            Request::Disconnect(cause) => Err(End::Left(cause)),
+            Request::Reauthenticate { .. } | Request::Authenticate { .. } => Err(End::Closed(Closing {
+                cause: Cause::Violation,
+                reason: ReasonCode::BAD_AUTHENTICATION_METHOD,
+            })),
+        }
+    }
+}
+
+/// The bytes of one read, and the chunk that its messages share once there is one.
+struct Batch<'a> {
+    bytes: &'a [u8],
+    chunk: Option<Arc<[u8]>>,
+}
+
+impl Batch<'_> {
+    fn chunk(&mut self) -> &Arc<[u8]> {
+        self.chunk.get_or_insert_with(|| Arc::from(self.bytes))
+    }
+}
+
+impl Connection {
+    fn publish(
+        &mut self,
+        request: &PublishRequest<'_>,
+        batch: &mut Batch<'_>,
+        frame: Range<usize>,
+    ) -> Result<(), End> {
+        let bytes = batch.bytes;
+        let source = bytes.get(frame.clone()).unwrap_or_default();
+        let message = request.to_message(self.shard.now(), source, batch.chunk(), frame.start);
+        let (topic, packet_id) = (request.topic(), request.packet_id());
+        self.pause = requests::publish(&self.shard, &self.client, topic, message, packet_id);
+        Ok(())
+    }
+
+    /// Writes what waits, as far as the socket takes it: one `send`, or one `writev`.
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        while !self.link.outbox.borrow().is_empty() {
+            let written = {
+                let outbox = self.link.outbox.borrow();
+                match write_once(&mut self.stream, cx, &outbox) {
+                    Poll::Ready(Ok(written)) => written,
+                    Poll::Ready(Err(_)) => return Err(End::Lost),
+                    Poll::Pending => break,
+                }
+            };
+            self.shard.metrics().bytes_sent.add(written as u64);
+            self.link.outbox.borrow_mut().advance(written);
+            self.link.blocked_since.set(None);
+        }
+        if !self.link.outbox.borrow().is_empty() {
+            self.hold_back();
+        }
+        Ok(())
+    }
+
+    /// The socket is full: stop holding other clients' chunks, and start the stall clock.
+    fn hold_back(&self) {
+        self.link.outbox.borrow_mut().release_chunks();
+        if self.link.blocked_since.get().is_none() {
+            self.link.blocked_since.set(Some(self.shard.now()));
+            registry::arm(&self.shard, &self.client);
+        }
+    }
+
+    /// Tells the client why, parts it from its session, and closes.
+    async fn finish(self, end: End) {
+        let (cause, farewell) = self.judge(&end);
+        if self.client.has_link(&self.link) {
+            if let Some(reason) = farewell {
+                say_goodbye(&self.shard, &self.client, reason);
+            }
+            detach(&self.shard, &self.client, cause);
+            self.shard.send_mail();
+        }
+        let waiting = self.link.outbox.borrow_mut().take(FAREWELL_BYTES);
+        if matches!(end, End::Lost) {
+            return;
+        }
+        linger(&self.shard, self.stream, waiting).await;
+    }
+
+    /// What the session is told, and what the client is; counts and logs what deserves it.
+    fn judge(&self, end: &End) -> (Cause, Option<ReasonCode>) {
+        match end {
+            End::Lost => (Cause::ConnectionLost, None),
+            End::Left(cause) => (*cause, None),
+            End::Closed(closing) => (closing.cause, Some(closing.reason)),
+            End::Malformed(error) => {
+                self.report_violation(error);
+                (Cause::Violation, Some(error.reason_code()))
+            }
+            End::Violation(violation) => {
+                self.report_violation(violation);
+                (Cause::Violation, Some(violation.reason))
+            }
+        }
+    }
+
+    fn report_violation(&self, what: &dyn std::fmt::Display) {
+        self.shard.metrics().violations.add(1);
+        self.shard.log.warn(LogClass::Violation, self.shard.now(), || {
+            let (id, peer) = (Escaped(&self.client.id), self.link.peer);
+            format!("client {id} at {peer} disconnected: {what}")
+        });
+    }
+}
+
+fn write_once(
+    stream: &mut TcpStream,
+    cx: &mut Context<'_>,
+    outbox: &Outbox,
+) -> Poll<io::Result<usize>> {
+    let stream = Pin::new(stream);
+    if let Some(bytes) = outbox.single() {
+        return stream.poll_write(cx, bytes);
+    }
+    let mut slices: [IoSlice<'_>; _] = Outbox::empty_slices();
+    let count = outbox.fill(&mut slices);
+    stream.poll_write_vectored(cx, &slices[..count])
+}

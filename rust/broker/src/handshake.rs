@@ -1,0 +1,419 @@
+//! From an accepted socket to a client that may come in: CONNECT, authentication, permissions.
+//!
+//! All of it has one deadline, counted from the accept, that no byte extends (abuse C13). It runs
+//! on whichever shard the acceptor dealt the socket to; then the socket moves to the shard where
+//! the session of its client identifier lives.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use mqttcore_codec::{DecodeError, ReasonCode, Version, decode_connect};
+use mqttcore_session::{ConnectRequest, Details, Violation, refusal};
+use mqttcore_topics::{TopicLimits, TopicName};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::Listener;
+use crate::grants::{Grant, Permissions, RuleAnswer};
+use crate::guard::guarded;
+use crate::hooks::{Event, EventKind, Login, Reply, Verdict};
+use crate::linger::linger;
+use crate::log::{Escaped, LogClass};
+use crate::registry;
+use crate::shard::{Letter, Shard};
+
+/// A socket that was just accepted.
+pub(crate) struct Accepted {
+    pub(crate) socket: std::net::TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) listener: Arc<Listener>,
+}
+
+/// A client that was let in, on its way to its home shard.
+pub(crate) struct Arrival {
+    pub(crate) socket: std::net::TcpStream,
+    /// Bytes that came behind CONNECT.
+    pub(crate) unread: Vec<u8>,
+    pub(crate) request: ConnectRequest,
+    pub(crate) login: Arc<Login>,
+    pub(crate) grant: Box<Grant>,
+    pub(crate) permissions: Permissions,
+}
+
+/// Why a connection did not become a client.
+enum Refusal {
+    /// The socket ended, or time ran out: nothing can or may be said.
+    Silent(&'static str),
+    /// The bytes were not a CONNECT; the version in whose form that can be answered, if any.
+    Malformed(DecodeError, Option<Version>),
+    /// CONNECT breaks a rule.
+    Violation(Version, Violation),
+    /// CONNECT is well formed, but this client may not come in.
+    Denied(Box<Denied>),
+}
+
+struct Denied {
+    login: Arc<Login>,
+    reason: ReasonCode,
+    text: Option<String>,
+}
+
+/// Runs the handshake of `accepted` as a task of this shard.
+pub(crate) fn start(shard: &Rc<Shard>, accepted: Accepted) {
+    let task = run(Rc::clone(shard), accepted);
+    tokio::task::spawn_local(guarded(Rc::clone(shard), task, |shard| {
+        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
+    }));
+}
+
+/// Gives back what the acceptor counted when the handshake ends, however it ends.
+struct Pending(Rc<Shard>);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.world.pending.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn run(shard: Rc<Shard>, accepted: Accepted) {
+    let pending = Pending(Rc::clone(&shard));
+    let deadline = Instant::now() + shard.config().connect_deadline;
+    let Accepted {
+        socket,
+        peer,
+        listener,
+    } = accepted;
+    let Ok(mut stream) = TcpStream::from_std(socket) else {
+        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
+        return;
+    };
+    let mut handshake = Handshake {
+        shard: &shard,
+        stream: &mut stream,
+        peer,
+        listener: &listener,
+        buffer: Vec::new(),
+    };
+    let outcome = timeout_at(deadline, handshake.admit())
+        .await
+        .unwrap_or(Err(Refusal::Silent("no CONNECT before the deadline")));
+    let unread = std::mem::take(&mut handshake.buffer);
+    drop(pending);
+    match outcome {
+        Ok(admitted) => send_home(&shard, stream, unread, admitted),
+        Err(refusal) => {
+            let farewell = refuse(&shard, peer, &listener.name, &refusal);
+            linger(&shard, stream, farewell).await;
+            shard.world.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+struct Admitted {
+    request: ConnectRequest,
+    login: Arc<Login>,
+    grant: Box<Grant>,
+    permissions: Permissions,
+}
+
+struct Handshake<'a> {
+    shard: &'a Rc<Shard>,
+    stream: &'a mut TcpStream,
+    peer: SocketAddr,
+    listener: &'a Arc<Listener>,
+    buffer: Vec<u8>,
+}
+
+impl Handshake<'_> {
+    async fn admit(&mut self) -> Result<Box<Admitted>, Refusal> {
+        let request = self.receive_connect().await?;
+        let login = Arc::new(self.login(&request));
+        let (grant, username) = self.authenticate(&request, &login).await?;
+        let login = match username {
+            Some(name) => Arc::new(Login {
+                username: Some(name.into()),
+                ..(*login).clone()
+            }),
+            None => login,
+        };
+        let permissions = grant
+            .compile()
+            .map_err(|error| denied(&login, ReasonCode::SERVER_UNAVAILABLE, error.to_string()))?;
+        check_will(&request, &login, &permissions)?;
+        Ok(Box::new(Admitted {
+            request,
+            login,
+            grant,
+            permissions,
+        }))
+    }
+
+    /// Reads until a whole CONNECT is there; what follows it stays in the buffer.
+    async fn receive_connect(&mut self) -> Result<ConnectRequest, Refusal> {
+        let config = Arc::clone(&self.shard.config());
+        let limits = config.limits.before_connect();
+        loop {
+            let decoded = decode_connect(&self.buffer, &limits)
+                .map_err(|error| Refusal::Malformed(error, answerable(error, &self.buffer)))?;
+            match decoded {
+                Some((connect, len)) => {
+                    let version = connect.version;
+                    self.shard.metrics().packets_received.add(1);
+                    let request = ConnectRequest::parse(&connect, &config.limits)
+                        .map_err(|violation| Refusal::Violation(version, violation))?;
+                    self.buffer.drain(..len);
+                    return Ok(request);
+                }
+                None => self.read().await?,
+            }
+        }
+    }
+
+    /// Appends what one read brings.
+    async fn read(&mut self) -> Result<(), Refusal> {
+        let mut bytes = [0; 2048];
+        let mut read = ReadBuf::new(&mut bytes);
+        let result = poll_fn(|cx| Pin::new(&mut *self.stream).poll_read(cx, &mut read)).await;
+        let filled = read.filled();
+        if result.is_err() || filled.is_empty() {
+            return Err(Refusal::Silent("closed before CONNECT"));
+        }
+        self.shard.metrics().bytes_received.add(filled.len() as u64);
+        self.buffer.extend_from_slice(filled);
+        Ok(())
+    }
+
+    fn login(&self, request: &ConnectRequest) -> Login {
+        let assigned = || format!("mqttcore-{:016x}", self.shard.world.unique());
+        let client_id = match &request.client_id {
+            Some(id) => Arc::clone(id),
+            None => Arc::from(assigned()),
+        };
+        Login {
+            client_id,
+            version: request.version,
+            username: request.username.as_deref().map(Arc::from),
+            password: request.password.as_ref().map(|secret| Arc::from(secret.as_bytes())),
+            peer: self.peer,
+            listener: Arc::from(self.listener.name.as_str()),
+            clean_start: request.clean_start,
+            keep_alive_s: request.keep_alive_s,
+            session_expiry_interval_s: request.session_expiry_interval_s,
+            will_topic: request.will.as_ref().map(|will| Arc::from(will.message.topic())),
+            user_properties: request.user_properties.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+        }
+    }
+
+    /// Anonymous access where the listener gives it and no user name was sent; else the plugins.
+    async fn authenticate(
+        &mut self,
+        request: &ConnectRequest,
+        login: &Arc<Login>,
+    ) -> Result<(Box<Grant>, Option<String>), Refusal> {
+        if request.authentication_method.is_some() {
+            let text = "no plugin offers this authentication method".into();
+            return Err(denied(login, ReasonCode::BAD_AUTHENTICATION_METHOD, text));
+        }
+        if request.username.is_none()
+            && let Some(grant) = &self.listener.anonymous
+        {
+            return Ok((Box::new(grant.clone()), None));
+        }
+        if !self.shard.interests().authenticate {
+            return Err(Refusal::Denied(Box::new(Denied {
+                login: Arc::clone(login),
+                reason: ReasonCode::NOT_AUTHORIZED,
+                text: None,
+            })));
+        }
+        let (reply, answer) = Reply::new();
+        self.shard.hooks().authenticate(Arc::clone(login), reply);
+        match self.while_connected(answer).await? {
+            Some(Verdict::Allow { grant, username }) => Ok((grant, username)),
+            Some(Verdict::Deny { reason, text }) => Err(Refusal::Denied(Box::new(Denied {
+                login: Arc::clone(login),
+                reason,
+                text,
+            }))),
+            None => Err(denied(
+                login,
+                ReasonCode::SERVER_UNAVAILABLE,
+                "no plugin answered".into(),
+            )),
+        }
+    }
+
+    /// Waits for a plugin's answer, but not longer than the client does.
+    async fn while_connected<T>(
+        &mut self,
+        mut answer: oneshot::Receiver<T>,
+    ) -> Result<Option<T>, Refusal> {
+        let mut byte = [0; 1];
+        let mut watching = true;
+        poll_fn(|cx| {
+            if let Poll::Ready(answer) = Pin::new(&mut answer).poll(cx) {
+                return Poll::Ready(Ok(answer.ok()));
+            }
+            if watching {
+                let mut peeked = ReadBuf::new(&mut byte);
+                match self.stream.poll_peek(cx, &mut peeked) {
+                    Poll::Ready(Ok(0) | Err(_)) => {
+                        return Poll::Ready(Err(Refusal::Silent("left during authentication")));
+                    }
+                    Poll::Ready(Ok(_)) => watching = false,
+                    Poll::Pending => {}
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+fn denied(login: &Arc<Login>, reason: ReasonCode, text: String) -> Refusal {
+    Refusal::Denied(Box::new(Denied {
+        login: Arc::clone(login),
+        reason,
+        text: Some(text),
+    }))
+}
+
+/// A will is a publish that is asked for now (abuse F07).
+fn check_will(
+    request: &ConnectRequest,
+    login: &Arc<Login>,
+    permissions: &Permissions,
+) -> Result<(), Refusal> {
+    let Some(will) = &request.will else {
+        return Ok(());
+    };
+    let allowed = TopicName::parse(will.message.topic(), &TopicLimits::default())
+        .is_ok_and(|topic| permissions.publish(topic) == RuleAnswer::Allowed);
+    if allowed {
+        return Ok(());
+    }
+    let text = "not allowed to publish to the will topic".into();
+    Err(denied(login, ReasonCode::NOT_AUTHORIZED, text))
+}
+
+/// Hands the client over to the shard where its session lives.
+fn send_home(shard: &Rc<Shard>, stream: TcpStream, unread: Vec<u8>, admitted: Box<Admitted>) {
+    let Ok(socket) = stream.into_std() else {
+        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
+        return;
+    };
+    let home = shard.world.home(&admitted.login.client_id);
+    let arrival = Arrival {
+        socket,
+        unread,
+        request: admitted.request,
+        login: admitted.login,
+        grant: admitted.grant,
+        permissions: admitted.permissions,
+    };
+    shard.refresh_now();
+    if home == shard.index {
+        registry::arrive(shard, arrival);
+    } else {
+        shard.post(home, Letter::Arrived(Box::new(arrival)));
+    }
+    shard.send_mail();
+}
+
+/// Counts, logs and tells a refusal; returns the bytes that the client may still get.
+fn refuse(shard: &Rc<Shard>, peer: SocketAddr, listener: &str, refusal: &Refusal) -> Vec<u8> {
+    let now = shard.refresh_now();
+    let mut farewell = Vec::new();
+    let why = match refusal {
+        Refusal::Silent(why) => (*why).to_owned(),
+        Refusal::Malformed(error, version) => {
+            if let Some(version) = version {
+                answer(*version, error.reason_code(), None, &mut farewell);
+            }
+            error.to_string()
+        }
+        Refusal::Violation(version, violation) => {
+            answer(*version, violation.reason, None, &mut farewell);
+            violation.to_string()
+        }
+        Refusal::Denied(denied) => {
+            let text = denied.text.as_deref();
+            answer(denied.login.version, denied.reason, text, &mut farewell);
+            tell_refused(shard, denied);
+            let id = Escaped(&denied.login.client_id);
+            format!("client {id}: {} {}", denied.reason.name(), text.unwrap_or_default())
+        }
+    };
+    shard.metrics().connects_refused.add(1);
+    shard.log.warn(LogClass::Refused, now, || {
+        format!("listener {listener}: {peer} refused: {why}")
+    });
+    farewell
+}
+
+/// The version of the CONNACK that a broken CONNECT may still get.
+///
+/// A level that is not served says itself (decision 22). Any other fault is answered only where
+/// the bytes say 5.0: 3.x has no return code for it, and HTTP or TLS gets nothing (abuse A15).
+fn answerable(error: DecodeError, bytes: &[u8]) -> Option<Version> {
+    const NAME_AND_LEVEL_5: &[u8] = b"\x00\x04MQTT\x05";
+    const LONGEST_LENGTH: usize = 4;
+    if let DecodeError::ProtocolLevel { answer, .. } = error {
+        return Some(answer);
+    }
+    let is_connect = bytes.first() == Some(&0x10);
+    let mut windows = bytes.windows(NAME_AND_LEVEL_5.len()).skip(2).take(LONGEST_LENGTH);
+    let says_5 = is_connect && windows.any(|window| window == NAME_AND_LEVEL_5);
+    says_5.then_some(Version::V5)
+}
+
+/// Appends the CONNACK that says `reason`, where `version` has one.
+fn answer(version: Version, reason: ReasonCode, text: Option<&str>, out: &mut Vec<u8>) {
+    let details = text.map_or_else(Details::none, Details::reason);
+    if let Some(connack) = refusal(version, reason, None, details) {
+        connack.encode(version, u32::MAX, out);
+    }
+}
+
+fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
+    if shard.interests().wants(EventKind::AuthFailed) {
+        shard.hooks().event(Event {
+            kind: EventKind::AuthFailed,
+            client_id: Arc::clone(&denied.login.client_id),
+            username: denied.login.username.clone(),
+            peer: Some(denied.login.peer),
+            topic: None,
+            reason: Some(denied.reason),
+            at: std::time::SystemTime::now(),
+        });
+    }
+}
+
+/// Refuses a client that plugins let in but whose session it may not have.
+pub(crate) fn turn_away(
+    shard: &Rc<Shard>,
+    socket: std::net::TcpStream,
+    login: &Arc<Login>,
+    reason: ReasonCode,
+) {
+    let refusal = Refusal::Denied(Box::new(Denied {
+        login: Arc::clone(login),
+        reason,
+        text: None,
+    }));
+    let farewell = refuse(shard, login.peer, &login.listener, &refusal);
+    let shard = Rc::clone(shard);
+    tokio::task::spawn_local(async move {
+        if let Ok(stream) = TcpStream::from_std(socket) {
+            linger(&shard, stream, farewell).await;
+        }
+        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
+    });
+}

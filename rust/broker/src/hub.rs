@@ -1,0 +1,241 @@
+//! The way of one publish: who gets it, on which shard, and what becomes of what cannot be sent.
+//!
+//! [`route`] asks the directory once, sends targets of other shards by mail, and hands the rest
+//! to their sessions. The session decides about quality of service, windows and queues; here is
+//! only what needs the connection: the limit of bytes that wait for a slow client.
+
+use std::num::NonZeroU32;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mqttcore_codec::QoS;
+use mqttcore_session::{Delivered, Delivery, DropReason, Message};
+use mqttcore_topics::{Match, TopicLimits, TopicName, Visitor};
+use smallvec::SmallVec;
+
+use crate::client::{Client, Handle};
+use crate::hooks::EventKind;
+use crate::log::{Escaped, LogClass};
+use crate::metrics::{Counter, Stats};
+use crate::shard::{EventDetails, Letter, Shard, World};
+
+/// One subscriber that a message goes to.
+pub(crate) struct Target {
+    handle: Handle,
+    qos: QoS,
+    retain: bool,
+    subscription_ids: SmallVec<[NonZeroU32; 2]>,
+}
+
+impl Target {
+    fn delivery(&self) -> Delivery<'_> {
+        Delivery {
+            qos: self.qos,
+            retain: self.retain,
+            subscription_ids: &self.subscription_ids,
+            key: 0,
+        }
+    }
+}
+
+/// Hands `message` to every matching subscriber; returns how many there are.
+pub(crate) fn route(
+    shard: &Rc<Shard>,
+    publisher: Option<&Client>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> usize {
+    let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
+    let mut collector = Collector {
+        world: &shard.world,
+        retain: message.retain(),
+        targets: &mut targets,
+    };
+    shard.world.directory.snapshot().match_one(
+        topic,
+        publisher.map(|client| client.subscriber),
+        shard.random(),
+        &mut collector,
+    );
+    let matched = targets.len();
+    if shard.world.shards() == 1 {
+        deliver_all(shard, message, &targets);
+        targets.clear();
+    } else {
+        deal(shard, message, &mut targets);
+    }
+    *shard.targets.borrow_mut() = targets;
+    matched
+}
+
+struct Collector<'a> {
+    world: &'a World,
+    retain: bool,
+    targets: &'a mut Vec<Target>,
+}
+
+impl Collector<'_> {
+    fn push(&mut self, matched: &Match<'_>) {
+        self.targets.push(Target {
+            handle: Handle::unpack(matched.handle),
+            qos: matched.qos,
+            // [MQTT-3.3.1-12, -13]
+            retain: self.retain && matched.retain_as_published,
+            subscription_ids: SmallVec::from_slice(matched.ids),
+        });
+    }
+}
+
+impl Visitor for Collector<'_> {
+    fn plain(&mut self, matched: Match<'_>) {
+        self.push(&matched);
+    }
+
+    fn shared(&mut self, matched: Match<'_>) -> bool {
+        let handle = Handle::unpack(matched.handle);
+        let online = self.world.online.is_online(handle.shard, handle.slot);
+        if online {
+            self.push(&matched);
+        }
+        online
+    }
+
+    fn shared_offline(&mut self, matched: Match<'_>) {
+        self.push(&matched);
+    }
+}
+
+/// Delivers the targets of this shard and posts the others to theirs.
+fn deal(shard: &Rc<Shard>, message: &Message, targets: &mut Vec<Target>) {
+    let mut away: Vec<Vec<Target>> = Vec::new();
+    for target in targets.drain(..) {
+        if target.handle.shard == shard.index {
+            deliver_to(shard, message, &target);
+            continue;
+        }
+        away.resize_with(shard.world.shards(), Vec::new);
+        away[target.handle.shard].push(target);
+    }
+    for (to, targets) in away.into_iter().enumerate() {
+        if !targets.is_empty() {
+            shard.post(to, Letter::Deliver(message.clone(), targets));
+        }
+    }
+}
+
+/// Delivers `message` to targets of this shard.
+pub(crate) fn deliver_all(shard: &Rc<Shard>, message: &Message, targets: &[Target]) {
+    for target in targets {
+        deliver_to(shard, message, target);
+    }
+}
+
+fn deliver_to(shard: &Rc<Shard>, message: &Message, target: &Target) {
+    let client = shard.registry.borrow().at(target.handle);
+    // A session that ended meanwhile is not there any more, or another one has its slot.
+    if let Some(client) = client {
+        deliver(shard, &client, message, target.delivery());
+    }
+}
+
+/// Hands `message` to one session and sends what may be sent at once.
+pub(crate) fn deliver(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    message: &Message,
+    delivery: Delivery<'_>,
+) {
+    if let Some(reason) = refusal(shard, client, message, &delivery) {
+        dropped(shard, client, message, reason);
+        return;
+    }
+    let delivered = client
+        .session
+        .borrow_mut()
+        .deliver(shard.now(), message, delivery);
+    if let Delivered::Dropped(reason) = delivered {
+        dropped(shard, client, message, Drop::Session(reason));
+        return;
+    }
+    client.flush_session(shard);
+}
+
+/// Why a message is dropped.
+#[derive(Clone, Copy)]
+enum Drop {
+    Backlog,
+    Denied,
+    Session(DropReason),
+}
+
+fn refusal(shard: &Shard, client: &Client, message: &Message, delivery: &Delivery<'_>) -> Option<Drop> {
+    if message.qos().min(delivery.qos) == QoS::AtMostOnce
+        && let Some(link) = client.link()
+        && link.outbox.borrow().len() > shard.config().qos0_backlog_bytes
+    {
+        return Some(Drop::Backlog);
+    }
+    let permissions = client.permissions();
+    if !permissions.checks_deliveries() {
+        return None;
+    }
+    // Deny wins at delivery too, whatever filter the message came through (abuse G07).
+    let seen = TopicName::parse(message.topic(), &TopicLimits::default())
+        .is_ok_and(|topic| permissions.receives(topic));
+    (!seen).then_some(Drop::Denied)
+}
+
+/// Books a drop that a session reports.
+pub(crate) fn book_drop(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    message: &Message,
+    reason: DropReason,
+) {
+    dropped(shard, client, message, Drop::Session(reason));
+}
+
+/// Books a deliberate drop: a counter, a line in the log, an event.
+fn dropped(shard: &Rc<Shard>, client: &Rc<Client>, message: &Message, reason: Drop) {
+    let (counter, why) = ledger(shard, reason);
+    counter.add(1);
+    let details = EventDetails {
+        topic: Some(message.topic()),
+        reason: None,
+    };
+    shard.tell(EventKind::Dropped, client, details);
+    shard.log.warn(LogClass::Dropped, shard.now(), || {
+        let (id, topic) = (Escaped(&client.id), Escaped(message.topic()));
+        format!("message for client {id} on {topic} dropped: {why}")
+    });
+}
+
+fn ledger(shard: &Shard, reason: Drop) -> (&Counter, &'static str) {
+    let metrics = shard.metrics();
+    match reason {
+        Drop::Backlog => (&metrics.dropped_qos0_backlog, "the client reads too slowly"),
+        Drop::Denied => (&metrics.dropped_denied, "its grant denies the topic"),
+        Drop::Session(DropReason::BacklogFull) => {
+            (&metrics.dropped_qos0_backlog, "the client reads too slowly")
+        }
+        Drop::Session(DropReason::Offline) => (&metrics.dropped_offline, "QoS 0 and not connected"),
+        Drop::Session(DropReason::Expired) => (&metrics.dropped_expired, "it expired"),
+        Drop::Session(DropReason::PacketTooLarge) => (
+            &metrics.dropped_too_large,
+            "larger than the client's Maximum Packet Size",
+        ),
+        Drop::Session(_) => (&metrics.dropped_queue_full, "its queue is full"),
+    }
+}
+
+/// Sums the counters of all shards.
+pub(crate) fn stats(world: &Arc<World>) -> Stats {
+    let mut stats = Stats::default();
+    for metrics in &world.metrics {
+        stats.add(metrics);
+    }
+    stats.subscriptions = world.directory.stats().subscriptions as u64;
+    stats.retained_messages = world.retained.len() as u64;
+    stats.uptime_s = world.started.elapsed().as_secs();
+    stats
+}

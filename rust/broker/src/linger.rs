@@ -1,0 +1,48 @@
+//! The last bytes of a connection, and an orderly end of it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::shard::Shard;
+
+/// How long a client may take to read its last bytes and close.
+const LONGEST: Duration = Duration::from_secs(1);
+/// Bytes of a client that are read and thrown away while it does.
+const DISCARDED: usize = 1 << 20;
+
+/// Sends `farewell`, closes the sending half, and waits a moment for the client to close.
+///
+/// Closing at once, with bytes of the client still unread, would make the kernel reset the
+/// connection, and the client would never see why it was refused.
+pub(crate) async fn linger(shard: &Rc<Shard>, mut stream: TcpStream, farewell: Vec<u8>) {
+    let end = async {
+        if !farewell.is_empty() {
+            stream.write_all(&farewell).await?;
+            shard.metrics().bytes_sent.add(farewell.len() as u64);
+        }
+        stream.shutdown().await?;
+        discard(&mut stream).await
+    };
+    // A client that is gone, or too slow, loses its last bytes: there is nobody to tell.
+    let _ = timeout(LONGEST, end).await;
+}
+
+async fn discard(stream: &mut TcpStream) -> std::io::Result<()> {
+    let mut bytes = [0; 1024];
+    let mut discarded = 0;
+    while discarded < DISCARDED {
+        let mut read = ReadBuf::new(&mut bytes);
+        poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut read)).await?;
+        if read.filled().is_empty() {
+            return Ok(());
+        }
+        discarded += read.filled().len();
+    }
+    Ok(())
+}

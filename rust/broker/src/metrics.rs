@@ -1,0 +1,124 @@
+//! Counters of one shard: written by its thread alone, read by anyone.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `count`. Only the shard's own thread may call this.
+    pub(crate) fn add(&self, count: u64) {
+        // ORDERING: one writer, and readers want no more than some recent value.
+        self.0
+            .store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+    }
+
+    /// Takes `count` off. Only the shard's own thread may call this.
+    pub(crate) fn sub(&self, count: u64) {
+        // ORDERING: as in `add`.
+        let value = self.0.load(Ordering::Relaxed).saturating_sub(count);
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        // ORDERING: as in `add`.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// One shard's counters, on cache lines of their own.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub(crate) struct Metrics {
+            $($(#[doc = $doc])+ pub(crate) $name: Counter,)+
+        }
+
+        /// What the broker has done and holds: the sum over all shards.
+        #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+            /// Subscriptions held, shared ones among them.
+            pub subscriptions: u64,
+            /// Messages retained.
+            pub retained_messages: u64,
+            /// Whole seconds since the broker started.
+            pub uptime_s: u64,
+        }
+
+        impl Stats {
+            /// Adds one shard's counters.
+            pub(crate) fn add(&mut self, metrics: &Metrics) {
+                $(self.$name += metrics.$name.value();)+
+            }
+
+            /// Every figure with its name, in declaration order.
+            pub fn figures(&self) -> Vec<(&'static str, u64)> {
+                vec![
+                    $((stringify!($name), self.$name),)+
+                    ("subscriptions", self.subscriptions),
+                    ("retained_messages", self.retained_messages),
+                    ("uptime_s", self.uptime_s),
+                ]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Sockets accepted.
+    connections_accepted,
+    /// Sockets refused because of a limit.
+    connections_refused,
+    /// Clients connected now.
+    clients_connected,
+    /// Sessions held now, connected or not.
+    sessions,
+    /// Sessions that ended by expiry.
+    sessions_expired,
+    /// Connections taken over by another one with the same client identifier.
+    takeovers,
+    /// CONNECT packets refused.
+    connects_refused,
+    /// Packets received.
+    packets_received,
+    /// Packets sent.
+    packets_sent,
+    /// Bytes received.
+    bytes_received,
+    /// Bytes sent.
+    bytes_sent,
+    /// PUBLISH packets received.
+    messages_received,
+    /// PUBLISH packets sent, retained ones and repeats among them.
+    messages_sent,
+    /// Publishes and subscribes refused by permissions.
+    denied,
+    /// Connections closed because of malformed or unexpected packets.
+    violations,
+    /// Connections closed because the client was silent for too long.
+    keep_alive_timeouts,
+    /// Connections closed because the client took no bytes for too long.
+    stalled,
+    /// Connection tasks that panicked; their connection was closed, nothing else.
+    panics,
+    /// QoS 0 messages dropped because the client was slow.
+    dropped_qos0_backlog,
+    /// Messages dropped because a session's queue was full.
+    dropped_queue_full,
+    /// Messages dropped because they expired before they could be sent.
+    dropped_expired,
+    /// Messages dropped because the client takes no packet that large.
+    dropped_too_large,
+    /// QoS 0 messages dropped because the session has no connection.
+    dropped_offline,
+    /// Messages dropped because the receiver may not see the topic.
+    dropped_denied,
+    /// Retained messages refused because the store is full.
+    dropped_retained_full,
+    /// Wills that were not published because their client may not.
+    dropped_will,
+}

@@ -1,0 +1,303 @@
+//! What a client asks for: permission first, then the deed, then the answer.
+//!
+//! Most of it is decided at once by the client's grant. Where a plugin wants to be asked, the
+//! deed becomes a [`Pause`]: the client is not read from until the answer is there, and nobody
+//! else waits.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mqttcore_codec::{PacketId, QoS, ReasonCode};
+use mqttcore_session::{Cause, Details, Message, SubscribeEntry, SubscribeRequest, UnsubscribeRequest};
+use mqttcore_topics::{Change, ShareName, TopicFilter, TopicLimits, TopicName};
+
+use crate::client::{Client, Closing};
+use crate::connection::End;
+use crate::grants::RuleAnswer;
+use crate::hooks::{Action, Ask, EventKind, Reply, Ruling};
+use crate::log::{Escaped, LogClass};
+use crate::registry::confirm;
+use crate::retain::Replay;
+use crate::shard::{EventDetails, Shard};
+use crate::{hub, retain};
+
+/// A step that waits for a plugin.
+pub(crate) type Pause = Pin<Box<dyn Future<Output = Result<(), End>>>>;
+
+/// What a plugin said about one question: yes, no with a reason, or go.
+type Answer = Result<Result<(), ReasonCode>, End>;
+
+/// Asks the plugins one question.
+fn ask(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    question: Question<'_>,
+) -> impl Future<Output = Answer> + use<> {
+    let (reply, answer) = Reply::new();
+    let action = question.action;
+    shard.hooks().authorize(
+        Ask {
+            login: client.login(),
+            action,
+            topic: Arc::from(question.topic),
+            qos: question.qos,
+            retain: question.retain,
+            share: question.share.map(Arc::from),
+        },
+        reply,
+    );
+    let client = Rc::clone(client);
+    async move {
+        match answer.await {
+            Ok(Ruling::Allow) => Ok(Ok(())),
+            Ok(Ruling::AllowAll { covers, until }) => {
+                client.widen(action, covers, until);
+                Ok(Ok(()))
+            }
+            Ok(Ruling::Deny(reason)) => Ok(Err(reason)),
+            Ok(Ruling::Disconnect(reason)) => Err(End::Closed(Closing {
+                cause: Cause::Administrative,
+                reason,
+            })),
+            // A reply that nobody used is a refusal: authorization fails closed.
+            Err(_) => Ok(Err(ReasonCode::NOT_AUTHORIZED)),
+        }
+    }
+}
+
+struct Question<'a> {
+    action: Action,
+    topic: &'a str,
+    qos: QoS,
+    retain: bool,
+    share: Option<&'a str>,
+}
+
+/// Whether a plugin wants to be asked about this.
+fn is_asked_about(shard: &Shard, action: Action, is_about: impl Fn(&TopicFilter) -> bool) -> bool {
+    let interests = shard.interests();
+    let mut questions = interests.authorize.iter();
+    questions.any(|(about, filter)| *about == action && is_about(filter))
+}
+
+/// Publishes `message` if its client may; a [`Pause`] where a plugin has to say so.
+pub(crate) fn publish(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    topic: TopicName<'_>,
+    message: Message,
+    packet_id: Option<PacketId>,
+) -> Option<Pause> {
+    match client.permissions().publish(topic) {
+        RuleAnswer::Allowed => {
+            accept(shard, client, topic, &message, packet_id);
+            return None;
+        }
+        RuleAnswer::Silent
+            if is_asked_about(shard, Action::Publish, |filter| filter.matches(topic)) => {}
+        RuleAnswer::Silent | RuleAnswer::Denied => {
+            deny(shard, client, &message, packet_id, ReasonCode::NOT_AUTHORIZED);
+            return None;
+        }
+    }
+    if client.is_widened(Action::Publish, |filter| filter.matches(topic)) {
+        accept(shard, client, topic, &message, packet_id);
+        return None;
+    }
+    let question = Question {
+        action: Action::Publish,
+        topic: topic.as_str(),
+        qos: message.qos(),
+        retain: message.retain(),
+        share: None,
+    };
+    let answer = ask(shard, client, question);
+    let (shard, client) = (Rc::clone(shard), Rc::clone(client));
+    Some(Box::pin(async move {
+        match answer.await? {
+            Ok(()) => {
+                if let Ok(topic) = TopicName::parse(message.topic(), &TopicLimits::default()) {
+                    accept(&shard, &client, topic, &message, packet_id);
+                }
+            }
+            Err(reason) => deny(&shard, &client, &message, packet_id, reason),
+        }
+        confirm(&client);
+        Ok(())
+    }))
+}
+
+/// Keeps, routes and acknowledges a message.
+fn accept(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    topic: TopicName<'_>,
+    message: &Message,
+    packet_id: Option<PacketId>,
+) {
+    if message.retain() {
+        retain::store(shard, topic, message);
+    }
+    let matched = hub::route(shard, Some(client), topic, message);
+    let reason = if matched == 0 {
+        ReasonCode::NO_MATCHING_SUBSCRIBERS
+    } else {
+        ReasonCode::SUCCESS
+    };
+    acknowledge(client, message.qos(), packet_id, reason);
+}
+
+fn acknowledge(client: &Client, qos: QoS, packet_id: Option<PacketId>, reason: ReasonCode) {
+    if let Some(packet_id) = packet_id {
+        let mut session = client.session.borrow_mut();
+        session.accept_publish(packet_id, qos, reason);
+    }
+}
+
+/// Refuses a message: a 3.x client is acknowledged all the same [MQTT-3.1.1 3.3.5-2].
+fn deny(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    message: &Message,
+    packet_id: Option<PacketId>,
+    reason: ReasonCode,
+) {
+    acknowledge(client, message.qos(), packet_id, reason);
+    report_denied(shard, client, "publish to", message.topic(), reason);
+}
+
+fn report_denied(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    what: &str,
+    topic: &str,
+    reason: ReasonCode,
+) {
+    shard.metrics().denied.add(1);
+    let details = EventDetails {
+        topic: Some(topic),
+        reason: Some(reason),
+    };
+    shard.tell(EventKind::Denied, client, details);
+    shard.log.warn(LogClass::Denied, shard.now(), || {
+        let (id, topic) = (Escaped(&client.id), Escaped(topic));
+        format!("client {id} may not {what} {topic}: {}", reason.name())
+    });
+}
+
+/// Subscribes to what the client may; a [`Pause`] where a plugin has to say so.
+pub(crate) fn subscribe(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    mut request: SubscribeRequest,
+) -> Option<Pause> {
+    let open: Vec<usize> = (0..request.entries.len())
+        .filter(|&index| judge_entry(shard, client, &mut request.entries[index]))
+        .collect();
+    if open.is_empty() {
+        complete_subscribe(shard, client, request);
+        return None;
+    }
+    let (shard, client) = (Rc::clone(shard), Rc::clone(client));
+    Some(Box::pin(async move {
+        for index in open {
+            let entry = &mut request.entries[index];
+            let question = Question {
+                action: Action::Subscribe,
+                topic: entry.filter.filter().as_str(),
+                qos: entry.options.qos,
+                retain: false,
+                share: entry.filter.share().map(ShareName::as_str),
+            };
+            if let Err(reason) = ask(&shard, &client, question).await? {
+                refuse_entry(&shard, &client, entry, reason);
+            }
+        }
+        complete_subscribe(&shard, &client, request);
+        confirm(&client);
+        Ok(())
+    }))
+}
+
+/// Refuses an entry that the rules do not allow; true where a plugin wants to be asked first.
+fn judge_entry(shard: &Rc<Shard>, client: &Rc<Client>, entry: &mut SubscribeEntry) -> bool {
+    if entry.refused.is_some() {
+        return false;
+    }
+    let filter = entry.filter.filter();
+    let answer = client.permissions().subscribe(filter);
+    let is_silent = answer == RuleAnswer::Silent;
+    if answer == RuleAnswer::Allowed
+        || is_silent && client.is_widened(Action::Subscribe, |covers| covers.covers(filter))
+    {
+        return false;
+    }
+    if is_silent && is_asked_about(shard, Action::Subscribe, |about| about.overlaps(filter)) {
+        return true;
+    }
+    refuse_entry(shard, client, entry, ReasonCode::NOT_AUTHORIZED);
+    false
+}
+
+fn refuse_entry(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    entry: &mut SubscribeEntry,
+    reason: ReasonCode,
+) {
+    report_denied(shard, client, "subscribe to", entry.filter.as_str(), reason);
+    entry.refused = Some(reason);
+}
+
+/// One commit for the packet, then SUBACK, then the retained messages (decision 14).
+fn complete_subscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: SubscribeRequest) {
+    let granted = || request.entries.iter().filter(|entry| entry.refused.is_none());
+    let changes: Vec<Change<'_>> = granted()
+        .map(|entry| Change::Subscribe {
+            filter: &entry.filter,
+            options: entry.options,
+        })
+        .collect();
+    if !changes.is_empty() {
+        shard.world.directory.commit(client.subscriber, &changes);
+    }
+    let replays: Vec<Replay> = request
+        .entries
+        .iter()
+        .filter(|entry| entry.wants_retained())
+        .map(Replay::new)
+        .collect();
+    for entry in granted() {
+        tell_filter(shard, client, EventKind::Subscribed, entry.filter.as_str());
+    }
+    client.session.borrow_mut().complete_subscribe(request, Details::none());
+    client.replays.borrow_mut().extend(replays);
+}
+
+/// One commit for the packet, then UNSUBACK.
+pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: UnsubscribeRequest) {
+    let changes: Vec<Change<'_>> = request
+        .entries
+        .iter()
+        .filter(|entry| entry.exists)
+        .map(|entry| Change::Unsubscribe {
+            filter: &entry.filter,
+        })
+        .collect();
+    if !changes.is_empty() {
+        shard.world.directory.commit(client.subscriber, &changes);
+    }
+    for entry in request.entries.iter().filter(|entry| entry.exists) {
+        tell_filter(shard, client, EventKind::Unsubscribed, entry.filter.as_str());
+    }
+    client.session.borrow_mut().complete_unsubscribe(request, Details::none());
+}
+
+fn tell_filter(shard: &Rc<Shard>, client: &Rc<Client>, kind: EventKind, filter: &str) {
+    let details = EventDetails {
+        topic: Some(filter),
+        reason: None,
+    };
+    shard.tell(kind, client, details);
+}

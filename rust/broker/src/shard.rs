@@ -1,0 +1,404 @@
+//! One shard: a single-threaded runtime on its own thread, and everything that lives on it.
+//!
+//! A session lives on the shard that its client identifier hashes to (decision 16), so all that
+//! happens to one client happens on one thread. Shards share the directory, the retained store
+//! and their mailboxes; nothing else.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Instant, SystemTime};
+
+use mqttcore_codec::PropertiesBuf;
+use mqttcore_session::Message;
+use mqttcore_topics::{Directory, Retained};
+use tokio::sync::Notify;
+
+use crate::client::Client;
+use crate::config::Config;
+use crate::handshake::{self, Accepted, Arrival};
+use crate::hooks::{Event, EventKind, Hooks, Interests};
+use crate::hub::{self, Target};
+use crate::log::Log;
+use crate::mailbox::Mailbox;
+use crate::metrics::Metrics;
+use crate::registry::Registry;
+use crate::wheel::Wheel;
+use crate::{registry, sys_topics};
+
+/// Bytes that one read takes at most.
+pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// What all shards share.
+pub(crate) struct World {
+    pub(crate) directory: Directory,
+    pub(crate) retained: Retained<Message>,
+    pub(crate) retained_bytes: AtomicUsize,
+    pub(crate) metrics: Vec<Metrics>,
+    pub(crate) online: Presence,
+    /// Connections that exist, whatever their state; for the limits.
+    pub(crate) connections: AtomicUsize,
+    /// Connections before their CONNECT is accepted.
+    pub(crate) pending: AtomicUsize,
+    pub(crate) started: Instant,
+    pub(crate) stopping: AtomicBool,
+    /// `[to][from]`: letters between shards.
+    mail: Vec<Vec<Mailbox<Letter>>>,
+    /// Work from other threads, for one shard each.
+    errands: Vec<Mutex<Vec<Errand>>>,
+    doorbells: Vec<Notify>,
+    seed: RandomState,
+    serial: AtomicU64,
+}
+
+/// Work that another thread wants done on a shard.
+type Errand = Box<dyn FnOnce(&Rc<Shard>) + Send>;
+
+/// What one shard sends to another.
+pub(crate) enum Letter {
+    /// A message for sessions that live there.
+    Deliver(Message, Vec<Target>),
+    /// A socket that the acceptor dealt to it.
+    Accepted(Accepted),
+    /// A client whose session lives there, with its socket.
+    Arrived(Box<Arrival>),
+}
+
+impl World {
+    pub(crate) fn new(config: &Config, shards: usize, seed: u64) -> Self {
+        let boxes = || (0..shards).map(|_| Mailbox::default()).collect();
+        Self {
+            directory: Directory::new(seed, config.shared_strategy),
+            retained: Retained::new(seed.rotate_left(32)),
+            retained_bytes: AtomicUsize::new(0),
+            metrics: (0..shards).map(|_| Metrics::default()).collect(),
+            online: Presence::new(shards, config.sessions),
+            connections: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
+            started: Instant::now(),
+            stopping: AtomicBool::new(false),
+            mail: (0..shards).map(|_| boxes()).collect(),
+            errands: (0..shards).map(|_| Mutex::default()).collect(),
+            doorbells: (0..shards).map(|_| Notify::new()).collect(),
+            seed: RandomState::new(),
+            serial: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn shards(&self) -> usize {
+        self.doorbells.len()
+    }
+
+    /// The shard that holds the session of `client_id`.
+    pub(crate) fn home(&self, client_id: &str) -> usize {
+        let hash = self.seed.hash_one(client_id);
+        usize::try_from(hash % self.shards() as u64).unwrap_or(0)
+    }
+
+    /// A number that is never given twice in this process, mixed so that it cannot be guessed.
+    pub(crate) fn unique(&self) -> u64 {
+        // ORDERING: only uniqueness matters.
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        self.seed.hash_one(serial)
+    }
+
+    /// Has `errand` run on the thread of shard `index`, soon.
+    pub(crate) fn run_on(&self, index: usize, errand: Errand) {
+        self.errands[index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(errand);
+        self.doorbells[index].notify_one();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
+
+/// Which sessions have a connection: one bit each, readable from every shard.
+///
+/// Shared subscriptions use it to pass over members that are away (decision 13).
+pub(crate) struct Presence {
+    shards: Vec<Vec<AtomicU64>>,
+}
+
+impl Presence {
+    fn new(shards: usize, sessions: usize) -> Self {
+        let words = || (0..sessions.div_ceil(64)).map(|_| AtomicU64::new(0));
+        Self {
+            shards: (0..shards).map(|_| words().collect()).collect(),
+        }
+    }
+
+    pub(crate) fn set(&self, shard: usize, slot: u32, online: bool) {
+        let bit = 1 << (slot % 64);
+        if let Some(word) = self.shards[shard].get(slot as usize / 64) {
+            // ORDERING: a hint; the session itself decides when the message arrives.
+            if online {
+                word.fetch_or(bit, Ordering::Relaxed);
+            } else {
+                word.fetch_and(!bit, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn is_online(&self, shard: usize, slot: u32) -> bool {
+        let word = self.shards[shard].get(slot as usize / 64);
+        // ORDERING: as in `set`.
+        word.is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (slot % 64)) != 0)
+    }
+}
+
+/// One event loop and what it owns.
+pub(crate) struct Shard {
+    pub(crate) index: usize,
+    pub(crate) world: Arc<World>,
+    pub(crate) registry: RefCell<Registry>,
+    pub(crate) wheel: RefCell<Wheel>,
+    pub(crate) log: Log,
+    /// Scratch space of [`hub::route`].
+    pub(crate) targets: RefCell<Vec<Target>>,
+    /// Scratch space for encoding properties.
+    pub(crate) properties: RefCell<PropertiesBuf>,
+    config: RefCell<Arc<Config>>,
+    hooks: RefCell<Arc<dyn Hooks>>,
+    interests: RefCell<Rc<Interests>>,
+    scratch: Cell<Option<Box<[u8]>>>,
+    outgoing: RefCell<Vec<Vec<Letter>>>,
+    has_outgoing: Cell<bool>,
+    now: Cell<Instant>,
+    random: Cell<u64>,
+    /// Connection tasks alive; the shard's thread ends when the last one has.
+    pub(crate) tasks: Cell<usize>,
+    finished: Notify,
+}
+
+impl Shard {
+    pub(crate) fn new(
+        index: usize,
+        world: Arc<World>,
+        config: Arc<Config>,
+        hooks: Arc<dyn Hooks>,
+    ) -> Rc<Self> {
+        let outgoing = (0..world.shards()).map(|_| Vec::new()).collect();
+        let random = world.unique() | 1;
+        Rc::new(Self {
+            index,
+            registry: RefCell::new(Registry::default()),
+            wheel: RefCell::new(Wheel::new(Instant::now())),
+            log: Log::new(Arc::clone(&hooks)),
+            targets: RefCell::default(),
+            properties: RefCell::default(),
+            config: RefCell::new(config),
+            interests: RefCell::new(Rc::new(hooks.interests())),
+            hooks: RefCell::new(hooks),
+            scratch: Cell::new(None),
+            outgoing: RefCell::new(outgoing),
+            has_outgoing: Cell::new(false),
+            now: Cell::new(Instant::now()),
+            random: Cell::new(random),
+            tasks: Cell::new(0),
+            finished: Notify::new(),
+            world,
+        })
+    }
+
+    /// Runs until the broker stops and every connection is done.
+    pub(crate) async fn run(self: Rc<Self>) {
+        tokio::task::spawn_local(Rc::clone(&self).keep_time());
+        if self.index == 0 {
+            tokio::task::spawn_local(sys_topics::publish_regularly(Rc::clone(&self)));
+        }
+        let mut letters = Vec::new();
+        let mut finished = std::pin::pin!(self.finished.notified());
+        loop {
+            let mail = self.world.doorbells[self.index].notified();
+            let mut mail = std::pin::pin!(mail);
+            let stop = poll_fn(|cx| {
+                if finished.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(true);
+                }
+                mail.as_mut().poll(cx).map(|()| false)
+            })
+            .await;
+            if stop {
+                return;
+            }
+            self.read_mail(&mut letters);
+            if self.world.is_stopping() && self.tasks.get() == 0 {
+                return;
+            }
+        }
+    }
+
+    fn read_mail(self: &Rc<Self>, letters: &mut Vec<Letter>) {
+        self.refresh_now();
+        let errands = std::mem::take(
+            &mut *self.world.errands[self.index]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        for errand in errands {
+            errand(self);
+        }
+        for mailbox in &self.world.mail[self.index] {
+            mailbox.drain(letters);
+        }
+        for letter in letters.drain(..) {
+            match letter {
+                Letter::Deliver(message, targets) => hub::deliver_all(self, &message, &targets),
+                Letter::Accepted(accepted) => handshake::start(self, accepted),
+                Letter::Arrived(arrival) => registry::arrive(self, *arrival),
+            }
+        }
+        self.send_mail();
+    }
+
+    /// The timer task: fires deadlines, cleans the directory in batches.
+    async fn keep_time(self: Rc<Self>) {
+        const CLEANED_A_TICK: usize = 256;
+        let mut fired = Vec::new();
+        while !self.world.is_stopping() {
+            let next = self.wheel.borrow().next_tick();
+            tokio::time::sleep_until(next.into()).await;
+            let now = self.refresh_now();
+            self.wheel.borrow_mut().advance(now, &mut fired);
+            for slot in fired.drain(..) {
+                registry::handle_timeout(&self, slot);
+            }
+            if self.index == 0 {
+                self.world.directory.clean(CLEANED_A_TICK);
+            }
+            self.send_mail();
+        }
+    }
+
+    /// Reads the clock; everything until the next call uses this time.
+    pub(crate) fn refresh_now(&self) -> Instant {
+        let now = Instant::now();
+        self.now.set(now);
+        now
+    }
+
+    /// The time of the current turn.
+    pub(crate) fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    /// The next word of a fast generator; good for dealing, not for secrets.
+    pub(crate) fn random(&self) -> u64 {
+        let mut word = self.random.get();
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        self.random.set(word);
+        word
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.world.metrics[self.index]
+    }
+
+    pub(crate) fn config(&self) -> Ref<'_, Arc<Config>> {
+        self.config.borrow()
+    }
+
+    pub(crate) fn hooks(&self) -> Arc<dyn Hooks> {
+        Arc::clone(&self.hooks.borrow())
+    }
+
+    pub(crate) fn interests(&self) -> Rc<Interests> {
+        Rc::clone(&self.interests.borrow())
+    }
+
+    /// Takes a new configuration and new plugins into force for what happens from now on.
+    pub(crate) fn reload(&self, config: Arc<Config>, hooks: Arc<dyn Hooks>) {
+        self.log.redirect(Arc::clone(&hooks));
+        *self.interests.borrow_mut() = Rc::new(hooks.interests());
+        *self.config.borrow_mut() = config;
+        *self.hooks.borrow_mut() = hooks;
+    }
+
+    /// Tells the plugins about `client`, if one of them wants to know.
+    pub(crate) fn tell(&self, kind: EventKind, client: &Client, details: EventDetails<'_>) {
+        if !self.interests.borrow().wants(kind) {
+            return;
+        }
+        let login = client.login();
+        self.hooks.borrow().event(Event {
+            kind,
+            client_id: Arc::clone(&client.id),
+            username: login.username.clone(),
+            peer: Some(login.peer),
+            topic: details.topic.map(Arc::from),
+            reason: details.reason,
+            at: SystemTime::now(),
+        });
+    }
+
+    /// The read buffer; give it back with [`Shard::return_scratch`].
+    pub(crate) fn take_scratch(&self) -> Box<[u8]> {
+        self.scratch
+            .take()
+            .unwrap_or_else(|| vec![0; SCRATCH_BYTES].into_boxed_slice())
+    }
+
+    pub(crate) fn return_scratch(&self, scratch: Box<[u8]>) {
+        self.scratch.set(Some(scratch));
+    }
+
+    /// Puts `letter` with those that leave at the end of this turn.
+    pub(crate) fn post(&self, to: usize, letter: Letter) {
+        self.outgoing.borrow_mut()[to].push(letter);
+        self.has_outgoing.set(true);
+    }
+
+    /// Sends what was posted since the last call: one lock and one wake a shard.
+    pub(crate) fn send_mail(&self) {
+        if !self.has_outgoing.take() {
+            return;
+        }
+        let mut outgoing = self.outgoing.borrow_mut();
+        for (to, letters) in outgoing.iter_mut().enumerate() {
+            if !letters.is_empty() {
+                self.world.mail[to][self.index].send(letters, &self.world.doorbells[to]);
+            }
+        }
+    }
+
+    /// Pending while another shard's box is full of this shard's letters.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        for boxes in &self.world.mail {
+            let mailbox = &boxes[self.index];
+            if !mailbox.has_room() && mailbox.wait_for_room(cx.waker()) {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Counts a task out; the last one lets a stopping shard end.
+    pub(crate) fn task_ended(&self) {
+        self.tasks.set(self.tasks.get() - 1);
+        if self.tasks.get() == 0 && self.world.is_stopping() {
+            self.give_up();
+        }
+    }
+
+    /// Ends the shard's thread, whatever still runs on it.
+    pub(crate) fn give_up(&self) {
+        self.finished.notify_one();
+    }
+}
+
+/// What an event is about, beside its client.
+#[derive(Default)]
+pub(crate) struct EventDetails<'a> {
+    pub(crate) topic: Option<&'a str>,
+    pub(crate) reason: Option<mqttcore_codec::ReasonCode>,
+}

@@ -1,0 +1,71 @@
+//! `$SYS/broker/...`: what the broker tells about itself, as retained messages.
+
+use std::rc::Rc;
+
+use mqttcore_codec::{Properties, QoS};
+use mqttcore_session::Message;
+use mqttcore_topics::{TopicLimits, TopicName};
+
+use crate::metrics::Stats;
+use crate::shard::Shard;
+use crate::{hub, retain};
+
+/// Publishes now and at every interval of the configuration, until the broker stops.
+pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
+    loop {
+        let Some(interval) = shard.config().sys_interval else {
+            return;
+        };
+        shard.refresh_now();
+        publish(&shard);
+        shard.send_mail();
+        tokio::time::sleep(interval).await;
+    }
+}
+
+fn publish(shard: &Rc<Shard>) {
+    let stats = hub::stats(&shard.world);
+    publish_text(shard, "version", concat!("mqttcore ", env!("CARGO_PKG_VERSION")));
+    for (topic, value) in topics(&stats) {
+        publish_text(shard, topic, &value.to_string());
+    }
+}
+
+/// The names that other brokers use too, so that existing dashboards find them.
+fn topics(stats: &Stats) -> [(&'static str, u64); 18] {
+    let dropped = stats.dropped_qos0_backlog
+        + stats.dropped_queue_full
+        + stats.dropped_expired
+        + stats.dropped_too_large
+        + stats.dropped_denied;
+    [
+        ("uptime", stats.uptime_s),
+        ("clients/connected", stats.clients_connected),
+        ("clients/total", stats.sessions),
+        ("clients/disconnected", stats.sessions.saturating_sub(stats.clients_connected)),
+        ("clients/expired", stats.sessions_expired),
+        ("messages/received", stats.packets_received),
+        ("messages/sent", stats.packets_sent),
+        ("publish/messages/received", stats.messages_received),
+        ("publish/messages/sent", stats.messages_sent),
+        ("publish/messages/dropped", dropped),
+        ("bytes/received", stats.bytes_received),
+        ("bytes/sent", stats.bytes_sent),
+        ("subscriptions/count", stats.subscriptions),
+        ("retained messages/count", stats.retained_messages),
+        ("connections/accepted", stats.connections_accepted),
+        ("connections/refused", stats.connections_refused + stats.connects_refused),
+        ("connections/violations", stats.violations),
+        ("panics", stats.panics),
+    ]
+}
+
+fn publish_text(shard: &Rc<Shard>, topic: &str, text: &str) {
+    let topic = format!("$SYS/broker/{topic}");
+    // INVARIANT: the names of this module are topic names.
+    let topic = TopicName::parse(&topic, &TopicLimits::default()).expect("a $SYS topic is valid");
+    let (text, now) = (text.as_bytes(), shard.now());
+    let message = Message::copied(now, topic, Properties::EMPTY, text, QoS::AtMostOnce, true);
+    retain::store(shard, topic, &message);
+    hub::route(shard, None, topic, &message);
+}
