@@ -26,7 +26,9 @@ mod limits;
 mod name;
 mod retained;
 mod share;
+mod subscribers;
 mod sync;
+mod tree;
 
 pub use delivery::{MAX_SUBSCRIPTION_ID, Match, Options, Strategy, SubscriberId, Visitor};
 pub use directory::{Change, Directory, DirectoryStats, Outcome, Snapshot};

@@ -1,5 +1,6 @@
 //! Subscription filters: a topic filter, alone or shared by a named group.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -88,6 +89,21 @@ impl PartialEq for SubscriptionFilter {
 }
 
 impl Eq for SubscriptionFilter {}
+
+impl Ord for SubscriptionFilter {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |filter: &Self| filter.is_shared();
+        self.as_str()
+            .cmp(other.as_str())
+            .then(key(self).cmp(&key(other)))
+    }
+}
+
+impl PartialOrd for SubscriptionFilter {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Hash for SubscriptionFilter {
     fn hash<H: Hasher>(&self, state: &mut H) {

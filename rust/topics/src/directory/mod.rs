@@ -1,217 +1,251 @@
 //! The subscription directory: the only public door to who subscribed to what.
+//!
+//! One immutable [`Version`] hangs off one root. A writer makes the next version, which shares all but the changed
+//! path with the last, and puts it in place by compare-and-set; the loser of a race starts again. A reader pins the
+//! current version and walks it without a lock, and without writing anything that another thread reads.
 
+mod audit;
 mod change;
+mod clients;
+mod filters;
+mod merge;
+mod snapshot;
+mod table;
+mod version;
+mod walk;
 
-use std::cell::Cell;
-use std::marker::PhantomData;
-use std::num::NonZeroU32;
+use crate::sync::{AtomicU64, Guard, Relaxed, Root, pin};
+use crate::tree::hash::Hasher;
+use crate::tree::node::{Edit, Ledger, free_tree};
+use crate::{Strategy, SubscriberId};
 
-use crate::sync::{Mutex, MutexGuard};
-use crate::{Match, Options, Strategy, SubscriberId, SubscriptionFilter, TopicName, Visitor};
+use clients::Clients;
+use version::{Draft, Version};
 
 pub use change::{Change, DirectoryStats, Outcome};
+pub use snapshot::Snapshot;
+
+/// Most subscriptions that one commit of a cleaning removes.
+const CLEANING_BATCH: usize = 256;
+
+/// Retired bytes above which writers help to reclaim.
+const GARBAGE_BUDGET_BYTES: usize = 64 << 20;
 
 /// Who subscribed to what. Shared by reference; readers and writers may be on any thread.
+///
+/// ```
+/// use mqttcore_codec::QoS;
+/// use mqttcore_topics::*;
+///
+/// struct Receivers(Vec<u64>);
+///
+/// impl Visitor for Receivers {
+///     fn plain(&mut self, found: Match<'_>) {
+///         self.0.push(found.handle);
+///     }
+///     fn shared(&mut self, candidate: Match<'_>) -> bool {
+///         self.0.push(candidate.handle);
+///         true
+///     }
+///     fn shared_offline(&mut self, _: Match<'_>) {}
+/// }
+///
+/// let (directory, limits) = (Directory::new(42, Strategy::RoundRobin), TopicLimits::default());
+/// let id = directory.join(7);
+/// let filter = SubscriptionFilter::parse("sensors/+/temperature", &limits)?;
+/// directory.commit(id, &[Change::Subscribe { filter: &filter, options: Options::at(QoS::AtLeastOnce) }]);
+///
+/// let mut receivers = Receivers(Vec::new());
+/// let topic = TopicName::parse("sensors/1/temperature", &limits)?;
+/// directory.snapshot().match_one(topic, None, 0, &mut receivers);
+/// assert_eq!(receivers.0, [7]);
+/// # Ok::<(), TopicError>(())
+/// ```
 pub struct Directory {
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    handles: Vec<(u64, bool)>,
-    subscriptions: Vec<(SubscriberId, SubscriptionFilter, Options)>,
-    turn: u64,
-    version: u64,
+    root: Root<Version>,
+    clients: Clients,
+    hasher: Hasher,
+    strategy: Strategy,
+    ledger: Ledger,
+    lost_races: AtomicU64,
 }
 
 impl Directory {
     /// Makes an empty directory. `seed` keys its hashes and must not be known to publishers.
     pub fn new(seed: u64, strategy: Strategy) -> Self {
-        let _ = (seed, strategy);
+        Self::with_hasher(Hasher::new(seed), strategy)
+    }
+
+    /// As [`new`](Self::new), with only the hash bits in `mask`: for tests of collisions.
+    #[doc(hidden)]
+    pub fn with_hash_mask(seed: u64, strategy: Strategy, mask: u64) -> Self {
+        Self::with_hasher(Hasher::masked(seed, mask), strategy)
+    }
+
+    fn with_hasher(hasher: Hasher, strategy: Strategy) -> Self {
         Self {
-            state: Mutex::default(),
+            root: Root::new(Version::empty()),
+            clients: Clients::new(),
+            hasher,
+            strategy,
+            ledger: Ledger::default(),
+            lost_races: AtomicU64::new(0),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
     /// Gives a subscriber an id. `handle` is the caller's, and comes back with every match.
+    ///
+    /// The id of a subscriber that left is given again once its subscriptions are cleaned and no match can have
+    /// seen them.
+    ///
+    /// # Panics
+    ///
+    /// With 2^31 subscribers at once.
     pub fn join(&self, handle: u64) -> SubscriberId {
-        let mut state = self.lock();
-        state.handles.push((handle, true));
-        SubscriberId(u32::try_from(state.handles.len() - 1).unwrap_or(u32::MAX))
+        self.clients.join(handle)
     }
 
     /// Tombstones a subscriber in O(1): no match that starts afterwards delivers to it.
     ///
-    /// Its subscriptions are removed by [`clean`](Self::clean); its id must not be used any more.
+    /// Its subscriptions are removed by [`clean`](Self::clean). The caller must not use the id any more.
     pub fn leave(&self, id: SubscriberId) {
-        if let Some(slot) = self.lock().handles.get_mut(id.0 as usize) {
-            slot.1 = false;
-        }
+        self.clients.leave(id, &pin());
     }
 
     /// Removes up to `limit` subscriptions of subscribers that left; returns how many are left to do.
     pub fn clean(&self, limit: usize) -> usize {
-        let mut state = self.lock();
-        let mut dead = 0;
-        let State {
-            handles,
-            subscriptions,
-            ..
-        } = &mut *state;
-        subscriptions.retain(|(id, _, _)| {
-            let is_alive = handles[id.0 as usize].1;
-            dead += usize::from(!is_alive);
-            is_alive || dead > limit
-        });
-        dead.saturating_sub(limit)
+        let mut budget = limit;
+        while budget > 0 {
+            let Some(id) = self.clients.next_departed() else {
+                break;
+            };
+            budget -= self.clean_one(id, budget.min(CLEANING_BATCH));
+        }
+        self.clients.dead_subscriptions.load(Relaxed) // ORDERING: a count that orders nothing.
     }
 
-    /// Applies a batch at once: every match sees all of it or nothing. One outcome a change.
-    ///
-    /// Changes of a subscriber that left do nothing.
-    pub fn commit(&self, id: SubscriberId, changes: &[Change<'_>]) -> Vec<Outcome> {
-        let mut state = self.lock();
-        state.version += 1;
-        changes
+    fn clean_one(&self, id: SubscriberId, limit: usize) -> usize {
+        let Some(mut filters) = self.clients.filters(id) else {
+            return 0;
+        };
+        let taken = filters.take(limit);
+        let changes: Vec<_> = taken
             .iter()
-            .map(|change| state.apply(id, *change))
-            .collect()
+            .map(|filter| Change::Unsubscribe { filter })
+            .collect();
+        let guard = pin();
+        self.publish(id, &changes, &guard);
+        let is_done = filters.is_empty();
+        drop(filters);
+        // ORDERING: Relaxed: a count that orders nothing.
+        self.clients
+            .dead_subscriptions
+            .fetch_sub(taken.len(), Relaxed);
+        if is_done {
+            self.clients.recycle(id, &guard);
+        } else {
+            self.clients.put_back(id);
+        }
+        taken.len()
+    }
+
+    /// Applies a batch at once: every match sees all of it or nothing. One outcome a change, in order.
+    ///
+    /// Changes of a subscriber that left do nothing, and their outcomes say so. Takes the lock of this subscriber's
+    /// filters; batches of other subscribers run beside it.
+    pub fn commit(&self, id: SubscriberId, changes: &[Change<'_>]) -> Vec<Outcome> {
+        let Some(mut filters) = self.clients.filters(id) else {
+            return vec![Outcome::default(); changes.len()];
+        };
+        if self.clients.handle(id).is_none() {
+            return vec![Outcome::default(); changes.len()];
+        }
+        let outcomes = self.publish(id, changes, &pin());
+        for (change, outcome) in changes.iter().zip(&outcomes) {
+            match change {
+                Change::Subscribe { filter, .. } if !outcome.existed => {
+                    filters.insert((*filter).clone());
+                }
+                Change::Unsubscribe { filter } if outcome.existed => filters.remove(filter),
+                _ => {}
+            }
+        }
+        drop(filters);
+        self.help_reclaim();
+        outcomes
+    }
+
+    /// Makes and publishes versions until one is not overtaken.
+    fn publish(&self, id: SubscriberId, changes: &[Change<'_>], guard: &Guard) -> Vec<Outcome> {
+        loop {
+            let current = self.root.load(guard);
+            let mut edit = Edit::new(guard, &self.ledger, current.counts.size);
+            let mut draft = Draft::new(current);
+            let outcomes = changes
+                .iter()
+                .map(|change| draft.apply(&mut edit, &self.hasher, id, *change))
+                .collect();
+            if !draft.is_changed {
+                return outcomes;
+            }
+            let next = draft.finish(&edit);
+            if self.root.replace(current, next, guard).is_ok() {
+                edit.publish();
+                return outcomes;
+            }
+            self.lost_races.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
+        }
+    }
+
+    /// Pushes this thread's garbage out when too much of it waits; without a pin of its own.
+    fn help_reclaim(&self) {
+        // ORDERING: Relaxed: a count that orders nothing.
+        if self.ledger.load(Relaxed) > GARBAGE_BUDGET_BYTES {
+            pin().flush();
+        }
     }
 
     /// Pins the current version. For short use: it holds back the reclamation of what writers replace.
     pub fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot {
-            directory: self,
-            not_send: PhantomData,
-        }
+        Snapshot::new(self)
     }
 
-    /// Counts of the current version.
+    /// Counts of the current version, consistent with each other.
     pub fn stats(&self) -> DirectoryStats {
-        let state = self.lock();
+        let guard = pin();
+        let version = self.root.load(&guard);
         DirectoryStats {
-            subscriptions: state.subscriptions.len(),
-            version: state.version,
-            ..DirectoryStats::default()
+            filters: version.counts.filters,
+            subscriptions: version.counts.subscriptions,
+            shared_groups: version.counts.groups,
+            nodes: version.counts.size.nodes,
+            bytes: version.counts.size.bytes,
+            version: version.number,
+            // ORDERING: Relaxed: counts that order nothing.
+            subscribers: self.clients.alive.load(Relaxed),
+            dead_subscriptions: self.clients.dead_subscriptions.load(Relaxed),
+            retired_bytes: self.ledger.load(Relaxed),
+            lost_races: self.lost_races.load(Relaxed),
         }
     }
-}
 
-impl State {
-    fn apply(&mut self, id: SubscriberId, change: Change<'_>) -> Outcome {
-        let filter = change.filter();
-        let position = self
-            .subscriptions
-            .iter()
-            .position(|(i, f, _)| *i == id && f == filter);
-        if let Some(position) = position {
-            self.subscriptions.swap_remove(position);
-        }
-        let first_or_last = !self
-            .subscriptions
-            .iter()
-            .any(|(_, f, _)| f.filter() == filter.filter());
-        if let Change::Subscribe { options, .. } = change {
-            self.subscriptions.push((id, filter.clone(), options));
-        }
-        Outcome {
-            existed: position.is_some(),
-            first_or_last,
-        }
-    }
-}
-
-/// One version of the directory, pinned while this value lives. It stays on its thread.
-pub struct Snapshot<'d> {
-    directory: &'d Directory,
-    not_send: PhantomData<Cell<*const ()>>,
-}
-
-impl Snapshot<'_> {
-    /// Hands every subscriber of `topic` to `visitor`.
+    /// Walks the whole tree and checks its invariants and counts; for tests. Answers the tree's shape as text.
     ///
-    /// A subscriber with several plain matches is visited once: No Local is applied to each subscription first,
-    /// then QoS is the maximum, Retain As Published is any, and all Subscription Identifiers are kept. Each shared
-    /// group chooses for itself. `publisher` is for No Local; `random` is a fresh random word.
-    pub fn match_one(
-        &self,
-        topic: TopicName<'_>,
-        publisher: Option<SubscriberId>,
-        random: u64,
-        visitor: &mut impl Visitor,
-    ) {
-        let _ = random;
-        let mut state = self.directory.lock();
-        state.turn += 1;
-        let mut found: Vec<_> = state
-            .subscriptions
-            .iter()
-            .filter(|(id, filter, options)| {
-                state.handles[id.0 as usize].1
-                    && filter.filter().matches(topic)
-                    && !(options.no_local && publisher == Some(*id))
-            })
-            .cloned()
-            .collect();
-        let handle = |id: SubscriberId| state.handles[id.0 as usize].0;
-        found.sort_by_key(|(id, _, _)| *id);
-        for same in found.chunk_by(|a, b| a.0 == b.0) {
-            let plain = same.iter().filter(|(_, filter, _)| !filter.is_shared());
-            let ids: Vec<NonZeroU32> = plain.clone().filter_map(|(_, _, o)| o.id).collect();
-            if let Some(qos) = plain.clone().map(|(_, _, o)| o.qos).max() {
-                visitor.plain(Match {
-                    handle: handle(same[0].0),
-                    subscriber: same[0].0,
-                    qos,
-                    retain_as_published: plain.clone().any(|(_, _, o)| o.retain_as_published),
-                    ids: &ids,
-                });
-            }
-        }
-        found.retain(|(_, filter, _)| filter.is_shared());
-        found.sort_by(|a, b| a.1.as_str().cmp(b.1.as_str()));
-        for group in found.chunk_by(|a, b| a.1 == b.1) {
-            let start = usize::try_from(state.turn).unwrap_or(0);
-            let mut took = false;
-            for step in 0..=group.len() {
-                let (id, _, options) = &group[(start + step) % group.len()];
-                let ids: Vec<NonZeroU32> = options.id.into_iter().collect();
-                let candidate = Match {
-                    handle: handle(*id),
-                    subscriber: *id,
-                    qos: options.qos,
-                    retain_as_published: options.retain_as_published,
-                    ids: &ids,
-                };
-                if step == group.len() {
-                    visitor.shared_offline(candidate);
-                } else if visitor.shared(candidate) {
-                    took = true;
-                }
-                if took {
-                    break;
-                }
-            }
-        }
+    /// # Errors
+    ///
+    /// The first invariant that does not hold, in words.
+    #[doc(hidden)]
+    pub fn audit(&self) -> Result<String, String> {
+        let guard = pin();
+        audit::audit(self.root.load(&guard), &self.hasher)
     }
+}
 
-    /// Matches several topics of one publisher in one go; see [`Visitor::topic`].
-    pub fn match_many(
-        &self,
-        topics: &[TopicName<'_>],
-        publisher: Option<SubscriberId>,
-        random: u64,
-        visitor: &mut impl Visitor,
-    ) {
-        for (index, topic) in topics.iter().enumerate() {
-            visitor.topic(index);
-            self.match_one(*topic, publisher, random, visitor);
-        }
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let last = std::mem::replace(self.root.get_mut(), Version::empty());
+        // SAFETY: nobody else has the directory any more, so nobody reaches its last version; what was retired is
+        // not reachable from it.
+        unsafe { free_tree(&last.roots()) };
     }
 }

@@ -1,0 +1,248 @@
+//! A walker over one version that checks its invariants; for tests.
+
+use std::fmt::Write;
+
+use super::version::{Counts, Version};
+use crate::subscribers::{Subscription, group_parts, parts, set};
+use crate::tree::hamt::{DIGIT_BITS, Keys, item_hash, key_of};
+use crate::tree::hash::{Hasher, tag};
+use crate::tree::node::{Block, measure};
+use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
+use crate::tree::word::{View, Word};
+
+/// Checks a version; answers its shape as text, equal for equal content.
+pub(crate) fn audit(version: &Version, hasher: &Hasher) -> Result<String, String> {
+    let mut audit = Audit {
+        hasher,
+        counts: Counts::default(),
+        shape: String::new(),
+    };
+    audit.map(version.exact(), Keys::Whole, 0, 0)?;
+    let exact_filters = audit.counts.filters;
+    audit.node(version.wild())?;
+    audit.counts.wild_filters = audit.counts.filters - exact_filters;
+    audit.counts.size = measure(&version.roots());
+    ensure(audit.counts == version.counts, "I6", || {
+        format!("{:?} reachable, {:?} counted", audit.counts, version.counts)
+    })?;
+    Ok(audit.shape)
+}
+
+struct Audit<'a> {
+    hasher: &'a Hasher,
+    counts: Counts,
+    shape: String,
+}
+
+fn ensure(holds: bool, rule: &str, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("{rule}: {}", what()))
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+impl Audit<'_> {
+    fn note(&mut self, what: impl AsRef<str>) {
+        let _ = write!(self.shape, "{} ", what.as_ref());
+    }
+
+    /// Adds what is below a node to the counts.
+    fn node(&mut self, fields: Fields<'_>) -> Result<(), String> {
+        self.note("{");
+        self.map(fields[KIDS], Keys::Level, 0, 0)?;
+        if !fields[PLUS].is_empty() {
+            ensure(key_of(fields[PLUS], Keys::Level) == b"+", "I4", || {
+                "plus is not `+`".into()
+            })?;
+            self.item(fields[PLUS], 0)?;
+        }
+        for field in [HASH, HERE] {
+            self.note("|");
+            self.payload(fields[field], false)?;
+        }
+        self.note("}");
+        Ok(())
+    }
+
+    /// Checks a map whose keys agree with `path` in the lowest `shift` bits.
+    fn map(&mut self, map: Word<'_>, keys: Keys, path: u64, shift: u32) -> Result<(), String> {
+        match map.view() {
+            View::Empty => Ok(()),
+            View::Hamt(block) => self.hamt(block, keys, path, shift),
+            View::Collision(list) => self.list(map, list, keys, path, shift),
+            View::Leaf(_) | View::Entry(_) => {
+                let hash = item_hash(map, keys, self.hasher);
+                Self::place(map, hash, path, shift)?;
+                self.item(map, tag(hash))
+            }
+            _ => Err("I4: not a map".into()),
+        }
+    }
+
+    fn place(item: Word<'_>, hash: u64, path: u64, shift: u32) -> Result<(), String> {
+        let mask = if shift >= 64 {
+            u64::MAX
+        } else {
+            (1 << shift) - 1
+        };
+        ensure(hash & mask == path, "I4", || {
+            text(key_of(item, Keys::Whole))
+        })
+    }
+
+    fn hamt(&mut self, block: Block<'_>, keys: Keys, path: u64, shift: u32) -> Result<(), String> {
+        let (bitmap, slots) = (block.tag(), block.words());
+        ensure(slots.len() == bitmap.count_ones() as usize, "I4", || {
+            "slots and bitmap".into()
+        })?;
+        ensure(!slots.is_empty(), "I1", || "an empty HAMT".into())?;
+        ensure(slots.len() > 1 || slots[0].is_hamt(), "I3", || {
+            "one slot, no HAMT".into()
+        })?;
+        self.note(format!("hamt:{bitmap:x}"));
+        let digits = (0..32).filter(|digit| bitmap & (1 << digit) != 0);
+        for (digit, slot) in digits.zip(slots) {
+            ensure(!slot.is_empty(), "I1", || "an empty slot".into())?;
+            self.map(*slot, keys, path | digit << shift, shift + DIGIT_BITS)?;
+        }
+        Ok(())
+    }
+
+    fn list(
+        &mut self,
+        word: Word<'_>,
+        list: Block<'_>,
+        keys: Keys,
+        path: u64,
+        shift: u32,
+    ) -> Result<(), String> {
+        let hash = item_hash(word, keys, self.hasher);
+        Self::place(word, hash, path, shift)?;
+        ensure(
+            list.words().len() > 1 && list.tag() == tag(hash),
+            "I1",
+            || "short list".into(),
+        )?;
+        ensure(
+            list.words()
+                .is_sorted_by(|one, two| key_of(*one, keys) < key_of(*two, keys)),
+            "I4",
+            || "a list out of order".into(),
+        )?;
+        self.note("list");
+        for item in list.words() {
+            ensure(item_hash(*item, keys, self.hasher) == hash, "I4", || {
+                "in a list".into()
+            })?;
+            self.item(*item, tag(hash))?;
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, item: Word<'_>, tag: u32) -> Result<(), String> {
+        match item.view() {
+            View::Leaf(leaf) => {
+                ensure(leaf.tag() == tag, "I4", || text(leaf.text()))?;
+                self.note(format!("leaf:{}", text(leaf.text())));
+                ensure(!leaf.word(0).is_empty(), "I1", || text(leaf.text()))?;
+                self.payload(leaf.word(0), false)
+            }
+            View::Entry(entry) => {
+                ensure(entry.tag() == tag, "I4", || text(entry.text()))?;
+                self.note(format!("entry:{}", text(entry.text())));
+                let before = self.counts.filters;
+                self.node(fields_of(entry))?;
+                ensure(self.counts.filters - before > 1, "I2", || {
+                    text(entry.text())
+                })
+            }
+            _ => Err("I4: not an item".into()),
+        }
+    }
+
+    /// Checks what a filter holds, or a group when `is_group`.
+    fn payload(&mut self, payload: Word<'_>, is_group: bool) -> Result<(), String> {
+        if payload.is_empty() {
+            return Ok(());
+        }
+        if is_group {
+            let (set, turn) = group_parts(payload);
+            ensure(turn.is_some() && !set.is_empty(), "I8", || {
+                "a group without members".into()
+            })?;
+            self.counts.groups += 1;
+            return self.set(set);
+        }
+        self.counts.filters += 1;
+        let (plain, groups) = parts(payload);
+        self.set(plain)?;
+        if let View::Extended(_) = payload.view() {
+            ensure(!groups.is_empty(), "I8", || {
+                "extended without groups".into()
+            })?;
+        }
+        self.groups(groups)
+    }
+
+    /// Checks the map of groups: leaves only, one a group.
+    fn groups(&mut self, groups: Word<'_>) -> Result<(), String> {
+        match groups.view() {
+            View::Empty => Ok(()),
+            View::Leaf(leaf) => {
+                self.note(format!("group:{}", text(leaf.text())));
+                self.payload(leaf.word(0), true)
+            }
+            View::Hamt(block) | View::Collision(block) => {
+                ensure(!block.words().is_empty(), "I1", || "an empty HAMT".into())?;
+                block.words().iter().try_for_each(|word| self.groups(*word))
+            }
+            _ => Err("I8: not a map of groups".into()),
+        }
+    }
+
+    fn set(&mut self, set: Word<'_>) -> Result<(), String> {
+        self.set_shape(set)?;
+        let all: Vec<Subscription> = set::Iter::new(set).collect();
+        ensure(
+            all.is_sorted_by(|one, two| one.subscriber() < two.subscriber()),
+            "I5",
+            || "a set out of order".into(),
+        )?;
+        ensure(all.len() == set::len(set), "I5", || {
+            "a set miscounts".into()
+        })?;
+        self.counts.subscriptions += all.len();
+        self.note(format!("{all:?}"));
+        Ok(())
+    }
+
+    fn set_shape(&mut self, set: Word<'_>) -> Result<(), String> {
+        match set.view() {
+            View::Array(array) => {
+                self.note("array");
+                let len = array.words().len();
+                ensure((2..=set::ARRAY_LEN).contains(&len), "I5", || {
+                    format!("array of {len}")
+                })
+            }
+            View::Branch(branch) => {
+                self.note(format!("branch:{:x}", branch.tag()));
+                ensure(set::len(set) > set::ARRAY_LEN, "I5", || {
+                    "a small branch".into()
+                })?;
+                let children = &branch.words()[1..];
+                let sum: usize = children.iter().map(|child| set::len(*child)).sum();
+                ensure(children.len() > 1 && sum == set::len(set), "I5", || {
+                    "a branch".into()
+                })?;
+                children.iter().try_for_each(|child| self.set_shape(*child))
+            }
+            _ => Ok(()),
+        }
+    }
+}

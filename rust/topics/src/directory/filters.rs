@@ -1,0 +1,114 @@
+//! The filters of one subscriber, so that its subscriptions can be removed when it leaves.
+
+use std::collections::BTreeSet;
+
+use crate::SubscriptionFilter;
+
+/// Up to here a list is searched from end to end.
+const FEW: usize = 32;
+
+/// A set of filters: a list while it is short. A filter shares its text with the caller's.
+#[derive(Debug)]
+pub(crate) enum Filters {
+    Few(Vec<SubscriptionFilter>),
+    Many(BTreeSet<SubscriptionFilter>),
+}
+
+impl Default for Filters {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+impl Filters {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Few(list) => list.len(),
+            Self::Many(set) => set.len(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a filter that is not in the set.
+    pub(crate) fn insert(&mut self, filter: SubscriptionFilter) {
+        match self {
+            Self::Few(list) if list.len() < FEW => {
+                list.reserve_exact(usize::from(list.len() == list.capacity()));
+                list.push(filter);
+            }
+            Self::Few(list) => {
+                let mut set: BTreeSet<_> = list.drain(..).collect();
+                set.insert(filter);
+                *self = Self::Many(set);
+            }
+            Self::Many(set) => {
+                set.insert(filter);
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, filter: &SubscriptionFilter) {
+        match self {
+            Self::Few(list) => {
+                if let Some(index) = list.iter().position(|other| other == filter) {
+                    list.swap_remove(index);
+                }
+            }
+            Self::Many(set) => {
+                set.remove(filter);
+            }
+        }
+    }
+
+    /// Takes up to `limit` filters out.
+    pub(crate) fn take(&mut self, limit: usize) -> Vec<SubscriptionFilter> {
+        match self {
+            Self::Few(list) => list.split_off(list.len().saturating_sub(limit)),
+            Self::Many(set) => {
+                let taken = (0..limit).map_while(|_| set.pop_first()).collect();
+                if set.is_empty() {
+                    *self = Self::default();
+                }
+                taken
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TopicLimits;
+
+    fn filter(number: usize) -> SubscriptionFilter {
+        SubscriptionFilter::parse(&format!("a/{number}"), &TopicLimits::default()).unwrap()
+    }
+
+    #[test]
+    fn a_filter_stays_until_it_is_removed_or_taken_in_short_and_long_sets() {
+        for count in [1, FEW, FEW + 1, 5 * FEW] {
+            let mut filters = Filters::default();
+            for number in 0..count {
+                filters.insert(filter(number));
+            }
+            filters.remove(&filter(0));
+            filters.remove(&filter(count));
+            assert_eq!(filters.len(), count - 1);
+
+            let mut taken = filters.take(7);
+            while !filters.is_empty() {
+                taken.extend(filters.take(7));
+            }
+            let mut left: Vec<_> = taken.iter().map(ToString::to_string).collect();
+            let mut expected: Vec<_> = (1..count)
+                .map(|number| filter(number).to_string())
+                .collect();
+            left.sort();
+            expected.sort();
+            assert_eq!(left, expected);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Reading one version: who gets a message.
+
+use smallvec::SmallVec;
+
+use super::Directory;
+use super::merge::{Merged, merge};
+use super::version::Version;
+use super::walk::collect;
+use crate::subscribers::{self, Subscription, for_each_group, set};
+use crate::sync::{Pinned, Relaxed};
+use crate::tree::node::Turn;
+use crate::tree::word::Word;
+use crate::{Match, Strategy, SubscriberId, TopicName, Visitor};
+
+/// One version of the directory, pinned while this value lives. It stays on its thread.
+///
+/// It holds back the reclamation of what writers replace meanwhile, so keep it for as long as one read of a socket
+/// takes, never across an `.await` and never around foreign code that blocks.
+pub struct Snapshot<'d> {
+    directory: &'d Directory,
+    version: Pinned<'d, Version>,
+}
+
+/// One message on its way to the matching subscriptions.
+#[derive(Clone, Copy)]
+struct Message<'m> {
+    topic: TopicName<'m>,
+    publisher: Option<SubscriberId>,
+    random: u64,
+}
+
+impl<'d> Snapshot<'d> {
+    pub(crate) fn new(directory: &'d Directory) -> Self {
+        Self {
+            directory,
+            version: directory.root.pinned(),
+        }
+    }
+
+    /// Hands every subscriber of `topic` to `visitor`.
+    ///
+    /// A subscriber with several plain matches is visited once: No Local is applied to each subscription first,
+    /// then QoS is the maximum, Retain As Published is any, and all Subscription Identifiers are kept. Each shared
+    /// group chooses for itself, so a subscriber may get the message from groups too. `publisher` is for No Local
+    /// and [`Strategy::ClientHash`]; `random` is a fresh random word. Subscribers that left are passed over.
+    pub fn match_one(
+        &self,
+        topic: TopicName<'_>,
+        publisher: Option<SubscriberId>,
+        random: u64,
+        visitor: &mut impl Visitor,
+    ) {
+        let message = Message {
+            topic,
+            publisher,
+            random,
+        };
+        let found = collect(
+            &self.version,
+            &self.directory.hasher,
+            topic.as_str().as_bytes(),
+        );
+        let (mut plain, mut groups): (SmallVec<[_; 16]>, SmallVec<[_; 4]>) = Default::default();
+        for payload in found {
+            let (set, group) = subscribers::parts(payload);
+            plain.extend((!set.is_empty()).then_some(set));
+            groups.extend((!group.is_empty()).then_some(group));
+        }
+        match plain.as_slice() {
+            [] => {}
+            [only] => self.visit_one_set(*only, message, visitor),
+            several => merge(
+                several,
+                |subscription| message.may_go_to(subscription),
+                |merged| self.visit_merged(merged, visitor),
+            ),
+        }
+        for map in groups {
+            for_each_group(map, |set, turn| self.choose(set, turn, message, visitor));
+        }
+    }
+
+    /// Matches several topics of one publisher in one go; [`Visitor::topic`] says which one comes.
+    ///
+    /// `random` is one fresh random word for all of them.
+    pub fn match_many(
+        &self,
+        topics: &[TopicName<'_>],
+        publisher: Option<SubscriberId>,
+        random: u64,
+        visitor: &mut impl Visitor,
+    ) {
+        for (index, topic) in topics.iter().enumerate() {
+            visitor.topic(index);
+            let random = self.directory.hasher.scramble(random ^ index as u64);
+            self.match_one(*topic, publisher, random, visitor);
+        }
+    }
+
+    fn visit_one_set(&self, set: Word<'_>, message: Message<'_>, visitor: &mut impl Visitor) {
+        set::for_each(set, |subscription| {
+            if message.may_go_to(subscription) {
+                self.with_match(subscription, |found| visitor.plain(found));
+            }
+        });
+    }
+
+    fn visit_merged(&self, merged: &Merged, visitor: &mut impl Visitor) {
+        if let Some(handle) = self.directory.clients.handle(merged.subscriber) {
+            visitor.plain(Match {
+                handle,
+                subscriber: merged.subscriber,
+                qos: merged.qos,
+                retain_as_published: merged.retain_as_published,
+                ids: &merged.ids,
+            });
+        }
+    }
+
+    /// Calls `visit` with the match of a single subscription, if its subscriber is alive.
+    fn with_match<R>(
+        &self,
+        subscription: Subscription,
+        visit: impl FnOnce(Match<'_>) -> R,
+    ) -> Option<R> {
+        let subscriber = subscription.subscriber();
+        let handle = self.directory.clients.handle(subscriber)?;
+        Some(visit(Match {
+            handle,
+            subscriber,
+            qos: subscription.qos(),
+            retain_as_published: subscription.retain_as_published(),
+            ids: subscription.id().as_slice(),
+        }))
+    }
+
+    /// Offers the message to the members of one group until one takes it.
+    fn choose(&self, set: Word<'_>, turn: &Turn, message: Message<'_>, visitor: &mut impl Visitor) {
+        let len = set::len(set);
+        let start = self.first_choice(set, len, turn, message);
+        let mut first_choice = None;
+        for step in 0..len {
+            let index = if start + step < len {
+                start + step
+            } else {
+                start + step - len
+            };
+            let Some(member) = set::nth(set, index) else {
+                break;
+            };
+            if !message.may_go_to(member) {
+                continue;
+            }
+            let answer = self.with_match(member, |candidate| visitor.shared(candidate));
+            if answer == Some(true) {
+                // ORDERING: Relaxed: a preference that orders nothing.
+                turn.sticky.store(member.subscriber().0 + 1, Relaxed);
+                return;
+            }
+            first_choice = first_choice.or(answer.map(|_| member));
+        }
+        if let Some(member) = first_choice {
+            self.with_match(member, |candidate| visitor.shared_offline(candidate));
+        }
+    }
+
+    /// The rank of the member that is asked first.
+    fn first_choice(&self, set: Word<'_>, len: usize, turn: &Turn, message: Message<'_>) -> usize {
+        if len < 2 {
+            return 0;
+        }
+        let hasher = &self.directory.hasher;
+        match (self.directory.strategy, message.publisher) {
+            // ORDERING: Relaxed: each message takes its own number, whatever the order.
+            (Strategy::RoundRobin, _) => turn.next.fetch_add(1, Relaxed) as usize % len,
+            (Strategy::Random, _) => scale(message.random, len),
+            (Strategy::ClientHash, Some(id)) => scale(hasher.scramble(id.0.into()), len),
+            (Strategy::ClientHash, None) | (Strategy::TopicHash, _) => {
+                scale(hasher.hash(message.topic.as_str().as_bytes()), len)
+            }
+            (Strategy::Sticky, _) => match turn.sticky.load(Relaxed) {
+                0 => scale(message.random, len),
+                last => set::rank(set, SubscriberId(last - 1)) % len,
+            },
+        }
+    }
+}
+
+impl Message<'_> {
+    /// [MQTT-3.8.3-3] No Local keeps a message from its own publisher.
+    fn may_go_to(self, subscription: Subscription) -> bool {
+        !(subscription.no_local() && self.publisher == Some(subscription.subscriber()))
+    }
+}
+
+/// Maps a word onto `0..len`, evenly.
+fn scale(word: u64, len: usize) -> usize {
+    let scaled = (u128::from(word) * len as u128) >> 64;
+    // INVARIANT: below `len`.
+    usize::try_from(scaled).unwrap_or(0)
+}

@@ -1,0 +1,152 @@
+//! One immutable state of the directory, and the draft of the next.
+
+use super::{Change, Outcome};
+use crate::SubscriberId;
+use crate::subscribers::{self, Effect, Step, Subscription};
+use crate::tree::hash::Hasher;
+use crate::tree::node::{Edit, Size};
+use crate::tree::update::{Fields, change_map, change_tree};
+use crate::tree::word::{Stored, Word};
+
+/// What one compare-and-set replaces.
+pub(crate) struct Version {
+    /// Filters without wildcards, by their whole text.
+    exact: Stored,
+    /// Filters with wildcards, level by level.
+    wild: [Stored; 4],
+    pub(crate) counts: Counts,
+    /// Versions since the first, each exactly one more than the last.
+    pub(crate) number: u64,
+}
+
+/// What a version holds; exact, kept along with each change.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Counts {
+    pub(crate) filters: usize,
+    pub(crate) wild_filters: usize,
+    pub(crate) subscriptions: usize,
+    pub(crate) groups: usize,
+    pub(crate) size: Size,
+}
+
+impl Version {
+    pub(crate) const fn empty() -> Self {
+        Self {
+            exact: Stored::EMPTY,
+            wild: [const { Stored::EMPTY }; 4],
+            counts: Counts {
+                filters: 0,
+                wild_filters: 0,
+                subscriptions: 0,
+                groups: 0,
+                size: Size { nodes: 0, bytes: 0 },
+            },
+            number: 0,
+        }
+    }
+
+    pub(crate) fn exact(&self) -> Word<'_> {
+        self.exact.get()
+    }
+
+    pub(crate) fn wild(&self) -> Fields<'_> {
+        self.wild.each_ref().map(Stored::get)
+    }
+
+    /// Everything that hangs off this version.
+    pub(crate) fn roots(&self) -> [Word<'_>; 5] {
+        let [kids, plus, hash, here] = self.wild();
+        [self.exact(), kids, plus, hash, here]
+    }
+}
+
+/// The next version while it is made.
+pub(crate) struct Draft<'g> {
+    exact: Word<'g>,
+    wild: Fields<'g>,
+    counts: Counts,
+    number: u64,
+    /// Whether anything differs from the version that the draft began with.
+    pub(crate) is_changed: bool,
+}
+
+impl<'g> Draft<'g> {
+    pub(crate) fn new(version: &'g Version) -> Self {
+        Self {
+            exact: version.exact(),
+            wild: version.wild(),
+            counts: version.counts,
+            number: version.number,
+            is_changed: false,
+        }
+    }
+
+    pub(crate) fn finish(self, edit: &Edit<'g>) -> Version {
+        Version {
+            exact: self.exact.into(),
+            wild: self.wild.map(Stored::from),
+            counts: Counts {
+                size: edit.size(),
+                ..self.counts
+            },
+            number: self.number + 1,
+        }
+    }
+
+    /// Applies one change of a subscriber.
+    pub(crate) fn apply(
+        &mut self,
+        edit: &mut Edit<'g>,
+        hasher: &Hasher,
+        id: SubscriberId,
+        change: Change<'_>,
+    ) -> Outcome {
+        let step = match change {
+            Change::Subscribe { options, .. } => Step::Insert(Subscription::new(id, options)),
+            Change::Unsubscribe { .. } => Step::Remove(id),
+        };
+        let share = change.filter().share().map(|name| name.as_str().as_bytes());
+        let filter = change.filter().filter();
+        let text = filter.as_str().as_bytes();
+        let (mut effect, mut first_or_last) = (Effect::default(), false);
+        let run = |edit: &mut Edit<'g>, old: Word<'g>| {
+            let (new, what) = subscribers::apply(edit, hasher, old, share, step);
+            effect = what;
+            first_or_last = old.is_empty() != new.is_empty();
+            new
+        };
+        self.is_changed |= if filter.has_wildcard() {
+            change_tree(edit, hasher, &mut self.wild, text, run)
+        } else {
+            change_map(edit, hasher, &mut self.exact, text, run)
+        };
+        self.count(step, effect, first_or_last, filter.has_wildcard());
+        Outcome {
+            existed: effect.existed,
+            first_or_last,
+        }
+    }
+
+    fn count(&mut self, step: Step, effect: Effect, first_or_last: bool, is_wild: bool) {
+        let counts = &mut self.counts;
+        let (filter, group) = (
+            usize::from(first_or_last),
+            usize::from(effect.group_came_or_went),
+        );
+        let wild = if is_wild { filter } else { 0 };
+        match step {
+            Step::Insert(_) => {
+                counts.subscriptions += usize::from(!effect.existed);
+                counts.filters += filter;
+                counts.wild_filters += wild;
+                counts.groups += group;
+            }
+            Step::Remove(_) => {
+                counts.subscriptions -= usize::from(effect.existed);
+                counts.filters -= filter;
+                counts.wild_filters -= wild;
+                counts.groups -= group;
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Who subscribed to one filter: a set of plain subscriptions, and the shared groups beside it.
+//!
+//! Without groups the payload of a filter is the plain set alone. With groups it is an extended block of two words:
+//! the plain set, and a map from share name to the group's block, which holds its set and its turn. A plain change
+//! never touches the groups, nor the reverse.
+
+pub(crate) mod set;
+mod subscription;
+
+use smallvec::SmallVec;
+
+use crate::SubscriberId;
+use crate::tree::hash::Hasher;
+use crate::tree::node::{Edit, Turn};
+use crate::tree::update::change_map;
+use crate::tree::word::{Kind, View, Word};
+
+pub(crate) use subscription::Subscription;
+
+/// One change of the subscriptions of one filter.
+#[derive(Clone, Copy)]
+pub(crate) enum Step {
+    Insert(Subscription),
+    Remove(SubscriberId),
+}
+
+/// What a step did to the counts.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Effect {
+    /// The subscriber had a subscription before.
+    pub(crate) existed: bool,
+    /// The group had no member before, or has none now.
+    pub(crate) group_came_or_went: bool,
+}
+
+/// A filter's payload taken apart: the plain set and the map of groups.
+pub(crate) fn parts(payload: Word<'_>) -> (Word<'_>, Word<'_>) {
+    match payload.view() {
+        View::Extended(block) => (block.word(0), block.word(1)),
+        _ => (payload, Word::EMPTY),
+    }
+}
+
+/// A group's payload taken apart: its set and its turn.
+pub(crate) fn group_parts(group: Word<'_>) -> (Word<'_>, Option<&Turn>) {
+    match group.view() {
+        View::Extended(block) => (block.word(0), block.word(1).turn()),
+        _ => (Word::EMPTY, None),
+    }
+}
+
+/// Applies a step to the plain set of a filter's payload, or to the group `share`.
+pub(crate) fn apply<'g>(
+    edit: &mut Edit<'g>,
+    hasher: &Hasher,
+    payload: Word<'g>,
+    share: Option<&[u8]>,
+    step: Step,
+) -> (Word<'g>, Effect) {
+    let (mut plain, mut groups) = parts(payload);
+    let before = [plain, groups];
+    let effect = match share {
+        None => {
+            let (set, existed) = apply_to_set(edit, plain, step);
+            plain = set;
+            Effect {
+                existed,
+                ..Effect::default()
+            }
+        }
+        Some(name) => apply_to_group(edit, hasher, &mut groups, name, step),
+    };
+    if plain.is_same(before[0]) && groups.is_same(before[1]) {
+        return (payload, effect);
+    }
+    if let View::Extended(_) = payload.view() {
+        edit.retire(payload);
+    }
+    if groups.is_empty() {
+        return (plain, effect);
+    }
+    (
+        edit.make(Kind::Extended, 0, &[&[plain, groups]], &[]),
+        effect,
+    )
+}
+
+fn apply_to_set<'g>(edit: &mut Edit<'g>, set: Word<'g>, step: Step) -> (Word<'g>, bool) {
+    let (new, old) = match step {
+        Step::Insert(subscription) => set::insert(edit, set, subscription),
+        Step::Remove(subscriber) => set::remove(edit, set, subscriber),
+    };
+    (new, old.is_some())
+}
+
+fn apply_to_group<'g>(
+    edit: &mut Edit<'g>,
+    hasher: &Hasher,
+    groups: &mut Word<'g>,
+    name: &[u8],
+    step: Step,
+) -> Effect {
+    let mut effect = Effect::default();
+    change_map(edit, hasher, groups, name, |edit, group| {
+        let (old, turn) = match group.view() {
+            View::Extended(block) => (block.word(0), block.word(1)),
+            _ => (Word::EMPTY, Word::EMPTY),
+        };
+        let (new, existed) = apply_to_set(edit, old, step);
+        effect = Effect {
+            existed,
+            group_came_or_went: old.is_empty() != new.is_empty(),
+        };
+        if new.is_same(old) {
+            return group;
+        }
+        edit.retire(group);
+        if new.is_empty() {
+            edit.retire(turn);
+            return Word::EMPTY;
+        }
+        let turn = if turn.is_empty() {
+            edit.make_turn()
+        } else {
+            turn
+        };
+        edit.make(Kind::Extended, 1, &[&[new, turn]], &[])
+    });
+    effect
+}
+
+/// Visits the groups of a filter's payload, in no particular order.
+pub(crate) fn for_each_group<'g>(groups: Word<'g>, mut visit: impl FnMut(Word<'g>, &'g Turn)) {
+    let mut pending: SmallVec<[Word<'g>; 16]> = SmallVec::new();
+    pending.push(groups);
+    while let Some(word) = pending.pop() {
+        match word.view() {
+            View::Hamt(block) | View::Collision(block) => pending.extend_from_slice(block.words()),
+            View::Leaf(leaf) => {
+                if let (set, Some(turn)) = group_parts(leaf.word(0)) {
+                    visit(set, turn);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! One subscription in 64 bits.
+
+use std::num::NonZeroU32;
+
+use mqttcore_codec::QoS;
+
+use crate::tree::word::Word;
+use crate::{MAX_SUBSCRIPTION_ID, Options, SubscriberId};
+
+const SUBSCRIBER_SHIFT: u32 = 33;
+const ID_SHIFT: u32 = 5;
+const QOS_SHIFT: u32 = 3;
+const NO_LOCAL: u64 = 1 << 2;
+const RETAIN_AS_PUBLISHED: u64 = 1 << 1;
+const INLINE: u64 = 1;
+
+/// From the top: subscriber 31 bits, Subscription Identifier 28 (0 for none), QoS 2, No Local 1,
+/// Retain As Published 1, and a set bit that tells it from a pointer. So it sorts by subscriber.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Subscription(u64);
+
+impl Subscription {
+    pub(crate) fn new(subscriber: SubscriberId, options: Options) -> Self {
+        let id = options.id.map_or(0, NonZeroU32::get);
+        let id = if id > MAX_SUBSCRIPTION_ID { 0 } else { id };
+        let no_local = if options.no_local { NO_LOCAL } else { 0 };
+        let retain = if options.retain_as_published {
+            RETAIN_AS_PUBLISHED
+        } else {
+            0
+        };
+        Self(
+            u64::from(subscriber.0) << SUBSCRIBER_SHIFT
+                | u64::from(id) << ID_SHIFT
+                | u64::from(u8::from(options.qos)) << QOS_SHIFT
+                | no_local
+                | retain
+                | INLINE,
+        )
+    }
+
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) fn word<'g>(self) -> Word<'g> {
+        Word::inline(self.0)
+    }
+
+    #[inline]
+    pub(crate) const fn subscriber(self) -> SubscriberId {
+        // INVARIANT: 31 bits are left.
+        SubscriberId((self.0 >> SUBSCRIBER_SHIFT) as u32)
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "masked to 28 bits")]
+    pub(crate) const fn id(self) -> Option<NonZeroU32> {
+        NonZeroU32::new((self.0 >> ID_SHIFT & MAX_SUBSCRIPTION_ID as u64) as u32)
+    }
+
+    #[inline]
+    pub(crate) const fn qos(self) -> QoS {
+        match (self.0 >> QOS_SHIFT) & 3 {
+            0 => QoS::AtMostOnce,
+            1 => QoS::AtLeastOnce,
+            _ => QoS::ExactlyOnce,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn no_local(self) -> bool {
+        self.0 & NO_LOCAL != 0
+    }
+
+    #[inline]
+    pub(crate) const fn retain_as_published(self) -> bool {
+        self.0 & RETAIN_AS_PUBLISHED != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_comes_back_as_it_went_in() {
+        for subscriber in [0, 1, (1 << 31) - 1] {
+            for id in [
+                None,
+                NonZeroU32::new(1),
+                NonZeroU32::new(MAX_SUBSCRIPTION_ID),
+            ] {
+                for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+                    for (no_local, retain_as_published) in [(false, true), (true, false)] {
+                        let options = Options {
+                            qos,
+                            no_local,
+                            retain_as_published,
+                            id,
+                        };
+                        let subscription = Subscription::new(SubscriberId(subscriber), options);
+                        assert_eq!(subscription.subscriber(), SubscriberId(subscriber));
+                        assert_eq!(subscription.id(), id);
+                        assert_eq!(subscription.qos(), qos);
+                        assert_eq!(subscription.no_local(), no_local);
+                        assert_eq!(subscription.retain_as_published(), retain_as_published);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_identifier_that_the_wire_cannot_carry_counts_as_absent() {
+        let id = NonZeroU32::new(MAX_SUBSCRIPTION_ID + 1);
+        let options = Options {
+            id,
+            ..Options::at(QoS::AtMostOnce)
+        };
+
+        assert_eq!(Subscription::new(SubscriberId(1), options).id(), None);
+    }
+}

@@ -1,0 +1,215 @@
+//! The children of a node: a 32-way branch by hash, in as few levels as tell the keys apart.
+//!
+//! A map is a word: nothing, one item, or a HAMT block. Items are leaves, entries, and lists of such with equal
+//! hashes. A HAMT block with one slot leads to another HAMT block, so equal content has equal shape.
+
+use smallvec::SmallVec;
+
+use super::hash::{Hasher, tag};
+use super::node::{Block, Edit};
+use super::update::Frame;
+use super::word::{Kind, View, Word};
+use crate::levels::SEPARATOR;
+
+/// Bits of the hash that one level takes.
+pub(crate) const DIGIT_BITS: u32 = 5;
+
+const DIGIT_MASK: u64 = (1 << DIGIT_BITS) - 1;
+
+/// What an item of a map is found by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Keys {
+    /// The first level of its text.
+    Level,
+    /// Its whole text.
+    Whole,
+}
+
+impl Keys {
+    /// The key of an item.
+    pub(crate) fn of(self, item: Block<'_>) -> &[u8] {
+        let text = item.text();
+        match self {
+            Self::Whole => text,
+            Self::Level => crate::levels::split_level(text).0,
+        }
+    }
+
+    /// Whether the item has this key.
+    #[inline]
+    pub(crate) fn is(self, key: &[u8], item: Block<'_>) -> bool {
+        match item.text().strip_prefix(key) {
+            Some([]) => true,
+            Some([byte, ..]) => self == Self::Level && *byte == SEPARATOR,
+            None => false,
+        }
+    }
+}
+
+/// The digit of `hash` that a HAMT block branches by, `shift` bits deep.
+pub(crate) const fn digit(hash: u64, shift: u32) -> u32 {
+    // INVARIANT: masked to 5 bits.
+    ((hash >> shift) & DIGIT_MASK) as u32
+}
+
+/// Where the slot of `digit` is, or would be.
+#[inline]
+pub(crate) fn slot(bitmap: u32, digit: u32) -> usize {
+    (bitmap & ((1 << digit) - 1)).count_ones() as usize
+}
+
+/// Finds the leaf or entry with this key.
+#[inline]
+pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: Keys) -> Option<Word<'g>> {
+    let mut word = map;
+    let mut path = hash;
+    loop {
+        match word.view() {
+            View::Hamt(block) => {
+                let digit = digit(path, 0);
+                if block.tag() & (1 << digit) == 0 {
+                    return None;
+                }
+                word = block.word(slot(block.tag(), digit));
+                path >>= DIGIT_BITS;
+            }
+            View::Leaf(item) | View::Entry(item) => {
+                return (item.tag() == tag(hash) && keys.is(key, item)).then_some(word);
+            }
+            View::Collision(list) if list.tag() == tag(hash) => {
+                return list
+                    .words()
+                    .iter()
+                    .copied()
+                    .find(|item| item.block().is_some_and(|item| keys.is(key, item)));
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// What is at the place of a key.
+pub(crate) enum Spot<'g> {
+    /// Nothing.
+    Vacant,
+    /// The leaf or entry with this key.
+    Same(Word<'g>),
+    /// An item with another key, this many bits deep.
+    Other(Word<'g>, u32),
+}
+
+/// Walks to the place of a key and notes in `frames` what has to be copied on the way back.
+pub(crate) fn locate<'g>(
+    map: Word<'g>,
+    hash: u64,
+    key: &[u8],
+    keys: Keys,
+    hasher: &Hasher,
+    frames: &mut SmallVec<[Frame<'g, '_>; 8]>,
+) -> Spot<'g> {
+    let mut word = map;
+    let mut shift = 0;
+    loop {
+        match word.view() {
+            View::Hamt(block) => {
+                let digit = digit(hash, shift);
+                let index = slot(block.tag(), digit);
+                if block.tag() & (1 << digit) == 0 {
+                    frames.push(Frame::Gap { block: word, digit });
+                    return Spot::Vacant;
+                }
+                frames.push(Frame::Slot {
+                    block: word,
+                    index,
+                    digit,
+                });
+                word = block.word(index);
+                shift += DIGIT_BITS;
+            }
+            View::Leaf(item) | View::Entry(item) => {
+                if item.tag() == tag(hash) && keys.is(key, item) {
+                    return Spot::Same(word);
+                }
+                return Spot::Other(word, shift);
+            }
+            View::Collision(list) => {
+                if item_hash(word, keys, hasher) != hash {
+                    return Spot::Other(word, shift);
+                }
+                return locate_in_list(word, list, key, keys, frames);
+            }
+            _ => return Spot::Vacant,
+        }
+    }
+}
+
+fn locate_in_list<'g>(
+    word: Word<'g>,
+    list: Block<'g>,
+    key: &[u8],
+    keys: Keys,
+    frames: &mut SmallVec<[Frame<'g, '_>; 8]>,
+) -> Spot<'g> {
+    let found = list
+        .words()
+        .binary_search_by(|item| key_of(*item, keys).cmp(key));
+    match found {
+        Ok(index) => {
+            frames.push(Frame::Listed { list: word, index });
+            Spot::Same(list.word(index))
+        }
+        Err(index) => {
+            frames.push(Frame::Unlisted { list: word, index });
+            Spot::Vacant
+        }
+    }
+}
+
+/// The key of a leaf, an entry, or of the first item of a list.
+pub(crate) fn key_of(item: Word<'_>, keys: Keys) -> &[u8] {
+    match item.view() {
+        View::Leaf(item) | View::Entry(item) => keys.of(item),
+        View::Collision(list) => list.words().first().map_or(&[], |item| key_of(*item, keys)),
+        _ => &[],
+    }
+}
+
+/// The hash of an item, computed again from its key.
+pub(crate) fn item_hash(item: Word<'_>, keys: Keys, hasher: &Hasher) -> u64 {
+    hasher.hash(key_of(item, keys))
+}
+
+/// Makes the smallest map of two items with different keys, for a place `shift` bits deep.
+pub(crate) fn pair<'g>(
+    edit: &mut Edit<'g>,
+    one: (u64, Word<'g>),
+    two: (u64, Word<'g>),
+    mut shift: u32,
+    keys: Keys,
+) -> Word<'g> {
+    if one.0 == two.0 {
+        let is_sorted = key_of(one.1, keys) < key_of(two.1, keys);
+        let items = if is_sorted {
+            [one.1, two.1]
+        } else {
+            [two.1, one.1]
+        };
+        return edit.make(Kind::Collision, tag(one.0), &[&items], &[]);
+    }
+    let mut digits: SmallVec<[u32; 16]> = SmallVec::new();
+    while digit(one.0, shift) == digit(two.0, shift) {
+        digits.push(digit(one.0, shift));
+        shift += DIGIT_BITS;
+    }
+    let (first, second) = (digit(one.0, shift), digit(two.0, shift));
+    let items = if first < second {
+        [one.1, two.1]
+    } else {
+        [two.1, one.1]
+    };
+    let mut map = edit.make(Kind::Hamt, 1 << first | 1 << second, &[&items], &[]);
+    for digit in digits.into_iter().rev() {
+        map = edit.make(Kind::Hamt, 1 << digit, &[&[map]], &[]);
+    }
+    map
+}

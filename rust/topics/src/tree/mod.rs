@@ -1,0 +1,7 @@
+//! The persistent tree: blocks, words, and how one version becomes the next.
+
+pub(crate) mod hamt;
+pub(crate) mod hash;
+pub(crate) mod node;
+pub(crate) mod update;
+pub(crate) mod word;

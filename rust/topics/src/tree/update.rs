@@ -1,0 +1,437 @@
+//! One change of the tree: walk down, change one payload, copy the path on the way back.
+//!
+//! A tree is a node: four words. `kids` is a map of the literal levels below, `plus` what is below `+`, `hash` the
+//! payload of `#` here, and `here` that of the filter that ends here. What holds one filter is a leaf with the rest
+//! of that filter as text; it unfolds into an entry when a second filter shares its first level, and folds back when
+//! that goes. So equal content has equal shape, whatever the order of changes.
+
+use smallvec::SmallVec;
+
+use super::hamt::{Keys, Spot, item_hash, locate, pair};
+use super::hash::{Hasher, tag};
+use super::node::{Block, Edit};
+use super::word::{Kind, View, Word};
+use crate::levels::split_level;
+
+/// The words of a node.
+pub(crate) type Fields<'g> = [Word<'g>; 4];
+
+/// The map of literal levels below.
+pub(crate) const KIDS: usize = 0;
+/// The leaf or entry of `+`.
+pub(crate) const PLUS: usize = 1;
+/// The payload of `#`.
+pub(crate) const HASH: usize = 2;
+/// The payload of what ends at this node.
+pub(crate) const HERE: usize = 3;
+
+const NO_FIELDS: Fields<'static> = [Word::EMPTY; 4];
+
+/// One step of the way down, to be copied on the way back.
+#[derive(Clone, Copy)]
+pub(crate) enum Frame<'g, 'a> {
+    /// A HAMT block, through one of its slots.
+    Slot {
+        block: Word<'g>,
+        index: usize,
+        digit: u32,
+    },
+    /// A HAMT block without the slot.
+    Gap { block: Word<'g>, digit: u32 },
+    /// A collision list, through one of its items.
+    Listed { list: Word<'g>, index: usize },
+    /// A collision list without the item, which belongs at this index.
+    Unlisted { list: Word<'g>, index: usize },
+    /// A node, through one of its fields; `entry` is the block that held it, if one did.
+    Node {
+        fields: Fields<'g>,
+        field: usize,
+        level: &'a [u8],
+        entry: Word<'g>,
+    },
+}
+
+/// Changes one payload: gets the present one (empty if there is none), answers the new one (empty to remove).
+/// It retires what it replaces. The same word means no change.
+pub(crate) trait Change<'g>: FnMut(&mut Edit<'g>, Word<'g>) -> Word<'g> {}
+
+impl<'g, F: FnMut(&mut Edit<'g>, Word<'g>) -> Word<'g>> Change<'g> for F {}
+
+/// Changes the payload of `filter` in the tree `root`; answers whether anything changed.
+pub(crate) fn change_tree<'g>(
+    edit: &mut Edit<'g>,
+    hasher: &Hasher,
+    root: &mut Fields<'g>,
+    filter: &[u8],
+    mut change: impl Change<'g>,
+) -> bool {
+    let mut frames = SmallVec::new();
+    let Some(child) = descend(edit, hasher, *root, filter, &mut frames, &mut change) else {
+        return false;
+    };
+    ascend(edit, root, child, frames);
+    true
+}
+
+/// Changes the payload of `key` in a map of whole texts; answers whether anything changed.
+pub(crate) fn change_map<'g>(
+    edit: &mut Edit<'g>,
+    hasher: &Hasher,
+    map: &mut Word<'g>,
+    key: &[u8],
+    mut change: impl Change<'g>,
+) -> bool {
+    let mut frames = SmallVec::new();
+    let hash = hasher.hash(key);
+    let spot = locate(*map, hash, key, Keys::Whole, hasher, &mut frames);
+    let payload = match spot {
+        Spot::Same(word) => payload_of(word),
+        Spot::Vacant | Spot::Other(..) => Word::EMPTY,
+    };
+    let new = change(edit, payload);
+    if new.is_same(payload) {
+        return false;
+    }
+    if let Spot::Same(leaf) = spot {
+        edit.retire(leaf);
+    }
+    let mut child = leaf(edit, tag(hash), &[key], new);
+    if let Spot::Other(item, shift) = spot {
+        let other = (item_hash(item, Keys::Whole, hasher), item);
+        child = pair(edit, other, (hash, child), shift, Keys::Whole);
+    }
+    while let Some(frame) = frames.pop() {
+        child = copy(edit, child, frame);
+    }
+    *map = child;
+    true
+}
+
+fn payload_of(leaf: Word<'_>) -> Word<'_> {
+    leaf.block().map_or(Word::EMPTY, |leaf| leaf.word(0))
+}
+
+/// A leaf, or nothing for an empty payload.
+fn leaf<'g>(edit: &mut Edit<'g>, tag: u32, text: &[&[u8]], payload: Word<'g>) -> Word<'g> {
+    if payload.is_empty() {
+        return Word::EMPTY;
+    }
+    edit.make(Kind::Leaf, tag, &[&[payload]], text)
+}
+
+/// The leaf of a filter's rest.
+fn rest_leaf<'g>(edit: &mut Edit<'g>, hasher: &Hasher, rest: &[u8], payload: Word<'g>) -> Word<'g> {
+    leaf(
+        edit,
+        level_tag(hasher, split_level(rest).0),
+        &[rest],
+        payload,
+    )
+}
+
+/// `+` is found through its field, so its hash says nothing.
+fn level_tag(hasher: &Hasher, level: &[u8]) -> u32 {
+    if level == b"+" {
+        0
+    } else {
+        tag(hasher.hash(level))
+    }
+}
+
+/// Walks to the place of `filter` and changes the payload there. Answers the new child of the last frame, or `None`
+/// if nothing changed.
+fn descend<'g, 'a>(
+    edit: &mut Edit<'g>,
+    hasher: &Hasher,
+    root: Fields<'g>,
+    filter: &'a [u8],
+    frames: &mut SmallVec<[Frame<'g, 'a>; 8]>,
+    change: &mut impl Change<'g>,
+) -> Option<Word<'g>> {
+    let (mut fields, mut above, mut entry) = (root, &filter[..0], Word::EMPTY);
+    let mut rest = filter;
+    loop {
+        if rest == b"#" {
+            frames.push(Frame::Node {
+                fields,
+                field: HASH,
+                level: above,
+                entry,
+            });
+            return changed(edit, fields[HASH], change);
+        }
+        let (level, below) = split_level(rest);
+        let is_plus = level == b"+";
+        let field = if is_plus { PLUS } else { KIDS };
+        frames.push(Frame::Node {
+            fields,
+            field,
+            level: above,
+            entry,
+        });
+        let hash = if is_plus { 0 } else { hasher.hash(level) };
+        let spot = match (is_plus, fields[field]) {
+            (true, plus) if plus.is_empty() => Spot::Vacant,
+            (true, plus) => Spot::Same(plus),
+            (false, kids) => locate(kids, hash, level, Keys::Level, hasher, frames),
+        };
+        let word = match spot {
+            Spot::Vacant => {
+                let payload = changed(edit, Word::EMPTY, change)?;
+                return Some(leaf(edit, tag(hash), &[rest], payload));
+            }
+            Spot::Other(item, shift) => {
+                let payload = changed(edit, Word::EMPTY, change)?;
+                let new = leaf(edit, tag(hash), &[rest], payload);
+                let other = (item_hash(item, Keys::Level, hasher), item);
+                return Some(pair(edit, other, (hash, new), shift, Keys::Level));
+            }
+            Spot::Same(word) => word,
+        };
+        let block = match word.view() {
+            View::Entry(block) => block,
+            View::Leaf(block) => return change_leaf(edit, hasher, (word, block), rest, change),
+            _ => unreachable!("a map holds leaves and entries"),
+        };
+        fields = fields_of(block);
+        (above, entry) = (level, word);
+        let Some(below) = below else {
+            frames.push(Frame::Node {
+                fields,
+                field: HERE,
+                level: above,
+                entry,
+            });
+            return changed(edit, fields[HERE], change);
+        };
+        rest = below;
+    }
+}
+
+/// Runs the change; `None` if it left the payload as it was.
+fn changed<'g>(
+    edit: &mut Edit<'g>,
+    payload: Word<'g>,
+    change: &mut impl Change<'g>,
+) -> Option<Word<'g>> {
+    let new = change(edit, payload);
+    (!new.is_same(payload)).then_some(new)
+}
+
+/// The words of an entry's node.
+pub(crate) fn fields_of(entry: Block<'_>) -> Fields<'_> {
+    // INVARIANT: entries are made by `make_entry` only, with four words.
+    *entry
+        .words()
+        .first_chunk()
+        .expect("an entry has four words")
+}
+
+/// Changes the leaf that shares its first level with `rest`: its payload, or it unfolds.
+fn change_leaf<'g>(
+    edit: &mut Edit<'g>,
+    hasher: &Hasher,
+    (word, block): (Word<'g>, Block<'g>),
+    rest: &[u8],
+    change: &mut impl Change<'g>,
+) -> Option<Word<'g>> {
+    if block.text() == rest {
+        let payload = changed(edit, block.word(0), change)?;
+        edit.retire(word);
+        return Some(leaf(edit, block.tag(), &[rest], payload));
+    }
+    let payload = changed(edit, Word::EMPTY, change)?;
+    edit.retire(word);
+    Some(unfold(
+        edit,
+        hasher,
+        (block.text(), block.word(0)),
+        (rest, payload),
+    ))
+}
+
+/// Makes the entries that two different filters need whose first level is equal.
+fn unfold<'g>(
+    edit: &mut Edit<'g>,
+    hasher: &Hasher,
+    old: (&[u8], Word<'g>),
+    new: (&[u8], Word<'g>),
+) -> Word<'g> {
+    let mut shared: SmallVec<[&[u8]; 8]> = SmallVec::new();
+    let (mut old_rest, mut new_rest) = (Some(old.0), Some(new.0));
+    while let (Some(old_text), Some(new_text)) = (old_rest, new_rest) {
+        let (level, old_below) = split_level(old_text);
+        let (new_level, new_below) = split_level(new_text);
+        if level != new_level {
+            break;
+        }
+        shared.push(level);
+        (old_rest, new_rest) = (old_below, new_below);
+    }
+    let mut fields = NO_FIELDS;
+    place(edit, hasher, &mut fields, old_rest, old.1);
+    place(edit, hasher, &mut fields, new_rest, new.1);
+    let mut word = Word::EMPTY;
+    while let Some(level) = shared.pop() {
+        word = make_entry(edit, level_tag(hasher, level), level, &fields);
+        fields = NO_FIELDS;
+        fields[if level == b"+" { PLUS } else { KIDS }] = word;
+    }
+    word
+}
+
+/// Puts a filter's rest into a fresh node, where at most one other filter is.
+fn place<'g>(
+    edit: &mut Edit<'g>,
+    hasher: &Hasher,
+    fields: &mut Fields<'g>,
+    rest: Option<&[u8]>,
+    payload: Word<'g>,
+) {
+    let Some(rest) = rest else {
+        fields[HERE] = payload;
+        return;
+    };
+    if rest == b"#" {
+        fields[HASH] = payload;
+        return;
+    }
+    let new = rest_leaf(edit, hasher, rest, payload);
+    if split_level(rest).0 == b"+" {
+        fields[PLUS] = new;
+    } else if fields[KIDS].is_empty() {
+        fields[KIDS] = new;
+    } else {
+        let hash = |item| (item_hash(item, Keys::Level, hasher), item);
+        fields[KIDS] = pair(edit, hash(fields[KIDS]), hash(new), 0, Keys::Level);
+    }
+}
+
+fn make_entry<'g>(edit: &mut Edit<'g>, tag: u32, level: &[u8], fields: &Fields<'g>) -> Word<'g> {
+    edit.make(Kind::Entry, tag, &[fields], &[level])
+}
+
+/// Copies the path, last frame first, and writes the root.
+fn ascend<'g>(
+    edit: &mut Edit<'g>,
+    root: &mut Fields<'g>,
+    mut child: Word<'g>,
+    mut frames: SmallVec<[Frame<'g, '_>; 8]>,
+) {
+    while let Some(frame) = frames.pop() {
+        match frame {
+            Frame::Node {
+                mut fields,
+                field,
+                entry,
+                ..
+            } if entry.is_empty() => {
+                fields[field] = child;
+                *root = fields;
+            }
+            frame => child = copy(edit, child, frame),
+        }
+    }
+}
+
+/// Copies one block of the path with its new child, or without it when that is empty.
+fn copy<'g>(edit: &mut Edit<'g>, child: Word<'g>, frame: Frame<'g, '_>) -> Word<'g> {
+    match frame {
+        Frame::Slot {
+            block,
+            index,
+            digit,
+        } => copy_slot(edit, block, index, digit, child),
+        Frame::Gap { block: word, digit } => {
+            let (bitmap, slots) = tag_and_words(word);
+            let (before, after) = slots.split_at(super::hamt::slot(bitmap, digit));
+            edit.retire(word);
+            edit.make(
+                Kind::Hamt,
+                bitmap | 1 << digit,
+                &[before, &[child], after],
+                &[],
+            )
+        }
+        Frame::Listed { list: word, index } => copy_listed(edit, word, index, child),
+        Frame::Unlisted { list: word, index } => {
+            let (tag, items) = tag_and_words(word);
+            let (before, after) = items.split_at(index);
+            edit.retire(word);
+            edit.make(Kind::Collision, tag, &[before, &[child], after], &[])
+        }
+        Frame::Node {
+            mut fields,
+            field,
+            level,
+            entry,
+        } => {
+            fields[field] = child;
+            let tag = tag_and_words(entry).0;
+            edit.retire(entry);
+            match fold(edit, tag, level, &fields) {
+                Some(folded) => folded,
+                None => make_entry(edit, tag, level, &fields),
+            }
+        }
+    }
+}
+
+fn tag_and_words(word: Word<'_>) -> (u32, &[Word<'_>]) {
+    word.block()
+        .map_or((0, &[]), |block| (block.tag(), block.words()))
+}
+
+fn copy_slot<'g>(
+    edit: &mut Edit<'g>,
+    word: Word<'g>,
+    index: usize,
+    digit: u32,
+    child: Word<'g>,
+) -> Word<'g> {
+    let (bitmap, slots) = tag_and_words(word);
+    let (before, after) = (&slots[..index], &slots[index + 1..]);
+    edit.retire(word);
+    if !child.is_empty() {
+        let is_needed = slots.len() > 1 || child.is_hamt();
+        return if is_needed {
+            edit.make(Kind::Hamt, bitmap, &[before, &[child], after], &[])
+        } else {
+            child
+        };
+    }
+    match (before, after) {
+        ([], []) => Word::EMPTY,
+        ([only], []) | ([], [only]) if !only.is_hamt() => *only,
+        _ => edit.make(Kind::Hamt, bitmap & !(1 << digit), &[before, after], &[]),
+    }
+}
+
+fn copy_listed<'g>(edit: &mut Edit<'g>, word: Word<'g>, index: usize, child: Word<'g>) -> Word<'g> {
+    let (tag, items) = tag_and_words(word);
+    let (before, after) = (&items[..index], &items[index + 1..]);
+    edit.retire(word);
+    match (child.is_empty(), before, after) {
+        (true, [only], []) | (true, [], [only]) => *only,
+        (true, ..) => edit.make(Kind::Collision, tag, &[before, after], &[]),
+        (false, ..) => edit.make(Kind::Collision, tag, &[before, &[child], after], &[]),
+    }
+}
+
+/// The leaf that a node becomes when one filter is left below; `None` while there are more.
+fn fold<'g>(edit: &mut Edit<'g>, tag: u32, level: &[u8], fields: &Fields<'g>) -> Option<Word<'g>> {
+    let mut present = (0..fields.len()).filter(|field| !fields[*field].is_empty());
+    let (Some(field), None) = (present.next(), present.next()) else {
+        return None;
+    };
+    let word = fields[field];
+    match (field, word.view()) {
+        (HERE, _) => Some(leaf(edit, tag, &[level], word)),
+        (HASH, _) => Some(leaf(edit, tag, &[level, b"/#"], word)),
+        (_, View::Leaf(below)) => {
+            edit.retire(word);
+            Some(leaf(edit, tag, &[level, b"/", below.text()], below.word(0)))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,177 @@
+//! One word of the tree: nothing, a small value, or a tagged pointer to a block.
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use super::node::{Block, Header};
+
+const _: () = assert!(
+    usize::BITS == 64,
+    "a word holds a pointer or a 64-bit subscription"
+);
+
+/// Blocks are aligned so that four bits of their address are free for the tag.
+pub(crate) const ALIGNMENT: usize = 16;
+
+const TAG_BITS: usize = ALIGNMENT - 1;
+const INLINE: usize = 1;
+
+/// What a block is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    /// A 32-way branch by hash: bitmap in the tag, one word a bit.
+    Hamt = 0,
+    /// The one filter of its subtree: hash in the tag, the payload as word, its remaining levels as text.
+    Leaf = 1,
+    /// A level with several filters below: hash in the tag, the fields of its node, its level as text.
+    Entry = 2,
+    /// Leaves and entries whose hashes are equal, ordered by level.
+    Collision = 3,
+    /// Subscriptions, ordered by subscriber.
+    Array = 4,
+    /// A 16-way branch by subscriber: bitmap and shift in the tag, prefix and count as first word.
+    Branch = 5,
+    /// Plain subscriptions and the map of groups; or, in that map, a group's subscriptions and its cursor.
+    Extended = 6,
+    /// Something mutable outside of the blocks: a group's cursor, or a retained value.
+    Cell = 7,
+}
+
+/// A word read out under the pin `'g`, or made under it.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Word<'g> {
+    bits: *const (),
+    life: PhantomData<&'g Header>,
+}
+
+/// A word taken apart.
+#[derive(Clone, Copy)]
+pub(crate) enum View<'g> {
+    Empty,
+    Inline(u64),
+    Hamt(Block<'g>),
+    Leaf(Block<'g>),
+    Entry(Block<'g>),
+    Collision(Block<'g>),
+    Array(Block<'g>),
+    Branch(Block<'g>),
+    Extended(Block<'g>),
+    Cell(NonNull<()>),
+}
+
+impl<'g> Word<'g> {
+    pub(crate) const EMPTY: Self = Self::new(ptr::null());
+
+    const fn new(bits: *const ()) -> Self {
+        Self {
+            bits,
+            life: PhantomData,
+        }
+    }
+
+    /// Stores a value whose lowest bit is set.
+    pub(crate) fn inline(value: u64) -> Self {
+        debug_assert!(value & 1 == 1, "the lowest bit tells values from pointers");
+        let address = usize::try_from(value).unwrap_or(INLINE);
+        Self::new(ptr::without_provenance(address | INLINE))
+    }
+
+    /// Points to a block or cell, which is aligned to [`ALIGNMENT`].
+    pub(super) fn pointer(kind: Kind, block: NonNull<()>) -> Self {
+        debug_assert!(block.addr().get() & TAG_BITS == 0, "blocks are aligned");
+        Self::new(
+            block
+                .as_ptr()
+                .map_addr(|address| address | ((kind as usize) << 1)),
+        )
+    }
+
+    /// Points to a cell, which is aligned to [`ALIGNMENT`].
+    pub(crate) fn cell(cell: NonNull<()>) -> Self {
+        Self::pointer(Kind::Cell, cell)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.bits.is_null()
+    }
+
+    /// Whether both words are the same value or point to the same block.
+    pub(crate) fn is_same(self, other: Word<'_>) -> bool {
+        ptr::eq(self.bits, other.bits)
+    }
+
+    /// The value of an inline word; meaningless for others.
+    pub(crate) fn value(self) -> u64 {
+        self.bits.addr() as u64
+    }
+
+    pub(crate) fn is_hamt(self) -> bool {
+        matches!(self.view(), View::Hamt(_))
+    }
+
+    #[inline]
+    pub(crate) fn view(self) -> View<'g> {
+        let address = self.bits.addr();
+        if address & INLINE != 0 {
+            return View::Inline(address as u64);
+        }
+        let pointer = self.bits.map_addr(|address| address & !TAG_BITS).cast_mut();
+        let Some(pointer) = NonNull::new(pointer) else {
+            return View::Empty;
+        };
+        if address & TAG_BITS == (Kind::Cell as usize) << 1 {
+            return View::Cell(pointer);
+        }
+        // SAFETY: a word that is neither inline nor a cell was made by `pointer` from a live block, and the block
+        // is not freed before the pin `'g` ends.
+        let block = unsafe { Block::from_raw(pointer.cast()) };
+        match (address & TAG_BITS) >> 1 {
+            0 => View::Hamt(block),
+            1 => View::Leaf(block),
+            2 => View::Entry(block),
+            3 => View::Collision(block),
+            4 => View::Array(block),
+            5 => View::Branch(block),
+            _ => View::Extended(block),
+        }
+    }
+
+    /// The block that the word points to, if it does.
+    pub(crate) fn block(self) -> Option<Block<'g>> {
+        match self.view() {
+            View::Empty | View::Inline(_) | View::Cell(_) => None,
+            View::Hamt(block)
+            | View::Leaf(block)
+            | View::Entry(block)
+            | View::Collision(block)
+            | View::Array(block)
+            | View::Branch(block)
+            | View::Extended(block) => Some(block),
+        }
+    }
+}
+
+/// A word that outlives pins: in a version, which the epoch keeps as long as its blocks.
+#[repr(transparent)]
+pub(crate) struct Stored(Word<'static>);
+
+impl Stored {
+    pub(crate) const EMPTY: Self = Self(Word::EMPTY);
+
+    /// Reads the word for as long as its version is borrowed.
+    pub(crate) fn get(&self) -> Word<'_> {
+        self.0
+    }
+}
+
+impl From<Word<'_>> for Stored {
+    fn from(word: Word<'_>) -> Self {
+        Self(Word::new(word.bits))
+    }
+}
+
+// SAFETY: what a word points to is immutable or atomic, and reclaimed by whichever thread advances the epoch.
+unsafe impl Send for Stored {}
+// SAFETY: as above; reading a word changes nothing.
+unsafe impl Sync for Stored {}

@@ -1,0 +1,187 @@
+//! The directory as its definition: a list of subscriptions that every question scans.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "shared by several tests; helpers are tests"
+)]
+
+use std::num::NonZeroU32;
+
+use mqttcore_codec::QoS;
+use mqttcore_topics::{
+    Match, Options, SubscriberId, SubscriptionFilter, TopicLimits, TopicName, Visitor,
+};
+
+pub(crate) fn name(text: &str) -> TopicName<'_> {
+    TopicName::parse(text, &TopicLimits::default()).unwrap()
+}
+
+pub(crate) fn filter(text: &str) -> SubscriptionFilter {
+    SubscriptionFilter::parse(text, &TopicLimits::default()).unwrap()
+}
+
+/// A match that outlives the visit, with its identifiers in order.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Seen {
+    pub(crate) handle: u64,
+    pub(crate) subscriber: u32,
+    pub(crate) qos: QoS,
+    pub(crate) retain_as_published: bool,
+    pub(crate) ids: Vec<NonZeroU32>,
+}
+
+impl From<Match<'_>> for Seen {
+    fn from(found: Match<'_>) -> Self {
+        let mut ids = found.ids.to_vec();
+        ids.sort_unstable();
+        Self {
+            handle: found.handle,
+            subscriber: found.subscriber.get(),
+            qos: found.qos,
+            retain_as_published: found.retain_as_published,
+            ids,
+        }
+    }
+}
+
+/// What a message met: plain receivers, and the candidates of each group in the order they were asked.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(crate) struct Receivers {
+    pub(crate) plain: Vec<Seen>,
+    pub(crate) groups: Vec<Vec<Seen>>,
+    pub(crate) offline: Vec<Seen>,
+    asked: Vec<Seen>,
+    accepts: bool,
+}
+
+impl Receivers {
+    /// Members of groups take the first message they are offered.
+    pub(crate) fn that_accept() -> Self {
+        Self {
+            accepts: true,
+            ..Self::default()
+        }
+    }
+
+    /// Forgets the orders that are nobody's promise.
+    pub(crate) fn sorted(mut self) -> Self {
+        self.plain.sort();
+        self.groups.iter_mut().for_each(|group| group.sort());
+        self.groups.sort();
+        self.offline.clear();
+        self
+    }
+}
+
+impl Visitor for Receivers {
+    fn plain(&mut self, found: Match<'_>) {
+        self.plain.push(found.into());
+    }
+
+    fn shared(&mut self, candidate: Match<'_>) -> bool {
+        self.asked.push(candidate.into());
+        if self.accepts {
+            self.groups.push(std::mem::take(&mut self.asked));
+        }
+        self.accepts
+    }
+
+    fn shared_offline(&mut self, first_choice: Match<'_>) {
+        assert_eq!(self.asked.first(), Some(&first_choice.into()));
+        self.offline.push(first_choice.into());
+        self.groups.push(std::mem::take(&mut self.asked));
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) id: SubscriberId,
+    pub(crate) handle: u64,
+    pub(crate) filter: SubscriptionFilter,
+    pub(crate) options: Options,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Oracle {
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Oracle {
+    /// Answers whether the subscription existed, and whether the filter had no subscription before.
+    pub(crate) fn subscribe(&mut self, row: Row) -> (bool, bool) {
+        let is_first = !self.has_filter(&row.filter);
+        let existed = self.remove(row.id, &row.filter);
+        self.rows.push(row);
+        (existed, is_first)
+    }
+
+    /// Answers whether the subscription existed, and whether the filter has no subscription now but had one.
+    pub(crate) fn unsubscribe(
+        &mut self,
+        id: SubscriberId,
+        filter: &SubscriptionFilter,
+    ) -> (bool, bool) {
+        let existed = self.remove(id, filter);
+        (existed, existed && !self.has_filter(filter))
+    }
+
+    fn remove(&mut self, id: SubscriberId, filter: &SubscriptionFilter) -> bool {
+        let before = self.rows.len();
+        self.rows
+            .retain(|row| row.id != id || row.filter != *filter);
+        self.rows.len() < before
+    }
+
+    fn has_filter(&self, filter: &SubscriptionFilter) -> bool {
+        self.rows
+            .iter()
+            .any(|row| row.filter.filter() == filter.filter())
+    }
+
+    pub(crate) fn matches(&self, topic: &str, publisher: Option<SubscriberId>) -> Receivers {
+        let fits = |row: &&Row| {
+            row.filter.filter().matches(name(topic))
+                && !(row.options.no_local && publisher == Some(row.id))
+        };
+        let matching: Vec<&Row> = self.rows.iter().filter(fits).collect();
+        let mut receivers = Receivers::default();
+        let mut ids: Vec<SubscriberId> = matching.iter().map(|row| row.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        for id in ids {
+            let of = |row: &&&Row| row.id == id && !row.filter.is_shared();
+            receivers
+                .plain
+                .extend(merged(matching.iter().filter(of).copied()));
+        }
+        let mut groups: Vec<&SubscriptionFilter> = matching
+            .iter()
+            .map(|row| &row.filter)
+            .filter(|filter| filter.is_shared())
+            .collect();
+        groups.sort_unstable();
+        groups.dedup();
+        for group in groups {
+            let members = matching.iter().filter(|row| row.filter == *group);
+            receivers.groups.push(
+                members
+                    .filter_map(|row| merged(std::iter::once(*row)))
+                    .collect(),
+            );
+        }
+        receivers.sorted()
+    }
+}
+
+fn merged<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<Seen> {
+    let rows: Vec<&Row> = rows.collect();
+    let mut ids: Vec<NonZeroU32> = rows.iter().filter_map(|row| row.options.id).collect();
+    ids.sort_unstable();
+    Some(Seen {
+        handle: rows.first()?.handle,
+        subscriber: rows[0].id.get(),
+        qos: rows.iter().map(|row| row.options.qos).max()?,
+        retain_as_published: rows.iter().any(|row| row.options.retain_as_published),
+        ids,
+    })
+}
