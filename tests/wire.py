@@ -644,12 +644,23 @@ class Wire:
     def receive_publish(self, *, within_s: float = PATIENCE_S) -> Packet:
         """The next packet, which must be a PUBLISH; plays the receiver's side of its flow."""
         found = self.expect(PUBLISH, within_s=within_s)
+        self.acknowledge(found)
+        return found
+
+    def acknowledge(self, found: Packet) -> None:
+        """Plays the receiver's side of the flow of a PUBLISH that came before."""
         if found.qos == 1:
             self.send(ack(PUBACK, found.packet_id or 0))
         elif found.qos == 2:
             self.send(ack(PUBREC, found.packet_id or 0))
             self.expect_besides_publishes(PUBREL, found.packet_id)
             self.send(ack(PUBCOMP, found.packet_id or 0))
+
+    def drain(self) -> list[Packet]:
+        """What has come already: every PUBLISH, each acknowledged; without waiting for more."""
+        found = []
+        while self._set_aside or self._unread or select.select([self.socket], [], [], 0)[0]:
+            found.append(self.receive_publish())
         return found
 
     def ping(self) -> None:
