@@ -1,5 +1,8 @@
 //! The one place where a Rust error becomes a Python exception.
 
+use mqttcore_broker::{PublishError, StartError as StartFailure};
+use mqttcore_codec::{DecodeError, EncodeError, TextError};
+use mqttcore_topics::TopicError;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -19,8 +22,48 @@ create_exception!(
     "A string is not a password hash of a known format."
 );
 
+create_exception!(
+    mqttcore,
+    TopicFilterError,
+    MqttError,
+    "A string is not a topic filter."
+);
+create_exception!(
+    mqttcore,
+    TopicNameError,
+    MqttError,
+    "A string is not a topic name."
+);
+
+create_exception!(
+    mqttcore,
+    StartError,
+    MqttError,
+    "The broker did not start: an address or a thread could not be had."
+);
+create_exception!(
+    mqttcore,
+    StoppedError,
+    MqttError,
+    "The broker does not run, or another process started it."
+);
+create_exception!(
+    mqttcore,
+    PacketError,
+    MqttError,
+    "Bytes are no packet, or values cannot be written as one."
+);
+
 /// Any core error on its way to Python, so that `?` works in every binding.
 pub(crate) enum CoreError {
+    Filter(TopicError),
+    Name(TopicError),
+    Start(StartFailure),
+    Publish(PublishError),
+    Encode(EncodeError),
+    Decode(DecodeError),
+    /// A forked child touches the broker of its parent.
+    Forked,
     Hash(HashError),
     /// An argument that no type can rule out.
     Argument(String),
@@ -32,9 +75,51 @@ impl From<HashError> for CoreError {
     }
 }
 
+impl From<TopicError> for CoreError {
+    fn from(error: TopicError) -> Self {
+        Self::Filter(error)
+    }
+}
+
+impl From<PublishError> for CoreError {
+    fn from(error: PublishError) -> Self {
+        Self::Publish(error)
+    }
+}
+
+impl From<EncodeError> for CoreError {
+    fn from(error: EncodeError) -> Self {
+        Self::Encode(error)
+    }
+}
+
+impl From<DecodeError> for CoreError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl From<TextError> for CoreError {
+    fn from(error: TextError) -> Self {
+        Self::Argument(error.to_string())
+    }
+}
+
 impl From<CoreError> for PyErr {
     fn from(error: CoreError) -> Self {
         match error {
+            CoreError::Filter(error) => TopicFilterError::new_err(error.to_string()),
+            CoreError::Name(error) => TopicNameError::new_err(error.to_string()),
+            CoreError::Start(error) => StartError::new_err(error.to_string()),
+            CoreError::Publish(PublishError::Topic(error)) => {
+                TopicNameError::new_err(error.to_string())
+            }
+            CoreError::Publish(error) => StoppedError::new_err(error.to_string()),
+            CoreError::Encode(error) => PacketError::new_err(error.to_string()),
+            CoreError::Decode(error) => PacketError::new_err(error.to_string()),
+            CoreError::Forked => StoppedError::new_err(
+                "the broker belongs to the process that started it, and this one is its fork",
+            ),
             CoreError::Hash(error) => PasswordHashError::new_err(error.to_string()),
             CoreError::Argument(what) => PyValueError::new_err(what),
         }

@@ -1,17 +1,34 @@
 //! `mqttcore._core`: the broker as Python sees it. Conversions only; no broker logic.
 #![warn(missing_docs)]
 
+mod answers;
+mod broker;
 mod config;
 mod error;
+mod lanes;
 mod passwords;
+mod plugin;
+mod settings;
+mod topics;
 
 /// Native half of mqttcore. Import from `mqttcore`, not from here.
 #[pyo3::pymodule]
 mod _core {
     #[pymodule_export]
+    use super::broker::{PyEngine, PyMessageProperties, PySession};
+    #[pymodule_export]
     use super::config::{PyTomlValue, parse_toml};
     #[pymodule_export]
-    use super::error::{MqttError, PasswordHashError};
+    use super::error::{
+        MqttError, PacketError, PasswordHashError, StartError, StoppedError, TopicFilterError,
+        TopicNameError,
+    };
+    #[pymodule_export]
+    use super::lanes::{PyLanes, PyNotes, PyQuestion};
     #[pymodule_export]
     use super::passwords::{check_password_hash, hash_password, verify_password};
+    #[pymodule_export]
+    use super::plugin::{PyAsk, PyClient, PyEvent, PyLogin};
+    #[pymodule_export]
+    use super::topics::{PyDirectory, PyMatch, PySubscriber, PyTopicFilter, PyTopicName};
 }

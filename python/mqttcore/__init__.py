@@ -1,0 +1,39 @@
+"""An MQTT broker: Python decides, Rust enforces.
+
+from mqttcore import Broker
+
+with Broker() as broker:
+    broker.publish("greeting", b"hello", retain=True)
+"""
+
+from mqttcore._core import Directory, Match, Subscriber, TopicFilter, TopicName
+from mqttcore.broker import Broker
+from mqttcore.config import Settings
+from mqttcore.errors import (
+    ConfigError,
+    MqttError,
+    PacketError,
+    PluginError,
+    StartError,
+    StoppedError,
+    TopicFilterError,
+    TopicNameError,
+)
+
+__all__ = [
+    "Broker",
+    "ConfigError",
+    "Directory",
+    "Match",
+    "MqttError",
+    "PacketError",
+    "PluginError",
+    "Settings",
+    "StartError",
+    "StoppedError",
+    "Subscriber",
+    "TopicFilter",
+    "TopicFilterError",
+    "TopicName",
+    "TopicNameError",
+]

@@ -1,0 +1,562 @@
+"""Types of the native half. Kept true to the binary by `make check` (mypy.stubtest)."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Literal, final
+
+from mqttcore.config import Settings
+from mqttcore.sessions.policy import SessionPolicy
+
+class MqttError(Exception):
+    """Base of every error that mqttcore raises."""
+
+class PacketError(MqttError):
+    """Bytes are no packet, or values cannot be written as one."""
+
+class PasswordHashError(MqttError):
+    """A string is not a password hash of a known format."""
+
+class StartError(MqttError):
+    """The broker did not start: an address or a thread could not be had."""
+
+class StoppedError(MqttError):
+    """The broker does not run, or another process started it."""
+
+class TopicFilterError(MqttError):
+    """A string is not a topic filter."""
+
+class TopicNameError(MqttError):
+    """A string is not a topic name."""
+
+# --- topics
+
+@final
+class TopicFilter:
+    """A checked topic filter. Immutable, hashable, safe to share between threads."""
+
+    def __new__(cls, text: str, /) -> TopicFilter:
+        """Parse ``text``; raise `TopicFilterError` if a wildcard is misplaced."""
+
+    def matches(self, topic: str, /) -> bool:
+        """Whether a message published to ``topic`` goes to this filter."""
+
+    def covers(self, other: TopicFilter, /) -> bool:
+        """Whether every topic that ``other`` matches is matched by this filter, too."""
+
+    def overlaps(self, other: TopicFilter, /) -> bool:
+        """Whether some topic is matched by both."""
+
+    @property
+    def has_wildcard(self) -> bool:
+        """Whether it holds `+` or `#`."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self, /) -> int: ...
+
+@final
+class TopicName:
+    """A checked topic name: no wildcards. Immutable, hashable, safe to share between threads."""
+
+    def __new__(cls, text: str, /) -> TopicName:
+        """Parse ``text``; raise `TopicNameError` if it holds a wildcard."""
+
+    @property
+    def levels(self) -> list[str]:
+        """The parts between the slashes; an empty part is a level, too."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self, /) -> int: ...
+
+@final
+class Directory:
+    """Who subscribed to what: the broker's own directory, without a broker. Safe to share."""
+
+    def __new__(
+        cls,
+        *,
+        strategy: Literal[
+            "round_robin", "random", "client_hash", "topic_hash", "sticky"
+        ] = "round_robin",
+        seed: int = 0,
+    ) -> Directory: ...
+    def join(self, handle: int, /) -> Subscriber:
+        """A new subscriber; ``handle`` comes back with its matches."""
+
+    def matches(self, topic: str, /, *, publisher: Subscriber | None = None) -> list[Match]:
+        """Who gets a message on ``topic``; No Local subscriptions leave out ``publisher``."""
+
+    def clean(self, limit: int, /) -> int:
+        """Forget up to ``limit`` subscriptions of subscribers that left; answer what remains."""
+
+    def stats(self) -> dict[str, int]:
+        """Counts of what is held."""
+
+@final
+class Subscriber:
+    """One subscriber of a `Directory`."""
+
+    def subscribe(
+        self,
+        filter: str,  # noqa: A002 - positional only
+        /,
+        *,
+        qos: int = 0,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        subscription_id: int | None = None,
+    ) -> bool:
+        """Subscribe, or change the options of the same filter; True when it was there before."""
+
+    def unsubscribe(self, filter: str, /) -> bool:  # noqa: A002 - positional only
+        """Unsubscribe from exactly this filter; True when it was there."""
+
+    def leave(self) -> None:
+        """Leave the directory: no later match delivers to it."""
+
+    @property
+    def handle(self) -> int:
+        """What it gave to `Directory.join`."""
+
+@final
+class Match:
+    """One delivery of a message: all matching subscriptions of a subscriber merged."""
+
+    @property
+    def handle(self) -> int:
+        """What the subscriber gave to `Directory.join`."""
+
+    @property
+    def qos(self) -> int:
+        """The highest QoS of the matching subscriptions."""
+
+    @property
+    def retain_as_published(self) -> bool:
+        """Whether one of them keeps the RETAIN flag."""
+
+    @property
+    def subscription_ids(self) -> list[int]:
+        """Their Subscription Identifiers."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether it was picked as a member of a shared group."""
+
+# --- the broker
+
+@final
+class Engine:
+    """Sockets, shards and sessions of one broker; `mqttcore.Broker` wraps it."""
+
+    def __new__(cls, settings: Settings, lanes: Lanes, /) -> Engine:
+        """Bind every listener and start; clients can connect when it returns."""
+
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where it listens, as (host, port), in the order of the settings."""
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        /,
+        *,
+        qos: int,
+        retain: bool,
+        properties: MessageProperties,
+    ) -> int:
+        """Publish as the broker itself; answer how many subscriptions matched."""
+
+    def clients(self) -> list[Session]:
+        """Every session, connected or not."""
+
+    def stats(self) -> dict[str, int]:
+        """Counters and gauges by name."""
+
+    def disconnect(self, client_id: str, /) -> bool:
+        """End a client's connection by administrative action; False: it has none."""
+
+    def reload(self, settings: Settings, lanes: Lanes, /) -> None:
+        """Take new limits, grants and plugins into force; listeners and shards stay."""
+
+    def stop(self, deadline: float, /) -> None:
+        """Disconnect every client, wait up to ``deadline`` seconds for their last bytes, end."""
+
+@final
+class MessageProperties:
+    """What a published message carries besides its payload."""
+
+    def __new__(
+        cls,
+        *,
+        user_properties: Sequence[tuple[str, str]] = [],
+        content_type: str | None = None,
+        response_topic: str | None = None,
+        correlation_data: bytes | None = None,
+        message_expiry_interval: int | None = None,
+        payload_is_text: bool = False,
+    ) -> MessageProperties: ...
+
+@final
+class Session:
+    """One session as it was when it was asked for."""
+
+    @property
+    def client_id(self) -> str:
+        """The client identifier."""
+
+    @property
+    def username(self) -> str | None:
+        """The user name in force."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether it has a connection."""
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        """Address and port of its last connection."""
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener of its last connection."""
+
+    @property
+    def version(self) -> int:
+        """Protocol level of its last connection: 3, 4 or 5."""
+
+    @property
+    def keep_alive(self) -> int:
+        """The Keep Alive that it asked for, in seconds."""
+
+    @property
+    def connected_for(self) -> float:
+        """Seconds that its connection has lasted; 0 without one."""
+
+    @property
+    def subscriptions(self) -> list[str]:
+        """The filters that it subscribed to, as it wrote them."""
+
+    @property
+    def queued(self) -> int:
+        """Messages that wait for it."""
+
+    @property
+    def in_flight(self) -> int:
+        """Messages sent to it and not acknowledged."""
+
+# --- plugins
+
+@final
+class Login:
+    """One CONNECT: who wants in, from where, with what."""
+
+    def __new__(
+        cls,
+        *,
+        client_id: str,
+        username: str | None = None,
+        password: bytes | None = None,
+        peer: tuple[str, int] = ("127.0.0.1", 0),
+        listener: str = "default",
+        version: int = 5,
+        clean_start: bool = True,
+        keep_alive: int = 60,
+        session_expiry_interval: int = 0,
+        will_topic: str | None = None,
+        user_properties: Sequence[tuple[str, str]] = [],
+    ) -> Login:
+        """Make one by hand, to try a plugin without a network."""
+
+    @property
+    def client_id(self) -> str:
+        """The client identifier; the broker's own choice when the client sent none."""
+
+    @property
+    def username(self) -> str | None:
+        """The user name; an empty one is not the same as none."""
+
+    @property
+    def password(self) -> bytes | None:
+        """The password, when one was sent."""
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        """Address and port of the client."""
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener that it came to."""
+
+    @property
+    def version(self) -> int:
+        """Protocol level: 3, 4 or 5."""
+
+    @property
+    def clean_start(self) -> bool:
+        """Clean Start, or Clean Session before version 5."""
+
+    @property
+    def keep_alive(self) -> int:
+        """The Keep Alive that was asked for, in seconds."""
+
+    @property
+    def session_expiry_interval(self) -> int:
+        """The session expiry that was asked for, in seconds."""
+
+    @property
+    def will_topic(self) -> str | None:
+        """Topic of the will, when there is one."""
+
+    @property
+    def user_properties(self) -> list[tuple[str, str]]:
+        """User properties in their order."""
+
+    def password_matches(self, hash: str | None, /) -> Awaitable[bool]:  # noqa: A002
+        """Whether the password belongs to ``hash``, hashed on a pool of its own.
+
+        Hand in None for an unknown user, so that the answer takes as long as for a known one.
+        """
+
+@final
+class Client:
+    """A client that was let in, without its password."""
+
+    @property
+    def client_id(self) -> str:
+        """The client identifier."""
+
+    @property
+    def username(self) -> str | None:
+        """The user name that counts: what it sent, or what a plugin put in its place."""
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        """Address and port."""
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener that it came to."""
+
+    @property
+    def version(self) -> int:
+        """Protocol level: 3, 4 or 5."""
+
+@final
+class Ask:
+    """One question: may this client do this one thing?"""
+
+    def __new__(
+        cls,
+        login: Login,
+        /,
+        *,
+        action: Literal["publish", "subscribe"],
+        topic: str,
+        qos: int = 0,
+        retain: bool = False,
+        share: str | None = None,
+    ) -> Ask:
+        """Make one by hand, to try a plugin without a network."""
+
+    @property
+    def client(self) -> Client:
+        """Who asks."""
+
+    @property
+    def action(self) -> Literal["publish", "subscribe"]:
+        """What it wants to do."""
+
+    @property
+    def topic(self) -> str:
+        """The topic name, or the filter without its `$share` part."""
+
+    @property
+    def qos(self) -> int:
+        """The QoS that it wants: 0, 1 or 2."""
+
+    @property
+    def retain(self) -> bool:
+        """The RETAIN flag of a publish."""
+
+    @property
+    def share(self) -> str | None:
+        """The group of a shared subscription."""
+
+@final
+class Event:
+    """Something that happened."""
+
+    @property
+    def kind(self) -> str:
+        """What: `connected`, `disconnected`, `denied` and so on."""
+
+    @property
+    def client_id(self) -> str:
+        """Who."""
+
+    @property
+    def username(self) -> str | None:
+        """As whom."""
+
+    @property
+    def peer(self) -> tuple[str, int] | None:
+        """From where, when a connection is involved."""
+
+    @property
+    def topic(self) -> str | None:
+        """Topic or filter, when one is involved."""
+
+    @property
+    def reason(self) -> int | None:
+        """Value of the reason code, when one is involved."""
+
+    @property
+    def at(self) -> float:
+        """When, in seconds since 1970."""
+
+@final
+class Lanes:
+    """The queues of one set of plugins, as its Python threads see them."""
+
+    def __new__(
+        cls,
+        *,
+        logins_async: bool | None,
+        rules: Sequence[tuple[str, str, bool]],
+        events: Sequence[str],
+        sessions: Mapping[str, SessionPolicy],
+    ) -> Lanes:
+        """Make the queues.
+
+        Args:
+            logins_async: Whether the first `authenticate` hook is `async def`; None: there is none.
+            rules: Action, filter and whether it is `async def` of each `authorize` hook, in order.
+            events: The kinds that are wanted.
+            sessions: Each listener's policy for sessions of which no plugin speaks.
+        """
+
+    def take(self, limit: int, /) -> list[Question] | None:
+        """Wait for questions of `def` hooks; None: the lanes are closed."""
+
+    def give_back(self, questions: Sequence[Question], /) -> None:
+        """Put questions back that a thread took and could not ask; they keep their order."""
+
+    def take_async(self, limit: int, /) -> list[Question]:
+        """Questions of `async def` hooks, without waiting."""
+
+    @property
+    def wake_fd(self) -> int:
+        """Becomes readable when questions of `async def` hooks wait."""
+
+    def events(self, limit: int, wait: float, /) -> list[Event] | None:
+        """Wait for events, up to ``wait`` seconds longer for a batch of ``limit``; None: closed."""
+
+    def notes(self) -> Notes | None:
+        """Wait for what the log shall hear; None: the lanes are closed."""
+
+    def take_dropped_events(self) -> int:
+        """How many events were dropped since the last call because nobody took them."""
+
+    def close(self) -> None:
+        """Refuse what waits and wake every thread that waits here."""
+
+@final
+class Notes:
+    """What `Lanes.notes` hands out."""
+
+    @property
+    def lines(self) -> list[tuple[int, str]]:
+        """Level and text of the engine's log lines."""
+
+    @property
+    def expired(self) -> list[tuple[Question, str, float]]:
+        """Question, hook (empty: none had begun) and timeout of what was refused for lateness."""
+
+@final
+class Question:
+    """A question on its way through the hooks."""
+
+    @property
+    def point(self) -> Literal["authenticate", "authorize"]:
+        """Which hooks are asked."""
+
+    @property
+    def subject(self) -> Login | Ask:
+        """What the hook is called with."""
+
+    @property
+    def client(self) -> Client:
+        """Who asks."""
+
+    @property
+    def rules(self) -> list[int]:
+        """Which `authorize` hooks are asked, by their position."""
+
+    @property
+    def position(self) -> int:
+        """How many hooks have passed."""
+
+    def advance(self) -> None:
+        """The hook passed: the next one is asked."""
+
+    def start(self, hook: str, timeout: float, /) -> bool:
+        """Give a hook ``timeout`` seconds from now; False: nobody waits for the answer any more."""
+
+    def hand_over(self, *, to_async: bool) -> None:
+        """Give the question to the other lane."""
+
+    def answer(self, answer: object, /, *, cache: float = 0.0) -> bool:
+        """Answer; False: it was too late. A yes to an ask counts for ``cache`` seconds.
+
+        Raises:
+            TypeError: an answer that the hook must not give; the question stays open.
+            ValueError: a value in it is not allowed.
+        """
+
+    def refuse(self) -> bool:
+        """Refuse as a fault of the plugin: 0x88 for a login, "not authorized" for an ask."""
+
+    @property
+    def is_over(self) -> bool:
+        """Nobody waits for the answer: it was given, or the client left."""
+
+    @property
+    def is_answered(self) -> bool:
+        """An answer was given, or it was refused for lateness."""
+
+    def is_same(self, other: Question, /) -> bool:
+        """Whether both are the same question."""
+
+# --- configuration and passwords
+
+@final
+class TomlValue:
+    """One value of a TOML document and where it stands."""
+
+    @property
+    def value(self) -> object:
+        """`dict[str, TomlValue]`, `list[TomlValue]`, a scalar, or None for a date."""
+
+    @property
+    def kind(self) -> str:
+        """`table`, `array`, `string`, `integer`, `float`, `boolean` or `datetime`."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Line and column of the value, from 1."""
+
+    @property
+    def key_place(self) -> tuple[int, int]:
+        """Line and column of its key."""
+
+def parse_toml(text: str, /) -> tuple[TomlValue, list[tuple[int, int, str]]]:
+    """Read a document as far as it can be read; the list names every fault of syntax."""
+
+def check_password_hash(hash: str, /) -> None:  # noqa: A002 - positional only
+    """Raise `PasswordHashError` unless ``hash`` is of a format that `verify_password` knows."""
+
+def verify_password(hash: str, password: bytes, /) -> bool:  # noqa: A002 - positional only
+    """Whether ``password`` belongs to ``hash``; blocks for as long as the hash costs, detached."""
+
+def hash_password(password: bytes, /, *, salt: bytes) -> str:
+    """A new Argon2id hash; ``salt`` must be 16 fresh random bytes."""

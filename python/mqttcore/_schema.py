@@ -1,0 +1,390 @@
+"""Frozen dataclasses as schemas: what a key may hold is written once, as the type of its field.
+
+`read_record` turns untrusted values (TOML with places, text of the environment) into a dataclass
+and collects every fault on the way; `check_record` holds one that Python code made to the same
+rules. Kinds of field: `bool`, `int`, `float`, `str`, `Path`, `Literal`
+words, `tuple[T, ...]`, another dataclass, and any of these with ``| None``. `Annotated` adds a
+`Range` or a `Parsed`. A `Table` is kept as it is, for somebody else to read.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import pathlib
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, Union, cast
+
+T = TypeVar("T")
+# a type form, such as `int | None`: no static type names these
+Kind = Any
+# what became of a value: its type is known only to whoever named the kind
+Made = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both included."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """Text that ``check`` accepts: it raises `ValueError` with what is wrong."""
+
+    check: Callable[[str], object]
+    allowed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value was written: a file with line and column, a variable, a flag."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A value before it is checked.
+
+    ``value`` is a table (``dict[str, Entry]``), an array (``list[Entry]``), or a scalar.
+    """
+
+    value: object
+    kind: str
+    place: Place
+    key_place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that is read later, by whoever knows what may stand in it."""
+
+    entry: Entry
+
+    @classmethod
+    def of(cls, values: Mapping[str, object], /) -> "Table":
+        """The table that Python code wrote as a mapping."""
+        return cls(entry_of(values, Place("config")))
+
+
+def entry_of(value: object, place: Place) -> Entry:
+    """Python values as entries, all at one place."""
+    if isinstance(value, Mapping):
+        table = {str(key): entry_of(item, place) for key, item in value.items()}
+        return Entry(table, "table", place, place)
+    if isinstance(value, list | tuple):
+        return Entry([entry_of(item, place) for item in value], "array", place, place)
+    return Entry(value, "", place, place)
+
+
+class Faults:
+    """Everything that is wrong, in the order of the places."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Place, str]] = []
+
+    def add(self, place: Place, key: str, what: str, *notes: str) -> None:
+        """Notes one fault: what is wrong, then what would be right."""
+        text = "; ".join([what, *(note for note in notes if note)])
+        self._found.append((place, f"{place}: {key}: {text}" if key else f"{place}: {text}"))
+
+    def lines(self) -> list[str]:
+        """Each fault once, those of a file from its top to its bottom."""
+        ordered = sorted(self._found, key=lambda found: (found[0].line, found[0].column))
+        return list(dict.fromkeys(text for _, text in ordered))
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+class Wrong(Exception):  # noqa: N818 - never leaves this module
+    """A value does not fit its field."""
+
+    def __init__(self, what: str, allowed: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.notes = (f"allowed: {allowed}" if allowed else "", hint)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant, as a question, or nothing."""
+    near = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
+    return f'did you mean "{near[0]}"?' if near else ""
+
+
+def field_types(record: type) -> dict[str, Kind]:
+    """The type of each field, annotations kept."""
+    hints = typing.get_type_hints(record, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(record)}
+
+
+def read_record(record: type[T], entry: Entry, *, key: str, faults: Faults) -> T | None:
+    """Reads a table into ``record``; None when ``faults`` says what is wrong in it."""
+    values = read_fields(cast(type, record), entry, key=key, faults=faults)
+    return None if values is None else record(**values)
+
+
+def read_fields(record: type, entry: Entry, *, key: str, faults: Faults) -> dict[str, Made] | None:
+    """The arguments that make a ``record``; None when ``faults`` says what is wrong."""
+    if not isinstance(entry.value, dict):
+        faults.add(entry.place, key, f"expected a table, found {describe(entry)}")
+        return None
+    table = cast(dict[str, Entry], entry.value)
+    wanted = field_types(record)
+    before = len(faults)
+    values: dict[str, Made] = {}
+    for name, item in table.items():
+        path = f"{key}.{name}" if key else name
+        if name in wanted:
+            values[name] = read_value(wanted[name], item, key=path, faults=faults)
+        else:
+            allowed = "allowed: " + ", ".join(sorted(wanted))
+            faults.add(item.key_place, path, "unknown key", allowed, did_you_mean(name, wanted))
+    for name in missing(record, table):
+        faults.add(entry.key_place, f"{key}.{name}" if key else name, "missing")
+    return values if len(faults) == before else None
+
+
+def missing(record: type, given: Mapping[str, object]) -> list[str]:
+    """Fields without a default that were not given."""
+    absent = dataclasses.MISSING
+    return [
+        field.name
+        for field in dataclasses.fields(record)
+        if field.default is absent and field.default_factory is absent and field.name not in given
+    ]
+
+
+def read_value(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> Made:
+    """Reads one value of any kind of field."""
+    options = members(kind)
+    if options[0] is Table:
+        return Table(entry)
+    if entry.kind == "text":
+        entry = dataclasses.replace(entry, value=from_text(options, str(entry.value)))
+    if len(options) > 1:
+        return read_option(options, entry, key=key, faults=faults)
+    plain = options[0]
+    if dataclasses.is_dataclass(plain):
+        return read_record(cast(type, plain), entry, key=key, faults=faults)
+    if is_array(plain):
+        return read_items(typing.get_args(plain)[0], entry, key=key, faults=faults)
+    try:
+        made = check_scalar(plain, entry.value, entry.kind)
+        return beside(entry.place, made) if isinstance(made, pathlib.Path) else made
+    except Wrong as wrong:
+        faults.add(entry.place, key, wrong.what, *wrong.notes)
+        return None
+
+
+def beside(place: Place, path: pathlib.Path) -> pathlib.Path:
+    """A path that a file names is relative to that file."""
+    return pathlib.Path(place.source).parent / path if place.line else path
+
+
+def from_text(options: list[Kind], text: str) -> object:
+    """What text of the environment or a flag means to the first option that it fits."""
+    for option in options:
+        plain, _ = bare(option)
+        if plain is bool and text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        if plain in (int, float):
+            with contextlib.suppress(ValueError):
+                return plain(text)
+    return text
+
+
+def read_option(options: list[Kind], entry: Entry, *, key: str, faults: Faults) -> Made:
+    """Reads a union: the option that has the value's shape decides."""
+    for option in options:
+        if has_shape(option, entry.value):
+            return read_value(option, entry, key=key, faults=faults)
+    shapes = " or ".join(shape_name(option) for option in options if option is not type(None))
+    faults.add(entry.place, key, f"expected {shapes}, found {describe(entry)}")
+    return None
+
+
+def read_items(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> tuple[Made, ...]:
+    """Reads an array."""
+    if not isinstance(entry.value, list):
+        faults.add(entry.place, key, f"expected an array, found {describe(entry)}")
+        return ()
+    return tuple(
+        read_value(kind, item, key=f"{key}[{index}]", faults=faults)
+        for index, item in enumerate(entry.value)
+    )
+
+
+def origin(kind: Kind) -> object:
+    """`typing.get_origin`, whose own type answers too much."""
+    return cast(object, typing.get_origin(kind))
+
+
+def members(kind: Kind) -> list[Kind]:
+    """The options of a union, or the kind alone; None last."""
+    if origin(kind) in (Union, types.UnionType):
+        return sorted(typing.get_args(kind), key=lambda option: option is type(None))
+    return [kind]
+
+
+def bare(kind: Kind) -> tuple[Kind, tuple[object, ...]]:
+    """The kind without its annotations, and these."""
+    if origin(kind) is Annotated:
+        plain, *notes = typing.get_args(kind)
+        return plain, tuple(notes)
+    return kind, ()
+
+
+def has_shape(kind: Kind, value: object) -> bool:
+    """Whether a raw value could be of this kind at all."""
+    plain, _ = bare(kind)
+    if dataclasses.is_dataclass(plain):
+        return isinstance(value, dict)
+    if is_array(plain):
+        return isinstance(value, list)
+    if plain is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if plain is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if plain is bool:
+        return isinstance(value, bool)
+    return isinstance(value, str) and plain is not type(None)
+
+
+def is_array(kind: Kind) -> bool:
+    """Whether the kind is written as an array."""
+    return origin(kind) in (tuple, list, Sequence)
+
+
+def shape_name(kind: Kind) -> str:
+    """What a user calls this kind."""
+    plain, _ = bare(kind)
+    if dataclasses.is_dataclass(plain):
+        return "a table"
+    names: dict[Any, str] = {
+        bool: "true or false",
+        float: "a number",
+        int: "a whole number",
+    }
+    return "an array" if is_array(plain) else names.get(plain, "text")
+
+
+def describe(entry: Entry) -> str:
+    """What was found, for a person."""
+    shown = {"table": "a table", "array": "an array", "datetime": "a date"}
+    if entry.kind in shown:
+        return shown[entry.kind]
+    text = repr(entry.value) if isinstance(entry.value, str) else str(entry.value).lower()
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def check_scalar(kind: Kind, value: object, found: str) -> Made:
+    """One scalar in its final form.
+
+    Raises:
+        Wrong: it does not fit.
+    """
+    plain, notes = bare(kind)
+    if origin(plain) is Literal:
+        return check_word(typing.get_args(plain), value, found)
+    make = wrapper(plain)
+    if not has_shape(str if make else plain, value):
+        entry = Entry(value, found, Place(""), Place(""))
+        wanted = "text" if make else shape_name(kind)
+        raise Wrong(f"expected {wanted}, found {describe(entry)}", allowed_text(notes))
+    for note in notes:
+        check_note(note, value)
+    if make:
+        return make(value)
+    return float(cast(float, value)) if plain is float else value
+
+
+def wrapper(plain: Kind) -> Callable[[Any], Any] | None:
+    """How text becomes a value of a class of its own: a path, a secret."""
+    if plain is pathlib.Path:
+        return pathlib.Path
+    maker = origin(plain) or plain
+    if getattr(maker, "made_from_text", False):
+        return cast(Callable[[Any], Any], maker)
+    return None
+
+
+def check_word(words: tuple[Any, ...], value: object, found: str) -> object:
+    """A word out of a fixed list."""
+    if value in words and isinstance(value, str):
+        return value
+    entry = Entry(value, found, Place(""), Place(""))
+    hint = did_you_mean(value, words) if isinstance(value, str) else ""
+    raise Wrong(f"found {describe(entry)}", ", ".join(words), hint)
+
+
+def check_note(note: object, value: object) -> None:
+    """Holds a value to a `Range` or a `Parsed`."""
+    if isinstance(note, Range) and not note.low <= cast(float, value) <= note.high:
+        raise Wrong(f"{value} is out of range", allowed_text((note,)))
+    if isinstance(note, Parsed):
+        try:
+            note.check(cast(str, value))
+        except ValueError as error:
+            raise Wrong(str(error), note.allowed) from error
+
+
+def allowed_text(notes: Iterable[object]) -> str:
+    """What the annotations allow, for a person."""
+    for note in notes:
+        if isinstance(note, Range):
+            return f"{note.low:,} to {note.high:,}".replace(",", "_")
+        if isinstance(note, Parsed):
+            return note.allowed
+    return ""
+
+
+def check_record(record: object, *, key: str, faults: Faults) -> None:
+    """Holds a dataclass that Python code made to the rules of its fields."""
+    place = Place(type(record).__name__)
+    for name, kind in field_types(type(record)).items():
+        path = f"{key}.{name}" if key else name
+        entry = Entry(getattr(record, name), "", place, place)
+        check_made(kind, entry, key=path, faults=faults)
+
+
+def check_made(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> None:
+    """Checks one attribute, or everything in it."""
+    options = members(kind)
+    value = entry.value
+    if options[0] is Table or (value is None and type(None) in options):
+        return
+    if dataclasses.is_dataclass(value) and type(value) in [bare(option)[0] for option in options]:
+        check_record(value, key=key, faults=faults)
+        return
+    if isinstance(value, tuple) and is_array(options[0]):
+        for index, item in enumerate(value):
+            inner = Entry(item, "", entry.place, entry.place)
+            item_kind = typing.get_args(options[0])[0]
+            check_made(item_kind, inner, key=f"{key}[{index}]", faults=faults)
+        return
+    check_made_scalar(options, entry, key=key, faults=faults)
+
+
+def check_made_scalar(options: list[Kind], entry: Entry, *, key: str, faults: Faults) -> None:
+    """Checks a scalar attribute against the options that are scalars."""
+    first: Wrong | None = None
+    for option in options:
+        try:
+            check_scalar(option, entry.value, "")
+        except Wrong as wrong:
+            first = first or wrong
+        else:
+            return
+    if first:
+        faults.add(entry.place, key, first.what, *first.notes)

@@ -1,0 +1,1 @@
+"""Built-in plugins, one file each. Nothing here runs unless the configuration names it."""

@@ -1,0 +1,205 @@
+"""A broker inside of a Python program."""
+
+import asyncio
+import atexit
+import pathlib
+import threading
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from mqttcore import config
+from mqttcore._core import Engine, MessageProperties, Session
+from mqttcore.config import Settings
+from mqttcore.errors import StoppedError
+from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.crew import Crew
+from mqttcore.plugin.loading import load_plugins
+
+STOP_DEADLINE_S = 0.8
+
+
+class Broker:
+    """An MQTT broker with threads of its own; safe to call from any thread.
+
+    ``settings`` are `Settings` or the path of a TOML file; nothing at all means 127.0.0.1:1883,
+    anonymous, in memory. ``plugins`` are asked after those that the settings name. Use it as a
+    context manager, ``with`` or ``async with``, or call `start` and `stop`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | pathlib.Path | str | None = None,
+        *,
+        plugins: Sequence[Plugin] = (),
+    ) -> None:
+        self._settings = settings if isinstance(settings, Settings) else config.load(settings)
+        self._own_plugins = tuple(plugins)
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._crew: Crew | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """What it was told."""
+        return self._settings
+
+    def start(self) -> Self:
+        """Starts plugins and engine. Clients can connect when it returns.
+
+        Raises:
+            ConfigError: a plugin cannot be made as the settings say.
+            PluginError: a plugin did not start.
+            StartError: an address cannot be had.
+        """
+        with self._lock:
+            if self._engine is not None:
+                return self
+            crew = self._make_crew(self._settings)
+            try:
+                self._engine = Engine(self._settings, crew.lanes)
+            except BaseException:
+                crew.stop()
+                raise
+            self._crew = crew
+            running.add(self)
+        return self
+
+    def stop(self, *, deadline: float = STOP_DEADLINE_S) -> None:
+        """Disconnects every client, then ends. A second call does nothing.
+
+        Args:
+            deadline: Seconds that a client has to take its last bytes.
+        """
+        with self._lock:
+            engine, self._engine = self._engine, None
+            crew, self._crew = self._crew, None
+            running.discard(self)
+        try:
+            if engine is not None:
+                engine.stop(deadline)
+        finally:
+            if crew is not None:
+                crew.stop()
+
+    def reload(self, settings: Settings | pathlib.Path | str) -> None:
+        """Takes other limits, grants and plugins into force; listeners stay as they are.
+
+        New plugins start before old ones stop. Whatever goes wrong, nothing has changed.
+
+        Raises:
+            ConfigError: the settings cannot be used.
+            PluginError: a plugin did not start.
+        """
+        new = settings if isinstance(settings, Settings) else config.load(settings)
+        crew = self._make_crew(new)
+        with self._lock:
+            try:
+                self._started().reload(new, crew.lanes)
+            except BaseException:
+                crew.stop()
+                raise
+            old, self._crew = self._crew, crew
+            self._settings = new
+        if old is not None:
+            old.stop()
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        user_properties: Sequence[tuple[str, str]] = (),
+        content_type: str | None = None,
+        response_topic: str | None = None,
+        correlation_data: bytes | None = None,
+        message_expiry_interval: int | None = None,
+    ) -> int:
+        """Publishes as the broker itself: no permissions are asked. Text is sent as UTF-8.
+
+        Returns:
+            How many subscriptions matched.
+
+        Raises:
+            TopicNameError: ``topic`` is none.
+            StoppedError: the broker does not run.
+        """
+        properties = MessageProperties(
+            user_properties=list(user_properties),
+            content_type=content_type,
+            response_topic=response_topic,
+            correlation_data=correlation_data,
+            message_expiry_interval=message_expiry_interval,
+            payload_is_text=isinstance(payload, str),
+        )
+        body = payload.encode() if isinstance(payload, str) else payload
+        return self._started().publish(topic, body, qos=qos, retain=retain, properties=properties)
+
+    def clients(self) -> list[Session]:
+        """Every session, connected or not, as it is now."""
+        return self._started().clients()
+
+    def stats(self) -> dict[str, int]:
+        """Counters and gauges by name."""
+        return self._started().stats()
+
+    def disconnect(self, client_id: str) -> bool:
+        """Ends a client's connection; False: it has none."""
+        return self._started().disconnect(client_id)
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where it listens, as (host, port), in the order of the settings."""
+        return self._started().addresses()
+
+    @property
+    def port(self) -> int:
+        """The port of its first listener."""
+        return self.addresses[0][1]
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def _started(self) -> Engine:
+        if self._engine is None:
+            raise StoppedError("the broker does not run")
+        return self._engine
+
+    def _make_crew(self, settings: Settings) -> Crew:
+        plugins = [*load_plugins(settings), *self._own_plugins]
+        return Crew(plugins, {entry.title: entry.session for entry in settings.listeners})
+
+
+running: weakref.WeakSet[Broker] = weakref.WeakSet()
+"""Brokers that were not stopped; their threads are ended before the interpreter is."""
+
+
+def stop_all() -> None:
+    """Stops what still runs, unless this is a fork of the process that runs it."""
+    for broker in list(running):
+        broker.stop(deadline=0.0)
+
+
+atexit.register(stop_all)

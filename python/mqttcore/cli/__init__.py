@@ -1,0 +1,28 @@
+"""The `mqttcore` command: `mqttcore TOOL` is `python -m mqttcore.TOOL`."""
+
+import importlib
+import sys
+
+from mqttcore._schema import did_you_mean
+
+TOOLS = {
+    "serve": "runs the broker",
+    "passwd": "writes password files",
+}
+
+
+def main() -> int:
+    """Runs a tool; returns the exit status."""
+    arguments = sys.argv[1:]
+    name = arguments[0] if arguments else "--help"
+    if name in TOOLS:
+        tool = importlib.import_module(f"mqttcore.{name}")
+        status: int = tool.main(arguments[1:])
+        return status
+    print("usage: mqttcore TOOL [ARGUMENTS]\n")
+    for tool_name, purpose in TOOLS.items():
+        print(f"  {tool_name:10}{purpose}")
+    if name in ("-h", "--help"):
+        return 0
+    print(f"\nmqttcore: unknown tool {name!r} {did_you_mean(name, TOOLS)}", file=sys.stderr)
+    return 2

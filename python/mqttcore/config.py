@@ -1,0 +1,409 @@
+"""From TOML, environment and flags to checked `Settings`.
+
+Later ones win: defaults, file, environment (``MQTTCORE__LISTENERS__0__ADDRESS``), flags. Everything
+that is wrong is reported at once, each fault with its place, its key, what is allowed and, for a
+misspelt word, what was probably meant. The keys of the file are the fields of these classes.
+"""
+
+import ipaddress
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Literal, cast
+
+from mqttcore import _core
+from mqttcore._schema import (
+    Entry,
+    Faults,
+    Parsed,
+    Place,
+    Range,
+    Table,
+    check_record,
+    entry_of,
+    read_fields,
+)
+from mqttcore.errors import ConfigError
+from mqttcore.sessions.policy import Count, SessionPolicy
+
+__all__ = ["Access", "Listener", "PluginUse", "ServerLimits", "Settings", "load"]
+
+ENVIRONMENT_PREFIX = "MQTTCORE__"
+BUILT_IN_ADDRESS = "127.0.0.1:1883"
+
+Seconds = Annotated[float, Range(0, 2**32 - 1)]
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port of ``127.0.0.1:1883``, ``[::1]:1883`` or ``localhost:1883``.
+
+    Raises:
+        ValueError: the text is no such address.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"{text!r} has no port")
+    if host == "localhost":
+        return "127.0.0.1", int(port)
+    bracketed = host.startswith("[") and host.endswith("]")
+    address = ipaddress.ip_address(host[1:-1] if bracketed else host)
+    if bracketed != (address.version == 6):
+        raise ValueError(f"{text!r}: an IPv6 address, and only that, stands in brackets")
+    return str(address), int(port)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches ``address``."""
+    host, _ = split_address(address)
+    return ipaddress.ip_address(host).is_loopback
+
+
+Address = Annotated[
+    str, Parsed(split_address, "IP address or localhost, and port, as 127.0.0.1:1883 or [::1]:1883")
+]
+Filter = Annotated[str, Parsed(_core.TopicFilter, "a topic filter")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What clients may do that name no user."""
+
+    publish: tuple[Filter, ...] = ()
+    """Topic filters that they may publish to."""
+    subscribe: tuple[Filter, ...] = ()
+    """Topic filters that they may subscribe to."""
+    deny: tuple[Filter, ...] = ()
+    """Topic filters that they may neither publish to nor receive from."""
+
+
+EVERYTHING = Access(publish=("#",), subscribe=("#", "$SYS/#"))
+"""The grant behind ``anonymous = true``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """One address that clients connect to."""
+
+    address: Address = BUILT_IN_ADDRESS
+    """Port 0 takes a free one."""
+    name: str = ""
+    """How logs and plugins call it; empty: the address."""
+    anonymous: bool | Access = False
+    """What clients without user name may do: nothing, everything, or what a table says."""
+    insecure: bool = False
+    """Lets ``anonymous`` stand on an address that other machines can reach."""
+    session: SessionPolicy = SessionPolicy()
+    """How sessions are kept for which no plugin says otherwise."""
+
+    @property
+    def title(self) -> str:
+        """The name, or the address where there is none."""
+        return self.name or self.address
+
+    @property
+    def host_port(self) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
+        """The address in two parts."""
+        host, port = split_address(self.address)
+        return ipaddress.ip_address(host), port
+
+    @property
+    def access(self) -> Access | None:
+        """What clients without user name may do; None refuses them."""
+        if isinstance(self.anonymous, Access):
+            return self.anonymous
+        return EVERYTHING if self.anonymous else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """What clients may use; the defaults are those of SECURITY.md."""
+
+    receive_maximum: Annotated[int, Range(1, 65_535)] = 64
+    """QoS 1 and 2 publishes that a v5 client may have under way to the broker."""
+    maximum_packet_size: Annotated[int, Range(1024, 268_435_460)] = 1 << 20
+    """Largest packet after CONNECT, in bytes."""
+    connect_packet_bytes: Annotated[int, Range(64, 268_435_460)] = 8 << 10
+    """Largest CONNECT, in bytes."""
+    topic_alias_maximum: Annotated[int, Range(0, 65_535)] = 10
+    """Topic aliases that a v5 client may set."""
+    outgoing_topic_alias_maximum: Annotated[int, Range(0, 65_535)] = 10
+    """Topic aliases that the broker sets."""
+    maximum_qos: Annotated[int, Range(0, 2)] = 2
+    """Highest QoS that is accepted and granted."""
+    retain_available: bool = True
+    """Retained messages are accepted."""
+    wildcard_subscription_available: bool = True
+    """Filters with wildcards are accepted."""
+    subscription_identifiers_available: bool = True
+    """Subscription Identifiers are accepted."""
+    shared_subscription_available: bool = True
+    """Shared subscriptions are accepted."""
+    keep_alive_max_s: Annotated[int, Range(0, 65_535)] = 3_600
+    """Longest Keep Alive of a v5 client; 0: no cap."""
+    session_expiry_max_s: Annotated[int, Range(0, 2**32 - 1)] = 7 * 24 * 3_600
+    """Longest time that a session outlives its connection."""
+    client_id_bytes: Annotated[int, Range(23, 65_535)] = 256
+    """Most bytes of a client identifier."""
+    client_id_strict: bool = True
+    """Refuses client identifiers with ``/ + #`` or control characters."""
+    inflight_max: Annotated[int, Range(1, 65_535)] = 32
+    """QoS 1 and 2 publishes under way to a client."""
+    queue_messages: Count = 1_000
+    """Messages that wait for one client."""
+    queue_bytes: Count = 8 << 20
+    """Bytes of messages that wait for one client."""
+    queue_policy: Literal["drop_newest", "drop_oldest", "disconnect"] = "drop_newest"
+    """What happens when that queue is full."""
+    queue_qos0: bool = False
+    """Keeps QoS 0 messages, too, for a client that is away."""
+    qos0_backlog_bytes: Count = 1 << 20
+    """Bytes of QoS 0 messages that wait for one slow client."""
+    subscriptions: Count = 1_000
+    """Subscriptions a client."""
+    filters_per_packet: Annotated[int, Range(1, 65_535)] = 100
+    """Filters in one SUBSCRIBE."""
+    topic_bytes: Annotated[int, Range(1, 65_535)] = 4_096
+    """Most bytes of a topic name or filter."""
+    topic_levels: Annotated[int, Range(1, 65_535)] = 128
+    """Most levels of a topic name or filter."""
+    user_properties: Annotated[int, Range(0, 65_535)] = 64
+    """User properties in one packet."""
+    user_property_bytes: Count = 16 << 10
+    """Bytes of user properties in one packet."""
+    payload_format_checked: bool = False
+    """Refuses payloads that claim to be UTF-8 and are not."""
+    connect_deadline_s: Annotated[float, Range(0.1, 3_600)] = 10.0
+    """From the accepted socket to a whole CONNECT."""
+    pending_connections: Annotated[int, Range(1, 2**32 - 1)] = 4_096
+    """Connections that have not sent CONNECT yet."""
+    connections: Annotated[int, Range(1, 2**32 - 1)] = 100_000
+    """Clients connected."""
+    sessions: Annotated[int, Range(1, 2**32 - 1)] = 1_000_000
+    """Sessions held, connected or not."""
+    stall_deadline_s: Annotated[float, Range(0.1, 86_400)] = 30.0
+    """A client that takes no byte for so long is disconnected."""
+    retained_messages: Count = 1_000_000
+    """Retained messages kept."""
+    retained_bytes: Annotated[int, Range(0, 2**63 - 1)] = 1 << 30
+    """Bytes of retained messages kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginUse:
+    """One plugin in the order in which they are asked."""
+
+    use: str
+    """Where it is: ``package.module``, ``package.module:Class`` or the name of an entry point."""
+    config: Table = field(default_factory=lambda: Table.of({}))
+    """Its own keys; its ``Config`` class says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a broker is told before it starts.
+
+    Raises:
+        ConfigError: a value is not allowed.
+    """
+
+    listeners: tuple[Listener, ...] = (Listener(),)
+    """Where clients connect."""
+    shards: Annotated[int, Range(0, 64)] = 0
+    """Event loops, a thread each; 0: one a core."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The quietest lines that are written."""
+    shared_strategy: Literal["round_robin", "random", "client_hash", "topic_hash", "sticky"] = (
+        "round_robin"
+    )
+    """How messages are dealt to a shared subscription."""
+    sys_interval_s: Annotated[float, Range(0, 86_400)] = 10.0
+    """How often ``$SYS/broker/...`` is published; 0: never."""
+    limits: ServerLimits = ServerLimits()
+    """What clients may use."""
+    plugins: tuple[PluginUse, ...] = ()
+    """Asked in this order."""
+
+    def __post_init__(self) -> None:
+        faults = Faults()
+        check_record(self, key="", faults=faults)
+        if not faults:
+            check_listeners(self.listeners, lambda _: Place("Settings"), faults)
+        raise_faults(faults)
+
+
+def check_listeners(
+    listeners: Sequence[Listener], place: Callable[[str], Place], faults: Faults
+) -> None:
+    """What one listener alone cannot know, and what an address demands."""
+    if not listeners:
+        faults.add(place("listeners"), "listeners", "there is none", "allowed: one or more")
+    taken: dict[str, int] = {}
+    for index, listener in enumerate(listeners):
+        key = f"listeners[{index}]"
+        if taken.setdefault(listener.title, index) != index and not is_free_port(listener):
+            other = f"listeners[{taken[listener.title]}]"
+            faults.add(place(key), key, f"{listener.title!r} is {other} already")
+        if listener.access and not listener.insecure and not is_loopback(listener.address):
+            faults.add(
+                place(f"{key}.anonymous"),
+                f"{key}.anonymous",
+                f"{listener.address} can be reached by other machines",
+                f"allowed: a loopback address, or {key}.insecure = true",
+            )
+
+
+def is_free_port(listener: Listener) -> bool:
+    """Whether the address means another port each time."""
+    return not listener.name and listener.address.endswith(":0")
+
+
+def raise_faults(faults: Faults) -> None:
+    """Raises `ConfigError` when there is any."""
+    if faults:
+        raise ConfigError(faults.lines())
+
+
+def load(
+    path: pathlib.Path | str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    listen: Sequence[str] = (),
+    log_level: str | None = None,
+) -> Settings:
+    """Reads settings: defaults, then the file, then ``environment``, then the flags.
+
+    Without a file they are those of the built-in profile: `BUILT_IN_ADDRESS`, anonymous clients.
+
+    Args:
+        path: The TOML file; None: the built-in profile.
+        environment: Where ``MQTTCORE__...`` is looked for, as `os.environ`; None: nowhere.
+        listen: Addresses that take the place of the file's; the first listener's other keys stay.
+        log_level: Takes the place of the file's.
+
+    Raises:
+        ConfigError: with everything that is wrong.
+    """
+    faults = Faults()
+    root = read_file(pathlib.Path(path), faults) if path else built_in_profile()
+    apply_environment(root, environment or {}, faults)
+    apply_flags(root, listen, log_level)
+    settings = read_settings(root, faults)
+    raise_faults(faults)
+    return cast(Settings, settings)
+
+
+def read_settings(root: Entry, faults: Faults) -> Settings | None:
+    """Checks a whole tree; each fault has its place."""
+    values = read_fields(Settings, root, key="", faults=faults)
+    if values is None:
+        return None
+    check_listeners(values.get("listeners", (Listener(),)), partial(place_of, root), faults)
+    return None if faults else Settings(**values)
+
+
+def place_of(root: Entry, key: str) -> Place:
+    """Where ``key`` was written, or the nearest thing around it."""
+    entry = root
+    for step in re.findall(r"[^.\[\]]+", key):
+        if isinstance(entry.value, dict) and step in entry.value:
+            entry = entry.value[step]
+        elif isinstance(entry.value, list) and step.isdigit() and int(step) < len(entry.value):
+            entry = entry.value[int(step)]
+    return entry.place
+
+
+def built_in_profile() -> Entry:
+    """What stands in for a file: loopback, anonymous, in memory (decision 26)."""
+    place = Place("built-in profile")
+    listener = {"address": BUILT_IN_ADDRESS, "anonymous": True}
+    return entry_of({"listeners": [listener]}, place)
+
+
+def read_file(path: pathlib.Path, faults: Faults) -> Entry:
+    """The file as entries; what cannot be read is in ``faults`` and left out."""
+    place = Place(str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        faults.add(place, "", f"cannot be read: {error.strerror}")
+        return entry_of({}, place)
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        faults.add(Place(str(path), line, 1), "", "is not UTF-8")
+        return entry_of({}, place)
+    root, errors = _core.parse_toml(text)
+    for line, column, what in errors:
+        faults.add(Place(str(path), line, column), "", what)
+    return from_toml(root, str(path))
+
+
+def from_toml(value: _core.TomlValue, source: str) -> Entry:
+    """Values of the TOML reader as entries."""
+    inner: object = value.value
+    if isinstance(inner, dict):
+        inner = {key: from_toml(item, source) for key, item in inner.items()}
+    elif isinstance(inner, list):
+        inner = [from_toml(item, source) for item in inner]
+    return Entry(inner, value.kind, Place(source, *value.place), Place(source, *value.key_place))
+
+
+def apply_environment(root: Entry, environment: Mapping[str, str], faults: Faults) -> None:
+    """Puts scalars of the environment into the tree."""
+    for name in sorted(environment):
+        if name.startswith(ENVIRONMENT_PREFIX):
+            steps = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+            place = Place(name)
+            if not put(root, steps, Entry(environment[name], "text", place, place)):
+                faults.add(place, "", "names no place", "allowed: keys and indexes joined by __")
+
+
+def put(entry: Entry, steps: Sequence[str], new: Entry) -> bool:
+    """Sets what the steps lead to, with tables and arrays on the way; False: they lead nowhere."""
+    step, rest = steps[0], steps[1:]
+    index = int(step) if step.isdigit() else -1
+    if isinstance(entry.value, list) and 0 <= index <= len(entry.value):
+        if index == len(entry.value):
+            entry.value.append(branch(rest, new.place))
+        if rest:
+            return put(entry.value[index], rest, new)
+        entry.value[index] = new
+        return True
+    if isinstance(entry.value, dict) and step:
+        if not rest:
+            entry.value[step] = new
+            return True
+        return put(entry.value.setdefault(step, branch(rest, new.place)), rest, new)
+    return False
+
+
+def branch(rest: Sequence[str], place: Place) -> Entry:
+    """An empty table, or an empty array where an index comes next."""
+    return entry_of([] if rest and rest[0].isdigit() else {}, place)
+
+
+def apply_flags(root: Entry, listen: Sequence[str], log_level: str | None) -> None:
+    """Puts the flags of the command line into the tree."""
+    table = cast(dict[str, Entry], root.value)
+    if log_level is not None:
+        place = Place("--log-level")
+        table["log_level"] = Entry(log_level, "text", place, place)
+    if listen:
+        place = Place("--listen")
+        keep = first_listener(table)
+        addresses = [Entry(address, "text", place, place) for address in listen]
+        listeners = [
+            Entry({**keep, "address": address}, "table", place, place) for address in addresses
+        ]
+        table["listeners"] = Entry(listeners, "array", place, place)
+
+
+def first_listener(table: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The keys of the first listener but its name."""
+    listeners = table.get("listeners")
+    if listeners and isinstance(listeners.value, list) and listeners.value:
+        first = listeners.value[0].value
+        if isinstance(first, dict):
+            return {key: entry for key, entry in first.items() if key != "name"}
+    return {}

@@ -1,0 +1,75 @@
+"""`python -m mqttcore.passwd FILE USER`: writes what `mqttcore.auth.password_file` reads."""
+
+import argparse
+import getpass
+import os
+import pathlib
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from mqttcore._core import hash_password
+from mqttcore.auth.password_file import read_password_file
+from mqttcore.errors import PasswordFileError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Sets or removes one user's password; returns the exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        users = read_password_file(options.file) if options.file.exists() else {}
+        if options.delete:
+            if users.pop(options.user, None) is None:
+                raise PasswordFileError(f"{options.file}: has no user {options.user!r}")
+        else:
+            users[checked_user(options.user)] = hash_password(ask(), salt=os.urandom(16))
+        write(options.file, users)
+    except (PasswordFileError, ValueError, OSError) as error:
+        print(f"mqttcore passwd: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="mqttcore passwd",
+        description="Sets a user's password in a file for mqttcore.auth.password_file. "
+        "The password is asked for, or read from standard input where that is no terminal.",
+    )
+    made.add_argument("file", type=pathlib.Path, metavar="FILE")
+    made.add_argument("user", metavar="USER")
+    made.add_argument("-D", "--delete", action="store_true", help="remove the user")
+    return made
+
+
+def checked_user(user: str) -> str:
+    """A user name that a line can hold."""
+    if not user or user.startswith("#") or any(mark in user for mark in ":\r\n"):
+        raise ValueError("a user name is not empty, does not begin with #, and has no colon")
+    return user
+
+
+def ask() -> bytes:
+    """The password, twice where a person types it."""
+    if not sys.stdin.isatty():
+        password = sys.stdin.readline().rstrip("\n")
+    else:
+        password = getpass.getpass("Password: ")
+        if getpass.getpass("Again: ") != password:
+            raise ValueError("the two are not the same")
+    if not password:
+        raise ValueError("the password is empty")
+    return password.encode()
+
+
+def write(path: pathlib.Path, users: dict[str, str]) -> None:
+    """Replaces the file in one step; only its owner may read it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.writelines(f"{user}:{hashed}\n" for user, hashed in users.items())
+    os.replace(name, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

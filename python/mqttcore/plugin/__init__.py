@@ -1,0 +1,42 @@
+"""What plugin authors import: the hooks, what they are asked, and what they may answer.
+
+A plugin is a class with hooks. It runs only where the configuration names it, in that order:
+
+    from mqttcore.plugin import Allow, Deny, Grant, Login, Plugin, hook
+
+    class Doors(Plugin):
+        @hook.authenticate(timeout=2.0)
+        async def login(self, login: Login) -> Allow | Deny | None:
+            if login.username != "door":
+                return None  # not mine: the next plugin is asked
+            return Allow(Grant(publish=[f"door/{login.client_id}/#"]))
+
+A hook that raises, hangs or answers with something else refuses that client, and the log names it.
+Hooks run on threads of their own: `async def` hooks share one event loop, the others one thread. No
+message waits for them but a CONNECT, and what `@hook.authorize` was asked about.
+"""
+
+from mqttcore._core import Ask, Client, Event, Login
+from mqttcore.plugin.answers import Allow, Deny, Disconnect, Grant, Limits
+from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.hooks import hook
+from mqttcore.plugin.options import PluginConfig, Secret
+from mqttcore.sessions.policy import SessionLimits, SessionPolicy
+
+__all__ = [
+    "Allow",
+    "Ask",
+    "Client",
+    "Deny",
+    "Disconnect",
+    "Event",
+    "Grant",
+    "Limits",
+    "Login",
+    "Plugin",
+    "PluginConfig",
+    "Secret",
+    "SessionLimits",
+    "SessionPolicy",
+    "hook",
+]

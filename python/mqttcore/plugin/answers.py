@@ -1,0 +1,118 @@
+"""What a hook may answer: small frozen classes, checked when they are made."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Literal
+
+from mqttcore._core import TopicFilter
+from mqttcore._schema import Faults, Range, check_record
+from mqttcore.sessions.policy import SessionPolicy
+
+DenyReason = Literal[
+    "unspecified_error",
+    "client_identifier_not_valid",
+    "bad_credentials",
+    "not_authorized",
+    "server_unavailable",
+    "server_busy",
+    "banned",
+    "topic_name_invalid",
+    "quota_exceeded",
+]
+"""Why something is refused; the engine knows the code of each version for it."""
+
+
+def refuse_faults(record: object) -> None:
+    """Raises `ValueError` when a field does not fit its type."""
+    faults = Faults()
+    check_record(record, key="", faults=faults)
+    if faults:
+        raise ValueError("; ".join(faults.lines()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Caps for one client's traffic; None leaves the broker's own in force."""
+
+    max_qos: Annotated[int, Range(0, 2)] | None = None
+    """Highest QoS that it may publish and subscribe with."""
+    messages_per_second: Annotated[int, Range(1, 2**32 - 1)] | None = None
+    """PUBLISH packets that are read from it each second."""
+
+    def __post_init__(self) -> None:
+        refuse_faults(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a client may do, and how its session is kept. What it does not name is denied.
+
+    Raises:
+        TopicFilterError: a rule is not a topic filter.
+        ValueError: ``expires_at`` has no time zone.
+    """
+
+    publish: Sequence[str] = ()
+    """Topic filters that it may publish to."""
+    subscribe: Sequence[str] = ()
+    """Topic filters that it may subscribe to, with all that they cover."""
+    deny: Sequence[str] = ()
+    """Topic filters that it may neither publish to nor receive from; they beat the others."""
+    limits: Limits = field(default_factory=Limits)
+    """Caps for this client."""
+    session: SessionPolicy | None = None
+    """How its session is kept; None: as its listener says."""
+    expires_at: datetime | None = None
+    """When it is disconnected; with a time zone."""
+
+    def __post_init__(self) -> None:
+        for name in ("publish", "subscribe", "deny"):
+            rules = getattr(self, name)
+            if isinstance(rules, str):
+                raise ValueError(f"{name} is one string: write [{rules!r}]")
+            for rule in rules:
+                TopicFilter(rule)
+            object.__setattr__(self, name, tuple(rules))
+        if self.expires_at is not None and self.expires_at.tzinfo is None:
+            raise ValueError("expires_at has no time zone")
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """Yes.
+
+    To a login it brings a `Grant`, and may put another user name in the place of the one sent. To a
+    question of `authorize` it may widen the answer: to all that the filter ``covers``, for ``ttl``
+    seconds, so that these are not asked again.
+    """
+
+    grant: Grant = field(default_factory=Grant)
+    username: str | None = field(default=None, kw_only=True)
+    covers: str | None = field(default=None, kw_only=True)
+    ttl: float = field(default=60.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.covers is not None:
+            TopicFilter(self.covers)
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """No. ``text`` is for people and never holds a secret; a client may see it."""
+
+    reason: DenyReason = "not_authorized"
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        refuse_faults(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """No, and the client is disconnected."""
+
+    reason: DenyReason = "not_authorized"
+
+    def __post_init__(self) -> None:
+        refuse_faults(self)

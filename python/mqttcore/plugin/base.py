@@ -1,0 +1,48 @@
+"""The class that plugins are made of."""
+
+from typing import ClassVar
+
+from mqttcore.plugin.hooks import MARK, Mark
+from mqttcore.plugin.options import PluginConfig
+
+
+class Plugin:
+    """A set of hooks with a life of its own: made, started, asked, stopped.
+
+    ``Config`` says what may stand in the file; a plugin that has its own repeats ``config:
+    Config``, so that type checkers know it. ``__init__`` keeps its arguments.
+    """
+
+    class Config(PluginConfig):
+        """Nothing to configure."""
+
+    hooks: ClassVar[dict[str, Mark]] = {}
+    """The hooks of the class by method name, in the order of their definition."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        found = dict(cls.hooks)
+        for name, member in vars(cls).items():
+            mark = getattr(member, MARK, None)
+            if mark is not None:
+                found[name] = mark
+            else:
+                found.pop(name, None)
+        cls.hooks = found
+
+    config: PluginConfig
+    """What the file says, checked."""
+
+    def __init__(self, config: PluginConfig | None = None, /) -> None:
+        self.config = self.Config() if config is None else config
+
+    @property
+    def name(self) -> str:
+        """How logs call it."""
+        return f"{type(self).__module__}.{type(self).__qualname__}"
+
+    async def start(self) -> None:
+        """Gets ready. An exception here stops the broker from starting."""
+
+    async def stop(self) -> None:
+        """Lets go of what `start` took. Called once, after the last hook."""

@@ -1,0 +1,110 @@
+"""Which hook is asked next, and what becomes of its answer; knows neither threads nor queues."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mqttcore._core import Client, Question
+from mqttcore.errors import OverloadedError
+from mqttcore.plugin.answers import Deny
+from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.hooks import Mark
+
+log = logging.getLogger("mqttcore.plugins")
+
+LOG_INTERVAL_S = 1.0
+
+
+class FailureLog:
+    """One line a second for each hook; those in between are counted."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: dict[str, float] = {}
+        self._silent: dict[str, int] = {}
+
+    def warn(self, hook: str, client: str, what: str, error: BaseException | None = None) -> None:
+        """Names the hook, the client and what happened."""
+        now = self._clock()
+        if now < self._last.get(hook, -LOG_INTERVAL_S) + LOG_INTERVAL_S:
+            self._silent[hook] = self._silent.get(hook, 0) + 1
+            return
+        self._last[hook] = now
+        more = self._silent.pop(hook, 0)
+        suffix = f" ({more} more like it since the last line)" if more else ""
+        log.warning("plugin %s: client %s: %s%s", hook, client, what, suffix, exc_info=error)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundHook:
+    """A hook of one plugin instance."""
+
+    title: str
+    mark: Mark
+    function: Callable[[Any], Any]  # Any: each hook point has its own argument and answer
+
+
+def bind(plugin: Plugin) -> list[BoundHook]:
+    """The hooks of an instance."""
+    return [
+        BoundHook(f"{plugin.name}.{name}", mark, getattr(plugin, name))
+        for name, mark in plugin.hooks.items()
+    ]
+
+
+class Chain:
+    """The hooks of all plugins in their order."""
+
+    def __init__(self, plugins: Sequence[Plugin]) -> None:
+        hooks = [hook for plugin in plugins for hook in bind(plugin)]
+        self.logins = [hook for hook in hooks if hook.mark.point == "authenticate"]
+        self.asks = [hook for hook in hooks if hook.mark.point == "authorize"]
+        self.events = [hook for hook in hooks if hook.mark.point == "events"]
+        self.failures = FailureLog()
+
+    @property
+    def is_async(self) -> bool:
+        """Whether any hook needs an event loop."""
+        return any(hook.mark.is_async for hook in [*self.logins, *self.asks, *self.events])
+
+    def next_hook(self, question: Question) -> BoundHook | None:
+        """The hook that is asked now; None when all have passed."""
+        hooks = self.logins
+        if question.point == "authorize":
+            hooks = [self.asks[rule] for rule in question.rules]
+        return hooks[question.position] if question.position < len(hooks) else None
+
+    def settle(self, question: Question, hook: BoundHook, answer: object) -> bool:
+        """Hands an answer on. False: the hook passed, and the next one is asked."""
+        if answer is None:
+            question.advance()
+            return False
+        try:
+            question.answer(answer, cache=hook.mark.cache)
+        except (TypeError, ValueError, AttributeError) as error:
+            self.fail(question, hook, f"answered with {type(answer).__name__}: {error}")
+        return True
+
+    def fail(
+        self, question: Question, hook: BoundHook, what: str, error: BaseException | None = None
+    ) -> None:
+        """Refuses the client, and says why in the log."""
+        if isinstance(error, OverloadedError):
+            question.answer(Deny("server_busy"))
+        else:
+            question.refuse()
+        self.failures.warn(hook.title, shown(question.client), what, error)
+
+    def exhaust(self, question: Question) -> None:
+        """Nobody had an answer: no."""
+        if question.point == "authenticate":
+            question.answer(Deny("bad_credentials"))
+        else:
+            question.answer(Deny("not_authorized"))
+
+
+def shown(client: Client) -> str:
+    """A client for the log: nothing that it chose can break the line."""
+    return ascii(client.client_id[:120])

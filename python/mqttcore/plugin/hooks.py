@@ -1,0 +1,153 @@
+"""The decorators that make a method a hook; they only note what the lanes need to know."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
+
+from mqttcore._core import Ask, Event, Login, TopicFilter
+from mqttcore.plugin.answers import Allow, Deny, Disconnect
+
+Action = Literal["publish", "subscribe"]
+EventKind = Literal[
+    "connected",
+    "disconnected",
+    "auth_failed",
+    "denied",
+    "subscribed",
+    "unsubscribed",
+    "dropped",
+    "session_created",
+    "session_resumed",
+    "session_taken_over",
+    "session_expired",
+]
+
+MARK = "__mqttcore_hook__"
+
+S = TypeVar("S")
+P = ParamSpec("P")
+LoginAnswer = Allow | Deny | None
+AskAnswer = bool | Allow | Deny | Disconnect | None
+LoginHook = Callable[[S, Login], LoginAnswer] | Callable[[S, Login], Awaitable[LoginAnswer]]
+AskHook = Callable[[S, Ask], AskAnswer] | Callable[[S, Ask], Awaitable[AskAnswer]]
+EventsHook = Callable[[S, Sequence[Event]], None] | Callable[[S, Sequence[Event]], Awaitable[None]]
+
+LoginHookT = TypeVar("LoginHookT", bound=LoginHook[Any])  # Any: the plugin class of each hook
+AskHookT = TypeVar("AskHookT", bound=AskHook[Any])  # Any: as above
+EventsHookT = TypeVar("EventsHookT", bound=EventsHook[Any])  # Any: as above
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What a decorator notes on its function."""
+
+    point: Literal["authenticate", "authorize", "events"]
+    is_async: bool
+    timeout: float = 5.0
+    cache: float = 0.0
+    action: Action = "publish"
+    filter: str = "#"
+    kinds: frozenset[str] = field(default_factory=frozenset)
+    batch: int = 256
+    every: float = 0.05
+
+
+class hook:  # noqa: N801 - read as a word: @hook.authenticate()
+    """The hook points. `def` runs on the thread of the plugins, `async def` on their event loop."""
+
+    @staticmethod
+    def authenticate(
+        *, timeout: float = 5.0, cache: float = 0.0
+    ) -> Callable[[LoginHookT], LoginHookT]:
+        """Asks who a client is, once a CONNECT that sends a user name or meets no anonymous access.
+
+        The first plugin that answers decides; when all answer None, the client is refused.
+
+        Args:
+            timeout: Seconds until the client is refused with 0x88, so that it tries again.
+            cache: Seconds for which an `Allow` counts for the same credentials from the same place.
+        """
+        check_times(timeout, cache)
+
+        def mark(function: LoginHookT) -> LoginHookT:
+            is_async = inspect.iscoroutinefunction(function)
+            note = Mark(point="authenticate", is_async=is_async, timeout=timeout, cache=cache)
+            setattr(function, MARK, note)
+            return function
+
+        return mark
+
+    @staticmethod
+    def authorize(
+        *,
+        action: Action,
+        filter: str,  # noqa: A002 - the word of the contract
+        timeout: float = 1.0,
+        cache: float = 60.0,
+    ) -> Callable[[AskHookT], AskHookT]:
+        """Asks about one publish or subscribe that the client's grant neither allows nor denies.
+
+        The first plugin that answers decides; when all answer None, it is denied.
+
+        Args:
+            action: What is asked about.
+            filter: Only topics that it matches, or filters that it covers, are asked about.
+            timeout: Seconds until the answer is no.
+            cache: Seconds for which a yes counts, give or take a tenth.
+        """
+        check_times(timeout, cache)
+        if action not in get_args(Action):
+            raise ValueError(f"action is {action!r}; allowed: {', '.join(get_args(Action))}")
+        TopicFilter(filter)
+
+        def mark(function: AskHookT) -> AskHookT:
+            note = Mark(
+                point="authorize",
+                is_async=inspect.iscoroutinefunction(function),
+                timeout=timeout,
+                cache=cache,
+                action=action,
+                filter=filter,
+            )
+            setattr(function, MARK, note)
+            return function
+
+        return mark
+
+    @staticmethod
+    def events(
+        *kinds: EventKind, batch: int = 256, every: float = 0.05
+    ) -> Callable[[EventsHookT], EventsHookT]:
+        """Tells what happened, in batches. Nothing waits for it; a full queue drops the oldest.
+
+        Args:
+            *kinds: What to tell.
+            batch: The most events in one call.
+            every: The longest that an event waits for company, in seconds.
+        """
+        unknown = set(kinds) - set(get_args(EventKind))
+        if unknown or not kinds:
+            known = ", ".join(get_args(EventKind))
+            raise ValueError(f"unknown events: {sorted(unknown)}; allowed: {known}")
+        if batch < 1 or every < 0:
+            raise ValueError("batch is at least 1, every at least 0")
+
+        def mark(function: EventsHookT) -> EventsHookT:
+            note = Mark(
+                point="events",
+                is_async=inspect.iscoroutinefunction(function),
+                kinds=frozenset(kinds),
+                batch=batch,
+                every=every,
+            )
+            setattr(function, MARK, note)
+            return function
+
+        return mark
+
+
+def check_times(timeout: float, cache: float) -> None:
+    """Refuses times that mean nothing."""
+    if not 0 < timeout <= 60 or not 0 <= cache <= 86_400:
+        raise ValueError("timeout is 0 to 60 s, cache 0 to 86400 s")

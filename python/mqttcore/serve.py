@@ -1,0 +1,143 @@
+"""`python -m mqttcore.serve`: the broker as a process of its own.
+
+Exit status: 0 after SIGINT or SIGTERM, 1 when it cannot start, 2 for a configuration that is wrong.
+SIGHUP reads the configuration anew; when anything in it is wrong, the old one stays.
+"""
+
+import argparse
+import logging
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from mqttcore import config
+from mqttcore.broker import Broker
+from mqttcore.config import Settings
+from mqttcore.errors import ConfigError, MqttError
+from mqttcore.plugin.loading import load_plugins
+
+log = logging.getLogger("mqttcore")
+
+PROMISE = "memory"
+SWITCH_INTERVAL_S = 0.0005
+"""How long a busy Python thread may keep the others waiting: a tenth of Python's own."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the broker until a signal ends it; returns the exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        settings = read_settings(options)
+        if options.check_config:
+            load_plugins(settings)
+            print(f"{options.config or 'built-in profile'}: fine")
+            return 0
+        return serve(settings, options)
+    except ConfigError as error:
+        print("\n".join(error.faults), file=sys.stderr)
+        return 2
+    except MqttError as error:
+        print(f"mqttcore: {error}", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="mqttcore serve",
+        description="Runs an MQTT broker. Flags win over MQTTCORE__... variables, and these over "
+        "the file.",
+    )
+    made.add_argument("-c", "--config", type=pathlib.Path, metavar="FILE", help="TOML file")
+    made.add_argument(
+        "--listen",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="takes the place of the file's listeners; may be repeated",
+    )
+    made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    made.add_argument(
+        "--check-config", action="store_true", help="name everything that is wrong, and exit"
+    )
+    made.add_argument("--version", action="version", version=f"mqttcore {version('mqttcore')}")
+    return made
+
+
+def read_settings(options: argparse.Namespace) -> Settings:
+    """Settings out of file, environment and flags."""
+    return config.load(
+        options.config,
+        environment=os.environ,
+        listen=options.listen,
+        log_level=options.log_level,
+    )
+
+
+def serve(settings: Settings, options: argparse.Namespace) -> int:
+    """Starts, says so, and waits for signals."""
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    signals = Signals()
+    broker = Broker(settings)
+    broker.start()
+    print(banner(broker, has_file=options.config is not None), flush=True)
+    while (number := signals.wait()) == signal.SIGHUP:
+        reload(broker, options)
+    log.info("stopping: %s", signal.Signals(number).name)
+    broker.stop()
+    return 0
+
+
+def banner(broker: Broker, *, has_file: bool) -> str:
+    """Where it listens, what it promises, and who may come in when nobody said so."""
+    places = ", ".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in broker.addresses
+    )
+    lines = [f"mqttcore {version('mqttcore')}: listening on {places}; promise: {PROMISE}"]
+    if not has_file:
+        lines.append(
+            "no configuration file, so the built-in profile: anonymous clients may publish to # and"
+            " subscribe to # and $SYS/#; nothing outlives the process"
+        )
+    return "\n".join(lines)
+
+
+def reload(broker: Broker, options: argparse.Namespace) -> None:
+    """Takes a new configuration into force, or none of it."""
+    try:
+        broker.reload(read_settings(options))
+    except ConfigError as error:
+        log.error("not reloaded, the old configuration stays:\n%s", "\n".join(error.faults))
+    except MqttError as error:
+        log.error("not reloaded, the old configuration stays: %s", error)
+    else:
+        log.info("reloaded; listeners, shards and log level stay as they were")
+
+
+class Signals:
+    """The signals that steer the process, waited for on the main thread."""
+
+    def __init__(self) -> None:
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # the number comes through the pipe; the handler only keeps the default from acting
+            signal.signal(number, lambda *_: None)
+
+    def wait(self) -> int:
+        """Blocks until one of them comes."""
+        steering = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        while (number := os.read(self._reader, 1)[0]) not in steering:
+            pass
+        return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""How a session is kept, as data: Python decides at CONNECT, the engine enforces."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from mqttcore._schema import Range
+
+Count = Annotated[int, Range(0, 2**32 - 1)]
+"""A number of things, or of bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLimits:
+    """Caps for one session; None leaves the broker's own in force."""
+
+    subscriptions: Count | None = None
+    """Subscriptions that it may hold."""
+    queue_messages: Count | None = None
+    """Messages that wait for the client."""
+    queue_bytes: Count | None = None
+    """Bytes of messages that wait for the client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPolicy:
+    """What becomes of a client's session."""
+
+    resume: bool = True
+    """An existing session may be resumed; else it is discarded at CONNECT."""
+    expiry_max_s: Annotated[float, Range(0, 2**32 - 1)] | None = None
+    """Longest time that it outlives its connection, in seconds; None: the broker's own limit."""
+    takeover: Literal["same_user", "anyone", "never"] = "same_user"
+    """Who may take over a live session: only the same user name, any client, nobody."""
+    limits: SessionLimits = SessionLimits()
+    """Caps for this session."""

@@ -1,0 +1,229 @@
+//! What a plugin answers, as the engine takes it.
+
+use std::time::{Duration, SystemTime};
+
+use mqttcore_broker::{Grant, GrantLimits, Ruling, SessionPolicy, Takeover, Verdict};
+use mqttcore_codec::{PacketType, ReasonCode};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::topics::{parse_filter, qos_of};
+
+/// The reason code that a word of the plugin contract stands for.
+fn reason_named(word: &str) -> PyResult<ReasonCode> {
+    if word == "bad_credentials" {
+        return Ok(ReasonCode::BAD_USER_NAME_OR_PASSWORD);
+    }
+    let named = |reason: &&ReasonCode| reason.name().to_lowercase().replace(' ', "_") == word;
+    let usable = |reason: &ReasonCode| reason.is_error() && reason.allowed_in(PacketType::ConnAck);
+    let found = ReasonCode::ALL.iter().find(named).copied().filter(usable);
+    found.ok_or_else(|| PyValueError::new_err(format!("unknown reason {word:?}")))
+}
+
+/// `mqttcore.sessions.SessionLimits`.
+#[derive(FromPyObject)]
+struct SessionLimitsFields {
+    subscriptions: Option<usize>,
+    queue_messages: Option<usize>,
+    queue_bytes: Option<usize>,
+}
+
+/// `mqttcore.sessions.SessionPolicy`.
+#[derive(FromPyObject)]
+struct SessionPolicyFields {
+    resume: bool,
+    expiry_max_s: Option<f64>,
+    takeover: String,
+    limits: SessionLimitsFields,
+}
+
+/// `mqttcore.plugin.Limits`.
+#[derive(FromPyObject)]
+struct LimitsFields {
+    max_qos: Option<u8>,
+    messages_per_second: Option<u32>,
+}
+
+/// `mqttcore.plugin.Grant`.
+#[derive(FromPyObject)]
+struct GrantFields<'py> {
+    publish: Vec<String>,
+    subscribe: Vec<String>,
+    deny: Vec<String>,
+    limits: LimitsFields,
+    session: Option<SessionTerms>,
+    expires_at: Option<Bound<'py, PyAny>>,
+}
+
+/// A policy and the caps that come with it; a listener has one for those without.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionTerms {
+    policy: SessionPolicy,
+    subscriptions: Option<usize>,
+    queue_messages: Option<usize>,
+    queue_bytes: Option<usize>,
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for SessionTerms {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let fields: SessionPolicyFields = object.extract()?;
+        let takeover = match fields.takeover.as_str() {
+            "same_user" => Takeover::SameUser,
+            "anyone" => Takeover::Anyone,
+            "never" => Takeover::Never,
+            other => return Err(PyValueError::new_err(format!("unknown takeover {other:?}"))),
+        };
+        let expiry_max = fields.expiry_max_s.map(Duration::try_from_secs_f64);
+        Ok(Self {
+            policy: SessionPolicy {
+                resume: fields.resume,
+                expiry_max: expiry_max.transpose()?,
+                takeover,
+            },
+            subscriptions: fields.limits.subscriptions,
+            queue_messages: fields.limits.queue_messages,
+            queue_bytes: fields.limits.queue_bytes,
+        })
+    }
+}
+
+impl SessionTerms {
+    /// Puts the policy and its caps into a grant.
+    pub(crate) fn apply(self, grant: &mut Grant) {
+        grant.session = self.policy;
+        grant.limits.subscriptions = self.subscriptions;
+        grant.limits.queue_messages = self.queue_messages;
+        grant.limits.queue_bytes = self.queue_bytes;
+    }
+}
+
+fn grant(object: &Bound<'_, PyAny>, default: Option<&SessionTerms>) -> PyResult<Grant> {
+    let fields: GrantFields<'_> = object.extract()?;
+    let mut grant = Grant {
+        publish: fields.publish,
+        subscribe: fields.subscribe,
+        deny: fields.deny,
+        limits: GrantLimits {
+            max_qos: fields.limits.max_qos.map(qos_of).transpose()?,
+            messages_per_second: fields.limits.messages_per_second,
+            ..GrantLimits::default()
+        },
+        expires_at: fields.expires_at.as_ref().map(moment).transpose()?,
+        ..Grant::default()
+    };
+    if let Some(terms) = fields.session.as_ref().or(default) {
+        terms.apply(&mut grant);
+    }
+    Ok(grant)
+}
+
+/// A `datetime` with a time zone.
+fn moment(object: &Bound<'_, PyAny>) -> PyResult<SystemTime> {
+    let seconds: f64 = object.call_method0("timestamp")?.extract()?;
+    let since = Duration::try_from_secs_f64(seconds.max(0.0))?;
+    let moment = SystemTime::UNIX_EPOCH.checked_add(since);
+    moment.ok_or_else(|| PyValueError::new_err("expires_at is out of range"))
+}
+
+/// The Python classes of answers, looked up once.
+pub(crate) struct AnswerClasses {
+    allow: Py<PyAny>,
+    deny: Py<PyAny>,
+    disconnect: Py<PyAny>,
+}
+
+impl AnswerClasses {
+    pub(crate) fn import(py: Python<'_>) -> PyResult<Self> {
+        let module = py.import("mqttcore.plugin.answers")?;
+        Ok(Self {
+            allow: module.getattr("Allow")?.unbind(),
+            deny: module.getattr("Deny")?.unbind(),
+            disconnect: module.getattr("Disconnect")?.unbind(),
+        })
+    }
+
+    /// An answer to a login: `Allow` or `Deny`, nothing else.
+    pub(crate) fn verdict(
+        &self,
+        answer: &Bound<'_, PyAny>,
+        default: Option<&SessionTerms>,
+    ) -> PyResult<Verdict> {
+        let py = answer.py();
+        if answer.is_instance(self.allow.bind(py))? {
+            return Ok(Verdict::Allow {
+                grant: Box::new(grant(&answer.getattr("grant")?, default)?),
+                username: answer.getattr("username")?.extract()?,
+            });
+        }
+        if answer.is_instance(self.deny.bind(py))? {
+            return Ok(Verdict::Deny {
+                reason: reason_of(answer)?,
+                text: answer.getattr("text")?.extract()?,
+            });
+        }
+        Err(PyTypeError::new_err("Allow, Deny or None is expected"))
+    }
+
+    /// An answer to a question; a plain yes about `topic` counts for `cache`.
+    pub(crate) fn ruling(
+        &self,
+        answer: &Bound<'_, PyAny>,
+        topic: &str,
+        cache: Duration,
+    ) -> PyResult<Ruling> {
+        let py = answer.py();
+        if let Ok(yes) = answer.extract::<bool>() {
+            return if yes {
+                allow_all(topic, cache)
+            } else {
+                Ok(Ruling::Deny(ReasonCode::NOT_AUTHORIZED))
+            };
+        }
+        if answer.is_instance(self.allow.bind(py))? {
+            let covers: Option<String> = answer.getattr("covers")?.extract()?;
+            let Some(covers) = covers else {
+                return allow_all(topic, cache);
+            };
+            let ttl: f64 = answer.getattr("ttl")?.extract()?;
+            return allow_all(&covers, Duration::try_from_secs_f64(ttl)?);
+        }
+        if answer.is_instance(self.deny.bind(py))? {
+            return Ok(Ruling::Deny(reason_of(answer)?));
+        }
+        if answer.is_instance(self.disconnect.bind(py))? {
+            return Ok(Ruling::Disconnect(reason_of(answer)?));
+        }
+        Err(PyTypeError::new_err(
+            "bool, Allow, Deny, Disconnect or None is expected",
+        ))
+    }
+}
+
+fn allow_all(covers: &str, lasting: Duration) -> PyResult<Ruling> {
+    if lasting.is_zero() {
+        return Ok(Ruling::Allow);
+    }
+    let until = SystemTime::now().checked_add(lasting);
+    Ok(Ruling::AllowAll {
+        covers: parse_filter(covers)?,
+        until: until.ok_or_else(|| PyValueError::new_err("ttl is out of range"))?,
+    })
+}
+
+fn reason_of(answer: &Bound<'_, PyAny>) -> PyResult<ReasonCode> {
+    reason_named(&answer.getattr("reason")?.extract::<String>()?)
+}
+
+/// `mqttcore.config.Access`, as a grant.
+pub(crate) fn access(object: &Bound<'_, PyAny>, terms: SessionTerms) -> PyResult<Grant> {
+    let mut grant = Grant {
+        publish: object.getattr("publish")?.extract()?,
+        subscribe: object.getattr("subscribe")?.extract()?,
+        deny: object.getattr("deny")?.extract()?,
+        ..Grant::default()
+    };
+    terms.apply(&mut grant);
+    Ok(grant)
+}

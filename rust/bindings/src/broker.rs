@@ -1,0 +1,255 @@
+//! The running broker.
+
+use std::mem::ManuallyDrop;
+use std::time::Duration;
+
+use mqttcore_broker::{Broker, ClientInfo};
+use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error::CoreError;
+use crate::lanes::PyLanes;
+use crate::settings::engine_config;
+use crate::topics::qos_of;
+
+/// Sockets, shards and sessions of one broker; `mqttcore.Broker` wraps it.
+#[pyclass(name = "Engine", module = "mqttcore._core", frozen)]
+pub(crate) struct PyEngine {
+    /// Never dropped in a forked child: its threads are not there to be joined.
+    broker: ManuallyDrop<Broker>,
+    process: u32,
+}
+
+#[pymethods]
+impl PyEngine {
+    /// Binds every listener and starts; clients can connect when it returns.
+    #[new]
+    #[pyo3(signature = (settings, lanes, /))]
+    fn new(py: Python<'_>, settings: &Bound<'_, PyAny>, lanes: &PyLanes) -> PyResult<Self> {
+        let config = engine_config(settings)?;
+        let hooks = lanes.hooks();
+        let broker = py.detach(|| Broker::start(config, hooks));
+        Ok(Self {
+            broker: ManuallyDrop::new(broker.map_err(CoreError::Start)?),
+            process: std::process::id(),
+        })
+    }
+
+    /// Where it listens, as (host, port), in the order of the settings.
+    fn addresses(&self) -> Result<Vec<(String, u16)>, CoreError> {
+        let addresses = self.running()?.addresses().iter();
+        Ok(addresses
+            .map(|address| (address.ip().to_string(), address.port()))
+            .collect())
+    }
+
+    /// Publishes as the broker itself; answers how many subscriptions matched.
+    #[pyo3(signature = (topic, payload, /, *, qos, retain, properties))]
+    fn publish(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        payload: &[u8],
+        qos: u8,
+        retain: bool,
+        properties: &PyMessageProperties,
+    ) -> Result<usize, CoreError> {
+        let broker = self.running()?;
+        let qos = qos_of(qos)?;
+        let properties = properties.0.as_properties();
+        Ok(py.detach(|| broker.publish(topic, payload, qos, retain, properties))?)
+    }
+
+    /// Every session, connected or not.
+    fn clients(&self, py: Python<'_>) -> Result<Vec<PySession>, CoreError> {
+        let broker = self.running()?;
+        let clients = py.detach(|| broker.clients());
+        Ok(clients.into_iter().map(PySession).collect())
+    }
+
+    /// Counters and gauges by name.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let broker = self.running()?;
+        let stats = py.detach(|| broker.stats());
+        let dict = PyDict::new(py);
+        for (name, value) in stats.figures() {
+            dict.set_item(name, value)?;
+        }
+        Ok(dict)
+    }
+
+    /// Ends a client's connection by administrative action; False: it has none.
+    #[pyo3(signature = (client_id, /))]
+    fn disconnect(&self, py: Python<'_>, client_id: &str) -> Result<bool, CoreError> {
+        let broker = self.running()?;
+        Ok(py.detach(|| broker.disconnect(client_id, ReasonCode::ADMINISTRATIVE_ACTION)))
+    }
+
+    /// Takes new limits, grants and plugins into force; listeners and shards stay.
+    #[pyo3(signature = (settings, lanes, /))]
+    fn reload(&self, py: Python<'_>, settings: &Bound<'_, PyAny>, lanes: &PyLanes) -> PyResult<()> {
+        let broker = self.running()?;
+        let config = engine_config(settings)?;
+        let hooks = lanes.hooks();
+        py.detach(|| broker.reload(config, hooks))
+            .map_err(CoreError::Start)?;
+        Ok(())
+    }
+
+    /// Disconnects every client, waits up to ``deadline`` seconds for their last bytes, and ends.
+    #[pyo3(signature = (deadline, /))]
+    fn stop(&self, py: Python<'_>, deadline: f64) -> PyResult<()> {
+        let broker = self.running()?;
+        let deadline = Duration::try_from_secs_f64(deadline)?;
+        py.detach(|| broker.stop(deadline));
+        Ok(())
+    }
+}
+
+impl PyEngine {
+    /// The broker, in the process that started it.
+    fn running(&self) -> Result<&Broker, CoreError> {
+        if std::process::id() == self.process {
+            Ok(&self.broker)
+        } else {
+            Err(CoreError::Forked)
+        }
+    }
+}
+
+impl Drop for PyEngine {
+    fn drop(&mut self) {
+        if std::process::id() == self.process {
+            self.broker.stop(Duration::ZERO);
+        }
+    }
+}
+
+/// What a published message carries besides its payload.
+#[pyclass(name = "MessageProperties", module = "mqttcore._core", frozen)]
+pub(crate) struct PyMessageProperties(PropertiesBuf);
+
+#[pymethods]
+impl PyMessageProperties {
+    #[new]
+    #[pyo3(signature = (
+        *, user_properties = Vec::new(), content_type = None, response_topic = None,
+        correlation_data = None, message_expiry_interval = None, payload_is_text = false
+    ))]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "an argument made out of a Python list"
+    )]
+    fn new(
+        user_properties: Vec<(String, String)>,
+        content_type: Option<&str>,
+        response_topic: Option<&str>,
+        correlation_data: Option<&[u8]>,
+        message_expiry_interval: Option<u32>,
+        payload_is_text: bool,
+    ) -> Result<Self, CoreError> {
+        let mut list = PropertiesBuf::default();
+        if payload_is_text {
+            list.push(Property::PayloadFormatIndicator(true))?;
+        }
+        if let Some(seconds) = message_expiry_interval {
+            list.push(Property::MessageExpiryInterval(seconds))?;
+        }
+        if let Some(text) = content_type {
+            list.push(Property::ContentType(Text::new(text)?))?;
+        }
+        if let Some(text) = response_topic {
+            list.push(Property::ResponseTopic(Text::new(text)?))?;
+        }
+        if let Some(bytes) = correlation_data {
+            list.push(Property::CorrelationData(bytes))?;
+        }
+        for (name, value) in &user_properties {
+            list.push(Property::UserProperty(Text::new(name)?, Text::new(value)?))?;
+        }
+        Ok(Self(list))
+    }
+}
+
+/// One session as it was when it was asked for.
+#[pyclass(name = "Session", module = "mqttcore.sessions", frozen)]
+pub(crate) struct PySession(ClientInfo);
+
+#[pymethods]
+impl PySession {
+    /// The client identifier.
+    #[getter]
+    fn client_id(&self) -> &str {
+        &self.0.client_id
+    }
+
+    /// The user name in force.
+    #[getter]
+    fn username(&self) -> Option<&str> {
+        self.0.username.as_deref()
+    }
+
+    /// Whether it has a connection.
+    #[getter]
+    fn connected(&self) -> bool {
+        self.0.connected
+    }
+
+    /// Address and port of its last connection.
+    #[getter]
+    fn peer(&self) -> (String, u16) {
+        (self.0.peer.ip().to_string(), self.0.peer.port())
+    }
+
+    /// Name of the listener of its last connection.
+    #[getter]
+    fn listener(&self) -> &str {
+        &self.0.listener
+    }
+
+    /// Protocol level of its last connection: 3, 4 or 5.
+    #[getter]
+    fn version(&self) -> u8 {
+        self.0.version.level()
+    }
+
+    /// The Keep Alive that it asked for, in seconds.
+    #[getter]
+    fn keep_alive(&self) -> u16 {
+        self.0.keep_alive_s
+    }
+
+    /// Seconds that its connection has lasted; 0 without one.
+    #[getter]
+    fn connected_for(&self) -> f64 {
+        self.0.connected_for.as_secs_f64()
+    }
+
+    /// The filters that it subscribed to, as it wrote them.
+    #[getter]
+    fn subscriptions(&self) -> Vec<String> {
+        self.0.subscriptions.clone()
+    }
+
+    /// Messages that wait for it.
+    #[getter]
+    fn queued(&self) -> usize {
+        self.0.queued
+    }
+
+    /// Messages sent to it and not acknowledged.
+    #[getter]
+    fn in_flight(&self) -> usize {
+        self.0.in_flight
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.0.connected {
+            "connected"
+        } else {
+            "away"
+        };
+        format!("<Session {:?} {state}>", self.0.client_id)
+    }
+}

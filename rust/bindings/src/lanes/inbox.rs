@@ -1,0 +1,199 @@
+//! A bounded queue that threads of the engine fill and a Python thread empties, batch by batch.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What happens to an item for which there is no room.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Overflow {
+    /// It is handed back.
+    Refuse,
+    /// The oldest item makes room, and is counted.
+    DropOldest,
+}
+
+/// The queue. Pushing never blocks for longer than the lock is held.
+pub(super) struct Inbox<T> {
+    state: Mutex<State<T>>,
+    ready: Condvar,
+    capacity: usize,
+    overflow: Overflow,
+}
+
+struct State<T> {
+    items: VecDeque<T>,
+    closed: bool,
+    dropped: u64,
+}
+
+impl<T> Inbox<T> {
+    pub(super) fn new(capacity: usize, overflow: Overflow) -> Self {
+        Self {
+            state: Mutex::new(State {
+                items: VecDeque::new(),
+                closed: false,
+                dropped: 0,
+            }),
+            ready: Condvar::new(),
+            capacity,
+            overflow,
+        }
+    }
+
+    /// Adds an item. True when the queue was empty, so that a sleeper wants waking.
+    ///
+    /// # Errors
+    ///
+    /// The item itself, when there is no room or the queue is closed.
+    pub(super) fn push(&self, item: T) -> Result<bool, T> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(item);
+        }
+        if state.items.len() >= self.capacity {
+            if self.overflow == Overflow::Refuse {
+                return Err(item);
+            }
+            state.items.pop_front();
+            state.dropped += 1;
+        }
+        let was_empty = state.items.is_empty();
+        state.items.push_back(item);
+        drop(state);
+        self.ready.notify_one();
+        Ok(was_empty)
+    }
+
+    /// Puts an item back at the front; room for it was there a moment ago.
+    pub(super) fn push_front(&self, item: T) {
+        let mut state = self.lock();
+        if !state.closed {
+            state.items.push_front(item);
+            self.ready.notify_one();
+        }
+    }
+
+    /// Waits for items and takes up to `limit`; `None` when closed.
+    pub(super) fn take(&self, limit: usize) -> Option<Vec<T>> {
+        let mut state = self.lock();
+        while state.items.is_empty() {
+            if state.closed {
+                return None;
+            }
+            state = self
+                .ready
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        Some(state.drain(limit))
+    }
+
+    /// As [`Self::take`], but gives the first item up to `wait` for company.
+    pub(super) fn take_batch(&self, limit: usize, wait: Duration) -> Option<Vec<T>> {
+        let mut state = self.lock();
+        let mut deadline = None;
+        loop {
+            if state.closed {
+                return None;
+            }
+            let now = Instant::now();
+            if !state.items.is_empty() {
+                let end = *deadline.get_or_insert(now + wait);
+                if state.items.len() >= limit || now >= end {
+                    return Some(state.drain(limit));
+                }
+            }
+            let patience = deadline.map_or(Duration::MAX, |end| end.saturating_duration_since(now));
+            state = self
+                .ready
+                .wait_timeout(state, patience.min(Duration::from_secs(3600)))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Takes up to `limit` of what is there, without waiting.
+    pub(super) fn take_now(&self, limit: usize) -> Vec<T> {
+        self.lock().drain(limit)
+    }
+
+    /// How many items made room for others since the last call.
+    pub(super) fn take_dropped(&self) -> u64 {
+        std::mem::take(&mut self.lock().dropped)
+    }
+
+    /// Refuses everything from now on and wakes every sleeper; what waits is handed back.
+    pub(super) fn close(&self) -> VecDeque<T> {
+        let mut state = self.lock();
+        state.closed = true;
+        let left = std::mem::take(&mut state.items);
+        drop(state);
+        self.ready.notify_all();
+        left
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // The queue is whole between any two statements: a panic elsewhere leaves it usable.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> State<T> {
+    fn drain(&mut self, limit: usize) -> Vec<T> {
+        let count = limit.min(self.items.len());
+        self.items.drain(..count).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_refuses() {
+        let inbox = Inbox::new(1, Overflow::Refuse);
+
+        assert_eq!(inbox.push(1), Ok(true));
+        assert_eq!(inbox.push(2), Err(2));
+        assert_eq!(inbox.take(9), Some(vec![1]));
+    }
+
+    #[test]
+    fn a_full_queue_of_events_drops_the_oldest_and_counts() {
+        let inbox = Inbox::new(2, Overflow::DropOldest);
+        for item in 0..5 {
+            inbox.push(item).unwrap();
+        }
+
+        assert_eq!(inbox.take_now(9), [3, 4]);
+        assert_eq!(inbox.take_dropped(), 3);
+        assert_eq!(inbox.take_dropped(), 0);
+    }
+
+    #[test]
+    fn a_closed_queue_wakes_its_taker_and_hands_back_what_waits() {
+        let inbox = Inbox::new(9, Overflow::Refuse);
+        std::thread::scope(|scope| {
+            let taker = scope.spawn(|| inbox.take(9));
+            assert!(inbox.close().is_empty());
+            assert_eq!(taker.join().unwrap(), None);
+        });
+
+        assert_eq!(inbox.push(1), Err(1));
+    }
+
+    #[test]
+    fn a_batch_is_taken_when_it_is_full_or_its_time_is_over() {
+        let inbox = Inbox::new(9, Overflow::Refuse);
+        for item in 0..3 {
+            inbox.push(item).unwrap();
+        }
+
+        assert_eq!(
+            inbox.take_batch(2, Duration::from_secs(60)),
+            Some(vec![0, 1])
+        );
+        assert_eq!(inbox.take_batch(2, Duration::ZERO), Some(vec![2]));
+    }
+}

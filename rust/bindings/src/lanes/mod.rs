@@ -1,0 +1,454 @@
+//! The queues between the engine and the Python threads of `mqttcore.plugin.lanes`.
+//!
+//! The engine's threads push and go on; they never attach. Python threads wait here detached and
+//! take whole batches. A third thread, which never attaches either, refuses what is not answered
+//! in time. No thread of ours enters Python: those that run hooks are Python's own.
+
+mod inbox;
+mod question;
+mod watch;
+
+use std::collections::HashMap;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mqttcore_broker::{
+    Action, Ask, Event, Hooks, Interests, LogLevel, Login, Reply, Ruling, Verdict,
+};
+use mqttcore_codec::ReasonCode;
+use mqttcore_topics::{TopicFilter, TopicLimits, TopicName};
+use pyo3::prelude::*;
+
+use self::inbox::{Inbox, Overflow};
+use self::question::{Answer, Late, Question, Subject};
+use self::watch::Watch;
+use crate::answers::{AnswerClasses, SessionTerms};
+use crate::error::CoreError;
+use crate::plugin::{PyAsk, PyClient, PyEvent, PyLogin, action_named, kind_bit};
+use crate::topics::parse_filter;
+
+/// Questions that wait for one lane; more are refused with "server busy".
+const QUESTIONS: usize = 1_024;
+const EVENTS: usize = 65_536;
+const NOTES: usize = 4_096;
+/// The longest that a question waits for its first hook.
+const QUEUE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A rule of `@hook.authorize`: what is asked about, and on which lane.
+struct Rule {
+    action: Action,
+    filter: TopicFilter,
+    is_async: bool,
+}
+
+impl Rule {
+    /// A publish to a topic that the filter matches, a subscription that it covers.
+    fn wants(&self, ask: &Ask, filter: Option<&TopicFilter>) -> bool {
+        if self.action != ask.action {
+            return false;
+        }
+        match filter {
+            Some(asked) => self.filter.covers(asked),
+            None => TopicName::parse(&ask.topic, &TopicLimits::default())
+                .is_ok_and(|topic| self.filter.matches(topic)),
+        }
+    }
+}
+
+/// Something that the watching Python thread shall know.
+enum Note {
+    Line(LogLevel, String),
+    Late(Arc<Question>, Late),
+}
+
+struct Shared {
+    sync: Inbox<Arc<Question>>,
+    asynchronous: Inbox<Arc<Question>>,
+    events: Inbox<Event>,
+    notes: Arc<Inbox<Note>>,
+    watch: Watch,
+    /// One byte tells the event loop that questions wait.
+    wake: (UnixStream, UnixStream),
+    /// Whether the first hook of a login is `async def`; `None`: no plugin authenticates.
+    login_lane: Option<bool>,
+    rules: Vec<Rule>,
+    event_kinds: u32,
+    sessions: HashMap<String, SessionTerms>,
+}
+
+impl Shared {
+    fn ask(&self, question: Arc<Question>, is_async: bool) {
+        self.watch.add(&question, question.deadline());
+        let lane = if is_async {
+            &self.asynchronous
+        } else {
+            &self.sync
+        };
+        match lane.push(question) {
+            Ok(_) if is_async => self.wake(),
+            Ok(_) => {}
+            Err(question) => {
+                question.refuse(ReasonCode::SERVER_BUSY);
+            }
+        }
+    }
+
+    /// The pipe holds thousands of bytes: when it is full, a wake is on its way already.
+    fn wake(&self) {
+        let _ = (&self.wake.1).write(&[1]);
+    }
+
+    fn close(&self) {
+        for question in self
+            .sync
+            .close()
+            .into_iter()
+            .chain(self.asynchronous.close())
+        {
+            question.refuse(ReasonCode::SERVER_UNAVAILABLE);
+        }
+        self.watch.stop();
+        self.events.close();
+        self.notes.close();
+    }
+}
+
+/// The engine's side: cheap to call from any of its threads.
+pub(crate) struct LaneHooks(Arc<Shared>);
+
+impl Hooks for LaneHooks {
+    fn interests(&self) -> Interests {
+        let rules = self.0.rules.iter();
+        Interests {
+            authenticate: self.0.login_lane.is_some(),
+            authorize: rules
+                .map(|rule| (rule.action, rule.filter.clone()))
+                .collect(),
+            events: self.0.event_kinds,
+        }
+    }
+
+    fn authenticate(&self, login: Arc<Login>, reply: Reply<Verdict>) {
+        if let Some(is_async) = self.0.login_lane {
+            let subject = Subject::Login(login);
+            let question = Question::new(subject, Answer::Verdict(reply), QUEUE_DEADLINE);
+            self.0.ask(question, is_async);
+        }
+    }
+
+    fn authorize(&self, ask: Ask, reply: Reply<Ruling>) {
+        let filter = match ask.action {
+            Action::Subscribe => TopicFilter::parse(&ask.topic, &TopicLimits::default()).ok(),
+            Action::Publish => None,
+        };
+        let rules = self.0.rules.iter().enumerate();
+        let wanted: Vec<usize> = rules
+            .filter(|(_, rule)| rule.wants(&ask, filter.as_ref()))
+            .map(|(index, _)| index)
+            .collect();
+        let first = wanted.first().and_then(|&index| self.0.rules.get(index));
+        if let Some(is_async) = first.map(|rule| rule.is_async) {
+            let subject = Subject::Ask(Arc::new(ask), wanted);
+            let question = Question::new(subject, Answer::Ruling(reply), QUEUE_DEADLINE);
+            self.0.ask(question, is_async);
+        }
+    }
+
+    fn event(&self, event: Event) {
+        // Closed only after the engine stopped; nobody is left to tell then.
+        let _ = self.0.events.push(event);
+    }
+
+    fn log(&self, level: LogLevel, text: String) {
+        // As above.
+        let _ = self.0.notes.push(Note::Line(level, text));
+    }
+}
+
+/// The queues of one set of plugins, as its Python threads see them.
+#[pyclass(name = "Lanes", module = "mqttcore._core", frozen)]
+pub(crate) struct PyLanes {
+    shared: Arc<Shared>,
+    classes: Arc<AnswerClasses>,
+}
+
+#[pymethods]
+impl PyLanes {
+    /// ``logins_async``: whether the first `authenticate` hook is `async def`; None: there is none.
+    /// ``rules``: action, filter and whether it is `async def` of each `authorize` hook, in order.
+    /// ``events``: the kinds that are wanted. ``sessions``: each listener's default policy.
+    #[new]
+    #[pyo3(signature = (*, logins_async, rules, events, sessions))]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "arguments made out of Python lists"
+    )]
+    fn new(
+        py: Python<'_>,
+        logins_async: Option<bool>,
+        rules: Vec<(String, String, bool)>,
+        events: Vec<String>,
+        sessions: HashMap<String, SessionTerms>,
+    ) -> PyResult<Self> {
+        let rules = rules.iter().map(|(action, filter, is_async)| {
+            Ok(Rule {
+                action: action_named(action)?,
+                filter: parse_filter(filter)?,
+                is_async: *is_async,
+            })
+        });
+        let mut kinds = events.iter().map(|kind| kind_bit(kind));
+        let event_kinds = kinds.try_fold(0, |bits, bit| bit.map(|bit| bits | bit))?;
+        let rules = rules.collect::<Result<_, CoreError>>()?;
+        let shared = start(logins_async, rules, event_kinds, sessions)?;
+        Ok(Self {
+            shared,
+            classes: Arc::new(AnswerClasses::import(py)?),
+        })
+    }
+
+    /// Waits for questions of `def` hooks; None: the lanes are closed.
+    #[pyo3(signature = (limit, /))]
+    fn take(&self, py: Python<'_>, limit: usize) -> Option<Vec<PyQuestion>> {
+        let taken = py.detach(|| self.shared.sync.take(limit))?;
+        Some(taken.into_iter().map(|one| self.wrap(one)).collect())
+    }
+
+    /// Puts questions back that a thread took and could not ask; they keep their order.
+    #[pyo3(signature = (questions, /))]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "an argument made out of a Python list"
+    )]
+    fn give_back(&self, questions: Vec<PyRef<'_, PyQuestion>>) {
+        for question in questions.iter().rev() {
+            self.shared.sync.push_front(Arc::clone(&question.inner));
+        }
+    }
+
+    /// Questions of `async def` hooks, without waiting; `wake_fd` tells when to come again.
+    #[pyo3(signature = (limit, /))]
+    fn take_async(&self, limit: usize) -> Vec<PyQuestion> {
+        let mut bytes = [0; 64];
+        while matches!((&self.shared.wake.0).read(&mut bytes), Ok(count) if count > 0) {}
+        let taken = self.shared.asynchronous.take_now(limit);
+        taken.into_iter().map(|one| self.wrap(one)).collect()
+    }
+
+    /// Becomes readable when questions of `async def` hooks wait.
+    #[getter]
+    fn wake_fd(&self) -> i32 {
+        self.shared.wake.0.as_raw_fd()
+    }
+
+    /// Waits for events, up to ``wait`` seconds longer for a batch of ``limit``; None: closed.
+    #[pyo3(signature = (limit, wait, /))]
+    fn events(&self, py: Python<'_>, limit: usize, wait: f64) -> PyResult<Option<Vec<PyEvent>>> {
+        let wait = Duration::try_from_secs_f64(wait)?;
+        let taken = py.detach(|| self.shared.events.take_batch(limit, wait));
+        Ok(taken.map(|events| events.into_iter().map(PyEvent).collect()))
+    }
+
+    /// Waits for what the log shall hear; None: the lanes are closed.
+    fn notes(&self, py: Python<'_>) -> Option<PyNotes> {
+        let taken = py.detach(|| self.shared.notes.take(NOTES))?;
+        let mut notes = PyNotes {
+            lines: Vec::new(),
+            expired: Vec::new(),
+        };
+        for note in taken {
+            match note {
+                Note::Line(level, text) => notes.lines.push((level as u8, text)),
+                Note::Late(question, late) => {
+                    let seconds = late.timeout.as_secs_f64();
+                    let question = Py::new(py, self.wrap(question)).ok()?;
+                    notes.expired.push((question, late.hook, seconds));
+                }
+            }
+        }
+        Some(notes)
+    }
+
+    /// How many events were dropped since the last call because nobody took them.
+    fn take_dropped_events(&self) -> u64 {
+        self.shared.events.take_dropped()
+    }
+
+    /// Refuses what waits and wakes every thread that waits here.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.shared.close());
+    }
+}
+
+impl PyLanes {
+    pub(crate) fn hooks(&self) -> Arc<dyn Hooks> {
+        Arc::new(LaneHooks(Arc::clone(&self.shared)))
+    }
+
+    fn wrap(&self, inner: Arc<Question>) -> PyQuestion {
+        PyQuestion {
+            inner,
+            shared: Arc::clone(&self.shared),
+            classes: Arc::clone(&self.classes),
+        }
+    }
+}
+
+fn start(
+    login_lane: Option<bool>,
+    rules: Vec<Rule>,
+    event_kinds: u32,
+    sessions: HashMap<String, SessionTerms>,
+) -> io::Result<Arc<Shared>> {
+    let wake = UnixStream::pair()?;
+    wake.0.set_nonblocking(true)?;
+    wake.1.set_nonblocking(true)?;
+    let notes = Arc::new(Inbox::new(NOTES, Overflow::DropOldest));
+    let told = Arc::clone(&notes);
+    let watch = Watch::start(Box::new(move |question, late| {
+        // Closed only while everything stops.
+        let _ = told.push(Note::Late(question, late));
+    }))?;
+    Ok(Arc::new(Shared {
+        sync: Inbox::new(QUESTIONS, Overflow::Refuse),
+        asynchronous: Inbox::new(QUESTIONS, Overflow::Refuse),
+        events: Inbox::new(EVENTS, Overflow::DropOldest),
+        notes,
+        watch,
+        wake,
+        login_lane,
+        rules,
+        event_kinds,
+        sessions,
+    }))
+}
+
+/// What `Lanes.notes` hands out.
+#[pyclass(name = "Notes", module = "mqttcore._core", frozen, get_all)]
+pub(crate) struct PyNotes {
+    /// Level and text of the engine's log lines.
+    lines: Vec<(u8, String)>,
+    /// Question, hook (empty: none had begun) and timeout of what was refused for lateness.
+    expired: Vec<(Py<PyQuestion>, String, f64)>,
+}
+
+/// A question on its way through the hooks.
+#[pyclass(name = "Question", module = "mqttcore._core", frozen)]
+pub(crate) struct PyQuestion {
+    inner: Arc<Question>,
+    shared: Arc<Shared>,
+    classes: Arc<AnswerClasses>,
+}
+
+#[pymethods]
+impl PyQuestion {
+    /// `authenticate` or `authorize`.
+    #[getter]
+    fn point(&self) -> &'static str {
+        match self.inner.subject {
+            Subject::Login(_) => "authenticate",
+            Subject::Ask(..) => "authorize",
+        }
+    }
+
+    /// What the hook is called with: a `Login` or an `Ask`.
+    #[getter]
+    fn subject(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match &self.inner.subject {
+            Subject::Login(login) => Ok(Py::new(py, PyLogin(Arc::clone(login)))?.into_any()),
+            Subject::Ask(ask, _) => Ok(Py::new(py, PyAsk(Arc::clone(ask)))?.into_any()),
+        }
+    }
+
+    /// Who asks.
+    #[getter]
+    fn client(&self) -> PyClient {
+        PyClient(Arc::clone(self.inner.subject.login()))
+    }
+
+    /// Which `authorize` hooks are asked, by their position.
+    #[getter]
+    fn rules(&self) -> Vec<usize> {
+        match &self.inner.subject {
+            Subject::Login(_) => Vec::new(),
+            Subject::Ask(_, rules) => rules.clone(),
+        }
+    }
+
+    /// How many hooks have passed.
+    #[getter]
+    fn position(&self) -> usize {
+        self.inner.position.load(Ordering::SeqCst)
+    }
+
+    /// The hook passed: the next one is asked.
+    fn advance(&self) {
+        self.inner.position.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Gives a hook ``timeout`` seconds from now. False: nobody waits for the answer any more.
+    #[pyo3(signature = (hook, timeout, /))]
+    fn start(&self, hook: &str, timeout: f64) -> PyResult<bool> {
+        let Some(deadline) = self
+            .inner
+            .start(hook, Duration::try_from_secs_f64(timeout)?)
+        else {
+            return Ok(false);
+        };
+        self.shared.watch.add(&self.inner, deadline);
+        Ok(true)
+    }
+
+    /// Gives the question to the other lane; ``to_async`` says which.
+    #[pyo3(signature = (*, to_async))]
+    fn hand_over(&self, to_async: bool) {
+        self.shared.ask(Arc::clone(&self.inner), to_async);
+    }
+
+    /// Answers. False: it was too late. A yes to an ask counts for ``cache`` seconds.
+    ///
+    /// Raises `TypeError` or `ValueError` for an answer that the hook must not give; the question
+    /// stays open then.
+    #[pyo3(signature = (answer, /, *, cache = 0.0))]
+    fn answer(&self, answer: &Bound<'_, PyAny>, cache: f64) -> PyResult<bool> {
+        match &self.inner.subject {
+            Subject::Login(login) => {
+                let session = self.shared.sessions.get(&*login.listener);
+                let verdict = self.classes.verdict(answer, session)?;
+                Ok(self.inner.settle_login(verdict))
+            }
+            Subject::Ask(ask, _) => {
+                let lasting = Duration::try_from_secs_f64(cache)?;
+                let ruling = self.classes.ruling(answer, &ask.topic, lasting)?;
+                Ok(self.inner.settle_ask(ruling))
+            }
+        }
+    }
+
+    /// Refuses as a fault of the plugin: 0x88 for a login, "not authorized" for an ask.
+    fn refuse(&self) -> bool {
+        self.inner.refuse(ReasonCode::SERVER_UNAVAILABLE)
+    }
+
+    /// Nobody waits for the answer: it was given, or the client left.
+    #[getter]
+    fn is_over(&self) -> bool {
+        self.inner.is_over()
+    }
+
+    /// An answer was given, or it was refused for lateness.
+    #[getter]
+    fn is_answered(&self) -> bool {
+        self.inner.is_answered()
+    }
+
+    /// Whether both are the same question.
+    #[pyo3(signature = (other, /))]
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}

@@ -1,0 +1,160 @@
+//! One question on its way through the hooks: it is answered once, by whoever comes first.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use mqttcore_broker::{Ask, Login, Reply, Ruling, Verdict};
+use mqttcore_codec::ReasonCode;
+
+/// What is asked, and of whom.
+pub(super) enum Subject {
+    Login(Arc<Login>),
+    /// With the positions of the rules that match it.
+    Ask(Arc<Ask>, Vec<usize>),
+}
+
+impl Subject {
+    pub(super) fn login(&self) -> &Arc<Login> {
+        match self {
+            Self::Login(login) => login,
+            Self::Ask(ask, _) => &ask.login,
+        }
+    }
+}
+
+/// Where the answer goes.
+pub(super) enum Answer {
+    Verdict(Reply<Verdict>),
+    Ruling(Reply<Ruling>),
+}
+
+/// What is left of a question that nobody answered in time.
+pub(super) struct Late {
+    pub(super) hook: String,
+    pub(super) timeout: Duration,
+}
+
+/// A question; shared by its queue, its Python object and the watch over deadlines.
+pub(super) struct Question {
+    pub(super) subject: Subject,
+    /// How many hooks have passed.
+    pub(super) position: AtomicUsize,
+    state: Mutex<State>,
+}
+
+struct State {
+    answer: Option<Answer>,
+    /// The hook that is being asked; empty while the question waits in a queue.
+    hook: String,
+    timeout: Duration,
+    deadline: Instant,
+}
+
+impl Question {
+    pub(super) fn new(subject: Subject, answer: Answer, timeout: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            subject,
+            position: AtomicUsize::new(0),
+            state: Mutex::new(State {
+                answer: Some(answer),
+                hook: String::new(),
+                timeout,
+                deadline: Instant::now() + timeout,
+            }),
+        })
+    }
+
+    /// A hook begins: the deadline becomes its own. `None` when an answer is no longer wanted.
+    pub(super) fn start(&self, hook: &str, timeout: Duration) -> Option<Instant> {
+        let mut state = self.lock();
+        if !state.is_wanted() {
+            state.answer = None;
+            return None;
+        }
+        state.hook = hook.into();
+        state.timeout = timeout;
+        state.deadline = Instant::now() + timeout;
+        Some(state.deadline)
+    }
+
+    /// Answers a login; false when it is too late.
+    pub(super) fn settle_login(&self, verdict: Verdict) -> bool {
+        match self.lock().answer.take() {
+            Some(Answer::Verdict(reply)) => reply.send(verdict),
+            _ => false,
+        }
+    }
+
+    /// Answers an ask; false when it is too late.
+    pub(super) fn settle_ask(&self, ruling: Ruling) -> bool {
+        match self.lock().answer.take() {
+            Some(Answer::Ruling(reply)) => reply.send(ruling),
+            _ => false,
+        }
+    }
+
+    /// Refuses as a fault of ours: the client may try again later.
+    pub(super) fn refuse(&self, login_reason: ReasonCode) -> bool {
+        match self.lock().answer.take() {
+            Some(Answer::Verdict(reply)) => reply.send(Verdict::Deny {
+                reason: login_reason,
+                text: None,
+            }),
+            Some(Answer::Ruling(reply)) => reply.send(Ruling::Deny(ReasonCode::NOT_AUTHORIZED)),
+            None => false,
+        }
+    }
+
+    /// Refuses when its time is over. `Err` is the deadline that it has now.
+    pub(super) fn expire(&self, now: Instant) -> Result<Option<Late>, Instant> {
+        let state = self.lock();
+        if state.answer.is_none() {
+            return Ok(None);
+        }
+        if state.deadline > now {
+            return Err(state.deadline);
+        }
+        let late = Late {
+            hook: state.hook.clone(),
+            timeout: state.timeout,
+        };
+        drop(state);
+        let refused = self.refuse(ReasonCode::SERVER_UNAVAILABLE);
+        Ok(refused.then_some(late))
+    }
+
+    /// Nobody waits for the answer any more: it was given, or the client left.
+    pub(super) fn is_over(&self) -> bool {
+        !self.lock().is_wanted()
+    }
+
+    /// The answer was given, or refused.
+    pub(super) fn is_answered(&self) -> bool {
+        self.lock().answer.is_none()
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.lock().deadline
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_wanted(&self) -> bool {
+        match &self.answer {
+            Some(Answer::Verdict(reply)) => !reply.is_abandoned(),
+            Some(Answer::Ruling(reply)) => !reply.is_abandoned(),
+            None => false,
+        }
+    }
+}
+
+/// A deadline that may have moved since it was noted.
+pub(super) struct Alarm {
+    pub(super) at: Instant,
+    pub(super) question: Weak<Question>,
+}

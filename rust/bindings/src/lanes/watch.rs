@@ -1,0 +1,146 @@
+//! The thread that refuses in time, whatever Python is doing: it never attaches.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::question::{Alarm, Late, Question};
+
+/// Called on the watch's thread with each question that it refused.
+pub(super) type OnLate = Box<dyn Fn(Arc<Question>, Late) + Send>;
+
+/// Deadlines of all open questions, and the thread that keeps them.
+pub(super) struct Watch {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    alarms: BinaryHeap<Reverse<Entry>>,
+    stopped: bool,
+}
+
+struct Entry(Alarm);
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.at == other.0.at
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.at.cmp(&other.0.at)
+    }
+}
+
+impl Watch {
+    pub(super) fn start(on_late: OnLate) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let own = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("mqttcore-watch".into())
+            .spawn(move || own.run(&on_late))?;
+        Ok(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Watches over a question until `at`, or until the deadline that it has by then.
+    pub(super) fn add(&self, question: &Arc<Question>, at: Instant) {
+        let mut state = self.shared.lock();
+        let is_next = state
+            .alarms
+            .peek()
+            .is_none_or(|Reverse(first)| at < first.0.at);
+        state.alarms.push(Reverse(Entry(Alarm {
+            at,
+            question: Arc::downgrade(question),
+        })));
+        drop(state);
+        if is_next {
+            self.shared.changed.notify_one();
+        }
+    }
+
+    /// Ends the thread and waits for it.
+    pub(super) fn stop(&self) {
+        self.shared.lock().stopped = true;
+        self.shared.changed.notify_one();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            // It can only have panicked in `on_late`; the questions have been refused by then.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self, on_late: &OnLate) {
+        let mut state = self.lock();
+        while !state.stopped {
+            let now = Instant::now();
+            let next = state.alarms.peek().map(|Reverse(first)| first.0.at);
+            match next {
+                Some(at) if at <= now => {
+                    let due = state.alarms.pop();
+                    drop(state);
+                    let moved = due.and_then(|Reverse(entry)| ring(&entry.0, now, on_late));
+                    state = self.lock();
+                    state
+                        .alarms
+                        .extend(moved.map(|alarm| Reverse(Entry(alarm))));
+                }
+                _ => {
+                    let wait = next.map_or(Duration::from_secs(3600), |at| at - now);
+                    state = self
+                        .changed
+                        .wait_timeout(state, wait)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0;
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Refuses the question if its time is over; else the alarm for its later deadline.
+fn ring(alarm: &Alarm, now: Instant, on_late: &OnLate) -> Option<Alarm> {
+    let question = alarm.question.upgrade()?;
+    match question.expire(now) {
+        Ok(late) => {
+            if let Some(late) = late {
+                on_late(question, late);
+            }
+            None
+        }
+        Err(at) => Some(Alarm {
+            at,
+            question: alarm.question.clone(),
+        }),
+    }
+}

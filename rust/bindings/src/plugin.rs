@@ -1,0 +1,373 @@
+//! What a plugin is asked: frozen views of the engine's own values, fields made on first read.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use mqttcore_broker::{Action, Ask, Event, EventKind, Login};
+use mqttcore_codec::Version;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::error::CoreError;
+
+/// Host and port.
+type Peer = (String, u16);
+
+/// One CONNECT: who wants in, from where, with what.
+#[pyclass(name = "Login", module = "mqttcore.plugin", frozen)]
+pub(crate) struct PyLogin(pub(crate) Arc<Login>);
+
+#[pymethods]
+impl PyLogin {
+    /// Makes one by hand, to try a plugin without a network.
+    #[new]
+    #[pyo3(signature = (
+        *, client_id, username = None, password = None, peer = ("127.0.0.1", 0),
+        listener = "default", version = 5, clean_start = true, keep_alive = 60,
+        session_expiry_interval = 0, will_topic = None, user_properties = Vec::new()
+    ))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one keyword a field, as a caller in Python wants it"
+    )]
+    fn new(
+        client_id: &str,
+        username: Option<&str>,
+        password: Option<&[u8]>,
+        peer: (&str, u16),
+        listener: &str,
+        version: u8,
+        clean_start: bool,
+        keep_alive: u16,
+        session_expiry_interval: u32,
+        will_topic: Option<&str>,
+        user_properties: Vec<(String, String)>,
+    ) -> Result<Self, CoreError> {
+        let argument = |what: &str| CoreError::Argument(what.into());
+        Ok(Self(Arc::new(Login {
+            client_id: client_id.into(),
+            version: Version::from_level(version)
+                .ok_or_else(|| argument("version is 3, 4 or 5"))?,
+            username: username.map(Into::into),
+            password: password.map(Into::into),
+            peer: SocketAddr::new(
+                peer.0
+                    .parse()
+                    .map_err(|_| argument("peer is (IP address, port)"))?,
+                peer.1,
+            ),
+            listener: listener.into(),
+            clean_start,
+            keep_alive_s: keep_alive,
+            session_expiry_interval_s: session_expiry_interval,
+            will_topic: will_topic.map(Into::into),
+            user_properties: user_properties.into(),
+        })))
+    }
+
+    /// The client identifier; the broker's own choice when the client sent none.
+    #[getter]
+    fn client_id(&self) -> &str {
+        &self.0.client_id
+    }
+
+    /// The user name; an empty one is not the same as none.
+    #[getter]
+    fn username(&self) -> Option<&str> {
+        self.0.username.as_deref()
+    }
+
+    /// The password, when one was sent.
+    #[getter]
+    fn password<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.0
+            .password
+            .as_ref()
+            .map(|bytes| PyBytes::new(py, bytes))
+    }
+
+    /// Address and port of the client.
+    #[getter]
+    fn peer(&self) -> Peer {
+        peer(self.0.peer)
+    }
+
+    /// Name of the listener that it came to.
+    #[getter]
+    fn listener(&self) -> &str {
+        &self.0.listener
+    }
+
+    /// Protocol level: 3, 4 or 5.
+    #[getter]
+    fn version(&self) -> u8 {
+        self.0.version.level()
+    }
+
+    /// Clean Start, or Clean Session before version 5.
+    #[getter]
+    fn clean_start(&self) -> bool {
+        self.0.clean_start
+    }
+
+    /// The Keep Alive that was asked for, in seconds.
+    #[getter]
+    fn keep_alive(&self) -> u16 {
+        self.0.keep_alive_s
+    }
+
+    /// The session expiry that was asked for, in seconds.
+    #[getter]
+    fn session_expiry_interval(&self) -> u32 {
+        self.0.session_expiry_interval_s
+    }
+
+    /// Topic of the will, when there is one.
+    #[getter]
+    fn will_topic(&self) -> Option<&str> {
+        self.0.will_topic.as_deref()
+    }
+
+    /// User properties in their order.
+    #[getter]
+    fn user_properties(&self) -> Vec<(&str, &str)> {
+        let pairs = self.0.user_properties.iter();
+        pairs
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect()
+    }
+
+    /// An awaitable bool: whether the password belongs to ``hash``; None hashes all the same.
+    ///
+    /// Hashing runs on a pool of its own. Hand in None for an unknown user, so that the answer
+    /// takes as long as for a known one.
+    #[pyo3(signature = (hash, /))]
+    fn password_matches<'py>(
+        &self,
+        py: Python<'py>,
+        hash: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        py.import("mqttcore.auth.hashing")?
+            .call_method1("password_matches", (self.password(py), hash))
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<Login client_id={:?} username={:?} peer={}>",
+            self.0.client_id, self.0.username, self.0.peer
+        )
+    }
+}
+
+/// A client that was let in, without its password.
+#[pyclass(name = "Client", module = "mqttcore.plugin", frozen)]
+pub(crate) struct PyClient(pub(crate) Arc<Login>);
+
+#[pymethods]
+impl PyClient {
+    /// The client identifier.
+    #[getter]
+    fn client_id(&self) -> &str {
+        &self.0.client_id
+    }
+
+    /// The user name that counts: what it sent, or what a plugin put in its place.
+    #[getter]
+    fn username(&self) -> Option<&str> {
+        self.0.username.as_deref()
+    }
+
+    /// Address and port.
+    #[getter]
+    fn peer(&self) -> Peer {
+        peer(self.0.peer)
+    }
+
+    /// Name of the listener that it came to.
+    #[getter]
+    fn listener(&self) -> &str {
+        &self.0.listener
+    }
+
+    /// Protocol level: 3, 4 or 5.
+    #[getter]
+    fn version(&self) -> u8 {
+        self.0.version.level()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<Client {:?} username={:?}>",
+            self.0.client_id, self.0.username
+        )
+    }
+}
+
+/// One question: may this client do this one thing?
+#[pyclass(name = "Ask", module = "mqttcore.plugin", frozen)]
+pub(crate) struct PyAsk(pub(crate) Arc<Ask>);
+
+#[pymethods]
+impl PyAsk {
+    /// Makes one by hand, to try a plugin without a network.
+    #[new]
+    #[pyo3(signature = (login, /, *, action, topic, qos = 0, retain = false, share = None))]
+    fn new(
+        login: &PyLogin,
+        action: &str,
+        topic: &str,
+        qos: u8,
+        retain: bool,
+        share: Option<&str>,
+    ) -> Result<Self, CoreError> {
+        Ok(Self(Arc::new(Ask {
+            login: Arc::clone(&login.0),
+            action: action_named(action)?,
+            topic: topic.into(),
+            qos: crate::topics::qos_of(qos)?,
+            retain,
+            share: share.map(Into::into),
+        })))
+    }
+
+    /// Who asks.
+    #[getter]
+    fn client(&self) -> PyClient {
+        PyClient(Arc::clone(&self.0.login))
+    }
+
+    /// `publish` or `subscribe`.
+    #[getter]
+    fn action(&self) -> &'static str {
+        match self.0.action {
+            Action::Publish => "publish",
+            Action::Subscribe => "subscribe",
+        }
+    }
+
+    /// The topic name, or the filter without its `$share` part.
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.0.topic
+    }
+
+    /// The QoS that it wants: 0, 1 or 2.
+    #[getter]
+    fn qos(&self) -> u8 {
+        self.0.qos as u8
+    }
+
+    /// The RETAIN flag of a publish.
+    #[getter]
+    fn retain(&self) -> bool {
+        self.0.retain
+    }
+
+    /// The group of a shared subscription.
+    #[getter]
+    fn share(&self) -> Option<&str> {
+        self.0.share.as_deref()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<Ask {:?} {} {:?}>",
+            self.0.login.client_id,
+            self.action(),
+            self.0.topic
+        )
+    }
+}
+
+/// Something that happened.
+#[pyclass(name = "Event", module = "mqttcore.plugin", frozen)]
+pub(crate) struct PyEvent(pub(crate) Event);
+
+#[pymethods]
+impl PyEvent {
+    /// What: `connected`, `disconnected`, `denied` and so on.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        kind_name(self.0.kind)
+    }
+
+    /// Who.
+    #[getter]
+    fn client_id(&self) -> &str {
+        &self.0.client_id
+    }
+
+    /// As whom.
+    #[getter]
+    fn username(&self) -> Option<&str> {
+        self.0.username.as_deref()
+    }
+
+    /// From where, when a connection is involved.
+    #[getter]
+    fn peer(&self) -> Option<Peer> {
+        self.0.peer.map(peer)
+    }
+
+    /// Topic or filter, when one is involved.
+    #[getter]
+    fn topic(&self) -> Option<&str> {
+        self.0.topic.as_deref()
+    }
+
+    /// Value of the reason code, when one is involved.
+    #[getter]
+    fn reason(&self) -> Option<u8> {
+        self.0.reason.map(mqttcore_codec::ReasonCode::value)
+    }
+
+    /// When, in seconds since 1970.
+    #[getter]
+    fn at(&self) -> f64 {
+        let since = self.0.at.duration_since(SystemTime::UNIX_EPOCH);
+        since.map_or(0.0, |time| time.as_secs_f64())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Event {} {:?}>", self.kind(), self.0.client_id)
+    }
+}
+
+fn peer(address: SocketAddr) -> Peer {
+    (address.ip().to_string(), address.port())
+}
+
+pub(crate) fn action_named(name: &str) -> Result<Action, CoreError> {
+    match name {
+        "publish" => Ok(Action::Publish),
+        "subscribe" => Ok(Action::Subscribe),
+        _ => Err(CoreError::Argument(format!("unknown action {name:?}"))),
+    }
+}
+
+const EVENT_KINDS: [(EventKind, &str); 11] = [
+    (EventKind::Connected, "connected"),
+    (EventKind::Disconnected, "disconnected"),
+    (EventKind::AuthFailed, "auth_failed"),
+    (EventKind::Denied, "denied"),
+    (EventKind::Subscribed, "subscribed"),
+    (EventKind::Unsubscribed, "unsubscribed"),
+    (EventKind::Dropped, "dropped"),
+    (EventKind::SessionCreated, "session_created"),
+    (EventKind::SessionResumed, "session_resumed"),
+    (EventKind::SessionTakenOver, "session_taken_over"),
+    (EventKind::SessionExpired, "session_expired"),
+];
+
+fn kind_name(kind: EventKind) -> &'static str {
+    let found = EVENT_KINDS.iter().find(|(known, _)| *known == kind);
+    found.map_or("unknown", |(_, name)| name)
+}
+
+/// The bit of `Interests::events` for a kind.
+pub(crate) fn kind_bit(name: &str) -> Result<u32, CoreError> {
+    let found = EVENT_KINDS.iter().find(|(_, known)| *known == name);
+    let (kind, _) = found.ok_or_else(|| CoreError::Argument(format!("unknown event {name:?}")))?;
+    Ok(1 << *kind as u32)
+}

@@ -1,0 +1,155 @@
+//! `mqttcore.config.Settings`, checked there, as the engine's own configuration.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqttcore_broker::{Config, Listener};
+use mqttcore_session::{QueuePolicy, ServerLimits};
+use mqttcore_topics::TopicLimits;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::answers::{SessionTerms, access};
+use crate::topics::{qos_of, strategy_named};
+
+#[derive(FromPyObject)]
+struct SettingsFields<'py> {
+    listeners: Vec<Bound<'py, PyAny>>,
+    shards: usize,
+    shared_strategy: String,
+    sys_interval_s: f64,
+    limits: LimitsFields,
+}
+
+#[derive(FromPyObject)]
+struct ListenerFields<'py> {
+    title: String,
+    host_port: (IpAddr, u16),
+    access: Option<Bound<'py, PyAny>>,
+    session: SessionTerms,
+}
+
+/// The fields of `mqttcore.config.ServerLimits`, in its order.
+#[derive(FromPyObject)]
+#[expect(clippy::struct_excessive_bools, reason = "one key of the file a field")]
+struct LimitsFields {
+    receive_maximum: u16,
+    maximum_packet_size: u32,
+    connect_packet_bytes: u32,
+    topic_alias_maximum: u16,
+    outgoing_topic_alias_maximum: u16,
+    maximum_qos: u8,
+    retain_available: bool,
+    wildcard_subscription_available: bool,
+    subscription_identifiers_available: bool,
+    shared_subscription_available: bool,
+    keep_alive_max_s: u16,
+    session_expiry_max_s: u32,
+    client_id_bytes: usize,
+    client_id_strict: bool,
+    inflight_max: u16,
+    queue_messages: usize,
+    queue_bytes: usize,
+    queue_policy: String,
+    queue_qos0: bool,
+    qos0_backlog_bytes: usize,
+    subscriptions: usize,
+    filters_per_packet: usize,
+    topic_bytes: usize,
+    topic_levels: usize,
+    user_properties: u16,
+    user_property_bytes: u32,
+    payload_format_checked: bool,
+    connect_deadline_s: f64,
+    pending_connections: usize,
+    connections: usize,
+    sessions: usize,
+    stall_deadline_s: f64,
+    retained_messages: usize,
+    retained_bytes: usize,
+}
+
+/// Reads a `Settings` object.
+pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
+    let fields: SettingsFields<'_> = settings.extract()?;
+    let sys_interval = Duration::try_from_secs_f64(fields.sys_interval_s)?;
+    let limits = &fields.limits;
+    Ok(Config {
+        listeners: fields
+            .listeners
+            .iter()
+            .map(listener)
+            .collect::<PyResult<_>>()?,
+        shards: fields.shards,
+        connect_deadline: Duration::try_from_secs_f64(limits.connect_deadline_s)?,
+        pending_connections: limits.pending_connections,
+        connections: limits.connections,
+        sessions: limits.sessions,
+        qos0_backlog_bytes: limits.qos0_backlog_bytes,
+        stall_deadline: Duration::try_from_secs_f64(limits.stall_deadline_s)?,
+        shared_strategy: strategy_named(&fields.shared_strategy)?,
+        retained_messages: limits.retained_messages,
+        retained_bytes: limits.retained_bytes,
+        sys_interval: (!sys_interval.is_zero()).then_some(sys_interval),
+        limits: Arc::new(server_limits(limits)?),
+    })
+}
+
+fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
+    let fields: ListenerFields<'_> = object.extract()?;
+    let (host, port) = fields.host_port;
+    let anonymous = fields.access.map(|rules| access(&rules, fields.session));
+    Ok(Listener {
+        name: fields.title,
+        address: SocketAddr::new(host, port),
+        anonymous: anonymous.transpose()?,
+    })
+}
+
+fn server_limits(fields: &LimitsFields) -> PyResult<ServerLimits> {
+    Ok(ServerLimits {
+        receive_maximum: fields.receive_maximum,
+        maximum_packet_size: fields.maximum_packet_size,
+        connect_packet_bytes: fields.connect_packet_bytes,
+        topic_alias_maximum: fields.topic_alias_maximum,
+        outgoing_topic_alias_maximum: fields.outgoing_topic_alias_maximum,
+        maximum_qos: qos_of(fields.maximum_qos)?,
+        retain_available: fields.retain_available,
+        wildcard_subscription_available: fields.wildcard_subscription_available,
+        subscription_identifiers_available: fields.subscription_identifiers_available,
+        shared_subscription_available: fields.shared_subscription_available,
+        keep_alive_max_s: fields.keep_alive_max_s,
+        session_expiry_max_s: fields.session_expiry_max_s,
+        client_id_bytes: fields.client_id_bytes,
+        client_id_strict: fields.client_id_strict,
+        inflight_max: fields.inflight_max,
+        queue_messages: fields.queue_messages,
+        queue_bytes: fields.queue_bytes,
+        queue_policy: queue_policy(&fields.queue_policy)?,
+        queue_qos0: fields.queue_qos0,
+        qos0_backlog_bytes: fields.qos0_backlog_bytes,
+        subscriptions: fields.subscriptions,
+        filters_per_packet: fields.filters_per_packet,
+        topic: TopicLimits {
+            bytes: fields.topic_bytes,
+            levels: fields.topic_levels,
+            ..TopicLimits::default()
+        },
+        user_properties: fields.user_properties,
+        user_property_bytes: fields.user_property_bytes,
+        payload_format_checked: fields.payload_format_checked,
+        ..ServerLimits::default()
+    })
+}
+
+fn queue_policy(name: &str) -> PyResult<QueuePolicy> {
+    match name {
+        "drop_newest" => Ok(QueuePolicy::DropNewest),
+        "drop_oldest" => Ok(QueuePolicy::DropOldest),
+        "disconnect" => Ok(QueuePolicy::Disconnect),
+        _ => Err(PyValueError::new_err(format!(
+            "unknown queue_policy {name:?}"
+        ))),
+    }
+}
