@@ -95,20 +95,20 @@ fn check_flags(packet_type: PacketType, flags: u8) -> Result<(), DecodeError> {
     Err(DecodeError::FixedHeaderFlags(packet_type))
 }
 
-/// Refuses what another version allowed.
+/// Refuses a first byte that only another version has.
 #[inline]
-fn check_version(header: &Header, version: Version) -> Result<(), DecodeError> {
-    let packet_type = header.packet_type;
-    if packet_type == PacketType::Publish {
-        return Ok(());
+fn check_version(first_byte: u8, version: Version) -> Result<(), DecodeError> {
+    match PacketType::of(first_byte) {
+        Some(PacketType::Auth) if !version.has_properties() => {
+            Err(DecodeError::ReservedPacketType(PacketType::Auth as u8))
+        }
+        Some(
+            packet_type @ (PacketType::PubRel | PacketType::Subscribe | PacketType::Unsubscribe),
+        ) if first_byte & DUP != 0 && version != Version::V3_1 => {
+            Err(DecodeError::FixedHeaderFlags(packet_type))
+        }
+        _ => Ok(()),
     }
-    if header.flags & DUP != 0 && version != Version::V3_1 {
-        return Err(DecodeError::FixedHeaderFlags(packet_type));
-    }
-    if packet_type == PacketType::Auth && !version.has_properties() {
-        return Err(DecodeError::ReservedPacketType(packet_type as u8));
-    }
-    Ok(())
 }
 
 /// The announced length of the packet at the front of `src`, in bytes with its fixed header.
@@ -138,10 +138,12 @@ pub fn decode<'a>(
     version: Version,
     limits: &Limits,
 ) -> Result<Option<(Packet<'a>, usize)>, DecodeError> {
+    if let Some(&first_byte) = src.first() {
+        check_version(first_byte, version)?;
+    }
     let Some(header) = Header::read(src, limits)? else {
         return Ok(None);
     };
-    check_version(&header, version)?;
     let Some(mut reader) = header.body(src) else {
         return Ok(None);
     };

@@ -224,7 +224,7 @@ fn read_version(reader: &mut Reader<'_>) -> Result<Version, DecodeError> {
 ///
 /// The top bit of a level marks a bridge of Mosquitto, which then tries again without it.
 fn answer_version(name: &[u8], level: u8) -> Version {
-    if name == MQISDP || level & !BRIDGE < Version::V5.level() && level != 0 {
+    if name == MQISDP || level & !BRIDGE < Version::V5.level() {
         Version::V3_1_1
     } else {
         Version::V5
