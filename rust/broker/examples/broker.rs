@@ -7,7 +7,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Grant, Listener, NoHooks};
+use mqttcore_broker::{Broker, Config, Grant, Hooks, Listener, NoHooks};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:1883".into());
@@ -19,7 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }],
         ..Config::default()
     };
-    let broker = Broker::start(config, Arc::new(NoHooks))?;
+    let hooks: Arc<dyn Hooks> = Arc::new(NoHooks);
+    let broker = Broker::start(config, &hooks)?;
     eprintln!("listening on {:?}", broker.addresses());
     std::io::stdin().read_to_end(&mut Vec::new())?;
     broker.stop(Duration::from_secs(1));

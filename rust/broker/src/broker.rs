@@ -14,11 +14,12 @@ use mqttcore_topics::{TopicError, TopicLimits, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::config::Config;
+use crate::door::doors;
 use crate::grants::GrantError;
 use crate::hooks::Hooks;
 use crate::metrics::Stats;
 use crate::registry::{self, ClientInfo};
-use crate::shard::{Shard, World};
+use crate::shard::{Rules, Shard, World};
 use crate::{hub, listener, retain};
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
@@ -81,8 +82,8 @@ impl Broker {
     /// # Errors
     ///
     /// [`StartError`]; nothing runs and nothing is bound then.
-    pub fn start(config: Config, hooks: Arc<dyn Hooks>) -> Result<Self, StartError> {
-        check_grants(&config)?;
+    pub fn start(config: Config, hooks: &Arc<dyn Hooks>) -> Result<Self, StartError> {
+        let doors = doors(&config)?;
         let mut sockets = Vec::new();
         for listener in &config.listeners {
             let bound = listener::bind(listener.address).map_err(|error| StartError::Bind {
@@ -90,11 +91,11 @@ impl Broker {
                 address: listener.address,
                 error,
             })?;
-            sockets.push((bound, Arc::new(listener.clone())));
+            sockets.push(bound);
         }
         let addresses = sockets
             .iter()
-            .filter_map(|(socket, _)| socket.local_addr().ok())
+            .filter_map(|socket| socket.local_addr().ok())
             .collect();
         let world = Arc::new(World::new(&config, shard_count(&config), seed()));
         let broker = Self {
@@ -104,15 +105,20 @@ impl Broker {
         };
         let config = Arc::new(config);
         for index in 0..world.shards() {
-            let thread = spawn(index, &world, &config, &hooks)
-                .map_err(|error| StartError::Shard { shard: index, error })?;
+            let rules = (Arc::clone(&config), Arc::clone(hooks), Arc::clone(&doors));
+            let thread =
+                spawn(index, Arc::clone(&world), rules).map_err(|error| StartError::Shard {
+                    shard: index,
+                    error,
+                })?;
             broker.threads().push(thread);
         }
-        world.run_on(0, Box::new(move |shard| {
-            for (socket, listener) in sockets {
-                tokio::task::spawn_local(listener::accept(Rc::clone(shard), socket, listener));
+        let accept = move |shard: &Rc<Shard>| {
+            for (door, socket) in sockets.into_iter().enumerate() {
+                tokio::task::spawn_local(listener::accept(Rc::clone(shard), socket, door));
             }
-        }));
+        };
+        world.run_on(0, Box::new(accept));
         Ok(broker)
     }
 
@@ -144,7 +150,7 @@ impl Broker {
 
     /// The sessions that the broker holds, in no particular order.
     pub fn clients(&self) -> Vec<ClientInfo> {
-        self.ask_all(|shard| registry::list(shard)).into_iter().flatten().collect()
+        self.ask_all(registry::list).into_iter().flatten().collect()
     }
 
     /// Counters and gauges, summed over all shards. Asks no shard, so it never waits.
@@ -166,10 +172,9 @@ impl Broker {
     /// # Errors
     ///
     /// A grant with a rule that is no filter; nothing changes then.
-    pub fn reload(&self, config: Config, hooks: Arc<dyn Hooks>) -> Result<(), StartError> {
-        check_grants(&config)?;
-        let config = Arc::new(config);
-        self.ask_all(move |shard| shard.reload(Arc::clone(&config), Arc::clone(&hooks)));
+    pub fn reload(&self, config: &Config, hooks: Arc<dyn Hooks>) -> Result<(), StartError> {
+        let rules = (Arc::new(config.clone()), hooks, doors(config)?);
+        self.ask_all(move |shard| shard.reload(rules.clone()));
         Ok(())
     }
 
@@ -183,8 +188,10 @@ impl Broker {
         }
         self.world.stopping.store(true, Ordering::Release);
         for index in 0..self.world.shards() {
-            self.world
-                .run_on(index, Box::new(move |shard| registry::stop(shard, deadline)));
+            self.world.run_on(
+                index,
+                Box::new(move |shard| registry::stop(shard, deadline)),
+            );
         }
         for thread in threads {
             // A shard that panicked has said so in the log; there is nobody left to tell.
@@ -247,21 +254,13 @@ fn publish(shard: &Rc<Shard>, message: &Message) -> usize {
     hub::route(shard, None, topic, message)
 }
 
-fn check_grants(config: &Config) -> Result<(), StartError> {
-    for listener in &config.listeners {
-        if let Some(grant) = &listener.anonymous {
-            grant.compile().map_err(|error| StartError::Grant {
-                name: listener.name.clone(),
-                error,
-            })?;
-        }
-    }
-    Ok(())
-}
-
 fn shard_count(config: &Config) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let count = if config.shards == 0 { cores() } else { config.shards };
+    let count = if config.shards == 0 {
+        cores()
+    } else {
+        config.shards
+    };
     count.min(SHARDS_MAX)
 }
 
@@ -271,13 +270,7 @@ fn seed() -> u64 {
     RandomState::new().hash_one(SystemTime::now())
 }
 
-fn spawn(
-    index: usize,
-    world: &Arc<World>,
-    config: &Arc<Config>,
-    hooks: &Arc<dyn Hooks>,
-) -> io::Result<JoinHandle<()>> {
-    let (world, config, hooks) = (Arc::clone(world), Arc::clone(config), Arc::clone(hooks));
+fn spawn(index: usize, world: Arc<World>, rules: Rules) -> io::Result<JoinHandle<()>> {
     let (sender, started) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new()
         .name(format!("mqttcore-{index}"))
@@ -290,7 +283,7 @@ fn spawn(
                 }
             };
             let _ = sender.send(Ok(()));
-            runtime.block_on(Shard::new(index, world, config, hooks).run());
+            runtime.block_on(Shard::new(index, world, rules).run());
         })?;
     let failed = || Err(io::Error::other("the thread ended before it began"));
     started.recv().unwrap_or_else(|_| failed()).map(|()| thread)

@@ -1,6 +1,6 @@
 //! A client: its session for as long as it is kept, its connection while it has one.
 
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use mqttcore_codec::{PropertiesBuf, ReasonCode, Version};
 use mqttcore_session::{Cause, Control, PublishTransmit, Session, Transmit};
 use mqttcore_topics::{SubscriberId, TopicFilter};
 
-use crate::grants::{Grant, Permissions};
+use crate::grants::Access;
 use crate::hooks::{Action, Login};
 use crate::outbox::{Outbox, SHARE_FROM_BYTES};
 use crate::retain::Replay;
@@ -35,7 +35,10 @@ impl Handle {
         (self.shard as u64) << (GENERATION_BITS + 32) | generation << 32 | u64::from(self.slot)
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "each field is masked to its width")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "each field is masked to its width"
+    )]
     pub(crate) fn unpack(word: u64) -> Self {
         Self {
             shard: (word >> (GENERATION_BITS + 32)) as usize,
@@ -72,8 +75,7 @@ const WIDENED_MAX: usize = 64;
 /// Who the client is and what it may do; renewed by every connection.
 struct Identity {
     login: Arc<Login>,
-    grant: Box<Grant>,
-    permissions: Rc<Permissions>,
+    access: Arc<Access>,
     /// When the grant ends, on the monotonic clock.
     ends: Option<Instant>,
 }
@@ -84,8 +86,7 @@ impl Client {
         subscriber: SubscriberId,
         session: Session,
         login: Arc<Login>,
-        grant: Box<Grant>,
-        permissions: Permissions,
+        access: Arc<Access>,
     ) -> Self {
         Self {
             id: Arc::clone(&login.client_id),
@@ -95,8 +96,7 @@ impl Client {
             replays: RefCell::default(),
             identity: RefCell::new(Identity {
                 login,
-                grant,
-                permissions: Rc::new(permissions),
+                access,
                 ends: None,
             }),
             widened: RefCell::default(),
@@ -105,18 +105,11 @@ impl Client {
     }
 
     /// Puts a new connection's identity in the place of the old one.
-    pub(crate) fn identify(
-        &self,
-        login: Arc<Login>,
-        grant: Box<Grant>,
-        permissions: Permissions,
-        ends: Option<Instant>,
-    ) {
+    pub(crate) fn identify(&self, login: Arc<Login>, access: Arc<Access>, ends: Option<Instant>) {
         self.widened.borrow_mut().clear();
         *self.identity.borrow_mut() = Identity {
             login,
-            grant,
-            permissions: Rc::new(permissions),
+            access,
             ends,
         };
     }
@@ -125,12 +118,9 @@ impl Client {
         Arc::clone(&self.identity.borrow().login)
     }
 
-    pub(crate) fn permissions(&self) -> Rc<Permissions> {
-        Rc::clone(&self.identity.borrow().permissions)
-    }
-
-    pub(crate) fn grant(&self) -> Ref<'_, Grant> {
-        Ref::map(self.identity.borrow(), |identity| &*identity.grant)
+    /// What it may do.
+    pub(crate) fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.identity.borrow().access)
     }
 
     pub(crate) fn grant_ends(&self) -> Option<Instant> {
@@ -270,7 +260,13 @@ impl Link {
             Transmit::Publish(publish) => {
                 metrics.messages_sent.add(1);
                 let mut scratch = shard.properties.borrow_mut();
-                push_publish(&mut outbox, self.version, shard.now(), &mut scratch, publish);
+                push_publish(
+                    &mut outbox,
+                    self.version,
+                    shard.now(),
+                    &mut scratch,
+                    publish,
+                );
             }
             Transmit::Control(control) => {
                 outbox.push_with(|out| control.encode(self.version, self.packet_bytes, out));

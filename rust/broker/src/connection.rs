@@ -86,7 +86,12 @@ pub(crate) fn spawn(
         limits: shard.config().limits.after_connect(),
         version: link.version,
         pause: None,
-        throttle: client.grant().limits.messages_per_second.map(Throttle::new),
+        throttle: client
+            .access()
+            .grant
+            .limits
+            .messages_per_second
+            .map(Throttle::new),
     };
     let (lost_client, lost_link) = (Rc::clone(client), Rc::clone(link));
     let task = guarded(Rc::clone(shard), connection.run(), move |shard| {
@@ -260,7 +265,8 @@ impl Connection {
             }
         };
         self.fresh = self.pause.is_some() || self.is_throttled();
-        self.unread.extend_from_slice(bytes.get(used..).unwrap_or_default());
+        self.unread
+            .extend_from_slice(bytes.get(used..).unwrap_or_default());
         confirm(&self.client);
         self.client.flush_session(&self.shard);
         result
@@ -283,7 +289,8 @@ impl Connection {
                     throttle.spend(self.shard.now());
                 }
                 self.shard.metrics().messages_received.add(1);
-                self.publish(&publish, batch, frame)
+                self.publish(&publish, batch, frame);
+                Ok(())
             }
             Request::Subscribe(subscribe) => {
                 self.pause = requests::subscribe(&self.shard, &self.client, subscribe);
@@ -294,10 +301,12 @@ impl Connection {
                 Ok(())
             }
             Request::Disconnect(cause) => Err(End::Left(cause)),
-            Request::Reauthenticate { .. } | Request::Authenticate { .. } => Err(End::Closed(Closing {
-                cause: Cause::Violation,
-                reason: ReasonCode::BAD_AUTHENTICATION_METHOD,
-            })),
+            Request::Reauthenticate { .. } | Request::Authenticate { .. } => {
+                Err(End::Closed(Closing {
+                    cause: Cause::Violation,
+                    reason: ReasonCode::BAD_AUTHENTICATION_METHOD,
+                }))
+            }
         }
     }
 }
@@ -320,13 +329,12 @@ impl Connection {
         request: &PublishRequest<'_>,
         batch: &mut Batch<'_>,
         frame: Range<usize>,
-    ) -> Result<(), End> {
+    ) {
         let bytes = batch.bytes;
         let source = bytes.get(frame.clone()).unwrap_or_default();
         let message = request.to_message(self.shard.now(), source, batch.chunk(), frame.start);
         let (topic, packet_id) = (request.topic(), request.packet_id());
         self.pause = requests::publish(&self.shard, &self.client, topic, message, packet_id);
-        Ok(())
     }
 
     /// Writes what waits, as far as the socket takes it: one `send`, or one `writev`.
@@ -373,7 +381,8 @@ impl Connection {
         if matches!(end, End::Lost) {
             return;
         }
-        linger(&self.shard, self.stream, waiting).await;
+        // Boxed, so that no living connection carries the space that its end will need.
+        Box::pin(linger(&self.shard, self.stream, waiting)).await;
     }
 
     /// What the session is told, and what the client is; counts and logs what deserves it.
@@ -395,10 +404,12 @@ impl Connection {
 
     fn report_violation(&self, what: &dyn std::fmt::Display) {
         self.shard.metrics().violations.add(1);
-        self.shard.log.warn(LogClass::Violation, self.shard.now(), || {
-            let (id, peer) = (Escaped(&self.client.id), self.link.peer);
-            format!("client {id} at {peer} disconnected: {what}")
-        });
+        self.shard
+            .log
+            .warn(LogClass::Violation, self.shard.now(), || {
+                let (id, peer) = (Escaped(&self.client.id), self.link.peer);
+                format!("client {id} at {peer} disconnected: {what}")
+            });
     }
 }
 
@@ -414,4 +425,21 @@ fn write_once(
     let mut slices: [IoSlice<'_>; _] = Outbox::empty_slices();
     let count = outbox.fill(&mut slices);
     stream.poll_write_vectored(cx, &slices[..count])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An idle connection costs its task, its client and its session; keep them small.
+    #[test]
+    fn what_an_idle_connection_holds_stays_small() {
+        assert!(
+            size_of::<Connection>() <= 192,
+            "{}",
+            size_of::<Connection>()
+        );
+        assert!(size_of::<Client>() <= 704, "{}", size_of::<Client>());
+        assert!(size_of::<Link>() <= 160, "{}", size_of::<Link>());
+    }
 }

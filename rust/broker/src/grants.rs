@@ -96,6 +96,23 @@ impl Grant {
     }
 }
 
+/// A grant and its compiled rules; shared by all clients that were given the same one.
+#[derive(Debug)]
+pub(crate) struct Access {
+    pub(crate) grant: Grant,
+    pub(crate) permissions: Permissions,
+}
+
+impl Access {
+    /// Compiles `grant`.
+    pub(crate) fn new(grant: Grant) -> Result<Self, GrantError> {
+        Ok(Self {
+            permissions: grant.compile()?,
+            grant,
+        })
+    }
+}
+
 /// A rule of a grant is not a topic filter.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("grant rule {rule:?}: {error}")]
@@ -180,13 +197,20 @@ fn answer(allowed: bool) -> RuleAnswer {
 
 /// Namespaces that only the broker writes to.
 fn is_reserved(topic: &str) -> bool {
-    ["$SYS", "$share", "$queue", "$CONTROL", "$exclusive", "$delayed"]
-        .iter()
-        .any(|prefix| {
-            topic
-                .strip_prefix(prefix)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
+    [
+        "$SYS",
+        "$share",
+        "$queue",
+        "$CONTROL",
+        "$exclusive",
+        "$delayed",
+    ]
+    .iter()
+    .any(|prefix| {
+        topic
+            .strip_prefix(prefix)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
 #[cfg(test)]

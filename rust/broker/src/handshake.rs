@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::task::{Poll, ready};
 
 use mqttcore_codec::{DecodeError, ReasonCode, Version, decode_connect};
 use mqttcore_session::{ConnectRequest, Details, Violation, refusal};
@@ -20,8 +20,8 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::Listener;
-use crate::grants::{Grant, Permissions, RuleAnswer};
+use crate::door::Door;
+use crate::grants::{Access, Permissions, RuleAnswer};
 use crate::guard::guarded;
 use crate::hooks::{Event, EventKind, Login, Reply, Verdict};
 use crate::linger::linger;
@@ -33,7 +33,8 @@ use crate::shard::{Letter, Shard};
 pub(crate) struct Accepted {
     pub(crate) socket: std::net::TcpStream,
     pub(crate) peer: SocketAddr,
-    pub(crate) listener: Arc<Listener>,
+    /// Number of the listener in the configuration.
+    pub(crate) door: usize,
 }
 
 /// A client that was let in, on its way to its home shard.
@@ -43,8 +44,7 @@ pub(crate) struct Arrival {
     pub(crate) unread: Vec<u8>,
     pub(crate) request: ConnectRequest,
     pub(crate) login: Arc<Login>,
-    pub(crate) grant: Box<Grant>,
-    pub(crate) permissions: Permissions,
+    pub(crate) access: Arc<Access>,
 }
 
 /// Why a connection did not become a client.
@@ -85,11 +85,9 @@ impl Drop for Pending {
 async fn run(shard: Rc<Shard>, accepted: Accepted) {
     let pending = Pending(Rc::clone(&shard));
     let deadline = Instant::now() + shard.config().connect_deadline;
-    let Accepted {
-        socket,
-        peer,
-        listener,
-    } = accepted;
+    let Accepted { socket, peer, door } = accepted;
+    let doors = shard.doors();
+    let door = &doors[door];
     let Ok(mut stream) = TcpStream::from_std(socket) else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
@@ -98,7 +96,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
         shard: &shard,
         stream: &mut stream,
         peer,
-        listener: &listener,
+        door,
         buffer: Vec::new(),
     };
     let outcome = timeout_at(deadline, handshake.admit())
@@ -107,10 +105,10 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     let unread = std::mem::take(&mut handshake.buffer);
     drop(pending);
     match outcome {
-        Ok(admitted) => send_home(&shard, stream, unread, admitted),
+        Ok(admitted) => send_home(&shard, stream, unread, *admitted),
         Err(refusal) => {
-            let farewell = refuse(&shard, peer, &listener.name, &refusal);
-            linger(&shard, stream, farewell).await;
+            let farewell = refuse(&shard, peer, &door.name, &refusal);
+            Box::pin(linger(&shard, stream, farewell)).await;
             shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -119,15 +117,14 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
 struct Admitted {
     request: ConnectRequest,
     login: Arc<Login>,
-    grant: Box<Grant>,
-    permissions: Permissions,
+    access: Arc<Access>,
 }
 
 struct Handshake<'a> {
     shard: &'a Rc<Shard>,
     stream: &'a mut TcpStream,
     peer: SocketAddr,
-    listener: &'a Arc<Listener>,
+    door: &'a Door,
     buffer: Vec<u8>,
 }
 
@@ -135,7 +132,7 @@ impl Handshake<'_> {
     async fn admit(&mut self) -> Result<Box<Admitted>, Refusal> {
         let request = self.receive_connect().await?;
         let login = Arc::new(self.login(&request));
-        let (grant, username) = self.authenticate(&request, &login).await?;
+        let (access, username) = self.authenticate(&request, &login).await?;
         let login = match username {
             Some(name) => Arc::new(Login {
                 username: Some(name.into()),
@@ -143,15 +140,11 @@ impl Handshake<'_> {
             }),
             None => login,
         };
-        let permissions = grant
-            .compile()
-            .map_err(|error| denied(&login, ReasonCode::SERVER_UNAVAILABLE, error.to_string()))?;
-        check_will(&request, &login, &permissions)?;
+        check_will(&request, &login, &access.permissions)?;
         Ok(Box::new(Admitted {
             request,
             login,
-            grant,
-            permissions,
+            access,
         }))
     }
 
@@ -178,15 +171,19 @@ impl Handshake<'_> {
 
     /// Appends what one read brings.
     async fn read(&mut self) -> Result<(), Refusal> {
-        let mut bytes = [0; 2048];
-        let mut read = ReadBuf::new(&mut bytes);
-        let result = poll_fn(|cx| Pin::new(&mut *self.stream).poll_read(cx, &mut read)).await;
-        let filled = read.filled();
-        if result.is_err() || filled.is_empty() {
+        let len = poll_fn(|cx| {
+            // On the stack of this turn: a connection that is silent holds no buffer.
+            let mut bytes = [0; 2048];
+            let mut read = ReadBuf::new(&mut bytes);
+            let result = ready!(Pin::new(&mut *self.stream).poll_read(cx, &mut read));
+            self.buffer.extend_from_slice(read.filled());
+            Poll::Ready(result.map_or(0, |()| read.filled().len()))
+        })
+        .await;
+        if len == 0 {
             return Err(Refusal::Silent("closed before CONNECT"));
         }
-        self.shard.metrics().bytes_received.add(filled.len() as u64);
-        self.buffer.extend_from_slice(filled);
+        self.shard.metrics().bytes_received.add(len as u64);
         Ok(())
     }
 
@@ -200,14 +197,24 @@ impl Handshake<'_> {
             client_id,
             version: request.version,
             username: request.username.as_deref().map(Arc::from),
-            password: request.password.as_ref().map(|secret| Arc::from(secret.as_bytes())),
+            password: request
+                .password
+                .as_ref()
+                .map(|secret| Arc::from(secret.as_bytes())),
             peer: self.peer,
-            listener: Arc::from(self.listener.name.as_str()),
+            listener: Arc::clone(&self.door.name),
             clean_start: request.clean_start,
             keep_alive_s: request.keep_alive_s,
             session_expiry_interval_s: request.session_expiry_interval_s,
-            will_topic: request.will.as_ref().map(|will| Arc::from(will.message.topic())),
-            user_properties: request.user_properties.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+            will_topic: request
+                .will
+                .as_ref()
+                .map(|will| Arc::from(will.message.topic())),
+            user_properties: request
+                .user_properties
+                .iter()
+                .map(|(name, value)| (name.to_string(), value.to_string()))
+                .collect(),
         }
     }
 
@@ -216,15 +223,15 @@ impl Handshake<'_> {
         &mut self,
         request: &ConnectRequest,
         login: &Arc<Login>,
-    ) -> Result<(Box<Grant>, Option<String>), Refusal> {
+    ) -> Result<(Arc<Access>, Option<String>), Refusal> {
         if request.authentication_method.is_some() {
             let text = "no plugin offers this authentication method".into();
             return Err(denied(login, ReasonCode::BAD_AUTHENTICATION_METHOD, text));
         }
         if request.username.is_none()
-            && let Some(grant) = &self.listener.anonymous
+            && let Some(access) = &self.door.anonymous
         {
-            return Ok((Box::new(grant.clone()), None));
+            return Ok((Arc::clone(access), None));
         }
         if !self.shard.interests().authenticate {
             return Err(Refusal::Denied(Box::new(Denied {
@@ -236,7 +243,12 @@ impl Handshake<'_> {
         let (reply, answer) = Reply::new();
         self.shard.hooks().authenticate(Arc::clone(login), reply);
         match self.while_connected(answer).await? {
-            Some(Verdict::Allow { grant, username }) => Ok((grant, username)),
+            Some(Verdict::Allow { grant, username }) => {
+                let unusable = ReasonCode::SERVER_UNAVAILABLE;
+                let access = Access::new(*grant)
+                    .map_err(|error| denied(login, unusable, error.to_string()))?;
+                Ok((Arc::new(access), username))
+            }
             Some(Verdict::Deny { reason, text }) => Err(Refusal::Denied(Box::new(Denied {
                 login: Arc::clone(login),
                 reason,
@@ -304,7 +316,7 @@ fn check_will(
 }
 
 /// Hands the client over to the shard where its session lives.
-fn send_home(shard: &Rc<Shard>, stream: TcpStream, unread: Vec<u8>, admitted: Box<Admitted>) {
+fn send_home(shard: &Rc<Shard>, stream: TcpStream, unread: Vec<u8>, admitted: Admitted) {
     let Ok(socket) = stream.into_std() else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
@@ -315,8 +327,7 @@ fn send_home(shard: &Rc<Shard>, stream: TcpStream, unread: Vec<u8>, admitted: Bo
         unread,
         request: admitted.request,
         login: admitted.login,
-        grant: admitted.grant,
-        permissions: admitted.permissions,
+        access: admitted.access,
     };
     shard.refresh_now();
     if home == shard.index {
@@ -348,7 +359,11 @@ fn refuse(shard: &Rc<Shard>, peer: SocketAddr, listener: &str, refusal: &Refusal
             answer(denied.login.version, denied.reason, text, &mut farewell);
             tell_refused(shard, denied);
             let id = Escaped(&denied.login.client_id);
-            format!("client {id}: {} {}", denied.reason.name(), text.unwrap_or_default())
+            format!(
+                "client {id}: {} {}",
+                denied.reason.name(),
+                text.unwrap_or_default()
+            )
         }
     };
     shard.metrics().connects_refused.add(1);
@@ -369,7 +384,10 @@ fn answerable(error: DecodeError, bytes: &[u8]) -> Option<Version> {
         return Some(answer);
     }
     let is_connect = bytes.first() == Some(&0x10);
-    let mut windows = bytes.windows(NAME_AND_LEVEL_5.len()).skip(2).take(LONGEST_LENGTH);
+    let mut windows = bytes
+        .windows(NAME_AND_LEVEL_5.len())
+        .skip(2)
+        .take(LONGEST_LENGTH);
     let says_5 = is_connect && windows.any(|window| window == NAME_AND_LEVEL_5);
     says_5.then_some(Version::V5)
 }

@@ -168,20 +168,25 @@ enum Drop {
     Session(DropReason),
 }
 
-fn refusal(shard: &Shard, client: &Client, message: &Message, delivery: &Delivery<'_>) -> Option<Drop> {
+fn refusal(
+    shard: &Shard,
+    client: &Client,
+    message: &Message,
+    delivery: &Delivery<'_>,
+) -> Option<Drop> {
     if message.qos().min(delivery.qos) == QoS::AtMostOnce
         && let Some(link) = client.link()
         && link.outbox.borrow().len() > shard.config().qos0_backlog_bytes
     {
         return Some(Drop::Backlog);
     }
-    let permissions = client.permissions();
-    if !permissions.checks_deliveries() {
+    let access = client.access();
+    if !access.permissions.checks_deliveries() {
         return None;
     }
     // Deny wins at delivery too, whatever filter the message came through (abuse G07).
     let seen = TopicName::parse(message.topic(), &TopicLimits::default())
-        .is_ok_and(|topic| permissions.receives(topic));
+        .is_ok_and(|topic| access.permissions.receives(topic));
     (!seen).then_some(Drop::Denied)
 }
 

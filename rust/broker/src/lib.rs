@@ -8,7 +8,7 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use mqttcore_broker::{Broker, Config, Grant, Listener, NoHooks};
+//! use mqttcore_broker::{Broker, Config, Grant, Hooks, Listener, NoHooks};
 //!
 //! let config = Config {
 //!     listeners: vec![Listener {
@@ -19,7 +19,8 @@
 //!     shards: 1,
 //!     ..Config::default()
 //! };
-//! let broker = Broker::start(config, Arc::new(NoHooks))?;
+//! let hooks: Arc<dyn Hooks> = Arc::new(NoHooks);
+//! let broker = Broker::start(config, &hooks)?;
 //! assert_ne!(broker.addresses()[0].port(), 0);
 //! broker.stop(Duration::from_secs(1));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -31,6 +32,7 @@ mod broker;
 mod client;
 mod config;
 mod connection;
+mod door;
 mod grants;
 mod guard;
 mod handshake;
@@ -52,7 +54,9 @@ mod wheel;
 
 pub use broker::{Broker, PublishError, StartError};
 pub use config::{Config, Listener};
-pub use grants::{Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover};
+pub use grants::{
+    Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
+};
 pub use hooks::{
     Action, Ask, Event, EventKind, Hooks, Interests, LogLevel, Login, NoHooks, Reply, Ruling,
     Verdict,

@@ -3,14 +3,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpListener;
 
-use crate::config::Listener;
 use crate::handshake::Accepted;
 use crate::log::LogClass;
 use crate::shard::{Letter, Shard};
@@ -25,7 +23,11 @@ const REST: Duration = Duration::from_millis(100);
 ///
 /// What the operating system says: in use, not permitted, not an address of this machine.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -37,12 +39,12 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 }
 
 /// Accepts until the broker stops.
-pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, config: Arc<Listener>) {
+pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, door: usize) {
     let listener = match TcpListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => {
             shard.log.warn(LogClass::Accept, shard.now(), || {
-                format!("listener {}: cannot be watched: {error}", config.name)
+                format!("listener {door}: cannot be watched: {error}")
             });
             return;
         }
@@ -55,12 +57,12 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, conf
                     return;
                 }
                 next = (next + 1) % shard.world.shards();
-                deal(&shard, next, stream, peer, &config);
+                deal(&shard, next, stream, peer, door);
             }
             Err(error) => {
                 let now = shard.refresh_now();
                 shard.log.warn(LogClass::Accept, now, || {
-                    format!("listener {}: accept: {error}", config.name)
+                    format!("listener {door}: accept: {error}")
                 });
                 if !is_one_sockets_fault(&error) {
                     tokio::time::sleep(REST).await;
@@ -75,7 +77,7 @@ fn deal(
     to: usize,
     stream: tokio::net::TcpStream,
     peer: SocketAddr,
-    listener: &Arc<Listener>,
+    door: usize,
 ) {
     let world = &shard.world;
     shard.metrics().connections_accepted.add(1);
@@ -85,18 +87,14 @@ fn deal(
     if full {
         shard.metrics().connections_refused.add(1);
         shard.log.warn(LogClass::Accept, shard.refresh_now(), || {
-            format!("listener {}: {peer} refused, too many connections", listener.name)
+            format!("listener {door}: {peer} refused, too many connections")
         });
         return;
     }
     let Ok(socket) = prepare(stream) else { return };
     world.connections.fetch_add(1, Ordering::Relaxed);
     world.pending.fetch_add(1, Ordering::Relaxed);
-    let accepted = Accepted {
-        socket,
-        peer,
-        listener: Arc::clone(listener),
-    };
+    let accepted = Accepted { socket, peer, door };
     if to == shard.index {
         crate::handshake::start(shard, accepted);
     } else {

@@ -59,7 +59,8 @@ impl Outbox {
             span.end = range.end;
             return;
         }
-        self.pieces.push_back(Piece::Shared(Arc::clone(chunk), range));
+        self.pieces
+            .push_back(Piece::Shared(Arc::clone(chunk), range));
     }
 
     /// Appends whatever `write` appends to the buffer that it is given.

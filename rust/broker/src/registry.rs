@@ -9,14 +9,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::{QoS, ReasonCode, Version};
 use mqttcore_session::{
-    Cause, ConnectRequest, Details, Event as SessionEvent, Expiry, Message, ServerLimits, Session, Terms,
+    Cause, ConnectRequest, Details, Event as SessionEvent, Expiry, Message, ServerLimits, Session,
+    Terms,
 };
 use mqttcore_topics::{Change, SubscriptionFilter, TopicLimits, TopicName};
 use slab::Slab;
 use tokio::net::TcpStream;
 
 use crate::client::{Client, Closing, Handle, Link};
-use crate::grants::{Grant, GrantLimits, Permissions, RuleAnswer, Takeover};
+use crate::grants::{Access, Grant, GrantLimits, RuleAnswer, Takeover};
 use crate::handshake::{self, Arrival};
 use crate::hooks::{EventKind, Login};
 use crate::log::{Escaped, LogClass};
@@ -67,7 +68,10 @@ impl Registry {
     }
 
     fn all(&self) -> Vec<Rc<Client>> {
-        self.clients.iter().map(|(_, client)| Rc::clone(client)).collect()
+        self.clients
+            .iter()
+            .map(|(_, client)| Rc::clone(client))
+            .collect()
     }
 }
 
@@ -142,24 +146,37 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
-    let resumed = existing.and_then(|old| make_way(shard, &old, &arrival.request, &arrival.grant));
+    let resumed =
+        existing.and_then(|old| make_way(shard, &old, &arrival.request, &arrival.access.grant));
     let session_present = resumed.is_some();
-    let (request, login, grant) = (arrival.request, arrival.login, arrival.grant);
-    let terms = terms(shard, &request, &grant, session_present);
-    let ends = grant.expires_at.map(|at| on_monotonic_clock(shard.now(), at));
+    let (request, login, access) = (arrival.request, arrival.login, arrival.access);
+    let terms = terms(shard, &request, &access.grant, session_present);
+    let expires_at = access.grant.expires_at;
+    let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
     let client = match resumed {
         Some(client) => client,
-        None => create(shard, &login, &grant, &arrival.permissions),
+        None => create(shard, &login, &access),
     };
-    client.identify(login, grant, arrival.permissions, ends);
-    let link = Rc::new(Link::new(request.version, request.maximum_packet_size, client.login().peer, shard.now()));
+    client.identify(login, access, ends);
+    let link = Rc::new(Link::new(
+        request.version,
+        request.maximum_packet_size,
+        client.login().peer,
+        shard.now(),
+    ));
     client.set_link(Some(Rc::clone(&link)));
-    shard.world.online.set(shard.index, client.handle.slot, true);
+    shard
+        .world
+        .online
+        .set(shard.index, client.handle.slot, true);
     shard.metrics().clients_connected.add(1);
     if session_present {
         drop_lost_rights(&client, shard);
     }
-    client.session.borrow_mut().connect(shard.now(), &request, terms);
+    client
+        .session
+        .borrow_mut()
+        .connect(shard.now(), &request, terms);
     confirm(&client);
     client.flush_session(shard);
     arm(shard, &client);
@@ -185,7 +202,7 @@ fn refusal(shard: &Shard, existing: Option<&Rc<Client>>, arrival: &Arrival) -> O
         return full.then_some(ReasonCode::QUOTA_EXCEEDED);
     };
     let same_user = old.login().username == arrival.login.username;
-    let allowed = match arrival.grant.session.takeover {
+    let allowed = match arrival.access.grant.session.takeover {
         Takeover::Anyone => true,
         Takeover::SameUser => same_user,
         Takeover::Never => same_user && !old.is_online(),
@@ -218,38 +235,29 @@ fn make_way(
     (alive && resume).then(|| Rc::clone(old))
 }
 
-fn create(
-    shard: &Rc<Shard>,
-    login: &Arc<Login>,
-    grant: &Grant,
-    permissions: &Permissions,
-) -> Rc<Client> {
+fn create(shard: &Rc<Shard>, login: &Arc<Login>, access: &Arc<Access>) -> Rc<Client> {
     shard.metrics().sessions.add(1);
     shard.registry.borrow_mut().insert(shard.index, |handle| {
         Client::new(
             handle,
             shard.world.directory.join(handle.pack()),
-            Session::new(Arc::clone(&login.client_id), Arc::clone(&shard.config().limits)),
+            Session::new(
+                Arc::clone(&login.client_id),
+                Arc::clone(&shard.config().limits),
+            ),
             Arc::clone(login),
-            Box::new(grant.clone()),
-            permissions.clone(),
+            Arc::clone(access),
         )
     })
 }
 
-fn terms(
-    shard: &Shard,
-    request: &ConnectRequest,
-    grant: &Grant,
-    session_present: bool,
-) -> Terms {
+fn terms(shard: &Shard, request: &ConnectRequest, grant: &Grant, session_present: bool) -> Terms {
     let expiry_max = grant.session.expiry_max;
     Terms {
         session_present,
         assigned_client_id: request.client_id.is_none(),
-        session_expiry_max_s: expiry_max.map(|longest| {
-            u32::try_from(longest.as_secs()).unwrap_or(u32::MAX)
-        }),
+        session_expiry_max_s: expiry_max
+            .map(|longest| u32::try_from(longest.as_secs()).unwrap_or(u32::MAX)),
         ..Terms::new(limits(shard, grant))
     }
 }
@@ -262,7 +270,9 @@ fn limits(shard: &Shard, grant: &Grant) -> Arc<ServerLimits> {
     }
     let mut limits = ServerLimits::clone(&config.limits);
     let caps = grant.limits;
-    limits.maximum_qos = limits.maximum_qos.min(caps.max_qos.unwrap_or(QoS::ExactlyOnce));
+    limits.maximum_qos = limits
+        .maximum_qos
+        .min(caps.max_qos.unwrap_or(QoS::ExactlyOnce));
     lower(&mut limits.subscriptions, caps.subscriptions);
     lower(&mut limits.queue_messages, caps.queue_messages);
     lower(&mut limits.queue_bytes, caps.queue_bytes);
@@ -275,14 +285,14 @@ fn lower(limit: &mut usize, cap: Option<usize>) {
 
 /// Subscriptions that a reduced grant no longer covers end at resume (abuse F16).
 fn drop_lost_rights(client: &Rc<Client>, shard: &Shard) {
-    let permissions = client.permissions();
+    let access = client.access();
     let lost: Vec<SubscriptionFilter> = client
         .session
         .borrow()
         .subscriptions()
         .iter()
         .map(|subscription| &subscription.filter)
-        .filter(|filter| permissions.subscribe(filter.filter()) == RuleAnswer::Denied)
+        .filter(|filter| access.permissions.subscribe(filter.filter()) == RuleAnswer::Denied)
         .cloned()
         .collect();
     if lost.is_empty() {
@@ -319,7 +329,10 @@ pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     let departure = client.session.borrow_mut().detach(shard.now(), cause);
     client.set_link(None);
     client.replays.borrow_mut().clear();
-    shard.world.online.set(shard.index, client.handle.slot, false);
+    shard
+        .world
+        .online
+        .set(shard.index, client.handle.slot, false);
     shard.metrics().clients_connected.sub(1);
     shard.tell(EventKind::Disconnected, client, EventDetails::default());
     if let Some(will) = departure.will {
@@ -347,7 +360,9 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
                     end(shard, client);
                 }
             }
-            Some(SessionEvent::Dropped { reason, message, .. }) => {
+            Some(SessionEvent::Dropped {
+                reason, message, ..
+            }) => {
                 hub::book_drop(shard, client, &message, reason);
             }
             Some(SessionEvent::Overflowed) => {
@@ -364,11 +379,14 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
 fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
     let allowed = TopicName::parse(will.topic(), &TopicLimits::default())
         .ok()
-        .filter(|topic| client.permissions().publish(*topic) == RuleAnswer::Allowed);
+        .filter(|topic| client.access().permissions.publish(*topic) == RuleAnswer::Allowed);
     let Some(topic) = allowed else {
         shard.metrics().dropped_will.add(1);
         shard.log.warn(LogClass::Will, shard.now(), || {
-            format!("will of client {} not published: not allowed", Escaped(&client.id))
+            format!(
+                "will of client {} not published: not allowed",
+                Escaped(&client.id)
+            )
         });
         return;
     };
@@ -427,11 +445,18 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
         } else if stalled {
             shard.metrics().stalled.add(1);
             shard.log.warn(LogClass::Stalled, now, || {
-                format!("client {} takes no bytes, disconnected", Escaped(&client.id))
+                format!(
+                    "client {} takes no bytes, disconnected",
+                    Escaped(&client.id)
+                )
             });
             close(&link, Cause::ConnectionLost, ReasonCode::QUOTA_EXCEEDED);
         } else if client.grant_ends().is_some_and(|at| now >= at) {
-            close(&link, Cause::Administrative, ReasonCode::MAXIMUM_CONNECT_TIME);
+            close(
+                &link,
+                Cause::Administrative,
+                ReasonCode::MAXIMUM_CONNECT_TIME,
+            );
         }
     }
     handle_events(shard, &client);

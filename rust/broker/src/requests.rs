@@ -9,7 +9,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mqttcore_codec::{PacketId, QoS, ReasonCode};
-use mqttcore_session::{Cause, Details, Message, SubscribeEntry, SubscribeRequest, UnsubscribeRequest};
+use mqttcore_session::{
+    Cause, Details, Message, SubscribeEntry, SubscribeRequest, UnsubscribeRequest,
+};
 use mqttcore_topics::{Change, ShareName, TopicFilter, TopicLimits, TopicName};
 
 use crate::client::{Client, Closing};
@@ -66,6 +68,7 @@ fn ask(
     }
 }
 
+#[derive(Clone, Copy)]
 struct Question<'a> {
     action: Action,
     topic: &'a str,
@@ -89,7 +92,7 @@ pub(crate) fn publish(
     message: Message,
     packet_id: Option<PacketId>,
 ) -> Option<Pause> {
-    match client.permissions().publish(topic) {
+    match client.access().permissions.publish(topic) {
         RuleAnswer::Allowed => {
             accept(shard, client, topic, &message, packet_id);
             return None;
@@ -97,7 +100,13 @@ pub(crate) fn publish(
         RuleAnswer::Silent
             if is_asked_about(shard, Action::Publish, |filter| filter.matches(topic)) => {}
         RuleAnswer::Silent | RuleAnswer::Denied => {
-            deny(shard, client, &message, packet_id, ReasonCode::NOT_AUTHORIZED);
+            deny(
+                shard,
+                client,
+                &message,
+                packet_id,
+                ReasonCode::NOT_AUTHORIZED,
+            );
             return None;
         }
     }
@@ -226,7 +235,7 @@ fn judge_entry(shard: &Rc<Shard>, client: &Rc<Client>, entry: &mut SubscribeEntr
         return false;
     }
     let filter = entry.filter.filter();
-    let answer = client.permissions().subscribe(filter);
+    let answer = client.access().permissions.subscribe(filter);
     let is_silent = answer == RuleAnswer::Silent;
     if answer == RuleAnswer::Allowed
         || is_silent && client.is_widened(Action::Subscribe, |covers| covers.covers(filter))
@@ -252,7 +261,12 @@ fn refuse_entry(
 
 /// One commit for the packet, then SUBACK, then the retained messages (decision 14).
 fn complete_subscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: SubscribeRequest) {
-    let granted = || request.entries.iter().filter(|entry| entry.refused.is_none());
+    let granted = || {
+        request
+            .entries
+            .iter()
+            .filter(|entry| entry.refused.is_none())
+    };
     let changes: Vec<Change<'_>> = granted()
         .map(|entry| Change::Subscribe {
             filter: &entry.filter,
@@ -271,7 +285,10 @@ fn complete_subscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Subscribe
     for entry in granted() {
         tell_filter(shard, client, EventKind::Subscribed, entry.filter.as_str());
     }
-    client.session.borrow_mut().complete_subscribe(request, Details::none());
+    client
+        .session
+        .borrow_mut()
+        .complete_subscribe(request, Details::none());
     client.replays.borrow_mut().extend(replays);
 }
 
@@ -289,9 +306,17 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Unsub
         shard.world.directory.commit(client.subscriber, &changes);
     }
     for entry in request.entries.iter().filter(|entry| entry.exists) {
-        tell_filter(shard, client, EventKind::Unsubscribed, entry.filter.as_str());
+        tell_filter(
+            shard,
+            client,
+            EventKind::Unsubscribed,
+            entry.filter.as_str(),
+        );
     }
-    client.session.borrow_mut().complete_unsubscribe(request, Details::none());
+    client
+        .session
+        .borrow_mut()
+        .complete_unsubscribe(request, Details::none());
 }
 
 fn tell_filter(shard: &Rc<Shard>, client: &Rc<Client>, kind: EventKind, filter: &str) {

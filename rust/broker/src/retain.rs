@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use mqttcore_codec::QoS;
 use mqttcore_session::{Delivery, Message, SubscribeEntry};
-use mqttcore_topics::{Cursor, TopicFilter, TopicName};
+use mqttcore_topics::{Cursor, TopicFilter, TopicLimits, TopicName};
 
 use crate::client::Client;
 use crate::hub;
@@ -69,6 +69,36 @@ pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) {
     if let Some(old) = world.retained.set(topic, message) {
         forget(shard, &old);
     }
+}
+
+/// Looks at the next retained messages and removes those that expired (abuse F06); returns
+/// where to go on at the next call.
+pub(crate) fn sweep(shard: &Shard, cursor: Option<Cursor>) -> Option<Cursor> {
+    const LOOKED_AT_A_TICK: usize = 256;
+    let now = shard.now();
+    let mut expired = Vec::new();
+    let limits = TopicLimits::default();
+    // INVARIANT: `#` is a topic filter.
+    let all = TopicFilter::parse("#", &limits).expect("# is a filter");
+    let world = &shard.world;
+    let next = world.retained.walk(
+        &all,
+        cursor,
+        LOOKED_AT_A_TICK,
+        &mut |_, message: &Message| {
+            if message.is_expired(now) {
+                expired.push(message.clone());
+            }
+        },
+    );
+    for message in expired {
+        if let Ok(topic) = TopicName::parse(message.topic(), &limits)
+            && let Some(old) = world.retained.remove(topic)
+        {
+            forget(shard, &old);
+        }
+    }
+    next
 }
 
 fn forget(shard: &Shard, old: &Message) {

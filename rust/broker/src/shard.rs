@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use crate::client::Client;
 use crate::config::Config;
+use crate::door::Door;
 use crate::handshake::{self, Accepted, Arrival};
 use crate::hooks::{Event, EventKind, Hooks, Interests};
 use crate::hub::{self, Target};
@@ -28,7 +29,7 @@ use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::wheel::Wheel;
-use crate::{registry, sys_topics};
+use crate::{registry, retain, sys_topics};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
@@ -154,6 +155,9 @@ impl Presence {
     }
 }
 
+/// What can change while the broker runs: configuration, plugins, what listeners give.
+pub(crate) type Rules = (Arc<Config>, Arc<dyn Hooks>, Arc<[Door]>);
+
 /// One event loop and what it owns.
 pub(crate) struct Shard {
     pub(crate) index: usize,
@@ -166,6 +170,7 @@ pub(crate) struct Shard {
     /// Scratch space for encoding properties.
     pub(crate) properties: RefCell<PropertiesBuf>,
     config: RefCell<Arc<Config>>,
+    doors: RefCell<Arc<[Door]>>,
     hooks: RefCell<Arc<dyn Hooks>>,
     interests: RefCell<Rc<Interests>>,
     scratch: Cell<Option<Box<[u8]>>>,
@@ -179,12 +184,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn new(
-        index: usize,
-        world: Arc<World>,
-        config: Arc<Config>,
-        hooks: Arc<dyn Hooks>,
-    ) -> Rc<Self> {
+    pub(crate) fn new(index: usize, world: Arc<World>, (config, hooks, doors): Rules) -> Rc<Self> {
         let outgoing = (0..world.shards()).map(|_| Vec::new()).collect();
         let random = world.unique() | 1;
         Rc::new(Self {
@@ -195,6 +195,7 @@ impl Shard {
             targets: RefCell::default(),
             properties: RefCell::default(),
             config: RefCell::new(config),
+            doors: RefCell::new(doors),
             interests: RefCell::new(Rc::new(hooks.interests())),
             hooks: RefCell::new(hooks),
             scratch: Cell::new(None),
@@ -259,10 +260,11 @@ impl Shard {
         self.send_mail();
     }
 
-    /// The timer task: fires deadlines, cleans the directory in batches.
+    /// The timer task: fires deadlines, cleans the directory and the retained store in batches.
     async fn keep_time(self: Rc<Self>) {
         const CLEANED_A_TICK: usize = 256;
         let mut fired = Vec::new();
+        let mut swept = None;
         while !self.world.is_stopping() {
             let next = self.wheel.borrow().next_tick();
             tokio::time::sleep_until(next.into()).await;
@@ -273,6 +275,7 @@ impl Shard {
             }
             if self.index == 0 {
                 self.world.directory.clean(CLEANED_A_TICK);
+                swept = retain::sweep(&self, swept);
             }
             self.send_mail();
         }
@@ -308,6 +311,11 @@ impl Shard {
         self.config.borrow()
     }
 
+    /// What the listeners give, in the order of the configuration.
+    pub(crate) fn doors(&self) -> Arc<[Door]> {
+        Arc::clone(&self.doors.borrow())
+    }
+
     pub(crate) fn hooks(&self) -> Arc<dyn Hooks> {
         Arc::clone(&self.hooks.borrow())
     }
@@ -317,10 +325,11 @@ impl Shard {
     }
 
     /// Takes a new configuration and new plugins into force for what happens from now on.
-    pub(crate) fn reload(&self, config: Arc<Config>, hooks: Arc<dyn Hooks>) {
+    pub(crate) fn reload(&self, (config, hooks, doors): Rules) {
         self.log.redirect(Arc::clone(&hooks));
         *self.interests.borrow_mut() = Rc::new(hooks.interests());
         *self.config.borrow_mut() = config;
+        *self.doors.borrow_mut() = doors;
         *self.hooks.borrow_mut() = hooks;
     }
 
@@ -397,7 +406,7 @@ impl Shard {
 }
 
 /// What an event is about, beside its client.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct EventDetails<'a> {
     pub(crate) topic: Option<&'a str>,
     pub(crate) reason: Option<mqttcore_codec::ReasonCode>,

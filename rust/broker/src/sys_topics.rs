@@ -25,7 +25,11 @@ pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
 
 fn publish(shard: &Rc<Shard>) {
     let stats = hub::stats(&shard.world);
-    publish_text(shard, "version", concat!("mqttcore ", env!("CARGO_PKG_VERSION")));
+    publish_text(
+        shard,
+        "version",
+        concat!("mqttcore ", env!("CARGO_PKG_VERSION")),
+    );
     for (topic, value) in topics(&stats) {
         publish_text(shard, topic, &value.to_string());
     }
@@ -42,7 +46,10 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 18] {
         ("uptime", stats.uptime_s),
         ("clients/connected", stats.clients_connected),
         ("clients/total", stats.sessions),
-        ("clients/disconnected", stats.sessions.saturating_sub(stats.clients_connected)),
+        (
+            "clients/disconnected",
+            stats.sessions.saturating_sub(stats.clients_connected),
+        ),
         ("clients/expired", stats.sessions_expired),
         ("messages/received", stats.packets_received),
         ("messages/sent", stats.packets_sent),
@@ -54,7 +61,10 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 18] {
         ("subscriptions/count", stats.subscriptions),
         ("retained messages/count", stats.retained_messages),
         ("connections/accepted", stats.connections_accepted),
-        ("connections/refused", stats.connections_refused + stats.connects_refused),
+        (
+            "connections/refused",
+            stats.connections_refused + stats.connects_refused,
+        ),
         ("connections/violations", stats.violations),
         ("panics", stats.panics),
     ]

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 const LEVELS: usize = 4;
-const SLOT_BITS: u32 = 6;
+const SLOT_BITS: usize = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 /// Farther deadlines are kept at the horizon (19 days) and armed again when they come up.
-const HORIZON: u64 = 1 << (SLOT_BITS * LEVELS as u32);
+const HORIZON: u64 = 1 << (SLOT_BITS * LEVELS);
 const UNARMED: u64 = u64::MAX;
 
 /// Deadlines of the clients of one shard, by their slot number.
@@ -87,13 +87,13 @@ impl Wheel {
 
     fn tick_at_or_after(&self, at: Instant) -> u64 {
         let after_start = at.saturating_duration_since(self.start);
-        ticks(after_start + TICK - Duration::from_nanos(1))
+        ticks(after_start + TICK.saturating_sub(Duration::from_nanos(1)))
     }
 
     /// Moves the deadlines of every level whose turn has come one level down.
     fn cascade(&mut self) {
         for level in 1..LEVELS {
-            let shift = SLOT_BITS * level as u32;
+            let shift = SLOT_BITS * level;
             if !self.tick.is_multiple_of(1 << shift) {
                 return;
             }
@@ -114,7 +114,7 @@ impl Wheel {
             entry.due
         };
         let mut level = 0;
-        while level + 1 < LEVELS && ahead >= 1 << (SLOT_BITS * (level as u32 + 1)) {
+        while level + 1 < LEVELS && ahead >= 1 << (SLOT_BITS * (level + 1)) {
             level += 1;
         }
         self.slots[slot_index(level, place)].push(entry);
@@ -122,7 +122,7 @@ impl Wheel {
 }
 
 fn slot_index(level: usize, tick: u64) -> usize {
-    let slot = (tick >> (SLOT_BITS * level as u32)) & (SLOTS as u64 - 1);
+    let slot = (tick >> (SLOT_BITS * level)) & (SLOTS as u64 - 1);
     level * SLOTS + usize::try_from(slot).unwrap_or(0)
 }
 
@@ -144,12 +144,14 @@ mod tests {
     #[test]
     fn no_deadline_fires_early_or_more_than_a_tick_late() {
         let start = Instant::now();
-        for ms in [1, 99, 100, 101, 6_399, 6_400, 6_401, 12_345, 409_600, 500_001, 30_000_000] {
+        for ms in [
+            1, 99, 100, 101, 6_399, 6_400, 6_401, 12_345, 409_600, 500_001, 30_000_000,
+        ] {
             let mut wheel = Wheel::new(start);
             wheel.advance(start + Duration::from_millis(37), &mut Vec::new());
             let due = start + Duration::from_millis(ms);
             wheel.arm(7, due);
-            let before = due - Duration::from_millis(1);
+            let before = start + Duration::from_millis(ms - 1);
 
             assert_eq!(fired(&mut wheel, before), [], "{ms} ms fired early");
             assert_eq!(fired(&mut wheel, due + TICK), [7], "{ms} ms fired late");
@@ -192,10 +194,11 @@ mod tests {
     fn a_deadline_beyond_the_horizon_fires_when_it_is_due() {
         let start = Instant::now();
         let mut wheel = Wheel::new(start);
-        let due = start + TICK * (HORIZON as u32 + 1_000);
+        let beyond = u32::try_from(HORIZON).unwrap() + 1_000;
+        let due = start + TICK * beyond;
         wheel.arm(3, due);
 
-        assert_eq!(fired(&mut wheel, due - TICK), []);
+        assert_eq!(fired(&mut wheel, start + TICK * (beyond - 1)), []);
         assert_eq!(fired(&mut wheel, due + TICK), [3]);
     }
 
