@@ -23,11 +23,6 @@ impl<'a> TopicName<'a> {
         Ok(Self(text))
     }
 
-    /// Takes a text that was checked before.
-    pub(crate) const fn unchecked(text: &'a str) -> Self {
-        Self(text)
-    }
-
     /// Returns the text, byte for byte as published [MQTT-4.7.3-4].
     pub const fn as_str(self) -> &'a str {
         self.0

@@ -2,16 +2,16 @@
 
 use std::fmt::Write;
 
-use super::version::{Counts, Version};
+use super::version::{Counts, State};
 use crate::subscribers::{Subscription, group_parts, parts, set};
 use crate::tree::hamt::{DIGIT_BITS, Keys, item_hash, key_of};
 use crate::tree::hash::{Hasher, tag};
-use crate::tree::node::{Block, measure};
+use crate::tree::node::{Block, Version, measure};
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
 use crate::tree::word::{View, Word};
 
 /// Checks a version; answers its shape as text, equal for equal content.
-pub(crate) fn audit(version: &Version, hasher: &Hasher) -> Result<String, String> {
+pub(crate) fn audit(version: &State, hasher: &Hasher) -> Result<String, String> {
     let mut audit = Audit {
         hasher,
         counts: Counts::default(),

@@ -1,6 +1,6 @@
 //! The subscription directory: the only public door to who subscribed to what.
 //!
-//! One immutable [`Version`] hangs off one root. A writer makes the next version, which shares all but the changed
+//! One immutable [`State`] hangs off one root. A writer makes the next version, which shares all but the changed
 //! path with the last, and puts it in place by compare-and-set; the loser of a race starts again. A reader pins the
 //! current version and walks it without a lock, and without writing anything that another thread reads.
 
@@ -16,11 +16,11 @@ mod walk;
 
 use crate::sync::{AtomicU64, Guard, Relaxed, Root, pin};
 use crate::tree::hash::Hasher;
-use crate::tree::node::{Edit, Ledger, free_tree};
+use crate::tree::node::{Edit, Ledger, Version, clear};
 use crate::{Strategy, SubscriberId};
 
 use clients::Clients;
-use version::{Draft, Version};
+use version::{Draft, State};
 
 pub use change::{Change, DirectoryStats, Outcome};
 pub use snapshot::Snapshot;
@@ -62,7 +62,7 @@ const GARBAGE_BUDGET_BYTES: usize = 64 << 20;
 /// # Ok::<(), TopicError>(())
 /// ```
 pub struct Directory {
-    root: Root<Version>,
+    root: Root<State>,
     clients: Clients,
     hasher: Hasher,
     strategy: Strategy,
@@ -84,7 +84,7 @@ impl Directory {
 
     fn with_hasher(hasher: Hasher, strategy: Strategy) -> Self {
         Self {
-            root: Root::new(Version::empty()),
+            root: Root::new(State::empty()),
             clients: Clients::new(),
             hasher,
             strategy,
@@ -243,9 +243,6 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        let last = std::mem::replace(self.root.get_mut(), Version::empty());
-        // SAFETY: nobody else has the directory any more, so nobody reaches its last version; what was retired is
-        // not reachable from it.
-        unsafe { free_tree(&last.roots()) };
+        clear(&mut self.root);
     }
 }

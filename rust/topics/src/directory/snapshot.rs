@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::Directory;
 use super::merge::{Merged, merge};
-use super::version::Version;
+use super::version::State;
 use super::walk::collect;
 use crate::subscribers::{self, Subscription, for_each_group, set};
 use crate::sync::{Pinned, Relaxed};
@@ -18,7 +18,7 @@ use crate::{Match, Strategy, SubscriberId, TopicName, Visitor};
 /// takes, never across an `.await` and never around foreign code that blocks.
 pub struct Snapshot<'d> {
     directory: &'d Directory,
-    version: Pinned<'d, Version>,
+    version: Pinned<'d, State>,
 }
 
 /// One message on its way to the matching subscriptions.

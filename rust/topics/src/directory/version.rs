@@ -1,15 +1,17 @@
 //! One immutable state of the directory, and the draft of the next.
 
+use smallvec::SmallVec;
+
 use super::{Change, Outcome};
 use crate::SubscriberId;
 use crate::subscribers::{self, Effect, Step, Subscription};
 use crate::tree::hash::Hasher;
-use crate::tree::node::{Edit, Size};
+use crate::tree::node::{Edit, Size, Version};
 use crate::tree::update::{Fields, change_map, change_tree};
 use crate::tree::word::{Stored, Word};
 
 /// What one compare-and-set replaces.
-pub(crate) struct Version {
+pub(crate) struct State {
     /// Filters without wildcards, by their whole text.
     exact: Stored,
     /// Filters with wildcards, level by level.
@@ -29,22 +31,7 @@ pub(crate) struct Counts {
     pub(crate) size: Size,
 }
 
-impl Version {
-    pub(crate) const fn empty() -> Self {
-        Self {
-            exact: Stored::EMPTY,
-            wild: [const { Stored::EMPTY }; 4],
-            counts: Counts {
-                filters: 0,
-                wild_filters: 0,
-                subscriptions: 0,
-                groups: 0,
-                size: Size { nodes: 0, bytes: 0 },
-            },
-            number: 0,
-        }
-    }
-
+impl State {
     pub(crate) fn exact(&self) -> Word<'_> {
         self.exact.get()
     }
@@ -52,11 +39,22 @@ impl Version {
     pub(crate) fn wild(&self) -> Fields<'_> {
         self.wild.each_ref().map(Stored::get)
     }
+}
 
-    /// Everything that hangs off this version.
-    pub(crate) fn roots(&self) -> [Word<'_>; 5] {
-        let [kids, plus, hash, here] = self.wild();
-        [self.exact(), kids, plus, hash, here]
+impl Version for State {
+    fn empty() -> Self {
+        Self {
+            exact: Stored::EMPTY,
+            wild: [const { Stored::EMPTY }; 4],
+            counts: Counts::default(),
+            number: 0,
+        }
+    }
+
+    fn roots(&self) -> SmallVec<[Word<'_>; 5]> {
+        let mut roots = SmallVec::from_slice(&self.wild());
+        roots.push(self.exact());
+        roots
     }
 }
 
@@ -71,7 +69,7 @@ pub(crate) struct Draft<'g> {
 }
 
 impl<'g> Draft<'g> {
-    pub(crate) fn new(version: &'g Version) -> Self {
+    pub(crate) fn new(version: &'g State) -> Self {
         Self {
             exact: version.exact(),
             wild: version.wild(),
@@ -81,8 +79,8 @@ impl<'g> Draft<'g> {
         }
     }
 
-    pub(crate) fn finish(self, edit: &Edit<'g>) -> Version {
-        Version {
+    pub(crate) fn finish(self, edit: &Edit<'g>) -> State {
+        State {
             exact: self.exact.into(),
             wild: self.wild.map(Stored::from),
             counts: Counts {

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::version::Version;
+use super::version::State;
 use crate::levels::{SEPARATOR, is_match};
 use crate::tree::hamt::{Keys, find};
 use crate::tree::hash::Hasher;
@@ -16,7 +16,7 @@ pub(crate) type Found<'g> = SmallVec<[Word<'g>; 16]>;
 type Branch<'g> = (Fields<'g>, usize);
 
 /// Collects the payload of every filter that matches `topic`.
-pub(crate) fn collect<'g>(version: &'g Version, hasher: &Hasher, topic: &[u8]) -> Found<'g> {
+pub(crate) fn collect<'g>(version: &'g State, hasher: &Hasher, topic: &[u8]) -> Found<'g> {
     let mut found = Found::new();
     if version.counts.filters > version.counts.wild_filters {
         let exact = find(version.exact(), hasher.hash(topic), topic, Keys::Whole);

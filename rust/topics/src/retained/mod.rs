@@ -1,20 +1,81 @@
 //! Retained values: concrete topics, matched by a wildcard filter.
+//!
+//! The same tree as the directory's, with concrete topics in it and the cell of a value as payload. Replacing a
+//! value swaps it in its cell; only a topic that comes or goes makes a version.
 
-use std::collections::BTreeMap;
+mod cell;
+mod walk;
 
-use crate::sync::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use crate::sync::{AtomicUsize, Guard, Relaxed, Root, pin};
+use crate::tree::hash::Hasher;
+use crate::tree::lookup::payload_of;
+use crate::tree::node::{Edit, Ledger, Size, Version, measure};
+use crate::tree::update::{Fields, change_tree};
+use crate::tree::word::{Stored, Word};
 use crate::{TopicFilter, TopicName};
 
+use cell::Cell;
+use walk::{Ask, Resume};
+
 /// One value a topic. Shared by reference; readers and writers may be on any thread.
-pub struct Retained<V> {
-    values: Mutex<BTreeMap<String, V>>,
+///
+/// ```
+/// use mqttcore_topics::{Retained, TopicFilter, TopicLimits, TopicName};
+///
+/// let (retained, limits) = (Retained::new(42), TopicLimits::default());
+/// retained.set(TopicName::parse("rooms/1/light", &limits)?, "on");
+/// retained.set(TopicName::parse("rooms/2/light", &limits)?, "off");
+///
+/// let mut seen = Vec::new();
+/// let filter = TopicFilter::parse("rooms/+/light", &limits)?;
+/// let rest = retained.walk(&filter, None, 100, &mut |topic, value| seen.push(format!("{topic} {value}")));
+/// seen.sort();
+/// assert_eq!(seen, ["rooms/1/light on", "rooms/2/light off"]);
+/// assert!(rest.is_none());
+/// # Ok::<(), mqttcore_topics::TopicError>(())
+/// ```
+pub struct Retained<V: Clone + Send + Sync + 'static> {
+    /// Its cells are of `V`.
+    root: Root<State>,
+    hasher: Hasher,
     weigh: fn(&V) -> usize,
+    ledger: Ledger,
+    len: AtomicUsize,
+    weight: AtomicUsize,
+}
+
+/// What one compare-and-set replaces.
+struct State {
+    fields: [Stored; 4],
+    size: Size,
+}
+
+impl State {
+    fn fields(&self) -> Fields<'_> {
+        self.fields.each_ref().map(Stored::get)
+    }
+}
+
+impl Version for State {
+    fn empty() -> Self {
+        Self {
+            fields: [const { Stored::EMPTY }; 4],
+            size: Size::default(),
+        }
+    }
+
+    fn roots(&self) -> SmallVec<[Word<'_>; 5]> {
+        SmallVec::from_slice(&self.fields())
+    }
 }
 
 /// Where a walk goes on. Owned: it holds no version, so it may wait as long as it likes.
 #[derive(Clone, Debug)]
 pub struct Cursor {
-    after: String,
+    /// What was looked at last; everything in front of it and itself is done, what is below it is not.
+    after: Box<str>,
 }
 
 impl<V: Clone + Send + Sync + 'static> Retained<V> {
@@ -25,37 +86,135 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
 
     /// As [`new`](Self::new), and keeps the sum of `weigh` over all values.
     pub fn weighing(seed: u64, weigh: fn(&V) -> usize) -> Self {
-        let _ = seed;
+        Self::with_hasher(Hasher::new(seed), weigh)
+    }
+
+    /// As [`weighing`](Self::weighing), with only the hash bits in `mask`: for tests of collisions.
+    #[doc(hidden)]
+    pub fn with_hash_mask(seed: u64, weigh: fn(&V) -> usize, mask: u64) -> Self {
+        Self::with_hasher(Hasher::masked(seed, mask), weigh)
+    }
+
+    fn with_hasher(hasher: Hasher, weigh: fn(&V) -> usize) -> Self {
         Self {
-            values: Mutex::default(),
+            root: Root::new(State::empty()),
+            hasher,
             weigh,
+            ledger: Ledger::default(),
+            len: AtomicUsize::new(0),
+            weight: AtomicUsize::new(0),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, V>> {
-        self.values
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// Stores the value of `topic`; returns the one before.
+    ///
+    /// While the topic has a value this replaces it in place. A reader sees the old or the new one, never none.
+    pub fn set(&self, topic: TopicName<'_>, value: V) -> Option<V> {
+        let guard = pin();
+        // ORDERING: Relaxed, here and below: counts that order nothing. What comes is counted before it can be
+        // seen, what goes after, so that neither count falls below zero.
+        self.weight.fetch_add((self.weigh)(&value), Relaxed);
+        let old = self.store(topic.as_str().as_bytes(), value, &guard);
+        if let Some(old) = old {
+            self.weight.fetch_sub((self.weigh)(old), Relaxed);
+        }
+        old.cloned()
     }
 
-    /// Stores the value of `topic`; returns the one before.
-    pub fn set(&self, topic: TopicName<'_>, value: V) -> Option<V> {
-        self.lock().insert(topic.as_str().to_owned(), value)
+    /// Replaces the value in its cell, or links a new cell, until one of both is not overtaken.
+    fn store<'g>(&'g self, topic: &[u8], mut value: V, guard: &'g Guard) -> Option<&'g V> {
+        loop {
+            let version = self.root.load(guard);
+            let payload = payload_of(version.fields(), &self.hasher, topic);
+            let Some(cell) = Cell::<V>::of(payload) else {
+                match self.link(version, topic, payload, value, guard) {
+                    Ok(()) => return None,
+                    Err(unused) => value = unused,
+                }
+                continue;
+            };
+            match cell.replace(value, guard) {
+                Ok(old) => return Some(old),
+                Err(unused) => match self.link(version, topic, payload, unused, guard) {
+                    Ok(()) => return None,
+                    Err(unused) => value = unused,
+                },
+            }
+        }
+    }
+
+    /// Puts a new cell in the place of `gone`, which is empty or a cell without value; gives the value back when
+    /// another writer was faster.
+    fn link(
+        &self,
+        version: &State,
+        topic: &[u8],
+        gone: Word<'_>,
+        value: V,
+        guard: &Guard,
+    ) -> Result<(), V> {
+        let new = Cell::<V>::make(value.clone());
+        self.len.fetch_add(1, Relaxed); // ORDERING: see `set`.
+        if self.exchange(version, topic, new, guard) {
+            Cell::<V>::retire(gone, guard);
+            return Ok(());
+        }
+        self.len.fetch_sub(1, Relaxed); // ORDERING: see `set`.
+        Cell::<V>::retire(new, guard);
+        Err(value)
+    }
+
+    /// Publishes the version in which `topic` has the payload `new`; `false` when another writer was faster.
+    fn exchange(&self, version: &State, topic: &[u8], new: Word<'_>, guard: &Guard) -> bool {
+        let mut edit = Edit::new(guard, &self.ledger, version.size);
+        let mut fields = version.fields();
+        if !change_tree(&mut edit, &self.hasher, &mut fields, topic, |_, _| new) {
+            return true;
+        }
+        let next = State {
+            fields: fields.map(Stored::from),
+            size: edit.size(),
+        };
+        let is_published = self.root.replace(version, next, guard).is_ok();
+        if is_published {
+            edit.publish();
+        }
+        is_published
     }
 
     /// Removes the value of `topic`; returns it.
     pub fn remove(&self, topic: TopicName<'_>) -> Option<V> {
-        self.lock().remove(topic.as_str())
+        let guard = pin();
+        let topic = topic.as_str().as_bytes();
+        let gone = payload_of(self.root.load(&guard).fields(), &self.hasher, topic);
+        let old = Cell::<V>::of(gone)?.take(&guard)?;
+        self.len.fetch_sub(1, Relaxed); // ORDERING: see `set`.
+        self.weight.fetch_sub((self.weigh)(old), Relaxed);
+        loop {
+            let version = self.root.load(&guard);
+            // A writer may have put a new cell in the place of this one meanwhile, and retired it.
+            if !payload_of(version.fields(), &self.hasher, topic).is_same(gone) {
+                break;
+            }
+            if self.exchange(version, topic, Word::EMPTY, &guard) {
+                Cell::<V>::retire(gone, &guard);
+                break;
+            }
+        }
+        Some(old.clone())
     }
 
     /// Returns a clone of the value of `topic`.
     pub fn get(&self, topic: TopicName<'_>) -> Option<V> {
-        self.lock().get(topic.as_str()).cloned()
+        let guard = pin();
+        let fields = self.root.load(&guard).fields();
+        let payload = payload_of(fields, &self.hasher, topic.as_str().as_bytes());
+        Cell::<V>::of(payload)?.load(&guard).cloned()
     }
 
     /// Returns the number of topics with a value.
     pub fn len(&self) -> usize {
-        self.lock().len()
+        self.len.load(Relaxed) // ORDERING: see `set`.
     }
 
     /// Whether no topic has a value.
@@ -65,14 +224,15 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
 
     /// Returns the sum of the weights of all values.
     pub fn weight(&self) -> usize {
-        self.lock().values().map(self.weigh).sum()
+        self.weight.load(Relaxed) // ORDERING: see `set`.
     }
 
     /// Visits the values that `filter` matches, from `cursor` on; returns where to go on, or `None` at the end.
     ///
-    /// A call looks at no more than `limit` (at least one) entries, matching or not, so it may visit none and still
-    /// return a cursor. A topic that has a value during the whole walk is visited exactly once. `visit` runs under
-    /// the pin: it must not block. A leading wildcard does not reach topics that begin with `$` [MQTT-4.7.2-1].
+    /// A call looks at no more than `limit` (at least one) nodes of the tree, whether they match or not, so it
+    /// visits no more than `limit` values, and may visit none and still return a cursor. A topic that has a value
+    /// during the whole walk is visited exactly once; the order is nobody's promise. `visit` runs under the pin: it
+    /// must not block. A leading wildcard does not reach topics that begin with `$` [MQTT-4.7.2-1].
     pub fn walk(
         &self,
         filter: &TopicFilter,
@@ -80,23 +240,43 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
         limit: usize,
         visit: &mut dyn FnMut(&str, &V),
     ) -> Option<Cursor> {
-        let after = cursor.map(|cursor| cursor.after);
-        let values = self.lock();
-        let mut looked_at = 0;
-        for (topic, value) in values.iter() {
-            if after.as_ref().is_some_and(|after| topic <= after) {
-                continue;
-            }
-            if filter.matches(TopicName::unchecked(topic)) {
+        let guard = pin();
+        let resume = cursor.map(|cursor| Resume::new(cursor.after, &self.hasher));
+        let ask = Ask::new(filter, &self.hasher, resume.as_ref());
+        let fields = self.root.load(&guard).fields();
+        let after = ask.walk(fields, limit.max(1), &mut |topic, payload| {
+            if let Some(value) = Cell::<V>::of(payload).and_then(|cell| cell.load(&guard)) {
                 visit(topic, value);
             }
-            looked_at += 1;
-            if looked_at >= limit {
-                return Some(Cursor {
-                    after: topic.clone(),
-                });
-            }
+        });
+        after.map(|after| Cursor { after })
+    }
+
+    /// Measures the whole tree against what is counted; for tests, without writers beside it.
+    ///
+    /// # Errors
+    ///
+    /// What differs, in words.
+    #[doc(hidden)]
+    pub fn audit(&self) -> Result<usize, String> {
+        let guard = pin();
+        let version = self.root.load(&guard);
+        let mut reached = measure(&version.fields());
+        // A cell is measured as a node of 16 bytes, and counted as an entry.
+        reached.nodes -= self.len();
+        reached.bytes -= self.len() * 16;
+        if reached == version.size {
+            return Ok(reached.nodes);
         }
-        None
+        Err(format!(
+            "I6: {reached:?} reachable, {:?} counted",
+            version.size
+        ))
+    }
+}
+
+impl<V: Clone + Send + Sync + 'static> Drop for Retained<V> {
+    fn drop(&mut self) {
+        Cell::<V>::clear_all(&mut self.root);
     }
 }

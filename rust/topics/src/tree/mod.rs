@@ -2,6 +2,7 @@
 
 pub(crate) mod hamt;
 pub(crate) mod hash;
+pub(crate) mod lookup;
 pub(crate) mod node;
 pub(crate) mod update;
 pub(crate) mod word;

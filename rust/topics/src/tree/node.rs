@@ -15,7 +15,7 @@ use std::slice;
 use smallvec::SmallVec;
 
 use super::word::{ALIGNMENT, Kind, View, Word};
-use crate::sync::{Arc, AtomicU32, AtomicUsize, Guard, Relaxed};
+use crate::sync::{Arc, AtomicU32, AtomicUsize, Guard, Relaxed, Root};
 
 /// The first 8 bytes of a block.
 #[repr(C)]
@@ -303,7 +303,7 @@ unsafe fn free(word: Word<'_>) {
 /// # Safety
 ///
 /// Nobody else reaches any of it, now or later.
-pub(crate) unsafe fn free_all(roots: &[Word<'_>], mut free_cell: impl FnMut(Word<'_>)) {
+unsafe fn free_all(roots: &[Word<'_>], mut free_cell: impl FnMut(Word<'_>)) {
     let mut pending = roots.to_vec();
     while let Some(word) = pending.pop() {
         if let Some(block) = word.block() {
@@ -316,14 +316,26 @@ pub(crate) unsafe fn free_all(roots: &[Word<'_>], mut free_cell: impl FnMut(Word
     }
 }
 
-/// Frees a whole directory's tree.
-///
-/// # Safety
-///
-/// As [`free_all`]; the cells are turns.
-pub(crate) unsafe fn free_tree(roots: &[Word<'_>]) {
-    // SAFETY: passed on to the caller.
-    unsafe { free_all(roots, |turn| free(turn)) };
+/// A state of a tree; all but the last state of a [`Root`] are retired block by block.
+pub(crate) trait Version: Send + Sync + 'static {
+    fn empty() -> Self;
+
+    /// The words that everything hangs off.
+    fn roots(&self) -> SmallVec<[Word<'_>; 5]>;
+}
+
+/// Empties a tree whose cells are turns, at once: nobody else has it.
+pub(crate) fn clear(root: &mut Root<impl Version>) {
+    // SAFETY: turns are freed as blocks are, under the promise of `clear_with`.
+    clear_with(root, |turn| unsafe { free(turn) });
+}
+
+/// Empties a tree at once, its cells through `free_cell`: nobody else has it.
+pub(crate) fn clear_with<V: Version>(root: &mut Root<V>, free_cell: impl FnMut(Word<'_>)) {
+    let last = std::mem::replace(root.get_mut(), V::empty());
+    // SAFETY: the root was the only way to the last version, and is borrowed exclusively; what was retired before is
+    // not reachable from the last version.
+    unsafe { free_all(&last.roots(), free_cell) };
 }
 
 /// Adds up what `roots` reach.

@@ -1,0 +1,117 @@
+//! The cell of one topic's value: shared by all versions that hold the topic, replaced in place.
+//!
+//! A cell begins with a value and loses it once: from then on it is gone for good, and whoever meets it in a version
+//! unlinks it or puts a new cell in its place. So setting a value takes no path copy while the topic has one, and
+//! no reader sees a moment without a value between the old and the new one.
+
+use std::ptr::NonNull;
+
+use crossbeam_epoch::{Atomic, Owned, Shared};
+
+use crate::sync::{AcqRel, Acquire, Guard, Root};
+use crate::tree::node::{Version, clear_with};
+use crate::tree::word::{View, Word};
+
+/// The place of a value; null when the value is gone.
+#[repr(align(16))]
+pub(crate) struct Cell<V>(Atomic<V>);
+
+impl<V: Send + Sync + 'static> Cell<V> {
+    fn new(value: V) -> Self {
+        Self(Atomic::new(value))
+    }
+
+    /// Returns the value, alive as long as the pin, unless it is gone.
+    pub(crate) fn load<'g>(&self, guard: &'g Guard) -> Option<&'g V> {
+        // ORDERING: Acquire pairs with the release of whoever stored the value.
+        let value = self.0.load(Acquire, guard);
+        // SAFETY: the value comes from `Owned` and is destroyed through the epoch only.
+        unsafe { value.as_ref() }
+    }
+
+    /// Puts `value` in place of the present one and returns that; gives `value` back when the cell is gone.
+    pub(crate) fn replace<'g>(&self, value: V, guard: &'g Guard) -> Result<&'g V, V> {
+        let mut new = Owned::new(value);
+        // ORDERING: as in `load`.
+        let mut current = self.0.load(Acquire, guard);
+        while !current.is_null() {
+            // ORDERING: release publishes the new value, acquire is for reading the old one.
+            match self
+                .0
+                .compare_exchange(current, new, AcqRel, Acquire, guard)
+            {
+                // SAFETY: this thread unlinked `current`.
+                Ok(_) => return Ok(unsafe { retire(current, guard) }),
+                Err(lost) => (new, current) = (lost.new, lost.current),
+            }
+        }
+        Err(*new.into_box())
+    }
+
+    /// Takes the value for good; `None` when somebody else did.
+    pub(crate) fn take<'g>(&self, guard: &'g Guard) -> Option<&'g V> {
+        // ORDERING: acquire is for reading the old value, release orders the end of this cell behind it.
+        let old = self.0.swap(Shared::null(), AcqRel, guard);
+        // SAFETY: this thread unlinked `old`.
+        (!old.is_null()).then(|| unsafe { retire(old, guard) })
+    }
+}
+
+impl<V> Drop for Cell<V> {
+    fn drop(&mut self) {
+        let last = std::mem::replace(&mut self.0, Atomic::null());
+        // SAFETY: `&mut self` excludes readers and writers, and the pointer is null or comes from `Owned`.
+        drop(unsafe { last.try_into_owned() });
+    }
+}
+
+/// Returns an unlinked value for as long as the pin, and destroys it later.
+///
+/// # Safety
+///
+/// The caller, and nobody else, unlinked `value`, which is not null.
+unsafe fn retire<'g, V>(value: Shared<'g, V>, guard: &'g Guard) -> &'g V {
+    // SAFETY: the caller's promise; the epoch keeps the value until the pin ends.
+    unsafe {
+        guard.defer_destroy(value);
+        value.deref()
+    }
+}
+
+/// Cells as words. All cells of a tree are of one type: that of the store that the tree belongs to.
+impl<V: Send + Sync + 'static> Cell<V> {
+    /// Makes a cell that no version links yet.
+    pub(crate) fn make<'g>(value: V) -> Word<'g> {
+        Word::cell(NonNull::from(Box::leak(Box::new(Self::new(value)))).cast())
+    }
+
+    /// Returns the cell of a word that was reached under a pin, or just made.
+    pub(crate) fn of(word: Word<'_>) -> Option<&Self> {
+        match word.view() {
+            // SAFETY: the cells of this tree are made by `make`, and destroyed through the epoch after they were
+            // unlinked.
+            View::Cell(cell) => Some(unsafe { cell.cast().as_ref() }),
+            _ => None,
+        }
+    }
+
+    /// Destroys a cell that the caller unlinked, or never linked, after a grace period.
+    pub(crate) fn retire(word: Word<'_>, guard: &Guard) {
+        let View::Cell(cell) = word.view() else {
+            return;
+        };
+        let cell = Shared::from(cell.cast::<Self>().as_ptr().cast_const());
+        // SAFETY: `make` leaked a box, which is what `Owned` is made of; the caller unlinked it, once.
+        unsafe { guard.defer_destroy(cell) };
+    }
+
+    /// Empties a whole tree of these cells at once: nobody else has it.
+    pub(crate) fn clear_all(root: &mut Root<impl Version>) {
+        clear_with(root, |word| {
+            if let View::Cell(cell) = word.view() {
+                // SAFETY: `make` leaked a box; the cell was reached from the last version, once.
+                drop(unsafe { Box::from_raw(cell.cast::<Self>().as_ptr()) });
+            }
+        });
+    }
+}

@@ -1,0 +1,312 @@
+//! From a filter to the concrete topics that it matches, a few at a time.
+//!
+//! The walk goes through the tree in one fixed order: what ends at a node, then its levels by the digits of their
+//! hash, then by their bytes. So a topic is a place in that order, whether it has a value or not, and a walk can go
+//! on from it in any later version.
+
+use std::cmp::Ordering;
+
+use smallvec::SmallVec;
+
+use crate::TopicFilter;
+use crate::levels::{SEPARATOR, is_match, split_level};
+use crate::tree::hamt::{DIGIT_BITS, Keys, digit, find};
+use crate::tree::hash::Hasher;
+use crate::tree::update::{Fields, HERE, KIDS, fields_of};
+use crate::tree::word::{View, Word};
+
+/// The place that a walk goes on behind: a topic and the hashes of its levels.
+pub(crate) struct Resume {
+    topic: Box<str>,
+    hashes: Vec<u64>,
+}
+
+impl Resume {
+    pub(crate) fn new(topic: Box<str>, hasher: &Hasher) -> Self {
+        let digests = topic
+            .split('/')
+            .map(|level| hasher.hash(level.as_bytes()))
+            .collect();
+        Self {
+            topic,
+            hashes: digests,
+        }
+    }
+
+    /// The level `depth` of the topic and its hash.
+    fn level(&self, depth: usize) -> Option<(&[u8], u64)> {
+        let hash = self.hashes.get(depth)?;
+        Some((self.topic.split('/').nth(depth)?.as_bytes(), *hash))
+    }
+
+    fn is_last(&self, depth: usize) -> bool {
+        depth + 1 == self.hashes.len()
+    }
+}
+
+/// What a filter wants at one level.
+#[derive(Clone, Copy)]
+enum Want<'f> {
+    /// This level.
+    Only(&'f [u8]),
+    /// Any one level.
+    Any,
+    /// The parent, and everything below.
+    All,
+    /// No further level.
+    End,
+}
+
+/// One part of the tree that is still to be looked at.
+#[derive(Clone, Copy)]
+struct Task<'g> {
+    /// A map, or an item of one.
+    word: Word<'g>,
+    /// The level that the items of the map are.
+    depth: usize,
+    /// The bytes of the topic in front of that level.
+    path_len: usize,
+    /// The bits of the hash that the way through the map took.
+    shift: u32,
+    /// The way here is that of the resumed topic, so what is in front of it must be left out.
+    is_bound: bool,
+}
+
+/// One call of a walk.
+pub(crate) struct Ask<'a> {
+    hasher: &'a Hasher,
+    filter: &'a str,
+    levels: SmallVec<[&'a [u8]; 16]>,
+    resume: Option<&'a Resume>,
+}
+
+impl<'a> Ask<'a> {
+    pub(crate) fn new(
+        filter: &'a TopicFilter,
+        hasher: &'a Hasher,
+        resume: Option<&'a Resume>,
+    ) -> Self {
+        let filter = filter.as_str();
+        let levels = filter.split('/').map(str::as_bytes).collect();
+        Self {
+            hasher,
+            filter,
+            levels,
+            resume,
+        }
+    }
+
+    /// Visits what matches; answers the topic behind which to go on, or `None` at the end.
+    pub(crate) fn walk<'g>(
+        &self,
+        root: Fields<'g>,
+        limit: usize,
+        visit: &mut dyn FnMut(&str, Word<'g>),
+    ) -> Option<Box<str>> {
+        let mut walk = Walk {
+            ask: self,
+            pending: Vec::new(),
+            path: Vec::new(),
+            looked_at: 0,
+            visit,
+        };
+        walk.open(root, 0, self.resume.is_some());
+        while let Some(task) = walk.pending.pop() {
+            if walk.looked_at == limit {
+                return Some(utf8(&walk.path).into());
+            }
+            walk.run(task);
+        }
+        None
+    }
+
+    fn want(&self, depth: usize) -> Want<'a> {
+        let last = self.levels.len() - 1;
+        match self.levels.get(depth.min(last)) {
+            Some(&b"#") => Want::All,
+            Some(_) | None if depth > last => Want::End,
+            Some(&b"+") => Want::Any,
+            Some(level) => Want::Only(level),
+            None => Want::End,
+        }
+    }
+
+    /// The filter from level `depth` on.
+    fn rest(&self, depth: usize) -> &'a [u8] {
+        let last = self.levels.len() - 1;
+        let skipped = &self.levels[..depth.min(last)];
+        let start: usize = skipped.iter().map(|level| level.len() + 1).sum();
+        &self.filter.as_bytes()[start..]
+    }
+
+    /// [MQTT-4.7.2-1] A leading wildcard does not reach topics that begin with `$`.
+    fn is_out_of_reach(&self, depth: usize, level: &[u8]) -> bool {
+        depth == 0 && level.first() == Some(&b'$') && !matches!(self.want(0), Want::Only(_))
+    }
+
+    /// Where a text that begins at level `depth` is in the order, seen from the resumed topic.
+    fn order(&self, text: &[u8], mut depth: usize) -> Ordering {
+        let mut rest = Some(text);
+        loop {
+            let resumed = self.resume.and_then(|resume| resume.level(depth));
+            let (Some(text), Some((level, hash))) = (rest, resumed) else {
+                return rest.is_some().cmp(&resumed.is_some());
+            };
+            let (mine, below) = split_level(text);
+            let order = order_of_levels((mine, self.hasher.hash(mine)), (level, hash));
+            if order.is_ne() {
+                return order;
+            }
+            rest = below;
+            depth += 1;
+        }
+    }
+}
+
+/// The order in which a map is walked: by the digits of the hash, then by the bytes.
+fn order_of_levels(one: (&[u8], u64), two: (&[u8], u64)) -> Ordering {
+    let digits = |hash| {
+        (0..u64::BITS)
+            .step_by(DIGIT_BITS as usize)
+            .map(move |s| digit(hash, s))
+    };
+    digits(one.1)
+        .cmp(digits(two.1))
+        .then_with(|| one.0.cmp(two.0))
+}
+
+fn utf8(path: &[u8]) -> &str {
+    // INVARIANT: a path is made of whole levels of topic names, joined by separators.
+    std::str::from_utf8(path).expect("levels are valid UTF-8")
+}
+
+struct Walk<'w, 'a, 'g> {
+    ask: &'w Ask<'a>,
+    /// The next task is the last: what comes first in order is pushed last.
+    pending: Vec<Task<'g>>,
+    /// The topic that was looked at last.
+    path: Vec<u8>,
+    looked_at: usize,
+    visit: &'w mut dyn FnMut(&str, Word<'g>),
+}
+
+impl<'g> Walk<'_, '_, 'g> {
+    /// Plans the levels below a node whose topic is in `path`.
+    fn open(&mut self, fields: Fields<'g>, depth: usize, is_bound: bool) {
+        let path_len = self.path.len() + usize::from(depth > 0);
+        let kids = fields[KIDS];
+        let word = match self.ask.want(depth) {
+            Want::End => Word::EMPTY,
+            Want::Any | Want::All => kids,
+            Want::Only(level) => {
+                let hash = self.ask.hasher.hash(level);
+                find(kids, hash, level, Keys::Level).unwrap_or(Word::EMPTY)
+            }
+        };
+        if !word.is_empty() {
+            self.pending.push(Task {
+                word,
+                depth,
+                path_len,
+                shift: 0,
+                is_bound,
+            });
+        }
+    }
+
+    fn run(&mut self, task: Task<'g>) {
+        match task.word.view() {
+            View::Hamt(block) => self.split(task, block.tag(), block.words()),
+            View::Collision(list) => {
+                let items = list.words().iter().rev();
+                self.pending.extend(items.map(|item| Task {
+                    word: *item,
+                    ..task
+                }));
+            }
+            View::Leaf(leaf) => self.leaf(task, leaf.text(), leaf.word(0)),
+            View::Entry(entry) => self.entry(task, entry.text(), fields_of(entry)),
+            _ => {}
+        }
+    }
+
+    /// Plans the slots of a HAMT block, less those in front of the resumed topic.
+    fn split(&mut self, task: Task<'g>, bitmap: u32, slots: &[Word<'g>]) {
+        let resume = self.ask.resume.filter(|_| task.is_bound);
+        let resumed = resume.and_then(|resume| resume.level(task.depth));
+        let first = resumed.map(|(_, hash)| digit(hash, task.shift));
+        let digits = (0..u32::BITS)
+            .rev()
+            .filter(|digit| bitmap & (1 << digit) != 0);
+        for (digit, word) in digits.zip(slots.iter().rev()) {
+            if first.is_none_or(|first| digit >= first) {
+                let is_bound = first == Some(digit);
+                let shift = task.shift + DIGIT_BITS;
+                self.pending.push(Task {
+                    word: *word,
+                    shift,
+                    is_bound,
+                    ..task
+                });
+            }
+        }
+    }
+
+    fn leaf(&mut self, task: Task<'g>, text: &[u8], payload: Word<'g>) {
+        if task.is_bound && self.ask.order(text, task.depth).is_le() {
+            return;
+        }
+        self.look_at(task, text);
+        if !self.ask.is_out_of_reach(task.depth, text) && is_match(self.ask.rest(task.depth), text)
+        {
+            (self.visit)(utf8(&self.path), payload);
+        }
+    }
+
+    fn entry(&mut self, task: Task<'g>, level: &[u8], fields: Fields<'g>) {
+        let order = if task.is_bound {
+            self.order_of_entry(level, task.depth)
+        } else {
+            Ordering::Greater
+        };
+        if order.is_lt() || self.ask.is_out_of_reach(task.depth, level) {
+            return;
+        }
+        let is_on_the_way = order.is_eq();
+        self.set_path(task, level);
+        if is_on_the_way {
+            let is_last = self
+                .ask
+                .resume
+                .is_some_and(|resume| resume.is_last(task.depth));
+            self.open(fields, task.depth + 1, !is_last);
+            return;
+        }
+        self.looked_at += 1;
+        let wants_this = matches!(self.ask.want(task.depth + 1), Want::End | Want::All);
+        if wants_this && !fields[HERE].is_empty() {
+            (self.visit)(utf8(&self.path), fields[HERE]);
+        }
+        self.open(fields, task.depth + 1, false);
+    }
+
+    fn order_of_entry(&self, level: &[u8], depth: usize) -> Ordering {
+        let resumed = self.ask.resume.and_then(|resume| resume.level(depth));
+        resumed.map_or(Ordering::Greater, |resumed| {
+            order_of_levels((level, self.ask.hasher.hash(level)), resumed)
+        })
+    }
+
+    fn look_at(&mut self, task: Task<'g>, text: &[u8]) {
+        self.set_path(task, text);
+        self.looked_at += 1;
+    }
+
+    fn set_path(&mut self, task: Task<'g>, text: &[u8]) {
+        self.path.truncate(task.path_len.saturating_sub(1));
+        if task.depth > 0 {
+            self.path.push(SEPARATOR);
+        }
+        self.path.extend_from_slice(text);
+    }
+}
