@@ -4,13 +4,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Literal, final
 
 from mqttcore.config import Settings
+from mqttcore.packets import Packet
 from mqttcore.sessions.policy import SessionPolicy
 
 class MqttError(Exception):
     """Base of every error that mqttcore raises."""
-
-class PacketError(MqttError):
-    """Bytes are no packet, or values cannot be written as one."""
 
 class PasswordHashError(MqttError):
     """A string is not a password hash of a known format."""
@@ -141,6 +139,16 @@ class Match:
     @property
     def shared(self) -> bool:
         """Whether it was picked as a member of a shared group."""
+
+# --- packets
+
+def encode_packet(packet: Packet, version: int, /) -> bytes:
+    """The bytes of a packet; see `mqttcore.packets.encode_packet`."""
+
+def decode_packet(
+    data: bytes, version: int, first: bool, limits: tuple[int, int, int], /
+) -> tuple[Packet, int] | None:
+    """The packet at the front of ``data``; see `mqttcore.packets.decode_packet`."""
 
 # --- the broker
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from mqttcore._core import (
     MqttError,
-    PacketError,
     PasswordHashError,
     StartError,
     StoppedError,
@@ -37,6 +36,19 @@ class ConfigError(MqttError):
 
 class OverloadedError(MqttError):
     """Too much of this waits already; a client that meets it is told to try again."""
+
+
+class PacketError(MqttError):
+    """Bytes are no packet, or values cannot be written as one.
+
+    ``reason_code`` is what the peer is told where bytes were wrong; ``statement`` is the statement
+    of the specification that was broken, where there is one.
+    """
+
+    def __init__(self, text: str, reason_code: int | None = None, statement: str = "") -> None:
+        super().__init__(text)
+        self.reason_code = reason_code
+        self.statement = statement
 
 
 class PluginError(MqttError):

@@ -29,7 +29,7 @@ impl PyEngine {
     fn new(py: Python<'_>, settings: &Bound<'_, PyAny>, lanes: &PyLanes) -> PyResult<Self> {
         let config = engine_config(settings)?;
         let hooks = lanes.hooks();
-        let broker = py.detach(|| Broker::start(config, hooks));
+        let broker = py.detach(|| Broker::start(config, &hooks));
         Ok(Self {
             broker: ManuallyDrop::new(broker.map_err(CoreError::Start)?),
             process: std::process::id(),
@@ -92,7 +92,7 @@ impl PyEngine {
         let broker = self.running()?;
         let config = engine_config(settings)?;
         let hooks = lanes.hooks();
-        py.detach(|| broker.reload(config, hooks))
+        py.detach(|| broker.reload(&config, hooks))
             .map_err(CoreError::Start)?;
         Ok(())
     }

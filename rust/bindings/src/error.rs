@@ -47,13 +47,6 @@ create_exception!(
     MqttError,
     "The broker does not run, or another process started it."
 );
-create_exception!(
-    mqttcore,
-    PacketError,
-    MqttError,
-    "Bytes are no packet, or values cannot be written as one."
-);
-
 /// Any core error on its way to Python, so that `?` works in every binding.
 pub(crate) enum CoreError {
     Filter(TopicError),
@@ -115,8 +108,12 @@ impl From<CoreError> for PyErr {
                 TopicNameError::new_err(error.to_string())
             }
             CoreError::Publish(error) => StoppedError::new_err(error.to_string()),
-            CoreError::Encode(error) => PacketError::new_err(error.to_string()),
-            CoreError::Decode(error) => PacketError::new_err(error.to_string()),
+            CoreError::Encode(error) => packet_error(error.to_string(), None, ""),
+            CoreError::Decode(error) => packet_error(
+                error.to_string(),
+                Some(error.reason_code().value()),
+                error.statement(),
+            ),
             CoreError::Forked => StoppedError::new_err(
                 "the broker belongs to the process that started it, and this one is its fork",
             ),
@@ -124,4 +121,17 @@ impl From<CoreError> for PyErr {
             CoreError::Argument(what) => PyValueError::new_err(what),
         }
     }
+}
+
+/// `mqttcore.errors.PacketError`; a class of Python's, because it carries more than a text.
+fn packet_error(text: String, reason: Option<u8>, statement: &'static str) -> PyErr {
+    Python::attach(|py| {
+        let class = py
+            .import("mqttcore.errors")
+            .and_then(|module| module.getattr("PacketError"));
+        match class.and_then(|class| class.call1((text, reason, statement))) {
+            Ok(error) => PyErr::from_value(error),
+            Err(error) => error,
+        }
+    })
 }

@@ -3,6 +3,7 @@
 
 mod answers;
 mod broker;
+mod codec;
 mod config;
 mod error;
 mod lanes;
@@ -17,11 +18,12 @@ mod _core {
     #[pymodule_export]
     use super::broker::{PyEngine, PyMessageProperties, PySession};
     #[pymodule_export]
+    use super::codec::{decode_packet, encode_packet};
+    #[pymodule_export]
     use super::config::{PyTomlValue, parse_toml};
     #[pymodule_export]
     use super::error::{
-        MqttError, PacketError, PasswordHashError, StartError, StoppedError, TopicFilterError,
-        TopicNameError,
+        MqttError, PasswordHashError, StartError, StoppedError, TopicFilterError, TopicNameError,
     };
     #[pymodule_export]
     use super::lanes::{PyLanes, PyNotes, PyQuestion};
