@@ -30,6 +30,9 @@ use crate::{requests, retain};
 
 /// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
 const TURN_BYTES: usize = 256 * 1024;
+/// Messages that one connection's publishes may hand to sessions in a turn; one fan-out to more
+/// than that is finished, and what the publisher sent behind it waits (abuse D22).
+const TURN_DELIVERIES: usize = 64 * 1024;
 /// Bytes waiting for a client above which nothing more is read from it.
 const READ_BELOW_BYTES: usize = 256 * 1024;
 /// A torn frame up to this size is put in front of the next read instead of growing a buffer.
@@ -129,9 +132,10 @@ impl Connection {
         if let Some(closing) = self.link.closing() {
             return Err(End::Closed(closing));
         }
+        self.shard.take_deliveries();
         let mut budget = TURN_BYTES;
         let more = loop {
-            if budget == 0 {
+            if budget == 0 || self.shard.deliveries() >= TURN_DELIVERIES {
                 break true;
             }
             match self.poll_input(cx, &mut budget)? {
@@ -230,46 +234,48 @@ impl Connection {
         whole.saturating_sub(self.unread.len())
     }
 
-    /// Handles every whole frame of `bytes` and keeps the rest.
+    /// Handles the whole frames of `bytes`, as many as this turn may, and keeps the rest.
     fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), End> {
-        let mut batch = Batch { bytes, chunk: None };
-        let mut used = 0;
-        let result = loop {
-            let rest = bytes.get(used..).unwrap_or_default();
-            if rest.is_empty() || self.pause.is_some() || self.is_throttled() {
-                break Ok(());
-            }
-            match decode(rest, self.version, &self.limits) {
-                Ok(Some((packet, len))) => {
-                    self.shard.metrics().packets_received.add(1);
-                    let frame = used..used + len;
-                    used += len;
-                    let request = self
-                        .client
-                        .session
-                        .borrow_mut()
-                        .handle_packet(self.shard.now(), packet)
-                        .map_err(End::Violation);
-                    match request {
-                        Ok(Request::None) => {}
-                        Ok(request) => {
-                            if let Err(end) = self.handle_request(request, &mut batch, frame) {
-                                break Err(end);
-                            }
-                        }
-                        Err(end) => break Err(end),
-                    }
-                }
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(End::Malformed(error)),
-            }
+        let mut batch = Batch {
+            bytes,
+            used: 0,
+            chunk: None,
         };
-        self.fresh = self.pause.is_some() || self.is_throttled();
-        self.unread
-            .extend_from_slice(bytes.get(used..).unwrap_or_default());
+        let mut step = Ok(true);
+        while matches!(step, Ok(true)) && !self.must_stop() {
+            step = self.handle_frame(&mut batch);
+        }
+        self.fresh = matches!(step, Ok(true));
+        self.unread.extend_from_slice(batch.rest());
         confirm(&self.client);
+        registry::handle_events(&self.shard, &self.client);
         self.client.flush_session(&self.shard);
-        result
+        step.map(|_| ())
+    }
+
+    /// Handles the next frame; false when there is no whole one.
+    fn handle_frame(&mut self, batch: &mut Batch<'_>) -> Result<bool, End> {
+        let decoded = decode(batch.rest(), self.version, &self.limits).map_err(End::Malformed)?;
+        let Some((packet, len)) = decoded else {
+            return Ok(false);
+        };
+        self.shard.metrics().packets_received.add(1);
+        let frame = batch.used..batch.used + len;
+        batch.used += len;
+        let request = self
+            .client
+            .session
+            .borrow_mut()
+            .handle_packet(self.shard.now(), packet)
+            .map_err(End::Violation)?;
+        self.handle_request(request, batch, frame)?;
+        Ok(true)
+    }
+
+    /// Whether the frames behind this one have to wait: for a plugin, for the client's allowance,
+    /// or for the other clients' turn.
+    fn must_stop(&self) -> bool {
+        self.pause.is_some() || self.is_throttled() || self.shard.deliveries() >= TURN_DELIVERIES
     }
 
     fn is_throttled(&self) -> bool {
@@ -314,10 +320,16 @@ impl Connection {
 /// The bytes of one read, and the chunk that its messages share once there is one.
 struct Batch<'a> {
     bytes: &'a [u8],
+    /// How many of them are handled.
+    used: usize,
     chunk: Option<Arc<[u8]>>,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.used..).unwrap_or_default()
+    }
+
     fn chunk(&mut self) -> &Arc<[u8]> {
         self.chunk.get_or_insert_with(|| Arc::from(self.bytes))
     }
@@ -361,6 +373,7 @@ impl Connection {
     /// The socket is full: stop holding other clients' chunks, and start the stall clock.
     fn hold_back(&self) {
         self.link.outbox.borrow_mut().release_chunks();
+        self.client.session.borrow_mut().release_chunks();
         if self.link.blocked_since.get().is_none() {
             self.link.blocked_since.set(Some(self.shard.now()));
             registry::arm(&self.shard, &self.client);

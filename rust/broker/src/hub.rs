@@ -17,6 +17,7 @@ use crate::client::{Client, Handle};
 use crate::hooks::EventKind;
 use crate::log::{Escaped, LogClass};
 use crate::metrics::{Counter, Stats};
+use crate::registry;
 use crate::shard::{EventDetails, Letter, Shard, World};
 
 /// One subscriber that a message goes to.
@@ -145,6 +146,7 @@ pub(crate) fn deliver(
     message: &Message,
     delivery: Delivery<'_>,
 ) {
+    shard.count_delivery();
     if let Some(reason) = refusal(shard, client, message, &delivery) {
         dropped(shard, client, message, reason);
         return;
@@ -153,11 +155,14 @@ pub(crate) fn deliver(
         .session
         .borrow_mut()
         .deliver(shard.now(), message, delivery);
-    if let Delivered::Dropped(reason) = delivered {
-        dropped(shard, client, message, Drop::Session(reason));
-        return;
+    match delivered {
+        Delivered::Sent => client.flush_session(shard),
+        Delivered::Queued => registry::handle_events(shard, client),
+        Delivered::Dropped(reason) => {
+            dropped(shard, client, message, Drop::Session(reason));
+            registry::handle_events(shard, client);
+        }
     }
-    client.flush_session(shard);
 }
 
 /// Why a message is dropped.

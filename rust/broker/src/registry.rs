@@ -433,7 +433,11 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
     let client = shard.registry.borrow().in_slot(slot);
     let Some(client) = client else { return };
     let now = shard.now();
-    let violation = client.session.borrow_mut().handle_timeout(now).err();
+    let violation = {
+        let mut session = client.session.borrow_mut();
+        session.release_chunks();
+        session.handle_timeout(now).err()
+    };
     if let Some(link) = client.link() {
         let stalled = link
             .blocked_since

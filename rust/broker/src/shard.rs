@@ -178,6 +178,8 @@ pub(crate) struct Shard {
     has_outgoing: Cell<bool>,
     now: Cell<Instant>,
     random: Cell<u64>,
+    /// Messages handed to sessions since the last [`Shard::take_deliveries`].
+    deliveries: Cell<usize>,
     /// Connection tasks alive; the shard's thread ends when the last one has.
     pub(crate) tasks: Cell<usize>,
     finished: Notify,
@@ -203,6 +205,7 @@ impl Shard {
             has_outgoing: Cell::new(false),
             now: Cell::new(Instant::now()),
             random: Cell::new(random),
+            deliveries: Cell::new(0),
             tasks: Cell::new(0),
             finished: Notify::new(),
             world,
@@ -301,6 +304,21 @@ impl Shard {
         word ^= word << 17;
         self.random.set(word);
         word
+    }
+
+    /// Counts one message that is handed to a session.
+    pub(crate) fn count_delivery(&self) {
+        self.deliveries.set(self.deliveries.get() + 1);
+    }
+
+    /// Messages handed to sessions since the last call: what a turn has cost beyond its own bytes.
+    pub(crate) fn take_deliveries(&self) -> usize {
+        self.deliveries.take()
+    }
+
+    /// The same without starting over.
+    pub(crate) fn deliveries(&self) -> usize {
+        self.deliveries.get()
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
