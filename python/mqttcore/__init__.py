@@ -6,7 +6,7 @@ with Broker() as broker:
     broker.publish("greeting", b"hello", retain=True)
 """
 
-from mqttcore._core import Directory, Match, Subscriber, TopicFilter, TopicName
+from mqttcore._core import Directory, Match, Subscriber, TopicFilter, TopicName, __version__
 from mqttcore.broker import Broker
 from mqttcore.config import Settings
 from mqttcore.errors import (
@@ -36,4 +36,5 @@ __all__ = [
     "TopicFilterError",
     "TopicName",
     "TopicNameError",
+    "__version__",
 ]

@@ -1,11 +1,45 @@
 """Types of the native half. Kept true to the binary by `make check` (mypy.stubtest)."""
 
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Literal, final
+from typing import Final, Literal, final
 
 from mqttcore.config import Settings
 from mqttcore.packets import Packet
 from mqttcore.sessions.policy import SessionPolicy
+
+__all__ = [
+    "Ask",
+    "Client",
+    "Directory",
+    "Engine",
+    "Event",
+    "Lanes",
+    "Login",
+    "Match",
+    "MessageProperties",
+    "MqttError",
+    "Notes",
+    "PasswordHashError",
+    "Question",
+    "Session",
+    "StartError",
+    "StoppedError",
+    "Subscriber",
+    "TomlValue",
+    "TopicFilter",
+    "TopicFilterError",
+    "TopicName",
+    "TopicNameError",
+    "__version__",
+    "check_password_hash",
+    "decode_packet",
+    "encode_packet",
+    "hash_password",
+    "parse_toml",
+    "verify_password",
+]
+
+__version__: Final[str]
 
 class MqttError(Exception):
     """Base of every error that mqttcore raises."""
@@ -196,7 +230,7 @@ class MessageProperties:
     def __new__(
         cls,
         *,
-        user_properties: Sequence[tuple[str, str]] = [],
+        user_properties: Sequence[tuple[str, str]] = ...,
         content_type: str | None = None,
         response_topic: str | None = None,
         correlation_data: bytes | None = None,
@@ -264,14 +298,14 @@ class Login:
         client_id: str,
         username: str | None = None,
         password: bytes | None = None,
-        peer: tuple[str, int] = ("127.0.0.1", 0),
+        peer: tuple[str, int] = ...,
         listener: str = "default",
         version: int = 5,
         clean_start: bool = True,
         keep_alive: int = 60,
         session_expiry_interval: int = 0,
         will_topic: str | None = None,
-        user_properties: Sequence[tuple[str, str]] = [],
+        user_properties: Sequence[tuple[str, str]] = ...,
     ) -> Login:
         """Make one by hand, to try a plugin without a network."""
 

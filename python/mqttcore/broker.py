@@ -1,6 +1,5 @@
 """A broker inside of a Python program."""
 
-import asyncio
 import atexit
 import pathlib
 import threading
@@ -172,6 +171,8 @@ class Broker:
         self.stop()
 
     async def __aenter__(self) -> Self:
+        import asyncio  # only here: it takes a third of the start
+
         return await asyncio.to_thread(self.start)
 
     async def __aexit__(
@@ -180,6 +181,8 @@ class Broker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        import asyncio  # as above
+
         await asyncio.to_thread(self.stop)
 
     def _started(self) -> Engine:

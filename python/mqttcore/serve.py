@@ -11,9 +11,8 @@ import pathlib
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
-from mqttcore import config
+from mqttcore import _core, config
 from mqttcore.broker import Broker
 from mqttcore.config import Settings
 from mqttcore.errors import ConfigError, MqttError
@@ -63,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--check-config", action="store_true", help="name everything that is wrong, and exit"
     )
-    made.add_argument("--version", action="version", version=f"mqttcore {version('mqttcore')}")
+    made.add_argument("--version", action="version", version=f"mqttcore {_core.__version__}")
     return made
 
 
@@ -99,7 +98,7 @@ def banner(broker: Broker, *, has_file: bool) -> str:
     places = ", ".join(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in broker.addresses
     )
-    lines = [f"mqttcore {version('mqttcore')}: listening on {places}; promise: {PROMISE}"]
+    lines = [f"mqttcore {_core.__version__}: listening on {places}; promise: {PROMISE}"]
     if not has_file:
         lines.append(
             "no configuration file, so the built-in profile: anonymous clients may publish to # and"

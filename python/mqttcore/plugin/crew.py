@@ -4,14 +4,17 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mqttcore._core import Lanes, Question
 from mqttcore.errors import PluginError
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.chain import Chain, shown
-from mqttcore.plugin.lanes import JOIN_S, AsyncLane, EventLane, SyncLane
+from mqttcore.plugin.lanes import JOIN_S, EventLane, SyncLane
 from mqttcore.sessions.policy import SessionPolicy
+
+if TYPE_CHECKING:
+    from mqttcore.plugin.event_loop import AsyncLane
 
 log = logging.getLogger("mqttcore.plugins")
 engine_log = logging.getLogger("mqttcore.engine")
@@ -34,7 +37,7 @@ class Crew:
         self._chain = Chain(plugins)
         self._plugins: list[Plugin] = []
         self._stuck: list[SyncLane] = []
-        self._async = AsyncLane(self._chain) if plugins else None
+        self._async = event_loop(self._chain) if plugins else None
         try:
             for plugin in plugins:
                 self._start(plugin)
@@ -109,6 +112,13 @@ class Crew:
         lane.retire()
         self._stuck.append(lane)
         self._sync = SyncLane(self.lanes, self._chain)
+
+
+def event_loop(chain: Chain) -> "AsyncLane":
+    """The thread of the `async def` hooks."""
+    from mqttcore.plugin.event_loop import AsyncLane  # it takes a third of the start
+
+    return AsyncLane(chain)
 
 
 def first_lane(chain: Chain) -> bool | None:

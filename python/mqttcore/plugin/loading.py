@@ -1,7 +1,6 @@
 """From ``use = "..."`` to a plugin: found by name, its configuration checked with its places."""
 
 import importlib
-import importlib.metadata
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -60,7 +59,9 @@ def find_class(name: str) -> type[Plugin]:
         LookupError: there is none, or more than one.
         ImportError: the module cannot be imported.
     """
-    for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=name):
+    from importlib.metadata import entry_points  # only here: the start without plugins is quick
+
+    for entry_point in entry_points(group=ENTRY_POINTS, name=name):
         return as_plugin(entry_point.load(), name)
     module_name, colon, class_name = name.partition(":")
     module = importlib.import_module(module_name)

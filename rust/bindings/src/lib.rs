@@ -15,6 +15,10 @@ mod topics;
 /// Native half of mqttcore. Import from `mqttcore`, not from here.
 #[pyo3::pymodule]
 mod _core {
+    /// The version of the package, without a look at its metadata.
+    #[pymodule_export]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
     #[pymodule_export]
     use super::broker::{PyEngine, PyMessageProperties, PySession};
     #[pymodule_export]

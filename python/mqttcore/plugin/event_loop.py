@@ -1,0 +1,119 @@
+"""The thread on which `async def` hooks run, and the plugins' start and stop.
+
+A module of its own, because asyncio takes a third of the broker's start: it is imported only where
+there is a plugin.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from mqttcore._core import Lanes, Question
+from mqttcore.plugin.chain import BoundHook, Chain
+from mqttcore.plugin.lanes import JOIN_S
+
+CONCURRENT = 64
+ABANDONED_CHECK_S = 0.25
+TIMEOUT_GRACE_S = 0.05
+
+T = TypeVar("T")
+
+
+class AsyncLane:
+    """One thread with an event loop: `async def` hooks, and the plugins' start and stop."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._lanes: Lanes | None = None
+        self._tasks: dict[asyncio.Task[None], Question] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="mqttcore-hooks-async", daemon=True)
+        self._thread.start()
+
+    def call(self, coroutine: Coroutine[Any, Any, T], *, timeout: float) -> T:  # Any: as asyncio's
+        """Runs one coroutine on the loop and waits for it, from another thread.
+
+        Raises:
+            TimeoutError: it took too long, and was cancelled.
+        """
+        return asyncio.run_coroutine_threadsafe(
+            asyncio.wait_for(coroutine, timeout), self._loop
+        ).result()
+
+    def serve(self, lanes: Lanes) -> None:
+        """Starts to take questions."""
+        self._lanes = lanes
+        self._loop.call_soon_threadsafe(self._serve)
+
+    def stop(self) -> None:
+        """Cancels what runs and ends the thread; a hook that holds it is left behind."""
+        self._loop.call_soon_threadsafe(self._stop)
+        self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def _serve(self) -> None:
+        if self._lanes is not None:
+            self._loop.add_reader(self._lanes.wake_fd, self._drain)
+            self._loop.call_later(ABANDONED_CHECK_S, self._cancel_abandoned)
+            self._drain()
+
+    def _stop(self) -> None:
+        if self._lanes is not None:
+            self._loop.remove_reader(self._lanes.wake_fd)
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.call_soon(self._loop.call_soon, self._loop.stop)
+
+    def _drain(self) -> None:
+        if self._lanes is None:
+            return
+        for question in self._lanes.take_async(CONCURRENT - len(self._tasks)):
+            task = self._loop.create_task(self._ask(question))
+            self._tasks[task] = question
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        self._drain()
+
+    def _cancel_abandoned(self) -> None:
+        for task, question in self._tasks.items():
+            if question.is_over:
+                task.cancel()
+        self._loop.call_later(ABANDONED_CHECK_S, self._cancel_abandoned)
+
+    async def _ask(self, question: Question) -> None:
+        while hook := self._chain.next_hook(question):
+            if not hook.mark.is_async:
+                question.hand_over(to_async=False)
+                return
+            if not question.start(hook.title, hook.mark.timeout):
+                return
+            if await self._call(question, hook):
+                return
+        self._chain.exhaust(question)
+
+    async def _call(self, question: Question, hook: BoundHook) -> bool:
+        try:
+            # the queue's own deadline refuses the client; this one only ends the coroutine
+            async with asyncio.timeout(hook.mark.timeout + TIMEOUT_GRACE_S):
+                answer = await hook.function(question.subject)
+        except asyncio.CancelledError:
+            question.refuse()
+            raise
+        except TimeoutError as error:
+            if not question.is_answered:
+                self._chain.fail(question, hook, "raised", error)
+            return True
+        except BaseException as error:
+            self._chain.fail(question, hook, "raised", error)
+            return True
+        return self._chain.settle(question, hook, answer)
