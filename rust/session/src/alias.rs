@@ -1,5 +1,6 @@
 //! Topic aliases, both directions; they live as long as one connection [MQTT-3.3.2-7].
 
+use std::mem;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
@@ -85,9 +86,17 @@ impl AliasUse {
 #[derive(Debug)]
 pub(crate) struct OutgoingAliases {
     maximum: u16,
-    set: Vec<(u64, Box<str>)>,
+    set: Vec<Known>,
     seen: [u64; SEEN],
     next_seen: u8,
+}
+
+#[derive(Debug)]
+struct Known {
+    fingerprint: u64,
+    topic: Box<str>,
+    /// The client was told.
+    is_set: bool,
 }
 
 /// Topics up to this length stay as they are.
@@ -111,9 +120,9 @@ impl OutgoingAliases {
             return None;
         }
         let print = fingerprint(topic);
-        let known = |(held, text): &(u64, Box<str>)| *held == print && **text == *topic;
-        if let Some(index) = self.set.iter().position(known) {
-            return alias(index).map(AliasUse::Replace);
+        let is_known = |known: &Known| known.fingerprint == print && *known.topic == *topic;
+        if let Some(index) = self.set.iter().position(is_known) {
+            return self.use_alias(index);
         }
         if self.set.len() >= usize::from(self.maximum) {
             return None;
@@ -123,13 +132,30 @@ impl OutgoingAliases {
             self.next_seen = self.next_seen.wrapping_add(1);
             return None;
         }
-        self.set.push((print, topic.into()));
-        alias(self.set.len() - 1).map(AliasUse::Set)
+        self.set.push(Known {
+            fingerprint: print,
+            topic: topic.into(),
+            is_set: false,
+        });
+        self.use_alias(self.set.len() - 1)
     }
-}
 
-fn alias(index: usize) -> Option<NonZeroU16> {
-    u16::try_from(index + 1).ok().and_then(NonZeroU16::new)
+    /// Takes back what [`OutgoingAliases::choose`] said: the packet was not sent.
+    pub(crate) fn unset(&mut self, alias: NonZeroU16) {
+        if let Some(known) = self.set.get_mut(usize::from(alias.get()) - 1) {
+            known.is_set = false;
+        }
+    }
+
+    fn use_alias(&mut self, index: usize) -> Option<AliasUse> {
+        let alias = u16::try_from(index + 1).ok().and_then(NonZeroU16::new)?;
+        let was_set = mem::replace(&mut self.set[index].is_set, true);
+        Some(if was_set {
+            AliasUse::Replace(alias)
+        } else {
+            AliasUse::Set(alias)
+        })
+    }
 }
 
 /// Tells most topics apart by their length and last 8 bytes; never 0.

@@ -95,12 +95,14 @@ impl Authentication {
     }
 
     fn succeed(&mut self, data: Option<&[u8]>, details: Details) -> Control {
-        self.finish();
+        self.is_running = false;
         self.packet(ReasonCode::SUCCESS, data, details)
     }
 
-    pub(crate) fn finish(&mut self) {
+    /// The exchange before CONNACK has ended well.
+    pub(crate) fn finished(mut self) -> Self {
         self.is_running = false;
+        self
     }
 
     /// Adds the method [MQTT-4.12.0-5] and the data.

@@ -77,12 +77,9 @@ impl Terms {
         }
     }
 
-    fn session_expiry_s(&self, request: &ConnectRequest) -> u32 {
+    fn session_expiry_max_s(&self) -> u32 {
         let cap = self.session_expiry_max_s.unwrap_or(u32::MAX);
-        request
-            .session_expiry_interval_s
-            .min(cap)
-            .min(self.limits.session_expiry_max_s)
+        cap.min(self.limits.session_expiry_max_s)
     }
 }
 
@@ -157,11 +154,15 @@ impl Session {
         self.will.clone_from(&request.will);
         self.deadlines = Deadlines::default();
         self.limits = Arc::clone(&terms.limits);
-        self.expiry_interval_s = terms.session_expiry_s(request);
         self.link = link(now, request, &terms);
+        self.expiry_interval_s = request
+            .session_expiry_interval_s
+            .min(self.link.expiry_max_s);
         self.aliases = aliases(request, &terms.limits);
         let connack = self.connack(request, &terms);
-        self.authentication = terms.authentication.map(Box::new);
+        self.authentication = terms
+            .authentication
+            .map(|authentication| Box::new(authentication.finished()));
         let token = if terms.durable {
             self.gate.promise()
         } else {
@@ -398,6 +399,7 @@ fn link(now: Instant, request: &ConnectRequest, terms: &Terms) -> Link {
             .min(terms.limits.inflight_max)
             .max(1),
         packet_bytes: request.maximum_packet_size,
+        expiry_max_s: terms.session_expiry_max_s(),
         keep_alive: KeepAlive {
             interval_s: terms.keep_alive_s(request),
             last_packet: Some(now),

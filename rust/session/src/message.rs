@@ -10,7 +10,7 @@ use mqttcore_topics::TopicName;
 
 /// Topic, properties and payload in shared bytes, with what a receiver must know beside them.
 ///
-/// 64 bytes and one reference count: a clone allocates nothing. The bytes are those of the
+/// 56 bytes and one reference count: a clone allocates nothing. The bytes are those of the
 /// publisher's own PUBLISH inside of the chunk that its read produced, so that a chunk stays
 /// alive as long as one of its messages; [`Message::release_chunk`] cuts that tie.
 #[derive(Clone)]
@@ -196,14 +196,6 @@ impl Message {
         self.payload_at = topic_bytes + properties_bytes;
         self.form = Form::Bare;
         self.bytes = bytes.into();
-    }
-
-    /// The same message with RETAIN as given, for the retained store and its readers.
-    #[must_use]
-    pub fn with_retain(mut self, retain: bool) -> Self {
-        self.form = Form::Bare;
-        self.retain = retain;
-        self
     }
 
     /// The same message, published at `now`: its expiry begins again.

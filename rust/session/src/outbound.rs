@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use mqttcore_codec::{Ack, PacketId, QoS, ReasonCode, Version};
 
+use crate::alias::AliasUse;
 use crate::control::{Control, Kind};
 use crate::event::{DropReason, Event, Record};
 use crate::gate::AckToken;
@@ -91,8 +92,13 @@ impl Session {
 
     /// Gives up a PUBLISH that was polled but will not be written, such as one that the client
     /// may not read any more (abuse F16): its exchange ends without it.
-    pub fn abandon(&mut self, now: Instant, packet_id: PacketId) {
-        if self.in_flight.remove_id(packet_id).is_some() {
+    pub fn abandon(&mut self, now: Instant, transmit: &PublishTransmit) {
+        if let (Some(AliasUse::Set(alias)), Some(aliases)) = (transmit.alias, &mut self.aliases) {
+            aliases.outgoing.unset(alias);
+        }
+        if let Some(packet_id) = transmit.packet_id
+            && self.in_flight.remove_id(packet_id).is_some()
+        {
             self.completed(now, packet_id);
         }
     }

@@ -83,6 +83,8 @@ pub(crate) struct Link {
     pub(crate) open_publishes: u32,
     /// The client's Maximum Packet Size.
     pub(crate) packet_bytes: u32,
+    /// The most that a session expiry may be, in seconds.
+    pub(crate) expiry_max_s: u32,
     pub(crate) keep_alive: KeepAlive,
 }
 
@@ -107,6 +109,7 @@ impl Link {
         strays: 0,
         open_publishes: 0,
         packet_bytes: u32::MAX,
+        expiry_max_s: 0,
         keep_alive: KeepAlive {
             interval_s: 0,
             last_packet: None,
@@ -381,10 +384,11 @@ impl Session {
         disconnect: Disconnect<'_>,
     ) -> Result<Request<'static>, Violation> {
         if let Some(interval_s) = disconnect.properties.session_expiry_interval() {
-            if self.expiry_interval_s == 0 && interval_s > 0 {
+            let asked_for_none = self.expiry_interval_s == 0 && self.link.expiry_max_s > 0;
+            if asked_for_none && interval_s > 0 {
                 return Err(LATE_EXPIRY);
             }
-            self.expiry_interval_s = interval_s.min(self.limits.session_expiry_max_s);
+            self.expiry_interval_s = interval_s.min(self.link.expiry_max_s);
         }
         Ok(Request::Disconnect(match disconnect.reason {
             ReasonCode::NORMAL_DISCONNECTION => Cause::ClientDisconnect,

@@ -1,0 +1,191 @@
+//! Messages: shared bytes, what may be forwarded as it is, and memory.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{CONNECT_3, CONNECT_5, Wire, message, seconds, start};
+use mqttcore_codec::{Packet, PropertiesBuf, QoS, Version, decode};
+use mqttcore_session::{Delivery, Message, ServerLimits, Transmit};
+use mqttcore_topics::{TopicLimits, TopicName};
+
+/// Two PUBLISHes of one read: 3.1.1, topics `a/b` and `t`.
+const READ: &[u8] = b"\x30\x08\x00\x03a/b123\x32\x07\x00\x01t\x00\x09xy";
+
+#[test]
+fn a_message_shares_the_bytes_of_its_read() {
+    let chunk: Arc<[u8]> = READ.into();
+
+    let first = decoded(Version::V3_1_1, &READ[..10], &chunk, 0);
+    let second = decoded(Version::V3_1_1, &READ[10..], &chunk, 10);
+
+    assert_eq!((first.topic(), first.payload()), ("a/b", &b"123"[..]));
+    assert_eq!((second.topic(), second.payload()), ("t", &b"xy"[..]));
+    assert!(Arc::ptr_eq(first.bytes(), second.bytes()));
+    assert_eq!(&chunk[first.payload_range()], b"123");
+}
+
+#[test]
+fn a_qos_0_frame_is_forwarded_byte_for_byte() {
+    let chunk: Arc<[u8]> = READ.into();
+    let message = decoded(Version::V3_1_1, &READ[..10], &chunk, 0);
+    let mut wire = Wire::connected(CONNECT_3);
+    wire.session
+        .deliver(wire.now, &message, Delivery::new(QoS::ExactlyOnce, &[]));
+
+    let Some(Transmit::Publish(publish)) = wire.session.poll_transmit() else {
+        panic!("a PUBLISH")
+    };
+
+    let (shared, range) = publish.shared_frame(Version::V3_1_1).unwrap();
+    assert!(Arc::ptr_eq(shared, &chunk));
+    assert_eq!(range, 0..10);
+    assert!(publish.shared_frame(Version::V3_1).is_some());
+    assert!(publish.shared_frame(Version::V5).is_none());
+}
+
+/// What a receiver may not see as it is: RETAIN, an alias, an expiry, QoS, another version.
+#[test]
+fn a_frame_that_must_change_is_not_forwarded() {
+    for frame in [
+        &b"\x31\x05\x00\x01t\x00!"[..],
+        b"\x32\x07\x00\x01t\x00\x01\x00!",
+        b"\x30\x08\x00\x01t\x03\x23\x00\x01!",
+        b"\x30\x0a\x00\x01t\x05\x02\x00\x00\x00\x09!",
+    ] {
+        let message = decoded(Version::V5, frame, &frame.into(), 0);
+
+        assert!(message.frame(Version::V5).is_none(), "{frame:x?}");
+        assert_eq!((message.topic(), message.payload()), ("t", &b"!"[..]));
+    }
+    let plain = b"\x30\x07\x00\x01t\x02\x01\x01!";
+    assert!(
+        decoded(Version::V5, plain, &plain[..].into(), 0)
+            .frame(Version::V5)
+            .is_some()
+    );
+}
+
+#[test]
+fn a_frame_is_the_same_as_what_would_be_encoded() {
+    let frame = b"\x30\x07\x00\x01t\x02\x01\x01!";
+    let message = decoded(Version::V5, frame, &frame[..].into(), 0);
+    let mut wire = Wire::connected(CONNECT_5);
+    wire.session
+        .deliver(wire.now, &message, Delivery::default());
+
+    let Some(Transmit::Publish(publish)) = wire.session.poll_transmit() else {
+        panic!("a PUBLISH")
+    };
+    let mut out = Vec::new();
+    publish
+        .encode(
+            Version::V5,
+            wire.now,
+            &mut PropertiesBuf::default(),
+            &mut out,
+        )
+        .unwrap();
+
+    assert_eq!(out, frame);
+}
+
+#[test]
+fn the_publishers_alias_is_not_forwarded() {
+    let frame = b"\x30\x0a\x00\x01t\x05\x23\x00\x01\x01\x01!";
+    let message = decoded(Version::V5, frame, &frame[..].into(), 0);
+    let mut wire = Wire::connected(CONNECT_5);
+
+    wire.session
+        .deliver(wire.now, &message, Delivery::default());
+
+    assert_eq!(wire.receive(), [b"\x30\x07\x00\x01t\x02\x01\x01!"]);
+}
+
+#[test]
+fn a_message_cut_out_of_its_chunk_is_the_same() {
+    let read = [
+        &b"\x30\x0a\x00\x01t\x05\x02\x00\x00\x00\x09!"[..],
+        &[0; 4_000],
+    ]
+    .concat();
+    let chunk: Arc<[u8]> = read.clone().into();
+    let mut message = decoded(Version::V5, &read[..12], &chunk, 0);
+    assert!(message.heap_bytes() > 4_000);
+
+    message.release_chunk();
+
+    assert!(message.heap_bytes() < 32, "{}", message.heap_bytes());
+    assert_eq!(Arc::strong_count(&chunk), 1);
+    assert_eq!((message.topic(), message.payload()), ("t", &b"!"[..]));
+    assert_eq!(message.properties().message_expiry_interval(), Some(9));
+    assert_eq!(message.remaining_expiry_s(start() + seconds(2)), Some(7));
+}
+
+/// Decision 18: a message that is most of its chunk stays shared.
+#[test]
+fn a_large_message_keeps_its_chunk() {
+    let chunk: Arc<[u8]> = READ[..10].into();
+    let mut message = decoded(Version::V3_1_1, &READ[..10], &chunk, 0);
+
+    message.release_chunk();
+
+    assert!(Arc::ptr_eq(message.bytes(), &chunk));
+}
+
+#[test]
+fn waiting_messages_let_go_of_their_chunks() {
+    let read = [READ, &[0; 60_000]].concat();
+    let chunk: Arc<[u8]> = read.clone().into();
+    let mut wire = Wire::connected(CONNECT_3);
+    let message = decoded(Version::V3_1_1, &read[10..19], &chunk, 10);
+    for _ in 0..40 {
+        wire.session
+            .deliver(wire.now, &message, Delivery::new(QoS::ExactlyOnce, &[]));
+    }
+    drop(message);
+
+    assert_eq!(
+        Arc::strong_count(&chunk),
+        33,
+        "32 in the window; what waits is cut out"
+    );
+    wire.session.release_chunks();
+
+    assert_eq!(Arc::strong_count(&chunk), 1);
+    assert_eq!(wire.receive()[31], b"\x32\x07\x00\x01t\x00\x20xy");
+}
+
+#[test]
+fn a_debug_line_shows_no_payload() {
+    let text = format!("{:?}", message("t", b"secret", QoS::AtMostOnce));
+
+    assert!(text.contains("\"t\"") && !text.contains("secret") && !text.contains("115"));
+}
+
+#[test]
+fn a_message_is_made_of_a_source_that_lies_elsewhere() {
+    let topic = TopicName::parse("t", &TopicLimits::default()).unwrap();
+    let built = Message::copied(
+        start(),
+        topic,
+        mqttcore_codec::Properties::EMPTY,
+        b"",
+        QoS::AtMostOnce,
+        true,
+    );
+
+    assert!(built.is_empty() && built.retain());
+    assert_eq!(built.len(), 1);
+}
+
+fn decoded(version: Version, source: &[u8], chunk: &Arc<[u8]>, at: usize) -> Message {
+    let limits = ServerLimits::default().after_connect();
+    let (packet, len) = decode(source, version, &limits).unwrap().unwrap();
+    assert_eq!(len, source.len());
+    let Packet::Publish(publish) = packet else {
+        panic!("not a PUBLISH")
+    };
+    Message::from_publish(start(), version, &publish, source, chunk, at)
+}

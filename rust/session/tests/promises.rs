@@ -1,0 +1,255 @@
+//! Nothing leaves before what it promises is safe: decision 2.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use common::{CONNECT_3_KEPT, CONNECT_5_KEPT, Wire, message};
+use mqttcore_codec::{PacketId, QoS, ReasonCode};
+use mqttcore_session::{AckToken, Event, Record};
+
+const EXACTLY: QoS = QoS::ExactlyOnce;
+
+/// A durable session with its CONNACK behind it.
+fn durable() -> Wire {
+    let mut wire = waiting();
+    wire.confirm_all();
+    assert_eq!(wire.receive().len(), 1);
+    wire
+}
+
+/// A durable session whose CONNACK waits.
+fn waiting() -> Wire {
+    let mut wire = Wire::new();
+    wire.durable = true;
+    wire.obliging = false;
+    wire.connect(CONNECT_3_KEPT);
+    wire
+}
+
+#[test]
+fn connack_of_a_durable_session_waits_and_everything_behind_it() {
+    let mut wire = waiting();
+    wire.deliver(&message("t", b"!", QoS::AtMostOnce), EXACTLY);
+    wire.ok(b"\xc0\x00");
+
+    assert!(wire.receive().is_empty());
+    wire.confirm_all();
+
+    let firsts: Vec<u8> = wire.receive().iter().map(|packet| packet[0]).collect();
+    assert_eq!(firsts, [0x20, 0xd0, 0x30]);
+}
+
+#[test]
+fn connack_of_another_session_waits_for_nothing() {
+    let mut wire = Wire::new();
+    wire.obliging = false;
+
+    wire.connect(CONNECT_3_KEPT);
+
+    assert_eq!(wire.receive().len(), 1);
+}
+
+#[test]
+fn puback_and_pubrec_wait_for_their_tokens_in_order() {
+    let mut wire = Wire::connected(CONNECT_3_KEPT);
+    wire.obliging = false;
+    wire.ok(b"\x32\x06\x00\x01t\x00\x01!");
+    wire.ok(b"\x34\x06\x00\x01t\x00\x02!");
+    let first = accept(&mut wire, 1, QoS::AtLeastOnce);
+    let second = accept(&mut wire, 2, EXACTLY);
+
+    assert!(wire.receive().is_empty());
+    wire.session.confirm(first);
+    assert_eq!(wire.receive(), [b"\x40\x02\x00\x01"]);
+    wire.session.confirm(second);
+    assert_eq!(wire.receive(), [b"\x50\x02\x00\x02"]);
+}
+
+#[test]
+fn what_promises_nothing_overtakes_what_waits() {
+    let mut wire = durable();
+    wire.ok(b"\x32\x06\x00\x01t\x00\x01!");
+    let token = accept(&mut wire, 1, QoS::AtLeastOnce);
+
+    wire.ok(b"\xc0\x00");
+    wire.deliver(&message("t", b"!", QoS::AtMostOnce), EXACTLY);
+    wire.deliver(&message("t", b"!", QoS::AtLeastOnce), EXACTLY);
+
+    assert_eq!(wire.receive().len(), 3);
+    wire.session.confirm(token);
+    assert_eq!(wire.receive(), [b"\x40\x02\x00\x01"]);
+}
+
+#[test]
+fn suback_and_unsuback_of_a_durable_session_wait() {
+    let mut wire = durable();
+    wire.ok(b"\x82\x06\x00\x07\x00\x01a\x02");
+    let subscribed = wire.session.last_token();
+    wire.ok(b"\xa2\x05\x00\x08\x00\x01a");
+
+    assert!(wire.receive().is_empty());
+    wire.session.confirm(subscribed);
+    assert_eq!(wire.receive(), [b"\x90\x03\x00\x07\x02"]);
+    wire.confirm_all();
+    assert_eq!(wire.receive(), [b"\xb0\x02\x00\x08"]);
+}
+
+/// durability.md: the release is logged, then PUBCOMP leaves.
+#[test]
+fn pubcomp_of_a_durable_session_waits_for_the_release() {
+    let mut wire = durable();
+    wire.ok(b"\x34\x06\x00\x01t\x00\x02!");
+    let token = accept(&mut wire, 2, EXACTLY);
+    wire.session.confirm(token);
+    wire.receive();
+
+    wire.ok(b"\x62\x02\x00\x02");
+
+    let token = promised(&mut wire, Record::Released { packet_id: id(2) });
+    assert!(wire.receive().is_empty());
+    wire.session.confirm(token);
+    assert_eq!(wire.receive(), [b"\x70\x02\x00\x02"]);
+}
+
+/// durability.md: a QoS 2 PUBLISH leaves once its identifier is durable, PUBREL once PUBREC is.
+#[test]
+fn mqtt_4_3_3_6_qos_2_to_a_durable_session_waits_twice() {
+    let mut wire = durable();
+    wire.session.deliver(
+        wire.now,
+        &message("t", b"!", EXACTLY),
+        mqttcore_session::Delivery {
+            key: 77,
+            ..mqttcore_session::Delivery::new(EXACTLY, &[])
+        },
+    );
+
+    let sending = Record::Sending {
+        packet_id: id(1),
+        qos: EXACTLY,
+        key: 77,
+    };
+    let token = promised(&mut wire, sending);
+    assert!(wire.receive().is_empty());
+    wire.session.confirm(token);
+    assert_eq!(wire.receive(), [b"\x34\x06\x00\x01t\x00\x01!"]);
+
+    wire.ok(b"\x50\x02\x00\x01");
+    let token = promised(
+        &mut wire,
+        Record::Received {
+            packet_id: id(1),
+            key: 77,
+        },
+    );
+    assert!(wire.receive().is_empty());
+    wire.session.confirm(token);
+    assert_eq!(wire.receive(), [b"\x62\x02\x00\x01"]);
+
+    wire.ok(b"\x70\x02\x00\x01");
+    let events = wire.events();
+    let completed = Record::Completed { packet_id: id(1) };
+    assert!(matches!(&events[..], [Event::Record { token: None, record }] if *record == completed));
+}
+
+#[test]
+fn qos_1_to_a_durable_session_is_recorded_late_and_leaves_at_once() {
+    let mut wire = durable();
+
+    wire.deliver(&message("t", b"!", QoS::AtLeastOnce), EXACTLY);
+
+    assert_eq!(wire.receive(), [b"\x32\x06\x00\x01t\x00\x01!"]);
+    assert!(matches!(
+        &wire.events()[..],
+        [Event::Record { token: None, .. }]
+    ));
+}
+
+#[test]
+fn nothing_of_a_memory_session_is_recorded() {
+    let mut wire = Wire::connected(CONNECT_3_KEPT);
+    wire.deliver(&message("t", b"!", EXACTLY), EXACTLY);
+    wire.receive();
+    wire.ok(b"\x50\x02\x00\x01");
+    wire.ok(b"\x70\x02\x00\x01");
+    wire.ok(b"\x34\x06\x00\x01t\x00\x02!");
+    wire.ok(b"\x62\x02\x00\x02");
+
+    assert!(wire.events().is_empty());
+}
+
+/// The first PUBREC waits for the disk; the repeat must not be faster, on whatever connection.
+#[test]
+fn a_repeated_publish_is_not_acknowledged_before_the_first() {
+    let mut wire = Wire::connected(CONNECT_5_KEPT);
+    wire.obliging = false;
+    wire.ok(b"\x34\x07\x00\x01t\x00\x01\x00!");
+    let token = accept(&mut wire, 1, EXACTLY);
+    wire.ok(b"\x3c\x07\x00\x01t\x00\x01\x00!");
+    assert!(wire.receive().is_empty());
+    wire.lose();
+
+    wire.resume(CONNECT_5_KEPT);
+    assert_eq!(wire.receive().len(), 1, "CONNACK alone");
+    wire.ok(b"\x3c\x07\x00\x01t\x00\x01\x00!");
+    assert!(wire.receive().is_empty());
+    wire.session.confirm(token);
+
+    assert_eq!(wire.receive(), [b"\x50\x02\x00\x01"]);
+}
+
+/// Confirmations of the old connection come late: they open nothing that is not asked for.
+#[test]
+fn late_confirmations_of_an_old_connection_send_nothing() {
+    let mut wire = durable();
+    wire.ok(b"\x32\x06\x00\x01t\x00\x01!");
+    let old = accept(&mut wire, 1, QoS::AtLeastOnce);
+    wire.lose();
+    wire.resume(CONNECT_3_KEPT);
+
+    wire.session.confirm(old);
+    assert!(wire.receive().is_empty());
+    wire.confirm_all();
+
+    assert_eq!(wire.receive(), [b"\x20\x02\x01\x00"]);
+}
+
+#[test]
+fn a_token_that_was_never_given_opens_nothing_to_come() {
+    let mut one = durable();
+    let mut other = durable();
+    for _ in 0..3 {
+        one.ok(b"\x32\x06\x00\x01t\x00\x01!");
+        accept(&mut one, 1, QoS::AtLeastOnce);
+    }
+
+    other.session.confirm(one.session.last_token());
+    other.ok(b"\x32\x06\x00\x01t\x00\x01!");
+    accept(&mut other, 1, QoS::AtLeastOnce);
+
+    assert!(other.receive().is_empty());
+}
+
+fn accept(wire: &mut Wire, packet_id: u16, qos: QoS) -> AckToken {
+    wire.session
+        .accept_publish(id(packet_id), qos, ReasonCode::SUCCESS)
+}
+
+fn promised(wire: &mut Wire, expected: Record) -> AckToken {
+    let events = wire.events();
+    let [
+        Event::Record {
+            token: Some(token),
+            record,
+        },
+    ] = &events[..]
+    else {
+        panic!("one promise, not {events:?}")
+    };
+    assert_eq!(*record, expected);
+    *token
+}
+
+fn id(value: u16) -> PacketId {
+    PacketId::new(value).unwrap()
+}

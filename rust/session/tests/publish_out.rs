@@ -1,0 +1,626 @@
+//! PUBLISH to the client: sections 3.3, 4.3, 4.6, 4.9, and what waits for it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::num::NonZeroU32;
+
+use common::{
+    CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, Wire, connect_5, message, message_with,
+    seconds,
+};
+use mqttcore_codec::{Property, QoS, ReasonCode, Text};
+use mqttcore_session::{
+    Delivered, Delivery, DropReason, Event, QueuePolicy, ServerLimits, Transmit,
+};
+
+const ONCE: QoS = QoS::AtLeastOnce;
+const EXACTLY: QoS = QoS::ExactlyOnce;
+/// A topic that is long enough for an alias.
+const LONG: &str = "plant/building-7/line-12/machine-4711";
+
+#[test]
+fn mqtt_4_3_1_1_qos_0_leaves_without_id_and_dup() {
+    let mut wire = Wire::connected(CONNECT_3);
+
+    assert_eq!(
+        wire.deliver(&message("t", b"!", QoS::AtMostOnce), EXACTLY),
+        Delivered::Sent
+    );
+
+    assert_eq!(wire.receive(), [b"\x30\x04\x00\x01t!"]);
+}
+
+#[test]
+fn mqtt_4_3_2_1_qos_1_leaves_with_a_fresh_id_and_waits_for_puback() {
+    let mut wire = Wire::connected(CONNECT_3);
+
+    wire.deliver(&message("t", b"!", ONCE), EXACTLY);
+
+    assert_eq!(wire.receive(), [b"\x32\x06\x00\x01t\x00\x01!"]);
+    assert_eq!(wire.session.in_flight(), 1);
+    wire.ok(b"\x40\x02\x00\x01");
+    assert_eq!(wire.session.in_flight(), 0);
+    wire.deliver(&message("t", b"!", ONCE), EXACTLY);
+    assert_eq!(wire.receive(), [b"\x32\x06\x00\x01t\x00\x02!"]);
+}
+
+#[test]
+fn mqtt_4_3_3_4_qos_2_takes_four_packets() {
+    let mut wire = Wire::connected(CONNECT_3);
+
+    wire.deliver(&message("t", b"!", EXACTLY), EXACTLY);
+    assert_eq!(wire.receive(), [b"\x34\x06\x00\x01t\x00\x01!"]);
+    wire.ok(b"\x50\x02\x00\x01");
+    assert_eq!(wire.receive(), [b"\x62\x02\x00\x01"]);
+    wire.ok(b"\x70\x02\x00\x01");
+
+    assert_eq!(wire.session.in_flight(), 0);
+}
+
+/// [MQTT-3.8.4-8] The lower one of published and granted.
+#[test]
+fn mqtt_3_8_4_8_the_lower_qos_is_used() {
+    let mut wire = Wire::connected(CONNECT_3);
+
+    wire.deliver(&message("t", b"", EXACTLY), ONCE);
+    wire.deliver(&message("t", b"", EXACTLY), QoS::AtMostOnce);
+
+    let firsts: Vec<u8> = wire.receive().iter().map(|packet| packet[0]).collect();
+    assert_eq!(firsts, [0x32, 0x30]);
+}
+
+#[test]
+fn mqtt_3_3_1_8_the_retain_flag_is_the_engines() {
+    let mut wire = Wire::connected(CONNECT_3);
+    let delivery = Delivery {
+        retain: true,
+        ..Delivery::new(ONCE, &[])
+    };
+
+    wire.session
+        .deliver(wire.now, &message("t", b"!", QoS::AtMostOnce), delivery);
+
+    assert_eq!(wire.receive(), [b"\x31\x04\x00\x01t!"]);
+}
+
+/// [MQTT-3.3.4-9], [MQTT-4.9.0-2].
+#[test]
+fn mqtt_3_3_4_9_no_more_than_the_clients_receive_maximum() {
+    let mut wire = Wire::connected(&connect_5(2, b"\x21\x00\x02"));
+
+    let outcomes: Vec<Delivered> = [(); 4]
+        .map(|()| wire.deliver(&message("t", b"!", ONCE), ONCE))
+        .into();
+
+    assert_eq!(outcomes[1..3], [Delivered::Sent, Delivered::Queued]);
+    assert_eq!(wire.receive().len(), 2);
+    wire.ok(b"\x40\x02\x00\x01");
+    assert_eq!(wire.receive(), [b"\x32\x07\x00\x01t\x00\x03\x00!"]);
+}
+
+/// [MQTT-4.9.0-1] A QoS 2 exchange counts until PUBCOMP, or an error in PUBREC (abuse D16).
+#[test]
+fn mqtt_4_9_0_1_pubcomp_or_an_error_pubrec_gives_quota_back() {
+    let mut wire = Wire::connected(&connect_5(2, b"\x21\x00\x01"));
+    for _ in 0..3 {
+        wire.deliver(&message("t", b"!", EXACTLY), EXACTLY);
+    }
+
+    assert_eq!(wire.receive().len(), 1);
+    wire.ok(b"\x50\x02\x00\x01");
+    assert_eq!(wire.receive(), [b"\x62\x02\x00\x01"]);
+    wire.ok(b"\x70\x02\x00\x01");
+    assert_eq!(wire.receive()[0][..2], *b"\x34\x07");
+    wire.ok(b"\x50\x03\x00\x02\x97");
+    assert_eq!(
+        wire.receive()[0][5..7],
+        *b"\x00\x03",
+        "no PUBREL, the next message"
+    );
+}
+
+/// [MQTT-4.9.0-3] Everything else flows while the window is full.
+#[test]
+fn mqtt_3_3_4_10_a_full_window_delays_nothing_else() {
+    let mut wire = Wire::connected(&connect_5(2, b"\x21\x00\x01"));
+    for _ in 0..2 {
+        wire.deliver(&message("t", b"!", ONCE), ONCE);
+    }
+    wire.receive();
+
+    wire.deliver(&message("t", b"?", QoS::AtMostOnce), ONCE);
+    wire.ok(b"\xc0\x00");
+
+    assert_eq!(
+        wire.receive(),
+        [&b"\xd0\x00"[..], b"\x30\x05\x00\x01t\x00?"]
+    );
+}
+
+#[test]
+fn the_servers_own_window_holds_for_a_greedy_client() {
+    let mut wire = Wire::connected(CONNECT_5);
+
+    for _ in 0..40 {
+        wire.deliver(&message("t", b"!", ONCE), ONCE);
+    }
+
+    assert_eq!((wire.receive().len(), wire.session.queued()), (32, 8));
+}
+
+#[test]
+fn mqtt_4_6_0_5_messages_of_a_qos_leave_in_their_order() {
+    let mut wire = Wire::connected(&connect_5(2, b"\x21\x00\x02"));
+    for payload in b'a'..=b'f' {
+        wire.deliver(&message("t", &[payload], ONCE), ONCE);
+    }
+
+    let mut payloads = Vec::new();
+    for id in 1..=6 {
+        payloads.extend(wire.receive().iter().map(|packet| *packet.last().unwrap()));
+        wire.ok(&[0x40, 2, 0, id]);
+    }
+
+    assert_eq!(payloads, b"abcdef");
+}
+
+/// Abuse D14: an acknowledgement of the wrong kind; the state stays.
+#[test]
+fn acknowledgements_of_the_wrong_kind_are_protocol_errors() {
+    let mut wire = Wire::connected(CONNECT_5);
+    wire.deliver(&message("t", b"!", ONCE), ONCE);
+    wire.deliver(&message("t", b"!", EXACTLY), EXACTLY);
+    wire.receive();
+
+    for packet in [
+        b"\x50\x02\x00\x01",
+        b"\x40\x02\x00\x02",
+        b"\x70\x02\x00\x02",
+    ] {
+        assert_eq!(wire.refused(packet), ReasonCode::PROTOCOL_ERROR);
+    }
+    assert_eq!(wire.session.in_flight(), 2);
+    wire.ok(b"\x50\x02\x00\x02");
+    assert_eq!(
+        wire.refused(b"\x40\x02\x00\x02"),
+        ReasonCode::PROTOCOL_ERROR
+    );
+}
+
+/// Abuse D15.
+#[test]
+fn acknowledgements_of_nothing_are_ignored_and_pubrec_is_answered() {
+    let mut wire = Wire::connected(CONNECT_5);
+    wire.ok(b"\x40\x02\x00\x07");
+    wire.ok(b"\x70\x02\x00\x07");
+    wire.ok(b"\x50\x02\x00\x07");
+
+    assert_eq!(wire.receive(), [b"\x62\x03\x00\x07\x92"]);
+}
+
+#[test]
+fn a_3_x_pubrec_of_nothing_is_answered_by_pubrel() {
+    let mut wire = Wire::connected(CONNECT_3);
+    wire.ok(b"\x50\x02\x00\x07");
+
+    assert_eq!(wire.receive(), [b"\x62\x02\x00\x07"]);
+}
+
+#[test]
+fn a_flood_of_stray_acknowledgements_ends_the_connection() {
+    let mut wire = Wire::with(ServerLimits {
+        stray_acknowledgements: 3,
+        ..ServerLimits::default()
+    });
+    wire.connect(CONNECT_5);
+    for _ in 0..3 {
+        wire.ok(b"\x40\x02\x00\x07");
+    }
+
+    assert_eq!(
+        wire.refused(b"\x40\x02\x00\x07"),
+        ReasonCode::MESSAGE_RATE_TOO_HIGH
+    );
+}
+
+/// A message that was never sent cannot be acknowledged.
+#[test]
+fn an_acknowledgement_ahead_of_its_publish_is_a_stray() {
+    let mut wire = Wire::connected(CONNECT_5);
+    wire.deliver(&message("t", b"!", ONCE), ONCE);
+
+    wire.ok(b"\x40\x02\x00\x01");
+
+    assert_eq!(wire.receive(), [b"\x32\x07\x00\x01t\x00\x01\x00!"]);
+}
+
+#[test]
+fn a_repeated_pubrec_is_answered_by_pubrel_again() {
+    let mut wire = Wire::connected(CONNECT_3);
+    wire.deliver(&message("t", b"!", EXACTLY), EXACTLY);
+    wire.receive();
+
+    wire.ok(b"\x50\x02\x00\x01");
+    wire.ok(b"\x50\x02\x00\x01");
+
+    assert_eq!(wire.receive(), [b"\x62\x02\x00\x01"; 2]);
+}
+
+/// [MQTT 3.1.1 MQTT-3.1.2-5] QoS 1 and 2 wait for an absent client, QoS 0 does not.
+#[test]
+fn mqtt_3_1_1_3_1_2_5_messages_wait_for_an_absent_client() {
+    let mut wire = Wire::connected(CONNECT_3_KEPT);
+    wire.lose();
+
+    let dropped = wire.deliver(&message("t", b"0", QoS::AtMostOnce), EXACTLY);
+    wire.deliver(&message("t", b"1", ONCE), EXACTLY);
+    wire.deliver(&message("t", b"2", EXACTLY), EXACTLY);
+    wire.resume(CONNECT_3_KEPT);
+
+    assert_eq!(dropped, Delivered::Dropped(DropReason::Offline));
+    assert_eq!(
+        wire.receive(),
+        [
+            &b"\x20\x02\x01\x00"[..],
+            b"\x32\x06\x00\x01t\x00\x011",
+            b"\x34\x06\x00\x01t\x00\x022"
+        ]
+    );
+}
+
+/// [MQTT-4.6.0-5] A later QoS 0 message does not overtake those that were kept.
+#[test]
+fn mqtt_4_6_0_5_kept_qos_0_messages_come_first() {
+    let mut wire = Wire::with(ServerLimits {
+        queue_qos0: true,
+        ..ServerLimits::default()
+    });
+    wire.connect(&connect_5(0, b"\x11\x00\x00\x00\x64\x21\x00\x01"));
+    wire.lose();
+    for (payload, qos) in [(b"1", ONCE), (b"2", ONCE), (b"a", QoS::AtMostOnce)] {
+        assert_eq!(
+            wire.deliver(&message("t", payload, qos), ONCE),
+            Delivered::Queued
+        );
+    }
+
+    wire.resume(&connect_5(0, b"\x11\x00\x00\x00\x64\x21\x00\x01"));
+    wire.deliver(&message("t", b"b", QoS::AtMostOnce), ONCE);
+    let mut payloads: Vec<u8> = wire
+        .receive()
+        .iter()
+        .map(|packet| *packet.last().unwrap())
+        .collect();
+    wire.ok(b"\x40\x02\x00\x01");
+    payloads.extend(wire.receive().iter().map(|packet| *packet.last().unwrap()));
+
+    let kept: Vec<u8> = payloads
+        .into_iter()
+        .filter(u8::is_ascii_alphabetic)
+        .collect();
+    assert_eq!(kept, b"ab");
+}
+
+/// Decision 20: the newest is dropped.
+#[test]
+fn a_full_queue_drops_the_newest() {
+    let mut wire = away(2, QueuePolicy::DropNewest);
+
+    let outcomes = deliver_letters(&mut wire, b"abc");
+
+    assert_eq!(outcomes[2], Delivered::Dropped(DropReason::QueueFull));
+    assert_eq!(resumed_payloads(&mut wire), b"ab");
+}
+
+#[test]
+fn a_full_queue_drops_the_oldest_if_told_so() {
+    let mut wire = away(2, QueuePolicy::DropOldest);
+
+    deliver_letters(&mut wire, b"abc");
+
+    let events = wire.events();
+    let [
+        Event::Dropped {
+            reason, message, ..
+        },
+    ] = &events[..]
+    else {
+        panic!("one drop, not {events:?}")
+    };
+    assert_eq!(
+        (*reason, message.payload()),
+        (DropReason::QueueFull, &b"a"[..])
+    );
+    assert_eq!(resumed_payloads(&mut wire), b"bc");
+}
+
+#[test]
+fn a_full_queue_disconnects_a_connected_client_if_told_so() {
+    let mut wire = away(1, QueuePolicy::Disconnect);
+    wire.resume(&connect_5(0, b"\x11\x00\x00\x00\x64\x21\x00\x01"));
+
+    let outcomes = deliver_letters(&mut wire, b"abc");
+
+    assert_eq!(outcomes[2], Delivered::Dropped(DropReason::QueueFull));
+    assert!(matches!(wire.events()[..], [Event::Overflowed]));
+}
+
+#[test]
+fn a_queue_is_bounded_in_bytes_too() {
+    let limits = ServerLimits {
+        queue_bytes: 10_000,
+        queue_policy: QueuePolicy::DropOldest,
+        ..ServerLimits::default()
+    };
+    let mut wire = Wire::with(limits);
+    wire.connect(CONNECT_5_KEPT);
+    wire.lose();
+
+    for _ in 0..9 {
+        wire.deliver(&message("t", &[0; 3_000], ONCE), ONCE);
+        assert!(wire.session.queued_bytes() <= 10_000);
+    }
+    let too_large = wire.deliver(&message("t", &[0; 10_000], ONCE), ONCE);
+
+    assert_eq!(too_large, Delivered::Dropped(DropReason::QueueFull));
+    assert_eq!(wire.session.queued(), 3, "nothing was evicted for it");
+}
+
+/// Decision 37: QoS 0 messages that nobody polls do not pile up.
+#[test]
+fn the_qos_0_backlog_is_bounded() {
+    let mut wire = Wire::connected(CONNECT_5);
+    let large = message("t", &vec![0; 400_000], QoS::AtMostOnce);
+
+    let outcomes = [(); 3].map(|()| wire.deliver(&large, ONCE));
+
+    assert_eq!(outcomes[2], Delivered::Dropped(DropReason::BacklogFull));
+    assert_eq!(wire.receive().len(), 2);
+    assert_eq!(wire.deliver(&large, ONCE), Delivered::Sent);
+}
+
+#[test]
+fn mqtt_3_3_2_5_an_expired_message_is_not_delivered() {
+    let mut wire = Wire::connected(CONNECT_5_KEPT);
+    let short = message_with("t", b"s", ONCE, &[Property::MessageExpiryInterval(5)]);
+    let zero = message_with("t", b"z", ONCE, &[Property::MessageExpiryInterval(0)]);
+    wire.lose();
+    wire.deliver(&short, ONCE);
+    wire.deliver(&message("t", b"l", ONCE), ONCE);
+
+    let at_once = wire.deliver(&zero, ONCE);
+    wire.now += seconds(5);
+    wire.resume(CONNECT_5_KEPT);
+
+    assert_eq!(at_once, Delivered::Dropped(DropReason::Expired));
+    let received = wire.receive();
+    assert_eq!((received.len(), received[1].last()), (2, Some(&b'l')));
+    let reason = DropReason::Expired;
+    assert!(matches!(&wire.events()[..], [Event::Dropped { reason: told, .. }] if *told == reason));
+}
+
+/// [MQTT-3.3.2-6] Rounded up; 0xFFFFFFFF does not overflow (abuse B18).
+#[test]
+fn mqtt_3_3_2_6_the_forwarded_expiry_is_what_is_left() {
+    let mut wire = Wire::connected(CONNECT_5_KEPT);
+    let message = message_with("t", b"", ONCE, &[Property::MessageExpiryInterval(10)]);
+    let long = message_with("t", b"", ONCE, &[Property::MessageExpiryInterval(u32::MAX)]);
+    wire.lose();
+    wire.deliver(&message, ONCE);
+    wire.deliver(&long, ONCE);
+
+    wire.now += std::time::Duration::from_millis(3_200);
+    wire.resume(CONNECT_5_KEPT);
+
+    let received = wire.receive();
+    assert_eq!(
+        received[1],
+        b"\x32\x0b\x00\x01t\x00\x01\x05\x02\x00\x00\x00\x07"
+    );
+    assert_eq!(
+        received[2],
+        b"\x32\x0b\x00\x01t\x00\x02\x05\x02\xff\xff\xff\xfc"
+    );
+}
+
+/// [MQTT-4.3.3-7] Once sent, a QoS 2 message does not expire.
+#[test]
+fn mqtt_4_3_3_7_a_message_that_was_sent_does_not_expire() {
+    let mut wire = Wire::connected(CONNECT_5_KEPT);
+    let short = message_with("t", b"", EXACTLY, &[Property::MessageExpiryInterval(1)]);
+    wire.deliver(&short, EXACTLY);
+    wire.receive();
+    wire.lose();
+
+    wire.now += seconds(2);
+    wire.resume(CONNECT_5_KEPT);
+
+    let again = b"\x3c\x0b\x00\x01t\x00\x01\x05\x02\x00\x00\x00\x00";
+    assert_eq!(wire.receive()[1], again);
+}
+
+/// [MQTT-3.3.2-4, -15, -16, -17, -18, -20] Everything else passes as it is, in its order.
+#[test]
+fn mqtt_3_3_2_17_properties_pass_unchanged_and_in_order() {
+    let text = |text| Text::new(text).unwrap();
+    let properties = [
+        Property::UserProperty(text("b"), text("1")),
+        Property::PayloadFormatIndicator(true),
+        Property::UserProperty(text("a"), text("2")),
+        Property::ContentType(text("c")),
+        Property::ResponseTopic(text("r")),
+        Property::CorrelationData(b"d"),
+    ];
+    let bytes = b"\x26\x00\x01b\x00\x011\x01\x01\x26\x00\x01a\x00\x012\x03\x00\x01c\x08\x00\x01r\x09\x00\x01d";
+    let expected = [&b"\x30\x21\x00\x01t\x1c"[..], bytes, b"!"].concat();
+    let mut wire = Wire::connected(CONNECT_5);
+
+    wire.deliver(&message_with("t", b"!", QoS::AtMostOnce, &properties), ONCE);
+
+    assert_eq!(wire.receive(), [expected]);
+}
+
+#[test]
+fn a_3_x_client_gets_no_properties() {
+    let mut wire = Wire::connected(CONNECT_3);
+
+    wire.deliver(
+        &message_with(
+            "t",
+            b"!",
+            QoS::AtMostOnce,
+            &[Property::PayloadFormatIndicator(true)],
+        ),
+        ONCE,
+    );
+
+    assert_eq!(wire.receive(), [b"\x30\x04\x00\x01t!"]);
+}
+
+#[test]
+fn mqtt_3_3_4_4_all_subscription_identifiers_travel() {
+    let mut wire = Wire::connected(CONNECT_5);
+    let ids = [1, 200].map(|id| NonZeroU32::new(id).unwrap());
+
+    wire.session.deliver(
+        wire.now,
+        &message("t", b"!", QoS::AtMostOnce),
+        Delivery::new(ONCE, &ids),
+    );
+
+    assert_eq!(
+        wire.receive(),
+        [b"\x30\x0a\x00\x01t\x05\x0b\x01\x0b\xc8\x01!"]
+    );
+}
+
+/// [MQTT-3.1.2-24, -25] (abuse B19) To the byte.
+#[test]
+fn mqtt_3_1_2_25_a_message_too_large_for_the_client_is_dropped() {
+    // 1 + 1 + 2 + 1 + 2 + 1 + 3 = 11 bytes for QoS 1 with a payload of 3.
+    for (limit, fits) in [(11, true), (10, false)] {
+        let mut wire = Wire::connected(&connect_5(2, &[0x27, 0, 0, 0, limit]));
+
+        let outcome = wire.deliver(&message("t", b"abc", ONCE), ONCE);
+
+        let expected = if fits {
+            Delivered::Sent
+        } else {
+            Delivered::Dropped(DropReason::PacketTooLarge)
+        };
+        assert_eq!(outcome, expected);
+        assert_eq!(
+            wire.receive().iter().map(Vec::len).collect::<Vec<_>>(),
+            if fits { vec![11] } else { vec![] }
+        );
+    }
+}
+
+#[test]
+fn a_queued_message_too_large_for_the_new_connection_is_dropped() {
+    let mut wire = Wire::connected(CONNECT_5_KEPT);
+    wire.deliver(&message("t", &[b'x'; 100], EXACTLY), EXACTLY);
+    wire.receive();
+    wire.lose();
+    wire.deliver(&message("t", &[b'x'; 100], ONCE), ONCE);
+    wire.deliver(&message("t", b"!", ONCE), ONCE);
+
+    wire.resume(&connect_5(0, b"\x11\x00\x00\x00\x64\x27\x00\x00\x00\x20"));
+
+    let received = wire.receive();
+    assert_eq!(received[1..], [b"\x32\x07\x00\x01t\x00\x02\x00!"]);
+    assert_eq!(wire.events().len(), 2);
+    assert_eq!(wire.session.in_flight(), 1);
+}
+
+/// [MQTT-3.1.2-27] and the rule of our own: the second time, and only for long topics.
+#[test]
+fn mqtt_3_1_2_26_aliases_only_for_clients_that_take_them() {
+    let mut plain = Wire::connected(CONNECT_5);
+    let mut aliased = Wire::connected(&connect_5(2, b"\x22\x00\x01"));
+    let long = message(LONG, b"!", QoS::AtMostOnce);
+    let lens = |wire: &mut Wire| -> Vec<usize> {
+        for _ in 0..3 {
+            wire.deliver(&long, ONCE);
+        }
+        wire.receive().iter().map(Vec::len).collect()
+    };
+
+    assert_eq!(lens(&mut plain), [43, 43, 43]);
+    assert_eq!(lens(&mut aliased), [43, 46, 9]);
+}
+
+#[test]
+fn an_alias_that_was_abandoned_is_set_again() {
+    let mut wire = Wire::connected(&connect_5(2, b"\x22\x00\x01"));
+    let long = message(LONG, b"!", ONCE);
+    wire.deliver(&long, ONCE);
+    wire.receive();
+
+    wire.deliver(&long, ONCE);
+    let Some(Transmit::Publish(transmit)) = wire.session.poll_transmit() else {
+        panic!("a PUBLISH")
+    };
+    wire.session.abandon(wire.now, &transmit);
+    wire.deliver(&long, ONCE);
+
+    assert_eq!(wire.receive()[0].len(), 48, "topic and alias");
+    assert_eq!(
+        wire.session.in_flight(),
+        2,
+        "the abandoned exchange has ended"
+    );
+}
+
+#[test]
+fn an_alias_never_makes_a_packet_too_large() {
+    let mut wire = Wire::connected(&connect_5(2, b"\x22\x00\x01\x27\x00\x00\x00\x2b"));
+    let long = message(LONG, b"!", QoS::AtMostOnce);
+
+    for _ in 0..3 {
+        assert_eq!(wire.deliver(&long, ONCE), Delivered::Sent);
+    }
+
+    assert_eq!(
+        wire.receive().iter().map(Vec::len).collect::<Vec<_>>(),
+        [43, 43, 43]
+    );
+}
+
+#[test]
+fn qos_0_messages_are_lost_with_the_connection() {
+    let mut wire = Wire::connected(CONNECT_5_KEPT);
+    wire.deliver(&message("t", b"!", QoS::AtMostOnce), ONCE);
+    wire.lose();
+
+    wire.resume(CONNECT_5_KEPT);
+
+    assert_eq!(wire.receive().len(), 1, "CONNACK alone");
+}
+
+fn away(queue_messages: usize, queue_policy: QueuePolicy) -> Wire {
+    let mut wire = Wire::with(ServerLimits {
+        queue_messages,
+        queue_policy,
+        ..ServerLimits::default()
+    });
+    wire.connect(CONNECT_5_KEPT);
+    wire.lose();
+    wire
+}
+
+fn deliver_letters(wire: &mut Wire, letters: &[u8]) -> Vec<Delivered> {
+    letters
+        .iter()
+        .map(|letter| wire.deliver(&message("t", &[*letter], ONCE), ONCE))
+        .collect()
+}
+
+fn resumed_payloads(wire: &mut Wire) -> Vec<u8> {
+    wire.resume(CONNECT_5_KEPT);
+    wire.receive()[1..]
+        .iter()
+        .map(|packet| *packet.last().unwrap())
+        .collect()
+}
