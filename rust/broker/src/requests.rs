@@ -242,7 +242,7 @@ fn judge_entry(shard: &Rc<Shard>, client: &Rc<Client>, entry: &mut SubscribeEntr
     {
         return false;
     }
-    if is_silent && is_asked_about(shard, Action::Subscribe, |about| about.overlaps(filter)) {
+    if is_silent && is_asked_about(shard, Action::Subscribe, |about| about.covers(filter)) {
         return true;
     }
     refuse_entry(shard, client, entry, ReasonCode::NOT_AUTHORIZED);
