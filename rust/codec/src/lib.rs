@@ -25,6 +25,7 @@
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod error;
 mod frame;
