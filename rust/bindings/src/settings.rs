@@ -86,7 +86,6 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         pending_connections: limits.pending_connections,
         connections: limits.connections,
         sessions: limits.sessions,
-        qos0_backlog_bytes: limits.qos0_backlog_bytes,
         stall_deadline: Duration::try_from_secs_f64(limits.stall_deadline_s)?,
         shared_strategy: strategy_named(&fields.shared_strategy)?,
         retained_messages: limits.retained_messages,

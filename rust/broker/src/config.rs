@@ -26,8 +26,6 @@ pub struct Config {
     pub connections: usize,
     /// Sessions held, connected or not.
     pub sessions: usize,
-    /// Bytes that wait for one slow client before QoS 0 messages to it are dropped.
-    pub qos0_backlog_bytes: usize,
     /// A client that takes no byte for this long while bytes wait for it is disconnected.
     pub stall_deadline: Duration,
     /// How messages are dealt to the members of a shared subscription.
@@ -51,7 +49,6 @@ impl Default for Config {
             pending_connections: 4_096,
             connections: 100_000,
             sessions: 1_000_000,
-            qos0_backlog_bytes: 1 << 20,
             stall_deadline: Duration::from_secs(30),
             shared_strategy: Strategy::RoundRobin,
             retained_messages: 1_000_000,

@@ -60,18 +60,34 @@ where
 
 impl<F, A: FnOnce(&Rc<Shard>)> Guarded<F, A> {
     fn report(&mut self, panic: &(dyn Any + Send)) {
-        let text = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("no message");
-        self.shard.metrics().panics.add(1);
-        let now = self.shard.refresh_now();
-        self.shard.log.warn(LogClass::Panic, now, || {
-            format!("a connection's task panicked, its connection is closed: {text}")
-        });
+        report(
+            &self.shard,
+            "a connection's task, its connection is closed",
+            panic,
+        );
         if let Some(after_panic) = self.after_panic.take() {
             after_panic(&self.shard);
         }
     }
+}
+
+/// Does one piece of work that belongs to no connection; a panic ends that piece alone.
+pub(crate) fn contained(shard: &Rc<Shard>, what: &str, work: impl FnOnce()) {
+    // As above: borrows are given back when it unwinds.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+        report(shard, what, &*panic);
+    }
+}
+
+fn report(shard: &Rc<Shard>, what: &str, panic: &(dyn Any + Send)) {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    shard.metrics().panics.add(1);
+    let now = shard.refresh_now();
+    shard
+        .log
+        .warn(LogClass::Panic, now, || format!("panic in {what}: {text}"));
 }

@@ -181,7 +181,7 @@ fn refusal(
 ) -> Option<Drop> {
     if message.qos().min(delivery.qos) == QoS::AtMostOnce
         && let Some(link) = client.link()
-        && link.outbox.borrow().len() > shard.config().qos0_backlog_bytes
+        && link.outbox.borrow().len() > shard.config().limits.qos0_backlog_bytes
     {
         return Some(Drop::Backlog);
     }
@@ -209,6 +209,10 @@ pub(crate) fn book_drop(
 fn dropped(shard: &Rc<Shard>, client: &Rc<Client>, message: &Message, reason: Drop) {
     let (counter, why) = ledger(shard, reason);
     counter.add(1);
+    if matches!(reason, Drop::Session(DropReason::Offline)) {
+        // What QoS 0 means for a session that is away: counted, but nobody's fault.
+        return;
+    }
     let details = EventDetails {
         topic: Some(message.topic()),
         reason: None,

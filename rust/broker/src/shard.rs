@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use crate::client::Client;
 use crate::config::Config;
 use crate::door::Door;
+use crate::guard::contained;
 use crate::handshake::{self, Accepted, Arrival};
 use crate::hooks::{Event, EventKind, Hooks, Interests};
 use crate::hub::{self, Target};
@@ -248,17 +249,17 @@ impl Shard {
                 .unwrap_or_else(PoisonError::into_inner),
         );
         for errand in errands {
-            errand(self);
+            contained(self, "work for another thread", || errand(self));
         }
         for mailbox in &self.world.mail[self.index] {
             mailbox.drain(letters);
         }
         for letter in letters.drain(..) {
-            match letter {
+            contained(self, "mail of another shard", || match letter {
                 Letter::Deliver(message, targets) => hub::deliver_all(self, &message, &targets),
                 Letter::Accepted(accepted) => handshake::start(self, accepted),
                 Letter::Arrived(arrival) => registry::arrive(self, *arrival),
-            }
+            });
         }
         self.send_mail();
     }
@@ -274,11 +275,13 @@ impl Shard {
             let now = self.refresh_now();
             self.wheel.borrow_mut().advance(now, &mut fired);
             for slot in fired.drain(..) {
-                registry::handle_timeout(&self, slot);
+                contained(&self, "a timer", || registry::handle_timeout(&self, slot));
             }
             if self.index == 0 {
-                self.world.directory.clean(CLEANED_A_TICK);
-                swept = retain::sweep(&self, swept);
+                contained(&self, "cleaning up", || {
+                    self.world.directory.clean(CLEANED_A_TICK);
+                    swept = retain::sweep(&self, swept.take());
+                });
             }
             self.send_mail();
         }

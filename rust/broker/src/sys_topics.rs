@@ -6,6 +6,7 @@ use mqttcore_codec::{Properties, QoS};
 use mqttcore_session::Message;
 use mqttcore_topics::{TopicLimits, TopicName};
 
+use crate::guard::contained;
 use crate::metrics::Stats;
 use crate::shard::Shard;
 use crate::{hub, retain};
@@ -17,7 +18,7 @@ pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
             return;
         };
         shard.refresh_now();
-        publish(&shard);
+        contained(&shard, "$SYS", || publish(&shard));
         shard.send_mail();
         tokio::time::sleep(interval).await;
     }
