@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU32;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 use mqttcore_codec::QoS;
 use mqttcore_session::{Delivery, Message, SubscribeEntry};
@@ -42,18 +41,14 @@ impl Replay {
 pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) {
     let world = &shard.world;
     if message.payload().is_empty() {
-        if let Some(old) = world.retained.remove(topic) {
-            forget(shard, &old);
-        }
+        world.retained.remove(topic);
         return;
     }
     let mut message = message.clone();
     message.release_chunk();
     let config = shard.config();
     let full = world.retained.len() >= config.retained_messages
-        // ORDERING: a limit that several shards may each exceed by one message.
-        || world.retained_bytes.load(Ordering::Relaxed) + message.heap_bytes()
-            > config.retained_bytes;
+        || world.retained.weight() + message.heap_bytes() > config.retained_bytes;
     if full && world.retained.get(topic).is_none() {
         shard.metrics().dropped_retained_full.add(1);
         shard.log.warn(LogClass::Dropped, shard.now(), || {
@@ -62,13 +57,7 @@ pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) {
         });
         return;
     }
-    // ORDERING: as above.
-    world
-        .retained_bytes
-        .fetch_add(message.heap_bytes(), Ordering::Relaxed);
-    if let Some(old) = world.retained.set(topic, message) {
-        forget(shard, &old);
-    }
+    world.retained.set(topic, message);
 }
 
 /// Looks at the next retained messages and removes those that expired (abuse F06); returns
@@ -92,21 +81,13 @@ pub(crate) fn sweep(shard: &Shard, cursor: Option<Cursor>) -> Option<Cursor> {
         },
     );
     for message in expired {
-        if let Ok(topic) = TopicName::parse(message.topic(), &limits)
-            && let Some(old) = world.retained.remove(topic)
-        {
-            forget(shard, &old);
+        if let Ok(topic) = TopicName::parse(message.topic(), &limits) {
+            world
+                .retained
+                .remove_if(topic, |value| value.is_expired(now));
         }
     }
     next
-}
-
-fn forget(shard: &Shard, old: &Message) {
-    // ORDERING: as in `store`.
-    shard
-        .world
-        .retained_bytes
-        .fetch_sub(old.heap_bytes(), Ordering::Relaxed);
 }
 
 /// Sends the next retained messages to `client`. True when there are more, and room for them.

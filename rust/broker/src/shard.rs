@@ -39,7 +39,6 @@ pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 pub(crate) struct World {
     pub(crate) directory: Directory,
     pub(crate) retained: Retained<Message>,
-    pub(crate) retained_bytes: AtomicUsize,
     pub(crate) metrics: Vec<Metrics>,
     pub(crate) online: Presence,
     /// Connections that exist, whatever their state; for the limits.
@@ -75,8 +74,7 @@ impl World {
         let boxes = || (0..shards).map(|_| Mailbox::default()).collect();
         Self {
             directory: Directory::new(seed, config.shared_strategy),
-            retained: Retained::new(seed.rotate_left(32)),
-            retained_bytes: AtomicUsize::new(0),
+            retained: Retained::weighing(seed.rotate_left(32), Message::heap_bytes),
             metrics: (0..shards).map(|_| Metrics::default()).collect(),
             online: Presence::new(shards, config.sessions),
             connections: AtomicUsize::new(0),

@@ -48,12 +48,31 @@ impl<V: Send + Sync + 'static> Cell<V> {
         Err(*new.into_box())
     }
 
-    /// Takes the value for good; `None` when somebody else did.
-    pub(crate) fn take<'g>(&self, guard: &'g Guard) -> Option<&'g V> {
-        // ORDERING: acquire is for reading the old value, release orders the end of this cell behind it.
-        let old = self.0.swap(Shared::null(), AcqRel, guard);
-        // SAFETY: this thread unlinked `old`.
-        (!old.is_null()).then(|| unsafe { retire(old, guard) })
+    /// Takes the value for good if `is_due` says so of it; `None` also when somebody else took it.
+    pub(crate) fn take_if<'g>(
+        &self,
+        is_due: impl Fn(&V) -> bool,
+        guard: &'g Guard,
+    ) -> Option<&'g V> {
+        // ORDERING: as in `load`.
+        let mut current = self.0.load(Acquire, guard);
+        loop {
+            // SAFETY: the value comes from `Owned` and is destroyed through the epoch only.
+            let value = unsafe { current.as_ref() }?;
+            if !is_due(value) {
+                return None;
+            }
+            let gone = Shared::null();
+            // ORDERING: acquire is for reading the old value, release orders the end of this cell behind it.
+            match self
+                .0
+                .compare_exchange(current, gone, AcqRel, Acquire, guard)
+            {
+                // SAFETY: this thread unlinked `current`.
+                Ok(_) => return Some(unsafe { retire(current, guard) }),
+                Err(lost) => current = lost.current,
+            }
+        }
     }
 }
 

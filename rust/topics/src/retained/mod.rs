@@ -184,10 +184,17 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
 
     /// Removes the value of `topic`; returns it.
     pub fn remove(&self, topic: TopicName<'_>) -> Option<V> {
+        self.remove_if(topic, |_| true)
+    }
+
+    /// Removes the value of `topic` if `is_due` says so of the very value that goes; returns it.
+    ///
+    /// A value that another thread stores meanwhile is asked about anew, never removed unseen.
+    pub fn remove_if(&self, topic: TopicName<'_>, is_due: impl Fn(&V) -> bool) -> Option<V> {
         let guard = pin();
         let topic = topic.as_str().as_bytes();
         let gone = payload_of(self.root.load(&guard).fields(), &self.hasher, topic);
-        let old = Cell::<V>::of(gone)?.take(&guard)?;
+        let old = Cell::<V>::of(gone)?.take_if(is_due, &guard)?;
         self.len.fetch_sub(1, Relaxed); // ORDERING: see `set`.
         self.weight.fetch_sub((self.weigh)(old), Relaxed);
         loop {
