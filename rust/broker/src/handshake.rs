@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Poll, ready};
 
-use mqttcore_codec::{DecodeError, ReasonCode, Version, decode_connect};
+use mqttcore_codec::{DecodeError, Packet, ReasonCode, Version, decode_connect, encode};
 use mqttcore_session::{ConnectRequest, Details, Violation, refusal};
 use mqttcore_topics::{TopicLimits, TopicName};
 use tokio::io::{AsyncRead, ReadBuf};
@@ -51,8 +51,8 @@ pub(crate) struct Arrival {
 enum Refusal {
     /// The socket ended, or time ran out: nothing can or may be said.
     Silent(&'static str),
-    /// The bytes were not a CONNECT; the version in whose form that can be answered, if any.
-    Malformed(DecodeError, Option<Version>),
+    /// The bytes were not a CONNECT, and this is what can be said about it.
+    Malformed(DecodeError, Vec<u8>),
     /// CONNECT breaks a rule.
     Violation(Version, Violation),
     /// CONNECT is well formed, but this client may not come in.
@@ -154,7 +154,7 @@ impl Handshake<'_> {
         let limits = config.limits.before_connect();
         loop {
             let decoded = decode_connect(&self.buffer, &limits)
-                .map_err(|error| Refusal::Malformed(error, answerable(error, &self.buffer)))?;
+                .map_err(|error| broken_connect(&self.buffer, error))?;
             match decoded {
                 Some((connect, len)) => {
                     let version = connect.version;
@@ -344,10 +344,8 @@ fn refuse(shard: &Rc<Shard>, peer: SocketAddr, listener: &str, refusal: &Refusal
     let mut farewell = Vec::new();
     let why = match refusal {
         Refusal::Silent(why) => (*why).to_owned(),
-        Refusal::Malformed(error, version) => {
-            if let Some(version) = version {
-                answer(*version, error.reason_code(), None, &mut farewell);
-            }
+        Refusal::Malformed(error, bytes) => {
+            farewell.extend_from_slice(bytes);
             error.to_string()
         }
         Refusal::Violation(version, violation) => {
@@ -373,23 +371,14 @@ fn refuse(shard: &Rc<Shard>, peer: SocketAddr, listener: &str, refusal: &Refusal
     farewell
 }
 
-/// The version of the CONNACK that a broken CONNECT may still get.
-///
-/// A level that is not served says itself (decision 22). Any other fault is answered only where
-/// the bytes say 5.0: 3.x has no return code for it, and HTTP or TLS gets nothing (abuse A15).
-fn answerable(error: DecodeError, bytes: &[u8]) -> Option<Version> {
-    const NAME_AND_LEVEL_5: &[u8] = b"\x00\x04MQTT\x05";
-    const LONGEST_LENGTH: usize = 4;
-    if let DecodeError::ProtocolLevel { answer, .. } = error {
-        return Some(answer);
+/// The CONNACK that a broken CONNECT may still get; most get none.
+fn broken_connect(bytes: &[u8], error: DecodeError) -> Refusal {
+    let mut farewell = Vec::new();
+    if let Some((version, connack)) = mqttcore_codec::refusal(bytes, error) {
+        let encoded = encode(&Packet::ConnAck(connack), version, &mut farewell);
+        debug_assert!(encoded.is_ok(), "a bare CONNACK encodes");
     }
-    let is_connect = bytes.first() == Some(&0x10);
-    let mut windows = bytes
-        .windows(NAME_AND_LEVEL_5.len())
-        .skip(2)
-        .take(LONGEST_LENGTH);
-    let says_5 = is_connect && windows.any(|window| window == NAME_AND_LEVEL_5);
-    says_5.then_some(Version::V5)
+    Refusal::Malformed(error, farewell)
 }
 
 /// Appends the CONNACK that says `reason`, where `version` has one.
