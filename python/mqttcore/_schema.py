@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union, cast
 
+from mqttcore._core import MqttError
+
 T = TypeVar("T")
 # a type form, such as `int | None`: no static type names these
 Kind = Any
@@ -34,7 +36,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Text that ``check`` accepts: it raises `ValueError` with what is wrong."""
+    """Text that ``check`` accepts: it raises `ValueError` or `MqttError` with what is wrong."""
 
     check: Callable[[str], object]
     allowed: str
@@ -71,11 +73,6 @@ class Table:
 
     entry: Entry
 
-    @classmethod
-    def of(cls, values: Mapping[str, object], /) -> "Table":
-        """The table that Python code wrote as a mapping."""
-        return cls(entry_of(values, Place("config")))
-
 
 def entry_of(value: object, place: Place) -> Entry:
     """Python values as entries, all at one place."""
@@ -92,9 +89,17 @@ class Faults:
 
     def __init__(self) -> None:
         self._found: list[tuple[Place, str]] = []
+        self._garbled: set[int] = set()
+
+    def add_syntax(self, place: Place, what: str) -> None:
+        """Notes a fault of syntax; what its line seems to say is not looked at any more."""
+        self.add(place, "", what)
+        self._garbled.add(place.line)
 
     def add(self, place: Place, key: str, what: str, *notes: str) -> None:
         """Notes one fault: what is wrong, then what would be right."""
+        if place.line and place.line in self._garbled:
+            return
         text = "; ".join([what, *(note for note in notes if note)])
         self._found.append((place, f"{place}: {key}: {text}" if key else f"{place}: {text}"))
 
@@ -125,7 +130,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def field_types(record: type) -> dict[str, Kind]:
     """The type of each field, annotations kept."""
     hints = typing.get_type_hints(record, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(record)}
+    shown = [field for field in dataclasses.fields(record) if "internal" not in field.metadata]
+    return {field.name: hints[field.name] for field in shown}
 
 
 def read_record(record: type[T], entry: Entry, *, key: str, faults: Faults) -> T | None:
@@ -168,7 +174,7 @@ def missing(record: type, given: Mapping[str, object]) -> list[str]:
 def read_value(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> Made:
     """Reads one value of any kind of field."""
     options = members(kind)
-    if options[0] is Table:
+    if Table in options:
         return Table(entry)
     if entry.kind == "text":
         entry = dataclasses.replace(entry, value=from_text(options, str(entry.value)))
@@ -335,7 +341,7 @@ def check_note(note: object, value: object) -> None:
     if isinstance(note, Parsed):
         try:
             note.check(cast(str, value))
-        except ValueError as error:
+        except (ValueError, MqttError) as error:
             raise Wrong(str(error), note.allowed) from error
 
 
@@ -362,7 +368,7 @@ def check_made(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> None:
     """Checks one attribute, or everything in it."""
     options = members(kind)
     value = entry.value
-    if options[0] is Table or (value is None and type(None) in options):
+    if Table in options or (value is None and type(None) in options):
         return
     if dataclasses.is_dataclass(value) and type(value) in [bare(option)[0] for option in options]:
         check_record(value, key=key, faults=faults)

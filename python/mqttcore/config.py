@@ -9,7 +9,7 @@ import ipaddress
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Literal, cast
 
@@ -196,8 +196,19 @@ class PluginUse:
 
     use: str
     """Where it is: ``package.module``, ``package.module:Class`` or the name of an entry point."""
-    config: Table = field(default_factory=lambda: Table.of({}))
+    config: Table | Mapping[str, object] = field(default_factory=dict)
     """Its own keys; its ``Config`` class says which."""
+    place: Place = field(
+        default=Place("plugins"), repr=False, compare=False, metadata={"internal": True}
+    )
+    """Where ``use`` was written."""
+
+    @property
+    def table(self) -> Table:
+        """Its own keys, with their places."""
+        if isinstance(self.config, Table):
+            return self.config
+        return Table(entry_of(self.config, self.place))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +311,10 @@ def read_settings(root: Entry, faults: Faults) -> Settings | None:
     if values is None:
         return None
     check_listeners(values.get("listeners", (Listener(),)), partial(place_of, root), faults)
+    values["plugins"] = tuple(
+        replace(use, place=place_of(root, f"plugins[{index}].use"))
+        for index, use in enumerate(values.get("plugins", ()))
+    )
     return None if faults else Settings(**values)
 
 
@@ -335,7 +350,7 @@ def read_file(path: pathlib.Path, faults: Faults) -> Entry:
         return entry_of({}, place)
     root, errors = _core.parse_toml(text)
     for line, column, what in errors:
-        faults.add(Place(str(path), line, column), "", what)
+        faults.add_syntax(Place(str(path), line, column), what)
     return from_toml(root, str(path))
 
 

@@ -90,12 +90,12 @@ class Chain:
     def fail(
         self, question: Question, hook: BoundHook, what: str, error: BaseException | None = None
     ) -> None:
-        """Refuses the client, and says why in the log."""
-        if isinstance(error, OverloadedError):
+        """Says why in the log, and refuses the client."""
+        self.failures.warn(hook.title, shown(question.client), what, error)
+        if isinstance(error, OverloadedError) and question.point == "authenticate":
             question.answer(Deny("server_busy"))
         else:
             question.refuse()
-        self.failures.warn(hook.title, shown(question.client), what, error)
 
     def exhaust(self, question: Question) -> None:
         """Nobody had an answer: no."""

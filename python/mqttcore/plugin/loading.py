@@ -26,13 +26,13 @@ def load_plugins(settings: Settings) -> list[Plugin]:
 def load_plugin(use: PluginUse, index: int, faults: Faults) -> Plugin | None:
     """Makes one; what is wrong goes to ``faults``."""
     key = f"plugins[{index}]"
-    place = use.config.entry.place
+    place = use.place
     try:
         kind = find_class(use.use)
     except Exception as error:  # a module that is imported may raise anything
         faults.add(place, f"{key}.use", f"{use.use!r}: {error_text(error)}", hint(use.use))
         return None
-    config = read_record(kind.Config, use.config.entry, key=f"{key}.config", faults=faults)
+    config = read_record(kind.Config, use.table.entry, key=f"{key}.config", faults=faults)
     if config is None:
         return None
     try:

@@ -1,0 +1,289 @@
+"""Configuration: every fault at once, each with its place; flags over environment over file."""
+
+import pathlib
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from mqttcore import ConfigError, Settings
+from mqttcore.config import Access, Listener, PluginUse, ServerLimits, load
+from mqttcore.plugin.loading import load_plugins
+
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a file that messages call `mqttcore.toml`."""
+    monkeypatch.chdir(tmp_path)
+
+    def written(text: str) -> str:
+        pathlib.Path("mqttcore.toml").write_text(textwrap.dedent(text), encoding="utf-8")
+        return "mqttcore.toml"
+
+    return written
+
+
+def faults(path: str | None = None, **more: Any) -> list[str]:  # noqa: ANN401 - passed on
+    with pytest.raises(ConfigError) as caught:
+        load(path, **more)
+    return list(caught.value.faults)
+
+
+def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
+    path = write("""\
+        log_levle = "info"
+        shards = "two"
+
+        [[listeners]]
+        adress = "127.0.0.1:1883"
+
+        [[listeners]]
+        address = "127.0.0.1"
+        anonymous = "yes"
+
+        [limits]
+        maximum_packet_size = 12
+        queue_policy = "drop_oldst"
+        keep_alive_max_s = 1.5
+
+        [sessions]
+    """)
+
+    assert faults(path) == [
+        "mqttcore.toml:1:1: log_levle: unknown key; allowed: limits, listeners, log_level, plugins,"
+        ' shards, shared_strategy, sys_interval_s; did you mean "log_level"?',
+        "mqttcore.toml:2:10: shards: expected a whole number, found 'two'; allowed: 0 to 64",
+        "mqttcore.toml:5:1: listeners[0].adress: unknown key; allowed: address, anonymous,"
+        ' insecure, name, session; did you mean "address"?',
+        "mqttcore.toml:8:11: listeners[1].address: '127.0.0.1' has no port; allowed: IP address or"
+        " localhost, and port, as 127.0.0.1:1883 or [::1]:1883",
+        "mqttcore.toml:9:13: listeners[1].anonymous: expected true or false or a table, found"
+        " 'yes'",
+        "mqttcore.toml:12:23: limits.maximum_packet_size: 12 is out of range; allowed: 1_024 to"
+        " 268_435_460",
+        "mqttcore.toml:13:16: limits.queue_policy: found 'drop_oldst'; allowed: drop_newest,"
+        ' drop_oldest, disconnect; did you mean "drop_oldest"?',
+        "mqttcore.toml:14:20: limits.keep_alive_max_s: expected a whole number, found 1.5; allowed:"
+        " 0 to 65_535",
+        "mqttcore.toml:16:2: sessions: unknown key; allowed: limits, listeners, log_level,"
+        " plugins, shards, shared_strategy, sys_interval_s",
+    ]
+
+
+def test_faults_of_syntax_have_places_too(write: Write) -> None:
+    path = write("""\
+        shards = 1
+        log_level = "info
+        sys_interval_s =
+    """)
+
+    found = faults(path)
+
+    assert [fault.split(": ")[0] for fault in found] == [
+        "mqttcore.toml:2:18",
+        "mqttcore.toml:3:17",
+    ]
+
+
+def test_a_key_that_comes_twice_is_a_fault(write: Write) -> None:
+    path = write("shards = 1\nshards = 2\n")
+
+    assert faults(path) == ["mqttcore.toml:2:1: duplicate key"]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: pathlib.Path) -> None:
+    assert faults("nowhere.toml") == ["nowhere.toml: cannot be read: No such file or directory"]
+
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"shards = 1\n# \xff\n")
+
+    assert faults(str(binary)) == [f"{binary}:2:1: is not UTF-8"]
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:1883", "[::]:1883", "192.0.2.1:1883"])
+def test_anonymous_access_from_other_machines_must_be_asked_for(write: Write, address: str) -> None:
+    open_to_all = f'[[listeners]]\naddress = "{address}"\nanonymous = true\n'
+
+    assert faults(write(open_to_all)) == [
+        f"mqttcore.toml:3:13: listeners[0].anonymous: {address} can be reached by other machines;"
+        " allowed: a loopback address, or listeners[0].insecure = true"
+    ]
+
+    assert load(write(open_to_all + "insecure = true\n")).listeners[0].access is not None
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.9.9.9:1", "[::1]:1883", "localhost:9"])
+def test_anonymous_access_from_this_machine_needs_nothing(write: Write, address: str) -> None:
+    settings = load(write(f'[[listeners]]\naddress = "{address}"\nanonymous = true\n'))
+
+    assert settings.listeners[0].access == Access(publish=("#",), subscribe=("#", "$SYS/#"))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "1883", ":1883", "::1:1883", "[127.0.0.1]:1883", "127.0.0.1:65536", "host:1", "127.1:x"],
+)
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"listeners\[0\].address: "):
+        Settings(listeners=(Listener(address=address),))
+
+
+def test_two_listeners_cannot_share_an_address(write: Write) -> None:
+    path = write("""\
+        [[listeners]]
+        address = "127.0.0.1:1883"
+        [[listeners]]
+        address = "127.0.0.1:1883"
+    """)
+
+    assert faults(path) == [
+        "mqttcore.toml:3:1: listeners[1]: '127.0.0.1:1883' is listeners[0] already"
+    ]
+
+
+def test_a_table_of_anonymous_rules_is_checked_filter_by_filter(write: Write) -> None:
+    path = write("""\
+        [[listeners]]
+        anonymous = { publish = ["a/#", "b#"], subscribe = [] }
+    """)
+
+    (fault,) = faults(path)
+
+    assert fault.startswith("mqttcore.toml:2:33: listeners[0].anonymous.publish[1]: [MQTT-4.7.1-1]")
+
+
+def test_flags_win_over_environment_over_file_over_defaults(write: Write) -> None:
+    path = write("""\
+        shards = 2
+        log_level = "error"
+        [limits]
+        queue_messages = 7
+        [[listeners]]
+        address = "127.0.0.1:1111"
+        name = "mine"
+        anonymous = true
+    """)
+    environment = {
+        "MQTTCORE__SHARDS": "3",
+        "MQTTCORE__LOG_LEVEL": "warning",
+        "MQTTCORE__LISTENERS__0__ADDRESS": "127.0.0.1:2222",
+        "MQTTCORE__LISTENERS__1__ADDRESS": "127.0.0.1:3333",
+        "MQTTCORE__LIMITS__QUEUE_QOS0": "true",
+        "UNRELATED": "x",
+    }
+
+    plain = load(path)
+    with_environment = load(path, environment=environment)
+    with_flags = load(path, environment=environment, listen=["127.0.0.1:4444"], log_level="debug")
+
+    assert (plain.shards, plain.log_level, plain.sys_interval_s) == (2, "error", 10.0)
+    assert (with_environment.shards, with_environment.log_level) == (3, "warning")
+    assert [entry.address for entry in with_environment.listeners] == [
+        "127.0.0.1:2222",
+        "127.0.0.1:3333",
+    ]
+    assert with_environment.limits == ServerLimits(queue_messages=7, queue_qos0=True)
+    assert (with_flags.shards, with_flags.log_level) == (3, "debug")
+    assert with_flags.listeners == (Listener(address="127.0.0.1:4444", anonymous=True),)
+
+
+def test_faults_of_the_environment_and_of_flags_name_their_source() -> None:
+    environment = {
+        "MQTTCORE__SHARDS": "many",
+        "MQTTCORE__LISTENERS__7__NAME": "x",
+        "MQTTCORE__LIMITS__INFLIGHT": "1",
+    }
+
+    found = faults(environment=environment, listen=["127.0.0.1"], log_level="loud")
+    assert {fault.split(": ")[0] for fault in found} == {
+        "MQTTCORE__SHARDS",
+        "MQTTCORE__LISTENERS__7__NAME",
+        "MQTTCORE__LIMITS__INFLIGHT",
+        "--listen",
+        "--log-level",
+    }
+
+
+def test_without_a_file_the_built_in_profile_is_loopback_and_anonymous() -> None:
+    settings = load()
+
+    assert settings.listeners == (Listener(address="127.0.0.1:1883", anonymous=True),)
+    assert faults(listen=["0.0.0.0:1883"]) == [
+        "built-in profile: listeners[0].anonymous: 0.0.0.0:1883 can be reached by other machines;"
+        " allowed: a loopback address, or listeners[0].insecure = true"
+    ]
+
+
+def test_with_a_file_nobody_is_anonymous_unless_it_says_so(write: Write) -> None:
+    assert load(write("")).listeners == (Listener(address="127.0.0.1:1883", anonymous=False),)
+
+
+def test_settings_made_in_python_obey_the_same_rules() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Settings(
+            listeners=(Listener(address="0.0.0.0:1883", anonymous=True),),
+            shards=-1,
+            limits=ServerLimits(receive_maximum=0),
+        )
+
+    assert caught.value.faults == (
+        "Settings: shards: -1 is out of range; allowed: 0 to 64",
+        "ServerLimits: limits.receive_maximum: 0 is out of range; allowed: 1 to 65_535",
+    )
+    with pytest.raises(ConfigError, match="can be reached by other machines"):
+        Settings(listeners=(Listener(address="0.0.0.0:1883", anonymous=True),))
+
+
+def test_settings_are_frozen_and_compare_by_value() -> None:
+    assert Settings() == Settings()
+    with pytest.raises(AttributeError):
+        Settings().shards = 2  # type: ignore[misc]
+
+
+def test_faults_in_the_keys_of_plugins_have_places(write: Write) -> None:
+    path = write("""\
+        [[plugins]]
+        use = "mqttcore.auth.password_fil"
+
+        [[plugins]]
+        use = "mqttcore.auth.password_file"
+        [plugins.config]
+        pth = "passwords"
+        publish = "a/#"
+    """)
+
+    with pytest.raises(ConfigError) as caught:
+        load_plugins(load(path))
+
+    assert caught.value.faults == (
+        "mqttcore.toml:2:7: plugins[0].use: 'mqttcore.auth.password_fil': ModuleNotFoundError: No"
+        " module named 'mqttcore.auth.password_fil'; did you mean \"mqttcore.auth.password_file\"?",
+        "mqttcore.toml:6:10: plugins[1].config.path: missing",
+        "mqttcore.toml:7:1: plugins[1].config.pth: unknown key; allowed: deny, path, publish,"
+        ' subscribe; did you mean "path"?',
+        "mqttcore.toml:8:11: plugins[1].config.publish: expected an array, found 'a/#'",
+    )
+
+
+def test_a_path_in_the_file_is_relative_to_the_file(write: Write, tmp_path: pathlib.Path) -> None:
+    path = write("""\
+        [[plugins]]
+        use = "mqttcore.auth.password_file"
+        [plugins.config]
+        path = "passwords"
+    """)
+
+    (plugin,) = load_plugins(load(tmp_path / path))
+
+    assert plugin.config.path == tmp_path / "passwords"
+
+
+def test_python_code_names_plugins_without_a_file() -> None:
+    use = PluginUse(use="mqttcore.auth.password_file", config={"path": "x", "publish": ["a/#"]})
+
+    (plugin,) = load_plugins(Settings(plugins=(use,)))
+
+    assert plugin.config.path == pathlib.Path("x")
+    assert plugin.config.publish == ("a/#",)

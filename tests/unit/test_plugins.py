@@ -1,0 +1,751 @@
+"""The contract of plugins: what hooks are asked, what answers do, and that they fail closed."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from mqttcore import Broker, PluginError, Settings
+from mqttcore.config import Listener
+from mqttcore.plugin import (
+    Allow,
+    Ask,
+    Deny,
+    Disconnect,
+    Event,
+    Grant,
+    Limits,
+    Login,
+    Plugin,
+    SessionLimits,
+    SessionPolicy,
+    hook,
+)
+
+from tests.wire import DISCONNECT, SUBACK, Wire, pingreq, publish
+
+BAD_CREDENTIALS, NOT_AUTHORIZED, UNAVAILABLE, BUSY = 0x86, 0x87, 0x88, 0x89
+EVERYTHING = Grant(publish=["#"], subscribe=["#"])
+ANONYMOUS = Listener(address="127.0.0.1:0", anonymous=True)
+CLOSED = Listener(address="127.0.0.1:0", name="closed")
+
+Start = Callable[..., Broker]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts brokers with plugins; nobody is anonymous."""
+    running: list[Broker] = []
+
+    def started(*plugins: Plugin, **settings: Any) -> Broker:  # noqa: ANN401 - of Settings
+        broker = Broker(Settings(listeners=(CLOSED,), **settings), plugins=plugins)
+        running.append(broker)
+        return broker.start()
+
+    yield started
+    for broker in running:
+        broker.stop()
+
+
+def login_reason(broker: Broker, username: str | None = "joe", *, version: int = 5) -> int:
+    """The code that a CONNECT gets."""
+    with Wire(broker.port, version=version) as wire:
+        return wire.connect("c", username=username, password=b"pw", reason=ANY).reason
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Waits until something is so; a deadline, not a delay."""
+    deadline = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+class Anything(int):
+    """Equal to every code."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+ANY = Anything()
+
+
+class Decider(Plugin):
+    """Answers every login with what the test handed in, or calls it."""
+
+    answer: Any = None
+    seen: Login | None = None
+
+    @hook.authenticate(timeout=0.3)
+    def login(self, login: Login) -> Allow | Deny | None:
+        """Answers."""
+        self.seen = login
+        return self.answer(login) if callable(self.answer) else self.answer
+
+
+class AsyncDecider(Plugin):
+    """The same on the event loop."""
+
+    answer: Any = None
+
+    @hook.authenticate(timeout=0.3)
+    async def login(self, login: Login) -> Allow | Deny | None:
+        """Answers."""
+        await asyncio.sleep(0)
+        answer = self.answer(login) if callable(self.answer) else self.answer
+        return await answer if asyncio.iscoroutine(answer) else answer
+
+
+def deciding(kind: type[Decider | AsyncDecider], answer: object) -> Decider | AsyncDecider:
+    plugin = kind()
+    plugin.answer = answer
+    return plugin
+
+
+both_lanes = pytest.mark.parametrize("kind", [Decider, AsyncDecider])
+
+
+# --- answers
+
+
+@both_lanes
+def test_the_first_answer_decides(start: Start, kind: type[Decider]) -> None:
+    passing, allowing = deciding(kind, None), deciding(kind, Allow(EVERYTHING))
+    broker = start(passing, allowing, deciding(Decider, Deny("banned")))
+
+    assert login_reason(broker) == 0
+
+
+@both_lanes
+def test_when_all_pass_the_login_is_refused(start: Start, kind: type[Decider]) -> None:
+    assert login_reason(start(deciding(kind, None))) == BAD_CREDENTIALS
+
+
+def test_a_login_goes_from_lane_to_lane(start: Start) -> None:
+    passing = [deciding(kind, None) for kind in (AsyncDecider, Decider, AsyncDecider, Decider)]
+
+    assert login_reason(start(*passing, deciding(AsyncDecider, Allow(EVERYTHING)))) == 0
+    assert login_reason(start(*passing)) == BAD_CREDENTIALS
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("unspecified_error", 0x80),
+        ("client_identifier_not_valid", 0x85),
+        ("bad_credentials", 0x86),
+        ("not_authorized", 0x87),
+        ("server_unavailable", 0x88),
+        ("server_busy", 0x89),
+        ("banned", 0x8A),
+        ("topic_name_invalid", 0x90),
+        ("quota_exceeded", 0x97),
+    ],
+)
+def test_each_reason_has_its_code(start: Start, reason: Any, code: int) -> None:  # noqa: ANN401
+    assert login_reason(start(deciding(Decider, Deny(reason)))) == code
+
+
+def test_a_3x_client_gets_the_return_code(start: Start) -> None:
+    broker = start(deciding(Decider, Deny("bad_credentials")))
+
+    assert login_reason(broker, version=4) == 4
+
+
+def test_without_a_plugin_a_user_name_is_refused() -> None:
+    with Broker(Settings(listeners=(ANONYMOUS,))) as broker:
+        assert login_reason(broker, "joe") == NOT_AUTHORIZED
+        assert login_reason(broker, None) == 0
+
+
+def test_a_login_tells_what_connect_said(start: Start) -> None:
+    plugin = deciding(Decider, Allow(EVERYTHING))
+    broker = start(plugin)
+
+    with Wire(broker.port) as wire:
+        wire.connect(
+            "c7",
+            username="joe",
+            password=b"\x00secret",
+            keep_alive=17,
+            clean=False,
+            props={"session_expiry_interval": 9, "user_property": [("a", "b"), ("a", "c")]},
+        )
+
+    seen = plugin.seen
+    assert seen is not None
+    assert (seen.client_id, seen.username, seen.password) == ("c7", "joe", b"\x00secret")
+    assert (seen.version, seen.clean_start, seen.keep_alive) == (5, False, 17)
+    assert (seen.session_expiry_interval, seen.will_topic) == (9, None)
+    assert seen.user_properties == [("a", "b"), ("a", "c")]
+    assert (seen.peer[0], seen.listener) == ("127.0.0.1", "closed")
+    assert "secret" not in repr(seen)
+
+
+# --- grants
+
+
+def test_a_grant_is_enforced_and_nothing_else_is_allowed(start: Start) -> None:
+    grant = Grant(publish=["out/+"], subscribe=["in/#"], deny=["in/secret"])
+    broker = start(deciding(Decider, Allow(grant)))
+
+    with Wire(broker.port) as wire:
+        wire.connect("c", username="joe", password=b"")
+        found = wire.subscribe(("in/a", 1), ("in/#", 1), ("in/secret", 1), ("out/a", 1), ("#", 1))
+        assert found.reasons == (1, 1, NOT_AUTHORIZED, NOT_AUTHORIZED, NOT_AUTHORIZED)
+        assert wire.publish("out/a", qos=1).reason in (0x00, 0x10)
+        assert wire.publish("out/a/b", qos=1, packet_id=2).reason == NOT_AUTHORIZED
+
+        broker.publish("in/secret", b"hidden")
+        broker.publish("in/open", b"shown")
+        assert wire.receive_publish().payload == b"shown"
+
+
+def test_a_grant_limits_qos_and_session(start: Start) -> None:
+    policy = SessionPolicy(limits=SessionLimits(subscriptions=1))
+    grant = Grant(subscribe=["#"], limits=Limits(max_qos=0), session=policy)
+    broker = start(deciding(Decider, Allow(grant)))
+
+    with Wire(broker.port) as wire:
+        wire.connect("c", username="joe", password=b"")
+        assert wire.subscribe(("a", 2)).reasons == (0,)
+        assert wire.subscribe(("b", 0), packet_id=2).reasons == (0x97,)
+
+
+def test_a_grant_may_forbid_to_resume(start: Start) -> None:
+    fresh = Grant(subscribe=["#"], session=SessionPolicy(resume=False))
+    broker = start(deciding(Decider, Allow(fresh)))
+    for _ in range(2):
+        with Wire(broker.port) as wire:
+            expiry = {"session_expiry_interval": 60}
+            found = wire.connect("c", clean=False, username="joe", password=b"", props=expiry)
+            assert not found.session_present
+            wire.disconnect()
+
+
+def test_a_grant_ends_when_it_expires(start: Start) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=0.3)
+    broker = start(deciding(Decider, Allow(Grant(expires_at=soon))))
+
+    with Wire(broker.port) as wire:
+        wire.connect("c", username="joe", password=b"")
+        assert wire.expect(DISCONNECT).reason == 0xA0
+        wire.expect_close()
+
+
+def test_a_plugin_may_put_another_user_name(start: Start) -> None:
+    broker = start(deciding(Decider, Allow(EVERYTHING, username="joseph")))
+
+    with Wire(broker.port) as wire:
+        wire.connect("c", username="joe", password=b"")
+        assert broker.clients()[0].username == "joseph"
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: Grant(publish=["a/#/b"]), "MQTT-4.7.1-1"),
+        (lambda: Grant(publish="a"), "one string"),
+        (lambda: Grant(expires_at=datetime(2030, 1, 1)), "time zone"),
+        (lambda: Limits(max_qos=3), "out of range"),
+        (lambda: Deny("because"), "allowed: unspecified_error"),
+        (lambda: Disconnect("because"), "allowed: unspecified_error"),
+        (lambda: Allow(covers="a#"), "MQTT-4.7.1-1"),
+    ],
+)
+def test_an_answer_that_cannot_be_is_refused_when_it_is_made(
+    make: Callable[[], object], what: str
+) -> None:
+    with pytest.raises(Exception, match=what):
+        make()
+
+
+# --- hostile plugins
+
+
+def raises(login: Login) -> None:
+    raise RuntimeError("out of order")
+
+
+def leaves(login: Login) -> None:
+    raise SystemExit
+
+
+@both_lanes
+@pytest.mark.parametrize(
+    "answer",
+    [raises, leaves, True, 0, "allow", Disconnect(), Allow("everything"), Grant(), object()],  # type: ignore[arg-type]
+    ids=repr,
+)
+def test_a_hook_that_raises_or_answers_junk_refuses_that_client_only(
+    start: Start, kind: type[Decider], answer: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin = deciding(kind, answer)
+    broker = start(plugin)
+
+    assert login_reason(broker) == UNAVAILABLE
+
+    assert f"{plugin.name}.login" in caplog.text
+    assert "client 'c'" in caplog.text
+    plugin.answer = Allow(EVERYTHING)
+    assert login_reason(broker) == 0
+
+
+def test_a_hook_that_hangs_refuses_and_does_not_hold_up_the_next(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = threading.Event()
+
+    def hang(login: Login) -> Allow:
+        if login.username == "slow":
+            release.wait()
+        return Allow(EVERYTHING)
+
+    plugin = deciding(Decider, hang)
+    broker = start(plugin)
+    try:
+        assert login_reason(broker, "slow") == UNAVAILABLE
+        assert login_reason(broker, "quick") == 0
+    finally:
+        release.set()
+
+    eventually(lambda: "another one takes over" in caplog.text)
+    assert f"{plugin.name}.login: client 'c': no answer within 0.3 s, refused" in caplog.text
+
+
+def test_hooks_that_hang_for_ever_get_no_more_than_their_share_of_threads(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = threading.Event()
+
+    def hang(login: Login) -> Allow:
+        release.wait()
+        return Allow(EVERYTHING)
+
+    broker = start(deciding(Decider, hang))
+    try:
+        for _ in range(8):
+            assert login_reason(broker) == UNAVAILABLE
+        eventually(lambda: "no more are started" in caplog.text)
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("mqttcore-hooks") == 5
+    finally:
+        release.set()
+
+
+def test_a_coroutine_that_hangs_is_cancelled(start: Start) -> None:
+    cancelled = threading.Event()
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    broker = start(deciding(AsyncDecider, lambda _: hang()))
+
+    assert login_reason(broker) == UNAVAILABLE
+    assert cancelled.wait(5)
+
+
+def test_a_client_that_leaves_cancels_its_coroutine(start: Start) -> None:
+    begun, cancelled = threading.Event(), threading.Event()
+
+    class Patient(Plugin):
+        @hook.authenticate(timeout=30)
+        async def login(self, login: Login) -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+    broker = start(Patient())
+    with Wire(broker.port) as wire:
+        from tests.wire import connect
+
+        wire.send(connect("c", username="joe", password=b""))
+        assert begun.wait(5)
+
+    assert cancelled.wait(5)
+
+
+def test_coroutines_do_not_wait_for_each_other(start: Start) -> None:
+    everyone = threading.Barrier(10, timeout=5)
+    gate = asyncio.Event()
+
+    class Crowd(Plugin):
+        count = 0
+
+        @hook.authenticate()
+        async def login(self, login: Login) -> Allow:
+            self.count += 1
+            if self.count == 9:
+                gate.set()
+            await gate.wait()
+            return Allow(EVERYTHING)
+
+    broker = start(Crowd())
+
+    def one() -> None:
+        everyone.wait()
+        assert login_reason(broker) == 0
+
+    threads = [threading.Thread(target=one) for _ in range(9)]
+    for thread in threads:
+        thread.start()
+    everyone.wait()
+    for thread in threads:
+        thread.join(10)
+    assert gate.is_set()
+
+
+def test_traffic_goes_on_while_python_is_stuck(start: Start) -> None:
+    release = threading.Event()
+
+    def decide(login: Login) -> Allow:
+        if login.username == "slow":
+            release.wait()
+        return Allow(EVERYTHING)
+
+    broker = start(deciding(Decider, decide))
+    with Wire(broker.port) as wire, Wire(broker.port) as stuck:
+        wire.connect("c", username="joe", password=b"")
+        wire.subscribe(("a", 1))
+        from tests.wire import connect
+
+        stuck.send(connect("d", username="slow", password=b""))
+        for _ in range(100):
+            wire.send(publish("a", b"x"), pingreq())
+            assert wire.receive().name == "PUBLISH"
+            assert wire.receive().name == "PINGRESP"
+        release.set()
+
+
+def test_failures_are_one_line_a_second(caplog: pytest.LogCaptureFixture, start: Start) -> None:
+    broker = start(deciding(Decider, raises))
+
+    for _ in range(20):
+        assert login_reason(broker) == UNAVAILABLE
+
+    lines = [record for record in caplog.records if record.name == "mqttcore.plugins"]
+    assert 1 <= len(lines) <= 4
+
+
+def test_a_password_is_in_no_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    broker = start(deciding(Decider, raises))
+
+    with Wire(broker.port) as wire:
+        wire.connect("c", username="joe", password=b"canary-in-the-mine", reason=UNAVAILABLE)
+
+    assert caplog.records
+    assert "canary" not in caplog.text
+
+
+# --- life
+
+
+def test_a_plugin_is_started_and_stopped_in_order() -> None:
+    life: list[str] = []
+
+    class Living(Plugin):
+        title = ""
+
+        async def start(self) -> None:
+            life.append(f"start {self.title}")
+
+        async def stop(self) -> None:
+            life.append(f"stop {self.title}")
+
+    first, second = Living(), Living()
+    first.title, second.title = "1", "2"
+
+    with Broker(Settings(listeners=(CLOSED,)), plugins=[first, second]):
+        life.append("run")
+
+    assert life == ["start 1", "start 2", "run", "stop 2", "stop 1"]
+
+
+def test_a_plugin_that_does_not_start_stops_the_broker_from_starting() -> None:
+    life: list[str] = []
+
+    class Good(Plugin):
+        async def stop(self) -> None:
+            life.append("stopped")
+
+    class Bad(Plugin):
+        async def start(self) -> None:
+            raise OSError("no database")
+
+    broker = Broker(Settings(listeners=(CLOSED,)), plugins=[Good(), Bad()])
+
+    with pytest.raises(PluginError, match=r"Bad did not start: no database"):
+        broker.start()
+    assert life == ["stopped"]
+
+
+def test_no_thread_outlives_the_broker(start: Start) -> None:
+    class Everything(Plugin):
+        @hook.authenticate()
+        def login(self, login: Login) -> None: ...
+
+        @hook.authenticate()
+        async def login_slowly(self, login: Login) -> None: ...
+
+        @hook.events("connected")
+        def record(self, events: Sequence[Event]) -> None: ...
+
+    broker = start(Everything())
+    assert login_reason(broker) == BAD_CREDENTIALS
+    broker.stop()
+
+    assert [thread.name for thread in threading.enumerate() if "mqttcore-" in thread.name] == []
+
+
+def test_a_reload_swaps_the_plugins(start: Start) -> None:
+    answers = iter([Deny("banned"), Allow(EVERYTHING)])
+
+    class Fresh(Plugin):
+        async def start(self) -> None:
+            self.answer = next(answers)
+
+        @hook.authenticate()
+        def login(self, login: Login) -> Allow | Deny:
+            return self.answer
+
+    broker = start(Fresh())
+    assert login_reason(broker) == 0x8A
+
+    broker.reload(broker.settings)
+
+    assert login_reason(broker) == 0
+
+
+# --- authorize
+
+
+class Porter(Plugin):
+    """Lets everybody in with nothing, and answers each question with what the test handed in."""
+
+    answer: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asks: list[Ask] = []
+
+    @hook.authenticate()
+    def login(self, login: Login) -> Allow:
+        """Lets in."""
+        return Allow(Grant(publish=["granted"], deny=["door/denied"]))
+
+    @hook.authorize(action="publish", filter="door/#", timeout=0.3, cache=0)
+    def may_publish(self, ask: Ask) -> Any:  # noqa: ANN401 - good and bad answers
+        """Answers."""
+        self.asks.append(ask)
+        return self.answer(ask) if callable(self.answer) else self.answer
+
+    @hook.authorize(action="subscribe", filter="door/+/state", timeout=0.3, cache=0)
+    async def may_subscribe(self, ask: Ask) -> Any:  # noqa: ANN401 - good and bad answers
+        """Answers."""
+        self.asks.append(ask)
+        return self.answer
+
+
+@pytest.fixture
+def porter() -> Porter:
+    return Porter()
+
+
+@pytest.fixture
+def visitor(start: Start, porter: Porter) -> Iterator[Wire]:
+    with Wire(start(porter).port) as wire:
+        wire.connect("c", username="joe", password=b"")
+        yield wire
+
+
+def test_only_what_the_grant_is_silent_about_is_asked(visitor: Wire, porter: Porter) -> None:
+    porter.answer = True
+
+    assert visitor.publish("granted", qos=1).reason in (0, 0x10)
+    assert visitor.publish("elsewhere", qos=1, packet_id=2).reason == NOT_AUTHORIZED
+    assert visitor.publish("door/denied", qos=1, packet_id=3).reason == NOT_AUTHORIZED
+    assert visitor.publish("door/open", qos=1, packet_id=4, retain=True).reason in (0, 0x10)
+    assert visitor.subscribe(("door/1/state", 2), ("door/#", 0)).reasons == (2, NOT_AUTHORIZED)
+
+    assert [(ask.action, ask.topic, ask.qos, ask.retain) for ask in porter.asks] == [
+        ("publish", "door/open", 1, True),
+        ("subscribe", "door/1/state", 2, False),
+    ]
+    assert porter.asks[0].client.client_id == "c"
+    assert porter.asks[0].client.username == "joe"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (False, NOT_AUTHORIZED),
+        (None, NOT_AUTHORIZED),
+        (Deny("quota_exceeded"), 0x97),
+        (raises, NOT_AUTHORIZED),
+        ("yes", NOT_AUTHORIZED),
+        (1, NOT_AUTHORIZED),
+        (Grant(), NOT_AUTHORIZED),
+    ],
+    ids=repr,
+)
+def test_no_answer_but_a_yes_allows(
+    visitor: Wire, porter: Porter, answer: object, code: int
+) -> None:
+    porter.answer = answer
+
+    assert visitor.publish("door/open", qos=1).reason == code
+
+
+def test_a_client_may_be_sent_away(visitor: Wire, porter: Porter) -> None:
+    porter.answer = Disconnect("not_authorized")
+
+    visitor.send(publish("door/open", b"", qos=1, packet_id=1))
+
+    assert visitor.expect(DISCONNECT).reason == NOT_AUTHORIZED
+    visitor.expect_close()
+
+
+def test_an_ask_that_hangs_is_a_no(visitor: Wire, porter: Porter) -> None:
+    release = threading.Event()
+    porter.answer = lambda _: release.wait()
+    try:
+        assert visitor.publish("door/open", qos=1).reason == NOT_AUTHORIZED
+    finally:
+        release.set()
+
+
+def test_a_wider_yes_is_not_asked_again(visitor: Wire, porter: Porter) -> None:
+    porter.answer = Allow(covers="door/7/#", ttl=60)
+
+    for number in range(1, 6):
+        assert visitor.publish(f"door/7/{number}", qos=1, packet_id=number).reason in (0, 0x10)
+    assert len(porter.asks) == 1
+
+    porter.answer = False
+    assert visitor.publish("door/8", qos=1, packet_id=9).reason == NOT_AUTHORIZED
+
+
+def test_a_plain_yes_counts_for_its_cache_time(start: Start) -> None:
+    asked: list[str] = []
+
+    class Cached(Plugin):
+        @hook.authenticate()
+        def login(self, login: Login) -> Allow:
+            return Allow()
+
+        @hook.authorize(action="publish", filter="#", cache=60)
+        def may(self, ask: Ask) -> bool:
+            asked.append(ask.topic)
+            return True
+
+    with Wire(start(Cached()).port) as wire:
+        wire.connect("c", username="joe", password=b"")
+        for number in (1, 2, 3):
+            assert wire.publish("a", qos=1, packet_id=number).reason in (0, 0x10)
+        assert wire.publish("b", qos=1, packet_id=4).reason in (0, 0x10)
+
+    assert asked == ["a", "b"]
+
+
+def test_a_shared_subscription_is_asked_by_its_filter(visitor: Wire, porter: Porter) -> None:
+    porter.answer = True
+
+    assert visitor.subscribe(("$share/group/door/1/state", 1)).kind == SUBACK
+    assert (porter.asks[0].topic, porter.asks[0].share) == ("door/1/state", "group")
+
+
+# --- events
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_events_tell_what_happened(start: Start, is_async: bool) -> None:
+    told: list[Event] = []
+    enough = threading.Event()
+
+    def take(events: Sequence[Event]) -> None:
+        told.extend(events)
+        if any(event.kind == "disconnected" for event in told):
+            enough.set()
+
+    class Recorder(Plugin):
+        @hook.events("connected", "subscribed", "disconnected", "auth_failed", every=0)
+        def record(self, events: Sequence[Event]) -> None:
+            take(events)
+
+    class AsyncRecorder(Plugin):
+        @hook.events("connected", "subscribed", "disconnected", "auth_failed", every=0)
+        async def record(self, events: Sequence[Event]) -> None:
+            take(events)
+
+    def decide(login: Login) -> Allow | Deny:
+        return Allow(EVERYTHING) if login.username == "joe" else Deny()
+
+    recorder = AsyncRecorder() if is_async else Recorder()
+    broker = start(deciding(Decider, decide), recorder)
+    assert login_reason(broker, "jim") == NOT_AUTHORIZED
+    with Wire(broker.port) as wire:
+        wire.connect("c1", username="joe", password=b"")
+        wire.subscribe(("a/b", 0))
+        wire.disconnect()
+
+    assert enough.wait(5)
+    assert [(event.kind, event.client_id, event.topic) for event in told] == [
+        ("auth_failed", "c", None),
+        ("connected", "c1", None),
+        ("subscribed", "c1", "a/b"),
+        ("disconnected", "c1", None),
+    ]
+    assert told[1].username == "joe"
+    assert told[0].reason == NOT_AUTHORIZED
+    assert abs(told[0].at - datetime.now(UTC).timestamp()) < 60
+
+
+def test_an_event_hook_that_raises_is_logged_and_goes_on(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = threading.Semaphore(0)
+
+    class Broken(Plugin):
+        @hook.events("connected", every=0)
+        def record(self, events: Sequence[Event]) -> None:
+            calls.release()
+            raise RuntimeError("disk full")
+
+    broker = start(deciding(Decider, Allow(EVERYTHING)), Broken())
+    for _ in range(2):
+        assert login_reason(broker) == 0
+        assert calls.acquire(timeout=5)
+
+    eventually(lambda: "Broken.record" in caplog.text)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: hook.events(),
+        lambda: hook.events("conected"),  # type: ignore[arg-type]
+        lambda: hook.authorize(action="read", filter="#"),  # type: ignore[arg-type]
+        lambda: hook.authorize(action="publish", filter="a#"),
+        lambda: hook.authenticate(timeout=0),
+        lambda: hook.authenticate(cache=-1),
+    ],
+)
+def test_a_hook_that_cannot_be_is_refused_where_it_is_written(make: Callable[[], object]) -> None:
+    with pytest.raises(Exception, match=r"allowed|timeout|MQTT-4\.7\.1-1"):
+        make()
