@@ -27,7 +27,8 @@
 //! somebody durable: with nothing to wait for, confirm it at once. The rest waits in durable
 //! sessions only: CONNACK, SUBACK and UNSUBACK for the token that their call returned; PUBREL,
 //! PUBCOMP and QoS 2 PUBLISH for the token in [`Event::Record`]. Tokens are confirmed in order:
-//! [`Session::confirm`] opens everything up to one.
+//! [`Session::confirm`] opens everything up to one. So poll events before taking the next token,
+//! and line up theirs first.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,0 +1,625 @@
+//! A session against a reference client, over random histories in which the connection is cut
+//! at any point and promises are confirmed late.
+//!
+//! What must hold: QoS 1 arrives at least once and QoS 2 exactly once, both ways; first
+//! deliveries keep their order; nothing leaves before its promise is confirmed; the windows are
+//! kept; no identifier is on two open messages; DUP tells the truth.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use common::{connect_5, message, start};
+use mqttcore_codec::Delivery as Sent;
+use mqttcore_codec::{
+    Ack, Limits, Packet, PacketId, PacketType, Properties, PropertiesBuf, Publish, QoS, ReasonCode,
+    Text, Version, decode, decode_connect, encode,
+};
+use mqttcore_session::{
+    AckToken, Cause, ConnectRequest, Delivery, Event, Record, Request, ServerLimits, Session,
+    Terms, Transmit,
+};
+use proptest::prelude::*;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A message for the client.
+    Deliver(QoS),
+    /// The client publishes.
+    Publish(QoS),
+    /// The session's packets reach the client, this many at most.
+    Down(u8),
+    /// The client's packets reach the session, this many at most.
+    Up(u8),
+    /// The client acknowledges this many of the packets that it has.
+    Work(u8),
+    /// The engine, if it is slow, accepts the publish that it holds.
+    Accept,
+    /// The disk has caught up with this many promises.
+    Confirm(u8),
+    /// The connection is cut, and what is under way is lost.
+    Cut,
+    /// The client comes back, with this Receive Maximum.
+    Return(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let qos = prop_oneof![Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)];
+    prop_oneof![
+        4 => qos.clone().prop_map(Step::Deliver),
+        4 => qos.prop_map(Step::Publish),
+        4 => (1..6_u8).prop_map(Step::Down),
+        4 => (1..6_u8).prop_map(Step::Up),
+        4 => (1..6_u8).prop_map(Step::Work),
+        2 => Just(Step::Accept),
+        4 => (1..6_u8).prop_map(Step::Confirm),
+        1 => Just(Step::Cut),
+        2 => (1..5_u8).prop_map(Step::Return),
+    ]
+}
+
+/// The reference client: as simple as the standard allows.
+#[derive(Default)]
+struct Client {
+    /// PUBLISHes that it has not seen acknowledged to the end, oldest first.
+    open: VecDeque<Open>,
+    next_id: u16,
+    published: u16,
+    /// QoS 2 identifiers of the server's that it holds.
+    held: BTreeSet<PacketId>,
+    /// First deliveries, by QoS.
+    received: BTreeMap<QoS, Vec<u16>>,
+    /// Packets that it has read and not worked on.
+    inbox: VecDeque<Vec<u8>>,
+    receive_maximum: usize,
+    /// The server's exchanges on this connection: what each identifier stands for.
+    exchanges: BTreeMap<PacketId, u16>,
+}
+
+struct Open {
+    packet_id: PacketId,
+    qos: QoS,
+    number: u16,
+    is_released: bool,
+    /// Sent on this connection.
+    is_sent: bool,
+    was_sent: bool,
+}
+
+/// Everything around the session.
+struct World {
+    session: Session,
+    limits: Arc<ServerLimits>,
+    durable: bool,
+    /// The engine asks somebody before it accepts a publish, and reads nothing meanwhile.
+    slow: bool,
+    asked: Option<(PacketId, QoS, u16)>,
+    client: Client,
+    up: VecDeque<Vec<u8>>,
+    down: VecDeque<Vec<u8>>,
+    delivered: u16,
+    /// Messages given to the session, by QoS.
+    given: BTreeMap<QoS, Vec<u16>>,
+    /// Publishes that the engine took, by QoS.
+    taken: BTreeMap<QoS, Vec<u16>>,
+    /// Promises, in their order, that the disk has not caught up with.
+    waiting: VecDeque<AckToken>,
+    confirmed: AckToken,
+    /// What each kind of packet must wait for.
+    gates: BTreeMap<(u8, u16), AckToken>,
+    connack: AckToken,
+    /// Identifiers under way to the client: the message, and whether its PUBLISH has left.
+    under_way: BTreeMap<PacketId, (u16, bool)>,
+}
+
+const V5: Version = Version::V5;
+
+impl World {
+    fn new(durable: bool, slow: bool) -> Self {
+        let limits = Arc::new(ServerLimits {
+            receive_maximum: 3,
+            ..ServerLimits::default()
+        });
+        let mut world = Self {
+            session: Session::new("c".into(), Arc::clone(&limits)),
+            limits,
+            durable,
+            slow,
+            asked: None,
+            client: Client::default(),
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            delivered: 0,
+            given: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            confirmed: AckToken::default(),
+            gates: BTreeMap::new(),
+            connack: AckToken::default(),
+            under_way: BTreeMap::new(),
+        };
+        world.come_back(3, false);
+        world
+    }
+
+    fn run(&mut self, step: &Step) {
+        match *step {
+            Step::Deliver(qos) => self.deliver(qos),
+            Step::Publish(qos) => self.client.publish(qos),
+            Step::Down(count) => (0..count).for_each(|_| self.carry_down()),
+            Step::Up(count) => (0..count).for_each(|_| self.carry_up()),
+            Step::Work(count) => (0..count).for_each(|_| self.work()),
+            Step::Accept => self.accept(),
+            Step::Confirm(count) => (0..count).for_each(|_| self.confirm()),
+            Step::Cut => self.cut(),
+            Step::Return(receive_maximum) => {
+                if !self.session.is_connected() {
+                    self.come_back(receive_maximum, true);
+                }
+            }
+        }
+        self.settle();
+    }
+
+    fn deliver(&mut self, qos: QoS) {
+        let number = self.delivered;
+        self.delivered += 1;
+        self.given.entry(qos).or_default().push(number);
+        let message = message("t", &number.to_be_bytes(), qos);
+        let delivery = Delivery {
+            key: number.into(),
+            ..Delivery::new(QoS::ExactlyOnce, &[])
+        };
+        self.session.deliver(start(), &message, delivery);
+        self.settle_events();
+    }
+
+    /// Polls what is to be written: before the next token is taken, so that they stay in order.
+    fn settle_events(&mut self) {
+        while let Some(event) = self.session.poll_event() {
+            let Event::Record { token, record } = event else {
+                panic!("unexpected {event:?}");
+            };
+            assert!(self.durable, "records are for durable sessions");
+            if let Some(token) = token {
+                self.waiting.push_back(token);
+                self.gates.insert(gate_of(record), token);
+            }
+        }
+    }
+
+    /// Polls what the session has to say.
+    fn settle(&mut self) {
+        self.settle_events();
+        while let Some(transmit) = self.session.poll_transmit() {
+            let mut out = Vec::new();
+            match &transmit {
+                Transmit::Control(control) => {
+                    assert!(control.encode(V5, u32::MAX, &mut out));
+                }
+                Transmit::Publish(publish) => {
+                    publish
+                        .encode(V5, start(), &mut PropertiesBuf::default(), &mut out)
+                        .unwrap();
+                }
+            }
+            self.check_leaving(&out);
+            self.down.push_back(out);
+        }
+        assert!(
+            !self.session.is_connected()
+                || self.session.queued() == 0
+                || self.session.in_flight() >= self.client.receive_maximum,
+            "what waits although the window has room is stuck"
+        );
+    }
+
+    /// Nothing leaves before its promise, no identifier is used twice, DUP is right.
+    fn check_leaving(&mut self, bytes: &[u8]) {
+        assert!(self.connack <= self.confirmed, "before CONNACK");
+        match read(bytes) {
+            Packet::PubAck(ack) => self.check_gate(PacketType::PubAck, ack.packet_id),
+            Packet::PubRec(ack) => self.check_gate(PacketType::PubRec, ack.packet_id),
+            Packet::PubRel(ack) => {
+                assert_eq!(
+                    ack.reason,
+                    ReasonCode::SUCCESS,
+                    "the client knows its exchanges"
+                );
+                self.check_gate(PacketType::PubRel, ack.packet_id);
+            }
+            Packet::PubComp(ack) => self.check_gate(PacketType::PubComp, ack.packet_id),
+            Packet::Publish(publish) => {
+                let packet_id = publish.delivery.packet_id().unwrap();
+                if publish.delivery.qos() == QoS::ExactlyOnce {
+                    self.check_gate(PacketType::Publish, packet_id);
+                }
+                self.check_publish(packet_id, number(publish.payload), publish.delivery.dup());
+            }
+            _ => {}
+        }
+    }
+
+    fn check_gate(&self, packet_type: PacketType, packet_id: PacketId) {
+        let gate = self.gates.get(&(packet_type as u8, packet_id.get()));
+        let is_open = gate.is_none_or(|token| *token <= self.confirmed);
+        assert!(
+            is_open,
+            "{packet_type:?} {packet_id} left before its promise"
+        );
+        if self.durable && packet_type != PacketType::PubAck {
+            assert!(
+                gate.is_some(),
+                "{packet_type:?} {packet_id} was never promised"
+            );
+        }
+    }
+
+    fn check_publish(&mut self, packet_id: PacketId, number: u16, dup: bool) {
+        match self.under_way.get(&packet_id) {
+            None => assert!(!dup, "DUP on the first attempt of {packet_id}"),
+            Some(open) => {
+                assert!(dup, "{packet_id} is in use");
+                assert_eq!(
+                    *open,
+                    (number, false),
+                    "{packet_id} stands for another message"
+                );
+            }
+        }
+        self.under_way.insert(packet_id, (number, false));
+    }
+
+    fn carry_down(&mut self) {
+        let Some(bytes) = self.down.pop_front() else {
+            return;
+        };
+        self.client.read(bytes);
+    }
+
+    fn work(&mut self) {
+        if !self.session.is_connected() {
+            return;
+        }
+        let mut answers = Vec::new();
+        self.client.work(&mut answers);
+        self.client
+            .send_publishes(&mut answers, self.limits.receive_maximum);
+        self.up.extend(answers);
+    }
+
+    fn carry_up(&mut self) {
+        if self.asked.is_some() {
+            return;
+        }
+        let Some(bytes) = self.up.pop_front() else {
+            return;
+        };
+        let packet = read(&bytes);
+        self.forget_acknowledged(&packet);
+        match self
+            .session
+            .handle_packet(start(), packet)
+            .expect("the client is correct")
+        {
+            Request::None => {}
+            Request::Publish(publish) => {
+                let packet_id = publish.packet_id().unwrap();
+                self.asked = Some((packet_id, publish.qos(), number(publish.payload())));
+            }
+            other => panic!("unexpected {other:?}"),
+        }
+        self.settle_events();
+        if !self.slow {
+            self.accept();
+        }
+    }
+
+    fn accept(&mut self) {
+        let Some((packet_id, qos, number)) = self.asked.take() else {
+            return;
+        };
+        self.taken.entry(qos).or_default().push(number);
+        let token = self
+            .session
+            .accept_publish(packet_id, qos, ReasonCode::SUCCESS);
+        let answer = match qos {
+            QoS::ExactlyOnce => PacketType::PubRec,
+            _ => PacketType::PubAck,
+        };
+        self.gates.insert((answer as u8, packet_id.get()), token);
+        self.waiting.push_back(token);
+    }
+
+    /// Follows which identifiers the session may use again.
+    fn forget_acknowledged(&mut self, packet: &Packet<'_>) {
+        match packet {
+            Packet::PubAck(ack) | Packet::PubComp(ack) => {
+                self.under_way.remove(&ack.packet_id);
+            }
+            Packet::PubRec(ack) => {
+                if let Some((_, is_received)) = self.under_way.get_mut(&ack.packet_id) {
+                    *is_received = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn confirm(&mut self) {
+        if let Some(token) = self.waiting.pop_front() {
+            self.confirmed = token;
+            self.session.confirm(token);
+        }
+    }
+
+    fn cut(&mut self) {
+        if !self.session.is_connected() {
+            return;
+        }
+        self.session.detach(start(), Cause::ConnectionLost);
+        self.asked = None;
+        self.up.clear();
+        self.down.clear();
+        self.client.lose();
+    }
+
+    fn come_back(&mut self, receive_maximum: u8, session_present: bool) {
+        self.client.receive_maximum = receive_maximum.into();
+        let connect = connect_5(0, &[0x11, 0, 0, 0, 100, 0x21, 0, receive_maximum]);
+        let (connect, _) = decode_connect(&connect, &self.limits.before_connect())
+            .unwrap()
+            .unwrap();
+        let request = ConnectRequest::parse(&connect, &self.limits).unwrap();
+        let terms = Terms {
+            session_present,
+            durable: self.durable,
+            ..Terms::new(Arc::clone(&self.limits))
+        };
+        self.connack = self.session.connect(start(), &request, terms);
+        if self.durable {
+            self.waiting.push_back(self.connack);
+        }
+    }
+
+    /// Lets everything come to rest.
+    fn finish(&mut self) {
+        if !self.session.is_connected() {
+            self.come_back(3, true);
+        }
+        for _ in 0..10_000 {
+            self.settle();
+            let is_quiet = self.up.is_empty()
+                && self.down.is_empty()
+                && self.waiting.is_empty()
+                && self.client.is_idle()
+                && self.session.in_flight() + self.session.queued() == 0;
+            if is_quiet {
+                return;
+            }
+            self.confirm();
+            self.carry_down();
+            self.accept();
+            self.work();
+            self.carry_up();
+        }
+        panic!("it never comes to rest");
+    }
+
+    fn check_the_end(&self) {
+        assert_eq!(self.session.unreleased(), 0);
+        assert_eq!(self.session.open_publishes(), 0);
+        assert!(self.under_way.is_empty());
+        check_flow(&self.given, &self.client.received);
+        let published = (0..self.client.published).collect::<Vec<_>>();
+        let mut taken: Vec<u16> = self.taken.values().flatten().copied().collect();
+        taken.sort_unstable();
+        taken.dedup();
+        assert_eq!(taken, published, "every publish was taken");
+        check_order(&self.taken);
+    }
+}
+
+fn check_flow(given: &BTreeMap<QoS, Vec<u16>>, received: &BTreeMap<QoS, Vec<u16>>) {
+    let first = |qos| first_times(received.get(&qos));
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        assert_eq!(
+            first(qos),
+            given.get(&qos).cloned().unwrap_or_default(),
+            "{qos:?}"
+        );
+    }
+    check_order(received);
+}
+
+/// First times ascend, and QoS 2 knows no second time.
+fn check_order(flow: &BTreeMap<QoS, Vec<u16>>) {
+    for (qos, numbers) in flow {
+        let first = first_times(Some(numbers));
+        assert!(first.is_sorted(), "{qos:?} out of order: {numbers:?}");
+        if *qos == QoS::ExactlyOnce {
+            assert_eq!(&first, numbers, "a QoS 2 message came twice");
+        }
+    }
+}
+
+fn first_times(numbers: Option<&Vec<u16>>) -> Vec<u16> {
+    let mut seen = BTreeSet::new();
+    let numbers = numbers.into_iter().flatten().copied();
+    numbers.filter(|number| seen.insert(*number)).collect()
+}
+
+impl Client {
+    fn publish(&mut self, qos: QoS) {
+        self.next_id += 1;
+        self.open.push_back(Open {
+            packet_id: PacketId::new(self.next_id).unwrap(),
+            qos,
+            number: self.published,
+            is_released: false,
+            is_sent: false,
+            was_sent: false,
+        });
+        self.published += 1;
+    }
+
+    fn is_idle(&self) -> bool {
+        self.open.is_empty() && self.inbox.is_empty()
+    }
+
+    fn lose(&mut self) {
+        self.inbox.clear();
+        self.exchanges.clear();
+        for open in &mut self.open {
+            open.is_sent = false;
+        }
+    }
+
+    /// A packet comes in; the server's window is checked as the client sees it.
+    fn read(&mut self, bytes: Vec<u8>) {
+        if let Packet::Publish(publish) = read(&bytes) {
+            let packet_id = publish.delivery.packet_id().unwrap();
+            let earlier = self.exchanges.insert(packet_id, number(publish.payload));
+            assert_eq!(earlier, None, "{packet_id} was sent twice on a connection");
+            assert!(
+                self.exchanges.len() <= self.receive_maximum,
+                "Receive Maximum"
+            );
+        }
+        self.inbox.push_back(bytes);
+    }
+
+    /// Works on one packet, in the order in which they came.
+    fn work(&mut self, answers: &mut Vec<Vec<u8>>) {
+        let Some(bytes) = self.inbox.pop_front() else {
+            return;
+        };
+        match read(&bytes) {
+            Packet::Publish(publish) => self.receive(&publish, answers),
+            Packet::PubRel(ack) => {
+                self.held.remove(&ack.packet_id);
+                self.exchanges.remove(&ack.packet_id);
+                answers.push(write(&Packet::PubComp(Ack::success(ack.packet_id))));
+            }
+            Packet::PubAck(ack) | Packet::PubComp(ack) => {
+                self.open.retain(|open| open.packet_id != ack.packet_id);
+            }
+            Packet::PubRec(ack) => {
+                if let Some(open) = self.find(ack.packet_id) {
+                    open.is_released = true;
+                }
+                answers.push(write(&Packet::PubRel(Ack::success(ack.packet_id))));
+            }
+            _ => {}
+        }
+    }
+
+    fn receive(&mut self, publish: &Publish<'_>, answers: &mut Vec<Vec<u8>>) {
+        let packet_id = publish.delivery.packet_id().unwrap();
+        let qos = publish.delivery.qos();
+        let is_new = qos != QoS::ExactlyOnce || self.held.insert(packet_id);
+        if is_new {
+            self.received
+                .entry(qos)
+                .or_default()
+                .push(number(publish.payload));
+        }
+        answers.push(write(&match qos {
+            QoS::ExactlyOnce => Packet::PubRec(Ack::success(packet_id)),
+            _ => {
+                self.exchanges.remove(&packet_id);
+                Packet::PubAck(Ack::success(packet_id))
+            }
+        }));
+    }
+
+    fn find(&mut self, packet_id: PacketId) -> Option<&mut Open> {
+        self.open
+            .iter_mut()
+            .find(|open| open.packet_id == packet_id)
+    }
+
+    /// Sends what is open and not sent on this connection, within the server's window.
+    fn send_publishes(&mut self, answers: &mut Vec<Vec<u8>>, receive_maximum: u16) {
+        let mut quota = usize::from(receive_maximum);
+        for open in &mut self.open {
+            if quota == 0 {
+                return;
+            }
+            quota -= 1;
+            if !open.is_sent {
+                open.is_sent = true;
+                answers.push(open.packet());
+                open.was_sent = true;
+            }
+        }
+    }
+}
+
+impl Open {
+    fn packet(&self) -> Vec<u8> {
+        let (packet_id, dup) = (self.packet_id, self.was_sent);
+        if self.is_released {
+            return write(&Packet::PubRel(Ack::success(packet_id)));
+        }
+        write(&Packet::Publish(Publish {
+            delivery: match self.qos {
+                QoS::ExactlyOnce => Sent::ExactlyOnce { packet_id, dup },
+                _ => Sent::AtLeastOnce { packet_id, dup },
+            },
+            retain: false,
+            topic: Text::new("u").unwrap(),
+            properties: Properties::EMPTY,
+            payload: &self.number.to_be_bytes(),
+        }))
+    }
+}
+
+/// What a record lets leave.
+fn gate_of(record: Record) -> (u8, u16) {
+    let (packet_type, packet_id) = match record {
+        Record::Sending { packet_id, .. } => (PacketType::Publish, packet_id),
+        Record::Received { packet_id, .. } => (PacketType::PubRel, packet_id),
+        Record::Released { packet_id } => (PacketType::PubComp, packet_id),
+        Record::Completed { .. } => panic!("nothing waits for the end"),
+    };
+    (packet_type as u8, packet_id.get())
+}
+
+fn number(payload: &[u8]) -> u16 {
+    u16::from_be_bytes(payload.try_into().unwrap())
+}
+
+fn read(bytes: &[u8]) -> Packet<'_> {
+    decode(bytes, V5, &Limits::default()).unwrap().unwrap().0
+}
+
+fn write(packet: &Packet<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(packet, V5, &mut out).unwrap();
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_history_ends_well(
+        durable in any::<bool>(),
+        slow in any::<bool>(),
+        steps in prop::collection::vec(step(), 0..200),
+    ) {
+        let mut world = World::new(durable, slow);
+        world.settle();
+
+        for step in &steps {
+            world.run(step);
+        }
+        world.finish();
+
+        world.check_the_end();
+    }
+}
