@@ -13,6 +13,8 @@ use crate::shard::Shard;
 
 /// How long a client may take to read its last bytes and close.
 const LONGEST: Duration = Duration::from_secs(1);
+/// The same while the broker stops: whoever stopped it waits.
+const LONGEST_AT_STOP: Duration = Duration::from_millis(250);
 /// Bytes of a client that are read and thrown away while it does.
 const DISCARDED: usize = 1 << 20;
 
@@ -30,7 +32,12 @@ pub(crate) async fn linger(shard: &Rc<Shard>, mut stream: TcpStream, farewell: V
         discard(&mut stream).await
     };
     // A client that is gone, or too slow, loses its last bytes: there is nobody to tell.
-    let _ = timeout(LONGEST, end).await;
+    let longest = if shard.world.is_stopping() {
+        LONGEST_AT_STOP
+    } else {
+        LONGEST
+    };
+    let _ = timeout(longest, end).await;
 }
 
 async fn discard(stream: &mut TcpStream) -> std::io::Result<()> {
