@@ -334,7 +334,7 @@ def test_hooks_that_hang_for_ever_get_no_more_than_their_share_of_threads(
 
     broker = start(deciding(Decider, hang))
     try:
-        for _ in range(8):
+        for _ in range(5):
             assert login_reason(broker) == UNAVAILABLE
         eventually(lambda: "no more are started" in caplog.text)
         names = [thread.name for thread in threading.enumerate()]
@@ -510,7 +510,9 @@ def test_no_thread_outlives_the_broker(start: Start) -> None:
     assert login_reason(broker) == BAD_CREDENTIALS
     broker.stop()
 
-    assert [thread.name for thread in threading.enumerate() if "mqttcore-" in thread.name] == []
+    # the pool that hashes passwords is shared by all brokers of the process
+    left = {thread.name for thread in threading.enumerate() if "mqttcore-" in thread.name}
+    assert {name for name in left if not name.startswith("mqttcore-hashing")} == set()
 
 
 def test_a_reload_swaps_the_plugins(start: Start) -> None:

@@ -18,6 +18,7 @@ import pathlib
 
 from mqttcore._core import Login, check_password_hash
 from mqttcore.auth.hashing import DUMMY_HASH, password_matches
+from mqttcore.config import Filter
 from mqttcore.errors import PasswordFileError, PasswordHashError
 from mqttcore.plugin.answers import Allow, Deny, Grant
 from mqttcore.plugin.base import Plugin
@@ -35,11 +36,11 @@ class PasswordFile(Plugin):
 
         path: pathlib.Path
         """The file; relative to the configuration file."""
-        publish: tuple[str, ...] = ()
+        publish: tuple[Filter, ...] = ()
         """Topic filters that every user may publish to."""
-        subscribe: tuple[str, ...] = ()
+        subscribe: tuple[Filter, ...] = ()
         """Topic filters that every user may subscribe to."""
-        deny: tuple[str, ...] = ()
+        deny: tuple[Filter, ...] = ()
         """Topic filters that no user may touch."""
 
     config: Config

@@ -1,0 +1,171 @@
+"""`mqttcore.Broker` inside of a program."""
+
+import asyncio
+import os
+import pathlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+from mqttcore import Broker, ConfigError, Settings, StartError, StoppedError, TopicNameError
+from mqttcore.config import Listener
+
+from tests.wire import Wire
+
+LISTENER = Listener(address="127.0.0.1:0", name="main", anonymous=True)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(Settings(listeners=(LISTENER,))) as running:
+        yield running
+
+
+def test_clients_can_connect_when_start_returns(broker: Broker) -> None:
+    with Wire(broker.port) as wire:
+        wire.connect("c")
+
+
+def test_what_it_publishes_arrives(broker: Broker) -> None:
+    with Wire(broker.port) as wire:
+        wire.connect("c")
+        wire.subscribe(("a/#", 2))
+
+        matched = broker.publish(
+            "a/b",
+            "täxt",
+            qos=1,
+            user_properties=[("k", "v"), ("k", "w")],
+            content_type="text/plain",
+            response_topic="r",
+            correlation_data=b"\x00\x01",
+            message_expiry_interval=60,
+        )
+
+        found = wire.receive_publish()
+        assert matched == 1
+        assert (found.topic, found.payload.decode(), found.qos, found.retain) == (
+            "a/b",
+            "täxt",
+            1,
+            False,
+        )
+        assert found.property("user_property") == [("k", "v"), ("k", "w")]
+        assert found.property("content_type") == "text/plain"
+        assert found.property("response_topic") == "r"
+        assert found.property("correlation_data") == b"\x00\x01"
+        assert found.property("payload_format_indicator") == 1
+        assert broker.publish("elsewhere") == 0
+
+
+def test_what_it_retains_stays(broker: Broker) -> None:
+    broker.publish("kept", b"1", retain=True)
+
+    with Wire(broker.port) as wire:
+        wire.connect("c")
+        wire.subscribe(("kept", 0))
+        found = wire.receive_publish()
+    assert (found.payload, found.retain) == (b"1", True)
+
+
+def test_a_wrong_topic_or_qos_is_refused(broker: Broker) -> None:
+    with pytest.raises(TopicNameError, match=r"MQTT-4\.7"):
+        broker.publish("a/#")
+    with pytest.raises(ValueError, match="QoS"):
+        broker.publish("a", qos=3)
+
+
+def test_its_clients_and_figures_can_be_seen(broker: Broker) -> None:
+    with Wire(broker.port, version=4) as wire:
+        wire.connect("c1", clean=False, keep_alive=33)
+        wire.subscribe(("a/+", 1))
+
+        (session,) = broker.clients()
+        assert (session.client_id, session.connected, session.username) == ("c1", True, None)
+        assert (session.listener, session.version, session.keep_alive) == ("main", 4, 33)
+        assert session.subscriptions == ["a/+"]
+        assert session.peer[0] == "127.0.0.1"
+        assert broker.stats()["clients_connected"] == 1
+        assert broker.stats()["subscriptions"] == 1
+
+        assert broker.disconnect("c1")
+        wire.expect_close()
+    assert not broker.disconnect("c1")
+
+
+def test_it_can_stop_twice_and_start_again() -> None:
+    broker = Broker(Settings(listeners=(LISTENER,)))
+    for _ in range(3):
+        with broker as same:
+            assert same is broker
+            with Wire(broker.port) as wire:
+                wire.connect("c")
+        broker.stop()
+
+    with pytest.raises(StoppedError, match="does not run"):
+        broker.publish("a")
+
+
+def test_it_is_an_async_context_manager_too() -> None:
+    async def use() -> int:
+        async with Broker(Settings(listeners=(LISTENER,))) as broker:
+            return broker.port
+
+    assert asyncio.run(use()) > 0
+
+
+def test_two_brokers_cannot_have_one_port(broker: Broker) -> None:
+    second = Broker(Settings(listeners=(Listener(address=f"127.0.0.1:{broker.port}"),)))
+
+    with pytest.raises(StartError, match="cannot listen on"):
+        second.start()
+    with pytest.raises(StoppedError):
+        second.addresses  # noqa: B018 - reading it raises
+
+
+def test_many_brokers_live_in_one_process() -> None:
+    brokers = [Broker(Settings(listeners=(LISTENER,), shards=1)).start() for _ in range(5)]
+    try:
+        assert len({broker.port for broker in brokers}) == 5
+    finally:
+        for broker in brokers:
+            broker.stop()
+
+
+def test_a_path_is_read_as_configuration(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "mqttcore.toml"
+    file.write_text('[[listeners]]\naddress = "127.0.0.1:0"\nname = "from file"\n')
+
+    assert Broker(file).settings.listeners[0].name == "from file"
+    file.write_text("shards = 'x'")
+    with pytest.raises(ConfigError, match=r"mqttcore\.toml:1:10"):
+        Broker(str(file))
+
+
+def test_it_may_be_used_from_many_threads(broker: Broker) -> None:
+    def work() -> None:
+        for _ in range(50):
+            broker.publish("a", b"x")
+            broker.clients()
+            broker.stats()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_cannot_touch_the_broker_of_its_parent(broker: Broker) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            broker.stats()
+        except StoppedError as error:
+            os._exit(0 if "fork" in str(error) else 1)
+        os._exit(2)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert broker.stats()["clients_connected"] == 0

@@ -1,0 +1,279 @@
+"""Password hashes, the file that holds them, and the tool that writes it."""
+
+import io
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from mqttcore import Broker, ConfigError, PluginError, Settings, passwd
+from mqttcore._core import check_password_hash, hash_password, verify_password
+from mqttcore.auth.password_file import PasswordFile, filled, read_password_file
+from mqttcore.config import Listener, PluginUse
+from mqttcore.errors import PasswordFileError, PasswordHashError
+
+from tests.wire import Wire
+
+BAD_CREDENTIALS = 0x86
+SALT = bytes(range(16))
+# made for "secret" by mosquitto_passwd 2.0.11, and by argon2-cffi
+PBKDF2 = (
+    "$7$101$4Te8pFJl6QXpv8zD$lkyRQVLcUW8HKM+7B6gI5SMhabV3800EXLq06IFcvBnRckalaYYDkNw0EWG+WIcIu8d8"
+    "D1LHHh0HEHf7Sv6/hw=="
+)
+SHA512 = (
+    "$6$jqT4WAYM0FcFh0ri$3XS26u3qTjSRADobo31DQTvO2hJpuMlvfPaMuXAqGNeflznyoPMslT5Tm6Qdex5c0BIBDA/Q"
+    "YPZFszAFcxUSZg=="
+)
+ARGON2ID = (
+    "$argon2id$v=19$m=19456,t=2,p=1$MDEyMzQ1Njc4OWFiY2RlZg$"
+    "8qPpaWig0H31wvibKAgpght2Ry2M8rtRQYtZ93ooMus"
+)
+
+
+@pytest.mark.parametrize("stored", [PBKDF2, SHA512, ARGON2ID], ids=["$7$", "$6$", "argon2id"])
+def test_a_hash_of_another_program_is_understood(stored: str) -> None:
+    assert verify_password(stored, b"secret")
+    assert not verify_password(stored, b"secret\n")
+    assert not verify_password(stored, b"")
+    assert not verify_password(stored, b"s" * 1025)
+
+
+def test_what_we_write_we_read() -> None:
+    stored = hash_password("pässword".encode(), salt=SALT)
+
+    assert stored.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+    assert verify_password(stored, "pässword".encode())
+    assert not verify_password(stored, b"password")
+    assert hash_password(b"x", salt=SALT) != hash_password(b"x", salt=SALT[::-1])
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "",
+        "secret",
+        "$1$a$b",
+        "$7$x$AAAA$AAAA",
+        "$6$AAAA",
+        ARGON2ID.replace("19456", "1"),
+        ARGON2ID[:-20] + "!",
+    ],
+)
+def test_what_is_no_hash_is_refused(stored: str) -> None:
+    with pytest.raises(PasswordHashError) as caught:
+        check_password_hash(stored)
+    assert stored not in str(caught.value) or not stored
+
+
+# --- the file
+
+
+@pytest.fixture
+def file(tmp_path: pathlib.Path) -> Callable[[str], pathlib.Path]:
+    def written(text: str) -> pathlib.Path:
+        path = tmp_path / "passwords"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return written
+
+
+def test_a_file_of_mosquitto_is_read(file: Callable[[str], pathlib.Path]) -> None:
+    path = file(f"# made by hand\njoe:{PBKDF2}\njürgen:{SHA512}\n")
+
+    assert read_password_file(path) == {"joe": PBKDF2, "jürgen": SHA512}
+
+
+def test_every_wrong_line_is_named_and_no_hash_is_shown(
+    file: Callable[[str], pathlib.Path],
+) -> None:
+    path = file(f"joe:{PBKDF2}\n\njim\n:{PBKDF2}\njoe:{SHA512}\nann:canary\n")
+
+    with pytest.raises(PasswordFileError) as caught:
+        read_password_file(path)
+
+    assert str(caught.value).splitlines() == [
+        f"{path}:2: expected user:hash",
+        f"{path}:3: expected user:hash",
+        f"{path}:4: expected user:hash",
+        f"{path}:5: user 'joe' is there already",
+        f"{path}:6: unknown format: expected $argon2id$, $7$ or $6$",
+    ]
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "# nobody\n"])
+def test_a_file_without_users_is_refused(file: Callable[[str], pathlib.Path], text: str) -> None:
+    with pytest.raises(PasswordFileError, match="has no users"):
+        read_password_file(file(text))
+
+
+def test_a_broker_does_not_start_without_its_file(tmp_path: pathlib.Path) -> None:
+    use = PluginUse(use="mqttcore.auth.password_file", config={"path": str(tmp_path / "none")})
+    broker = Broker(Settings(listeners=(Listener(address="127.0.0.1:0"),), plugins=(use,)))
+
+    with pytest.raises(PluginError, match="none: cannot be read"):
+        broker.start()
+
+
+def test_a_rule_with_a_wrong_filter_is_a_fault_of_the_configuration() -> None:
+    use = PluginUse(use="mqttcore.auth.password_file", config={"path": "x", "publish": ["a#"]})
+
+    with pytest.raises(ConfigError, match=r"plugins\[0\].config.publish\[0\]: .*MQTT-4.7.1-1"):
+        Broker(Settings(plugins=(use,))).start()
+
+
+@pytest.mark.parametrize(
+    ("user", "client_id", "rules"),
+    [
+        ("joe", "c1", ["u/joe/#", "c/c1", "joe/c1/joe", "plain"]),
+        ("+", "c1", ["c/c1", "plain"]),
+        ("a/b", "c1", ["c/c1", "plain"]),
+        ("#", "#", ["plain"]),
+        ("", "c1", ["c/c1", "plain"]),
+        ("%c", "c1", ["u/%c/#", "c/c1", "%c/c1/%c", "plain"]),
+    ],
+)
+def test_names_go_into_rules_and_never_change_their_shape(
+    user: str, client_id: str, rules: list[str]
+) -> None:
+    """Abuse G01."""
+    templates = ("u/%u/#", "c/%c", "%u/%c/%u", "plain")
+
+    assert filled(templates, {"%u": user, "%c": client_id}) == rules
+
+
+@pytest.fixture
+def broker(file: Callable[[str], pathlib.Path]) -> Iterator[Broker]:
+    text = f"joe:{ARGON2ID}\nold:{PBKDF2}\n"
+    config = {"path": str(file(text)), "publish": ["u/%u/#"], "subscribe": ["u/%u/#"]}
+    use = PluginUse(use="mqttcore.auth.password_file", config=config)
+    listener = Listener(address="127.0.0.1:0")
+    with Broker(Settings(listeners=(listener,), plugins=(use,))) as running:
+        yield running
+
+
+@pytest.mark.parametrize("user", ["joe", "old"])
+def test_the_right_password_opens(broker: Broker, user: str) -> None:
+    with Wire(broker.port) as wire:
+        wire.connect("c", username=user, password=b"secret")
+        assert wire.publish(f"u/{user}/x", qos=1).reason in (0, 0x10)
+        assert wire.publish("u/other/x", qos=1, packet_id=2).reason == 0x87
+
+
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [("joe", b"Secret"), ("joe", b""), ("joe", None), ("", b"secret"), ("nobody", b"secret")],
+)
+def test_anything_else_does_not_and_says_the_same(
+    broker: Broker, user: str, password: bytes | None
+) -> None:
+    """Abuse C07, C16: absent, empty, wrong and unknown cannot be told apart."""
+    with Wire(broker.port) as wire:
+        wire.connect("c", username=user, password=password, reason=BAD_CREDENTIALS)
+
+
+def test_an_unknown_user_takes_as_long_as_a_known_one(broker: Broker) -> None:
+    """Abuse C16."""
+
+    def seconds(user: str) -> float:
+        began = time.perf_counter()
+        with Wire(broker.port) as wire:
+            wire.connect("c", username=user, password=b"wrong", reason=BAD_CREDENTIALS)
+        return time.perf_counter() - began
+
+    pairs = [(seconds("joe"), seconds("nobody")) for _ in range(5)]
+
+    known, unknown = (statistics.median(column) for column in zip(*pairs, strict=True))
+    assert known / 2 < unknown < known * 2
+
+
+def test_hashing_holds_up_nobody_else(broker: Broker) -> None:
+    with Wire(broker.port) as busy, Wire(broker.port) as other:
+        other.connect("other", username="joe", password=b"secret")
+        from tests.wire import CONNACK, connect
+
+        busy.send(connect("busy", username="joe", password=b"secret"))
+        other.ping()
+        assert busy.expect(CONNACK).reason == 0
+
+
+# --- the tool
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+
+def test_the_tool_writes_what_the_plugin_reads(
+    tmp_path: pathlib.Path, typed: Callable[[str], None]
+) -> None:
+    path = tmp_path / "passwords"
+    typed("first\n")
+    assert passwd.main([str(path), "joe"]) == 0
+    typed("second\n")
+    assert passwd.main([str(path), "jim"]) == 0
+    typed("third\n")
+    assert passwd.main([str(path), "joe"]) == 0
+
+    users = read_password_file(path)
+
+    assert list(users) == ["joe", "jim"]
+    assert verify_password(users["joe"], b"third")
+    assert verify_password(users["jim"], b"second")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["passwords"]
+
+
+def test_the_tool_removes_users(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "passwords"
+    path.write_text(f"joe:{PBKDF2}\njim:{PBKDF2}\n")
+
+    assert passwd.main([str(path), "joe", "--delete"]) == 0
+    assert list(read_password_file(path)) == ["jim"]
+    assert passwd.main([str(path), "joe", "--delete"]) == 1
+    assert "has no user 'joe'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("user", "password"), [("a:b", "x\n"), ("", "x\n"), ("#a", "x\n"), ("a", "\n")]
+)
+def test_the_tool_refuses_what_no_line_can_hold(
+    tmp_path: pathlib.Path,
+    typed: Callable[[str], None],
+    user: str,
+    password: str,
+) -> None:
+    typed(password)
+
+    assert passwd.main([str(tmp_path / "passwords"), user]) == 1
+    assert not (tmp_path / "passwords").exists()
+
+
+@pytest.mark.skipif(
+    not shutil.which("mosquitto_passwd"), reason="mosquitto_passwd is not installed"
+)
+@pytest.mark.parametrize("method", [[], ["-H", "sha512"], ["-H", "sha512-pbkdf2"]])
+def test_what_the_installed_mosquitto_passwd_writes_is_read(
+    tmp_path: pathlib.Path, method: list[str]
+) -> None:
+    path = tmp_path / "passwords"
+    command = ["mosquitto_passwd", *method, "-c", "-b", str(path), "joe", "secret"]
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - fixed words
+
+    users = read_password_file(path)
+
+    assert verify_password(users["joe"], b"secret")
+    assert not verify_password(users["joe"], b"Secret")
+
+
+def test_the_plugin_is_the_only_one_of_its_module() -> None:
+    from mqttcore.plugin.loading import find_class
+
+    assert find_class("mqttcore.auth.password_file") is PasswordFile
