@@ -484,16 +484,32 @@ pub(crate) fn disconnect(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> boo
 
 /// Ends every connection of this shard; those that cannot be told in time are cut off.
 pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
-    for client in shard.registry.borrow().all() {
-        if let Some(link) = client.link() {
-            close(&link, Cause::ServerStop, ReasonCode::SERVER_SHUTTING_DOWN);
+    let draining = Rc::clone(shard);
+    tokio::task::spawn_local(async move {
+        drain().await;
+        for client in draining.registry.borrow().all() {
+            if let Some(link) = client.link() {
+                close(&link, Cause::ServerStop, ReasonCode::SERVER_SHUTTING_DOWN);
+            }
         }
-    }
+        if draining.tasks.get() == 0 {
+            draining.give_up();
+        }
+    });
     let own = Rc::clone(shard);
     tokio::task::spawn_local(async move {
         tokio::time::sleep(deadline).await;
         own.give_up();
     });
+}
+
+/// Lets every connection handle what its socket already holds, and what comes of it leave: a
+/// turn of the scheduler each to read, to carry mail between shards, and to write.
+async fn drain() {
+    const TURNS: usize = 3;
+    for _ in 0..TURNS {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// A wall-clock time as the monotonic clock will show it.

@@ -233,9 +233,6 @@ impl Shard {
                 return;
             }
             self.read_mail(&mut letters);
-            if self.world.is_stopping() && self.tasks.get() == 0 {
-                return;
-            }
         }
     }
 
