@@ -8,7 +8,7 @@ use std::cell::Cell;
 
 use common::{CONNECT_3, CONNECT_5_KEPT, Wire, connect_5, message};
 use mqttcore_codec::{QoS, ReasonCode, Version, decode};
-use mqttcore_session::{Delivery, Message, ServerLimits, Session};
+use mqttcore_session::{Delivery, Message, Session};
 
 /// Counts what this thread allocates.
 struct Counting;
@@ -53,8 +53,7 @@ fn allocations(work: impl FnOnce()) -> usize {
 /// stretch; the session is the larger part of it.
 #[test]
 fn an_idle_connected_session_with_one_subscription_is_small() {
-    let (mut wire, limits) = (Wire::new(), ServerLimits::default());
-    drop(limits);
+    let mut wire = Wire::new();
     let before = BYTES.get();
     wire.session = Session::new("device-0123456789".into(), wire.limits.clone());
     wire.connect(CONNECT_5_KEPT);
@@ -67,7 +66,6 @@ fn an_idle_connected_session_with_one_subscription_is_small() {
 
     let heap = BYTES.get() - before;
     let inline = size_of::<Session>();
-    println!("session: {inline} bytes inline, {heap} on the heap");
 
     assert!(inline <= 480, "{inline} bytes inline");
     assert!(heap <= 120, "{heap} bytes on the heap");

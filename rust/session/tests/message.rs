@@ -136,7 +136,7 @@ fn a_large_message_keeps_its_chunk() {
 
 #[test]
 fn waiting_messages_let_go_of_their_chunks() {
-    let read = [READ, &[0; 60_000]].concat();
+    let read = [READ, &vec![0; 60_000]].concat();
     let chunk: Arc<[u8]> = read.clone().into();
     let mut wire = Wire::connected(CONNECT_3);
     let message = decoded(Version::V3_1_1, &read[10..19], &chunk, 10);

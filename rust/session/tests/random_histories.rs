@@ -527,13 +527,12 @@ impl Client {
                 .or_default()
                 .push(number(publish.payload));
         }
-        answers.push(write(&match qos {
-            QoS::ExactlyOnce => Packet::PubRec(Ack::success(packet_id)),
-            _ => {
-                self.exchanges.remove(&packet_id);
-                Packet::PubAck(Ack::success(packet_id))
-            }
-        }));
+        if qos == QoS::ExactlyOnce {
+            answers.push(write(&Packet::PubRec(Ack::success(packet_id))));
+        } else {
+            self.exchanges.remove(&packet_id);
+            answers.push(write(&Packet::PubAck(Ack::success(packet_id))));
+        }
     }
 
     fn find(&mut self, packet_id: PacketId) -> Option<&mut Open> {
