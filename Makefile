@@ -21,6 +21,8 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Ca
 # Crates that must stay free of sockets, runtimes and Python, dependencies included.
 SANS_IO := codec topics session
 CARGO_DENY := 0.20.2
+# How many inputs proptest tries in a second of `make fuzz`, about.
+CASES_A_SECOND := 5000
 
 ##@ Use
 serve: build ## build, then run the broker on 127.0.0.1:1883 (ARGS="--listen 127.0.0.1:1884")
@@ -64,7 +66,16 @@ deny: .make/tools
 	@cargo deny --locked --log-level error check --hide-inclusion-graph bans licenses sources
 
 fuzz: .make/tools ## fuzz the codec, SECONDS=60 a target (nightly and cargo-fuzz, else proptest)
-	@.ci/fuzz $(SECONDS)
+	@if cargo +nightly fuzz --version >/dev/null 2>&1; then \
+		$(PYTHON) fuzz/seeds.py; \
+		for target in $$(cargo +nightly fuzz list); do \
+			cargo +nightly fuzz run $$target -- -max_total_time=$(SECONDS) || exit 1; \
+		done; \
+	else \
+		echo "no nightly Rust with cargo-fuzz: the same bodies under proptest, with fixed seeds"; \
+		PROPTEST_CASES=$$(($(SECONDS) * $(CASES_A_SECOND))) \
+			cargo test --quiet -p mqttcore-codec --test fuzz_fixed_seeds; \
+	fi
 
 soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)

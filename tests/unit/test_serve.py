@@ -91,6 +91,16 @@ def test_it_accepts_soon_after_its_start(serve: Serve) -> None:
     assert min(times) < 0.3
 
 
+def test_its_start_imports_nothing_that_takes_long() -> None:
+    program = "import sys, mqttcore.serve; print(*sys.modules)"
+
+    found = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert not {"asyncio", "importlib.metadata", "ssl"} & set(found.stdout.split())
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_within_a_second(serve: Serve, number: signal.Signals) -> None:
     process = serve("--listen", "127.0.0.1:0")
