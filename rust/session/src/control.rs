@@ -251,3 +251,12 @@ fn with_details(
     }
     Ok(properties)
 }
+
+/// A reason that the packet has, whatever the caller came up with.
+pub(crate) fn listed(reason: ReasonCode, packet_type: PacketType) -> ReasonCode {
+    if reason.allowed_in(packet_type) {
+        reason
+    } else {
+        ReasonCode::UNSPECIFIED_ERROR
+    }
+}

@@ -1,27 +1,20 @@
 //! The two ends of a connection: CONNACK with all that it settles, and what is left behind.
 
-use std::collections::VecDeque;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use mqttcore_codec::{PropertiesBuf, Property, QoS, ReasonCode, Text, Version};
+use mqttcore_codec::{PacketType, PropertiesBuf, Property, QoS, ReasonCode, Text, Version};
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::auth::Authentication;
 use crate::connect::{ConnectRequest, Secret};
-use crate::control::{ConnAckBody, Control, Details, Kind, PropertiesBody};
-use crate::event::{DropReason, Event};
+use crate::control::{ConnAckBody, Control, Details, Kind, PropertiesBody, listed};
+use crate::event::DropReason;
 use crate::gate::AckToken;
-use crate::inflight::InFlight;
-use crate::keep_alive::KeepAlive;
 use crate::limits::{PACKET_BYTES_MAX, ServerLimits};
-use crate::message::Message;
-use crate::queue::Queue;
 use crate::session::{Aliases, Link, LinkState, Session};
-use crate::subscriptions::Subscriptions;
 use crate::transmit::publish_bytes;
-use crate::will::{Cause, Deadlines, Departure, Expiry};
 
 /// What the engine grants to a client that it lets in.
 #[derive(Clone, Debug)]
@@ -97,7 +90,7 @@ pub fn refusal(
         return None;
     }
     Some(Control::refused(
-        reason,
+        listed(reason, PacketType::ConnAck),
         reference(server_reference),
         details,
     ))
@@ -147,12 +140,12 @@ impl Session {
     /// cancelled here [MQTT-3.1.3-9].
     pub fn connect(&mut self, now: Instant, request: &ConnectRequest, terms: Terms) -> AckToken {
         debug_assert!(!self.is_connected(), "detach the old connection first");
-        self.settle_old_will(now, terms.session_present);
-        if !terms.session_present {
+        let is_resumed = terms.session_present && !request.clean_start;
+        self.settle_old_will(now, is_resumed);
+        if !is_resumed {
             self.forget();
         }
         self.will.clone_from(&request.will);
-        self.deadlines = Deadlines::default();
         self.limits = Arc::clone(&terms.limits);
         self.link = link(now, request, &terms);
         self.expiry_interval_s = request
@@ -174,38 +167,6 @@ impl Session {
         token
     }
 
-    /// Ends the connection: its aliases, its QoS 0 backlog and what it had not accepted are gone.
-    ///
-    /// Publishes that the engine has not accepted yet must be dropped; the client sends them
-    /// again. Returns the will if it is due, and how long to keep the session.
-    pub fn detach(&mut self, now: Instant, cause: Cause) -> Departure {
-        self.end_link();
-        let expiry = Expiry::after(now, self.expiry_interval_s);
-        if cause == Cause::ClientDisconnect {
-            self.will = None;
-        }
-        let delay_s = self.will.as_ref().map_or(0, |will| will.delay_s);
-        let is_due = delay_s == 0 || expiry == Expiry::Now;
-        let will = if is_due { self.take_will(now) } else { None };
-        self.deadlines = Deadlines {
-            will: self
-                .will
-                .as_ref()
-                .map(|_| now + Duration::from_secs(u64::from(delay_s))),
-            expiry: expiry.instant(),
-        };
-        Departure { will, expiry }
-    }
-
-    /// Ends the session before its time (a clean start, an administrator) and returns a will
-    /// that was still waiting: it is due now [MQTT-3.1.2-8].
-    pub fn end(&mut self, now: Instant) -> Option<Message> {
-        self.end_link();
-        let will = self.take_will(now);
-        self.forget();
-        will
-    }
-
     /// A DISCONNECT for the client, to be written after what was polled so far, before closing.
     ///
     /// `None` for 3.x, which has none, and before CONNACK has left [MQTT-3.14.0-1].
@@ -221,66 +182,11 @@ impl Session {
         }
         let properties = reference(server_reference);
         let body = PropertiesBody {
-            reason,
+            reason: listed(reason, PacketType::Disconnect),
             properties,
             details,
         };
         Some(Control(Kind::Disconnect(Box::new(body))))
-    }
-
-    pub(crate) fn fire_deadlines(&mut self, now: Instant) {
-        let is_due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
-        let is_expired = is_due(self.deadlines.expiry);
-        if is_expired || is_due(self.deadlines.will) {
-            self.deadlines.will = None;
-            if let Some(will) = self.take_will(now) {
-                self.events.push_back(Event::WillDue(will));
-            }
-        }
-        if is_expired {
-            self.deadlines.expiry = None;
-            self.events.push_back(Event::Expired);
-        }
-    }
-
-    /// A resumed session cancels a will that still waits; the end of a session fires it.
-    fn settle_old_will(&mut self, now: Instant, is_resumed: bool) {
-        let is_due = self.deadlines.will.is_some_and(|due| due <= now);
-        if let Some(will) = self.take_will(now)
-            && (is_due || !is_resumed)
-        {
-            self.events.push_back(Event::WillDue(will));
-        }
-    }
-
-    fn take_will(&mut self, now: Instant) -> Option<Message> {
-        self.will.take().map(|will| will.message.published_at(now))
-    }
-
-    /// Drops what belongs to the connection.
-    fn end_link(&mut self) {
-        self.link.state = LinkState::Away;
-        self.gate.clear();
-        self.controls = VecDeque::new();
-        self.backlog = VecDeque::new();
-        self.backlog_bytes = 0;
-        self.aliases = None;
-        self.authentication = None;
-        self.in_flight.restart();
-        self.subscriptions.end_requests();
-        if let Some(incoming) = &mut self.incoming {
-            incoming.pending = Vec::new();
-        }
-    }
-
-    /// Drops what belongs to the session, but for its name and its tokens.
-    fn forget(&mut self) {
-        self.in_flight = InFlight::default();
-        self.queue = Queue::default();
-        self.subscriptions = Subscriptions::default();
-        self.incoming = None;
-        self.will = None;
-        self.deadlines = Deadlines::default();
     }
 
     /// Queues the packets of a resumed session: open PUBRELs in the order of their PUBRECs;
@@ -307,7 +213,7 @@ impl Session {
             announce(&terms.limits, &mut properties);
         }
         ConnAckBody {
-            session_present: terms.session_present,
+            session_present: terms.session_present && !request.clean_start,
             reason: ReasonCode::SUCCESS,
             properties,
             details: terms.details.clone(),
@@ -322,10 +228,10 @@ impl Session {
                 Property::SessionExpiryInterval(self.expiry_interval_s),
             );
         }
-        if self.link.keep_alive.interval_s != request.keep_alive_s {
+        if self.link.keep_alive_s != request.keep_alive_s {
             add(
                 properties,
-                Property::ServerKeepAlive(self.link.keep_alive.interval_s),
+                Property::ServerKeepAlive(self.link.keep_alive_s),
             );
         }
         if terms.assigned_client_id
@@ -400,10 +306,8 @@ fn link(now: Instant, request: &ConnectRequest, terms: &Terms) -> Link {
             .max(1),
         packet_bytes: request.maximum_packet_size,
         expiry_max_s: terms.session_expiry_max_s(),
-        keep_alive: KeepAlive {
-            interval_s: terms.keep_alive_s(request),
-            last_packet: Some(now),
-        },
+        keep_alive_s: terms.keep_alive_s(request),
+        since: Some(now),
         ..Link::AWAY
     }
 }

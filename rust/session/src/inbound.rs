@@ -6,7 +6,7 @@ use mqttcore_codec::{Ack, PacketId, PacketType, Property, Publish, QoS, ReasonCo
 use mqttcore_topics::{TopicLimits, TopicName};
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
-use crate::control::{Control, Kind};
+use crate::control::{Control, Kind, listed};
 use crate::event::{Event, Record};
 use crate::gate::AckToken;
 use crate::request::{PublishRequest, Request, Topic};
@@ -221,15 +221,6 @@ pub(crate) fn check_response_topic(topic: Text<'_>, limits: &TopicLimits) -> Res
     TopicName::parse(topic.as_str(), limits)
         .map(|_| ())
         .map_err(Violation::topic_name)
-}
-
-/// A reason that the packet has, whatever the caller came up with.
-fn listed(reason: ReasonCode, packet_type: PacketType) -> ReasonCode {
-    if reason.allowed_in(packet_type) {
-        reason
-    } else {
-        ReasonCode::UNSPECIFIED_ERROR
-    }
 }
 
 const QOS_ABOVE_MAXIMUM: Violation = Violation::limit(

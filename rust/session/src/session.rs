@@ -12,7 +12,6 @@ use crate::control::{Control, Kind};
 use crate::event::Event;
 use crate::gate::{AckToken, Gate};
 use crate::inflight::InFlight;
-use crate::keep_alive::KeepAlive;
 use crate::limits::ServerLimits;
 use crate::message::Message;
 use crate::queue::{Outgoing, Queue};
@@ -21,7 +20,7 @@ use crate::request::Request;
 use crate::subscriptions::Subscriptions;
 use crate::transmit::Transmit;
 use crate::violation::Violation;
-use crate::will::{Cause, Deadlines, WillMessage};
+use crate::will::{Cause, WillMessage};
 
 /// One client's protocol state: what survives a connection, and the connection if there is one.
 ///
@@ -47,7 +46,6 @@ pub struct Session {
     pub(crate) aliases: Option<Box<Aliases>>,
     pub(crate) authentication: Option<Box<Authentication>>,
     pub(crate) will: Option<Box<WillMessage>>,
-    pub(crate) deadlines: Deadlines,
     pub(crate) expiry_interval_s: u32,
 }
 
@@ -85,7 +83,9 @@ pub(crate) struct Link {
     pub(crate) packet_bytes: u32,
     /// The most that a session expiry may be, in seconds.
     pub(crate) expiry_max_s: u32,
-    pub(crate) keep_alive: KeepAlive,
+    pub(crate) keep_alive_s: u16,
+    /// The client's last packet, or the end of its connection.
+    pub(crate) since: Option<Instant>,
 }
 
 /// How far a connection has come.
@@ -97,6 +97,8 @@ pub(crate) enum LinkState {
     Accepting,
     /// CONNACK has left.
     Open,
+    /// There is none, and there will be none: the session is over.
+    Ended,
 }
 
 impl Link {
@@ -110,10 +112,8 @@ impl Link {
         open_publishes: 0,
         packet_bytes: u32::MAX,
         expiry_max_s: 0,
-        keep_alive: KeepAlive {
-            interval_s: 0,
-            last_packet: None,
-        },
+        keep_alive_s: 0,
+        since: None,
     };
 }
 
@@ -136,7 +136,6 @@ impl Session {
             aliases: None,
             authentication: None,
             will: None,
-            deadlines: Deadlines::default(),
             expiry_interval_s: 0,
         }
     }
@@ -155,7 +154,7 @@ impl Session {
         packet: Packet<'p>,
     ) -> Result<Request<'p>, Violation> {
         debug_assert!(self.is_connected(), "packets come over a connection");
-        self.link.keep_alive.last_packet = Some(now);
+        self.link.since = Some(now);
         match packet {
             Packet::Publish(publish) => self.handle_publish(publish),
             Packet::PubAck(ack) => self.handle_puback(now, ack),
@@ -191,34 +190,6 @@ impl Session {
         self.events.pop_front()
     }
 
-    /// When [`Session::handle_timeout`] has something to do at the earliest.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.is_connected() {
-            return self.link.keep_alive.deadline();
-        }
-        self.deadlines.next()
-    }
-
-    /// Does what has fallen due at `now`; nothing if nothing has.
-    ///
-    /// Without a connection, a delayed will and the end of the session come as events.
-    ///
-    /// # Errors
-    ///
-    /// Keep Alive has run out [MQTT-3.1.2-22]: disconnect with the violation's reason, detach
-    /// for [`Cause::KeepAliveTimeout`] and close.
-    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Violation> {
-        if self.is_connected() {
-            let deadline = self.link.keep_alive.deadline();
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                return Err(SILENT_CLIENT);
-            }
-        } else {
-            self.fire_deadlines(now);
-        }
-        Ok(())
-    }
-
     /// The token of the latest promise, confirmed or not.
     pub fn last_token(&self) -> AckToken {
         self.gate.last()
@@ -231,7 +202,7 @@ impl Session {
 
     /// Whether there is a connection.
     pub fn is_connected(&self) -> bool {
-        self.link.state != LinkState::Away
+        matches!(self.link.state, LinkState::Accepting | LinkState::Open)
     }
 
     /// Who the client is.
@@ -251,7 +222,7 @@ impl Session {
 
     /// The agreed Keep Alive in seconds; 0 is none.
     pub fn keep_alive_s(&self) -> u16 {
-        self.link.keep_alive.interval_s
+        self.link.keep_alive_s
     }
 
     /// How long the session outlives its connection in seconds, as agreed; `u32::MAX` is for ever.
@@ -355,7 +326,7 @@ impl Session {
         }
         match self.link.state {
             LinkState::Open => self.controls.pop_front(),
-            LinkState::Away | LinkState::Accepting => None,
+            _ => None,
         }
     }
 
@@ -406,11 +377,6 @@ const SERVER_PACKET: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,
     "MQTT5 4.8.1",
     "a packet that only servers send",
-);
-const SILENT_CLIENT: Violation = Violation::protocol(
-    ReasonCode::KEEP_ALIVE_TIMEOUT,
-    "MQTT-3.1.2-22",
-    "no packet within one and a half Keep Alives",
 );
 const LATE_EXPIRY: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,

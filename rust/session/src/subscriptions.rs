@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use mqttcore_codec::{PacketType, ReasonCode, Subscribe, SubscriptionOptions, Unsubscribe};
 use mqttcore_topics::{Options, SubscriptionFilter};
 
-use crate::control::{Control, Details, Kind, ReasonsBody};
+use crate::control::{Control, Details, Kind, ReasonsBody, listed};
 use crate::gate::AckToken;
 use crate::limits::ServerLimits;
 use crate::request::{
@@ -251,15 +251,6 @@ fn refusal(entry: &SubscribeEntry, index: usize, limits: &ServerLimits) -> Optio
         return Some(ReasonCode::SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED);
     }
     None
-}
-
-/// A reason that the packet has, whatever the caller came up with.
-fn listed(reason: ReasonCode, packet_type: PacketType) -> ReasonCode {
-    if reason.allowed_in(packet_type) {
-        reason
-    } else {
-        ReasonCode::UNSPECIFIED_ERROR
-    }
 }
 
 const NO_LOCAL_SHARED: Violation = Violation::protocol(

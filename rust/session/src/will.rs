@@ -1,8 +1,15 @@
-//! The message that a client leaves for the case that it vanishes.
+//! The end of a connection, and the message that a client leaves for the case that it vanishes.
 
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::time::Instant;
 
+use crate::event::Event;
+use crate::inflight::InFlight;
 use crate::message::Message;
+use crate::queue::Queue;
+use crate::session::{LinkState, Session};
+use crate::subscriptions::Subscriptions;
+use crate::timers::{Expiry, is_due};
 
 /// A checked will, as CONNECT brought it.
 #[derive(Clone, Debug)]
@@ -11,56 +18,6 @@ pub struct WillMessage {
     pub message: Message,
     /// The Will Delay Interval in seconds.
     pub delay_s: u32,
-}
-
-/// When what outlives the connection falls due.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Deadlines {
-    pub(crate) will: Option<Instant>,
-    pub(crate) expiry: Option<Instant>,
-}
-
-impl Deadlines {
-    pub(crate) fn next(self) -> Option<Instant> {
-        match (self.will, self.expiry) {
-            (Some(will), Some(expiry)) => Some(will.min(expiry)),
-            (will, expiry) => will.or(expiry),
-        }
-    }
-}
-
-/// How long a session outlives its connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Expiry {
-    /// It ended with its connection; the caller forgets it.
-    Now,
-    /// It ends at this time, unless the client comes back.
-    At(Instant),
-    /// It waits for the client for ever.
-    Never,
-}
-
-/// Session Expiry Interval that stands for ever.
-pub(crate) const FOR_EVER_S: u32 = u32::MAX;
-
-impl Expiry {
-    /// `interval_s` seconds after `now`; a date that no clock reaches is never.
-    pub(crate) fn after(now: Instant, interval_s: u32) -> Self {
-        match interval_s {
-            0 => Self::Now,
-            FOR_EVER_S => Self::Never,
-            seconds => now
-                .checked_add(Duration::from_secs(u64::from(seconds)))
-                .map_or(Self::Never, Self::At),
-        }
-    }
-
-    pub(crate) fn instant(self) -> Option<Instant> {
-        match self {
-            Self::At(instant) => Some(instant),
-            Self::Now | Self::Never => None,
-        }
-    }
 }
 
 /// Why a connection ended.
@@ -92,4 +49,88 @@ pub struct Departure {
     pub will: Option<Message>,
     /// How long the session is kept.
     pub expiry: Expiry,
+}
+
+impl Session {
+    /// Ends the connection: its aliases, its QoS 0 backlog and what it had not accepted are gone.
+    ///
+    /// Publishes that the engine has not accepted yet must be dropped; the client sends them
+    /// again. Returns the will if it is due, and how long to keep the session. Without a
+    /// connection nothing changes.
+    pub fn detach(&mut self, now: Instant, cause: Cause) -> Departure {
+        if !self.is_connected() {
+            let expiry = Expiry::after(self.link.since.unwrap_or(now), self.expiry_interval_s);
+            return Departure { will: None, expiry };
+        }
+        self.end_link();
+        self.link.since = Some(now);
+        let expiry = Expiry::after(now, self.expiry_interval_s);
+        if cause == Cause::ClientDisconnect {
+            self.will = None;
+        }
+        let waits = self.will.as_ref().is_some_and(|will| will.delay_s > 0);
+        let will = if waits && expiry != Expiry::Now {
+            None
+        } else {
+            self.take_will(now)
+        };
+        Departure { will, expiry }
+    }
+
+    /// Ends the session before its time (a clean start, an administrator) and returns a will
+    /// that was still waiting: it is due now [MQTT-3.1.2-8].
+    pub fn end(&mut self, now: Instant) -> Option<Message> {
+        self.end_link();
+        self.link.state = LinkState::Ended;
+        let will = self.take_will(now);
+        self.forget();
+        will
+    }
+
+    /// The will, while it waits for the end of the connection or for its delay.
+    pub fn will(&self) -> Option<&WillMessage> {
+        self.will.as_deref()
+    }
+
+    /// What a new connection makes of an old will: a resumed session cancels one that still
+    /// waits [MQTT-3.1.3-9], the end of a session fires it.
+    pub(crate) fn settle_old_will(&mut self, now: Instant, is_resumed: bool) {
+        let fires = !is_resumed || is_due(self.will_deadline(), now);
+        if let Some(will) = self.take_will(now)
+            && fires
+        {
+            self.events.push_back(Event::WillDue(will));
+        }
+    }
+
+    pub(crate) fn take_will(&mut self, now: Instant) -> Option<Message> {
+        self.will.take().map(|will| will.message.published_at(now))
+    }
+
+    /// Drops what belongs to the connection.
+    fn end_link(&mut self) {
+        if self.is_connected() {
+            self.link.state = LinkState::Away;
+        }
+        self.gate.clear();
+        self.controls = VecDeque::new();
+        self.backlog = VecDeque::new();
+        self.backlog_bytes = 0;
+        self.aliases = None;
+        self.authentication = None;
+        self.in_flight.restart();
+        self.subscriptions.end_requests();
+        if let Some(incoming) = &mut self.incoming {
+            incoming.pending = Vec::new();
+        }
+    }
+
+    /// Drops what belongs to the session, but for its name and its tokens.
+    pub(crate) fn forget(&mut self) {
+        self.in_flight = InFlight::default();
+        self.queue = Queue::default();
+        self.subscriptions = Subscriptions::default();
+        self.incoming = None;
+        self.will = None;
+    }
 }

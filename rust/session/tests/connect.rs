@@ -67,6 +67,31 @@ fn mqtt_3_2_2_3_session_present_tells_that_state_was_kept() {
 }
 
 #[test]
+fn mqtt_3_2_2_2_after_a_clean_start_no_session_is_present() {
+    let mut wire = Wire::with(generous());
+
+    wire.resume(CONNECT_5);
+
+    assert_eq!(wire.receive(), [b"\x20\x03\x00\x00\x00"]);
+}
+
+#[test]
+fn a_reason_that_a_packet_does_not_have_is_unspecified() {
+    let wire = Wire::connected(CONNECT_5);
+    let goodbye = wire
+        .session
+        .disconnect_packet(ReasonCode::BANNED, None, Details::none())
+        .unwrap();
+    let mut out = Vec::new();
+
+    goodbye.encode(Version::V5, u32::MAX, &mut out);
+
+    assert_eq!(out, b"\xe0\x01\x80");
+    let early = refused(Version::V5, ReasonCode::SESSION_TAKEN_OVER);
+    assert_eq!(early, b"\x20\x03\x00\x80\x00");
+}
+
+#[test]
 fn a_3_1_connack_has_no_session_present_flag() {
     let mut wire = Wire::new();
 

@@ -1,0 +1,119 @@
+//! What time does to a session: the silence of a client, its will, its end.
+
+use std::time::{Duration, Instant};
+
+use mqttcore_codec::ReasonCode;
+
+use crate::event::Event;
+use crate::session::{LinkState, Session};
+use crate::violation::Violation;
+
+/// How long a session outlives its connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Expiry {
+    /// It ended with its connection; the caller forgets it.
+    Now,
+    /// It ends at this time, unless the client comes back.
+    At(Instant),
+    /// It waits for the client for ever.
+    Never,
+}
+
+/// Session Expiry Interval that stands for ever.
+const FOR_EVER_S: u32 = u32::MAX;
+
+impl Expiry {
+    /// `interval_s` seconds after `now`; a date that no clock reaches is never.
+    pub(crate) fn after(now: Instant, interval_s: u32) -> Self {
+        match interval_s {
+            0 => Self::Now,
+            FOR_EVER_S => Self::Never,
+            seconds => later(now, seconds).map_or(Self::Never, Self::At),
+        }
+    }
+
+    fn instant(self) -> Option<Instant> {
+        match self {
+            Self::At(instant) => Some(instant),
+            Self::Now | Self::Never => None,
+        }
+    }
+}
+
+impl Session {
+    /// When [`Session::handle_timeout`] has something to do at the earliest.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.is_connected() {
+            return self.silence_deadline();
+        }
+        match (self.will_deadline(), self.expiry_deadline()) {
+            (Some(will), Some(expiry)) => Some(will.min(expiry)),
+            (will, expiry) => will.or(expiry),
+        }
+    }
+
+    /// Does what has fallen due at `now`; nothing if nothing has.
+    ///
+    /// Without a connection, a delayed will and the end of the session come as events.
+    ///
+    /// # Errors
+    ///
+    /// Keep Alive has run out [MQTT-3.1.2-22]: disconnect with the violation's reason, detach
+    /// for [`Cause::KeepAliveTimeout`](crate::Cause::KeepAliveTimeout) and close.
+    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Violation> {
+        if self.is_connected() {
+            return if is_due(self.silence_deadline(), now) {
+                Err(SILENT_CLIENT)
+            } else {
+                Ok(())
+            };
+        }
+        let has_ended = is_due(self.expiry_deadline(), now);
+        if (has_ended || is_due(self.will_deadline(), now))
+            && let Some(will) = self.take_will(now)
+        {
+            self.events.push_back(Event::WillDue(will));
+        }
+        if has_ended {
+            self.link.state = LinkState::Ended;
+            self.events.push_back(Event::Expired);
+        }
+        Ok(())
+    }
+
+    /// When the delay of a will that waits has passed.
+    pub(crate) fn will_deadline(&self) -> Option<Instant> {
+        let will = self.will.as_ref()?;
+        later(self.link.since?, will.delay_s)
+    }
+
+    /// When a session without a connection ends.
+    fn expiry_deadline(&self) -> Option<Instant> {
+        if self.link.state == LinkState::Ended {
+            return None;
+        }
+        Expiry::after(self.link.since?, self.expiry_interval_s).instant()
+    }
+
+    /// When a connected client counts as gone: one and a half Keep Alives after its last packet,
+    /// whatever packet (abuse C29); never without Keep Alive.
+    fn silence_deadline(&self) -> Option<Instant> {
+        let silence = Duration::from_millis(u64::from(self.link.keep_alive_s) * 1_500);
+        let since = self.link.since.filter(|_| !silence.is_zero());
+        since.map(|last_packet| last_packet + silence)
+    }
+}
+
+fn later(instant: Instant, seconds: u32) -> Option<Instant> {
+    instant.checked_add(Duration::from_secs(u64::from(seconds)))
+}
+
+pub(crate) fn is_due(deadline: Option<Instant>, now: Instant) -> bool {
+    deadline.is_some_and(|deadline| deadline <= now)
+}
+
+const SILENT_CLIENT: Violation = Violation::protocol(
+    ReasonCode::KEEP_ALIVE_TIMEOUT,
+    "MQTT-3.1.2-22",
+    "no packet within one and a half Keep Alives",
+);
