@@ -1,0 +1,73 @@
+"""A plugin: who may come in, what it may do, what it did.
+
+`doors.toml` beside this file uses it:
+
+    cd examples && python -m mqttcore.serve -c doors.toml
+"""
+
+import logging
+from collections.abc import Sequence
+
+from mqttcore.plugin import (
+    Allow,
+    Ask,
+    Deny,
+    Event,
+    Grant,
+    Limits,
+    Login,
+    Plugin,
+    PluginConfig,
+    Secret,
+    SessionPolicy,
+    hook,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Doors(Plugin):
+    """Doors report their state; guards may open them while they are on duty."""
+
+    class Config(PluginConfig):
+        """Keys of ``[plugins.config]``; the broker refuses any other."""
+
+        token: Secret[str]
+        """What every door sends as its password."""
+        guards: tuple[str, ...] = ()
+        """User names of those on duty."""
+
+    config: Config
+
+    async def start(self) -> None:
+        """A plugin that cannot work raises here, and the broker does not start."""
+        log.info("guards on duty: %s", ", ".join(self.config.guards) or "nobody")
+
+    @hook.authenticate(timeout=2.0)
+    async def login(self, login: Login) -> Allow | Deny | None:
+        """Asked once a CONNECT; everything later is enforced without Python."""
+        if login.username in self.config.guards:
+            return Allow(Grant(subscribe=["door/#"]))
+        if login.username != "door":
+            return None  # not mine: the next plugin is asked, and at the end it is a no
+        if login.password != self.config.token.reveal().encode():
+            return Deny("bad_credentials")
+        return Allow(
+            Grant(
+                publish=[f"door/{login.client_id}/state"],
+                subscribe=[f"door/{login.client_id}/open"],
+                limits=Limits(max_qos=1, messages_per_second=50),
+                session=SessionPolicy(expiry_max_s=3600),
+            )
+        )
+
+    @hook.authorize(action="publish", filter="door/+/open", cache=0)
+    def may_open(self, ask: Ask) -> bool | None:
+        """Asked about each publish that the filter matches and no grant speaks of."""
+        return ask.client.username in self.config.guards
+
+    @hook.events("connected", "disconnected", "denied")
+    def record(self, events: Sequence[Event]) -> None:
+        """Told in batches; nobody waits for it."""
+        for event in events:
+            log.info("%s %s %s", event.kind, event.client_id, event.topic or "")
