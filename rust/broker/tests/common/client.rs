@@ -1,0 +1,458 @@
+//! One connection of a test, and what it hears.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use mqttcore_codec::{
+    Ack, Delivery, Disconnect, Limits, Packet, PacketId, Properties, Publish, QoS, ReasonCode,
+    Subscribe, SubscriptionOptions, Unsubscribe, Version, decode, encode,
+};
+
+use super::DEADLINE;
+use super::hello::text;
+
+/// A PUBLISH from the broker.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Message {
+    pub topic: String,
+    pub payload: Vec<u8>,
+    pub qos: QoS,
+    /// 0 for QoS 0.
+    pub packet_id: u16,
+    pub retain: bool,
+    pub dup: bool,
+    /// The Subscription Identifiers that came with it.
+    pub subscription_ids: Vec<u32>,
+    /// What is left of its expiry.
+    pub expiry_s: Option<u32>,
+}
+
+impl Message {
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.payload).expect("a text payload")
+    }
+
+    /// The payload as a number in decimal digits.
+    pub fn number(&self) -> usize {
+        self.text().parse().expect("a number")
+    }
+}
+
+/// A packet from the broker.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Received {
+    ConnAck {
+        session_present: bool,
+        reason: ReasonCode,
+    },
+    Publish(Message),
+    PubAck(u16, ReasonCode),
+    PubRec(u16, ReasonCode),
+    PubRel(u16, ReasonCode),
+    PubComp(u16, ReasonCode),
+    SubAck(u16, Vec<ReasonCode>),
+    UnsubAck(u16, Vec<ReasonCode>),
+    PingResp,
+    Disconnect(ReasonCode),
+}
+
+/// The client's end of one connection.
+pub struct Client {
+    stream: TcpStream,
+    version: Version,
+    unread: Vec<u8>,
+    /// Bytes of `unread` that are handed out already.
+    used: usize,
+    last_id: u16,
+}
+
+impl Client {
+    pub(super) fn new(stream: TcpStream, version: Version) -> Self {
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+        stream.set_write_timeout(Some(DEADLINE)).expect("a timeout");
+        Self {
+            stream,
+            version,
+            unread: Vec::new(),
+            used: 0,
+            last_id: 0,
+        }
+    }
+
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the broker reads");
+    }
+
+    /// Sends what the broker may refuse to read any more.
+    pub fn try_send_bytes(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).is_ok()
+    }
+
+    pub fn send(&mut self, packet: &Packet<'_>) {
+        let mut out = Vec::new();
+        encode(packet, self.version, &mut out).expect("the packet encodes");
+        self.send_bytes(&out);
+    }
+
+    /// CONNACK with success; tells whether the session was there.
+    pub fn expect_welcome(&mut self) -> bool {
+        match self.receive() {
+            Received::ConnAck {
+                session_present,
+                reason: ReasonCode::SUCCESS,
+            } => session_present,
+            other => panic!("no welcome: {other:?}"),
+        }
+    }
+
+    /// The next packet.
+    pub fn receive(&mut self) -> Received {
+        self.next_packet().expect("closed by the broker")
+    }
+
+    /// The next packet, or `None` when the broker closed.
+    pub fn next_packet(&mut self) -> Option<Received> {
+        loop {
+            if let Some(packet) = self.take_packet() {
+                return Some(packet);
+            }
+            if !self.read() {
+                let left = &self.unread[self.used..];
+                assert!(left.is_empty(), "closed within a packet: {left:?}");
+                return None;
+            }
+        }
+    }
+
+    /// Everything that comes until the broker closes.
+    pub fn until_closed(&mut self) -> Vec<Received> {
+        std::iter::from_fn(|| self.next_packet()).collect()
+    }
+
+    /// What has come already and was not looked at.
+    fn take_packet(&mut self) -> Option<Received> {
+        let waiting = &self.unread[self.used..];
+        let decoded = decode(waiting, self.version, &Limits::MAX);
+        let (packet, len) = decoded.expect("the broker sends packets")?;
+        let packet = Received::from(packet);
+        self.used += len;
+        if self.used == self.unread.len() {
+            self.unread.clear();
+            self.used = 0;
+        }
+        Some(packet)
+    }
+
+    /// Reads once; false when the broker closed.
+    fn read(&mut self) -> bool {
+        self.unread.drain(..self.used);
+        self.used = 0;
+        let mut bytes = [0; 16 * 1024];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => false,
+            Ok(len) => {
+                self.unread.extend_from_slice(&bytes[..len]);
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
+            Err(error) => panic!("nothing came within {DEADLINE:?}: {error}"),
+        }
+    }
+
+    /// The next packet identifier.
+    pub fn next_id(&mut self) -> PacketId {
+        self.last_id = self.last_id % u16::MAX + 1;
+        PacketId::new(self.last_id).expect("not 0")
+    }
+
+    /// Sends a PUBLISH; returns its packet identifier, 0 for QoS 0.
+    pub fn publish(&mut self, topic: &str, payload: impl AsRef<[u8]>, qos: QoS) -> u16 {
+        self.publish_with(topic, payload.as_ref(), qos, false, Properties::EMPTY)
+    }
+
+    pub fn publish_retained(&mut self, topic: &str, payload: impl AsRef<[u8]>, qos: QoS) -> u16 {
+        self.publish_with(topic, payload.as_ref(), qos, true, Properties::EMPTY)
+    }
+
+    pub fn publish_with(
+        &mut self,
+        topic: &str,
+        payload: &[u8],
+        qos: QoS,
+        retain: bool,
+        properties: Properties<'_>,
+    ) -> u16 {
+        let delivery = self.delivery(qos);
+        self.send(&Packet::Publish(Publish {
+            delivery,
+            retain,
+            topic: text(topic),
+            properties,
+            payload,
+        }));
+        delivery.packet_id().map_or(0, PacketId::get)
+    }
+
+    fn delivery(&mut self, qos: QoS) -> Delivery {
+        let dup = false;
+        match qos {
+            QoS::AtMostOnce => Delivery::AtMostOnce,
+            QoS::AtLeastOnce => Delivery::AtLeastOnce {
+                packet_id: self.next_id(),
+                dup,
+            },
+            QoS::ExactlyOnce => Delivery::ExactlyOnce {
+                packet_id: self.next_id(),
+                dup,
+            },
+        }
+    }
+
+    /// The bytes of many small messages with numbers for payloads, to be sent in one write.
+    pub fn numbered(
+        &mut self,
+        topic: &str,
+        qos: QoS,
+        numbers: impl IntoIterator<Item = usize>,
+    ) -> Vec<u8> {
+        let mut out = Vec::new();
+        for number in numbers {
+            let payload = number.to_string();
+            let publish = Publish {
+                delivery: self.delivery(qos),
+                retain: false,
+                topic: text(topic),
+                properties: Properties::EMPTY,
+                payload: payload.as_bytes(),
+            };
+            let packet = Packet::Publish(publish);
+            encode(&packet, self.version, &mut out).expect("the packet encodes");
+        }
+        out
+    }
+
+    /// Publishes `0..count` as payloads, 50 under way, and sees all of them acknowledged.
+    pub fn publish_numbers(&mut self, topic: &str, qos: QoS, count: usize) {
+        const BATCH: usize = 50;
+        let mut next = 0;
+        while next < count {
+            let end = count.min(next + BATCH);
+            let batch = self.numbered(topic, qos, next..end);
+            self.send_bytes(&batch);
+            for _ in next..end {
+                self.see_through(qos);
+            }
+            next = end;
+        }
+        // Nothing is behind: all QoS 0 messages are handled too.
+        self.ping();
+    }
+
+    /// The broker's part of one exchange, whichever message it is for.
+    fn see_through(&mut self, qos: QoS) {
+        let steps = match qos {
+            QoS::AtMostOnce => 0,
+            QoS::AtLeastOnce => 1,
+            QoS::ExactlyOnce => 2,
+        };
+        for _ in 0..steps {
+            match self.receive() {
+                Received::PubAck(_, reason) if qos == QoS::AtLeastOnce => {
+                    assert!(!reason.is_error(), "refused: {reason:?}");
+                }
+                Received::PubRec(id, reason) if qos == QoS::ExactlyOnce => {
+                    assert!(!reason.is_error(), "refused: {reason:?}");
+                    self.pubrel(id);
+                }
+                Received::PubComp(..) if qos == QoS::ExactlyOnce => {}
+                other => panic!("no acknowledgement: {other:?}"),
+            }
+        }
+    }
+
+    /// Publishes at QoS 1 and returns the reason code of PUBACK.
+    pub fn publish_acknowledged(&mut self, topic: &str, payload: impl AsRef<[u8]>) -> ReasonCode {
+        let id = self.publish(topic, payload, QoS::AtLeastOnce);
+        match self.receive() {
+            Received::PubAck(acknowledged, reason) if acknowledged == id => reason,
+            other => panic!("no PUBACK: {other:?}"),
+        }
+    }
+
+    /// Subscribes and waits for SUBACK, which must come first; returns its reason code.
+    pub fn try_subscribe(&mut self, filter: &str, qos: QoS) -> ReasonCode {
+        let id = self.send_subscribe(&[filter], qos);
+        match self.receive() {
+            Received::SubAck(acknowledged, reasons) if acknowledged == id => {
+                assert_eq!(reasons.len(), 1);
+                reasons[0]
+            }
+            other => panic!("no SUBACK: {other:?}"),
+        }
+    }
+
+    /// Subscribes; the broker must grant the QoS.
+    pub fn subscribe(&mut self, filter: &str, qos: QoS) {
+        assert_eq!(self.try_subscribe(filter, qos), ReasonCode::granted(qos));
+    }
+
+    /// Sends SUBSCRIBE and waits for nothing.
+    pub fn send_subscribe(&mut self, filters: &[&str], maximum_qos: QoS) -> u16 {
+        let packet_id = self.next_id();
+        let options = SubscriptionOptions {
+            maximum_qos,
+            ..SubscriptionOptions::default()
+        };
+        self.send(&Packet::Subscribe(Subscribe {
+            packet_id,
+            properties: Properties::EMPTY,
+            filters: filters
+                .iter()
+                .map(|filter| (text(filter), options))
+                .collect(),
+        }));
+        packet_id.get()
+    }
+
+    pub fn unsubscribe(&mut self, filter: &str) -> ReasonCode {
+        let packet_id = self.next_id();
+        self.send(&Packet::Unsubscribe(Unsubscribe {
+            packet_id,
+            properties: Properties::EMPTY,
+            filters: vec![text(filter)],
+        }));
+        match self.receive() {
+            Received::UnsubAck(id, reasons) if id == packet_id.get() => {
+                reasons.first().copied().unwrap_or(ReasonCode::SUCCESS)
+            }
+            other => panic!("no UNSUBACK: {other:?}"),
+        }
+    }
+
+    /// PINGREQ, and PINGRESP before anything else: there is nothing that the client did not read.
+    pub fn ping(&mut self) {
+        self.send(&Packet::PingReq);
+        assert_eq!(self.receive(), Received::PingResp);
+    }
+
+    /// The next message, which must be the next packet; it is not acknowledged.
+    pub fn message(&mut self) -> Message {
+        match self.receive() {
+            Received::Publish(message) => message,
+            other => panic!("no message: {other:?}"),
+        }
+    }
+
+    /// The next message, acknowledged; releases of earlier ones are completed on the way.
+    pub fn take_message(&mut self) -> Message {
+        loop {
+            match self.receive() {
+                Received::Publish(message) => {
+                    self.acknowledge(&message);
+                    return message;
+                }
+                Received::PubRel(id, _) => self.pubcomp(id),
+                other => panic!("no message: {other:?}"),
+            }
+        }
+    }
+
+    /// The client's first answer to `message`.
+    pub fn acknowledge(&mut self, message: &Message) {
+        let Some(id) = PacketId::new(message.packet_id) else {
+            return;
+        };
+        let ack = Ack::success(id);
+        self.send(&match message.qos {
+            QoS::ExactlyOnce => Packet::PubRec(ack),
+            _ => Packet::PubAck(ack),
+        });
+    }
+
+    pub fn pubrel(&mut self, id: u16) {
+        self.send(&Packet::PubRel(success(id)));
+    }
+
+    pub fn pubcomp(&mut self, id: u16) {
+        self.send(&Packet::PubComp(success(id)));
+    }
+
+    /// Sees that the broker neither says anything nor closes for this long.
+    pub fn hears_nothing_for(&mut self, time: Duration) {
+        assert_eq!(self.take_packet(), None);
+        self.set_read_timeout(time);
+        let start = Instant::now();
+        let mut byte = [0; 1];
+        let read = self.stream.read(&mut byte);
+        let kind = read.map_err(|error| error.kind());
+        assert_eq!(
+            kind,
+            Err(ErrorKind::WouldBlock),
+            "after {:?}",
+            start.elapsed()
+        );
+        self.set_read_timeout(DEADLINE);
+    }
+
+    fn set_read_timeout(&mut self, time: Duration) {
+        let set = self.stream.set_read_timeout(Some(time));
+        set.expect("a timeout");
+    }
+
+    /// Leaves in order and sees the broker close.
+    pub fn disconnect(mut self) {
+        self.send(&Packet::Disconnect(Disconnect {
+            reason: ReasonCode::NORMAL_DISCONNECTION,
+            properties: Properties::EMPTY,
+        }));
+        self.until_closed();
+    }
+
+    /// Ends the connection without a word.
+    pub fn vanish(self) {
+        // A shutdown, so that bytes that were never read do not turn it into a reset.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+fn success(id: u16) -> Ack<'static> {
+    Ack::success(PacketId::new(id).expect("not 0"))
+}
+
+impl From<Packet<'_>> for Received {
+    fn from(packet: Packet<'_>) -> Self {
+        match packet {
+            Packet::ConnAck(ack) => Self::ConnAck {
+                session_present: ack.session_present,
+                reason: ack.reason,
+            },
+            Packet::Publish(publish) => Self::Publish(Message::from(publish)),
+            Packet::PubAck(ack) => Self::PubAck(ack.packet_id.get(), ack.reason),
+            Packet::PubRec(ack) => Self::PubRec(ack.packet_id.get(), ack.reason),
+            Packet::PubRel(ack) => Self::PubRel(ack.packet_id.get(), ack.reason),
+            Packet::PubComp(ack) => Self::PubComp(ack.packet_id.get(), ack.reason),
+            Packet::SubAck(ack) => Self::SubAck(ack.packet_id.get(), ack.reasons),
+            Packet::UnsubAck(ack) => Self::UnsubAck(ack.packet_id.get(), ack.reasons),
+            Packet::PingResp => Self::PingResp,
+            Packet::Disconnect(disconnect) => Self::Disconnect(disconnect.reason),
+            other => panic!("no packet of a broker's: {other:?}"),
+        }
+    }
+}
+
+impl From<Publish<'_>> for Message {
+    fn from(publish: Publish<'_>) -> Self {
+        let ids = publish.properties.subscription_identifiers();
+        Self {
+            topic: publish.topic.as_str().into(),
+            payload: publish.payload.into(),
+            qos: publish.delivery.qos(),
+            packet_id: publish.delivery.packet_id().map_or(0, PacketId::get),
+            retain: publish.retain,
+            dup: publish.delivery.dup(),
+            subscription_ids: ids.map(std::num::NonZeroU32::get).collect(),
+            expiry_s: publish.properties.message_expiry_interval(),
+        }
+    }
+}
