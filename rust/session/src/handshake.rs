@@ -38,7 +38,7 @@ pub struct Terms {
     /// Reason string and user properties for CONNACK.
     pub details: Details,
     /// The session's state is kept on disk: its promises wait for [`Session::confirm`]
-    /// (decision 2), and [`Event::Record`] tells what to write.
+    /// (decision 2), and [`Event::Record`](crate::Event::Record) tells what to write.
     pub durable: bool,
 }
 

@@ -30,6 +30,17 @@
 //! [`Session::confirm`] opens everything up to one. So poll events before taking the next token,
 //! and line up theirs first.
 //!
+//! # What may surprise
+//!
+//! * Acknowledgements, SUBSCRIBE and the rest are answered in the order of the calls; messages to
+//!   the client overtake promises that wait.
+//! * A PUBLISH that was handed out and not accepted when its connection ends is nobody's: drop it.
+//!   The client sends it again, and it is new then.
+//! * QoS 1 and 2 messages behind a full window wait in the queue, in the order of
+//!   [`Session::deliver`]; they are cut out of the chunk that they came in (decision 18).
+//! * Topic aliases are used for topics above 32 bytes that come again, and only where the client
+//!   offers them: such a PUBLISH cannot share bytes with those of other clients.
+//!
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Instant;

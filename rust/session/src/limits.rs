@@ -68,7 +68,8 @@ pub struct ServerLimits {
     pub user_property_bytes: u32,
     /// AUTH packets that a client may send in one exchange.
     pub authentication_rounds: u8,
-    /// Acknowledgements of nothing that are forgiven on one connection, then 0x96 (abuse D15).
+    /// Acknowledgements of nothing, beyond those of something, that are forgiven on one
+    /// connection; then 0x96 (abuse D15).
     pub stray_acknowledgements: u16,
     /// Refuses a payload that is not UTF-8 although Payload Format Indicator says so (abuse B15).
     pub payload_format_checked: bool,

@@ -143,7 +143,7 @@ impl Session {
             Stage::Published(place) => self.receive_pubrec(now, place, ack),
             Stage::Releasing => {
                 self.hold_release(self.gate.last(), packet_id);
-                Ok(Request::None)
+                self.stray()
             }
             // A client after a lost session would hang without an answer (abuse D15).
             Stage::Unknown if ack.reason.is_error() => self.stray(),
@@ -336,8 +336,9 @@ impl Session {
         }
     }
 
-    /// An exchange has ended: the window has room again.
+    /// An exchange has ended: the window has room again, and a stray is forgiven.
     fn completed(&mut self, now: Instant, packet_id: PacketId) {
+        self.link.strays = self.link.strays.saturating_sub(1);
         if self.link.is_durable {
             let record = Record::Completed { packet_id };
             self.events.push_back(Event::Record {

@@ -54,20 +54,31 @@ impl Violation {
 
     /// A topic name that is none: 0x90 [MQTT-3.3.2-2].
     pub(crate) fn topic_name(error: TopicError) -> Self {
-        Self {
-            reason: ReasonCode::TOPIC_NAME_INVALID,
-            statement: error.statement(),
-            what: "topic name is not valid here",
-            fault: fault_of(error),
-        }
+        Self::topic(
+            ReasonCode::TOPIC_NAME_INVALID,
+            error,
+            "topic name is not valid",
+        )
     }
 
     /// A topic filter that is none: 0x8F, and never stored (abuse E02, E06).
     pub(crate) fn topic_filter(error: TopicError) -> Self {
+        Self::topic(
+            ReasonCode::TOPIC_FILTER_INVALID,
+            error,
+            "topic filter is not valid",
+        )
+    }
+
+    fn topic(reason: ReasonCode, error: TopicError, what: &'static str) -> Self {
+        let statement = match error.statement() {
+            "" => "limit topic",
+            statement => statement,
+        };
         Self {
-            reason: ReasonCode::TOPIC_FILTER_INVALID,
-            statement: error.statement(),
-            what: "topic filter is not valid",
+            reason,
+            statement,
+            what,
             fault: fault_of(error),
         }
     }

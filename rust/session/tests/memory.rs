@@ -50,12 +50,14 @@ fn allocations(work: impl FnOnce()) -> usize {
 }
 
 /// The goal of the engine is 1,500 bytes a connected client with one subscription, 734 as a
-/// stretch; the session is the larger part of it.
+/// stretch. Here: 416 bytes inline, and on the heap 40 for the client identifier (which the engine
+/// shares), 32 for the filter's text and 32 for its entry.
 #[test]
 fn an_idle_connected_session_with_one_subscription_is_small() {
     let mut wire = Wire::new();
     let before = BYTES.get();
-    wire.session = Session::new("device-0123456789".into(), wire.limits.clone());
+    let session = Session::new("device-0123456789".into(), wire.limits.clone());
+    let _unused = std::mem::replace(&mut wire.session, session);
     wire.connect(CONNECT_5_KEPT);
     wire.receive();
     wire.ok(b"\x82\x15\x00\x01\x00\x00\x0ffleet/+/command\x01");
@@ -67,8 +69,8 @@ fn an_idle_connected_session_with_one_subscription_is_small() {
     let heap = BYTES.get() - before;
     let inline = size_of::<Session>();
 
-    assert!(inline <= 480, "{inline} bytes inline");
-    assert!(heap <= 120, "{heap} bytes on the heap");
+    assert!(inline <= 416, "{inline} bytes inline");
+    assert!(heap <= 104, "{heap} bytes on the heap");
 }
 
 #[test]

@@ -224,6 +224,24 @@ fn a_flood_of_stray_acknowledgements_ends_the_connection() {
     );
 }
 
+/// A client that works is not counted out by a stray now and then.
+#[test]
+fn a_good_acknowledgement_makes_up_for_a_stray() {
+    let mut wire = Wire::with(ServerLimits {
+        stray_acknowledgements: 1,
+        ..ServerLimits::default()
+    });
+    wire.connect(CONNECT_3);
+    wire.receive();
+
+    for id in 1..=9 {
+        wire.deliver(&message("t", b"!", ONCE), ONCE);
+        wire.receive();
+        wire.ok(&[0x40, 2, 0, id]);
+        wire.ok(&[0x40, 2, 0, id]);
+    }
+}
+
 /// A message that was never sent cannot be acknowledged.
 #[test]
 fn an_acknowledgement_ahead_of_its_publish_is_a_stray() {
