@@ -63,8 +63,11 @@ impl Registry {
     }
 
     fn remove(&mut self, client: &Client) {
-        self.by_id.remove(&client.id);
-        self.clients.try_remove(client.handle.slot as usize);
+        let slot = client.handle.slot;
+        if self.by_id.get(&client.id) == Some(&slot) {
+            self.by_id.remove(&client.id);
+        }
+        self.clients.try_remove(slot as usize);
     }
 
     fn all(&self) -> Vec<Rc<Client>> {
