@@ -81,7 +81,7 @@ pub trait Visitor {
     fn plain(&mut self, found: Match<'_>);
 
     /// A member of a shared group, best choice first. Answers whether it took the message; if not, the
-    /// next member is asked [MQTT-4.8.2-5].
+    /// next member is asked.
     fn shared(&mut self, candidate: Match<'_>) -> bool;
 
     /// The first choice of a shared group in which no member took the message.

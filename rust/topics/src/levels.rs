@@ -3,12 +3,36 @@
 /// The byte between two levels.
 pub(crate) const SEPARATOR: u8 = b'/';
 
-/// Splits the first level off; the rest is `None` behind the last level.
-pub(crate) fn split_level(text: &[u8]) -> (&[u8], Option<&[u8]>) {
-    match text.iter().position(|&byte| byte == SEPARATOR) {
-        Some(end) => (&text[..end], Some(&text[end + 1..])),
-        None => (text, None),
+/// Bytes that are compared at once.
+const STRIDE: usize = 8;
+
+/// Patterns that fill a stride.
+const ONES: u64 = u64::from_le_bytes([1; STRIDE]);
+const SEPARATORS: u64 = u64::from_le_bytes([SEPARATOR; STRIDE]);
+const TOPS: u64 = u64::from_le_bytes([0x80; STRIDE]);
+
+/// Returns the length of the first level.
+#[inline]
+pub(crate) fn level_len(text: &[u8]) -> usize {
+    let mut rest = text;
+    while let Some((stride, behind)) = rest.split_first_chunk::<STRIDE>() {
+        let other = u64::from_le_bytes(*stride) ^ SEPARATORS;
+        // The lowest top bit that is set belongs to the first zero byte of `other`.
+        let zeros = other.wrapping_sub(ONES) & !other & TOPS;
+        if zeros != 0 {
+            return text.len() - rest.len() + (zeros.trailing_zeros() / 8) as usize;
+        }
+        rest = behind;
     }
+    let len = rest.iter().position(|&byte| byte == SEPARATOR);
+    text.len() - rest.len() + len.unwrap_or(rest.len())
+}
+
+/// Splits the first level off; the rest is `None` behind the last level.
+#[inline]
+pub(crate) fn split_level(text: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let (level, rest) = text.split_at(level_len(text));
+    (level, rest.get(1..))
 }
 
 /// Whether `filter` matches `topic`, both from the same level on. The `$` rule is the caller's.
@@ -16,27 +40,76 @@ pub(crate) fn split_level(text: &[u8]) -> (&[u8], Option<&[u8]>) {
 /// `#` takes its parent level too: `a/#` matches `a`, and `+/#` matches every one-level topic.
 pub(crate) fn is_match(mut filter: &[u8], mut topic: &[u8]) -> bool {
     loop {
-        if filter == b"#" {
-            return true;
+        let same = common_len(filter, topic);
+        (filter, topic) = (&filter[same..], &topic[same..]);
+        // Topics have no wildcards, so a wildcard is always where the common part ends.
+        match filter.first() {
+            None => return topic.is_empty(),
+            Some(b'+') => (filter, topic) = (&filter[1..], &topic[level_len(topic)..]),
+            Some(b'#') => return true,
+            Some(_) => return topic.is_empty() && filter == b"/#",
         }
-        let (level, filter_rest) = split_level(filter);
-        let topic_rest = if level == b"+" {
-            split_level(topic).1
-        } else {
-            let Some(behind) = topic.strip_prefix(level) else {
-                return false;
-            };
-            match behind.split_first() {
-                None => None,
-                Some((&SEPARATOR, rest)) => Some(rest),
-                Some(_) => return false,
+    }
+}
+
+/// Returns how many bytes at the front are equal.
+#[inline]
+fn common_len(one: &[u8], two: &[u8]) -> usize {
+    let (mut one_rest, mut two_rest) = (one, two);
+    while let (Some((one_stride, one_behind)), Some((two_stride, two_behind))) = (
+        one_rest.split_first_chunk::<STRIDE>(),
+        two_rest.split_first_chunk::<STRIDE>(),
+    ) {
+        let differ = u64::from_le_bytes(*one_stride) ^ u64::from_le_bytes(*two_stride);
+        if differ != 0 {
+            return one.len() - one_rest.len() + (differ.trailing_zeros() / 8) as usize;
+        }
+        (one_rest, two_rest) = (one_behind, two_behind);
+    }
+    let tail = one_rest
+        .iter()
+        .zip(two_rest)
+        .take_while(|(one, two)| one == two)
+        .count();
+    one.len() - one_rest.len() + tail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_ends_at_the_first_separator_wherever_it_is() {
+        for len in 0..40 {
+            let mut text = vec![b'.'; len];
+            assert_eq!(level_len(&text), len);
+            text.extend_from_slice(b"/a/b");
+            assert_eq!(level_len(&text), len);
+            assert_eq!(split_level(&text), (&text[..len], Some(&b"a/b"[..])));
+        }
+        assert_eq!(split_level(b"a/"), (&b"a"[..], Some(&b""[..])));
+    }
+
+    #[test]
+    fn neighbours_of_the_separator_are_no_separators() {
+        for byte in (0..=u8::MAX).filter(|byte| *byte != SEPARATOR) {
+            assert_eq!(level_len(&[byte; 19]), 19);
+            assert_eq!(
+                level_len(&[byte, byte, byte, SEPARATOR, byte, byte, byte, byte, byte]),
+                3
+            );
+        }
+    }
+
+    #[test]
+    fn the_common_part_ends_at_the_first_difference() {
+        for len in 0..30 {
+            for at in 0..len {
+                let (one, mut two) = (vec![b'a'; len], vec![b'a'; len + 3]);
+                assert_eq!(common_len(&one, &two), len);
+                two[at] = b'b';
+                assert_eq!(common_len(&one, &two), at);
             }
-        };
-        match (filter_rest, topic_rest) {
-            (Some(next_filter), Some(next_topic)) => (filter, topic) = (next_filter, next_topic),
-            (None, None) => return true,
-            (Some(next_filter), None) => return next_filter == b"#",
-            (None, Some(_)) => return false,
         }
     }
 }

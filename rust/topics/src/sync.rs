@@ -8,7 +8,7 @@ use crossbeam_epoch::{Atomic, Owned, Shared};
 
 pub(crate) use crossbeam_epoch::{Guard, pin};
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// Locks a mutex whose data is consistent at every moment, so that a panic elsewhere does not matter.

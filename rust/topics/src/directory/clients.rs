@@ -6,23 +6,41 @@ use super::filters::Filters;
 use super::table::Table;
 use crate::SubscriberId;
 use crate::sync::{
-    Acquire, Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, Relaxed,
-    Release, lock,
+    Acquire, Arc, AtomicU32, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, Relaxed, Release,
+    lock,
 };
 
 /// The largest number that a subscription can hold.
 const MAX_SUBSCRIBERS: u32 = 1 << 31;
 
-/// What a match reads of a subscriber.
-#[derive(Default)]
-struct Seat {
-    handle: AtomicU64,
-    is_alive: AtomicBool,
+/// Seats of one row, one bit each in its word of the living.
+const ROW: u32 = u64::BITS;
+
+/// What a match reads of 64 subscribers.
+struct Row {
+    alive: AtomicU64,
+    handles: [AtomicU64; ROW as usize],
+}
+
+impl Default for Row {
+    fn default() -> Self {
+        Self {
+            alive: AtomicU64::new(0),
+            handles: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+/// The bit and the place of a subscriber in its row.
+#[inline]
+fn seat(id: SubscriberId) -> (u64, usize) {
+    let place = id.0 % ROW;
+    (1 << place, place as usize)
 }
 
 /// All subscribers of a directory.
 pub(crate) struct Clients {
-    seats: Table<Seat>,
+    rows: Table<Row>,
     /// Locked by whoever changes the subscriptions of one subscriber, never by a match.
     filters: Table<Mutex<Filters>>,
     next: AtomicU32,
@@ -38,7 +56,7 @@ pub(crate) struct Clients {
 impl Clients {
     pub(crate) fn new() -> Self {
         Self {
-            seats: Table::new(),
+            rows: Table::new(),
             filters: Table::new(),
             next: AtomicU32::new(0),
             free: Arc::default(),
@@ -52,13 +70,15 @@ impl Clients {
     pub(crate) fn join(&self, handle: u64) -> SubscriberId {
         let number = lock(&self.free).pop().unwrap_or_else(|| self.next_number());
         self.filters.slot_or_default(number);
-        let seat = self.seats.slot_or_default(number);
+        let id = SubscriberId(number);
+        let (bit, place) = seat(id);
+        let row = self.rows.slot_or_default(number / ROW);
         // ORDERING: Relaxed: a match reaches the seat through a subscription that is published later.
-        seat.handle.store(handle, Relaxed);
+        row.handles[place].store(handle, Relaxed);
         // ORDERING: Release pairs with the acquire of `handle`.
-        seat.is_alive.store(true, Release);
+        row.alive.fetch_or(bit, Release);
         self.alive.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
-        SubscriberId(number)
+        id
     }
 
     fn next_number(&self) -> u32 {
@@ -73,11 +93,12 @@ impl Clients {
     /// Returns the handle of a subscriber that is alive.
     #[inline]
     pub(crate) fn handle(&self, id: SubscriberId) -> Option<u64> {
-        let seat = self.seats.slot(id.0)?;
+        let (bit, place) = seat(id);
+        let row = self.rows.slot(id.0 / ROW)?;
         // ORDERING: Acquire pairs with the release of `join`: the handle is that of this joining. A subscription of
         // an earlier joining is in no version that this pin can reach.
-        let is_alive = seat.is_alive.load(Acquire);
-        is_alive.then(|| seat.handle.load(Relaxed))
+        let is_alive = row.alive.load(Acquire) & bit != 0;
+        is_alive.then(|| row.handles[place].load(Relaxed))
     }
 
     /// Locks a subscriber's filters against other changes; `None` for a number that nobody ever had.
@@ -87,11 +108,12 @@ impl Clients {
 
     /// Tombstones a subscriber; `false` if it left before.
     pub(crate) fn leave(&self, id: SubscriberId, guard: &Guard) -> bool {
-        let (Some(seat), Some(filters)) = (self.seats.slot(id.0), self.filters(id)) else {
+        let (Some(row), Some(filters)) = (self.rows.slot(id.0 / ROW), self.filters(id)) else {
             return false;
         };
-        // ORDERING: AcqRel would order nothing more: the lock orders writers, and matches need only the flag.
-        if !seat.is_alive.swap(false, Release) {
+        let bit = seat(id).0;
+        // ORDERING: Relaxed: the lock orders writers, and a match needs only the bit.
+        if row.alive.fetch_and(!bit, Relaxed) & bit == 0 {
             return false;
         }
         self.alive.fetch_sub(1, Relaxed); // ORDERING: a count that orders nothing.

@@ -60,23 +60,12 @@ impl<'d> Snapshot<'d> {
             &self.directory.hasher,
             topic.as_str().as_bytes(),
         );
-        let (mut plain, mut groups): (SmallVec<[_; 16]>, SmallVec<[_; 4]>) = Default::default();
-        for payload in found {
-            let (set, group) = subscribers::parts(payload);
-            plain.extend((!set.is_empty()).then_some(set));
-            groups.extend((!group.is_empty()).then_some(group));
-        }
-        match plain.as_slice() {
+        match found.as_slice() {
             [] => {}
-            [only] => self.visit_one_set(*only, message, visitor),
-            several => merge(
-                several,
-                |subscription| message.may_go_to(subscription),
-                |merged| self.visit_merged(merged, visitor),
-            ),
-        }
-        for map in groups {
-            for_each_group(map, |set, turn| self.choose(set, turn, message, visitor));
+            [only] if !subscribers::is_extended(*only) => {
+                self.visit_one_set(*only, message, visitor);
+            }
+            several => self.visit_payloads(several, message, visitor),
         }
     }
 
@@ -94,6 +83,32 @@ impl<'d> Snapshot<'d> {
             visitor.topic(index);
             let random = self.directory.hasher.scramble(random ^ index as u64);
             self.match_one(*topic, publisher, random, visitor);
+        }
+    }
+
+    fn visit_payloads(
+        &self,
+        payloads: &[Word<'_>],
+        message: Message<'_>,
+        visitor: &mut impl Visitor,
+    ) {
+        let (mut plain, mut groups): (SmallVec<[_; 16]>, SmallVec<[_; 4]>) = Default::default();
+        for payload in payloads {
+            let (set, group) = subscribers::parts(*payload);
+            plain.extend((!set.is_empty()).then_some(set));
+            groups.extend((!group.is_empty()).then_some(group));
+        }
+        match plain.as_slice() {
+            [] => {}
+            [only] => self.visit_one_set(*only, message, visitor),
+            several => merge(
+                several,
+                |subscription| message.may_go_to(subscription),
+                |merged| self.visit_merged(merged, visitor),
+            ),
+        }
+        for map in groups {
+            for_each_group(map, |set, turn| self.choose(set, turn, message, visitor));
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::sync::OnceLock;
 
 /// Slots of the first bucket; each further bucket doubles the table.
-const FIRST_BITS: u32 = 6;
+const FIRST_BITS: u32 = 4;
 
 /// Buckets for every index below 2^32.
 const BUCKETS: usize = 33 - FIRST_BITS as usize;
@@ -36,7 +36,7 @@ impl<T: Default> Table<T> {
     }
 }
 
-/// Bucket 0 holds the first 64 indices, bucket `b` those with `b + 6` significant bits.
+/// Bucket 0 holds the first 16 indices, bucket `b` those with `b + 4` significant bits.
 #[inline]
 fn place(index: u32) -> (usize, usize) {
     let bits = u32::BITS - index.leading_zeros();

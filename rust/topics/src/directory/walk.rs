@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::version::State;
-use crate::levels::{SEPARATOR, is_match};
+use crate::levels::{is_match, level_len};
 use crate::tree::hamt::{Keys, find};
 use crate::tree::hash::Hasher;
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
@@ -117,10 +117,7 @@ impl<'g> Walk<'_, 'g> {
         }
         let start = self.levels.last().map_or(0, |last| last.end + 1);
         let rest = self.topic.get(start..)?;
-        let len = rest
-            .iter()
-            .position(|&byte| byte == SEPARATOR)
-            .unwrap_or(rest.len());
+        let len = level_len(rest);
         let level = Level {
             start,
             end: start + len,

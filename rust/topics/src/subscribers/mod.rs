@@ -33,6 +33,11 @@ pub(crate) struct Effect {
     pub(crate) group_came_or_went: bool,
 }
 
+/// Whether a filter's payload has groups.
+pub(crate) fn is_extended(payload: Word<'_>) -> bool {
+    matches!(payload.view(), View::Extended(_))
+}
+
 /// A filter's payload taken apart: the plain set and the map of groups.
 pub(crate) fn parts(payload: Word<'_>) -> (Word<'_>, Word<'_>) {
     match payload.view() {

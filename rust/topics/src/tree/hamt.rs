@@ -59,6 +59,8 @@ pub(crate) fn slot(bitmap: u32, digit: u32) -> usize {
 }
 
 /// Finds the leaf or entry with this key.
+///
+/// A leaf that is alone with its hash is not compared by its level: the caller compares its whole text anyway.
 #[inline]
 pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: Keys) -> Option<Word<'g>> {
     let mut word = map;
@@ -73,8 +75,12 @@ pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: Keys) -> Opti
                 word = block.word(slot(block.tag(), digit));
                 path >>= DIGIT_BITS;
             }
-            View::Leaf(item) | View::Entry(item) => {
-                return (item.tag() == tag(hash) && keys.is(key, item)).then_some(word);
+            View::Leaf(item) => {
+                let may_be = item.tag() == tag(hash);
+                return (may_be && (keys == Keys::Level || item.text() == key)).then_some(word);
+            }
+            View::Entry(item) => {
+                return (item.tag() == tag(hash) && item.text() == key).then_some(word);
             }
             View::Collision(list) if list.tag() == tag(hash) => {
                 return list

@@ -119,7 +119,7 @@ pub(crate) struct Edit<'g> {
     guard: &'g Guard,
     ledger: &'g Ledger,
     fresh: SmallVec<[Word<'g>; 16]>,
-    retired: Vec<Word<'g>>,
+    retired: Vec<Word<'static>>,
     size: Size,
 }
 
@@ -139,7 +139,7 @@ impl<'g> Edit<'g> {
             guard,
             ledger,
             fresh: SmallVec::new(),
-            retired: Vec::new(),
+            retired: Vec::with_capacity(16),
             size,
         }
     }
@@ -205,7 +205,8 @@ impl<'g> Edit<'g> {
         }
         self.size.nodes -= 1;
         self.size.bytes -= bytes_of(word);
-        self.retired.push(word);
+        // SAFETY: only the lifetime changes; the bag frees the block when no pin needs it any more.
+        self.retired.push(unsafe { detach(word) });
     }
 
     /// The heap use of the version that this edit makes.
@@ -217,14 +218,22 @@ impl<'g> Edit<'g> {
     pub(crate) fn publish(mut self) {
         self.fresh.clear();
         let retired = std::mem::take(&mut self.retired);
-        self.free_later(&retired);
+        self.free_later(retired);
     }
 
-    fn free_later(&self, words: &[Word<'g>]) {
+    fn free_later(&self, words: Vec<Word<'static>>) {
         if words.is_empty() {
             return;
         }
-        let bag = Box::new(Bag::new(words, Arc::clone(self.ledger)));
+        let bytes = words.iter().map(|word| bytes_of(*word)).sum();
+        let ledger = Arc::clone(self.ledger);
+        // ORDERING: Relaxed: a count that orders nothing.
+        ledger.fetch_add(bytes, Relaxed);
+        let bag = Box::new(Bag {
+            words,
+            bytes,
+            ledger,
+        });
         // SAFETY: the blocks are in no version that a later pin can reach, and in no other bag. The bag is freed
         // by any thread: blocks have no drop code and no affinity.
         unsafe { self.guard.defer_unchecked(move || bag.free()) };
@@ -234,32 +243,24 @@ impl<'g> Edit<'g> {
 impl Drop for Edit<'_> {
     /// The attempt failed or changed nothing: what it made was never published.
     fn drop(&mut self) {
-        let fresh = std::mem::take(&mut self.fresh);
-        self.free_later(&fresh);
+        // SAFETY: as in `retire`.
+        let fresh = self
+            .fresh
+            .drain(..)
+            .map(|word| unsafe { detach(word) })
+            .collect();
+        self.free_later(fresh);
     }
 }
 
 /// Blocks that wait for their grace period.
 struct Bag {
-    words: Box<[Word<'static>]>,
+    words: Vec<Word<'static>>,
     bytes: usize,
     ledger: Ledger,
 }
 
 impl Bag {
-    fn new(words: &[Word<'_>], ledger: Ledger) -> Self {
-        let bytes = words.iter().map(|word| bytes_of(*word)).sum();
-        // ORDERING: Relaxed: a count that orders nothing.
-        ledger.fetch_add(bytes, Relaxed);
-        // SAFETY: only the lifetime changes; `free` runs when no pin needs the blocks any more.
-        let words = words.iter().map(|word| unsafe { detach(*word) }).collect();
-        Self {
-            words,
-            bytes,
-            ledger,
-        }
-    }
-
     fn free(&self) {
         // ORDERING: Relaxed: a count that orders nothing.
         self.ledger.fetch_sub(self.bytes, Relaxed);

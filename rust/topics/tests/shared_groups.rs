@@ -1,0 +1,287 @@
+//! MQTT 5.0 section 4.8.2: one member of each group gets a message, and the strategy says which.
+
+mod oracle;
+
+use std::collections::{HashMap, HashSet};
+
+use mqttcore_codec::QoS;
+use mqttcore_topics::{
+    Change, Directory, Match, Options, Strategy, SubscriberId, TopicLimits, TopicName, Visitor,
+};
+use oracle::{Receivers, filter, name};
+
+/// Members in the order they were asked; only those whose handle is not refused take a message.
+#[derive(Default)]
+struct Offers {
+    refused: HashSet<u64>,
+    asked: Vec<u64>,
+    taken: Vec<u64>,
+    plain: Vec<u64>,
+    offline: Vec<u64>,
+}
+
+impl Visitor for Offers {
+    fn plain(&mut self, found: Match<'_>) {
+        self.plain.push(found.handle);
+    }
+
+    fn shared(&mut self, candidate: Match<'_>) -> bool {
+        self.asked.push(candidate.handle);
+        let takes = !self.refused.contains(&candidate.handle);
+        self.taken.extend(takes.then_some(candidate.handle));
+        takes
+    }
+
+    fn shared_offline(&mut self, first_choice: Match<'_>) {
+        self.offline.push(first_choice.handle);
+    }
+}
+
+struct Group {
+    directory: Directory,
+    ids: Vec<SubscriberId>,
+}
+
+/// A group of `members` on `$share/g/t/#`.
+fn group(strategy: Strategy, members: u64) -> Group {
+    let directory = Directory::new(7, strategy);
+    let ids = (0..members)
+        .map(|handle| {
+            let id = directory.join(handle);
+            subscribe(&directory, id, "$share/g/t/#");
+            id
+        })
+        .collect();
+    Group { directory, ids }
+}
+
+fn subscribe(directory: &Directory, id: SubscriberId, text: &str) {
+    let filter = filter(text);
+    let options = Options::at(QoS::AtLeastOnce);
+    directory.commit(
+        id,
+        &[Change::Subscribe {
+            filter: &filter,
+            options,
+        }],
+    );
+}
+
+impl Group {
+    fn publish(&self, topic: &str, publisher: Option<SubscriberId>, random: u64) -> u64 {
+        let mut asked = Offers::default();
+        self.directory
+            .snapshot()
+            .match_one(name(topic), publisher, random, &mut asked);
+        assert_eq!(asked.taken.len(), 1);
+        asked.taken[0]
+    }
+
+    fn publish_refused(&self, refused: &[u64]) -> Offers {
+        let mut asked = Offers {
+            refused: refused.iter().copied().collect(),
+            ..Offers::default()
+        };
+        self.directory
+            .snapshot()
+            .match_one(name("t"), None, 0, &mut asked);
+        asked
+    }
+}
+
+#[test]
+fn a_round_robin_serves_each_member_in_turn() {
+    let group = group(Strategy::RoundRobin, 5);
+
+    let turns: Vec<u64> = (0..10).map(|_| group.publish("t", None, 0)).collect();
+
+    assert_eq!(turns, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_round_robin_goes_on_where_it_was_when_a_member_comes() {
+    let mut group = group(Strategy::RoundRobin, 2);
+    assert_eq!(group.publish("t", None, 0), 0);
+
+    let id = group.directory.join(2);
+    subscribe(&group.directory, id, "$share/g/t/#");
+    group.ids.push(id);
+
+    assert_eq!(group.publish("t", None, 0), 1);
+    assert_eq!(group.publish("t", None, 0), 2);
+}
+
+#[test]
+fn a_random_choice_is_that_of_the_word_and_reaches_everybody() {
+    let group = group(Strategy::Random, 4);
+
+    let chosen: HashSet<u64> = (0..4)
+        .map(|part| group.publish("t", None, part << 62))
+        .collect();
+
+    assert_eq!(chosen.len(), 4);
+    assert_eq!(
+        group.publish("t", None, 1 << 62),
+        group.publish("t/x", None, 1 << 62)
+    );
+}
+
+#[test]
+fn a_publisher_keeps_its_member_under_client_hash() {
+    let group = group(Strategy::ClientHash, 8);
+    let publishers: Vec<_> = (0..64)
+        .map(|handle| group.directory.join(1000 + handle))
+        .collect();
+
+    let mut chosen = HashSet::new();
+    for publisher in publishers {
+        let first = group.publish("t/1", Some(publisher), 0);
+        assert_eq!(group.publish("t/2", Some(publisher), 99), first);
+        chosen.insert(first);
+    }
+
+    assert!(
+        chosen.len() > 4,
+        "publishers spread over the members: {chosen:?}"
+    );
+}
+
+#[test]
+fn a_topic_keeps_its_member_under_topic_hash() {
+    let group = group(Strategy::TopicHash, 8);
+
+    let mut chosen = HashMap::new();
+    for round in 0..3 {
+        for topic in 0..64 {
+            let member = group.publish(&format!("t/{topic}"), None, round);
+            assert_eq!(*chosen.entry(topic).or_insert(member), member);
+        }
+    }
+
+    assert!(chosen.values().collect::<HashSet<_>>().len() > 4);
+}
+
+#[test]
+fn a_sticky_member_is_kept_until_it_takes_no_message() {
+    let group = group(Strategy::Sticky, 4);
+    let first = group.publish("t", None, 0);
+    assert_eq!(group.publish("t", None, u64::MAX), first);
+
+    let second = group.publish_refused(&[first]).taken[0];
+
+    assert_ne!(second, first);
+    assert_eq!(group.publish("t", None, 0), second);
+}
+
+#[test]
+fn every_member_is_asked_once_and_the_first_choice_gets_what_nobody_takes() {
+    for strategy in [
+        Strategy::RoundRobin,
+        Strategy::Random,
+        Strategy::TopicHash,
+        Strategy::Sticky,
+    ] {
+        let group = group(strategy, 6);
+
+        let asked = group.publish_refused(&[0, 1, 2, 3, 4, 5]);
+
+        assert_eq!(asked.asked.iter().collect::<HashSet<_>>().len(), 6);
+        assert_eq!(asked.asked.len(), 6);
+        assert_eq!(asked.offline, [asked.asked[0]]);
+    }
+}
+
+#[test]
+fn a_member_that_left_is_not_asked() {
+    let group = group(Strategy::RoundRobin, 3);
+    group.directory.leave(group.ids[1]);
+
+    let asked = group.publish_refused(&[0, 1, 2]);
+
+    let members: HashSet<u64> = asked.asked.into_iter().collect();
+    assert_eq!(members, HashSet::from([0, 2]));
+}
+
+#[test]
+fn a_group_whose_members_all_left_gets_nothing() {
+    let group = group(Strategy::RoundRobin, 2);
+    group.ids.iter().for_each(|id| group.directory.leave(*id));
+
+    let asked = group.publish_refused(&[]);
+
+    assert!(asked.asked.is_empty() && asked.offline.is_empty());
+}
+
+#[test]
+fn a_plain_and_a_shared_match_of_one_client_are_two_deliveries() {
+    let group = group(Strategy::RoundRobin, 1);
+    subscribe(&group.directory, group.ids[0], "t");
+    subscribe(&group.directory, group.ids[0], "+");
+
+    let asked = group.publish_refused(&[]);
+
+    assert_eq!((asked.plain, asked.taken), (vec![0], vec![0]));
+}
+
+#[test]
+fn groups_are_told_apart_by_name_and_by_filter() {
+    let group = group(Strategy::RoundRobin, 2);
+    for text in ["$share/h/t/#", "$share/g/t", "$share/g/+"] {
+        subscribe(&group.directory, group.ids[0], text);
+    }
+
+    let mut receivers = Receivers::that_accept();
+    group
+        .directory
+        .snapshot()
+        .match_one(name("t"), None, 0, &mut receivers);
+
+    assert_eq!(receivers.groups.len(), 4);
+    assert_eq!(group.directory.stats().shared_groups, 4);
+    assert_eq!(group.directory.stats().filters, 3);
+}
+
+#[test]
+fn a_group_of_thousands_serves_each_member_in_turn() {
+    let group = group(Strategy::RoundRobin, 3_000);
+
+    let turns: HashSet<u64> = (0..3_000).map(|_| group.publish("t", None, 0)).collect();
+
+    assert_eq!(turns.len(), 3_000);
+}
+
+#[test]
+fn match_many_says_which_topic_comes_and_matches_as_match_one() {
+    struct ByTopic {
+        current: usize,
+        seen: Vec<(usize, u64)>,
+    }
+    impl Visitor for ByTopic {
+        fn topic(&mut self, index: usize) {
+            self.current = index;
+        }
+        fn plain(&mut self, found: Match<'_>) {
+            self.seen.push((self.current, found.handle));
+        }
+        fn shared(&mut self, _: Match<'_>) -> bool {
+            false
+        }
+        fn shared_offline(&mut self, _: Match<'_>) {}
+    }
+    let directory = Directory::new(7, Strategy::RoundRobin);
+    for (handle, text) in ["a/+", "a/#", "b"].into_iter().enumerate() {
+        subscribe(&directory, directory.join(handle as u64), text);
+    }
+    let limits = TopicLimits::default();
+    let topics = ["b", "c", "a/x", "a"].map(|text| TopicName::parse(text, &limits).unwrap());
+
+    let mut by_topic = ByTopic {
+        current: usize::MAX,
+        seen: Vec::new(),
+    };
+    directory
+        .snapshot()
+        .match_many(&topics, None, 0, &mut by_topic);
+
+    assert_eq!(by_topic.seen, [(0, 2), (2, 0), (2, 1), (3, 1)]);
+}
