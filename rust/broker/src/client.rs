@@ -198,6 +198,9 @@ pub(crate) struct Link {
     pub(crate) peer: SocketAddr,
     pub(crate) connected_at: Instant,
     pub(crate) outbox: RefCell<Outbox>,
+    /// The last turn ended without a look at the socket: a plugin, the client's allowance, its own
+    /// full outbox or another shard is waited for. Its silence then says nothing.
+    pub(crate) is_unread: Cell<bool>,
     /// Since when the socket has taken no byte although some wait.
     pub(crate) blocked_since: Cell<Option<Instant>>,
     waker: RefCell<Waker>,
@@ -221,6 +224,7 @@ impl Link {
             peer,
             connected_at: now,
             outbox: RefCell::default(),
+            is_unread: Cell::new(false),
             blocked_since: Cell::new(None),
             waker: RefCell::new(Waker::noop().clone()),
             closing: Cell::new(None),

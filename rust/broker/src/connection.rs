@@ -159,6 +159,7 @@ impl Connection {
 
     /// One step of input: a pause that ends, bytes behind it, or one read.
     fn poll_input(&mut self, cx: &mut Context<'_>, budget: &mut usize) -> Result<Poll<()>, End> {
+        self.link.is_unread.set(true);
         if let Some(pause) = &mut self.pause {
             let Poll::Ready(result) = pause.as_mut().poll(cx) else {
                 return Ok(Poll::Pending);
@@ -181,6 +182,7 @@ impl Connection {
         if self.outbox_len() >= READ_BELOW_BYTES || self.shard.poll_room(cx).is_pending() {
             return Ok(Poll::Pending);
         }
+        self.link.is_unread.set(false);
         let mut scratch = self.shard.take_scratch();
         let read = self.read(cx, &mut scratch, budget);
         self.shard.return_scratch(scratch);

@@ -71,15 +71,15 @@ impl<F, A: FnOnce(&Rc<Shard>)> Guarded<F, A> {
     }
 }
 
-/// Does one piece of work that belongs to no connection; a panic ends that piece alone.
-pub(crate) fn contained(shard: &Rc<Shard>, what: &str, work: impl FnOnce()) {
+/// Does one piece of work that must not unwind into its caller; a panic ends that piece alone.
+pub(crate) fn contained(shard: &Shard, what: &str, work: impl FnOnce()) {
     // As above: borrows are given back when it unwinds.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         report(shard, what, &*panic);
     }
 }
 
-fn report(shard: &Rc<Shard>, what: &str, panic: &(dyn Any + Send)) {
+fn report(shard: &Shard, what: &str, panic: &(dyn Any + Send)) {
     let text = panic
         .downcast_ref::<&str>()
         .copied()

@@ -391,7 +391,7 @@ fn answer(version: Version, reason: ReasonCode, text: Option<&str>, out: &mut Ve
 
 fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
     if shard.interests().wants(EventKind::AuthFailed) {
-        shard.hooks().event(Event {
+        shard.tell_plugins(Event {
             kind: EventKind::AuthFailed,
             client_id: Arc::clone(&denied.login.client_id),
             username: denied.login.username.clone(),

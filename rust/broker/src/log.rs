@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -65,7 +66,9 @@ impl Log {
             LogClass::Panic => LogLevel::Error,
             _ => LogLevel::Warning,
         };
-        self.sink.borrow().log(level, line);
+        let sink = Arc::clone(&self.sink.borrow());
+        // A log that fails is nobody's reason to stop, and there is nowhere to say so.
+        let _ = catch_unwind(AssertUnwindSafe(|| sink.log(level, line)));
     }
 }
 

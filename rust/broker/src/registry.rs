@@ -439,6 +439,9 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
     let violation = {
         let mut session = client.session.borrow_mut();
         session.release_chunks();
+        if client.link().is_some_and(|link| link.is_unread.get()) {
+            session.excuse_silence(now);
+        }
         session.handle_timeout(now).err()
     };
     if let Some(link) = client.link() {

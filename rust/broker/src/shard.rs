@@ -355,7 +355,7 @@ impl Shard {
             return;
         }
         let login = client.login();
-        self.hooks.borrow().event(Event {
+        self.tell_plugins(Event {
             kind,
             client_id: Arc::clone(&client.id),
             username: login.username.clone(),
@@ -364,6 +364,12 @@ impl Shard {
             reason: details.reason,
             at: SystemTime::now(),
         });
+    }
+
+    /// Hands an event over; what a plugin's side does with it cannot hurt the caller.
+    pub(crate) fn tell_plugins(&self, event: Event) {
+        let hooks = self.hooks();
+        contained(self, "a plugin's event", || hooks.event(event));
     }
 
     /// The read buffer; give it back with [`Shard::return_scratch`].

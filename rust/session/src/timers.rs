@@ -81,6 +81,14 @@ impl Session {
         Ok(())
     }
 
+    /// Starts the silence of a connected client anew: the engine does not read it for a while,
+    /// so that its packets may wait unseen.
+    pub fn excuse_silence(&mut self, now: Instant) {
+        if self.is_connected() {
+            self.link.since = Some(now);
+        }
+    }
+
     /// When the delay of a will that waits has passed.
     pub(crate) fn will_deadline(&self) -> Option<Instant> {
         let will = self.will.as_ref()?;

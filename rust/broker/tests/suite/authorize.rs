@@ -330,7 +330,6 @@ fn messages_reach_a_client_while_its_own_question_is_open() {
 
 /// Keep Alive is about the client's silence, not about the broker's.
 #[test]
-#[ignore = "fault 1"]
 fn a_client_is_not_silent_because_the_broker_does_not_listen_to_it() {
     let (broker, questions) = asking();
     let mut client = v5("one").keep_alive_s(1).connect(&broker);

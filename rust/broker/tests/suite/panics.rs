@@ -146,7 +146,6 @@ fn a_kept_session_survives_the_panic_of_its_connection() {
 
 /// Many names, so that it happens on every shard, to sockets from every shard.
 #[test]
-#[ignore = "fault 2"]
 fn a_panic_when_a_client_connects_stops_no_shard() {
     let plugin = Plugin::default().events(&[EventKind::Connected], |event| panic_at(&event));
     let broker = start_with(config(), plugin);
@@ -163,7 +162,6 @@ fn a_panic_when_a_client_connects_stops_no_shard() {
 }
 
 #[test]
-#[ignore = "fault 2"]
 fn a_panic_when_a_session_is_created_leaves_none_behind() {
     let broker = panicking_at(1, EventKind::SessionCreated);
     let mut bystanders = Bystanders::new(&broker);
@@ -177,7 +175,6 @@ fn a_panic_when_a_session_is_created_leaves_none_behind() {
 }
 
 #[test]
-#[ignore = "fault 2"]
 fn a_panic_when_a_client_leaves_leaves_no_session_behind() {
     let broker = panicking_at(4, EventKind::Disconnected);
     let mut bystanders = Bystanders::new(&broker);
@@ -190,7 +187,6 @@ fn a_panic_when_a_client_leaves_leaves_no_session_behind() {
 }
 
 #[test]
-#[ignore = "fault 2"]
 fn a_panic_when_a_client_leaves_does_not_take_its_will() {
     let broker = panicking_at(4, EventKind::Disconnected);
     let mut heir = v5("heir").connect(&broker);
@@ -230,7 +226,6 @@ fn a_panic_about_a_subscription_leaves_none_behind() {
 }
 
 #[test]
-#[ignore = "fault 2"]
 fn a_panic_about_an_expired_session_does_not_stop_the_clock() {
     let broker = panicking_at(1, EventKind::SessionExpired);
     let mut bystanders = Bystanders::new(&broker);
@@ -245,7 +240,6 @@ fn a_panic_about_an_expired_session_does_not_stop_the_clock() {
 }
 
 #[test]
-#[ignore = "fault 2"]
 fn a_panic_about_one_clients_dropped_message_costs_nobody_theirs() {
     let plugin = Plugin::default().events(&[EventKind::Dropped], |event| panic_at(&event));
     let no_queue = config_with_limits(|limits| limits.queue_messages = 0);
