@@ -1,4 +1,4 @@
-//! The two ends of a connection: CONNACK with all that it settles, and what is left behind.
+//! The words at both ends of a connection: CONNACK with all that it settles, and DISCONNECT.
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;

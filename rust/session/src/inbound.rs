@@ -80,12 +80,16 @@ impl Session {
         Ok(Request::None)
     }
 
-    /// A PUBREL for nothing makes no state (abuse D13).
+    /// A PUBREL for nothing makes no state (abuse D13). Of a durable session it may be a repeat
+    /// whose first release is not safe yet: the answer must not be faster.
     fn complete_unknown(&mut self, packet_id: PacketId) -> Request<'static> {
-        self.push_control(Kind::PubComp(
-            packet_id,
-            ReasonCode::PACKET_IDENTIFIER_NOT_FOUND,
-        ));
+        let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
+        let done = Control(Kind::PubComp(packet_id, reason));
+        if self.link.is_durable {
+            self.gate.hold(self.gate.last(), done);
+        } else {
+            self.controls.push_back(done);
+        }
         Request::None
     }
 
@@ -120,11 +124,11 @@ impl Session {
             return self.gate.last();
         };
         incoming.pending.remove(place);
+        let reason = listed(reason, PacketType::PubRec);
         let is_told = self.link.version.has_properties();
         if !(is_told && reason.is_error()) {
             incoming.received.insert(packet_id);
         }
-        let reason = listed(reason, PacketType::PubRec);
         self.promise(Control(Kind::PubRec(packet_id, reason)))
     }
 

@@ -111,6 +111,24 @@ fn pubcomp_of_a_durable_session_waits_for_the_release() {
     assert_eq!(wire.receive(), [b"\x70\x02\x00\x02"]);
 }
 
+/// Were the answer to the repeat faster than the record, a crash could turn the identifier's
+/// next message into a duplicate.
+#[test]
+fn a_repeated_pubrel_is_not_answered_before_the_first() {
+    let mut wire = durable();
+    wire.ok(b"\x34\x06\x00\x01t\x00\x02!");
+    let token = accept(&mut wire, 2, EXACTLY);
+    wire.session.confirm(token);
+    wire.receive();
+
+    wire.ok(b"\x62\x02\x00\x02");
+    wire.ok(b"\x62\x02\x00\x02");
+
+    assert!(wire.receive().is_empty());
+    wire.confirm_all();
+    assert_eq!(wire.receive(), [b"\x70\x02\x00\x02"; 2]);
+}
+
 /// durability.md: a QoS 2 PUBLISH leaves once its identifier is durable, PUBREL once PUBREC is.
 #[test]
 fn mqtt_4_3_3_6_qos_2_to_a_durable_session_waits_twice() {
