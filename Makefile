@@ -39,7 +39,7 @@ test-rust: .make/tools
 pytest: build .make/dev ## the Python tests only (ARGS="tests/unit -k config")
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: build .make/dev lint-rust lint-python borders deny ## formatters, linters, types, stub, borders, licences
+check: lint-rust borders deny lint-python ## formatters, linters, types, stub, borders, licences
 
 lint-rust: .make/tools
 	@cargo fmt --all --check
@@ -58,7 +58,7 @@ borders: .make/tools .make/dev ## who may know whom: crates by cargo, Python mod
 	done
 	@found=$$(cargo tree -q -e normal --prefix none -p mqttcore-broker | grep -E '^pyo3 ' | head -n 1); \
 	if [ -n "$$found" ]; then echo "borders: mqttcore-broker pulls in $$found" >&2; exit 1; fi
-	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/lint-imports --no-logo >.make/borders.log || { cat .make/borders.log; exit 1; }
 
 deny: .make/tools
 	@cargo deny --version >/dev/null 2>&1 || { \
@@ -124,11 +124,13 @@ help:
 
 # One extension at a time: building one profile retires the stamp of the other.
 .make/extension-release: .make/venv $(RUST_SOURCES) pyproject.toml
-	@$(BIN)/maturin develop --release --quiet
+	@echo "building the optimised extension (minutes the first time)"
+	@$(BIN)/maturin develop --release >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
 .make/extension-dev: .make/venv $(RUST_SOURCES) pyproject.toml
-	@$(BIN)/maturin develop --quiet
+	@echo "building the extension"
+	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz soak \

@@ -17,6 +17,7 @@ mod topics;
 mod _core {
     /// The version of the package, without a look at its metadata.
     #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name that Python expects")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
     #[pymodule_export]
