@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import wire as mqtt
 from tests.wire import Will, Wire
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ def test_what_was_sent_before_the_end_arrives(
 
     fresh_broker.stop()
 
-    assert [receiver.receive_publish().payload for _ in range(10)] == [
-        b"%d" % number for number in range(1, 11)
-    ]
+    found = [receiver.expect(mqtt.PUBLISH) for _ in range(10)]
+    assert mqtt.payloads(found) == [b"%d" % number for number in range(1, 11)]
+    receiver.expect_refusal(0x8B)
 
 
 def test_stopping_twice_is_no_error(fresh_broker: Broker) -> None:
