@@ -89,6 +89,19 @@ impl Client {
         self.stream.write_all(bytes).is_ok()
     }
 
+    /// Whether the broker takes all of `bytes`, each part of them within this time.
+    pub fn sends_within(&mut self, bytes: &[u8], time: Duration) -> bool {
+        let set = self.stream.set_write_timeout(Some(time));
+        set.expect("a timeout");
+        self.stream.write_all(bytes).is_ok()
+    }
+
+    /// The same connection, for another thread to send over.
+    pub fn second_hand(&self) -> Self {
+        let stream = self.stream.try_clone().expect("a second handle");
+        Self::new(stream, self.version)
+    }
+
     pub fn send(&mut self, packet: &Packet<'_>) {
         let mut out = Vec::new();
         encode(packet, self.version, &mut out).expect("the packet encodes");
@@ -393,6 +406,22 @@ impl Client {
             start.elapsed()
         );
         self.set_read_timeout(DEADLINE);
+    }
+
+    /// Whether the broker closes within this time; what it says before is thrown away.
+    pub fn is_closed_within(&mut self, time: Duration) -> bool {
+        self.set_read_timeout(time);
+        let mut bytes = [0; 1024];
+        let closed = loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => break true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
+                Err(_) => break true,
+            }
+        };
+        self.set_read_timeout(DEADLINE);
+        closed
     }
 
     fn set_read_timeout(&mut self, time: Duration) {

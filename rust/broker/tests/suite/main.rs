@@ -7,6 +7,9 @@ mod common;
 
 mod authenticate;
 mod authorize;
+mod framing;
+mod limits;
 mod panics;
 mod shards;
+mod stop;
 mod takeover;

@@ -1,0 +1,361 @@
+//! What a client may not use up: time before CONNECT, places, bytes.
+
+use std::time::{Duration, Instant};
+
+use mqttcore_broker::{Broker, Config};
+use mqttcore_codec::{Packet, Properties, PropertiesBuf, QoS, ReasonCode};
+
+use crate::common::{
+    Client, DEADLINE, Plugin, Received, allow, config, config_with_limits, eventually, start,
+    start_with, v3, v5,
+};
+
+const CONNECT_DEADLINE: Duration = Duration::from_millis(400);
+
+fn impatient() -> Broker {
+    start(Config {
+        connect_deadline: CONNECT_DEADLINE,
+        ..config()
+    })
+}
+
+/// A connection that says nothing, accepted by the broker.
+fn silent(broker: &Broker) -> Client {
+    let before = broker.stats().connections_accepted;
+    let client = v5("").open(broker.addresses()[0]);
+    eventually("the socket is accepted", || {
+        broker.stats().connections_accepted > before
+    });
+    client
+}
+
+/// Abuse C13
+#[test]
+fn who_sends_nothing_is_closed_at_the_connect_deadline() {
+    let broker = impatient();
+    let start = Instant::now();
+    let mut client = v5("").open(broker.addresses()[0]);
+
+    assert_eq!(client.until_closed(), []);
+
+    assert!(start.elapsed() >= CONNECT_DEADLINE);
+    assert_eq!(broker.stats().connects_refused, 1);
+}
+
+/// Abuse C13
+#[test]
+fn bytes_do_not_extend_the_connect_deadline() {
+    let broker = impatient();
+    let start = Instant::now();
+    let mut client = v5("slow").open(broker.addresses()[0]);
+
+    for byte in v5("slow").user_property(&"x".repeat(1_000)).bytes() {
+        client.try_send_bytes(&[byte]);
+        if client.is_closed_within(Duration::from_millis(20)) {
+            break;
+        }
+    }
+
+    let took = start.elapsed();
+    assert!(took >= CONNECT_DEADLINE, "{took:?}");
+    assert!(took < CONNECT_DEADLINE + Duration::from_secs(2), "{took:?}");
+}
+
+#[test]
+fn a_slow_connect_that_is_whole_in_time_is_let_in() {
+    let broker = start(config());
+    let mut client = v5("slow").open(broker.addresses()[0]);
+
+    for byte in v5("slow").bytes() {
+        client.send_bytes(&[byte]);
+    }
+
+    client.expect_welcome();
+}
+
+#[test]
+fn a_client_that_is_in_has_no_deadline() {
+    let broker = impatient();
+    let mut client = v5("one").connect(&broker);
+
+    client.hears_nothing_for(CONNECT_DEADLINE * 2);
+
+    client.ping();
+}
+
+/// Abuse C15
+#[test]
+fn too_many_pending_connections_are_closed_and_clients_stay() {
+    let broker = start(Config {
+        pending_connections: 2,
+        ..config()
+    });
+    let mut existing = v5("existing").connect(&broker);
+    eventually("it is not pending any more", || {
+        broker.stats().clients_connected == 1
+    });
+    let first = silent(&broker);
+    let _second = silent(&broker);
+
+    assert_eq!(silent(&broker).until_closed(), []);
+
+    assert_eq!(broker.stats().connections_refused, 1);
+    existing.ping();
+    first.vanish();
+    eventually("there is room again", || {
+        let mut client = v5("late").dial(&broker);
+        matches!(client.next_packet(), Some(Received::ConnAck { .. }))
+    });
+}
+
+#[test]
+fn a_connection_that_waits_for_a_plugin_is_pending() {
+    let (plugin, logins) = Plugin::logins();
+    let broker = start_with(
+        Config {
+            pending_connections: 1,
+            ..config()
+        },
+        plugin,
+    );
+    let mut waiting = v5("waiting").username("user").dial(&broker);
+    let (_, reply) = logins.recv_timeout(DEADLINE).expect("asked");
+
+    assert_eq!(silent(&broker).until_closed(), []);
+
+    reply.send(allow(mqttcore_broker::Grant::everything()));
+    waiting.expect_welcome();
+}
+
+#[test]
+fn too_many_connections_are_closed_and_clients_stay() {
+    let broker = start(Config {
+        connections: 2,
+        ..config()
+    });
+    let mut first = v5("first").connect(&broker);
+    let second = v5("second").connect(&broker);
+
+    assert_eq!(v5("third").dial(&broker).until_closed(), []);
+
+    assert_eq!(broker.stats().connections_refused, 1);
+    first.ping();
+    second.disconnect();
+    eventually("there is room again", || {
+        let mut client = v5("late").dial(&broker);
+        matches!(client.next_packet(), Some(Received::ConnAck { .. }))
+    });
+}
+
+#[test]
+fn refused_clients_give_their_places_back() {
+    let broker = start(Config {
+        connections: 2,
+        pending_connections: 2,
+        ..config()
+    });
+
+    for _ in 0..10 {
+        assert_eq!(v5("one").username("nobody").refused(&broker), 0x87);
+        let mut garbage = v5("").open(broker.addresses()[0]);
+        garbage.send_bytes(b"GET / HTTP/1.1\r\n");
+        garbage.until_closed();
+        drop(garbage);
+        // The place is free once the broker has seen the client close.
+        eventually("a client gets in", || {
+            let mut client = v5("two").dial(&broker);
+            matches!(client.next_packet(), Some(Received::ConnAck { .. }))
+        });
+    }
+}
+
+/// Abuse F12: the new session is refused, existing ones are never evicted.
+#[test]
+fn one_session_too_many_is_refused_with_0x97() {
+    let broker = start(Config {
+        sessions: 1,
+        ..config()
+    });
+    let kept = v5("kept").keeping_session_s(60);
+    kept.connect(&broker).disconnect();
+
+    assert_eq!(v5("new").refused(&broker), 0x97);
+    assert_eq!(v3("new").refused(&broker), 3);
+
+    let (client, present) = kept.connect_or_resume(&broker);
+    assert!(present);
+    client.disconnect();
+}
+
+#[test]
+fn a_session_that_ended_makes_room_for_another() {
+    let broker = start(Config {
+        sessions: 1,
+        ..config()
+    });
+    v5("kept")
+        .keeping_session_s(60)
+        .connect(&broker)
+        .disconnect();
+
+    v5("kept").connect(&broker).disconnect();
+
+    v5("new").connect(&broker).ping();
+}
+
+/// The fixed header alone says that it is too much: nothing else is waited for.
+#[test]
+fn a_connect_above_its_limit_is_refused_by_its_first_bytes() {
+    let broker = start(config());
+    let mut client = v5("").open(broker.addresses()[0]);
+
+    // Remaining Length 9,000; the limit is 8 KiB with the fixed header.
+    client.send_bytes(b"\x10\xA8\x46");
+
+    assert_eq!(client.until_closed(), []);
+    assert_eq!(broker.stats().connects_refused, 1);
+}
+
+#[test]
+fn a_connect_of_exactly_its_limit_is_let_in() {
+    let limit = v5("one").user_property(&"x".repeat(500)).bytes().len();
+    let broker = start(config_with_limits(|limits| {
+        limits.connect_packet_bytes = u32::try_from(limit).expect("small");
+    }));
+
+    v5("one")
+        .user_property(&"x".repeat(500))
+        .connect(&broker)
+        .ping();
+
+    let mut client = v5("one").user_property(&"x".repeat(501)).dial(&broker);
+    assert!(!client.until_closed().contains(&Received::ConnAck {
+        session_present: false,
+        reason: ReasonCode::SUCCESS,
+    }));
+}
+
+/// [MQTT-3.1.2-24] the other way round: the broker's Maximum Packet Size.
+#[test]
+fn a_publish_above_the_limit_ends_a_v5_connection_with_0x95() {
+    let broker = start(config());
+    let mut client = v5("one").connect(&broker);
+
+    // Remaining Length 1 MiB: three bytes too many with the fixed header of four.
+    client.send_bytes(b"\x30\x80\x80\x40");
+
+    let farewell = Received::Disconnect(ReasonCode::PACKET_TOO_LARGE);
+    assert_eq!(client.until_closed(), [farewell]);
+    assert_eq!(broker.stats().violations, 1);
+}
+
+#[test]
+fn a_publish_above_the_limit_closes_a_3_1_1_connection() {
+    let broker = start(config());
+    let mut client = v3("one").connect(&broker);
+
+    client.send_bytes(b"\x30\x80\x80\x40");
+
+    assert_eq!(client.until_closed(), []);
+}
+
+#[test]
+#[ignore = "fault 3"]
+fn a_publish_of_exactly_the_limit_is_delivered() {
+    let broker = start(config());
+    let mut client = v3("one").connect(&broker);
+    client.subscribe("a", QoS::AtMostOnce);
+    let whole = 1 << 20;
+    let payload = vec![b'x'; whole - 4 - 3];
+
+    client.publish("a", &payload, QoS::AtMostOnce);
+
+    assert_eq!(client.message().payload, payload);
+}
+
+/// [MQTT-3.1.2-24, -25]
+#[test]
+fn mqtt_3_1_2_24_a_message_above_the_clients_limit_is_dropped_and_counted() {
+    let broker = start(config());
+    let mut client = v5("one").maximum_packet_size(100).connect(&broker);
+    client.subscribe("a", QoS::AtLeastOnce);
+    let mut publisher = v5("publisher").connect(&broker);
+
+    publisher.publish_acknowledged("a", "x".repeat(100));
+    publisher.publish_acknowledged("a", "fits");
+
+    assert_eq!(client.take_message().text(), "fits");
+    assert_eq!(broker.stats().dropped_too_large, 1);
+}
+
+/// Abuse C01: nothing but CONNECT comes first.
+#[test]
+fn any_other_first_packet_is_closed_by_its_first_byte() {
+    let broker = start(config());
+
+    for first in (0..=0xFF).step_by(0x10).filter(|byte| *byte != 0x10) {
+        let mut client = v5("").open(broker.addresses()[0]);
+        client.send_bytes(&[first]);
+
+        assert_eq!(client.until_closed(), [], "{first:#x}");
+    }
+}
+
+/// Abuse C02, and [MQTT-3.1.0-2].
+#[test]
+fn mqtt_3_1_0_2_a_second_connect_ends_the_connection_and_leaves_the_will() {
+    let broker = start(config());
+    let mut heir = v5("heir").connect(&broker);
+    heir.subscribe("will", QoS::AtMostOnce);
+    let hello = v5("one").will("will", "to you");
+    let mut client = hello.connect(&broker);
+
+    client.send_bytes(&hello.bytes());
+
+    let farewell = Received::Disconnect(ReasonCode::PROTOCOL_ERROR);
+    assert_eq!(client.until_closed(), [farewell]);
+    assert_eq!(heir.message().text(), "to you");
+}
+
+/// Abuse D21: whoever does not read the answers is not read from either.
+#[test]
+fn a_flood_of_questions_whose_answers_nobody_reads_is_held_back() {
+    let broker = start(config());
+    let mut client = v5("flood").small_buffer().connect(&broker);
+    let mut questions = Vec::new();
+    mqttcore_codec::encode(
+        &Packet::PingReq,
+        mqttcore_codec::Version::V5,
+        &mut questions,
+    )
+    .expect("PINGREQ encodes");
+    let questions = questions.repeat(32 * 1024);
+
+    let mut sent = 0;
+    while client.sends_within(&questions, Duration::from_millis(500)) {
+        sent += questions.len();
+        assert!(sent < 256 << 20, "the broker reads on and on");
+    }
+
+    v5("bystander").connect(&broker).ping();
+}
+
+#[test]
+fn a_user_property_too_many_is_refused() {
+    let broker = start(config_with_limits(|limits| limits.user_properties = 1));
+    let mut client = v5("one").connect(&broker);
+    let mut properties = PropertiesBuf::default();
+    for _ in 0..2 {
+        let text = mqttcore_codec::Text::EMPTY;
+        let property = mqttcore_codec::Property::UserProperty(text, text);
+        properties.push(property).expect("the property encodes");
+    }
+
+    let properties: Properties<'_> = properties.as_properties();
+    client.publish_with("a", b"", QoS::AtMostOnce, false, properties);
+
+    assert!(matches!(
+        client.until_closed()[..],
+        [Received::Disconnect(_)]
+    ));
+}
