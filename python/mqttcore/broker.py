@@ -1,9 +1,10 @@
 """A broker inside of a Python program."""
 
 import atexit
+import logging
+import os
 import pathlib
 import threading
-import weakref
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
@@ -15,6 +16,8 @@ from mqttcore.errors import StoppedError
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.crew import Crew
 from mqttcore.plugin.loading import load_plugins
+
+log = logging.getLogger("mqttcore")
 
 STOP_DEADLINE_S = 0.8
 
@@ -38,6 +41,7 @@ class Broker:
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._crew: Crew | None = None
+        self._process = os.getpid()
 
     @property
     def settings(self) -> Settings:
@@ -62,6 +66,7 @@ class Broker:
                 crew.stop()
                 raise
             self._crew = crew
+            self._process = os.getpid()
             running.add(self)
         return self
 
@@ -75,6 +80,8 @@ class Broker:
             engine, self._engine = self._engine, None
             crew, self._crew = self._crew, None
             running.discard(self)
+            if self._process != os.getpid():
+                return  # the threads are the parent's: a fork has none to wait for
         try:
             if engine is not None:
                 engine.stop(deadline)
@@ -100,6 +107,7 @@ class Broker:
                 crew.stop()
                 raise
             old, self._crew = self._crew, crew
+            self._note_unchanged(new)
             self._settings = new
         if old is not None:
             old.stop()
@@ -185,6 +193,11 @@ class Broker:
 
         await asyncio.to_thread(self.stop)
 
+    def _note_unchanged(self, new: Settings) -> None:
+        before = ([entry.address for entry in self._settings.listeners], self._settings.shards)
+        if before != ([entry.address for entry in new.listeners], new.shards):
+            log.warning("reload: other listeners or shards take a restart")
+
     def _started(self) -> Engine:
         if self._engine is None:
             raise StoppedError("the broker does not run")
@@ -195,7 +208,7 @@ class Broker:
         return Crew(plugins, {entry.title: entry.session for entry in settings.listeners})
 
 
-running: weakref.WeakSet[Broker] = weakref.WeakSet()
+running: set[Broker] = set()
 """Brokers that were not stopped; their threads are ended before the interpreter is."""
 
 

@@ -3,11 +3,14 @@
 import asyncio
 import os
 import pathlib
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 from mqttcore import Broker, ConfigError, Settings, StartError, StoppedError, TopicNameError
+from mqttcore.broker import stop_all
 from mqttcore.config import Listener
 
 from tests.wire import Wire
@@ -142,6 +145,24 @@ def test_a_path_is_read_as_configuration(tmp_path: pathlib.Path) -> None:
         Broker(str(file))
 
 
+def test_a_program_that_forgets_to_stop_ends_all_the_same() -> None:
+    program = (
+        "from mqttcore import Broker, Settings; from mqttcore.config import Listener\n"
+        "from mqttcore.plugin import Plugin, hook\n"
+        "class Late(Plugin):\n"
+        "    @hook.authenticate()\n"
+        "    async def login(self, login): ...\n"
+        "listener = Listener(address='127.0.0.1:0')\n"
+        "Broker(Settings(listeners=(listener,)), plugins=[Late()]).start()\n"
+    )
+
+    ended = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_it_may_be_used_from_many_threads(broker: Broker) -> None:
     def work() -> None:
         for _ in range(50):
@@ -164,6 +185,8 @@ def test_a_fork_cannot_touch_the_broker_of_its_parent(broker: Broker) -> None:
         try:
             broker.stats()
         except StoppedError as error:
+            stop_all()
+            broker.stop()
             os._exit(0 if "fork" in str(error) else 1)
         os._exit(2)
 

@@ -192,6 +192,35 @@ def test_a_login_tells_what_connect_said(start: Start) -> None:
     assert "secret" not in repr(seen)
 
 
+def test_a_login_may_be_remembered_for_a_while(start: Start) -> None:
+    asked: list[str] = []
+
+    class Cached(Plugin):
+        @hook.authenticate(cache=60)
+        def login(self, login: Login) -> Allow | None:
+            asked.append(f"sync {login.username}")
+            return Allow(EVERYTHING) if login.username == "joe" else None
+
+        @hook.authenticate(cache=60)
+        async def login_slowly(self, login: Login) -> Allow | Deny:
+            asked.append(f"async {login.username}")
+            return Allow(EVERYTHING) if login.username == "jim" else Deny()
+
+    broker = start(Cached())
+    for _ in range(3):
+        assert login_reason(broker, "joe") == 0
+        assert login_reason(broker, "jim") == 0
+        assert login_reason(broker, "ann") == NOT_AUTHORIZED
+
+    passed_on = ["sync jim", "async ann", "sync ann"] * 2
+    assert sorted(asked) == sorted(
+        [*passed_on, "sync joe", "sync jim", "async jim", "sync ann", "async ann"]
+    )
+    with Wire(broker.port) as wire:
+        wire.connect("c", username="joe", password=b"other")
+    assert asked[-1] == "sync joe"
+
+
 # --- grants
 
 
@@ -506,13 +535,13 @@ def test_no_thread_outlives_the_broker(start: Start) -> None:
         @hook.events("connected")
         def record(self, events: Sequence[Event]) -> None: ...
 
+    before = set(threading.enumerate())
     broker = start(Everything())
     assert login_reason(broker) == BAD_CREDENTIALS
+    assert len(set(threading.enumerate()) - before) == 4
     broker.stop()
 
-    # the pool that hashes passwords is shared by all brokers of the process
-    left = {thread.name for thread in threading.enumerate() if "mqttcore-" in thread.name}
-    assert {name for name in left if not name.startswith("mqttcore-hashing")} == set()
+    assert set(threading.enumerate()) - before == set()
 
 
 def test_a_reload_swaps_the_plugins(start: Start) -> None:

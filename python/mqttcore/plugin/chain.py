@@ -4,13 +4,16 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mqttcore._core import Client, Question
+from mqttcore._core import Client, Login, Question
 from mqttcore.errors import OverloadedError
-from mqttcore.plugin.answers import Deny
+from mqttcore.plugin.answers import Allow, Deny
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.hooks import Mark
+
+if TYPE_CHECKING:
+    from mqttcore.plugin.login_cache import LoginCache
 
 log = logging.getLogger("mqttcore.plugins")
 
@@ -63,6 +66,7 @@ class Chain:
         self.asks = [hook for hook in hooks if hook.mark.point == "authorize"]
         self.events = [hook for hook in hooks if hook.mark.point == "events"]
         self.failures = FailureLog()
+        self._cache = login_cache() if any(hook.mark.cache for hook in self.logins) else None
 
     @property
     def is_async(self) -> bool:
@@ -76,6 +80,13 @@ class Chain:
             hooks = [self.asks[rule] for rule in question.rules]
         return hooks[question.position] if question.position < len(hooks) else None
 
+    def recall(self, question: Question, hook: BoundHook) -> bool:
+        """Answers with what the hook said a moment ago; False: it has to be asked."""
+        if self._cache is None or not hook.mark.cache or not isinstance(question.subject, Login):
+            return False
+        answer = self._cache.recall(hook.title, question.subject)
+        return answer is not None and self.settle(question, hook, answer)
+
     def settle(self, question: Question, hook: BoundHook, answer: object) -> bool:
         """Hands an answer on. False: the hook passed, and the next one is asked."""
         if answer is None:
@@ -85,7 +96,14 @@ class Chain:
             question.answer(answer, cache=hook.mark.cache)
         except (TypeError, ValueError, AttributeError) as error:
             self.fail(question, hook, f"answered with {type(answer).__name__}: {error}")
+        else:
+            self._remember(question, hook, answer)
         return True
+
+    def _remember(self, question: Question, hook: BoundHook, answer: object) -> None:
+        login, seconds = question.subject, hook.mark.cache
+        if self._cache and seconds and isinstance(answer, Allow) and isinstance(login, Login):
+            self._cache.remember(hook.title, login, answer, seconds)
 
     def fail(
         self, question: Question, hook: BoundHook, what: str, error: BaseException | None = None
@@ -103,6 +121,13 @@ class Chain:
             question.answer(Deny("bad_credentials"))
         else:
             question.answer(Deny("not_authorized"))
+
+
+def login_cache() -> "LoginCache":
+    """A cache of logins."""
+    from mqttcore.plugin.login_cache import LoginCache  # its hashes are not needed for a start
+
+    return LoginCache()
 
 
 def shown(client: Client) -> str:

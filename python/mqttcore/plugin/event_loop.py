@@ -97,7 +97,7 @@ class AsyncLane:
                 return
             if not question.start(hook.title, hook.mark.timeout):
                 return
-            if await self._call(question, hook):
+            if self._chain.recall(question, hook) or await self._call(question, hook):
                 return
         self._chain.exhaust(question)
 

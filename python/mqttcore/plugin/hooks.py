@@ -66,7 +66,8 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
 
         Args:
             timeout: Seconds until the client is refused with 0x88, so that it tries again.
-            cache: Seconds for which an `Allow` counts for the same credentials from the same place.
+            cache: Seconds for which an `Allow` counts, give or take a tenth, for the same client
+                with the same credentials from the same place.
         """
         check_times(timeout, cache)
 

@@ -70,7 +70,9 @@ class SyncLane:
             if hook.mark.is_async:
                 question.hand_over(to_async=True)
                 return
-            if not question.start(hook.title, hook.mark.timeout) or self._call(question, hook):
+            if not question.start(hook.title, hook.mark.timeout):
+                return
+            if self._chain.recall(question, hook) or self._call(question, hook):
                 return
         self._chain.exhaust(question)
 

@@ -1,0 +1,52 @@
+"""Logins that were allowed a moment ago, for hooks that ask for it with ``cache=``."""
+
+import hashlib
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from mqttcore._core import Login
+from mqttcore.plugin.answers import Allow
+
+ENTRIES_MAX = 4_096
+JITTER = 0.1
+
+
+class LoginCache:
+    """Answers by a keyed hash of everything that the client is known by; no password is kept."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._key = os.urandom(32)
+        self._lock = threading.Lock()
+        self._answers: dict[bytes, tuple[float, Allow]] = {}
+
+    def recall(self, hook: str, login: Login) -> Allow | None:
+        """What the hook said about the same login, while that still counts."""
+        with self._lock:
+            until, answer = self._answers.get(self._name(hook, login), (0.0, None))
+        return answer if self._clock() < until else None
+
+    def remember(self, hook: str, login: Login, answer: Allow, seconds: float) -> None:
+        """Keeps an answer for ``seconds``, give or take a tenth; the oldest makes room."""
+        lasting = seconds * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - only spreads load
+        name = self._name(hook, login)
+        with self._lock:
+            self._answers.pop(name, None)
+            if len(self._answers) >= ENTRIES_MAX:
+                del self._answers[next(iter(self._answers))]
+            self._answers[name] = (self._clock() + lasting, answer)
+
+    def _name(self, hook: str, login: Login) -> bytes:
+        known_by = (
+            hook,
+            login.client_id,
+            login.username,
+            login.password,
+            login.peer[0],
+            login.listener,
+            login.version,
+        )
+        return hashlib.blake2b(repr(known_by).encode(), key=self._key, digest_size=32).digest()
