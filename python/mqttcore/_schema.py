@@ -304,9 +304,11 @@ def check_scalar(kind: Kind, value: object, found: str) -> Made:
     if origin(plain) is Literal:
         return check_word(typing.get_args(plain), value, found)
     make = wrapper(plain)
-    if not has_shape(str if make else plain, value):
+    if make and not isinstance(value, str):
+        raise Wrong(f"expected text, found {found or type(value).__name__}")  # it may be a secret
+    if not make and not has_shape(plain, value):
         entry = Entry(value, found, Place(""), Place(""))
-        wanted = "text" if make else shape_name(kind)
+        wanted = shape_name(kind)
         raise Wrong(f"expected {wanted}, found {describe(entry)}", allowed_text(notes))
     for note in notes:
         check_note(note, value)

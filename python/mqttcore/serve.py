@@ -104,6 +104,10 @@ def banner(broker: Broker, *, has_file: bool) -> str:
             "no configuration file, so the built-in profile: anonymous clients may publish to # and"
             " subscribe to # and $SYS/#; nothing outlives the process"
         )
+    elif not broker.settings.plugins and not any(
+        entry.access for entry in broker.settings.listeners
+    ):
+        lines.append("no plugin and no anonymous access: every client will be refused")
     return "\n".join(lines)
 
 

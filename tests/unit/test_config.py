@@ -1,6 +1,7 @@
 """Configuration: every fault at once, each with its place; flags over environment over file."""
 
 import pathlib
+import sys
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -264,6 +265,32 @@ def test_faults_in_the_keys_of_plugins_have_places(write: Write) -> None:
         "mqttcore.toml:7:1: plugins[1].config.pth: unknown key; allowed: deny, path, publish,"
         ' subscribe; did you mean "path"?',
         "mqttcore.toml:8:11: plugins[1].config.publish: expected an array, found 'a/#'",
+    )
+
+
+def test_a_secret_is_shown_nowhere(write: Write, tmp_path: pathlib.Path) -> None:
+    """Abuse K03."""
+    (tmp_path / "secretive.py").write_text(
+        "from mqttcore.plugin import Plugin, PluginConfig, Secret\n"
+        "class Secretive(Plugin):\n"
+        "    class Config(PluginConfig):\n"
+        "        token: Secret[str]\n"
+        "        count: int = 0\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        use = '[[plugins]]\nuse = "secretive"\nconfig = {{ token = {} }}\n'.format
+        (plugin,) = load_plugins(load(write(use('"canary"'))))
+        with pytest.raises(ConfigError) as caught:
+            load_plugins(load(write(use("771771"))))
+    finally:
+        sys.path.remove(str(tmp_path))
+
+    assert plugin.config.token.reveal() == "canary"
+    assert "canary" not in repr(plugin.config)
+    assert "canary" not in f"{plugin.config.token}"
+    assert caught.value.faults == (
+        "mqttcore.toml:3:20: plugins[0].config.token: expected text, found integer",
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.wire import DISCONNECT, Wire
+from tests.wire import CONNACK, DISCONNECT, Wire, connect
 
 Serve = Callable[..., "subprocess.Popen[str]"]
 BUILT_IN = "no configuration file, so the built-in profile: anonymous clients may publish to # and"
@@ -221,6 +221,50 @@ def test_a_plugin_that_does_not_start_is_status_1(serve: Serve, tmp_path: pathli
     assert status == 1
     assert "PasswordFile did not start: none: cannot be read" in err
     assert "Traceback" not in err
+
+
+HOLDS_THE_INTERPRETER = """
+import ctypes
+from mqttcore.plugin import Login, Plugin, hook
+
+class Holder(Plugin):
+    @hook.authenticate(timeout=0.2)
+    def login(self, login: Login) -> None:
+        ctypes.PyDLL(None).usleep(3_000_000)  # PyDLL: the interpreter stays locked
+"""
+
+
+def test_a_hook_that_locks_the_interpreter_refuses_in_time_and_holds_up_nobody(
+    serve: Serve, tmp_path: pathlib.Path
+) -> None:
+    """Abuse H12."""
+    (tmp_path / "holder.py").write_text(HOLDS_THE_INTERPRETER)
+    (tmp_path / "mqttcore.toml").write_text(
+        '[[listeners]]\naddress = "127.0.0.1:0"\nanonymous = true\n[[plugins]]\nuse = "holder"\n'
+    )
+    port = port_of(serve("-c", "mqttcore.toml"))
+    with Wire(port) as other, Wire(port) as held:
+        other.connect("other")
+        other.subscribe(("a", 0))
+        began = time.perf_counter()
+
+        held.send(connect("held", username="joe", password=b""))
+        for _ in range(20):
+            other.publish("a", b"x")
+        assert held.expect(CONNACK).reason == 0x88
+
+    assert time.perf_counter() - began < 1.5
+
+
+def test_a_configuration_that_lets_nobody_in_says_so(serve: Serve, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "mqttcore.toml").write_text('[[listeners]]\naddress = "127.0.0.1:0"\n')
+    process = serve("-c", "mqttcore.toml")
+    port_of(process)
+
+    assert process.stdout is not None
+    assert process.stdout.readline() == (
+        "no plugin and no anonymous access: every client will be refused\n"
+    )
 
 
 def test_the_command_and_its_alias_are_the_same(serve: Serve) -> None:
