@@ -17,10 +17,10 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE = range(1, 9)
 SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = range(9, 16)
@@ -35,6 +35,8 @@ PATIENCE_S: Final = 10.0
 
 PropertyValue = int | str | bytes | tuple[str, str]
 Properties = dict[str, "PropertyValue | list[PropertyValue]"]
+# What a test writes: properties by name, or the bytes of a whole list.
+Given = Mapping[str, Any] | bytes
 
 # Identifier and type of each property of MQTT 5.0, section 2.2.2.2.
 PROPERTIES: Final[dict[str, tuple[int, str]]] = {
@@ -116,18 +118,18 @@ def one_property(name: str, value: PropertyValue) -> bytes:
     return bytes([number]) + raw
 
 
-def properties(values: Properties | bytes | None = None, /) -> bytes:
+def properties(values: Given | None = None, /) -> bytes:
     """A property list behind its length; bytes are taken as the list itself."""
     if isinstance(values, bytes):
         return var_int(len(values)) + values
     parts = []
     for name, value in (values or {}).items():
-        each: Iterable[PropertyValue] = value if isinstance(value, list) else [value]
+        each = value if isinstance(value, list) else [value]
         parts += [one_property(name, item) for item in each]
     return var_int(len(joined := b"".join(parts))) + joined
 
 
-def _when_5(version: int, values: Properties | bytes | None) -> bytes:
+def _when_5(version: int, values: Given | None) -> bytes:
     return properties(values) if version == 5 else b""
 
 
@@ -139,7 +141,7 @@ class Will:
     payload: bytes = b""
     qos: int = 0
     retain: bool = False
-    properties: Properties | bytes | None = None
+    properties: Given | None = None
 
     def flags(self) -> int:
         """Will flag, will QoS and will retain."""
@@ -155,7 +157,7 @@ def connect(
     will: Will | None = None,
     username: str | bytes | None = None,
     password: bytes | None = None,
-    props: Properties | bytes | None = None,
+    props: Given | None = None,
     flags: int | None = None,
     name: bytes | None = None,
     level: int | None = None,
@@ -188,7 +190,7 @@ def publish(
     retain: bool = False,
     dup: bool = False,
     version: int = 5,
-    props: Properties | bytes | None = None,
+    props: Given | None = None,
 ) -> bytes:
     """A PUBLISH; with a QoS it needs a `packet_id`."""
     first = 0x30 | (0x08 if dup else 0) | qos << 1 | (0x01 if retain else 0)
@@ -197,7 +199,7 @@ def publish(
 
 
 def ack(
-    kind: int, packet_id: int, reason: int | None = None, *, props: Properties | bytes | None = None
+    kind: int, packet_id: int, reason: int | None = None, *, props: Given | None = None
 ) -> bytes:
     """PUBACK, PUBREC, PUBREL or PUBCOMP; with `reason` or `props` it is one of MQTT 5.0."""
     tail = b"" if reason is None else bytes([reason])
@@ -213,7 +215,7 @@ def subscribe(
     *filters: Filter,
     packet_id: int = 1,
     version: int = 5,
-    props: Properties | bytes | None = None,
+    props: Given | None = None,
 ) -> bytes:
     """A SUBSCRIBE; a filter without options asks for QoS 0."""
     pairs = [item if isinstance(item, tuple) else (item, 0) for item in filters]
@@ -225,21 +227,21 @@ def unsubscribe(
     *filters: str | bytes,
     packet_id: int = 1,
     version: int = 5,
-    props: Properties | bytes | None = None,
+    props: Given | None = None,
 ) -> bytes:
     """An UNSUBSCRIBE."""
     body = b"".join(text(name) for name in filters)
     return packet(0xA2, struct.pack(">H", packet_id), _when_5(version, props), body)
 
 
-def disconnect(reason: int | None = None, *, props: Properties | bytes | None = None) -> bytes:
+def disconnect(reason: int | None = None, *, props: Given | None = None) -> bytes:
     """A DISCONNECT; with `reason` or `props` it is one of MQTT 5.0."""
     if props is not None:
         return packet(0xE0, bytes([reason or 0]), properties(props))
     return packet(0xE0, b"" if reason is None else bytes([reason]))
 
 
-def auth(reason: int, props: Properties | bytes | None = None) -> bytes:
+def auth(reason: int, props: Given | None = None) -> bytes:
     """An AUTH."""
     return packet(0xF0, bytes([reason]), properties(props))
 
@@ -566,7 +568,7 @@ class Wire:
         will: Will | None = None,
         username: str | bytes | None = None,
         password: bytes | None = None,
-        props: Properties | bytes | None = None,
+        props: Given | None = None,
         reason: int = 0,
     ) -> Packet:
         """Sends CONNECT and answers with the CONNACK, whose code must be `reason`."""
@@ -590,7 +592,7 @@ class Wire:
         self,
         *filters: Filter,
         packet_id: int = 1,
-        props: Properties | bytes | None = None,
+        props: Given | None = None,
     ) -> Packet:
         """Sends SUBSCRIBE and answers with the SUBACK."""
         self.send(subscribe(*filters, packet_id=packet_id, version=self.version, props=props))
@@ -612,7 +614,7 @@ class Wire:
         packet_id: int = 1,
         retain: bool = False,
         dup: bool = False,
-        props: Properties | bytes | None = None,
+        props: Given | None = None,
     ) -> Packet:
         """Publishes, plays the whole flow, and answers with the PUBACK or PUBREC.
 
@@ -670,9 +672,7 @@ class Wire:
 
     # --- ends
 
-    def disconnect(
-        self, reason: int | None = None, *, props: Properties | bytes | None = None
-    ) -> None:
+    def disconnect(self, reason: int | None = None, *, props: Given | None = None) -> None:
         """Sends DISCONNECT and waits until the broker has closed."""
         self.send(disconnect(reason, props=props))
         self.expect_close()
