@@ -145,11 +145,11 @@ fn accept(
     message: &Message,
     packet_id: Option<PacketId>,
 ) {
-    if message.retain() {
-        retain::store(shard, topic, message);
-    }
+    let kept = !message.retain() || retain::store(shard, topic, message);
     let matched = hub::route(shard, Some(client), topic, message);
-    let reason = if matched == 0 {
+    let reason = if !kept {
+        ReasonCode::QUOTA_EXCEEDED
+    } else if matched == 0 {
         ReasonCode::NO_MATCHING_SUBSCRIBERS
     } else {
         ReasonCode::SUCCESS

@@ -38,11 +38,13 @@ impl Replay {
 }
 
 /// Keeps `message` as the retained one of its topic; an empty payload clears it [MQTT-3.3.1-6].
-pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) {
+///
+/// False when the store is full: a new topic is not kept, an old one may still change (abuse F01).
+pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) -> bool {
     let world = &shard.world;
     if message.payload().is_empty() {
         world.retained.remove(topic);
-        return;
+        return true;
     }
     let mut message = message.clone();
     message.release_chunk();
@@ -55,9 +57,10 @@ pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) {
             let topic = Escaped(message.topic());
             format!("retained message on {topic} not kept: the store is full")
         });
-        return;
+        return false;
     }
     world.retained.set(topic, message);
+    true
 }
 
 /// Looks at the next retained messages and removes those that expired (abuse F06); returns

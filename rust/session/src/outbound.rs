@@ -212,7 +212,8 @@ impl Session {
 
     fn deliver_at_most_once(&mut self, outgoing: Outgoing) -> Delivered {
         let bytes = self.backlog_bytes + outgoing.cost_bytes();
-        if bytes > self.limits.qos0_backlog_bytes {
+        // What waits counts: a client for which nothing waits takes one message of any size.
+        if self.backlog_bytes > 0 && bytes > self.limits.qos0_backlog_bytes {
             return Delivered::Dropped(DropReason::BacklogFull);
         }
         self.push_backlog(outgoing);
