@@ -67,6 +67,8 @@ def broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
         return
     with start() as running:
         yield running
+        # Whatever the tests did to it: no task of it may ever have panicked.
+        assert running.stats()["panics"] == 0
 
 
 @pytest.fixture
