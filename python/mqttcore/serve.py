@@ -89,6 +89,7 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
     while (number := signals.wait()) == signal.SIGHUP:
         reload(broker, options)
     log.info("stopping: %s", signal.Signals(number).name)
+    signals.release()
     broker.stop()
     return 0
 
@@ -133,6 +134,11 @@ class Signals:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # the number comes through the pipe; the handler only keeps the default from acting
             signal.signal(number, lambda *_: None)
+
+    def release(self) -> None:
+        """Gives the signals back: a second one ends the process at once."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
 
     def wait(self) -> int:
         """Blocks until one of them comes."""

@@ -118,6 +118,26 @@ def test_a_signal_ends_it_within_a_second(serve: Serve, number: signal.Signals) 
     assert "Traceback" not in err
 
 
+def test_a_second_signal_ends_it_at_once(serve: Serve, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "lingering.py").write_text(
+        "import asyncio\nfrom mqttcore.plugin import Plugin\n"
+        "class Lingering(Plugin):\n"
+        "    async def stop(self) -> None:\n"
+        "        print('lingers', flush=True)\n"
+        "        await asyncio.sleep(60)\n"
+    )
+    process = serve("--listen", "127.0.0.1:0", MQTTCORE__PLUGINS__0__USE="lingering:Lingering")
+    port_of(process)
+    assert process.stdout is not None
+
+    process.send_signal(signal.SIGINT)
+    while process.stdout.readline() != "lingers\n":
+        pass
+    process.send_signal(signal.SIGINT)
+
+    assert outcome(process)[0] == -signal.SIGINT
+
+
 def test_a_client_that_reads_nothing_does_not_hold_up_the_end(serve: Serve) -> None:
     process = serve("--listen", "127.0.0.1:0")
     port = port_of(process)

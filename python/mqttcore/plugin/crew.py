@@ -22,6 +22,7 @@ engine_log = logging.getLogger("mqttcore.engine")
 STUCK_MAX = 4
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
+"""For a plugin that has something to finish; a second Ctrl-C ends `serve` at once."""
 
 T = TypeVar("T")
 
@@ -76,7 +77,7 @@ class Crew:
         if self._async is None:
             return
         try:
-            self._async.call(plugin.start(), timeout=START_TIMEOUT_S)
+            self._async.call(plugin.start, timeout=START_TIMEOUT_S)
         except Exception as error:
             raise PluginError(f"plugin {plugin.name} did not start: {error}") from error
         self._plugins.append(plugin)
@@ -86,7 +87,7 @@ class Crew:
             return
         for plugin in reversed(self._plugins):
             try:
-                self._async.call(plugin.stop(), timeout=STOP_TIMEOUT_S)
+                self._async.call(plugin.stop, timeout=STOP_TIMEOUT_S)
             except Exception:  # the others are stopped all the same
                 log.warning("plugin %s did not stop cleanly", plugin.name, exc_info=True)
         self._async.stop()

@@ -6,7 +6,7 @@ there is a plugin.
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from mqttcore._core import Lanes, Question
@@ -31,15 +31,24 @@ class AsyncLane:
         self._thread = threading.Thread(target=self._run, name="mqttcore-hooks-async", daemon=True)
         self._thread.start()
 
-    def call(self, coroutine: Coroutine[Any, Any, T], *, timeout: float) -> T:  # Any: as asyncio's
+    def call(
+        self, make: Callable[[], Coroutine[Any, Any, T]], *, timeout: float
+    ) -> T:  # Any: as there
         """Runs one coroutine on the loop and waits for it, from another thread.
 
         Raises:
-            TimeoutError: it took too long, and was cancelled.
+            TimeoutError: it took too long, and was cancelled, or another one holds the loop.
         """
-        return asyncio.run_coroutine_threadsafe(
-            asyncio.wait_for(coroutine, timeout), self._loop
-        ).result()
+
+        async def bounded() -> T:
+            async with asyncio.timeout(timeout):
+                return await make()
+
+        future = asyncio.run_coroutine_threadsafe(bounded(), self._loop)
+        try:
+            return future.result(timeout + TIMEOUT_GRACE_S)
+        finally:
+            future.cancel()
 
     def serve(self, lanes: Lanes) -> None:
         """Starts to take questions."""

@@ -6,14 +6,15 @@ locked, refuses its client in time; a thread that it blocks is replaced, up to a
 """
 
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from mqttcore._core import Event, Lanes, Question
 from mqttcore.plugin.chain import BoundHook, Chain
 
 BATCH = 64
-JOIN_S = 1.0
+JOIN_S = 0.3
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 class Loop(Protocol):
     """What the thread of the events needs of the event loop."""
 
-    def call(self, coroutine: Coroutine[Any, Any, T], *, timeout: float) -> T:  # Any: as asyncio's
+    def call(self, make: Callable[[], Coroutine[Any, Any, T]], *, timeout: float) -> T:
         """Runs one coroutine and waits for it."""
 
 
@@ -114,7 +115,7 @@ class EventLane:
     def _tell(self, hook: BoundHook, events: list[Event]) -> None:
         try:
             if hook.mark.is_async and self._async is not None:
-                self._async.call(hook.function(events), timeout=hook.mark.timeout)
+                self._async.call(partial(hook.function, events), timeout=hook.mark.timeout)
             else:
                 hook.function(events)
         except BaseException as error:
