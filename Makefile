@@ -58,7 +58,7 @@ borders: .make/tools .make/dev ## who may know whom: crates by cargo, Python mod
 	done
 	@found=$$(cargo tree -q -e normal --prefix none -p mqttcore-broker | grep -E '^pyo3 ' | head -n 1); \
 	if [ -n "$$found" ]; then echo "borders: mqttcore-broker pulls in $$found" >&2; exit 1; fi
-	@$(BIN)/lint-imports --no-logo >.make/borders.log || { cat .make/borders.log; exit 1; }
+	@PYTHONPATH=python $(BIN)/lint-imports --no-logo >.make/borders.log || { cat .make/borders.log; exit 1; }
 
 deny: .make/tools
 	@cargo deny --version >/dev/null 2>&1 || { \
