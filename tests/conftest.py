@@ -16,6 +16,8 @@ from tests.wire import VERSIONS, Wire, unique
 if TYPE_CHECKING:
     from mqttcore import Broker
 
+# Settings of every broker that the run starts.
+common: dict[str, Any] = {}
 VERSION_NAMES = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
@@ -35,12 +37,20 @@ class ForeignBroker:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """One option: a broker to drive instead of our own."""
+    """A broker to drive instead of our own, or how many event loops ours has."""
     parser.addoption(
         "--address",
         metavar="HOST:PORT",
         help="drive a broker that runs already; tests that start one of their own are skipped",
     )
+    parser.addoption(
+        "--shards", type=int, default=0, metavar="N", help="event loops of each broker (one a core)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps the options that every broker of the run needs."""
+    common["shards"] = config.getoption("--shards")
 
 
 def start(**changes: Any) -> Broker:  # noqa: ANN401 -- fields of two dataclasses
@@ -54,8 +64,8 @@ def start(**changes: Any) -> Broker:  # noqa: ANN401 -- fields of two dataclasse
     names = {field.name for field in dataclasses.fields(ServerLimits)}
     limits = {name: changes.pop(name) for name in list(changes) if name in names}
     listener = Listener(address="127.0.0.1:0", anonymous=True)
-    settings = {"listeners": (listener,), "limits": ServerLimits(**limits), **changes}
-    return Broker(Settings(**settings))
+    settings = {"listeners": (listener,), "limits": ServerLimits(**limits)}
+    return Broker(Settings(**settings, **{**common, **changes}))
 
 
 @pytest.fixture(scope="session")
