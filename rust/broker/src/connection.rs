@@ -144,10 +144,10 @@ impl Connection {
             }
         };
         let was_full = self.outbox_len() >= READ_BELOW_BYTES;
-        let replays = retain::replay(&self.shard, &self.client);
+        retain::replay(&self.shard, &self.client);
         self.write(cx)?;
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
-        if more || replays || drained {
+        if more || drained || retain::can_replay(&self.client) {
             cx.waker().wake_by_ref();
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Retained messages: what a publish leaves behind, and what a new subscription gets of it.
 
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::rc::Rc;
 
@@ -14,6 +15,8 @@ use crate::shard::Shard;
 
 /// Retained messages that one client gets in one turn; then others have theirs (abuse E15).
 const REPLAYED_A_TURN: usize = 64;
+/// Nodes of the retained store that one step of a walk looks at.
+const WALKED_A_STEP: usize = 64;
 /// Bytes waiting for a client above which no further retained message is put behind them.
 const REPLAY_BELOW_BYTES: usize = 128 * 1024;
 
@@ -22,7 +25,15 @@ pub(crate) struct Replay {
     pub(crate) filter: TopicFilter,
     pub(crate) qos: QoS,
     pub(crate) id: Option<NonZeroU32>,
-    pub(crate) cursor: Option<Cursor>,
+    walk: Walk,
+    /// What the last step of the walk found.
+    found: VecDeque<Message>,
+}
+
+/// How far a walk over the retained store has come.
+enum Walk {
+    Next(Option<Cursor>),
+    Done,
 }
 
 impl Replay {
@@ -32,9 +43,39 @@ impl Replay {
             filter: entry.filter.filter().clone(),
             qos: entry.options.qos,
             id: entry.options.id,
-            cursor: None,
+            walk: Walk::Next(None),
+            found: VecDeque::new(),
         }
     }
+
+    /// The next retained message, after at most one step of the walk.
+    fn next(&mut self, shard: &Shard) -> Next {
+        if let Some(message) = self.found.pop_front() {
+            return Next::Message(message);
+        }
+        let Walk::Next(cursor) = &mut self.walk else {
+            return Next::Nothing;
+        };
+        let (retained, found) = (&shard.world.retained, &mut self.found);
+        let next = retained.walk(
+            &self.filter,
+            cursor.take(),
+            WALKED_A_STEP,
+            &mut |_, message| {
+                found.push_back(Message::clone(message));
+            },
+        );
+        self.walk = next.map_or(Walk::Done, |cursor| Walk::Next(Some(cursor)));
+        Next::Searching
+    }
+}
+
+/// What one step of a replay brings.
+enum Next {
+    Message(Message),
+    /// A part of the store was looked at.
+    Searching,
+    Nothing,
 }
 
 /// Keeps `message` as the retained one of its topic; an empty payload clears it [MQTT-3.3.1-6].
@@ -93,40 +134,39 @@ pub(crate) fn sweep(shard: &Shard, cursor: Option<Cursor>) -> Option<Cursor> {
     next
 }
 
-/// Sends the next retained messages to `client`. True when there are more, and room for them.
-pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) -> bool {
-    let Some(mut replay) = client.replays.borrow_mut().pop_front() else {
-        return false;
-    };
-    if !has_room(client) {
-        client.replays.borrow_mut().push_front(replay);
-        return false;
-    }
-    let now = shard.now();
-    let mut due = Vec::new();
-    replay.cursor = shard.world.retained.walk(
-        &replay.filter,
-        replay.cursor.take(),
-        REPLAYED_A_TURN,
-        &mut |_, message: &Message| due.push(message.clone()),
-    );
-    for message in due {
-        if message.is_expired(now) {
-            continue;
+/// Sends the next retained messages to `client`, as long as there is room for them.
+pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
+    for _ in 0..REPLAYED_A_TURN {
+        if !has_room(client) {
+            return;
         }
-        let delivery = Delivery {
-            qos: replay.qos,
-            retain: true,
-            subscription_ids: replay.id.as_slice(),
-            key: 0,
+        let mut replays = client.replays.borrow_mut();
+        let Some(replay) = replays.front_mut() else {
+            return;
         };
-        hub::deliver(shard, client, &message, delivery);
+        let (next, qos, id) = (replay.next(shard), replay.qos, replay.id);
+        if matches!(next, Next::Nothing) {
+            replays.pop_front();
+        }
+        drop(replays);
+        let Next::Message(message) = next else {
+            continue;
+        };
+        if !message.is_expired(shard.now()) {
+            let delivery = Delivery {
+                qos,
+                retain: true,
+                subscription_ids: id.as_slice(),
+                key: 0,
+            };
+            hub::deliver(shard, client, &message, delivery);
+        }
     }
-    let mut replays = client.replays.borrow_mut();
-    if replay.cursor.is_some() {
-        replays.push_front(replay);
-    }
-    !replays.is_empty()
+}
+
+/// Whether [`replay`] has something to do now.
+pub(crate) fn can_replay(client: &Client) -> bool {
+    !client.replays.borrow().is_empty() && has_room(client)
 }
 
 /// Nothing queued in the session, and not much in the outbox: retained messages never push
