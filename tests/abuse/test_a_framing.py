@@ -89,6 +89,29 @@ def test_a06_a_string_longer_than_its_packet(client: Open, version: int) -> None
     one.expect_refusal(0x81)
 
 
+def test_a07_byte_by_byte_is_as_good_as_at_once(wire: Open, topic: str, version: int) -> None:
+    one = wire(version=version)
+
+    one.send_slowly(mqtt.connect(unique("c"), version=version))
+    one.send_slowly(mqtt.subscribe((topic, 1), version=version))
+    one.send_slowly(mqtt.publish(topic, b"slow", qos=1, packet_id=2, version=version))
+
+    assert one.expect(mqtt.CONNACK).reason == 0
+    assert one.expect(mqtt.SUBACK).reason == 1
+    one.expect_besides_publishes(mqtt.PUBACK, 2)
+    assert one.receive_publish().payload == b"slow"
+
+
+def test_a07_a_thousand_packets_in_one_segment(client: Open, topic: str, version: int) -> None:
+    one = client(version=version)
+    one.subscribe(topic)
+
+    one.send(*(mqtt.publish(topic, b"%d" % each, version=version) for each in range(1_000)))
+
+    found = [one.receive_publish().payload for _ in range(1_000)]
+    assert found == [b"%d" % each for each in range(1_000)]
+
+
 def test_a08_packet_type_zero(client: Open, version: int) -> None:
     one = client(version=version)
 

@@ -259,6 +259,30 @@ def test_d16_a_pubrec_with_an_error_ends_the_flow(client: Open, topic: str) -> N
     one.ping()
 
 
+def test_d17_the_announced_receive_maximum_is_the_one_that_counts(
+    start_broker: Callable[..., Broker], wire: Open, topic: str
+) -> None:
+    one = wire(port=start_broker(receive_maximum=2).port)
+    assert one.connect(unique("c")).property("receive_maximum") == 2
+
+    one.send(*(mqtt.publish(topic, qos=2, packet_id=number) for number in (1, 2, 3)))
+
+    assert [one.expect(mqtt.PUBREC).packet_id for _ in range(2)] == [1, 2]
+    one.expect_refusal(0x93)
+
+
+def test_d17_a_repeat_does_not_count_twice(
+    start_broker: Callable[..., Broker], client: Open, topic: str
+) -> None:
+    one = client(port=start_broker(receive_maximum=1).port)
+
+    for dup in (False, True, True):
+        one.send(mqtt.publish(topic, qos=2, packet_id=1, dup=dup))
+        assert one.expect(mqtt.PUBREC).packet_id == 1
+
+    one.ping()
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 def test_d18_a_client_that_never_acknowledges_gets_no_more_than_its_window(
     client: Open, topic: str, qos: int
