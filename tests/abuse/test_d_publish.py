@@ -271,16 +271,25 @@ def test_d17_the_announced_receive_maximum_is_the_one_that_counts(
     one.expect_refusal(0x93)
 
 
-def test_d17_a_repeat_does_not_count_twice(
+def test_d17_each_connection_counts_anew(
     start_broker: Callable[..., Broker], client: Open, topic: str
 ) -> None:
-    one = client(port=start_broker(receive_maximum=1).port)
+    session = {"session_expiry_interval": 60}
+    keep = {"port": start_broker(receive_maximum=2).port, "clean": False, "props": session}
 
-    for dup in (False, True, True):
-        one.send(mqtt.publish(topic, qos=2, packet_id=1, dup=dup))
-        assert one.expect(mqtt.PUBREC).packet_id == 1
+    for _ in range(3):
+        one = client("d17", **keep)
+        for number in (1, 2):
+            one.send(mqtt.publish(topic, qos=2, packet_id=number, dup=True))
+            assert one.expect(mqtt.PUBREC).packet_id == number
+        one.reset()
 
-    one.ping()
+    one = client("d17", **keep)
+    for number in (1, 2):
+        one.send(mqtt.ack(mqtt.PUBREL, number))
+        assert one.expect(mqtt.PUBCOMP).reason == 0
+    for number in (3, 4):
+        one.publish(topic, qos=2, packet_id=number)
 
 
 @pytest.mark.parametrize("qos", [1, 2])
