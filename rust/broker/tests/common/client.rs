@@ -162,7 +162,13 @@ impl Client {
         self.unread.drain(..self.used);
         self.used = 0;
         let mut bytes = [0; 16 * 1024];
-        match self.stream.read(&mut bytes) {
+        let result = loop {
+            match self.stream.read(&mut bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        match result {
             Ok(0) => false,
             Ok(len) => {
                 self.unread.extend_from_slice(&bytes[..len]);
@@ -396,9 +402,7 @@ impl Client {
         assert_eq!(self.take_packet(), None);
         self.set_read_timeout(time);
         let start = Instant::now();
-        let mut byte = [0; 1];
-        let read = self.stream.read(&mut byte);
-        let kind = read.map_err(|error| error.kind());
+        let kind = self.read_byte().map_err(|error| error.kind());
         assert_eq!(
             kind,
             Err(ErrorKind::WouldBlock),
@@ -406,6 +410,16 @@ impl Client {
             start.elapsed()
         );
         self.set_read_timeout(DEADLINE);
+    }
+
+    fn read_byte(&mut self) -> std::io::Result<usize> {
+        let mut byte = [0; 1];
+        loop {
+            match self.stream.read(&mut byte) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
     }
 
     /// Whether the broker closes within this time; what it says before is thrown away.
@@ -416,6 +430,7 @@ impl Client {
             match self.stream.read(&mut bytes) {
                 Ok(0) => break true,
                 Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
                 Err(_) => break true,
             }

@@ -7,9 +7,14 @@ mod common;
 
 mod authenticate;
 mod authorize;
+mod clock;
+mod figures;
 mod framing;
+mod grants;
 mod limits;
 mod panics;
+mod retained;
 mod shards;
+mod slow;
 mod stop;
 mod takeover;

@@ -1,0 +1,397 @@
+//! What clients can make the broker hold: every byte that is allocated in this process counts.
+//!
+//! A test's own client is part of it and small. One test at a time, since there is one heap.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use mqttcore_broker::{Broker, Config};
+use mqttcore_codec::{Delivery, Packet, Properties, Publish, QoS, Text, Version, encode};
+
+use common::{Client, config, config_with_limits, eventually, start, v3, v5};
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it came; only numbers are kept beside it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(live, Ordering::Relaxed);
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise about `pointer` and `layout` is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+/// How much of the heap was in use when the test began to count.
+struct Heap {
+    before: usize,
+}
+
+/// The right to be the one test that runs; taken first, so that it is given back last.
+type Alone = MutexGuard<'static, ()>;
+
+impl Heap {
+    fn alone() -> Alone {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts from here.
+    fn count(_alone: &Alone) -> Self {
+        let before = live();
+        PEAK.store(before, Ordering::Relaxed);
+        Self { before }
+    }
+
+    fn grown(&self) -> usize {
+        live().saturating_sub(self.before)
+    }
+
+    /// Most that was in use at once since counting began.
+    fn grown_at_most(&self) -> usize {
+        PEAK.load(Ordering::Relaxed).saturating_sub(self.before)
+    }
+}
+
+fn live() -> usize {
+    LIVE.load(Ordering::Relaxed)
+}
+
+/// One shard, so that every read of a publisher is one chunk for its subscribers.
+fn one_shard() -> Config {
+    Config {
+        shards: 1,
+        ..config_with_limits(|limits| limits.qos0_backlog_bytes = 8 * MIB)
+    }
+}
+
+fn frame(topic: &str, delivery: Delivery, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let publish = Publish {
+        delivery,
+        retain: false,
+        topic: Text::new(topic).expect("text"),
+        properties: Properties::EMPTY,
+        payload,
+    };
+    encode(&Packet::Publish(publish), Version::V3_1_1, &mut out).expect("PUBLISH encodes");
+    out
+}
+
+/// A read's worth of bytes of which a subscriber of `small` gets very few: it must be one read,
+/// so the broker has handled the one before when this one is sent.
+fn send_diluted(publisher: &mut Client, delivery: Delivery) {
+    let mut bytes = frame("small", delivery, b"!");
+    bytes.extend(frame("nobody", Delivery::AtMostOnce, &vec![0; 60 * KIB]));
+    publisher.send_bytes(&bytes);
+    if delivery == Delivery::AtMostOnce {
+        publisher.ping();
+    } else {
+        publisher.receive();
+    }
+}
+
+/// Fills the sockets to a client that does not read.
+fn block(broker: &Broker, topic: &str) {
+    let mut publisher = v3("blocker").connect(broker);
+    for _ in 0..6 {
+        publisher.publish(topic, vec![0; 1_000_000], QoS::AtMostOnce);
+    }
+    publisher.ping();
+    publisher.disconnect();
+    eventually("the blocker is gone", || {
+        broker.stats().clients_connected == 2
+    });
+}
+
+/// Decision 18
+#[test]
+#[ignore = "fault 5"]
+fn a_slow_client_does_not_hold_the_chunks_of_what_waits_for_it() {
+    const MESSAGES: usize = 1_000;
+    let alone = Heap::alone();
+    let broker = start(one_shard());
+    let mut slow = v3("slow").small_buffer().connect(&broker);
+    slow.subscribe("small", QoS::AtMostOnce);
+    slow.subscribe("block", QoS::AtMostOnce);
+    let mut publisher = v3("publisher").connect(&broker);
+    block(&broker, "block");
+    let heap = Heap::count(&alone);
+
+    for _ in 0..MESSAGES {
+        send_diluted(&mut publisher, Delivery::AtMostOnce);
+    }
+
+    // 60 MiB went by; what waits for the slow client is 10 KiB.
+    assert_eq!(broker.stats().dropped_qos0_backlog, 0);
+    assert!(heap.grown() < 2 * MIB, "{} KiB", heap.grown() / KIB);
+}
+
+/// Thirty-two messages are under way to it for as long as it likes.
+#[test]
+#[ignore = "fault 6"]
+fn a_client_that_does_not_acknowledge_does_not_hold_the_chunks_of_what_it_was_sent() {
+    const WINDOW: u16 = 32;
+    let alone = Heap::alone();
+    let broker = start(one_shard());
+    let mut mute = v3("mute").connect(&broker);
+    mute.subscribe("small", QoS::AtLeastOnce);
+    let mut publisher = v3("publisher").connect(&broker);
+    let heap = Heap::count(&alone);
+
+    for id in 1..=WINDOW {
+        let packet_id = mqttcore_codec::PacketId::new(id).expect("not 0");
+        let dup = false;
+        send_diluted(&mut publisher, Delivery::AtLeastOnce { packet_id, dup });
+        mute.message();
+    }
+
+    // 2 MiB if each of them held its chunk; the broker may take a tick to let go.
+    eventually("the chunks are let go", || heap.grown() < 512 * KIB);
+}
+
+#[test]
+fn a_client_that_is_away_does_not_hold_the_chunks_of_what_waits_for_it() {
+    const MESSAGES: u16 = 200;
+    let alone = Heap::alone();
+    let broker = start(one_shard());
+    let mut away = v3("away").keeping_session_s(60).connect(&broker);
+    away.subscribe("small", QoS::AtLeastOnce);
+    away.disconnect();
+    let mut publisher = v3("publisher").connect(&broker);
+    let heap = Heap::count(&alone);
+
+    for id in 1..=MESSAGES {
+        let packet_id = mqttcore_codec::PacketId::new(id).expect("not 0");
+        let dup = false;
+        send_diluted(&mut publisher, Delivery::AtLeastOnce { packet_id, dup });
+    }
+
+    assert!(heap.grown() < MIB, "{} KiB", heap.grown() / KIB);
+}
+
+#[test]
+fn a_retained_message_does_not_hold_its_chunk() {
+    const MESSAGES: usize = 200;
+    let alone = Heap::alone();
+    let broker = start(one_shard());
+    let mut publisher = v3("publisher").connect(&broker);
+    let heap = Heap::count(&alone);
+
+    for number in 0..MESSAGES {
+        let mut bytes = frame(&format!("kept/{number}"), Delivery::AtMostOnce, b"!");
+        bytes[0] |= 1;
+        bytes.extend(frame("nobody", Delivery::AtMostOnce, &vec![0; 60 * KIB]));
+        publisher.send_bytes(&bytes);
+        publisher.ping();
+    }
+
+    assert_eq!(broker.stats().retained_messages, MESSAGES as u64);
+    assert!(heap.grown() < MIB, "{} KiB", heap.grown() / KIB);
+}
+
+/// Abuse H01: the backlog is the bound, however much is published.
+#[test]
+fn a_deaf_client_costs_its_backlog_and_no_more() {
+    const BACKLOG: usize = MIB;
+    let alone = Heap::alone();
+    let broker = start(Config {
+        shards: 1,
+        ..config_with_limits(|limits| limits.qos0_backlog_bytes = BACKLOG)
+    });
+    let mut deaf = v3("deaf").small_buffer().connect(&broker);
+    deaf.subscribe("flood", QoS::AtMostOnce);
+    let mut publisher = v3("publisher").connect(&broker);
+    let heap = Heap::count(&alone);
+
+    for _ in 0..1_000 {
+        for _ in 0..20 {
+            publisher.publish("flood", [0; 2_000], QoS::AtMostOnce);
+        }
+        publisher.ping();
+    }
+
+    assert!(broker.stats().dropped_qos0_backlog > 10_000);
+    let most = heap.grown_at_most();
+    assert!(most < 3 * BACKLOG, "{} KiB", most / KIB);
+}
+
+/// A hundred of them hold one copy of what they all wait for.
+#[test]
+fn many_deaf_clients_share_what_waits_for_them() {
+    const CLIENTS: usize = 20;
+    let alone = Heap::alone();
+    let broker = start(Config {
+        shards: 1,
+        ..config_with_limits(|limits| limits.qos0_backlog_bytes = 2 * MIB)
+    });
+    let deaf: Vec<Client> = (0..CLIENTS)
+        .map(|index| {
+            let hello = v3(&format!("deaf-{index}")).small_buffer();
+            let mut client = hello.connect(&broker);
+            client.subscribe("flood", QoS::AtMostOnce);
+            client
+        })
+        .collect();
+    let mut publisher = v3("publisher").connect(&broker);
+    let heap = Heap::count(&alone);
+
+    for _ in 0..10 {
+        publisher.publish("flood", vec![0; 900_000], QoS::AtMostOnce);
+        publisher.ping();
+    }
+
+    eventually("all of them are behind", || {
+        broker.stats().dropped_qos0_backlog >= CLIENTS as u64
+    });
+    assert!(heap.grown() < 16 * MIB, "{} KiB", heap.grown() / KIB);
+    drop(deaf);
+}
+
+/// Abuse D22: the payload is there once.
+#[test]
+fn a_large_message_to_many_clients_is_held_once() {
+    const CLIENTS: usize = 100;
+    let alone = Heap::alone();
+    let broker = start(one_shard());
+    let clients: Vec<Client> = (0..CLIENTS)
+        .map(|index| {
+            let hello = v3(&format!("away-{index}")).keeping_session_s(60);
+            let mut client = hello.connect(&broker);
+            client.subscribe("large", QoS::AtLeastOnce);
+            client
+        })
+        .collect();
+    clients.into_iter().for_each(Client::disconnect);
+    let mut publisher = v3("publisher").connect(&broker);
+    let heap = Heap::count(&alone);
+
+    publisher.publish("large", vec![0; 1_000_000], QoS::AtLeastOnce);
+    publisher.receive();
+
+    assert!(heap.grown() < 4 * MIB, "{} KiB", heap.grown() / KIB);
+}
+
+/// Abuse D21: whoever does not read the answers is not read from either.
+#[test]
+fn unread_answers_are_bounded() {
+    let alone = Heap::alone();
+    let broker = start(one_shard());
+    let mut bystander = v3("bystander").connect(&broker);
+    let mut client = v3("flood").small_buffer().connect(&broker);
+    let questions = b"\xC0\x00".repeat(32 * KIB);
+    let heap = Heap::count(&alone);
+
+    while client.sends_within(&questions, std::time::Duration::from_millis(300)) {}
+
+    bystander.ping();
+    let most = heap.grown_at_most();
+    assert!(most < 4 * MIB, "{} KiB", most / KIB);
+}
+
+/// Abuse C15: a connection that has said nothing costs little.
+#[test]
+fn half_open_connections_are_cheap() {
+    const CONNECTIONS: usize = 200;
+    let alone = Heap::alone();
+    let broker = start(one_shard());
+    let address = broker.addresses()[0];
+    // The shard's own buffers are there before it counts.
+    v3("first").connect(&broker).disconnect();
+    let heap = Heap::count(&alone);
+
+    let silent: Vec<Client> = (0..CONNECTIONS).map(|_| v3("").open(address)).collect();
+    eventually("all are accepted", || {
+        broker.stats().connections_accepted == CONNECTIONS as u64 + 1
+    });
+
+    let each = heap.grown() / CONNECTIONS;
+    assert!(each < 4 * KIB, "{each} bytes each");
+    drop(silent);
+}
+
+/// 1.5 KB is the goal of an optimised broker; a debug build's tasks are larger.
+#[test]
+fn idle_clients_are_cheap() {
+    const CLIENTS: usize = 500;
+    let alone = Heap::alone();
+    let broker = start(one_shard());
+    v3("first").connect(&broker).disconnect();
+    let heap = Heap::count(&alone);
+
+    let clients: Vec<Client> = (0..CLIENTS)
+        .map(|index| {
+            let mut client = v3(&format!("idle-{index}")).connect(&broker);
+            client.subscribe(&format!("idle/{index}"), QoS::AtMostOnce);
+            client.ping();
+            client
+        })
+        .collect();
+
+    let each = heap.grown() / CLIENTS;
+    assert!(each < 4 * KIB, "{each} bytes each");
+    drop(clients);
+}
+
+#[test]
+fn clients_that_came_and_went_leave_nothing_behind() {
+    fn churn(broker: &Broker, rounds: usize) {
+        for round in 0..rounds {
+            let mut client = v5(&format!("client-{}", round % 50)).connect(broker);
+            client.subscribe(&format!("topic/{round}/+"), QoS::AtLeastOnce);
+            client.publish_retained("topic/kept", round.to_string(), QoS::AtMostOnce);
+            client.publish(&format!("topic/{round}/a"), "x", QoS::AtLeastOnce);
+            client.vanish();
+        }
+        eventually("everybody is gone", || {
+            let stats = broker.stats();
+            (stats.clients_connected, stats.subscriptions) == (0, 0)
+        });
+    }
+    let alone = Heap::alone();
+    let broker = start(config());
+    churn(&broker, 300);
+    let heap = Heap::count(&alone);
+
+    churn(&broker, 1_500);
+
+    // The directory cleans up and forgets in its own time.
+    eventually("it is as before", || heap.grown() < 256 * KIB);
+}
+
+#[test]
+fn a_stopped_broker_gives_everything_back() {
+    let alone = Heap::alone();
+    let cycle = || {
+        let broker = start(config());
+        let mut client = v5("one").connect(&broker);
+        client.subscribe("a", QoS::AtLeastOnce);
+        client.publish_retained("a", vec![0; 10 * KIB], QoS::AtLeastOnce);
+        client.vanish();
+        broker.stop(common::DEADLINE);
+    };
+    (0..5).for_each(|_| cycle());
+    let heap = Heap::count(&alone);
+
+    (0..20).for_each(|_| cycle());
+
+    assert!(heap.grown() < MIB, "{} KiB", heap.grown() / KIB);
+}

@@ -1,0 +1,312 @@
+//! A client that does not keep up pays for it itself: nobody waits for it, and what it misses is
+//! counted.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mqttcore_broker::{Broker, Config};
+use mqttcore_codec::{QoS, ReasonCode};
+use mqttcore_session::{QueuePolicy, ServerLimits};
+
+use crate::common::{
+    Client, Received, config, config_with_limits, deep_queues, eventually, start, v3, v5,
+};
+
+const BACKLOG: usize = 256 * 1024;
+
+fn with_backlog() -> Config {
+    config_with_limits(|limits| limits.qos0_backlog_bytes = BACKLOG)
+}
+
+/// Subscribed to `flood`, with a receive buffer that is full soon; it reads nothing from now on.
+fn deaf(broker: &Broker, qos: QoS) -> Client {
+    let mut client = v5("deaf").small_buffer().connect(broker);
+    client.subscribe("flood", qos);
+    client
+}
+
+/// A client that hears what it publishes itself, so that it is never slow.
+struct Echo(Client);
+
+impl Echo {
+    fn new(broker: &Broker) -> Self {
+        let mut client = v3("echo").connect(broker);
+        client.subscribe("flood", QoS::AtMostOnce);
+        Self(client)
+    }
+
+    /// Publishes messages of 1,000 bytes in steps, and hears each of them.
+    fn flood(&mut self, messages: usize) {
+        for _ in 0..messages / 100 {
+            for _ in 0..100 {
+                self.0.publish("flood", [b'.'; 1_000], QoS::AtMostOnce);
+            }
+            for _ in 0..100 {
+                assert_eq!(self.0.message().payload.len(), 1_000);
+            }
+        }
+    }
+}
+
+/// Abuse H01
+#[test]
+fn qos_0_messages_beyond_the_backlog_of_a_deaf_client_are_dropped_and_counted() {
+    let broker = start(with_backlog());
+    let mut deaf = deaf(&broker, QoS::AtMostOnce);
+    let mut echo = Echo::new(&broker);
+
+    echo.flood(10_000);
+
+    let dropped = broker.stats().dropped_qos0_backlog;
+    assert!(dropped > 0);
+    // Every message is either one that it can still read, or counted.
+    let mut publisher = v3("publisher").connect(&broker);
+    let mut got = 0;
+    loop {
+        let message = deaf.message();
+        if message.payload.is_empty() {
+            break;
+        }
+        got += 1;
+        if got == 10_000 - dropped {
+            publisher.publish("flood", "", QoS::AtMostOnce);
+        }
+    }
+    assert_eq!(got + dropped, 10_000);
+    assert_eq!(broker.stats().dropped_qos0_backlog, dropped);
+}
+
+#[test]
+fn a_deaf_client_costs_a_bystander_no_message() {
+    let broker = start(with_backlog());
+    let _deaf = deaf(&broker, QoS::AtMostOnce);
+
+    // Each flood is heard to its last message by the one who sends it.
+    Echo::new(&broker).flood(10_000);
+
+    v5("newcomer").connect(&broker).ping();
+}
+
+#[test]
+fn qos_1_messages_beyond_window_and_queue_are_dropped_and_counted() {
+    const WINDOW: usize = 32;
+    const QUEUE: usize = 100;
+    let broker = start(config_with_limits(|limits| {
+        limits.queue_messages = QUEUE;
+    }));
+    let mut deaf = deaf(&broker, QoS::AtLeastOnce);
+    let mut publisher = v3("publisher").connect(&broker);
+
+    publisher.publish_numbers("flood", QoS::AtLeastOnce, 1_000);
+
+    eventually("the rest is dropped", || {
+        broker.stats().dropped_queue_full == (1_000 - WINDOW - QUEUE) as u64
+    });
+    let client = &broker.clients()[..];
+    let client = client.iter().find(|client| &*client.client_id == "deaf");
+    let (in_flight, queued) = client.map_or((0, 0), |client| (client.in_flight, client.queued));
+    assert_eq!((in_flight, queued), (WINDOW, QUEUE));
+    for number in 0..WINDOW + QUEUE {
+        assert_eq!(deaf.take_message().number(), number);
+    }
+    deaf.ping();
+}
+
+#[test]
+fn a_queue_that_drops_the_oldest_keeps_the_newest_and_counts_the_others() {
+    let broker = start(config_with_limits(|limits| {
+        limits.queue_messages = 10;
+        limits.queue_policy = QueuePolicy::DropOldest;
+    }));
+    let hello = v5("away").keeping_session_s(60);
+    let mut client = hello.connect(&broker);
+    client.subscribe("flood", QoS::AtLeastOnce);
+    client.disconnect();
+
+    v3("publisher")
+        .connect(&broker)
+        .publish_numbers("flood", QoS::AtLeastOnce, 100);
+
+    eventually("the oldest are counted", || {
+        broker.stats().dropped_queue_full == 90
+    });
+    let mut client = hello.connect(&broker);
+    for number in 90..100 {
+        assert_eq!(client.take_message().number(), number);
+    }
+}
+
+#[test]
+fn where_a_full_queue_disconnects_the_client_hears_0x97_at_once() {
+    let broker = start(config_with_limits(|limits| {
+        limits.queue_messages = 10;
+        limits.queue_policy = QueuePolicy::Disconnect;
+    }));
+    let mut client = v5("one").connect(&broker);
+    client.subscribe("flood", QoS::AtLeastOnce);
+
+    v3("publisher")
+        .connect(&broker)
+        .publish_numbers("flood", QoS::AtLeastOnce, 100);
+
+    let packets = client.until_closed();
+    let farewell = Received::Disconnect(ReasonCode::QUOTA_EXCEEDED);
+    assert_eq!(packets.last(), Some(&farewell));
+}
+
+fn stalling_after(stall_deadline: Duration) -> Config {
+    Config {
+        stall_deadline,
+        ..deep_queues()
+    }
+}
+
+/// More than the sockets hold.
+fn block(broker: &Broker) {
+    let mut publisher = v3("publisher").connect(broker);
+    for _ in 0..8 {
+        publisher.publish("flood", vec![0; 1_000_000], QoS::AtMostOnce);
+    }
+    publisher.ping();
+    publisher.disconnect();
+}
+
+/// Abuse H01
+#[test]
+fn a_client_that_takes_no_byte_until_the_stall_deadline_is_disconnected() {
+    const STALL: Duration = Duration::from_millis(500);
+    let broker = start(stalling_after(STALL));
+    let mut deaf = deaf(&broker, QoS::AtMostOnce);
+
+    let start = Instant::now();
+    block(&broker);
+    eventually("it is disconnected", || {
+        broker.stats().clients_connected == 0
+    });
+
+    let took = start.elapsed();
+    assert!(took >= STALL, "{took:?}");
+    assert!(took < STALL + Duration::from_secs(4), "{took:?}");
+    let stats = broker.stats();
+    assert_eq!((stats.stalled, stats.sessions), (1, 0));
+    assert!(deaf.is_closed_within(Duration::from_secs(5)));
+}
+
+/// Progress is what counts, not speed.
+#[test]
+fn a_client_that_takes_some_bytes_before_each_stall_deadline_stays() {
+    let broker = start(stalling_after(Duration::from_millis(500)));
+    let mut slow = deaf(&broker, QoS::AtMostOnce);
+    let mut bystander = v5("bystander").connect(&broker);
+    block(&broker);
+
+    for _ in 0..8 {
+        bystander.hears_nothing_for(Duration::from_millis(120));
+        assert_eq!(slow.message().payload.len(), 1_000_000);
+    }
+
+    slow.ping();
+    assert_eq!(broker.stats().stalled, 0);
+}
+
+#[test]
+fn a_client_that_has_nothing_to_take_is_not_stalled() {
+    let broker = start(stalling_after(Duration::from_millis(300)));
+    let mut idle = deaf(&broker, QoS::AtMostOnce);
+
+    idle.hears_nothing_for(Duration::from_millis(900));
+
+    idle.ping();
+    assert_eq!(broker.stats().stalled, 0);
+}
+
+#[test]
+fn a_session_that_is_kept_survives_the_stall() {
+    let broker = start(stalling_after(Duration::from_millis(300)));
+    let hello = v5("deaf").keeping_session_s(60);
+    let mut client = hello.clone().small_buffer().connect(&broker);
+    client.subscribe("flood", QoS::AtMostOnce);
+    client.subscribe("kept", QoS::AtLeastOnce);
+    block(&broker);
+    eventually("it is disconnected", || broker.stats().stalled == 1);
+    eventually("it is gone", || broker.stats().clients_connected == 0);
+
+    v5("publisher")
+        .connect(&broker)
+        .publish_acknowledged("kept", "for later");
+
+    let (mut client, present) = hello.connect_or_resume(&broker);
+    assert!(present);
+    assert_eq!(client.take_message().text(), "for later");
+}
+
+/// It speaks in time; that the broker does not listen meanwhile is not its silence.
+#[test]
+fn a_slow_reader_that_pings_is_not_closed_for_silence() {
+    let broker = start(deep_queues());
+    let mut slow = v5("slow").keep_alive_s(1).small_buffer().connect(&broker);
+    slow.subscribe("flood", QoS::AtMostOnce);
+    let mut bystander = v5("bystander").connect(&broker);
+    block(&broker);
+
+    for _ in 0..2 {
+        slow.send_bytes(b"\xC0\x00");
+        bystander.hears_nothing_for(Duration::from_millis(900));
+    }
+
+    for _ in 0..8 {
+        assert_eq!(slow.message().payload.len(), 1_000_000);
+    }
+    assert_eq!(slow.receive(), Received::PingResp);
+}
+
+/// Abuse E17: a member of a shared group that is slow takes its share and no more.
+#[test]
+fn a_stalled_member_of_a_shared_group_does_not_stop_the_others() {
+    let broker = start(config());
+    let mut deaf = v5("deaf").small_buffer().connect(&broker);
+    deaf.subscribe("$share/team/work", QoS::AtLeastOnce);
+    let mut member = v5("member").connect(&broker);
+    member.subscribe("$share/team/work", QoS::AtLeastOnce);
+
+    let mut publisher = v3("publisher").connect(&broker);
+    publisher.publish_numbers("work", QoS::AtLeastOnce, 200);
+
+    for _ in 0..100 {
+        member.take_message();
+    }
+    member.ping();
+}
+
+#[test]
+fn a_publisher_does_not_wait_for_a_deaf_subscriber() {
+    let broker = start(Config {
+        shards: 1,
+        ..with_backlog()
+    });
+    let _deaf = deaf(&broker, QoS::AtLeastOnce);
+    let mut publisher = v5("publisher").connect(&broker);
+
+    for _ in 0..2_000 {
+        publisher.publish_acknowledged("flood", [b'.'; 4_000]);
+    }
+}
+
+/// The limits that a connection took with it hold, whatever a reload says.
+#[test]
+fn a_reload_does_not_lift_the_limits_of_a_session_that_is_there() {
+    let broker = start(config_with_limits(|limits| limits.queue_messages = 1));
+    let mut client = v5("one").receive_maximum(1).connect(&broker);
+    client.subscribe("flood", QoS::AtLeastOnce);
+    let mut wider = config();
+    wider.limits = Arc::new(ServerLimits::default());
+    let hooks: Arc<dyn mqttcore_broker::Hooks> = Arc::new(crate::common::Plugin::default());
+    broker.reload(&wider, hooks).expect("reloaded");
+
+    let mut publisher = v3("publisher").connect(&broker);
+    publisher.publish_numbers("flood", QoS::AtLeastOnce, 10);
+
+    eventually("eight are dropped", || {
+        broker.stats().dropped_queue_full == 8
+    });
+}
