@@ -119,12 +119,17 @@ impl Connection {
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         self.link.park(cx.waker());
         self.shard.refresh_now();
-        let turn = self.turn(cx);
+        let Err(end) = self.turn(cx) else {
+            self.shard.send_mail();
+            return Poll::Pending;
+        };
         self.shard.send_mail();
-        match turn {
-            Ok(()) => Poll::Pending,
-            Err(end) => Poll::Ready(end),
+        if matches!(end, End::Lost) {
+            // A client that only closed its sending half still takes what it is owed; whether it
+            // does is its own affair.
+            let _ = self.write(cx);
         }
+        Poll::Ready(end)
     }
 
     /// Reads and handles what there is, then writes once.
@@ -145,6 +150,8 @@ impl Connection {
         };
         let was_full = self.outbox_len() >= READ_BELOW_BYTES;
         retain::replay(&self.shard, &self.client);
+        // Before the acknowledgements leave: what was acknowledged is then on its way everywhere.
+        self.shard.send_mail();
         self.write(cx)?;
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
         if more || drained || retain::can_replay(&self.client) {

@@ -233,6 +233,10 @@ fn ledger(shard: &Shard, reason: Drop) -> (&Counter, &'static str) {
             (&metrics.dropped_qos0_backlog, "the client reads too slowly")
         }
         Drop::Session(DropReason::Offline) => (&metrics.dropped_offline, "QoS 0 and not connected"),
+        Drop::Session(DropReason::Revoked) => (
+            &metrics.dropped_denied,
+            "its grant covers the topic no more",
+        ),
         Drop::Session(DropReason::Expired) => (&metrics.dropped_expired, "it expired"),
         Drop::Session(DropReason::PacketTooLarge) => (
             &metrics.dropped_too_large,

@@ -21,6 +21,8 @@ pub(crate) struct Outbox {
     /// Bytes of the front piece that are written already.
     written: usize,
     bytes: usize,
+    /// The socket takes nothing now: what comes must not keep whole chunks either.
+    is_blocked: bool,
 }
 
 enum Piece {
@@ -48,9 +50,14 @@ impl Outbox {
         self.bytes == 0
     }
 
-    /// Appends `range` of `chunk` without copying it.
+    /// Appends `range` of `chunk`, without copying it unless the socket is blocked.
     pub(crate) fn push_shared(&mut self, chunk: &Arc<[u8]>, range: Range<usize>) {
         debug_assert!(range.start <= range.end && range.end <= chunk.len());
+        if self.is_blocked && !is_most_of(&range, chunk) {
+            let bytes = chunk.get(range).unwrap_or_default();
+            self.push_with(|own| own.extend_from_slice(bytes));
+            return;
+        }
         self.bytes += range.len();
         if let Some(Piece::Shared(last, span)) = self.pieces.back_mut()
             && span.end == range.start
@@ -105,6 +112,7 @@ impl Outbox {
 
     /// Takes `count` written bytes off the front.
     pub(crate) fn advance(&mut self, count: usize) {
+        self.is_blocked = false;
         debug_assert!(count <= self.bytes);
         self.bytes -= count;
         self.written += count;
@@ -121,13 +129,15 @@ impl Outbox {
         }
     }
 
-    /// Copies what waits out of chunks that it would otherwise keep alive (decision 18).
+    /// Copies what waits out of chunks that it would otherwise keep alive (decision 18), and what
+    /// comes until the socket takes bytes again.
     ///
     /// A span that is most of its chunk stays shared: many slow clients then hold one copy.
     pub(crate) fn release_chunks(&mut self) {
+        self.is_blocked = true;
         for piece in &mut self.pieces {
             if let Piece::Shared(chunk, range) = piece
-                && range.len() * 2 < chunk.len()
+                && !is_most_of(range, chunk)
             {
                 *piece = Piece::Owned(piece.as_slice().to_vec());
             }
@@ -147,6 +157,11 @@ impl Outbox {
         bytes.drain(..outbox.written);
         bytes
     }
+}
+
+/// Whether sharing `range` keeps alive at most twice its own bytes.
+fn is_most_of(range: &Range<usize>, chunk: &Arc<[u8]>) -> bool {
+    range.len() * 2 >= chunk.len()
 }
 
 #[cfg(test)]
@@ -219,5 +234,20 @@ mod tests {
 
         assert_eq!(Arc::strong_count(&chunk), 1);
         assert_eq!(waiting(&outbox), b"bc");
+    }
+
+    #[test]
+    fn what_comes_while_the_socket_is_blocked_does_not_keep_its_chunk() {
+        let chunk = chunk("abcdefghij");
+        let mut outbox = Outbox::default();
+        outbox.push_shared(&chunk, 0..9);
+        outbox.release_chunks();
+        outbox.push_shared(&chunk, 0..2);
+        let while_blocked = Arc::strong_count(&chunk);
+        outbox.advance(1);
+        outbox.push_shared(&chunk, 3..5);
+
+        assert_eq!(waiting(&outbox), b"bcdefghiabde");
+        assert_eq!((while_blocked, Arc::strong_count(&chunk)), (2, 3));
     }
 }

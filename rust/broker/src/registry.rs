@@ -12,17 +12,17 @@ use mqttcore_session::{
     Cause, ConnectRequest, Details, Event as SessionEvent, Expiry, Message, ServerLimits, Session,
     Terms,
 };
-use mqttcore_topics::{Change, SubscriptionFilter, TopicLimits, TopicName};
+use mqttcore_topics::{Change, SubscriptionFilter, TopicFilter, TopicLimits, TopicName};
 use slab::Slab;
 use tokio::net::TcpStream;
 
 use crate::client::{Client, Closing, Handle, Link};
 use crate::grants::{Access, Grant, GrantLimits, RuleAnswer, Takeover};
 use crate::handshake::{self, Arrival};
-use crate::hooks::{EventKind, Login};
+use crate::hooks::{Action, EventKind, Login};
 use crate::log::{Escaped, LogClass};
 use crate::shard::{EventDetails, Shard};
-use crate::{connection, hub, retain};
+use crate::{connection, hub, requests, retain};
 
 /// The clients of one shard, by slot and by client identifier.
 #[derive(Default)]
@@ -286,19 +286,27 @@ fn lower(limit: &mut usize, cap: Option<usize>) {
     *limit = (*limit).min(cap.unwrap_or(usize::MAX));
 }
 
-/// Subscriptions that a reduced grant no longer covers end at resume (abuse F16).
-fn drop_lost_rights(client: &Rc<Client>, shard: &Shard) {
+/// Subscriptions that a reduced grant no longer covers end at resume, and what they have queued
+/// is dropped (abuse F16). Where a plugin is asked about the filter, its old answer stays.
+fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
     let access = client.access();
+    let is_lost = |filter: &TopicFilter| match access.permissions.subscribe(filter) {
+        RuleAnswer::Allowed => false,
+        RuleAnswer::Denied => true,
+        RuleAnswer::Silent => {
+            !requests::is_asked_about(shard, Action::Subscribe, |about| about.covers(filter))
+        }
+    };
     let lost: Vec<SubscriptionFilter> = client
         .session
         .borrow()
         .subscriptions()
         .iter()
         .map(|subscription| &subscription.filter)
-        .filter(|filter| access.permissions.subscribe(filter.filter()) == RuleAnswer::Denied)
+        .filter(|filter| is_lost(filter.filter()))
         .cloned()
         .collect();
-    if lost.is_empty() {
+    if lost.is_empty() && !access.permissions.checks_deliveries() {
         return;
     }
     let changes: Vec<Change<'_>> = lost
@@ -309,6 +317,20 @@ fn drop_lost_rights(client: &Rc<Client>, shard: &Shard) {
     for filter in &lost {
         client.session.borrow_mut().revoke(filter);
     }
+    let held: Vec<TopicFilter> = client
+        .session
+        .borrow()
+        .subscriptions()
+        .iter()
+        .map(|subscription| subscription.filter.filter().clone())
+        .collect();
+    let may_have = |message: &Message| {
+        TopicName::parse(message.topic(), &TopicLimits::default()).is_ok_and(|topic| {
+            access.permissions.receives(topic) && held.iter().any(|filter| filter.matches(topic))
+        })
+    };
+    client.session.borrow_mut().keep_queued(may_have);
+    handle_events(shard, client);
 }
 
 /// Says that every promise so far is kept: with sessions in memory it is, at once (decision 2).
@@ -347,6 +369,24 @@ pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     } else {
         arm(shard, client);
     }
+}
+
+/// Cuts what the next clients have in flight out of the chunks that it came in; returns where to
+/// go on. A client that reads but does not acknowledge has no other moment for it.
+pub(crate) fn release_chunks(shard: &Shard, from: usize) -> usize {
+    const LOOKED_AT_A_TICK: usize = 256;
+    let registry = shard.registry.borrow();
+    let end = registry.clients.capacity();
+    let next = (from + LOOKED_AT_A_TICK).min(end);
+    for slot in from..next {
+        if let Some(client) = registry.clients.get(slot) {
+            let mut session = client.session.borrow_mut();
+            if session.in_flight() > 0 {
+                session.release_chunks();
+            }
+        }
+    }
+    if next == end { 0 } else { next }
 }
 
 /// Does what the session says has come due.

@@ -78,7 +78,11 @@ struct Question<'a> {
 }
 
 /// Whether a plugin wants to be asked about this.
-fn is_asked_about(shard: &Shard, action: Action, is_about: impl Fn(&TopicFilter) -> bool) -> bool {
+pub(crate) fn is_asked_about(
+    shard: &Shard,
+    action: Action,
+    is_about: impl Fn(&TopicFilter) -> bool,
+) -> bool {
     let interests = shard.interests();
     let mut questions = interests.authorize.iter();
     questions.any(|(about, filter)| *about == action && is_about(filter))

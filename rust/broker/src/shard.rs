@@ -264,6 +264,7 @@ impl Shard {
         const CLEANED_A_TICK: usize = 256;
         let mut fired = Vec::new();
         let mut swept = None;
+        let mut eased = 0;
         while !self.world.is_stopping() {
             let next = self.wheel.borrow().next_tick();
             tokio::time::sleep_until(next.into()).await;
@@ -272,6 +273,7 @@ impl Shard {
             for slot in fired.drain(..) {
                 contained(&self, "a timer", || registry::handle_timeout(&self, slot));
             }
+            eased = registry::release_chunks(&self, eased);
             if self.index == 0 {
                 contained(&self, "cleaning up", || {
                     self.world.directory.clean(CLEANED_A_TICK);

@@ -83,4 +83,6 @@ pub enum DropReason {
     Expired,
     /// It is larger than the client's Maximum Packet Size [MQTT-3.1.2-25].
     PacketTooLarge,
+    /// The client may not have it any more.
+    Revoked,
 }

@@ -103,6 +103,14 @@ impl Session {
         }
     }
 
+    /// Drops what waits in the queue and `keep` refuses, such as after a resume with fewer rights
+    /// (abuse F16); each comes as [`Event::Dropped`]. What was sent before stays in flight.
+    pub fn keep_queued(&mut self, keep: impl Fn(&Message) -> bool) {
+        for outgoing in self.queue.take_unless(keep) {
+            self.drop_message(DropReason::Revoked, outgoing);
+        }
+    }
+
     pub(crate) fn poll_publish(&mut self) -> Option<PublishTransmit> {
         let mut transmit = match self.in_flight.poll(self.link.window, &self.gate) {
             Some(transmit) => transmit,

@@ -105,6 +105,19 @@ impl Queue {
         Some(outgoing)
     }
 
+    /// Takes out what `keep` does not want kept; the order of the rest stays.
+    pub(crate) fn take_unless(&mut self, keep: impl Fn(&Message) -> bool) -> Vec<Outgoing> {
+        let (kept, taken): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|outgoing| keep(&outgoing.message));
+        self.waiting = kept;
+        for outgoing in &taken {
+            self.bytes -= outgoing.cost_bytes();
+            self.qos0 -= usize::from(outgoing.qos == QoS::AtMostOnce);
+        }
+        taken.into()
+    }
+
     pub(crate) fn messages_mut(&mut self) -> impl Iterator<Item = &mut Message> {
         self.waiting
             .iter_mut()
