@@ -10,6 +10,7 @@ from tests import wire as mqtt
 from tests.soak.ledger import Ledger, Message
 from tests.wire import Packet
 
+PACKET_ID_NOT_FOUND = 0x92
 # Below the broker's own Receive Maximum, and a subscriber's queue is far longer.
 WINDOW = 16
 
@@ -86,7 +87,7 @@ class Peer:
             self.accepted(packet)
         elif packet.kind == mqtt.DISCONNECT:
             self.ledger.violations[f"DISCONNECT 0x{packet.reason:02X}"] += 1
-        elif max(packet.reasons, default=0) >= 0x80:
+        elif max(packet.reasons, default=0) >= 0x80 and not self.excuses(packet):
             self.ledger.violations[f"{packet.name} 0x{max(packet.reasons):02X}"] += 1
         else:
             self.take(packet)
@@ -99,6 +100,10 @@ class Peer:
             self.ledger.violations["session lost"] += 1
         self.is_online = self.was_online = True
         self.resume()
+
+    def excuses(self, packet: Packet) -> bool:
+        """Whether an error code is the right answer here."""
+        return False
 
     def resume(self) -> None:
         """What a new connection begins with."""
@@ -134,6 +139,7 @@ class Publisher(Peer):
     topic: str
     padding: bytes = b""
     under_way: OrderedDict[int, tuple[Message, bool]] = field(default_factory=OrderedDict)
+    released_again: set[int] = field(default_factory=set)
     last_id: int = 0
 
     def publish(self, qos: int) -> None:
@@ -168,11 +174,18 @@ class Publisher(Peer):
     def resume(self) -> None:
         """Sends again what was not acknowledged, in its order."""
         assert self.line is not None
+        self.released_again.clear()
         for packet_id, (message, received) in self.under_way.items():
             if received:
+                self.released_again.add(packet_id)
                 self.line.write(mqtt.ack(mqtt.PUBREL, packet_id))
             else:
                 self.line.write(self.packet(message, packet_id, dup=True))
+
+    def excuses(self, packet: Packet) -> bool:
+        """A PUBREL that is repeated because its PUBCOMP was lost finds nothing (abuse D13)."""
+        is_unknown = packet.kind == mqtt.PUBCOMP and max(packet.reasons) == PACKET_ID_NOT_FOUND
+        return is_unknown and packet.packet_id in self.released_again
 
     def take(self, packet: Packet) -> None:
         """Handles acknowledgements."""
@@ -188,6 +201,7 @@ class Publisher(Peer):
             self.line.write(mqtt.ack(mqtt.PUBREL, packet_id))
         else:
             del self.under_way[packet_id]
+            self.released_again.discard(packet_id)
 
 
 @dataclass(slots=True, kw_only=True, weakref_slot=True)
