@@ -13,7 +13,6 @@ from tests.conftest import common
 from tests.wire import PUBLISH, Will, Wire, unique
 
 Open = Callable[..., Wire]
-lost_rights = pytest.mark.xfail(strict=True, reason="a resumed session keeps rights that are gone")
 
 
 class Doorman(Plugin):
@@ -181,7 +180,6 @@ def test_f07_a_will_takes_the_right_to_publish(
     enter("writer", will=Will(topic="f/x")).ping()
 
 
-@lost_rights
 def test_f16_a_session_that_goes_on_has_the_subscriptions_of_today(
     doorman: Doorman, enter: Open, version: int
 ) -> None:
@@ -199,7 +197,6 @@ def test_f16_a_session_that_goes_on_has_the_subscriptions_of_today(
     again.ping()
 
 
-@lost_rights
 def test_f16_what_waits_is_checked_against_the_rights_of_today(
     doorman: Doorman, enter: Open, version: int
 ) -> None:
@@ -217,7 +214,6 @@ def test_f16_what_waits_is_checked_against_the_rights_of_today(
     again.ping()
 
 
-@lost_rights
 def test_f16_a_new_deny_rule_counts_for_what_waits(
     doorman: Doorman, enter: Open, version: int
 ) -> None:
