@@ -124,7 +124,6 @@ fn block(broker: &Broker, topic: &str) {
 
 /// Decision 18
 #[test]
-#[ignore = "fault 5"]
 fn a_slow_client_does_not_hold_the_chunks_of_what_waits_for_it() {
     const MESSAGES: usize = 1_000;
     let alone = Heap::alone();
@@ -147,7 +146,6 @@ fn a_slow_client_does_not_hold_the_chunks_of_what_waits_for_it() {
 
 /// Thirty-two messages are under way to it for as long as it likes.
 #[test]
-#[ignore = "fault 6"]
 fn a_client_that_does_not_acknowledge_does_not_hold_the_chunks_of_what_it_was_sent() {
     const WINDOW: u16 = 32;
     let alone = Heap::alone();

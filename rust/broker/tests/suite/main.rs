@@ -8,6 +8,7 @@ mod common;
 mod authenticate;
 mod authorize;
 mod clock;
+mod fairness;
 mod figures;
 mod framing;
 mod grants;

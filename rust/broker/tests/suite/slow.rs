@@ -56,6 +56,10 @@ fn qos_0_messages_beyond_the_backlog_of_a_deaf_client_are_dropped_and_counted() 
     let mut echo = Echo::new(&broker);
 
     echo.flood(10_000);
+    eventually("each message is on its way twice, or counted", || {
+        let stats = broker.stats();
+        stats.messages_sent + stats.dropped_qos0_backlog == 20_000
+    });
 
     let dropped = broker.stats().dropped_qos0_backlog;
     assert!(dropped > 0);

@@ -64,7 +64,6 @@ fn a_3_1_1_client_is_closed_without_a_word() {
 }
 
 #[test]
-#[ignore = "fault 4"]
 fn what_was_acknowledged_before_the_stop_is_delivered_before_the_goodbye() {
     let broker = start(config());
     let mut subscriber = v5("subscriber").connect(&broker);
