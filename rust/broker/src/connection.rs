@@ -19,10 +19,10 @@ use tokio::net::TcpStream;
 
 use crate::client::{Client, Closing, Link};
 use crate::guard::guarded;
+use crate::life::{self, confirm, detach, say_goodbye};
 use crate::linger::linger;
 use crate::log::{Escaped, LogClass};
 use crate::outbox::Outbox;
-use crate::registry::{self, confirm, detach, say_goodbye};
 use crate::requests::Pause;
 use crate::shard::{SCRATCH_BYTES, Shard};
 use crate::throttle::Throttle;
@@ -257,7 +257,7 @@ impl Connection {
         self.fresh = matches!(step, Ok(true));
         self.unread.extend_from_slice(batch.rest());
         confirm(&self.client);
-        registry::handle_events(&self.shard, &self.client);
+        life::handle_events(&self.shard, &self.client);
         self.client.flush_session(&self.shard);
         step.map(|_| ())
     }
@@ -385,7 +385,7 @@ impl Connection {
         self.client.session.borrow_mut().release_chunks();
         if self.link.blocked_since.get().is_none() {
             self.link.blocked_since.set(Some(self.shard.now()));
-            registry::arm(&self.shard, &self.client);
+            life::arm(&self.shard, &self.client);
         }
     }
 

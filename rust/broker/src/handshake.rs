@@ -20,13 +20,13 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use crate::arrival;
 use crate::door::Door;
 use crate::grants::{Access, Permissions, RuleAnswer};
 use crate::guard::guarded;
 use crate::hooks::{Event, EventKind, Login, Reply, Verdict};
 use crate::linger::linger;
 use crate::log::{Escaped, LogClass};
-use crate::registry;
 use crate::shard::{Letter, Shard};
 
 /// A socket that was just accepted.
@@ -331,7 +331,7 @@ fn send_home(shard: &Rc<Shard>, stream: TcpStream, unread: Vec<u8>, admitted: Ad
     };
     shard.refresh_now();
     if home == shard.index {
-        registry::arrive(shard, arrival);
+        arrival::arrive(shard, arrival);
     } else {
         shard.post(home, Letter::Arrived(Box::new(arrival)));
     }

@@ -15,9 +15,9 @@ use smallvec::SmallVec;
 
 use crate::client::{Client, Handle};
 use crate::hooks::EventKind;
+use crate::life;
 use crate::log::{Escaped, LogClass};
 use crate::metrics::{Counter, Stats};
-use crate::registry;
 use crate::shard::{EventDetails, Letter, Shard, World};
 
 /// One subscriber that a message goes to.
@@ -157,10 +157,10 @@ pub(crate) fn deliver(
         .deliver(shard.now(), message, delivery);
     match delivered {
         Delivered::Sent => client.flush_session(shard),
-        Delivered::Queued => registry::handle_events(shard, client),
+        Delivered::Queued => life::handle_events(shard, client),
         Delivered::Dropped(reason) => {
             dropped(shard, client, message, Drop::Session(reason));
-            registry::handle_events(shard, client);
+            life::handle_events(shard, client);
         }
     }
 }

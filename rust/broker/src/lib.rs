@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod arrival;
 mod broker;
 mod client;
 mod config;
@@ -38,6 +39,7 @@ mod guard;
 mod handshake;
 mod hooks;
 mod hub;
+mod life;
 mod linger;
 mod listener;
 mod log;

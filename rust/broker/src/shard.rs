@@ -30,7 +30,7 @@ use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::wheel::Wheel;
-use crate::{registry, retain, sys_topics};
+use crate::{arrival, life, registry, retain, sys_topics};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
@@ -253,7 +253,7 @@ impl Shard {
             contained(self, "mail of another shard", || match letter {
                 Letter::Deliver(message, targets) => hub::deliver_all(self, &message, &targets),
                 Letter::Accepted(accepted) => handshake::start(self, accepted),
-                Letter::Arrived(arrival) => registry::arrive(self, *arrival),
+                Letter::Arrived(arrival) => arrival::arrive(self, *arrival),
             });
         }
         self.send_mail();
@@ -271,7 +271,7 @@ impl Shard {
             let now = self.refresh_now();
             self.wheel.borrow_mut().advance(now, &mut fired);
             for slot in fired.drain(..) {
-                contained(&self, "a timer", || registry::handle_timeout(&self, slot));
+                contained(&self, "a timer", || life::handle_timeout(&self, slot));
             }
             eased = registry::release_chunks(&self, eased);
             if self.index == 0 {

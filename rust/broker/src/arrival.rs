@@ -1,0 +1,219 @@
+//! An admitted client comes home: it takes over, resumes or creates its session.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime};
+
+use mqttcore_codec::{QoS, ReasonCode};
+use mqttcore_session::{Cause, ConnectRequest, Message, ServerLimits, Session, Terms};
+use mqttcore_topics::{Change, SubscriptionFilter, TopicFilter, TopicLimits, TopicName};
+use tokio::net::TcpStream;
+
+use crate::client::{Client, Closing, Link};
+use crate::grants::{Access, Grant, GrantLimits, RuleAnswer, Takeover};
+use crate::handshake::{self, Arrival};
+use crate::hooks::{Action, EventKind, Login};
+use crate::life::{arm, confirm, detach, end, handle_events, say_goodbye};
+use crate::shard::{EventDetails, Shard};
+use crate::{connection, requests};
+
+/// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
+pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
+    let existing = shard.registry.borrow().find(&arrival.login.client_id);
+    if let Some(reason) = refusal(shard, existing.as_ref(), &arrival) {
+        handshake::turn_away(shard, arrival.socket, &arrival.login, reason);
+        return;
+    }
+    let Ok(stream) = TcpStream::from_std(arrival.socket) else {
+        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
+        return;
+    };
+    let resumed =
+        existing.and_then(|old| make_way(shard, &old, &arrival.request, &arrival.access.grant));
+    let session_present = resumed.is_some();
+    let (request, login, access) = (arrival.request, arrival.login, arrival.access);
+    let terms = terms(shard, &request, &access.grant, session_present);
+    let expires_at = access.grant.expires_at;
+    let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
+    let client = match resumed {
+        Some(client) => client,
+        None => create(shard, &login, &access),
+    };
+    client.identify(login, access, ends);
+    let link = Rc::new(Link::new(
+        request.version,
+        request.maximum_packet_size,
+        client.login().peer,
+        shard.now(),
+    ));
+    client.set_link(Some(Rc::clone(&link)));
+    shard
+        .world
+        .online
+        .set(shard.index, client.handle.slot, true);
+    shard.metrics().clients_connected.add(1);
+    if session_present {
+        drop_lost_rights(&client, shard);
+    }
+    client
+        .session
+        .borrow_mut()
+        .connect(shard.now(), &request, terms);
+    confirm(&client);
+    client.flush_session(shard);
+    arm(shard, &client);
+    let kind = if session_present {
+        EventKind::SessionResumed
+    } else {
+        EventKind::SessionCreated
+    };
+    shard.tell(kind, &client, EventDetails::default());
+    shard.tell(EventKind::Connected, &client, EventDetails::default());
+    connection::spawn(shard, &client, &link, stream, arrival.unread);
+}
+
+/// Why a client that plugins let in may not have this session.
+fn refusal(shard: &Shard, existing: Option<&Rc<Client>>, arrival: &Arrival) -> Option<ReasonCode> {
+    if shard.world.is_stopping() {
+        return Some(ReasonCode::SERVER_SHUTTING_DOWN);
+    }
+    let Some(old) = existing else {
+        let sessions: u64 = shard.world.metrics.iter().map(|m| m.sessions.value()).sum();
+        let full = sessions >= shard.config().sessions as u64;
+        // The new session is refused; existing ones are never evicted (abuse F12).
+        return full.then_some(ReasonCode::QUOTA_EXCEEDED);
+    };
+    let same_user = old.login().username == arrival.login.username;
+    let allowed = match arrival.access.grant.session.takeover {
+        Takeover::Anyone => true,
+        Takeover::SameUser => same_user,
+        Takeover::Never => same_user && !old.is_online(),
+    };
+    (!allowed).then_some(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID)
+}
+
+/// Ends the old connection, and the old session too unless it is to be resumed.
+fn make_way(
+    shard: &Rc<Shard>,
+    old: &Rc<Client>,
+    request: &ConnectRequest,
+    grant: &Grant,
+) -> Option<Rc<Client>> {
+    let resume = !request.clean_start && grant.session.resume;
+    if let Some(link) = old.link() {
+        shard.metrics().takeovers.add(1);
+        say_goodbye(shard, old, ReasonCode::SESSION_TAKEN_OVER);
+        detach(shard, old, Cause::TakenOver);
+        shard.tell(EventKind::SessionTakenOver, old, EventDetails::default());
+        link.close(Closing {
+            cause: Cause::TakenOver,
+            reason: ReasonCode::SESSION_TAKEN_OVER,
+        });
+    }
+    let alive = shard.registry.borrow().at(old.handle).is_some();
+    if alive && !resume {
+        end(shard, old);
+    }
+    (alive && resume).then(|| Rc::clone(old))
+}
+
+fn create(shard: &Rc<Shard>, login: &Arc<Login>, access: &Arc<Access>) -> Rc<Client> {
+    shard.metrics().sessions.add(1);
+    shard.registry.borrow_mut().insert(shard.index, |handle| {
+        Client::new(
+            handle,
+            shard.world.directory.join(handle.pack()),
+            Session::new(
+                Arc::clone(&login.client_id),
+                Arc::clone(&shard.config().limits),
+            ),
+            Arc::clone(login),
+            Arc::clone(access),
+        )
+    })
+}
+
+fn terms(shard: &Shard, request: &ConnectRequest, grant: &Grant, session_present: bool) -> Terms {
+    let expiry_max = grant.session.expiry_max;
+    Terms {
+        session_present,
+        assigned_client_id: request.client_id.is_none(),
+        session_expiry_max_s: expiry_max
+            .map(|longest| u32::try_from(longest.as_secs()).unwrap_or(u32::MAX)),
+        ..Terms::new(limits(shard, grant))
+    }
+}
+
+/// The broker's limits, or a copy with the grant's own; most clients share one.
+fn limits(shard: &Shard, grant: &Grant) -> Arc<ServerLimits> {
+    let config = shard.config();
+    if grant.limits == GrantLimits::default() {
+        return Arc::clone(&config.limits);
+    }
+    let mut limits = ServerLimits::clone(&config.limits);
+    let caps = grant.limits;
+    limits.maximum_qos = limits
+        .maximum_qos
+        .min(caps.max_qos.unwrap_or(QoS::ExactlyOnce));
+    lower(&mut limits.subscriptions, caps.subscriptions);
+    lower(&mut limits.queue_messages, caps.queue_messages);
+    lower(&mut limits.queue_bytes, caps.queue_bytes);
+    Arc::new(limits)
+}
+
+fn lower(limit: &mut usize, cap: Option<usize>) {
+    *limit = (*limit).min(cap.unwrap_or(usize::MAX));
+}
+
+/// Subscriptions that a reduced grant no longer covers end at resume, and what they have queued
+/// is dropped (abuse F16). Where a plugin is asked about the filter, its old answer stays.
+fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
+    let access = client.access();
+    let is_lost = |filter: &TopicFilter| match access.permissions.subscribe(filter) {
+        RuleAnswer::Allowed => false,
+        RuleAnswer::Denied => true,
+        RuleAnswer::Silent => {
+            !requests::is_asked_about(shard, Action::Subscribe, |about| about.covers(filter))
+        }
+    };
+    let lost: Vec<SubscriptionFilter> = client
+        .session
+        .borrow()
+        .subscriptions()
+        .iter()
+        .map(|subscription| &subscription.filter)
+        .filter(|filter| is_lost(filter.filter()))
+        .cloned()
+        .collect();
+    if lost.is_empty() && !access.permissions.checks_deliveries() {
+        return;
+    }
+    let changes: Vec<Change<'_>> = lost
+        .iter()
+        .map(|filter| Change::Unsubscribe { filter })
+        .collect();
+    shard.world.directory.commit(client.subscriber, &changes);
+    for filter in &lost {
+        client.session.borrow_mut().revoke(filter);
+    }
+    let held: Vec<TopicFilter> = client
+        .session
+        .borrow()
+        .subscriptions()
+        .iter()
+        .map(|subscription| subscription.filter.filter().clone())
+        .collect();
+    let may_have = |message: &Message| {
+        TopicName::parse(message.topic(), &TopicLimits::default()).is_ok_and(|topic| {
+            access.permissions.receives(topic) && held.iter().any(|filter| filter.matches(topic))
+        })
+    };
+    client.session.borrow_mut().keep_queued(may_have);
+    handle_events(shard, client);
+}
+
+/// A wall-clock time as the monotonic clock will show it.
+fn on_monotonic_clock(now: Instant, at: SystemTime) -> Instant {
+    now + at.duration_since(SystemTime::now()).unwrap_or_default()
+}

@@ -1,0 +1,181 @@
+//! The life of a session on its shard: promises, deadlines, the end of its connection, its own end.
+
+use std::rc::Rc;
+
+use mqttcore_codec::ReasonCode;
+use mqttcore_session::{Cause, Details, Event as SessionEvent, Expiry, Message};
+use mqttcore_topics::{TopicLimits, TopicName};
+
+use crate::client::{Client, Closing, Link};
+use crate::grants::RuleAnswer;
+use crate::hooks::EventKind;
+use crate::log::{Escaped, LogClass};
+use crate::shard::{EventDetails, Shard};
+use crate::{hub, retain};
+
+/// Says that every promise so far is kept: with sessions in memory it is, at once (decision 2).
+pub(crate) fn confirm(client: &Client) {
+    let mut session = client.session.borrow_mut();
+    let token = session.last_token();
+    session.confirm(token);
+}
+
+/// Puts a DISCONNECT with `reason` behind what waits, where the client's version has one.
+pub(crate) fn say_goodbye(shard: &Shard, client: &Client, reason: ReasonCode) {
+    let Some(link) = client.link() else { return };
+    let session = client.session.borrow();
+    if let Some(farewell) = session.disconnect_packet(reason, None, Details::none()) {
+        link.push_control(shard, &farewell);
+    }
+}
+
+/// Separates `client` from its connection; its will and its session go their ways.
+pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
+    let departure = client.session.borrow_mut().detach(shard.now(), cause);
+    client.set_link(None);
+    client.replays.borrow_mut().clear();
+    shard
+        .world
+        .online
+        .set(shard.index, client.handle.slot, false);
+    shard.metrics().clients_connected.sub(1);
+    shard.tell(EventKind::Disconnected, client, EventDetails::default());
+    if let Some(will) = departure.will {
+        publish_will(shard, client, &will);
+    }
+    handle_events(shard, client);
+    if departure.expiry == Expiry::Now {
+        end(shard, client);
+    } else {
+        arm(shard, client);
+    }
+}
+
+/// Does what the session says has come due.
+pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
+    loop {
+        let event = client.session.borrow_mut().poll_event();
+        match event {
+            None => return,
+            Some(SessionEvent::WillDue(message)) => publish_will(shard, client, &message),
+            Some(SessionEvent::Expired) => {
+                if !client.is_online() {
+                    shard.metrics().sessions_expired.add(1);
+                    shard.tell(EventKind::SessionExpired, client, EventDetails::default());
+                    end(shard, client);
+                }
+            }
+            Some(SessionEvent::Dropped {
+                reason, message, ..
+            }) => {
+                hub::book_drop(shard, client, &message, reason);
+            }
+            Some(SessionEvent::Overflowed) => {
+                if let Some(link) = client.link() {
+                    close(&link, Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
+                }
+            }
+            // Sessions in memory have nothing to write.
+            Some(SessionEvent::Record { .. }) => {}
+        }
+    }
+}
+
+fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
+    let allowed = TopicName::parse(will.topic(), &TopicLimits::default())
+        .ok()
+        .filter(|topic| client.access().permissions.publish(*topic) == RuleAnswer::Allowed);
+    let Some(topic) = allowed else {
+        shard.metrics().dropped_will.add(1);
+        shard.log.warn(LogClass::Will, shard.now(), || {
+            format!(
+                "will of client {} not published: not allowed",
+                Escaped(&client.id)
+            )
+        });
+        return;
+    };
+    if will.retain() {
+        retain::store(shard, topic, will);
+    }
+    hub::route(shard, Some(client), topic, will);
+}
+
+/// Ends a session: no message reaches it any more, and its slot is free.
+pub(crate) fn end(shard: &Rc<Shard>, client: &Rc<Client>) {
+    if shard.registry.borrow().at(client.handle).is_none() {
+        return;
+    }
+    // A will whose delay is still running is published when its session ends [MQTT-3.1.3-9].
+    let will = client.session.borrow_mut().end(shard.now());
+    shard.world.directory.leave(client.subscriber);
+    shard.registry.borrow_mut().remove(client);
+    shard.wheel.borrow_mut().cancel(client.handle.slot);
+    shard.metrics().sessions.sub(1);
+    if let Some(will) = will {
+        publish_will(shard, client, &will);
+    }
+}
+
+/// Makes the wheel call [`handle_timeout`] at the client's next deadline.
+pub(crate) fn arm(shard: &Shard, client: &Client) {
+    if shard.registry.borrow().at(client.handle).is_none() {
+        return;
+    }
+    let stall = client
+        .link()
+        .and_then(|link| link.blocked_since.get())
+        .map(|since| since + shard.config().stall_deadline);
+    let ends = client.grant_ends().filter(|_| client.is_online());
+    let session = client.session.borrow().poll_timeout();
+    if let Some(at) = [stall, ends, session].into_iter().flatten().min() {
+        shard.wheel.borrow_mut().arm(client.handle.slot, at);
+    }
+}
+
+/// A deadline of the client in `slot` may have come.
+pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
+    let client = shard.registry.borrow().in_slot(slot);
+    let Some(client) = client else { return };
+    let now = shard.now();
+    let violation = {
+        let mut session = client.session.borrow_mut();
+        session.release_chunks();
+        if client.link().is_some_and(|link| link.is_unread.get()) {
+            session.excuse_silence(now);
+        }
+        session.handle_timeout(now).err()
+    };
+    if let Some(link) = client.link() {
+        let stalled = link
+            .blocked_since
+            .get()
+            .is_some_and(|since| now >= since + shard.config().stall_deadline);
+        if let Some(violation) = violation {
+            shard.metrics().keep_alive_timeouts.add(1);
+            close(&link, Cause::KeepAliveTimeout, violation.reason);
+        } else if stalled {
+            shard.metrics().stalled.add(1);
+            shard.log.warn(LogClass::Stalled, now, || {
+                format!(
+                    "client {} takes no bytes, disconnected",
+                    Escaped(&client.id)
+                )
+            });
+            close(&link, Cause::ConnectionLost, ReasonCode::QUOTA_EXCEEDED);
+        } else if client.grant_ends().is_some_and(|at| now >= at) {
+            close(
+                &link,
+                Cause::Administrative,
+                ReasonCode::MAXIMUM_CONNECT_TIME,
+            );
+        }
+    }
+    handle_events(shard, &client);
+    client.flush_session(shard);
+    arm(shard, &client);
+}
+
+pub(crate) fn close(link: &Link, cause: Cause, reason: ReasonCode) {
+    link.close(Closing { cause, reason });
+}
