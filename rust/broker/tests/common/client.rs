@@ -26,6 +26,8 @@ pub struct Message {
     pub subscription_ids: Vec<u32>,
     /// What is left of its expiry.
     pub expiry_s: Option<u32>,
+    /// All of its properties, as bytes.
+    pub properties: Vec<u8>,
 }
 
 impl Message {
@@ -497,6 +499,7 @@ impl From<Publish<'_>> for Message {
             dup: publish.delivery.dup(),
             subscription_ids: ids.map(std::num::NonZeroU32::get).collect(),
             expiry_s: publish.properties.message_expiry_interval(),
+            properties: publish.properties.as_bytes().into(),
         }
     }
 }

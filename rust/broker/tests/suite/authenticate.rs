@@ -83,6 +83,28 @@ fn a_denied_3_1_1_client_gets_the_return_code_that_comes_nearest() {
     }
 }
 
+#[test]
+fn a_reason_that_no_connack_can_give_is_told_as_unspecified() {
+    let broker = denying(ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
+
+    assert_eq!(v5("one").username("user").refused(&broker), 0x80);
+}
+
+/// A denial is one, whatever its code says.
+#[test]
+#[ignore = "fault 8"]
+fn a_denial_with_a_code_of_success_lets_nobody_in() {
+    let broker = denying(ReasonCode::SUCCESS);
+
+    let packets = v5("one").username("user").dial(&broker).until_closed();
+
+    assert!(!packets.contains(&Received::ConnAck {
+        session_present: false,
+        reason: ReasonCode::SUCCESS
+    }));
+    assert_eq!(broker.stats().sessions, 0);
+}
+
 /// Abuse C21: no answer is no.
 #[test]
 fn a_reply_that_is_dropped_refuses_with_0x88() {

@@ -142,6 +142,17 @@ fn a_dropped_reply_denies() {
     assert_eq!(subscribed, ReasonCode::NOT_AUTHORIZED);
 }
 
+/// A denial is one, whatever its code says.
+#[test]
+#[ignore = "fault 8"]
+fn a_denial_with_a_code_of_success_is_told_as_an_error() {
+    let broker = answering(Ruling::Deny(ReasonCode::SUCCESS));
+    let mut client = v5("one").connect(&broker);
+
+    assert!(client.publish_acknowledged("ask/a", "1").is_error());
+    assert!(client.try_subscribe("ask/a", QoS::AtMostOnce).is_error());
+}
+
 #[test]
 fn an_answer_for_all_is_asked_for_once() {
     let (broker, questions) = asking();
@@ -177,6 +188,23 @@ fn an_answer_for_all_covers_subscriptions_that_are_narrower() {
     client.send_subscribe(&["ask/#"], QoS::AtMostOnce);
 
     assert_eq!(&*next(&questions).0.topic, "ask/#");
+}
+
+#[test]
+#[ignore = "fault 10"]
+fn an_answer_for_all_covers_the_other_filters_of_its_packet() {
+    let (broker, questions) = asking();
+    let mut client = v5("one").connect(&broker);
+
+    let id = client.send_subscribe(&["ask/a", "ask/b", "ask/c"], QoS::AtMostOnce);
+    next(&questions).1.send(Ruling::AllowAll {
+        covers: filter("ask/+"),
+        until: SystemTime::now() + Duration::from_secs(60),
+    });
+
+    let granted = vec![ReasonCode::GRANTED_QOS_0; 3];
+    assert_eq!(client.receive(), Received::SubAck(id, granted));
+    assert!(questions.try_recv().is_err());
 }
 
 #[test]
@@ -430,6 +458,22 @@ fn the_question_is_abandoned_when_its_client_is_disconnected() {
     assert_eq!(client.until_closed(), [farewell]);
     drop(client);
     eventually("the question is abandoned", || reply.is_abandoned());
+}
+
+/// It was whole before its publisher left, and its publisher left in order.
+#[test]
+fn a_message_is_published_although_its_client_left_before_the_answer() {
+    let (broker, questions) = asking();
+    let mut listener = listener(&broker, &questions);
+    let mut client = v5("one").connect(&broker);
+    client.publish("ask/a", "my last", QoS::AtMostOnce);
+    let (_, reply) = next(&questions);
+
+    let leaving = std::thread::spawn(move || client.disconnect());
+    reply.send(Ruling::Allow);
+
+    assert_eq!(listener.take_message().text(), "my last");
+    leaving.join().expect("the client is let go");
 }
 
 #[test]

@@ -253,6 +253,17 @@ fn an_administrator_disconnects_one_client() {
 }
 
 #[test]
+fn a_reason_that_no_disconnect_can_give_disconnects_all_the_same() {
+    let broker = start(config());
+    let mut client = v5("one").connect(&broker);
+
+    assert!(broker.disconnect("one", ReasonCode::PACKET_IDENTIFIER_NOT_FOUND));
+
+    let farewell = Received::Disconnect(ReasonCode::UNSPECIFIED_ERROR);
+    assert_eq!(client.until_closed(), [farewell]);
+}
+
+#[test]
 fn a_clients_life_is_told_in_order() {
     let (sender, events) = channel();
     let kinds = [

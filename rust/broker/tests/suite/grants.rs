@@ -328,6 +328,29 @@ fn a_reload_with_a_rule_that_is_no_filter_changes_nothing() {
     assert!(!client.publish_acknowledged("a", "").is_error());
 }
 
+/// The listener is still there; what it gives is not.
+#[test]
+#[ignore = "fault 9"]
+fn a_reload_without_a_listener_closes_its_door_and_harms_nobody() {
+    let broker = start(config());
+    let mut old = v5("old").connect(&broker);
+    let mut none = config();
+    none.listeners.clear();
+    let hooks: Arc<dyn Hooks> = Arc::new(Plugin::default());
+    broker.reload(&none, hooks).expect("reloaded");
+
+    for _ in 0..8 {
+        let packets = v5("new").dial(&broker).until_closed();
+        assert!(!packets.contains(&Received::ConnAck {
+            session_present: false,
+            reason: ReasonCode::SUCCESS
+        }));
+    }
+
+    old.ping();
+    assert_eq!(broker.stats().panics, 0);
+}
+
 #[test]
 fn a_reload_brings_new_plugins_and_new_limits() {
     let broker = start(config());

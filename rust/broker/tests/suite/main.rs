@@ -10,6 +10,7 @@ mod authorize;
 mod clock;
 mod fairness;
 mod figures;
+mod forwarding;
 mod framing;
 mod grants;
 mod limits;

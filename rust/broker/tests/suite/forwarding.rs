@@ -1,0 +1,274 @@
+//! What a message looks like when it arrives, whichever way it went through the engine: the
+//! publisher's own bytes, a copy, a head with a shared payload.
+
+use std::num::{NonZeroU16, NonZeroU32};
+
+use mqttcore_codec::{
+    Packet, Properties, PropertiesBuf, Property, QoS, RetainHandling, Subscribe,
+    SubscriptionOptions, Text,
+};
+
+use crate::common::{Client, Hello, Received, config, start, v3, v5};
+
+/// Below and above the size from which a payload is shared instead of copied.
+const SIZES: [usize; 4] = [0, 1, 1_023, 5_000];
+
+type Greeting = fn(&str) -> Hello;
+
+fn properties(list: &[Property<'_>]) -> PropertiesBuf {
+    let mut properties = PropertiesBuf::default();
+    for property in list {
+        properties.push(*property).expect("the property encodes");
+    }
+    properties
+}
+
+fn text(text: &str) -> Text<'_> {
+    Text::new(text).expect("text")
+}
+
+/// Subscribes to `a` with more than a QoS.
+fn subscribe_with(
+    client: &mut Client,
+    id: Option<u32>,
+    filter: &str,
+    options: SubscriptionOptions,
+) {
+    let id = id.and_then(NonZeroU32::new);
+    let id = id.map(Property::SubscriptionIdentifier);
+    let packet_id = client.next_id();
+    client.send(&Packet::Subscribe(Subscribe {
+        packet_id,
+        properties: properties(id.as_slice()).as_properties(),
+        filters: vec![(text(filter), options)],
+    }));
+    assert!(matches!(client.receive(), Received::SubAck(..)));
+}
+
+fn at(maximum_qos: QoS) -> SubscriptionOptions {
+    SubscriptionOptions {
+        maximum_qos,
+        ..SubscriptionOptions::default()
+    }
+}
+
+#[test]
+fn payloads_of_every_size_go_from_every_version_to_every_version() {
+    let versions: [(&str, Greeting); 2] = [("three", v3), ("five", v5)];
+    for (from, publisher) in versions {
+        for (to, subscriber) in versions {
+            for shards in [1, 4] {
+                let broker = start(mqttcore_broker::Config { shards, ..config() });
+                let mut subscriber = subscriber(&format!("to-{to}")).connect(&broker);
+                subscriber.subscribe("a", QoS::ExactlyOnce);
+                let mut publisher = publisher(&format!("from-{from}")).connect(&broker);
+
+                for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+                    for size in SIZES {
+                        publisher.publish("a", vec![7; size], qos);
+
+                        let message = subscriber.take_message();
+                        assert_eq!(message.topic, "a");
+                        assert_eq!(message.payload, vec![7; size]);
+                        assert_eq!(
+                            (message.qos, message.retain, message.dup),
+                            (qos, false, false)
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// [MQTT-3.3.2-4, -15, -16, -17, -20]
+#[test]
+fn properties_of_a_publish_arrive_as_they_were_sent() {
+    let broker = start(config());
+    let sent = [
+        Property::PayloadFormatIndicator(true),
+        Property::ContentType(text("text/plain")),
+        Property::ResponseTopic(text("answer/here")),
+        Property::CorrelationData(b"\x00\x01"),
+        Property::UserProperty(text("b"), text("2")),
+        Property::UserProperty(text("a"), text("1")),
+    ];
+    let sent = properties(&sent);
+    let mut subscriber = v5("five").connect(&broker);
+    subscriber.subscribe("a", QoS::AtLeastOnce);
+    let mut publisher = v5("publisher").connect(&broker);
+
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        for size in SIZES {
+            let payload = vec![b'x'; size];
+            publisher.publish_with("a", &payload, qos, false, sent.as_properties());
+
+            let message = subscriber.take_message();
+            assert_eq!(message.properties, sent.as_properties().as_bytes());
+            assert_eq!(message.payload, payload);
+        }
+    }
+}
+
+#[test]
+fn a_3_1_1_subscriber_gets_a_v5_message_without_its_properties() {
+    let broker = start(config());
+    let mut subscriber = v3("three").connect(&broker);
+    subscriber.subscribe("a", QoS::AtMostOnce);
+    let sent = properties(&[Property::ContentType(text("text/plain"))]);
+
+    let mut publisher = v5("publisher").connect(&broker);
+    for size in SIZES {
+        publisher.publish_with(
+            "a",
+            &vec![b'x'; size],
+            QoS::AtMostOnce,
+            false,
+            sent.as_properties(),
+        );
+
+        assert_eq!(subscriber.message().payload, vec![b'x'; size]);
+    }
+}
+
+/// [MQTT-3.3.2-8..12] An alias is between one client and the broker.
+#[test]
+fn a_topic_alias_of_the_publisher_is_not_the_subscribers() {
+    let broker = start(config());
+    let mut five = v5("five").connect(&broker);
+    let mut three = v3("three").connect(&broker);
+    five.subscribe("#", QoS::AtMostOnce);
+    three.subscribe("#", QoS::AtMostOnce);
+    let alias = NonZeroU16::new(3).expect("not 0");
+    let alias = properties(&[Property::TopicAlias(alias)]);
+    let mut publisher = v5("publisher").connect(&broker);
+
+    for topic in ["long/topic/name", "", ""] {
+        publisher.publish_with(topic, b"x", QoS::AtMostOnce, false, alias.as_properties());
+    }
+
+    for _ in 0..3 {
+        let message = five.message();
+        assert_eq!(message.topic, "long/topic/name");
+        assert_eq!(message.properties, b"");
+        assert_eq!(three.message().topic, "long/topic/name");
+    }
+}
+
+/// [MQTT-3.3.4-3, -4] and decision 12.
+#[test]
+fn overlapping_subscriptions_get_one_message_with_all_identifiers_and_the_highest_qos() {
+    let broker = start(config());
+    let mut client = v5("one").connect(&broker);
+    subscribe_with(&mut client, Some(5), "a/+", at(QoS::AtMostOnce));
+    subscribe_with(&mut client, Some(300), "a/#", at(QoS::AtLeastOnce));
+
+    client.publish("a/b", "x", QoS::ExactlyOnce);
+
+    let mut received = [client.receive(), client.receive()];
+    received.sort_unstable_by_key(|packet| matches!(packet, Received::PubRec(..)));
+    let Received::Publish(message) = &received[0] else {
+        panic!("no message: {received:?}");
+    };
+    let mut ids = message.subscription_ids.clone();
+    ids.sort_unstable();
+    assert_eq!((ids, message.qos), (vec![5, 300], QoS::AtLeastOnce));
+}
+
+/// [MQTT-3.8.3-3]
+#[test]
+fn mqtt_3_8_3_3_a_client_does_not_hear_itself_where_it_asked_not_to() {
+    let broker = start(config());
+    let mut client = v5("one").connect(&broker);
+    let options = SubscriptionOptions {
+        no_local: true,
+        ..at(QoS::AtMostOnce)
+    };
+    subscribe_with(&mut client, None, "a", options);
+
+    client.publish("a", "mine", QoS::AtMostOnce);
+    client.ping();
+    v5("other")
+        .connect(&broker)
+        .publish("a", "theirs", QoS::AtMostOnce);
+
+    assert_eq!(client.message().text(), "theirs");
+}
+
+/// [MQTT-3.3.1-12, -13]
+#[test]
+fn mqtt_3_3_1_12_a_live_message_keeps_its_retain_flag_only_where_it_was_asked_for() {
+    let broker = start(config());
+    let mut plain = v5("plain").connect(&broker);
+    let mut keeping = v5("keeping").connect(&broker);
+    subscribe_with(&mut plain, None, "a", at(QoS::AtMostOnce));
+    let options = SubscriptionOptions {
+        retain_as_published: true,
+        ..at(QoS::AtMostOnce)
+    };
+    subscribe_with(&mut keeping, None, "a", options);
+
+    let mut publisher = v5("publisher").connect(&broker);
+    for size in SIZES {
+        publisher.publish_retained("a", vec![7; size], QoS::AtMostOnce);
+
+        assert!(!plain.message().retain);
+        assert!(keeping.message().retain);
+    }
+}
+
+/// [MQTT-3.3.1-9, -10, -11]
+#[test]
+fn retained_messages_are_sent_as_retain_handling_says() {
+    let broker = start(config());
+    let mut publisher = v5("publisher").connect(&broker);
+    publisher.publish_retained("a", "kept", QoS::AtMostOnce);
+    publisher.ping();
+    let mut client = v5("one").connect(&broker);
+    let options = |retain_handling| SubscriptionOptions {
+        retain_handling,
+        ..at(QoS::AtMostOnce)
+    };
+
+    subscribe_with(&mut client, None, "a", options(RetainHandling::DoNotSend));
+    client.ping();
+    subscribe_with(&mut client, None, "a", options(RetainHandling::SendIfNew));
+    client.ping();
+    subscribe_with(
+        &mut client,
+        None,
+        "a",
+        options(RetainHandling::SendAtSubscribe),
+    );
+    assert_eq!(client.message().text(), "kept");
+    client.unsubscribe("a");
+    subscribe_with(&mut client, None, "a", options(RetainHandling::SendIfNew));
+    assert_eq!(client.message().text(), "kept");
+    client.ping();
+}
+
+#[test]
+fn a_message_from_inside_carries_its_properties() {
+    let broker = start(config());
+    let mut client = v5("one").connect(&broker);
+    client.subscribe("a", QoS::AtMostOnce);
+    let sent = properties(&[Property::ContentType(text("text/plain"))]);
+
+    let matched = broker.publish("a", b"x", QoS::AtMostOnce, false, sent.as_properties());
+
+    assert_eq!(matched, Ok(1));
+    assert_eq!(client.message().properties, sent.as_properties().as_bytes());
+}
+
+#[test]
+fn a_message_without_properties_arrives_without_any() {
+    let broker = start(config());
+    let mut client = v5("one").connect(&broker);
+    client.subscribe("a", QoS::AtMostOnce);
+
+    v3("three")
+        .connect(&broker)
+        .publish("a", "x", QoS::AtMostOnce);
+
+    assert_eq!(client.message().properties, Properties::EMPTY.as_bytes());
+}
