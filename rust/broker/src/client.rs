@@ -184,7 +184,7 @@ impl Client {
         while let Some(transmit) = session.poll_transmit() {
             link.push(shard, &transmit);
         }
-        if was_empty && !link.outbox.borrow().is_empty() {
+        if was_empty && !link.in_turn.get() && !link.outbox.borrow().is_empty() {
             link.wake();
         }
     }
@@ -201,6 +201,8 @@ pub(crate) struct Link {
     /// The last turn ended without a look at the socket: a plugin, the client's allowance, its own
     /// full outbox or another shard is waited for. Its silence then says nothing.
     pub(crate) is_unread: Cell<bool>,
+    /// Its own task runs, and will write before it rests: no wake is needed.
+    pub(crate) in_turn: Cell<bool>,
     /// Since when the socket has taken no byte although some wait.
     pub(crate) blocked_since: Cell<Option<Instant>>,
     waker: RefCell<Waker>,
@@ -225,6 +227,7 @@ impl Link {
             connected_at: now,
             outbox: RefCell::default(),
             is_unread: Cell::new(false),
+            in_turn: Cell::new(false),
             blocked_since: Cell::new(None),
             waker: RefCell::new(Waker::noop().clone()),
             closing: Cell::new(None),

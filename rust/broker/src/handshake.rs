@@ -24,7 +24,7 @@ use crate::arrival;
 use crate::door::Door;
 use crate::grants::{Access, Permissions, RuleAnswer};
 use crate::guard::guarded;
-use crate::hooks::{Event, EventKind, Login, Reply, Verdict};
+use crate::hooks::{Event, EventKind, Login, Reply, Verdict, refusing};
 use crate::linger::linger;
 use crate::log::{Escaped, LogClass};
 use crate::shard::{Letter, Shard};
@@ -87,8 +87,8 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     let deadline = Instant::now() + shard.config().connect_deadline;
     let Accepted { socket, peer, door } = accepted;
     let doors = shard.doors();
-    let door = &doors[door];
-    let Ok(mut stream) = TcpStream::from_std(socket) else {
+    // A listener that a reload took out of the configuration lets nobody in any more.
+    let (Some(door), Ok(mut stream)) = (doors.get(door), TcpStream::from_std(socket)) else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
@@ -251,7 +251,7 @@ impl Handshake<'_> {
             }
             Some(Verdict::Deny { reason, text }) => Err(Refusal::Denied(Box::new(Denied {
                 login: Arc::clone(login),
-                reason,
+                reason: refusing(reason),
                 text,
             }))),
             None => Err(denied(

@@ -117,7 +117,7 @@ pub enum Verdict {
     },
     /// Refuse with this code; `text` becomes the reason string where the client may see one.
     Deny {
-        /// 0x80 or above.
+        /// 0x80 or above; anything else is told as "not authorized".
         reason: ReasonCode,
         /// For people; never secrets.
         text: Option<String>,
@@ -162,10 +162,19 @@ pub enum Ruling {
         /// When the answer ends.
         until: SystemTime,
     },
-    /// No, with this code.
+    /// No, with this code; one below 0x80 is told as "not authorized".
     Deny(ReasonCode),
     /// No, and the client goes.
     Disconnect(ReasonCode),
+}
+
+/// The code of a refusal: whatever a plugin says, it never reads as success.
+pub(crate) fn refusing(reason: ReasonCode) -> ReasonCode {
+    if reason.is_error() {
+        reason
+    } else {
+        ReasonCode::NOT_AUTHORIZED
+    }
 }
 
 /// A place for one answer; dropping it unused refuses.

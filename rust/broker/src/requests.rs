@@ -17,7 +17,7 @@ use mqttcore_topics::{Change, ShareName, TopicFilter, TopicLimits, TopicName};
 use crate::client::{Client, Closing};
 use crate::connection::End;
 use crate::grants::RuleAnswer;
-use crate::hooks::{Action, Ask, EventKind, Reply, Ruling};
+use crate::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
 use crate::life::confirm;
 use crate::log::{Escaped, LogClass};
 use crate::retain::Replay;
@@ -57,10 +57,10 @@ fn ask(
                 client.widen(action, covers, until);
                 Ok(Ok(()))
             }
-            Ok(Ruling::Deny(reason)) => Ok(Err(reason)),
+            Ok(Ruling::Deny(reason)) => Ok(Err(refusing(reason))),
             Ok(Ruling::Disconnect(reason)) => Err(End::Closed(Closing {
                 cause: Cause::Administrative,
-                reason,
+                reason: refusing(reason),
             })),
             // A reply that nobody used is a refusal: authorization fails closed.
             Err(_) => Ok(Err(ReasonCode::NOT_AUTHORIZED)),
@@ -216,6 +216,10 @@ pub(crate) fn subscribe(
     Some(Box::pin(async move {
         for index in open {
             let entry = &mut request.entries[index];
+            let filter = entry.filter.filter();
+            if client.is_widened(Action::Subscribe, |covers| covers.covers(filter)) {
+                continue;
+            }
             let question = Question {
                 action: Action::Subscribe,
                 topic: entry.filter.filter().as_str(),
