@@ -224,6 +224,20 @@ def test_a_login_may_be_remembered_for_a_while(start: Start) -> None:
     assert asked[-1] == "sync joe"
 
 
+def test_a_remembered_login_is_not_remembered_for_longer_by_being_used(start: Start) -> None:
+    asked: list[str] = []
+
+    class Cached(Plugin):
+        @hook.authenticate(cache=0.3)
+        def login(self, login: Login) -> Allow:
+            asked.append("joe")
+            return Allow(EVERYTHING)
+
+    broker = start(Cached())
+
+    eventually(lambda: login_reason(broker) == 0 and len(asked) > 1)
+
+
 # --- grants
 
 

@@ -85,7 +85,10 @@ class Chain:
         if self._cache is None or not hook.mark.cache or not isinstance(question.subject, Login):
             return False
         answer = self._cache.recall(hook.title, question.subject)
-        return answer is not None and self.settle(question, hook, answer)
+        if answer is None:
+            return False
+        question.answer(answer)  # not remembered again: its time began when the hook said it
+        return True
 
     def settle(self, question: Question, hook: BoundHook, answer: object) -> bool:
         """Hands an answer on. False: the hook passed, and the next one is asked."""
