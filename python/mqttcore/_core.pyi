@@ -538,8 +538,8 @@ class Question:
     def position(self) -> int:
         """How many hooks have passed."""
 
-    def advance(self) -> None:
-        """The hook passed: the next one is asked."""
+    def advance(self) -> bool:
+        """The hook passed: the next one is asked; False: it was too late, nobody is."""
 
     def start(self, hook: str, timeout: float, /) -> bool:
         """Give a hook ``timeout`` seconds from now; False: nobody waits for the answer any more."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from mqttcore import Broker, PluginError, Settings
 from mqttcore.config import Listener
+from mqttcore.errors import OverloadedError
 from mqttcore.plugin import (
     Allow,
     Ask,
@@ -25,6 +26,7 @@ from mqttcore.plugin import (
     SessionPolicy,
     hook,
 )
+from mqttcore.plugin.breaker import Breaker
 
 from tests.wire import DISCONNECT, SUBACK, Wire, pingreq, publish
 
@@ -510,6 +512,73 @@ def test_failures_are_one_line_a_second(caplog: pytest.LogCaptureFixture, start:
     assert 1 <= len(lines) <= 4
 
 
+async def hangs() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "failures"),
+    [
+        (Decider, raises, 20),
+        (AsyncDecider, raises, 20),
+        (Decider, "junk", 20),
+        (AsyncDecider, "junk", 20),
+        (AsyncDecider, lambda _: hangs(), 2),
+    ],
+)
+def test_a_hook_that_keeps_failing_is_left_alone_until_it_answers_again(
+    start: Start,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Decider],
+    answer: object,
+    failures: int,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("mqttcore.plugin.breaker.FAILURES", failures)
+    monkeypatch.setattr("mqttcore.plugin.chain.Breaker", lambda: Breaker(lambda: now[0]))
+    caplog.set_level(logging.INFO)
+    plugin = deciding(kind, answer)
+    broker = start(plugin)
+    for _ in range(failures):
+        assert login_reason(broker) == UNAVAILABLE
+    eventually(lambda: "not asked for 5 s" in caplog.text)
+
+    plugin.answer = Allow(EVERYTHING)
+    assert login_reason(broker) == UNAVAILABLE
+    now[0] += 5
+    assert login_reason(broker) == 0
+
+    eventually(lambda: "answers again" in caplog.text)
+    assert login_reason(broker) == 0
+    assert caplog.text.count("not asked for 5 s") == 1
+
+
+def test_each_plugin_fails_for_itself(start: Start) -> None:
+    first, second = deciding(Decider, None), deciding(Decider, raises)
+    broker = start(first, second)
+    for _ in range(21):
+        assert login_reason(broker) == UNAVAILABLE
+
+    first.answer = Allow(EVERYTHING)
+
+    assert login_reason(broker) == 0
+
+
+def test_a_hook_that_has_too_much_to_do_is_not_left_alone(start: Start) -> None:
+    def overloaded(login: Login) -> None:
+        raise OverloadedError("later")
+
+    plugin = deciding(Decider, overloaded)
+    broker = start(plugin)
+    for _ in range(21):
+        assert login_reason(broker) == BUSY
+
+    plugin.answer = Allow(EVERYTHING)
+
+    assert login_reason(broker) == 0
+
+
 def test_a_password_is_in_no_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     broker = start(deciding(Decider, raises))
@@ -698,6 +767,19 @@ def test_an_ask_that_hangs_is_a_no(visitor: Wire, porter: Porter) -> None:
         assert visitor.publish("door/open", qos=1).reason == NOT_AUTHORIZED
     finally:
         release.set()
+
+
+def test_an_ask_is_refused_at_once_while_its_hook_is_left_alone(
+    visitor: Wire, porter: Porter
+) -> None:
+    porter.answer = raises
+    for number in range(1, 21):
+        assert visitor.publish("door/open", qos=1, packet_id=number).reason == NOT_AUTHORIZED
+
+    porter.answer = True
+    assert visitor.publish("door/open", qos=1, packet_id=21).reason == NOT_AUTHORIZED
+    assert visitor.subscribe(("door/1/state", 2)).reasons == (2,)
+    assert [ask.action for ask in porter.asks] == ["publish"] * 20 + ["subscribe"]
 
 
 def test_a_wider_yes_is_not_asked_again(visitor: Wire, porter: Porter) -> None:

@@ -12,6 +12,8 @@ A plugin is a class with hooks. It runs only where the configuration names it, i
             return Allow(Grant(publish=[f"door/{login.client_id}/#"]))
 
 A hook that raises, hangs or answers with something else refuses that client, and the log names it.
+One that does so 20 times within 10 s is not asked for 5 s: what it would be asked is refused at
+once. Then one question tries whether it answers again. `OverloadedError` does not count.
 Hooks run on threads of their own: `async def` hooks share one event loop, the others one thread. No
 message waits for them but a CONNECT, and what `@hook.authorize` was asked about.
 """

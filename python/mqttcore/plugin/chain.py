@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from mqttcore._core import Client, Login, Question
 from mqttcore.errors import OverloadedError
 from mqttcore.plugin.answers import Allow, Deny
 from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.breaker import FAILURES, OPEN_S, WINDOW_S, Breaker
 from mqttcore.plugin.hooks import Mark
 
 if TYPE_CHECKING:
@@ -40,31 +42,36 @@ class FailureLog:
         log.warning("plugin %s: client %s: %s%s", hook, client, what, suffix, exc_info=error)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BoundHook:
     """A hook of one plugin instance."""
 
     title: str
     mark: Mark
     function: Callable[[Any], Any]  # Any: each hook point has its own argument and answer
+    breaker: Breaker
 
 
-def bind(plugin: Plugin) -> list[BoundHook]:
-    """The hooks of an instance."""
-    return [
-        BoundHook(f"{plugin.name}.{name}", mark, getattr(plugin, name))
-        for name, mark in plugin.hooks.items()
-    ]
+def bind(plugins: Sequence[Plugin]) -> Iterator[BoundHook]:
+    """The hooks of all instances; from the second of a name on, titles tell them apart."""
+    count: Counter[str] = Counter()
+    for plugin in plugins:
+        count[plugin.name] += 1
+        number = count[plugin.name]
+        owner = plugin.name if number == 1 else f"{plugin.name}#{number}"
+        for name, mark in plugin.hooks.items():
+            yield BoundHook(f"{owner}.{name}", mark, getattr(plugin, name), Breaker())
 
 
 class Chain:
     """The hooks of all plugins in their order."""
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
-        hooks = [hook for plugin in plugins for hook in bind(plugin)]
+        hooks = list(bind(plugins))
         self.logins = [hook for hook in hooks if hook.mark.point == "authenticate"]
         self.asks = [hook for hook in hooks if hook.mark.point == "authorize"]
         self.events = [hook for hook in hooks if hook.mark.point == "events"]
+        self._asked = {hook.title: hook for hook in [*self.logins, *self.asks]}
         self.failures = FailureLog()
         self._cache = login_cache() if any(hook.mark.cache for hook in self.logins) else None
 
@@ -90,17 +97,25 @@ class Chain:
         question.answer(answer)  # not remembered again: its time began when the hook said it
         return True
 
+    def shut_out(self, question: Question, hook: BoundHook) -> bool:
+        """Refuses without a call while the hook keeps failing; False: it is called now."""
+        if hook.breaker.admit(timeout=hook.mark.timeout):
+            return False
+        question.refuse()
+        return True
+
     def settle(self, question: Question, hook: BoundHook, answer: object) -> bool:
         """Hands an answer on. False: the hook passed, and the next one is asked."""
         if answer is None:
-            question.advance()
+            self._count(hook, is_in_time=question.advance())
             return False
         try:
-            question.answer(answer, cache=hook.mark.cache)
+            is_in_time = question.answer(answer, cache=hook.mark.cache)
         except (TypeError, ValueError, AttributeError) as error:
             self.fail(question, hook, f"answered with {type(answer).__name__}: {error}")
         else:
             self._remember(question, hook, answer)
+            self._count(hook, is_in_time=is_in_time)
         return True
 
     def _remember(self, question: Question, hook: BoundHook, answer: object) -> None:
@@ -113,10 +128,45 @@ class Chain:
     ) -> None:
         """Says why in the log, and refuses the client."""
         self.failures.warn(hook.title, shown(question.client), what, error)
-        if isinstance(error, OverloadedError) and question.point == "authenticate":
-            question.answer(Deny("server_busy"))
+        if isinstance(error, OverloadedError):
+            # no fault of the hook: else a flood of logins would shut everybody out
+            self.abandon(question, hook, Deny("server_busy"))
+        elif question.refuse():
+            self._count_failure(hook)
+        else:
+            hook.breaker.release()
+
+    def abandon(self, question: Question, hook: BoundHook, answer: Deny | None = None) -> None:
+        """Refuses, and holds nothing against the hook."""
+        if answer is not None and question.point == "authenticate":
+            question.answer(answer)
         else:
             question.refuse()
+        hook.breaker.release()
+
+    def expire(self, question: Question, title: str, timeout: float) -> None:
+        """Notes that a question was refused for lateness; no ``title``: no hook had begun."""
+        what = f"no answer within {timeout:g} s, refused"
+        self.failures.warn(title or "queue", shown(question.client), what)
+        if hook := self._asked.get(title):
+            self._count_failure(hook)
+
+    def _count(self, hook: BoundHook, *, is_in_time: bool) -> None:
+        if not is_in_time:
+            hook.breaker.release()
+        elif hook.breaker.succeed():
+            log.info("plugin %s: answers again", hook.title)
+
+    def _count_failure(self, hook: BoundHook) -> None:
+        if hook.breaker.fail():
+            log.warning(
+                "plugin %s: %d failures within %g s: not asked for %g s, what it would be asked is"
+                " refused",
+                hook.title,
+                FAILURES,
+                WINDOW_S,
+                OPEN_S,
+            )
 
     def exhaust(self, question: Question) -> None:
         """Nobody had an answer: no."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mqttcore._core import Lanes, Question
 from mqttcore.errors import PluginError
 from mqttcore.plugin.base import Plugin
-from mqttcore.plugin.chain import Chain, shown
+from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.lanes import JOIN_S, EventLane, SyncLane
 from mqttcore.sessions.policy import SessionPolicy
 
@@ -100,8 +100,7 @@ class Crew:
                 log.warning("%d events were dropped: event hooks are too slow", dropped)
 
     def _expired(self, question: Question, hook: str, timeout: float) -> None:
-        what = f"no answer within {timeout:g} s, refused"
-        self._chain.failures.warn(hook or "queue", shown(question.client), what)
+        self._chain.expire(question, hook, timeout)
         lane = self._sync
         if lane is None or not lane.is_stuck_in(question):
             return

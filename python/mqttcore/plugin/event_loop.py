@@ -106,7 +106,9 @@ class AsyncLane:
                 return
             if not question.start(hook.title, hook.mark.timeout):
                 return
-            if self._chain.recall(question, hook) or await self._call(question, hook):
+            if self._chain.recall(question, hook) or self._chain.shut_out(question, hook):
+                return
+            if await self._call(question, hook):
                 return
         self._chain.exhaust(question)
 
@@ -116,7 +118,7 @@ class AsyncLane:
             async with asyncio.timeout(hook.mark.timeout + TIMEOUT_GRACE_S):
                 answer = await hook.function(question.subject)
         except asyncio.CancelledError:
-            question.refuse()
+            self._chain.abandon(question, hook)
             raise
         except TimeoutError as error:
             if not question.is_answered:

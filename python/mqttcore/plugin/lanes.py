@@ -73,7 +73,9 @@ class SyncLane:
                 return
             if not question.start(hook.title, hook.mark.timeout):
                 return
-            if self._chain.recall(question, hook) or self._call(question, hook):
+            if self._chain.recall(question, hook) or self._chain.shut_out(question, hook):
+                return
+            if self._call(question, hook):
                 return
         self._chain.exhaust(question)
 

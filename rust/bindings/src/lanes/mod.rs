@@ -385,9 +385,9 @@ impl PyQuestion {
         self.inner.position.load(Ordering::SeqCst)
     }
 
-    /// The hook passed: the next one is asked.
-    fn advance(&self) {
-        self.inner.position.fetch_add(1, Ordering::SeqCst);
+    /// The hook passed: the next one is asked. False: it was too late, nobody is.
+    fn advance(&self) -> bool {
+        self.inner.advance()
     }
 
     /// Gives a hook ``timeout`` seconds from now. False: nobody waits for the answer any more.

@@ -1,6 +1,6 @@
 //! One question on its way through the hooks: it is answered once, by whoever comes first.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,17 @@ impl Question {
         state.timeout = timeout;
         state.deadline = Instant::now() + timeout;
         Some(state.deadline)
+    }
+
+    /// The hook that was asked passed, and is not to blame any more. False when it is too late.
+    pub(super) fn advance(&self) -> bool {
+        let mut state = self.lock();
+        if !state.is_wanted() {
+            return false;
+        }
+        state.hook.clear();
+        self.position.fetch_add(1, Ordering::SeqCst);
+        true
     }
 
     /// Answers a login; false when it is too late.

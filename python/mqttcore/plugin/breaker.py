@@ -1,0 +1,71 @@
+"""When a hook that keeps failing is left alone for a while; knows no hook, no question, no log."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+FAILURES = 20
+WINDOW_S = 10.0
+OPEN_S = 5.0
+
+BreakerState = Literal["closed", "open", "half_open"]
+"""Asked as usual; not asked; the next question, or the one under way, tells."""
+
+
+class Breaker:
+    """Opens after `FAILURES` within `WINDOW_S`, for `OPEN_S`; then one call tries. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures: deque[float] = deque(maxlen=FAILURES)
+        self._state: BreakerState = "closed"
+        self._until = 0.0  # no call before, unless closed
+
+    @property
+    def state(self) -> BreakerState:
+        """What becomes of a call."""
+        with self._lock:
+            is_due = self._state == "open" and self._clock() >= self._until
+            return "half_open" if is_due else self._state
+
+    def admit(self, *, timeout: float) -> bool:
+        """Whether to call. A trial of which nothing is heard blocks others only for a while."""
+        with self._lock:
+            now = self._clock()
+            if self._state == "closed":
+                return True
+            if now < self._until:
+                return False
+            self._state, self._until = "half_open", now + timeout + OPEN_S
+            return True
+
+    def succeed(self) -> bool:
+        """A call went well. True: that closes it."""
+        with self._lock:
+            closes = self._state == "half_open"
+            if closes:
+                self._state = "closed"
+            return closes
+
+    def fail(self) -> bool:
+        """A call failed. True: that opens it; False for a failed trial, which keeps it open."""
+        with self._lock:
+            now, before = self._clock(), self._state
+            if before == "open":
+                return False  # called while it was closed
+            if before == "closed":
+                self._failures.append(now)
+                if len(self._failures) < FAILURES or now - self._failures[0] > WINDOW_S:
+                    return False
+                self._failures.clear()
+            self._state, self._until = "open", now + OPEN_S
+            return before == "closed"
+
+    def release(self) -> None:
+        """A call ended and told nothing: if it was the trial, the next one is."""
+        with self._lock:
+            if self._state == "half_open":
+                self._until = self._clock()

@@ -1,0 +1,107 @@
+"""When a hook is left alone, by a clock that the test turns."""
+
+import pytest
+from mqttcore.plugin.breaker import FAILURES, OPEN_S, WINDOW_S, Breaker
+
+TIMEOUT_S = 1.0
+
+
+class Clock:
+    """Stands still until it is turned."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def breaker(clock: Clock) -> Breaker:
+    return Breaker(clock)
+
+
+def opened(breaker: Breaker) -> Breaker:
+    for _ in range(FAILURES):
+        assert breaker.admit(timeout=TIMEOUT_S)
+        breaker.fail()
+    return breaker
+
+
+def on_trial(breaker: Breaker, clock: Clock) -> Breaker:
+    opened(breaker)
+    clock.now += OPEN_S
+    assert breaker.admit(timeout=TIMEOUT_S)
+    return breaker
+
+
+def test_the_twentieth_failure_opens(breaker: Breaker) -> None:
+    assert [breaker.fail() for _ in range(20)] == [False] * 19 + [True]
+
+    assert breaker.state == "open"
+    assert not breaker.admit(timeout=TIMEOUT_S)
+
+
+def test_failures_that_are_further_apart_do_not_open(breaker: Breaker, clock: Clock) -> None:
+    for _ in range(3 * FAILURES):
+        assert not breaker.fail()
+        clock.now += WINDOW_S / (FAILURES - 1) + 0.001
+
+    assert breaker.state == "closed"
+
+
+def test_failures_of_calls_from_before_do_not_keep_it_open(breaker: Breaker, clock: Clock) -> None:
+    opened(breaker)
+    clock.now += OPEN_S - 0.001
+    assert not breaker.fail()
+    assert not breaker.succeed()
+    assert breaker.state == "open"
+
+    clock.now += 0.001
+
+    assert breaker.state == "half_open"
+
+
+def test_one_call_tries_and_closes(breaker: Breaker, clock: Clock) -> None:
+    on_trial(breaker, clock)
+    assert breaker.state == "half_open"
+    assert not breaker.admit(timeout=TIMEOUT_S)
+
+    assert breaker.succeed()
+
+    assert breaker.state == "closed"
+    assert breaker.admit(timeout=TIMEOUT_S)
+    assert [breaker.fail() for _ in range(FAILURES)].index(True) == FAILURES - 1
+
+
+def test_a_trial_that_fails_opens_again_without_news(breaker: Breaker, clock: Clock) -> None:
+    on_trial(breaker, clock)
+
+    assert not breaker.fail()
+
+    assert breaker.state == "open"
+    clock.now += OPEN_S
+    assert breaker.admit(timeout=TIMEOUT_S)
+    assert breaker.succeed()
+
+
+def test_a_trial_that_tells_nothing_makes_room_for_the_next(breaker: Breaker, clock: Clock) -> None:
+    on_trial(breaker, clock)
+
+    breaker.release()
+
+    assert breaker.admit(timeout=TIMEOUT_S)
+    assert not breaker.admit(timeout=TIMEOUT_S)
+
+
+def test_a_trial_that_never_ends_is_not_waited_for(breaker: Breaker, clock: Clock) -> None:
+    on_trial(breaker, clock)
+
+    clock.now += TIMEOUT_S + OPEN_S
+
+    assert breaker.admit(timeout=TIMEOUT_S)
