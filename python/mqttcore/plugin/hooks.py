@@ -91,6 +91,9 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
 
         The first plugin that answers decides; when all answer None, it is denied.
 
+        No hook can veto: what a grant allows is never asked about, nor what an earlier yes counts
+        for. What must not happen belongs into `Grant.deny`, which beats every yes.
+
         Args:
             action: What is asked about.
             filter: Only topics that it matches, or filters that it covers, are asked about.
