@@ -204,8 +204,16 @@ class Broker:
         return self._engine
 
     def _make_crew(self, settings: Settings) -> Crew:
-        plugins = [*load_plugins(settings), *self._own_plugins]
-        return Crew(plugins, {entry.title: entry.session for entry in settings.listeners})
+        named = load_plugins(settings)
+        return Crew(
+            [*named, *self._own_plugins],
+            {entry.title: entry.session for entry in settings.listeners},
+            observers=[
+                plugin
+                for plugin, use in zip(named, settings.plugins, strict=True)
+                if use.on_error == "skip"
+            ],
+        )
 
 
 running: set[Broker] = set()

@@ -198,6 +198,9 @@ class PluginUse:
     """Where it is: ``package.module``, ``package.module:Class`` or the name of an entry point."""
     config: Table | Mapping[str, object] = field(default_factory=dict)
     """Its own keys; its ``Config`` class says which."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """When it does not start, the broker does not either, or goes on without it. The latter is only
+    for plugins that are told events, and neither authenticate nor authorize."""
     place: Place = field(
         default=Place("plugins"), repr=False, compare=False, metadata={"internal": True}
     )

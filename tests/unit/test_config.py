@@ -268,6 +268,24 @@ def test_faults_in_the_keys_of_plugins_have_places(write: Write) -> None:
     )
 
 
+def test_only_observers_may_be_skipped(write: Write) -> None:
+    path = write("""\
+        [[plugins]]
+        use = "mqttcore.auth.password_file"
+        on_error = "skip"
+        [plugins.config]
+        path = "passwords"
+    """)
+
+    with pytest.raises(ConfigError) as caught:
+        load_plugins(load(path))
+
+    assert caught.value.faults == (
+        "mqttcore.toml:2:7: plugins[0].on_error: 'mqttcore.auth.password_file' decides what clients"
+        ' may do: the broker does not start without it; allowed: "stop"',
+    )
+
+
 def test_a_secret_is_shown_nowhere(write: Write, tmp_path: pathlib.Path) -> None:
     """Abuse K03."""
     (tmp_path / "secretive.py").write_text(

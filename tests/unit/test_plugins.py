@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from mqttcore import Broker, PluginError, Settings
-from mqttcore.config import Listener
+from mqttcore import Broker, ConfigError, PluginError, Settings
+from mqttcore.config import Listener, PluginUse
 from mqttcore.errors import OverloadedError
 from mqttcore.plugin import (
     Allow,
@@ -630,6 +630,83 @@ def test_a_plugin_that_does_not_start_stops_the_broker_from_starting() -> None:
     with pytest.raises(PluginError, match=r"Bad did not start: no database"):
         broker.start()
     assert life == ["stopped"]
+
+
+class Observer(Plugin):
+    """Starts or not as the test says, and counts what it is told."""
+
+    error: ClassVar[Exception | None] = None
+    told: ClassVar[list[str]] = []
+
+    async def start(self) -> None:
+        """Starts or not."""
+        self.told.clear()
+        if self.error is not None:
+            raise self.error
+
+    async def stop(self) -> None:
+        """Tells that it is called."""
+        self.told.append("stop")
+
+    @hook.events("connected", every=0)
+    def record(self, events: Sequence[Event]) -> None:
+        """Counts."""
+        self.told.extend(event.kind for event in events)
+
+
+class Asked(Observer):
+    """An observer that decides as well."""
+
+    @hook.authorize(action="publish", filter="#")
+    def may(self, ask: Ask) -> None:
+        """Passes."""
+
+
+def skipping(monkeypatch: pytest.MonkeyPatch, kind: type[Plugin]) -> dict[str, Any]:
+    monkeypatch.setattr("mqttcore.plugin.loading.find_class", lambda _: kind)
+    return {"plugins": (PluginUse(use="observer", on_error="skip"),)}
+
+
+@pytest.mark.parametrize(
+    ("error", "what"), [(OSError("no database"), "no database"), (TimeoutError(), "TimeoutError")]
+)
+def test_an_observer_that_does_not_start_may_be_skipped(
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    what: str,
+) -> None:
+    monkeypatch.setattr(Observer, "error", error)
+    other = deciding(Decider, Allow(EVERYTHING))
+    broker = start(other, **skipping(monkeypatch, Observer))
+
+    assert login_reason(broker) == 0
+    broker.stop()
+
+    (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert line.getMessage().endswith(f"Observer did not start: {what}; going on without it")
+    assert Observer.told == []
+
+
+def test_a_reload_tries_a_skipped_observer_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Observer, "error", OSError("no database"))
+    broker = start(deciding(Decider, Allow(EVERYTHING)), **skipping(monkeypatch, Observer))
+
+    monkeypatch.setattr(Observer, "error", None)
+    broker.reload(broker.settings)
+
+    assert login_reason(broker) == 0
+    eventually(lambda: Observer.told == ["connected"])
+
+
+def test_an_observer_that_decides_as_well_may_not_be_skipped(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"on_error: 'observer' decides what clients may do"):
+        start(**skipping(monkeypatch, Asked))
 
 
 def test_no_thread_outlives_the_broker(start: Start) -> None:

@@ -42,7 +42,10 @@ class Plugin:
         return f"{type(self).__module__}.{type(self).__qualname__}"
 
     async def start(self) -> None:
-        """Gets ready. An exception here stops the broker from starting."""
+        """Gets ready. An exception here stops the broker from starting, or skips an observer.
+
+        Only where the file says ``on_error = "skip"`` is it skipped: logged, and told nothing.
+        """
 
     async def stop(self) -> None:
         """Lets go of what `start` took. Called once, after the last hook."""

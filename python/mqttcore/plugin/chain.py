@@ -46,6 +46,7 @@ class FailureLog:
 class BoundHook:
     """A hook of one plugin instance."""
 
+    plugin: Plugin
     title: str
     mark: Mark
     function: Callable[[Any], Any]  # Any: each hook point has its own argument and answer
@@ -60,7 +61,8 @@ def bind(plugins: Sequence[Plugin]) -> Iterator[BoundHook]:
         number = count[plugin.name]
         owner = plugin.name if number == 1 else f"{plugin.name}#{number}"
         for name, mark in plugin.hooks.items():
-            yield BoundHook(f"{owner}.{name}", mark, getattr(plugin, name), Breaker())
+            title, function = f"{owner}.{name}", getattr(plugin, name)
+            yield BoundHook(plugin, title, mark, function, Breaker())
 
 
 class Chain:
@@ -79,6 +81,10 @@ class Chain:
     def is_async(self) -> bool:
         """Whether any hook needs an event loop."""
         return any(hook.mark.is_async for hook in [*self.logins, *self.asks, *self.events])
+
+    def leave_out(self, observer: Plugin) -> None:
+        """Tells a plugin nothing; one that is asked something cannot be left out."""
+        self.events = [hook for hook in self.events if hook.plugin is not observer]
 
     def next_hook(self, question: Question) -> BoundHook | None:
         """The hook that is asked now; None when all have passed."""

@@ -30,18 +30,29 @@ T = TypeVar("T")
 class Crew:
     """The plugins of one configuration, the threads that run them, and the one that watches.
 
+    Args:
+        plugins: All of them, in the order in which they are asked.
+        sessions: Each listener's default policy.
+        observers: Those without which it goes on when they do not start.
+
     Raises:
         PluginError: a plugin did not start; those before it are stopped again.
     """
 
-    def __init__(self, plugins: Sequence[Plugin], sessions: Mapping[str, SessionPolicy]) -> None:
+    def __init__(
+        self,
+        plugins: Sequence[Plugin],
+        sessions: Mapping[str, SessionPolicy],
+        *,
+        observers: Sequence[Plugin] = (),
+    ) -> None:
         self._chain = Chain(plugins)
         self._plugins: list[Plugin] = []
         self._stuck: list[SyncLane] = []
         self._async = event_loop(self._chain) if plugins else None
         try:
             for plugin in plugins:
-                self._start(plugin)
+                self._start(plugin, may_skip=any(plugin is observer for observer in observers))
         except BaseException:
             self._stop_plugins()
             raise
@@ -73,14 +84,19 @@ class Crew:
         self._stop_plugins()
         self._watch.join(JOIN_S)
 
-    def _start(self, plugin: Plugin) -> None:
+    def _start(self, plugin: Plugin, *, may_skip: bool) -> None:
         if self._async is None:
             return
         try:
             self._async.call(plugin.start, timeout=START_TIMEOUT_S)
         except Exception as error:
-            raise PluginError(f"plugin {plugin.name} did not start: {error}") from error
-        self._plugins.append(plugin)
+            what = f"plugin {plugin.name} did not start: {str(error) or type(error).__name__}"
+            if not may_skip:
+                raise PluginError(what) from error
+            log.error("%s; going on without it", what)
+            self._chain.leave_out(plugin)
+        else:
+            self._plugins.append(plugin)
 
     def _stop_plugins(self) -> None:
         if self._async is None:

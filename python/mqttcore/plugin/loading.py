@@ -32,6 +32,13 @@ def load_plugin(use: PluginUse, index: int, faults: Faults) -> Plugin | None:
     except Exception as error:  # a module that is imported may raise anything
         faults.add(place, f"{key}.use", f"{use.use!r}: {error_text(error)}", hint(use.use))
         return None
+    if use.on_error == "skip" and any(mark.point != "events" for mark in kind.hooks.values()):
+        faults.add(
+            place,
+            f"{key}.on_error",
+            f"{use.use!r} decides what clients may do: the broker does not start without it",
+            'allowed: "stop"',
+        )
     config = read_record(kind.Config, use.table.entry, key=f"{key}.config", faults=faults)
     if config is None:
         return None
