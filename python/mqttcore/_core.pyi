@@ -541,6 +541,10 @@ class Question:
     def advance(self) -> bool:
         """The hook passed: the next one is asked; False: it was too late, nobody is."""
 
+    @property
+    def waited(self) -> float:
+        """Seconds since it came, or since the hook before passed: queue and interpreter."""
+
     def start(self, hook: str, timeout: float, /) -> bool:
         """Give a hook ``timeout`` seconds from now; False: nobody waits for the answer any more."""
 

@@ -16,6 +16,7 @@ from mqttcore.errors import StoppedError
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.crew import Crew
 from mqttcore.plugin.loading import load_plugins
+from mqttcore.plugin.stats import HookStats
 
 log = logging.getLogger("mqttcore")
 
@@ -152,6 +153,17 @@ class Broker:
     def stats(self) -> dict[str, int]:
         """Counters and gauges by name."""
         return self._started().stats()
+
+    def hook_stats(self) -> list[HookStats]:
+        """What became of the calls of each plugin's hooks, since it was started or reloaded.
+
+        Raises:
+            StoppedError: the broker does not run.
+        """
+        crew = self._crew
+        if crew is None:
+            raise StoppedError("the broker does not run")
+        return crew.hook_stats()
 
     def disconnect(self, client_id: str) -> bool:
         """Ends a client's connection; False: it has none."""

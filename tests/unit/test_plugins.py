@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import pytest
-from mqttcore import Broker, ConfigError, PluginError, Settings
+from mqttcore import Broker, ConfigError, PluginError, Settings, StoppedError
 from mqttcore.config import Listener, PluginUse
 from mqttcore.errors import OverloadedError
 from mqttcore.plugin import (
@@ -19,6 +19,7 @@ from mqttcore.plugin import (
     Disconnect,
     Event,
     Grant,
+    HookStats,
     Limits,
     Login,
     Plugin,
@@ -746,6 +747,130 @@ def test_a_reload_swaps_the_plugins(start: Start) -> None:
     broker.reload(broker.settings)
 
     assert login_reason(broker) == 0
+
+
+# --- numbers
+
+
+def numbers(broker: Broker, method: str) -> HookStats:
+    """Of the one hook of that name."""
+    (found,) = [stats for stats in broker.hook_stats() if stats.hook.endswith(f".{method}")]
+    return found
+
+
+@both_lanes
+def test_calls_are_counted_by_what_became_of_them(start: Start, kind: type[Decider]) -> None:
+    def busy(login: Login) -> None:
+        raise OverloadedError("later")
+
+    plugin = deciding(kind, None)
+    broker = start(plugin)
+    for answer in [None, Deny(), busy, Allow(EVERYTHING), Allow(EVERYTHING), raises, "junk"]:
+        plugin.answer = answer
+        login_reason(broker)
+
+    eventually(lambda: numbers(broker, "login").failed == 2)
+    eventually(lambda: numbers(broker, "login").in_flight == 0)
+    found = numbers(broker, "login")
+    assert (found.hook, found.point) == (f"{plugin.name}.login", "authenticate")
+    assert (found.passed, found.denied, found.allowed, found.calls) == (1, 2, 2, 7)
+    assert (found.timed_out, found.shut_out, found.breaker) == (0, 0, "closed")
+    assert 0 < found.run_s < 5
+    assert 0 < found.wait_s < 5
+
+
+def test_a_call_that_hangs_is_counted_as_late_once_and_is_in_flight_until_it_comes_back(
+    start: Start,
+) -> None:
+    release = threading.Event()
+
+    def hang(login: Login) -> Allow:
+        release.wait()
+        return Allow(EVERYTHING)
+
+    broker = start(deciding(Decider, hang))
+    try:
+        assert login_reason(broker) == UNAVAILABLE
+        eventually(lambda: numbers(broker, "login").timed_out == 1)
+        assert numbers(broker, "login").in_flight == 1
+        assert numbers(broker, "login").run_s == 0
+    finally:
+        release.set()
+
+    eventually(lambda: numbers(broker, "login").in_flight == 0)
+    found = numbers(broker, "login")
+    assert (found.calls, found.timed_out, found.allowed, found.failed) == (1, 1, 0, 0)
+    assert found.run_s > 0.3
+
+
+def test_a_question_that_waits_for_another_one_is_counted_as_waiting(start: Start) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    class Slow(Plugin):
+        @hook.authenticate(timeout=1)
+        def login(self, login: Login) -> Allow:
+            if login.username == "slow":
+                entered.set()
+                release.wait()
+            return Allow(EVERYTHING)
+
+    broker = start(Slow())
+    try:
+        with Wire(broker.port) as slow, Wire(broker.port) as quick:
+            from tests.wire import connect
+
+            slow.send(connect("a", username="slow", password=b""))
+            assert entered.wait(5)
+            before = numbers(broker, "login").wait_s
+            quick.connect("b", username="quick", password=b"")
+    finally:
+        release.set()
+
+    assert numbers(broker, "login").wait_s > before + 0.1
+
+
+def test_what_is_not_called_is_counted_apart(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqttcore.plugin.breaker.FAILURES", 2)
+    broker = start(deciding(Decider, raises))
+    for _ in range(5):
+        assert login_reason(broker) == UNAVAILABLE
+
+    eventually(lambda: numbers(broker, "login").shut_out == 3)
+    found = numbers(broker, "login")
+    assert (found.calls, found.failed, found.breaker) == (2, 2, "open")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_calls_of_event_hooks_are_counted(start: Start, is_async: bool) -> None:
+    class Recorder(Plugin):
+        @hook.events("connected", every=0)
+        def record(self, events: Sequence[Event]) -> None: ...
+
+        @hook.events("connected", every=0)
+        def spoil(self, events: Sequence[Event]) -> None:
+            raise RuntimeError("disk full")
+
+    class AsyncRecorder(Plugin):
+        @hook.events("connected", every=0)
+        async def record(self, events: Sequence[Event]) -> None: ...
+
+        @hook.events("connected", every=0)
+        async def spoil(self, events: Sequence[Event]) -> None:
+            raise RuntimeError("disk full")
+
+    recorder = AsyncRecorder() if is_async else Recorder()
+    broker = start(deciding(Decider, Allow(EVERYTHING)), recorder)
+    assert login_reason(broker) == 0
+
+    eventually(lambda: numbers(broker, "spoil").failed == 1)
+    found = numbers(broker, "record")
+    assert (found.point, found.calls, found.passed, found.in_flight) == ("events", 1, 1, 0)
+    assert [stats.point for stats in broker.hook_stats()] == ["authenticate", "events", "events"]
+
+
+def test_a_stopped_broker_has_no_numbers() -> None:
+    with pytest.raises(StoppedError):
+        Broker(Settings(listeners=(CLOSED,))).hook_stats()
 
 
 # --- authorize

@@ -23,6 +23,7 @@ from mqttcore.plugin.answers import Allow, Deny, Disconnect, Grant, Limits
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.hooks import hook
 from mqttcore.plugin.options import PluginConfig, Secret
+from mqttcore.plugin.stats import HookStats
 from mqttcore.sessions.policy import SessionLimits, SessionPolicy
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Disconnect",
     "Event",
     "Grant",
+    "HookStats",
     "Limits",
     "Login",
     "Plugin",

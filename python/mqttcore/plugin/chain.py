@@ -13,6 +13,7 @@ from mqttcore.plugin.answers import Allow, Deny
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.breaker import FAILURES, OPEN_S, WINDOW_S, Breaker
 from mqttcore.plugin.hooks import Mark
+from mqttcore.plugin.stats import HookStats, Meter, Result
 
 if TYPE_CHECKING:
     from mqttcore.plugin.login_cache import LoginCache
@@ -51,6 +52,11 @@ class BoundHook:
     mark: Mark
     function: Callable[[Any], Any]  # Any: each hook point has its own argument and answer
     breaker: Breaker
+    meter: Meter
+
+    def stats(self) -> HookStats:
+        """What became of its calls."""
+        return self.meter.read(self.title, point=self.mark.point, breaker=self.breaker.state)
 
 
 def bind(plugins: Sequence[Plugin]) -> Iterator[BoundHook]:
@@ -62,7 +68,7 @@ def bind(plugins: Sequence[Plugin]) -> Iterator[BoundHook]:
         owner = plugin.name if number == 1 else f"{plugin.name}#{number}"
         for name, mark in plugin.hooks.items():
             title, function = f"{owner}.{name}", getattr(plugin, name)
-            yield BoundHook(plugin, title, mark, function, Breaker())
+            yield BoundHook(plugin, title, mark, function, Breaker(), Meter())
 
 
 class Chain:
@@ -86,6 +92,10 @@ class Chain:
         """Tells a plugin nothing; one that is asked something cannot be left out."""
         self.events = [hook for hook in self.events if hook.plugin is not observer]
 
+    def stats(self) -> list[HookStats]:
+        """What became of the calls of each hook."""
+        return [hook.stats() for hook in [*self.logins, *self.asks, *self.events]]
+
     def next_hook(self, question: Question) -> BoundHook | None:
         """The hook that is asked now; None when all have passed."""
         hooks = self.logins
@@ -107,13 +117,14 @@ class Chain:
         """Refuses without a call while the hook keeps failing; False: it is called now."""
         if hook.breaker.admit(timeout=hook.mark.timeout):
             return False
-        question.refuse()
+        if question.refuse():
+            hook.meter.count("shut_out")
         return True
 
     def settle(self, question: Question, hook: BoundHook, answer: object) -> bool:
         """Hands an answer on. False: the hook passed, and the next one is asked."""
         if answer is None:
-            self._count(hook, is_in_time=question.advance())
+            self._count(hook, "passed", is_in_time=question.advance())
             return False
         try:
             is_in_time = question.answer(answer, cache=hook.mark.cache)
@@ -121,7 +132,8 @@ class Chain:
             self.fail(question, hook, f"answered with {type(answer).__name__}: {error}")
         else:
             self._remember(question, hook, answer)
-            self._count(hook, is_in_time=is_in_time)
+            result: Result = "allowed" if is_yes(answer) else "denied"
+            self._count(hook, result, is_in_time=is_in_time)
         return True
 
     def _remember(self, question: Question, hook: BoundHook, answer: object) -> None:
@@ -136,18 +148,17 @@ class Chain:
         self.failures.warn(hook.title, shown(question.client), what, error)
         if isinstance(error, OverloadedError):
             # no fault of the hook: else a flood of logins would shut everybody out
-            self.abandon(question, hook, Deny("server_busy"))
+            hook.breaker.release()
+            if refuse_as_busy(question):
+                hook.meter.count("denied")
         elif question.refuse():
-            self._count_failure(hook)
+            self._count_failure(hook, "failed")
         else:
             hook.breaker.release()
 
-    def abandon(self, question: Question, hook: BoundHook, answer: Deny | None = None) -> None:
+    def abandon(self, question: Question, hook: BoundHook) -> None:
         """Refuses, and holds nothing against the hook."""
-        if answer is not None and question.point == "authenticate":
-            question.answer(answer)
-        else:
-            question.refuse()
+        question.refuse()
         hook.breaker.release()
 
     def expire(self, question: Question, title: str, timeout: float) -> None:
@@ -155,15 +166,18 @@ class Chain:
         what = f"no answer within {timeout:g} s, refused"
         self.failures.warn(title or "queue", shown(question.client), what)
         if hook := self._asked.get(title):
-            self._count_failure(hook)
+            self._count_failure(hook, "timed_out")
 
-    def _count(self, hook: BoundHook, *, is_in_time: bool) -> None:
+    def _count(self, hook: BoundHook, result: Result, *, is_in_time: bool) -> None:
         if not is_in_time:
             hook.breaker.release()
-        elif hook.breaker.succeed():
+            return
+        hook.meter.count(result)
+        if hook.breaker.succeed():
             log.info("plugin %s: answers again", hook.title)
 
-    def _count_failure(self, hook: BoundHook) -> None:
+    def _count_failure(self, hook: BoundHook, result: Result) -> None:
+        hook.meter.count(result)
         if hook.breaker.fail():
             log.warning(
                 "plugin %s: %d failures within %g s: not asked for %g s, what it would be asked is"
@@ -180,6 +194,18 @@ class Chain:
             question.answer(Deny("bad_credentials"))
         else:
             question.answer(Deny("not_authorized"))
+
+
+def is_yes(answer: object) -> bool:
+    """Whether a good answer allows."""
+    return answer is True or isinstance(answer, Allow)
+
+
+def refuse_as_busy(question: Question) -> bool:
+    """Tells a login to come again later; no code says so to an ask. False: it was too late."""
+    if question.point == "authenticate":
+        return question.answer(Deny("server_busy"))
+    return question.refuse()
 
 
 def login_cache() -> "LoginCache":

@@ -11,6 +11,7 @@ from mqttcore.errors import PluginError
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.lanes import JOIN_S, EventLane, SyncLane
+from mqttcore.plugin.stats import HookStats
 from mqttcore.sessions.policy import SessionPolicy
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ class Crew:
             self._async.serve(self.lanes)
         self._watch = threading.Thread(target=self._run, name="mqttcore-log", daemon=True)
         self._watch.start()
+
+    def hook_stats(self) -> list[HookStats]:
+        """What became of the calls of each hook: logins first, then asks, then events."""
+        return self._chain.stats()
 
     def stop(self) -> None:
         """Refuses what waits, stops the plugins, ends the threads; leaves what a hook holds."""

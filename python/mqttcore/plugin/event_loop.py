@@ -116,7 +116,8 @@ class AsyncLane:
         try:
             # the queue's own deadline refuses the client; this one only ends the coroutine
             async with asyncio.timeout(hook.mark.timeout + TIMEOUT_GRACE_S):
-                answer = await hook.function(question.subject)
+                with hook.meter.call(waited=question.waited):
+                    answer = await hook.function(question.subject)
         except asyncio.CancelledError:
             self._chain.abandon(question, hook)
             raise

@@ -8,6 +8,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args
 from mqttcore._core import Ask, Event, Login, TopicFilter
 from mqttcore.plugin.answers import Allow, Deny, Disconnect
 
+Point = Literal["authenticate", "authorize", "events"]
 Action = Literal["publish", "subscribe"]
 EventKind = Literal[
     "connected",
@@ -42,7 +43,7 @@ EventsHookT = TypeVar("EventsHookT", bound=EventsHook[Any])  # Any: as above
 class Mark:
     """What a decorator notes on its function."""
 
-    point: Literal["authenticate", "authorize", "events"]
+    point: Point
     is_async: bool
     timeout: float = 5.0
     cache: float = 0.0

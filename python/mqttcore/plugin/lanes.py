@@ -82,7 +82,8 @@ class SyncLane:
     def _call(self, question: Question, hook: BoundHook) -> bool:
         self._current = question
         try:
-            answer = hook.function(question.subject)
+            with hook.meter.call(waited=question.waited):
+                answer = hook.function(question.subject)
         except BaseException as error:
             self._chain.fail(question, hook, "raised", error)
             return True
@@ -116,9 +117,13 @@ class EventLane:
 
     def _tell(self, hook: BoundHook, events: list[Event]) -> None:
         try:
-            if hook.mark.is_async and self._async is not None:
-                self._async.call(partial(hook.function, events), timeout=hook.mark.timeout)
-            else:
-                hook.function(events)
+            with hook.meter.call():
+                if hook.mark.is_async and self._async is not None:
+                    self._async.call(partial(hook.function, events), timeout=hook.mark.timeout)
+                else:
+                    hook.function(events)
+            hook.meter.count("passed")
         except BaseException as error:
+            is_late = hook.mark.is_async and isinstance(error, TimeoutError)
+            hook.meter.count("timed_out" if is_late else "failed")
             self._chain.failures.warn(hook.title, "-", f"raised over {len(events)} events", error)

@@ -390,6 +390,12 @@ impl PyQuestion {
         self.inner.advance()
     }
 
+    /// Seconds since it came, or since the hook before passed: queue and interpreter.
+    #[getter]
+    fn waited(&self) -> f64 {
+        self.inner.waited().as_secs_f64()
+    }
+
     /// Gives a hook ``timeout`` seconds from now. False: nobody waits for the answer any more.
     #[pyo3(signature = (hook, timeout, /))]
     fn start(&self, hook: &str, timeout: f64) -> PyResult<bool> {

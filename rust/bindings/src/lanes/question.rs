@@ -45,6 +45,8 @@ pub(super) struct Question {
 
 struct State {
     answer: Option<Answer>,
+    /// When it came, or when the hook before passed.
+    since: Instant,
     /// The hook that is being asked; empty while the question waits in a queue.
     hook: String,
     timeout: Duration,
@@ -53,14 +55,16 @@ struct State {
 
 impl Question {
     pub(super) fn new(subject: Subject, answer: Answer, timeout: Duration) -> Arc<Self> {
+        let since = Instant::now();
         Arc::new(Self {
             subject,
             position: AtomicUsize::new(0),
             state: Mutex::new(State {
                 answer: Some(answer),
+                since,
                 hook: String::new(),
                 timeout,
-                deadline: Instant::now() + timeout,
+                deadline: since + timeout,
             }),
         })
     }
@@ -78,6 +82,11 @@ impl Question {
         Some(state.deadline)
     }
 
+    /// How long it has waited for the hook that is its next one.
+    pub(super) fn waited(&self) -> Duration {
+        self.lock().since.elapsed()
+    }
+
     /// The hook that was asked passed, and is not to blame any more. False when it is too late.
     pub(super) fn advance(&self) -> bool {
         let mut state = self.lock();
@@ -85,6 +94,7 @@ impl Question {
             return false;
         }
         state.hook.clear();
+        state.since = Instant::now();
         self.position.fetch_add(1, Ordering::SeqCst);
         true
     }

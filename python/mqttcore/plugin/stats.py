@@ -1,0 +1,101 @@
+"""What became of the calls of each hook."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from mqttcore.plugin.breaker import BreakerState
+from mqttcore.plugin.hooks import Point
+
+Result = Literal["allowed", "denied", "passed", "failed", "timed_out", "shut_out"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookStats:
+    """The calls of one hook, since the broker was started or reloaded.
+
+    A call is counted once among its results, or not at all: while it runs in its time, and when its
+    client left before it answered. What a hook's ``cache`` answers is no call.
+    """
+
+    hook: str
+    """As the log calls it."""
+    point: Point
+    """Which kind of hook it is."""
+    calls: int
+    """Calls that began."""
+    allowed: int
+    """Results: yes."""
+    denied: int
+    """Results: no, or `OverloadedError`."""
+    passed: int
+    """Results: None. A hook of events that comes back has passed."""
+    failed: int
+    """Results: an exception, or an answer that it must not give."""
+    timed_out: int
+    """Results: refused because no answer came in time."""
+    shut_out: int
+    """Questions that were refused without a call, because it kept failing."""
+    in_flight: int
+    """Calls that have not come back, those among them that are refused already."""
+    run_s: float
+    """Seconds inside of calls that came back."""
+    wait_s: float
+    """Seconds between questions and their calls: queue and interpreter. 0 for events."""
+    breaker: BreakerState
+    """Whether it is asked. Events are always told: ``closed``."""
+
+
+class Meter:
+    """Counts the calls of one hook. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._results: Counter[Result] = Counter()
+        self._calls = 0
+        self._in_flight = 0
+        self._run_s = 0.0
+        self._wait_s = 0.0
+
+    @contextmanager
+    def call(self, *, waited: float = 0.0) -> Iterator[None]:
+        """Stands around a call for which a question ``waited`` so many seconds."""
+        with self._lock:
+            self._calls += 1
+            self._in_flight += 1
+            self._wait_s += waited
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in_flight -= 1
+                self._run_s += time.perf_counter() - began
+
+    def count(self, result: Result) -> None:
+        """Notes what became of a call, or of a question without one."""
+        with self._lock:
+            self._results[result] += 1
+
+    def read(self, hook: str, *, point: Point, breaker: BreakerState) -> HookStats:
+        """The numbers as they are now."""
+        with self._lock:
+            return HookStats(
+                hook=hook,
+                point=point,
+                calls=self._calls,
+                allowed=self._results["allowed"],
+                denied=self._results["denied"],
+                passed=self._results["passed"],
+                failed=self._results["failed"],
+                timed_out=self._results["timed_out"],
+                shut_out=self._results["shut_out"],
+                in_flight=self._in_flight,
+                run_s=self._run_s,
+                wait_s=self._wait_s,
+                breaker=breaker,
+            )
