@@ -372,6 +372,28 @@ def test_a_hook_that_hangs_refuses_and_does_not_hold_up_the_next(
     assert f"{plugin.name}.login: client 'c': no answer within 0.3 s, refused" in caplog.text
 
 
+def test_a_hook_that_hangs_gives_its_thread_up_even_when_its_client_left(start: Start) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def decide(login: Login) -> Allow:
+        if login.username == "slow":
+            entered.set()
+            release.wait()
+        return Allow(EVERYTHING)
+
+    broker = start(deciding(Decider, decide))
+    try:
+        with Wire(broker.port) as wire:
+            from tests.wire import connect
+
+            wire.send(connect("c", username="slow", password=b""))
+            assert entered.wait(5)
+
+        assert login_reason(broker, "quick") == 0
+    finally:
+        release.set()
+
+
 def test_hooks_that_hang_for_ever_get_no_more_than_their_share_of_threads(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:

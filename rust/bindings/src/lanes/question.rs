@@ -117,32 +117,25 @@ impl Question {
 
     /// Refuses as a fault of ours: the client may try again later.
     pub(super) fn refuse(&self, login_reason: ReasonCode) -> bool {
-        match self.lock().answer.take() {
-            Some(Answer::Verdict(reply)) => reply.send(Verdict::Deny {
-                reason: login_reason,
-                text: None,
-            }),
-            Some(Answer::Ruling(reply)) => reply.send(Ruling::Deny(ReasonCode::NOT_AUTHORIZED)),
-            None => false,
-        }
+        self.lock().refuse(login_reason)
     }
 
     /// Refuses when its time is over. `Err` is the deadline that it has now.
     pub(super) fn expire(&self, now: Instant) -> Result<Option<Late>, Instant> {
-        let state = self.lock();
+        let mut state = self.lock();
         if state.answer.is_none() {
             return Ok(None);
         }
         if state.deadline > now {
             return Err(state.deadline);
         }
-        let late = Late {
-            hook: state.hook.clone(),
+        let was_wanted = state.refuse(ReasonCode::SERVER_UNAVAILABLE);
+        // A hook that hangs holds its thread, whether or not its client waited for so long.
+        let is_news = was_wanted || !state.hook.is_empty();
+        Ok(is_news.then(|| Late {
+            hook: std::mem::take(&mut state.hook),
             timeout: state.timeout,
-        };
-        drop(state);
-        let refused = self.refuse(ReasonCode::SERVER_UNAVAILABLE);
-        Ok(refused.then_some(late))
+        }))
     }
 
     /// Nobody waits for the answer any more: it was given, or the client left.
@@ -165,6 +158,17 @@ impl Question {
 }
 
 impl State {
+    fn refuse(&mut self, login_reason: ReasonCode) -> bool {
+        match self.answer.take() {
+            Some(Answer::Verdict(reply)) => reply.send(Verdict::Deny {
+                reason: login_reason,
+                text: None,
+            }),
+            Some(Answer::Ruling(reply)) => reply.send(Ruling::Deny(ReasonCode::NOT_AUTHORIZED)),
+            None => false,
+        }
+    }
+
     fn is_wanted(&self) -> bool {
         match &self.answer {
             Some(Answer::Verdict(reply)) => !reply.is_abandoned(),
