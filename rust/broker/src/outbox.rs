@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// At most this many pieces go into one `writev`.
 const PIECES: usize = 128;
+/// An owned piece of this size takes no more bytes, so that what is written is given back.
+const OWNED_BYTES: usize = 64 * 1024;
 /// A payload below this is cheaper to copy than to reference.
 pub(crate) const SHARE_FROM_BYTES: usize = 1024;
 
@@ -72,7 +74,9 @@ impl Outbox {
 
     /// Appends whatever `write` appends to the buffer that it is given.
     pub(crate) fn push_with<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        if !matches!(self.pieces.back(), Some(Piece::Owned(_))) {
+        let takes_more =
+            |piece: &Piece| matches!(piece, Piece::Owned(own) if own.len() < OWNED_BYTES);
+        if !self.pieces.back().is_some_and(takes_more) {
             self.pieces.push_back(Piece::Owned(Vec::new()));
         }
         let Some(Piece::Owned(buffer)) = self.pieces.back_mut() else {
