@@ -305,6 +305,70 @@ fn unread_answers_are_bounded() {
     assert!(most < 4 * MIB, "{} KiB", most / KIB);
 }
 
+/// Abuse E16: asking for everything again and again makes no list of it.
+#[test]
+#[ignore = "fault 12"]
+fn subscriptions_made_again_during_a_replay_are_not_piled_up() {
+    const PACKETS: usize = 1_000;
+    let alone = Heap::alone();
+    let broker = start(one_shard());
+    let mut publisher = v3("publisher").connect(&broker);
+    for number in 0..4_000 {
+        publisher.publish_retained(&format!("kept/{number}"), [0; 2_000], QoS::AtMostOnce);
+    }
+    publisher.ping();
+    let mut deaf = v3("deaf").small_buffer().connect(&broker);
+    deaf.send_subscribe(&["kept/+"], QoS::AtMostOnce);
+    eventually("its replay has begun", || broker.stats().messages_sent > 0);
+    let heap = Heap::count(&alone);
+
+    for _ in 0..PACKETS {
+        deaf.send_subscribe(&["kept/+"; 100], QoS::AtMostOnce);
+    }
+
+    eventually("all of them are read", || {
+        broker.stats().packets_received >= 4_000 + PACKETS as u64
+    });
+    assert!(heap.grown() < 2 * MIB, "{} KiB", heap.grown() / KIB);
+}
+
+/// Decision 17: a full mailbox between shards stops the reading of its publisher.
+#[test]
+fn a_flood_from_shard_to_shard_is_bounded() {
+    let alone = Heap::alone();
+    let broker = start(config());
+    let mut subscribers: Vec<Client> = (0..4)
+        .map(|index| {
+            let mut client = v3(&format!("subscriber-{index}")).connect(&broker);
+            client.subscribe("flood", QoS::AtMostOnce);
+            client
+        })
+        .collect();
+    let heap = Heap::count(&alone);
+
+    std::thread::scope(|scope| {
+        for index in 0..3 {
+            let broker = &broker;
+            scope.spawn(move || {
+                let mut publisher = v3(&format!("publisher-{index}")).connect(broker);
+                let batch = publisher.numbered("flood", QoS::AtMostOnce, 0..10_000);
+                for _ in 0..10 {
+                    publisher.send_bytes(&batch);
+                }
+                publisher.ping();
+            });
+        }
+    });
+    eventually("all is delivered or dropped", || {
+        let stats = broker.stats();
+        stats.messages_sent + stats.dropped_qos0_backlog == 4 * 300_000
+    });
+
+    let most = heap.grown_at_most();
+    assert!(most < 64 * MIB, "{} KiB", most / KIB);
+    subscribers.clear();
+}
+
 /// Abuse C15: a connection that has said nothing costs little.
 #[test]
 fn half_open_connections_are_cheap() {

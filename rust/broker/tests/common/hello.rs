@@ -119,8 +119,12 @@ impl Hello {
     }
 
     /// A receive buffer that is full soon, for clients that do not read.
-    pub fn small_buffer(mut self) -> Self {
-        self.receive_buffer = Some(4096);
+    pub fn small_buffer(self) -> Self {
+        self.receive_buffer(4096)
+    }
+
+    pub fn receive_buffer(mut self, bytes: usize) -> Self {
+        self.receive_buffer = Some(bytes);
         self
     }
 

@@ -92,7 +92,6 @@ fn a_reason_that_no_connack_can_give_is_told_as_unspecified() {
 
 /// A denial is one, whatever its code says.
 #[test]
-#[ignore = "fault 8"]
 fn a_denial_with_a_code_of_success_lets_nobody_in() {
     let broker = denying(ReasonCode::SUCCESS);
 

@@ -144,7 +144,6 @@ fn a_dropped_reply_denies() {
 
 /// A denial is one, whatever its code says.
 #[test]
-#[ignore = "fault 8"]
 fn a_denial_with_a_code_of_success_is_told_as_an_error() {
     let broker = answering(Ruling::Deny(ReasonCode::SUCCESS));
     let mut client = v5("one").connect(&broker);
@@ -191,7 +190,6 @@ fn an_answer_for_all_covers_subscriptions_that_are_narrower() {
 }
 
 #[test]
-#[ignore = "fault 10"]
 fn an_answer_for_all_covers_the_other_filters_of_its_packet() {
     let (broker, questions) = asking();
     let mut client = v5("one").connect(&broker);

@@ -67,7 +67,6 @@ fn assert_soon(start: Instant, what: &str) {
 }
 
 #[test]
-#[ignore = "fault 7"]
 fn a_newcomer_is_let_in_soon_while_others_flood() {
     let broker = one_shard();
     let _flood = Flood::new(&broker, QoS::AtMostOnce);
@@ -83,7 +82,6 @@ fn a_newcomer_is_let_in_soon_while_others_flood() {
 }
 
 #[test]
-#[ignore = "fault 7"]
 fn a_bystander_is_answered_soon_while_others_flood() {
     let broker = one_shard();
     let mut bystander = v5("bystander").connect(&broker);
@@ -98,7 +96,6 @@ fn a_bystander_is_answered_soon_while_others_flood() {
 }
 
 #[test]
-#[ignore = "fault 7"]
 fn a_bystander_is_answered_soon_while_others_flood_at_qos_1() {
     let broker = one_shard();
     let mut bystander = v5("bystander").connect(&broker);
@@ -113,7 +110,6 @@ fn a_bystander_is_answered_soon_while_others_flood_at_qos_1() {
 }
 
 #[test]
-#[ignore = "fault 7"]
 fn a_will_is_on_time_while_others_flood() {
     let broker = one_shard();
     let mut heir = v5("heir").connect(&broker);

@@ -282,6 +282,50 @@ fn several_filters_of_one_client_are_all_replayed() {
     client.ping();
 }
 
+/// [MQTT-3.10.4-2] Nothing new is put behind UNSUBACK.
+#[test]
+#[ignore = "fault 12"]
+fn mqtt_3_10_4_2_a_replay_ends_with_its_subscription() {
+    let broker = keeping_many(3_000);
+    let mut client = subscribe_and_wait(&broker, QoS::AtMostOnce);
+
+    client.send_unsubscribe("kept/+");
+
+    let mut replayed = 0;
+    while matches!(client.receive(), Received::Publish(_)) {
+        replayed += 1;
+    }
+    assert!(replayed < MANY, "it was over before");
+    client.ping();
+}
+
+/// Abuse E16: to ask again is to begin again, not to be sent everything twice over.
+#[test]
+#[ignore = "fault 12"]
+fn a_subscription_that_is_made_again_during_its_replay_is_replayed_once_more_at_most() {
+    let broker = keeping_many(3_000);
+    let mut client = subscribe_and_wait(&broker, QoS::AtMostOnce);
+
+    for _ in 0..10 {
+        client.send_subscribe(&["kept/+"], QoS::AtMostOnce);
+    }
+
+    let (mut replayed, mut acknowledged) = (0, 0);
+    while acknowledged < 10 {
+        match client.receive() {
+            Received::Publish(_) => replayed += 1,
+            Received::SubAck(..) => acknowledged += 1,
+            other => panic!("unexpected: {other:?}"),
+        }
+    }
+    assert!(replayed < MANY, "it was over before");
+    assert_eq!(
+        take_numbers(&mut client, MANY),
+        (0..MANY).collect::<Vec<_>>()
+    );
+    client.ping();
+}
+
 #[test]
 fn a_replay_ends_with_its_client() {
     let broker = keeping_many(3_000);
