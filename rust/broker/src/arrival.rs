@@ -62,6 +62,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         .connect(shard.now(), &request, terms);
     confirm(&client);
     client.flush_session(shard);
+    handle_events(shard, &client);
     arm(shard, &client);
     let kind = if session_present {
         EventKind::SessionResumed

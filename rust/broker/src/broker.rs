@@ -14,7 +14,7 @@ use mqttcore_topics::{TopicError, TopicLimits, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::config::Config;
-use crate::door::doors;
+use crate::door::{doors, doors_of};
 use crate::grants::GrantError;
 use crate::hooks::Hooks;
 use crate::metrics::Stats;
@@ -29,6 +29,8 @@ const SHARDS_MAX: usize = 64;
 pub struct Broker {
     world: Arc<World>,
     addresses: Vec<SocketAddr>,
+    /// Names of the listeners, in the order in which they were bound.
+    listeners: Vec<String>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -101,6 +103,11 @@ impl Broker {
         let broker = Self {
             world: Arc::clone(&world),
             addresses,
+            listeners: config
+                .listeners
+                .iter()
+                .map(|one| one.name.clone())
+                .collect(),
             threads: Mutex::default(),
         };
         let config = Arc::new(config);
@@ -173,7 +180,8 @@ impl Broker {
     ///
     /// A grant with a rule that is no filter; nothing changes then.
     pub fn reload(&self, config: &Config, hooks: Arc<dyn Hooks>) -> Result<(), StartError> {
-        let rules = (Arc::new(config.clone()), hooks, doors(config)?);
+        let doors = doors_of(&self.listeners, config)?;
+        let rules = (Arc::new(config.clone()), hooks, doors);
         self.ask_all(move |shard| shard.reload(rules.clone()));
         Ok(())
     }
@@ -251,7 +259,10 @@ fn publish(shard: &Rc<Shard>, message: &Message) -> usize {
     if message.retain() {
         retain::store(shard, topic, message);
     }
-    hub::route(shard, None, topic, message)
+    let matched = hub::route(shard, None, topic, message);
+    // Before the answer: whoever gets it may stop the broker, or disconnect a receiver.
+    shard.send_mail();
+    matched
 }
 
 fn shard_count(config: &Config) -> usize {

@@ -157,7 +157,7 @@ impl Connection {
         self.shard.send_mail();
         self.write(cx)?;
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
-        if more || drained || retain::can_replay(&self.client) {
+        if more || drained || retain::can_replay(&self.shard, &self.client) {
             wake_after_others(cx);
         }
         Ok(())

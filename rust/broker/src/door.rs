@@ -31,3 +31,21 @@ pub(crate) fn doors(config: &Config) -> Result<Arc<[Door]>, StartError> {
     };
     config.listeners.iter().map(door).collect()
 }
+
+/// What `config` gives at the listeners that are bound, which a reload leaves as they are: by name,
+/// and nothing to anonymous clients of a listener that the configuration no longer has.
+///
+/// # Errors
+///
+/// As [`doors`].
+pub(crate) fn doors_of(bound: &[String], config: &Config) -> Result<Arc<[Door]>, StartError> {
+    let configured = doors(config)?;
+    let door = |name: &String| {
+        let found = configured.iter().find(|door| *door.name == **name);
+        Door {
+            name: Arc::from(name.as_str()),
+            anonymous: found.and_then(|door| door.anonymous.clone()),
+        }
+    };
+    Ok(bound.iter().map(door).collect())
+}

@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::arrival;
 use crate::door::Door;
-use crate::grants::{Access, Permissions, RuleAnswer};
+use crate::grants::{Access, RuleAnswer};
 use crate::guard::guarded;
 use crate::hooks::{Event, EventKind, Login, Reply, Verdict, refusing};
 use crate::linger::linger;
@@ -140,7 +140,7 @@ impl Handshake<'_> {
             }),
             None => login,
         };
-        check_will(&request, &login, &access.permissions)?;
+        check_will(&request, &login, &access)?;
         Ok(Box::new(Admitted {
             request,
             login,
@@ -301,13 +301,19 @@ fn denied(login: &Arc<Login>, reason: ReasonCode, text: String) -> Refusal {
 fn check_will(
     request: &ConnectRequest,
     login: &Arc<Login>,
-    permissions: &Permissions,
+    access: &Access,
 ) -> Result<(), Refusal> {
     let Some(will) = &request.will else {
         return Ok(());
     };
+    let highest = access.grant.limits.max_qos;
+    if highest.is_some_and(|highest| will.message.qos() > highest) {
+        // [MQTT-3.2.2-12]
+        let text = "the QoS of the will is above the maximum".into();
+        return Err(denied(login, ReasonCode::QOS_NOT_SUPPORTED, text));
+    }
     let allowed = TopicName::parse(will.message.topic(), &TopicLimits::default())
-        .is_ok_and(|topic| permissions.publish(topic) == RuleAnswer::Allowed);
+        .is_ok_and(|topic| access.permissions.publish(topic) == RuleAnswer::Allowed);
     if allowed {
         return Ok(());
     }

@@ -107,8 +107,12 @@ pub(crate) fn end(shard: &Rc<Shard>, client: &Rc<Client>) {
         return;
     }
     // A will whose delay is still running is published when its session ends [MQTT-3.1.3-9].
+    let subscriptions = client.session.borrow().subscriptions().len();
     let will = client.session.borrow_mut().end(shard.now());
     shard.world.directory.leave(client.subscriber);
+    // As many as it leaves behind, its own or older ones: however fast clients come and go, what
+    // they leave does not pile up.
+    shard.world.directory.clean(subscriptions);
     shard.registry.borrow_mut().remove(client);
     shard.wheel.borrow_mut().cancel(client.handle.slot);
     shard.metrics().sessions.sub(1);

@@ -111,19 +111,14 @@ pub(crate) fn sweep(shard: &Shard, cursor: Option<Cursor>) -> Option<Cursor> {
     let now = shard.now();
     let mut expired = Vec::new();
     let limits = TopicLimits::default();
-    // INVARIANT: `#` is a topic filter.
-    let all = TopicFilter::parse("#", &limits).expect("# is a filter");
     let world = &shard.world;
-    let next = world.retained.walk(
-        &all,
-        cursor,
-        LOOKED_AT_A_TICK,
-        &mut |_, message: &Message| {
+    let next = world
+        .retained
+        .walk_all(cursor, LOOKED_AT_A_TICK, &mut |_, message: &Message| {
             if message.is_expired(now) {
                 expired.push(message.clone());
             }
-        },
-    );
+        });
     for message in expired {
         if let Ok(topic) = TopicName::parse(message.topic(), &limits) {
             world
@@ -137,7 +132,7 @@ pub(crate) fn sweep(shard: &Shard, cursor: Option<Cursor>) -> Option<Cursor> {
 /// Sends the next retained messages to `client`, as long as there is room for them.
 pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
     for _ in 0..REPLAYED_A_TURN {
-        if !has_room(client) {
+        if !has_room(shard, client) {
             return;
         }
         let mut replays = client.replays.borrow_mut();
@@ -165,16 +160,17 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
 }
 
 /// Whether [`replay`] has something to do now.
-pub(crate) fn can_replay(client: &Client) -> bool {
-    !client.replays.borrow().is_empty() && has_room(client)
+pub(crate) fn can_replay(shard: &Shard, client: &Client) -> bool {
+    !client.replays.borrow().is_empty() && has_room(shard, client)
 }
 
 /// Nothing queued in the session, and not much in the outbox: retained messages never push
 /// live ones out of a queue.
-fn has_room(client: &Client) -> bool {
+fn has_room(shard: &Shard, client: &Client) -> bool {
     let Some(link) = client.link() else {
         return false;
     };
     let waiting = link.outbox.borrow().len();
-    waiting < REPLAY_BELOW_BYTES && client.session.borrow().queued() == 0
+    let backlog_bytes = shard.config().limits.qos0_backlog_bytes;
+    waiting < REPLAY_BELOW_BYTES.min(backlog_bytes.max(1)) && client.session.borrow().queued() == 0
 }

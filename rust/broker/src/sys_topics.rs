@@ -1,6 +1,7 @@
 //! `$SYS/broker/...`: what the broker tells about itself, as retained messages.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use mqttcore_codec::{Properties, QoS};
 use mqttcore_session::Message;
@@ -14,8 +15,11 @@ use crate::{hub, retain};
 /// Publishes now and at every interval of the configuration, until the broker stops.
 pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
     loop {
-        let Some(interval) = shard.config().sys_interval else {
-            return;
+        let interval = shard.config().sys_interval;
+        let Some(interval) = interval else {
+            // A reload may switch it on.
+            tokio::time::sleep(OFF).await;
+            continue;
         };
         shard.refresh_now();
         contained(&shard, "$SYS", || publish(&shard));
@@ -23,6 +27,9 @@ pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
         tokio::time::sleep(interval).await;
     }
 }
+
+/// How often a broker that publishes nothing looks whether that has changed.
+const OFF: Duration = Duration::from_secs(1);
 
 fn publish(shard: &Rc<Shard>) {
     let stats = hub::stats(&shard.world);

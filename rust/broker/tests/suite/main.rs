@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod aftermath;
 mod authenticate;
 mod authorize;
 mod clock;
@@ -15,6 +16,7 @@ mod framing;
 mod grants;
 mod limits;
 mod panics;
+mod reload;
 mod retained;
 mod shards;
 mod slow;

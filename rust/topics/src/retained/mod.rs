@@ -247,9 +247,32 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
         limit: usize,
         visit: &mut dyn FnMut(&str, &V),
     ) -> Option<Cursor> {
-        let guard = pin();
         let resume = cursor.map(|cursor| Resume::new(cursor.after, &self.hasher));
-        let ask = Ask::new(filter, &self.hasher, resume.as_ref());
+        self.answer(
+            &Ask::new(filter, &self.hasher, resume.as_ref()),
+            limit,
+            visit,
+        )
+    }
+
+    /// As [`walk`](Self::walk) over every topic there is, those that begin with `$` too: for the store's owner.
+    pub fn walk_all(
+        &self,
+        cursor: Option<Cursor>,
+        limit: usize,
+        visit: &mut dyn FnMut(&str, &V),
+    ) -> Option<Cursor> {
+        let resume = cursor.map(|cursor| Resume::new(cursor.after, &self.hasher));
+        self.answer(&Ask::for_all(&self.hasher, resume.as_ref()), limit, visit)
+    }
+
+    fn answer(
+        &self,
+        ask: &Ask<'_>,
+        limit: usize,
+        visit: &mut dyn FnMut(&str, &V),
+    ) -> Option<Cursor> {
+        let guard = pin();
         let fields = self.root.load(&guard).fields();
         let after = ask.walk(fields, limit.max(1), &mut |topic, payload| {
             if let Some(value) = Cell::<V>::of(payload).and_then(|cell| cell.load(&guard)) {

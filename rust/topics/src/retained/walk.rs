@@ -78,6 +78,8 @@ pub(crate) struct Ask<'a> {
     filter: &'a str,
     levels: SmallVec<[&'a [u8]; 16]>,
     resume: Option<&'a Resume>,
+    /// The broker's own look at everything: topics that begin with `$` are in reach.
+    is_inner: bool,
 }
 
 impl<'a> Ask<'a> {
@@ -93,6 +95,18 @@ impl<'a> Ask<'a> {
             filter,
             levels,
             resume,
+            is_inner: false,
+        }
+    }
+
+    /// Asks for every topic there is.
+    pub(crate) fn for_all(hasher: &'a Hasher, resume: Option<&'a Resume>) -> Self {
+        Self {
+            hasher,
+            filter: "#",
+            levels: SmallVec::from_slice(&[b"#".as_slice()]),
+            resume,
+            is_inner: true,
         }
     }
 
@@ -141,7 +155,10 @@ impl<'a> Ask<'a> {
 
     /// [MQTT-4.7.2-1] A leading wildcard does not reach topics that begin with `$`.
     fn is_out_of_reach(&self, depth: usize, level: &[u8]) -> bool {
-        depth == 0 && level.first() == Some(&b'$') && !matches!(self.want(0), Want::Only(_))
+        !self.is_inner
+            && depth == 0
+            && level.first() == Some(&b'$')
+            && !matches!(self.want(0), Want::Only(_))
     }
 
     /// Where a text that begins at level `depth` is in the order, seen from the resumed topic.

@@ -1,0 +1,131 @@
+//! What is left to do once a client has come or gone: nothing may pile up, wait or be forgotten.
+
+use std::time::{Duration, Instant};
+
+use mqttcore_broker::{Config, Grant, GrantLimits};
+use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS, ReasonCode};
+
+use crate::common::{
+    Plugin, Received, allow, config, config_with_limits, eventually, start, start_with, v5,
+};
+
+#[test]
+fn subscriptions_of_those_who_left_do_not_pile_up() {
+    const EACH: usize = 1_000;
+    let broker = start(config());
+    let end = Instant::now() + Duration::from_secs(1);
+    let mut rounds = 0;
+    while Instant::now() < end {
+        let mut client = v5("churn").connect(&broker);
+        for packet in 0..10 {
+            let filters: Vec<String> = (0..EACH / 10)
+                .map(|number| format!("r{rounds}/p{packet}/f{number}"))
+                .collect();
+            let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
+            client.send_subscribe(&filters, QoS::AtMostOnce);
+        }
+        (0..10).for_each(|_| drop(client.receive()));
+        client.disconnect();
+        rounds += 1;
+    }
+
+    let held = usize::try_from(broker.stats().subscriptions).unwrap();
+    assert!(rounds > 3, "only {rounds} rounds");
+    assert!(held <= 3 * EACH, "{held} of {} are held", rounds * EACH);
+}
+
+#[test]
+fn what_a_resume_drops_is_booked_at_once() {
+    let broker = start(config());
+    let mut away = v5("away").keeping_session_s(60).connect(&broker);
+    away.subscribe("t", QoS::AtLeastOnce);
+    away.disconnect();
+    let mut publisher = v5("publisher").connect(&broker);
+    publisher.publish_acknowledged("t", [0; 1_000]);
+
+    let hello = v5("away").keeping_session_s(60).maximum_packet_size(200);
+    let (_back, session_present) = hello.connect_or_resume(&broker);
+
+    assert!(session_present);
+    eventually("the drop is booked", || {
+        broker.stats().dropped_too_large == 1
+    });
+}
+
+#[test]
+fn a_publish_from_inside_is_on_its_way_when_it_returns() {
+    let broker = start(config());
+    for number in 0..300 {
+        let id = format!("receiver-{number}");
+        let mut receiver = v5(&id).connect(&broker);
+        receiver.subscribe("t", QoS::AtMostOnce);
+        broker
+            .publish("t", b"x", QoS::AtMostOnce, false, Properties::EMPTY)
+            .expect("the broker runs");
+
+        broker.disconnect(&id, ReasonCode::ADMINISTRATIVE_ACTION);
+
+        let packets = receiver.until_closed();
+        assert!(matches!(packets.first(), Some(Received::Publish(_))));
+    }
+}
+
+/// [MQTT-3.2.2-12]
+#[test]
+fn a_grants_maximum_qos_holds_for_the_will() {
+    let grant = Grant {
+        limits: GrantLimits {
+            max_qos: Some(QoS::AtMostOnce),
+            ..GrantLimits::default()
+        },
+        ..Grant::everything()
+    };
+    let plugin = Plugin::default().authenticate(move |_, reply| {
+        reply.send(allow(grant.clone()));
+    });
+    let broker = start_with(config(), plugin);
+    let hello = v5("c").username("u").will("w", "x");
+
+    let code = hello.will_qos(QoS::ExactlyOnce).refused(&broker);
+
+    assert_eq!(code, ReasonCode::QOS_NOT_SUPPORTED.value());
+}
+
+#[test]
+fn a_small_backlog_does_not_drop_retained_messages() {
+    let small = config_with_limits(|limits| limits.qos0_backlog_bytes = 16 * 1024);
+    let broker = start(Config { shards: 1, ..small });
+    let mut publisher = v5("publisher").connect(&broker);
+    for number in 0..100 {
+        publisher.publish_retained(&format!("r/{number}"), [0; 1_000], QoS::AtMostOnce);
+    }
+    publisher.ping();
+    let mut reader = v5("reader").connect(&broker);
+
+    reader.subscribe("r/#", QoS::AtMostOnce);
+
+    (0..100).for_each(|_| drop(reader.take_message()));
+    assert_eq!(broker.stats().dropped_qos0_backlog, 0);
+}
+
+/// Abuse F06, under `$` too.
+#[test]
+fn retained_messages_under_a_dollar_topic_expire() {
+    let mut grant = Grant::everything();
+    grant.publish.push("$mine/#".into());
+    let mut config = config();
+    config.listeners[0].anonymous = Some(grant);
+    let broker = start(config);
+    let mut publisher = v5("publisher").connect(&broker);
+    let mut properties = PropertiesBuf::default();
+    properties
+        .push(Property::MessageExpiryInterval(1))
+        .expect("the property encodes");
+
+    let properties = properties.as_properties();
+    publisher.publish_with("$mine/x", b"1", QoS::AtMostOnce, true, properties);
+    publisher.ping();
+
+    assert_eq!(broker.stats().retained_messages, 1);
+    eventually("it is swept", || broker.stats().retained_messages == 0);
+}
