@@ -148,6 +148,9 @@ pub(crate) fn deliver(
 ) {
     shard.count_delivery();
     if let Some(reason) = refusal(shard, client, message, &delivery) {
+        if matches!(reason, Drop::Backlog) {
+            pass_over(shard, client);
+        }
         dropped(shard, client, message, reason);
         return;
     }
@@ -157,11 +160,35 @@ pub(crate) fn deliver(
         .deliver(shard.now(), message, delivery);
     match delivered {
         Delivered::Sent => client.flush_session(shard),
-        Delivered::Queued => life::handle_events(shard, client),
+        Delivered::Queued => {
+            if client.session.borrow().is_behind() {
+                pass_over(shard, client);
+            }
+            life::handle_events(shard, client);
+        }
         Delivered::Dropped(reason) => {
+            if reason == DropReason::QueueFull || reason == DropReason::BacklogFull {
+                pass_over(shard, client);
+            }
             dropped(shard, client, message, Drop::Session(reason));
             life::handle_events(shard, client);
         }
+    }
+}
+
+/// Shared subscriptions give their messages to other members until this one has caught up
+/// (abuse E17).
+fn pass_over(shard: &Shard, client: &Client) {
+    let online = &shard.world.online;
+    online.set(shard.index, client.handle.slot, false);
+}
+
+/// A client that nothing waits for any more takes its share again.
+pub(crate) fn take_part_again(shard: &Shard, client: &Client) {
+    let (index, slot) = (shard.index, client.handle.slot);
+    let online = &shard.world.online;
+    if !online.is_online(index, slot) && client.session.borrow().queued() == 0 {
+        online.set(index, slot, true);
     }
 }
 

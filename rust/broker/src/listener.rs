@@ -14,6 +14,9 @@ use crate::log::LogClass;
 use crate::shard::{Letter, Shard};
 
 const BACKLOG: i32 = 4_096;
+/// Bytes that the kernel holds unsent for a client before it says that the socket is full.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES: u32 = 128 * 1024;
 /// How long the acceptor rests when the process has no file descriptors left (abuse H05).
 const REST: Duration = Duration::from_millis(100);
 
@@ -109,7 +112,12 @@ fn prepare(stream: tokio::net::TcpStream) -> io::Result<std::net::TcpStream> {
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(60))
         .with_interval(Duration::from_secs(10));
-    SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    // The socket then reports room as soon as less than half of this is unsent, not when a third
+    // of a buffer of megabytes is free: a slow reader makes progress that can be seen.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
     stream.into_std()
 }
 

@@ -297,7 +297,12 @@ fn complete_subscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Subscribe
         .session
         .borrow_mut()
         .complete_subscribe(request, Details::none());
-    client.replays.borrow_mut().extend(replays);
+    let mut waiting = client.replays.borrow_mut();
+    for replay in replays {
+        // At most one a subscription: one that is made again begins anew.
+        waiting.retain(|other| !other.is_same_as(&replay));
+        waiting.push_back(replay);
+    }
 }
 
 /// One commit for the packet, then UNSUBACK.
@@ -314,6 +319,9 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Unsub
         shard.world.directory.commit(client.subscriber, &changes);
     }
     for entry in request.entries.iter().filter(|entry| entry.exists) {
+        let mut replays = client.replays.borrow_mut();
+        replays.retain(|replay| !replay.is_of(&entry.filter));
+        drop(replays);
         tell_filter(
             shard,
             client,

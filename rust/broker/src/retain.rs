@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use mqttcore_codec::QoS;
 use mqttcore_session::{Delivery, Message, SubscribeEntry};
-use mqttcore_topics::{Cursor, TopicFilter, TopicLimits, TopicName};
+use mqttcore_topics::{Cursor, SubscriptionFilter, TopicFilter, TopicLimits, TopicName};
 
 use crate::client::Client;
 use crate::hub;
@@ -48,10 +49,24 @@ impl Replay {
         }
     }
 
+    /// Whether it is the replay of this subscription; a shared one never has any.
+    pub(crate) fn is_of(&self, filter: &SubscriptionFilter) -> bool {
+        !filter.is_shared() && self.filter == *filter.filter()
+    }
+
+    /// Whether `other` is a replay of the same subscription.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        self.filter == other.filter
+    }
+
     /// The next retained message, after at most one step of the walk.
     fn next(&mut self, shard: &Shard) -> Next {
         if let Some(message) = self.found.pop_front() {
-            return Next::Message(message);
+            return if is_current(shard, &message) {
+                Next::Message(message)
+            } else {
+                Next::Searching
+            };
         }
         let Walk::Next(cursor) = &mut self.walk else {
             return Next::Nothing;
@@ -68,6 +83,15 @@ impl Replay {
         self.walk = next.map_or(Walk::Done, |cursor| Walk::Next(Some(cursor)));
         Next::Searching
     }
+}
+
+/// Whether `message` is still the retained one of its topic: what replaced it meanwhile has been
+/// delivered as it happened, and the old value must not come behind it.
+fn is_current(shard: &Shard, message: &Message) -> bool {
+    TopicName::parse(message.topic(), &TopicLimits::default())
+        .ok()
+        .and_then(|topic| shard.world.retained.get(topic))
+        .is_some_and(|kept| Arc::ptr_eq(kept.bytes(), message.bytes()))
 }
 
 /// What one step of a replay brings.

@@ -120,9 +120,9 @@ impl World {
     }
 }
 
-/// Which sessions have a connection: one bit each, readable from every shard.
+/// Which sessions have a connection and keep up: one bit each, readable from every shard.
 ///
-/// Shared subscriptions use it to pass over members that are away (decision 13).
+/// Shared subscriptions use it to pass over members that are away or behind (decision 13).
 pub(crate) struct Presence {
     shards: Vec<Vec<AtomicU64>>,
 }

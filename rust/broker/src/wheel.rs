@@ -15,6 +15,8 @@ const SLOTS: usize = 1 << SLOT_BITS;
 /// Farther deadlines are kept at the horizon (19 days) and armed again when they come up.
 const HORIZON: u64 = 1 << (SLOT_BITS * LEVELS);
 const UNARMED: u64 = u64::MAX;
+/// Stale entries that are not worth a sweep.
+const STALE: usize = 1_024;
 
 /// Deadlines of the clients of one shard, by their slot number.
 pub(crate) struct Wheel {
@@ -24,6 +26,8 @@ pub(crate) struct Wheel {
     slots: Vec<Vec<Entry>>,
     /// The tick each key is armed for; entries that say otherwise are stale.
     armed: Vec<u64>,
+    /// Entries in all slots, stale ones among them.
+    entries: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -39,6 +43,7 @@ impl Wheel {
             tick: 0,
             slots: vec![Vec::new(); LEVELS * SLOTS],
             armed: Vec::new(),
+            entries: 0,
         }
     }
 
@@ -53,7 +58,24 @@ impl Wheel {
             return;
         }
         self.armed[index] = due;
+        self.entries += 1;
         self.insert(Entry { key, due });
+        if self.entries > 4 * self.armed.len() + STALE {
+            self.sweep();
+        }
+    }
+
+    /// Drops the entries of keys that were cancelled, or armed for another time since: a client
+    /// that comes and goes would leave one behind each time, for as long as its keep-alive.
+    fn sweep(&mut self) {
+        let armed = &self.armed;
+        for slot in &mut self.slots {
+            slot.retain(|entry| armed[entry.key as usize] == entry.due);
+            slot.sort_unstable_by_key(|entry| entry.key);
+            slot.dedup_by_key(|entry| entry.key);
+            slot.shrink_to_fit();
+        }
+        self.entries = self.slots.iter().map(Vec::len).sum();
     }
 
     /// Forgets `key`.
@@ -70,6 +92,7 @@ impl Wheel {
             self.tick += 1;
             self.cascade();
             let mut slot = std::mem::take(&mut self.slots[slot_index(0, self.tick)]);
+            self.entries -= slot.len();
             for entry in slot.drain(..) {
                 if self.armed[entry.key as usize] == entry.due {
                     self.armed[entry.key as usize] = UNARMED;
@@ -101,6 +124,8 @@ impl Wheel {
             for entry in entries {
                 if self.armed[entry.key as usize] == entry.due {
                     self.insert(entry);
+                } else {
+                    self.entries -= 1;
                 }
             }
         }
@@ -188,6 +213,24 @@ mod tests {
         wheel.cancel(3);
 
         assert_eq!(fired(&mut wheel, start + Duration::from_secs(5)), []);
+    }
+
+    /// Sessions that outlive their connections are armed far, then near, then far again.
+    #[test]
+    fn deadlines_that_were_replaced_do_not_pile_up() {
+        let start = Instant::now();
+        let mut wheel = Wheel::new(start);
+        for round in 0..100_000 {
+            let now = start + TICK * round;
+            wheel.advance(now, &mut Vec::new());
+            wheel.arm(3, now + Duration::from_secs(5_400));
+            wheel.cancel(3);
+            wheel.arm(4, now + Duration::from_secs(604_800));
+            wheel.arm(4, now + TICK * 2);
+        }
+
+        let entries: usize = wheel.slots.iter().map(Vec::len).sum();
+        assert!(entries < 10_000, "{entries} entries for two keys");
     }
 
     #[test]

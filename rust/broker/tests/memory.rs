@@ -307,7 +307,6 @@ fn unread_answers_are_bounded() {
 
 /// Abuse E16: asking for everything again and again makes no list of it.
 #[test]
-#[ignore = "fault 12"]
 fn subscriptions_made_again_during_a_replay_are_not_piled_up() {
     const PACKETS: usize = 1_000;
     let alone = Heap::alone();

@@ -235,6 +235,11 @@ impl Session {
         self.queue.len()
     }
 
+    /// Whether the queue is more than half full: a shared subscription has better members.
+    pub fn is_behind(&self) -> bool {
+        self.queue.len() * 2 > self.limits.queue_messages
+    }
+
     /// Bytes that [`Session::queued`] messages count with.
     pub fn queued_bytes(&self) -> usize {
         self.queue.bytes()

@@ -1,9 +1,10 @@
 //! What is left to do once a client has come or gone: nothing may pile up, wait or be forgotten.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use mqttcore_broker::{Config, Grant, GrantLimits};
-use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS, ReasonCode};
+use mqttcore_codec::{Packet, Properties, PropertiesBuf, Property, QoS, ReasonCode};
 
 use crate::common::{
     Plugin, Received, allow, config, config_with_limits, eventually, start, start_with, v5,
@@ -128,4 +129,65 @@ fn retained_messages_under_a_dollar_topic_expire() {
 
     assert_eq!(broker.stats().retained_messages, 1);
     eventually("it is swept", || broker.stats().retained_messages == 0);
+}
+
+/// What replaced a retained message while its replay waited came as it happened; the old value must
+/// not come behind it.
+#[test]
+fn a_replay_never_sends_an_old_value_behind_a_new_one() {
+    const TOPICS: usize = 64;
+    const WINDOW: usize = 32;
+    let broker = start(config());
+    let mut publisher = v5("publisher").connect(&broker);
+    let mut publish_all = |value: &str| {
+        for number in 0..TOPICS {
+            publisher.publish_retained(&format!("r/{number}"), value, QoS::AtLeastOnce);
+            publisher.receive();
+        }
+    };
+    publish_all("old");
+    let mut reader = v5("reader").connect(&broker);
+    reader.subscribe("r/#", QoS::AtLeastOnce);
+    let first: Vec<_> = (0..WINDOW).map(|_| reader.message()).collect();
+
+    publish_all("new");
+    for message in &first {
+        reader.acknowledge(message);
+    }
+
+    let mut renewed = HashSet::new();
+    while renewed.len() < TOPICS {
+        let message = reader.message();
+        reader.acknowledge(&message);
+        if message.text() == "new" {
+            renewed.insert(message.topic);
+        } else {
+            assert!(!renewed.contains(&message.topic), "{}", message.topic);
+        }
+    }
+    reader.hears_nothing_for(Duration::from_millis(100));
+}
+
+/// Abuse E17
+#[test]
+fn what_a_stalled_member_of_a_group_cannot_take_goes_to_another() {
+    let broker = start(config_with_limits(|limits| limits.queue_messages = 10));
+    let mut stalled = v5("stalled").connect(&broker);
+    stalled.subscribe("$share/g/t", QoS::AtLeastOnce);
+    let mut well = v5("well").connect(&broker);
+    well.subscribe("$share/g/t", QoS::AtLeastOnce);
+    let mut publisher = v5("publisher").connect(&broker);
+
+    let mut taken = 0;
+    for number in 0..200 {
+        publisher.publish_acknowledged("t", number.to_string());
+        well.send(&Packet::PingReq);
+        while let Received::Publish(message) = well.receive() {
+            well.acknowledge(&message);
+            taken += 1;
+        }
+    }
+
+    assert!(taken >= 150, "{taken}");
+    assert_eq!(broker.stats().dropped_queue_full, 0);
 }

@@ -284,7 +284,6 @@ fn several_filters_of_one_client_are_all_replayed() {
 
 /// [MQTT-3.10.4-2] Nothing new is put behind UNSUBACK.
 #[test]
-#[ignore = "fault 12"]
 fn mqtt_3_10_4_2_a_replay_ends_with_its_subscription() {
     let broker = keeping_many(3_000);
     let mut client = subscribe_and_wait(&broker, QoS::AtMostOnce);
@@ -301,7 +300,6 @@ fn mqtt_3_10_4_2_a_replay_ends_with_its_subscription() {
 
 /// Abuse E16: to ask again is to begin again, not to be sent everything twice over.
 #[test]
-#[ignore = "fault 12"]
 fn a_subscription_that_is_made_again_during_its_replay_is_replayed_once_more_at_most() {
     let broker = keeping_many(3_000);
     let mut client = subscribe_and_wait(&broker, QoS::AtMostOnce);
