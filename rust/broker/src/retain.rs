@@ -114,9 +114,15 @@ pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) -> b
     let mut message = message.clone();
     message.release_chunk();
     let config = shard.config();
-    let full = world.retained.len() >= config.retained_messages
-        || world.retained.weight() + message.heap_bytes() > config.retained_bytes;
-    if full && world.retained.get(topic).is_none() {
+    let (bytes, held) = (message.heap_bytes(), world.retained.weight());
+    let is_full =
+        world.retained.len() >= config.retained_messages || held + bytes > config.retained_bytes;
+    // An old topic may change, as long as that does not make the store larger than it may be.
+    let is_refused = || match world.retained.get(topic).map(|old| old.heap_bytes()) {
+        Some(old) => bytes > old && held.saturating_sub(old) + bytes > config.retained_bytes,
+        None => true,
+    };
+    if is_full && is_refused() {
         shard.metrics().dropped_retained_full.add(1);
         shard.log.warn(LogClass::Dropped, shard.now(), || {
             let topic = Escaped(message.topic());

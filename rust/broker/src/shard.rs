@@ -149,8 +149,9 @@ impl Presence {
 
     pub(crate) fn is_online(&self, shard: usize, slot: u32) -> bool {
         let word = self.shards[shard].get(slot as usize / 64);
+        // A reload may allow more sessions than there are bits: those count as there.
         // ORDERING: as in `set`.
-        word.is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (slot % 64)) != 0)
+        word.is_none_or(|word| word.load(Ordering::Relaxed) & (1 << (slot % 64)) != 0)
     }
 }
 
