@@ -107,7 +107,12 @@ pub(crate) fn end(shard: &Rc<Shard>, client: &Rc<Client>) {
         return;
     }
     // A will whose delay is still running is published when its session ends [MQTT-3.1.3-9].
-    let subscriptions = client.session.borrow().subscriptions().len();
+    let (subscriptions, waiting) = {
+        let session = client.session.borrow();
+        let waiting = session.queued() + session.in_flight();
+        (session.subscriptions().len(), waiting)
+    };
+    book_waiting(shard, client, waiting);
     let will = client.session.borrow_mut().end(shard.now());
     shard.world.directory.leave(client.subscriber);
     // As many as it leaves behind, its own or older ones: however fast clients come and go, what
@@ -119,6 +124,18 @@ pub(crate) fn end(shard: &Rc<Shard>, client: &Rc<Client>) {
     if let Some(will) = will {
         publish_will(shard, client, &will);
     }
+}
+
+/// What waits for a session that ends reaches nobody: a counter and a line in the log.
+fn book_waiting(shard: &Shard, client: &Client, waiting: usize) {
+    if waiting == 0 {
+        return;
+    }
+    shard.metrics().dropped_session_ended.add(waiting as u64);
+    shard.log.warn(LogClass::Dropped, shard.now(), || {
+        let id = Escaped(&client.id);
+        format!("{waiting} messages for client {id} dropped: its session ended")
+    });
 }
 
 /// Makes the wheel call [`handle_timeout`] at the client's next deadline.

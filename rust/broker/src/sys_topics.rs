@@ -49,7 +49,8 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 18] {
         + stats.dropped_queue_full
         + stats.dropped_expired
         + stats.dropped_too_large
-        + stats.dropped_denied;
+        + stats.dropped_denied
+        + stats.dropped_session_ended;
     [
         ("uptime", stats.uptime_s),
         ("clients/connected", stats.clients_connected),

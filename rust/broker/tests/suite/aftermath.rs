@@ -221,3 +221,20 @@ fn updates_do_not_grow_the_retained_store_beyond_its_bytes() {
     assert_eq!(large, 0, "100 KB do not fit into 64 KiB");
     assert!(is_kept(5, 9) && is_kept(5, 0), "smaller, and cleared");
 }
+
+/// Abuse F14
+#[test]
+fn what_waits_for_a_session_that_ends_is_booked() {
+    let broker = start(config());
+    let mut away = v5("away").keeping_session_s(1).connect(&broker);
+    away.subscribe("t", QoS::AtLeastOnce);
+    away.disconnect();
+    let mut publisher = v5("publisher").connect(&broker);
+
+    for _ in 0..5 {
+        publisher.publish_acknowledged("t", "x");
+    }
+
+    eventually("the session ends", || broker.stats().sessions_expired == 1);
+    assert_eq!(broker.stats().dropped_session_ended, 5);
+}
