@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::{Cause, ConnectRequest, Message, ServerLimits, Session, Terms};
-use mqttcore_topics::{Change, SubscriptionFilter, TopicFilter, TopicLimits, TopicName};
+use mqttcore_topics::{Change, SubscriptionFilter, TopicFilter};
 use tokio::net::TcpStream;
 
 use crate::client::{Client, Closing, Link};
@@ -16,6 +16,7 @@ use crate::handshake::{self, Arrival};
 use crate::hooks::{Action, EventKind, Login};
 use crate::life::{arm, confirm, detach, end, handle_events, say_goodbye};
 use crate::shard::{EventDetails, Shard};
+use crate::topic::topic_of;
 use crate::{connection, requests};
 
 /// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
@@ -206,7 +207,7 @@ fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
         .map(|subscription| subscription.filter.filter().clone())
         .collect();
     let may_have = |message: &Message| {
-        TopicName::parse(message.topic(), &TopicLimits::default()).is_ok_and(|topic| {
+        topic_of(message).is_some_and(|topic| {
             access.permissions.receives(topic) && held.iter().any(|filter| filter.matches(topic))
         })
     };

@@ -20,6 +20,7 @@ use crate::hooks::Hooks;
 use crate::metrics::Stats;
 use crate::registry::{self, ClientInfo};
 use crate::shard::{Rules, Shard, World};
+use crate::topic::topic_of;
 use crate::{hub, listener, retain};
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
@@ -253,7 +254,7 @@ impl Drop for Broker {
 }
 
 fn publish(shard: &Rc<Shard>, message: &Message) -> usize {
-    let Ok(topic) = TopicName::parse(message.topic(), &TopicLimits::default()) else {
+    let Some(topic) = topic_of(message) else {
         return 0;
     };
     if message.retain() {

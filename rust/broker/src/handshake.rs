@@ -14,7 +14,6 @@ use std::task::{Poll, ready};
 
 use mqttcore_codec::{DecodeError, Packet, ReasonCode, Version, decode_connect, encode};
 use mqttcore_session::{ConnectRequest, Details, Violation, refusal};
-use mqttcore_topics::{TopicLimits, TopicName};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -28,6 +27,7 @@ use crate::hooks::{Event, EventKind, Login, Reply, Verdict, refusing};
 use crate::linger::linger;
 use crate::log::{Escaped, LogClass};
 use crate::shard::{Letter, Shard};
+use crate::topic::topic_of;
 
 /// A socket that was just accepted.
 pub(crate) struct Accepted {
@@ -312,8 +312,8 @@ fn check_will(
         let text = "the QoS of the will is above the maximum".into();
         return Err(denied(login, ReasonCode::QOS_NOT_SUPPORTED, text));
     }
-    let allowed = TopicName::parse(will.message.topic(), &TopicLimits::default())
-        .is_ok_and(|topic| access.permissions.publish(topic) == RuleAnswer::Allowed);
+    let allowed = topic_of(&will.message)
+        .is_some_and(|topic| access.permissions.publish(topic) == RuleAnswer::Allowed);
     if allowed {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use mqttcore_codec::QoS;
 use mqttcore_session::{Delivered, Delivery, DropReason, Message};
-use mqttcore_topics::{Match, TopicLimits, TopicName, Visitor};
+use mqttcore_topics::{Match, TopicName, Visitor};
 use smallvec::SmallVec;
 
 use crate::client::{Client, Handle};
@@ -19,6 +19,7 @@ use crate::life;
 use crate::log::{Escaped, LogClass};
 use crate::metrics::{Counter, Stats};
 use crate::shard::{EventDetails, Letter, Shard, World};
+use crate::topic::topic_of;
 
 /// One subscriber that a message goes to.
 pub(crate) struct Target {
@@ -217,8 +218,7 @@ fn refusal(
         return None;
     }
     // Deny wins at delivery too, whatever filter the message came through (abuse G07).
-    let seen = TopicName::parse(message.topic(), &TopicLimits::default())
-        .is_ok_and(|topic| access.permissions.receives(topic));
+    let seen = topic_of(message).is_some_and(|topic| access.permissions.receives(topic));
     (!seen).then_some(Drop::Denied)
 }
 

@@ -52,6 +52,7 @@ mod retain;
 mod shard;
 mod sys_topics;
 mod throttle;
+mod topic;
 mod wheel;
 
 pub use broker::{Broker, PublishError, StartError};

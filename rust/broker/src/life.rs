@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use mqttcore_codec::ReasonCode;
 use mqttcore_session::{Cause, Details, Event as SessionEvent, Expiry, Message};
-use mqttcore_topics::{TopicLimits, TopicName};
 
 use crate::client::{Client, Closing, Link};
 use crate::grants::RuleAnswer;
 use crate::hooks::EventKind;
 use crate::log::{Escaped, LogClass};
 use crate::shard::{EventDetails, Shard};
+use crate::topic::topic_of;
 use crate::{hub, retain};
 
 /// Says that every promise so far is kept: with sessions in memory it is, at once (decision 2).
@@ -82,8 +82,7 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
 }
 
 fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
-    let allowed = TopicName::parse(will.topic(), &TopicLimits::default())
-        .ok()
+    let allowed = topic_of(will)
         .filter(|topic| client.access().permissions.publish(*topic) == RuleAnswer::Allowed);
     let Some(topic) = allowed else {
         shard.metrics().dropped_will.add(1);

@@ -12,7 +12,7 @@ use mqttcore_codec::{PacketId, QoS, ReasonCode};
 use mqttcore_session::{
     Cause, Details, Message, SubscribeEntry, SubscribeRequest, UnsubscribeRequest,
 };
-use mqttcore_topics::{Change, ShareName, TopicFilter, TopicLimits, TopicName};
+use mqttcore_topics::{Change, ShareName, TopicFilter, TopicName};
 
 use crate::client::{Client, Closing};
 use crate::connection::End;
@@ -22,6 +22,7 @@ use crate::life::confirm;
 use crate::log::{Escaped, LogClass};
 use crate::retain::Replay;
 use crate::shard::{EventDetails, Shard};
+use crate::topic::topic_of;
 use crate::{hub, retain};
 
 /// A step that waits for a plugin.
@@ -130,7 +131,7 @@ pub(crate) fn publish(
     Some(Box::pin(async move {
         match answer.await? {
             Ok(()) => {
-                if let Ok(topic) = TopicName::parse(message.topic(), &TopicLimits::default()) {
+                if let Some(topic) = topic_of(&message) {
                     accept(&shard, &client, topic, &message, packet_id);
                 }
             }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use mqttcore_codec::QoS;
 use mqttcore_session::{Delivery, Message, SubscribeEntry};
-use mqttcore_topics::{Cursor, SubscriptionFilter, TopicFilter, TopicLimits, TopicName};
+use mqttcore_topics::{Cursor, SubscriptionFilter, TopicFilter, TopicName};
 
 use crate::client::Client;
 use crate::hub;
 use crate::log::{Escaped, LogClass};
 use crate::shard::Shard;
+use crate::topic::topic_of;
 
 /// Retained messages that one client gets in one turn; then others have theirs (abuse E15).
 const REPLAYED_A_TURN: usize = 64;
@@ -88,8 +89,7 @@ impl Replay {
 /// Whether `message` is still the retained one of its topic: what replaced it meanwhile has been
 /// delivered as it happened, and the old value must not come behind it.
 fn is_current(shard: &Shard, message: &Message) -> bool {
-    TopicName::parse(message.topic(), &TopicLimits::default())
-        .ok()
+    topic_of(message)
         .and_then(|topic| shard.world.retained.get(topic))
         .is_some_and(|kept| Arc::ptr_eq(kept.bytes(), message.bytes()))
 }
@@ -140,7 +140,6 @@ pub(crate) fn sweep(shard: &Shard, cursor: Option<Cursor>) -> Option<Cursor> {
     const LOOKED_AT_A_TICK: usize = 256;
     let now = shard.now();
     let mut expired = Vec::new();
-    let limits = TopicLimits::default();
     let world = &shard.world;
     let next = world
         .retained
@@ -150,7 +149,7 @@ pub(crate) fn sweep(shard: &Shard, cursor: Option<Cursor>) -> Option<Cursor> {
             }
         });
     for message in expired {
-        if let Ok(topic) = TopicName::parse(message.topic(), &limits) {
+        if let Some(topic) = topic_of(&message) {
             world
                 .retained
                 .remove_if(topic, |value| value.is_expired(now));

@@ -238,3 +238,17 @@ fn what_waits_for_a_session_that_ends_is_booked() {
     eventually("the session ends", || broker.stats().sessions_expired == 1);
     assert_eq!(broker.stats().dropped_session_ended, 5);
 }
+
+/// What the configuration allows when a topic comes in holds for its will and its replay too.
+#[test]
+fn a_will_on_a_topic_deeper_than_the_default_is_published() {
+    let broker = start(config_with_limits(|limits| limits.topic.levels = 300));
+    let topic = vec!["a"; 200].join("/");
+    let mut reader = v5("reader").connect(&broker);
+    reader.subscribe("a/#", QoS::AtMostOnce);
+    let client = v5("client").will(&topic, "gone").connect(&broker);
+
+    client.vanish();
+
+    assert_eq!(reader.message().topic, topic);
+}
