@@ -77,6 +77,9 @@ fuzz: .make/tools ## fuzz the codec, SECONDS=60 a target (nightly and cargo-fuzz
 			cargo test --quiet -p mqttcore-codec --test fuzz_fixed_seeds; \
 	fi
 
+spec: build .make/dev ## every normative statement against a running broker; writes docs/conformance.md
+	@$(BIN)/python -m tests.spec $(ARGS)
+
 soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)
 
@@ -133,5 +136,5 @@ help:
 	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz soak \
+.PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz spec soak \
 	nightly bench bench-broker lock clean help

@@ -141,17 +141,18 @@ def topic() -> str:
 class Bystander:
     """Two clients that mind their own business on the broker under attack."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, qos: int = 1) -> None:
+        self.qos = qos
         self.topic = unique("bystander")
         self.sender, self.receiver = Wire(port, version=4), Wire(port)
         self.sender.connect(unique("sender"))
         self.receiver.connect(unique("receiver"))
-        self.receiver.subscribe((f"{self.topic}/#", 1))
+        self.receiver.subscribe((f"{self.topic}/a", qos))
 
     def check(self) -> None:
         """Both are still connected, nothing foreign came, and a message passes at once."""
         began = time.monotonic()
-        self.sender.publish(f"{self.topic}/a", b"still here", qos=1)
+        self.sender.publish(f"{self.topic}/a", b"still here", qos=self.qos)
         assert self.receiver.receive_publish().payload == b"still here"
         self.receiver.ping()
         self.sender.ping()

@@ -551,6 +551,14 @@ class Wire:
                 raise WireError(f"expected DISCONNECT 0x{reason:02X}, came {found}")
         self.expect_close(within_s=within_s)
 
+    def expect_no_entry(self, reason: int, *, within_s: float = PATIENCE_S) -> None:
+        """How a server refuses a CONNECT: 5.0 says why in a CONNACK, 3.x only closes."""
+        if self.version == 5:
+            found = self.expect(CONNACK, within_s=within_s)
+            if (found.reason, found.session_present) != (reason, False):
+                raise WireError(f"expected CONNACK 0x{reason:02X}, came {found}")
+        self.expect_close(within_s=within_s)
+
     def is_closed(self) -> bool:
         """Whether the peer has closed, without waiting and without reading packets."""
         while not self._ended and select.select([self.socket], [], [], 0)[0]:
