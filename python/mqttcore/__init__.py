@@ -6,7 +6,7 @@ with Broker() as broker:
     broker.publish("greeting", b"hello", retain=True)
 """
 
-from mqttcore._core import Directory, Match, Subscriber, TopicFilter, TopicName, __version__
+from mqttcore._core import Directory, Match, Matches, TopicFilter, TopicName, __version__
 from mqttcore.broker import Broker
 from mqttcore.config import Settings
 from mqttcore.errors import (
@@ -25,13 +25,13 @@ __all__ = [
     "ConfigError",
     "Directory",
     "Match",
+    "Matches",
     "MqttError",
     "PacketError",
     "PluginError",
     "Settings",
     "StartError",
     "StoppedError",
-    "Subscriber",
     "TopicFilter",
     "TopicFilterError",
     "TopicName",

@@ -1,7 +1,10 @@
 """Types of the native half. Kept true to the binary by `make check` (mypy.stubtest)."""
 
+from array import array
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, Literal, final
+
+from _typeshed import ReadableBuffer
 
 from mqttcore.config import Settings
 from mqttcore.packets import Packet
@@ -16,6 +19,7 @@ __all__ = [
     "Lanes",
     "Login",
     "Match",
+    "Matches",
     "MessageProperties",
     "MqttError",
     "Notes",
@@ -24,7 +28,6 @@ __all__ = [
     "Session",
     "StartError",
     "StoppedError",
-    "Subscriber",
     "TomlValue",
     "TopicFilter",
     "TopicFilterError",
@@ -102,7 +105,11 @@ class TopicName:
 
 @final
 class Directory:
-    """Who subscribed to what: the broker's own directory, without a broker. Safe to share."""
+    """Who subscribed to what: the broker's own directory, without a broker.
+
+    A client is a number of yours, from 0 to 2**64 - 1. Threads may share a directory: readers take
+    no lock, a match sees a batch of subscriptions whole or not at all, and the GIL is released.
+    """
 
     def __new__(
         cls,
@@ -110,26 +117,13 @@ class Directory:
         strategy: Literal[
             "round_robin", "random", "client_hash", "topic_hash", "sticky"
         ] = "round_robin",
-        seed: int = 0,
-    ) -> Directory: ...
-    def join(self, handle: int, /) -> Subscriber:
-        """A new subscriber; ``handle`` comes back with its matches."""
-
-    def matches(self, topic: str, /, *, publisher: Subscriber | None = None) -> list[Match]:
-        """Who gets a message on ``topic``; No Local subscriptions leave out ``publisher``."""
-
-    def clean(self, limit: int, /) -> int:
-        """Forget up to ``limit`` subscriptions of subscribers that left; answer what remains."""
-
-    def stats(self) -> dict[str, int]:
-        """Counts of what is held."""
-
-@final
-class Subscriber:
-    """One subscriber of a `Directory`."""
+        seed: int | None = None,
+    ) -> Directory:
+        """Make an empty one; ``seed`` keys its hashes, and is random by default."""
 
     def subscribe(
         self,
+        client: int,
         filter: str,  # noqa: A002 - positional only
         /,
         *,
@@ -138,25 +132,48 @@ class Subscriber:
         retain_as_published: bool = False,
         subscription_id: int | None = None,
     ) -> bool:
-        """Subscribe, or change the options of the same filter; True when it was there before."""
+        """Subscribe, or change the options of the same filter; True when it is new."""
 
-    def unsubscribe(self, filter: str, /) -> bool:  # noqa: A002 - positional only
-        """Unsubscribe from exactly this filter; True when it was there."""
+    def subscribe_many(
+        self,
+        clients: int | Sequence[int] | ReadableBuffer,
+        filters: Sequence[str],
+        /,
+        *,
+        qos: int | Sequence[int] | ReadableBuffer | None = None,
+    ) -> int:
+        """Subscribe one client, or one a row, to ``filters``; return how many are new.
 
-    def leave(self) -> None:
-        """Leave the directory: no later match delivers to it."""
+        Buffers hold 64-bit (``clients``) and 8-bit (``qos``) unsigned integers. Rows that follow
+        each other with the same client are one batch: a match sees all of them or none. A filter
+        that is none raises `TopicFilterError` before anything is subscribed.
+        """
 
-    @property
-    def handle(self) -> int:
-        """What it gave to `Directory.join`."""
+    def unsubscribe(self, client: int, filter: str, /) -> bool:  # noqa: A002 - positional only
+        """Unsubscribe from exactly this filter; True when the client was subscribed."""
+
+    def leave(self, client: int, /) -> bool:
+        """Remove a client with all its subscriptions; True when it was there."""
+
+    def match(self, topic: str, /, *, publisher: int | None = None) -> list[Match]:
+        """Who gets a message on ``topic``; No Local subscriptions leave out ``publisher``."""
+
+    def match_many(self, topics: Sequence[str], /, *, publisher: int | None = None) -> Matches:
+        """Who gets a message on each of ``topics``; quicker than one at a time."""
+
+    def stats(self) -> dict[str, int]:
+        """Counts of what is held: exact, and of one moment."""
+
+    def __len__(self) -> int:
+        """How many subscriptions it holds."""
 
 @final
 class Match:
-    """One delivery of a message: all matching subscriptions of a subscriber merged."""
+    """One delivery of a message: all matching subscriptions of a client merged."""
 
     @property
-    def handle(self) -> int:
-        """What the subscriber gave to `Directory.join`."""
+    def client(self) -> int:
+        """Who gets it."""
 
     @property
     def qos(self) -> int:
@@ -173,6 +190,29 @@ class Match:
     @property
     def shared(self) -> bool:
         """Whether it was picked as a member of a shared group."""
+
+@final
+class Matches:
+    """The matches of several topics: a list of `Match` a topic, and the same as columns.
+
+    The deliveries of topic ``i`` are the rows ``offsets[i]`` to ``offsets[i + 1]`` of the columns,
+    which numpy and pyarrow read as they are.
+    """
+
+    @property
+    def offsets(self) -> array[int]:
+        """Where the rows of each topic begin, and behind the last where they end; 64-bit."""
+
+    @property
+    def clients(self) -> array[int]:
+        """Who gets each delivery; 64-bit."""
+
+    @property
+    def qos(self) -> array[int]:
+        """The QoS that each delivery has at most; 8-bit."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> list[Match]: ...
 
 # --- packets
 

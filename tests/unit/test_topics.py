@@ -1,7 +1,7 @@
-"""Topic names, filters and the directory, as Python sees them."""
+"""Topic names and filters, as Python sees them."""
 
 import pytest
-from mqttcore import Directory, TopicFilter, TopicFilterError, TopicName, TopicNameError
+from mqttcore import TopicFilter, TopicFilterError, TopicName, TopicNameError
 
 
 def test_a_filter_matches_covers_and_overlaps() -> None:
@@ -37,59 +37,3 @@ def test_a_text_that_is_no_name_is_refused(text: str) -> None:
         TopicName(text)
     with pytest.raises(TopicNameError):
         TopicFilter("a").matches(text)
-
-
-def test_the_directory_merges_what_one_subscriber_asked_for() -> None:
-    directory = Directory()
-    one, two = directory.join(1), directory.join(2)
-    assert not one.subscribe("a/+", qos=1, subscription_id=5)
-    assert not one.subscribe("a/b", qos=2, retain_as_published=True)
-    assert one.subscribe("a/b", qos=0)
-    two.subscribe("#", no_local=True)
-
-    first, second = sorted(directory.matches("a/b"), key=lambda match: match.handle)
-
-    assert (first.handle, first.qos, first.subscription_ids, first.shared) == (1, 1, [5], False)
-    assert (second.handle, second.qos) == (2, 0)
-    assert [match.handle for match in directory.matches("a/b", publisher=two)] == [1]
-    assert one.unsubscribe("a/+")
-    assert not one.unsubscribe("a/+")
-
-
-def test_a_shared_group_takes_turns() -> None:
-    directory = Directory()
-    members = [directory.join(handle) for handle in range(3)]
-    for member in members:
-        member.subscribe("$share/group/a")
-
-    picked = [match.handle for _ in range(30) for match in directory.matches("a")]
-
-    assert sorted(picked) == sorted([0, 1, 2] * 10)
-    assert directory.stats()["shared_groups"] == 1
-
-
-def test_a_subscriber_that_left_gets_nothing() -> None:
-    directory = Directory()
-    one = directory.join(1)
-    one.subscribe("a")
-
-    one.leave()
-    one.leave()
-
-    assert directory.matches("a") == []
-    with pytest.raises(ValueError, match="left"):
-        one.subscribe("b")
-    while directory.clean(100):
-        pass
-    assert directory.stats()["subscriptions"] == 0
-
-
-def test_wrong_arguments_are_refused() -> None:
-    one = Directory().join(1)
-
-    with pytest.raises(TopicFilterError, match=r"MQTT-4\.8\.2-1"):
-        one.subscribe("$share//a")
-    with pytest.raises(ValueError, match="QoS"):
-        one.subscribe("a", qos=3)
-    with pytest.raises(ValueError, match="strategy"):
-        Directory(strategy="best")  # type: ignore[arg-type]

@@ -51,6 +51,16 @@ create_exception!(
 pub(crate) enum CoreError {
     Filter(TopicError),
     Name(TopicError),
+    /// One of several filters, by its index.
+    FilterRow {
+        index: usize,
+        error: TopicError,
+    },
+    /// One of several topic names, by its index.
+    NameRow {
+        index: usize,
+        error: TopicError,
+    },
     Start(StartFailure),
     Publish(PublishError),
     Encode(EncodeError),
@@ -103,6 +113,12 @@ impl From<CoreError> for PyErr {
         match error {
             CoreError::Filter(error) => TopicFilterError::new_err(error.to_string()),
             CoreError::Name(error) => TopicNameError::new_err(error.to_string()),
+            CoreError::FilterRow { index, error } => {
+                TopicFilterError::new_err(format!("filters[{index}]: {error}"))
+            }
+            CoreError::NameRow { index, error } => {
+                TopicNameError::new_err(format!("topics[{index}]: {error}"))
+            }
             CoreError::Start(error) => StartError::new_err(error.to_string()),
             CoreError::Publish(PublishError::Topic(error)) => {
                 TopicNameError::new_err(error.to_string())

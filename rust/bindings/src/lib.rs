@@ -4,7 +4,9 @@
 mod answers;
 mod broker;
 mod codec;
+mod columns;
 mod config;
+mod directory;
 mod error;
 mod lanes;
 mod passwords;
@@ -27,6 +29,8 @@ mod _core {
     #[pymodule_export]
     use super::config::{PyTomlValue, parse_toml};
     #[pymodule_export]
+    use super::directory::{PyDirectory, PyMatch, PyMatches};
+    #[pymodule_export]
     use super::error::{
         MqttError, PasswordHashError, StartError, StoppedError, TopicFilterError, TopicNameError,
     };
@@ -37,5 +41,5 @@ mod _core {
     #[pymodule_export]
     use super::plugin::{PyAsk, PyClient, PyEvent, PyLogin};
     #[pymodule_export]
-    use super::topics::{PyDirectory, PyMatch, PySubscriber, PyTopicFilter, PyTopicName};
+    use super::topics::{PyTopicFilter, PyTopicName};
 }
