@@ -1,96 +1,22 @@
-//! A session against a reference client, over random histories in which the connection is cut
-//! at any point and promises are confirmed late.
-//!
-//! What must hold: QoS 1 arrives at least once and QoS 2 exactly once, both ways; first
-//! deliveries keep their order; nothing leaves before its promise is confirmed; the windows are
-//! kept; no identifier is on two open messages; DUP tells the truth.
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
+//! Everything around the session: the engine, the disk, the wire.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use common::{connect_5, message, start};
-use mqttcore_codec::Delivery as Sent;
 use mqttcore_codec::{
-    Ack, Limits, Packet, PacketId, PacketType, Properties, PropertiesBuf, Publish, QoS, ReasonCode,
-    Text, Version, decode, decode_connect, encode,
+    Packet, PacketId, PacketType, PropertiesBuf, QoS, ReasonCode, decode_connect,
 };
 use mqttcore_session::{
     AckToken, Cause, ConnectRequest, Delivery, Event, Record, Request, ServerLimits, Session,
     Terms, Transmit,
 };
-use proptest::prelude::*;
 
-/// One thing that happens.
-#[derive(Clone, Debug)]
-enum Step {
-    /// A message for the client.
-    Deliver(QoS),
-    /// The client publishes.
-    Publish(QoS),
-    /// The session's packets reach the client, this many at most.
-    Down(u8),
-    /// The client's packets reach the session, this many at most.
-    Up(u8),
-    /// The client acknowledges this many of the packets that it has.
-    Work(u8),
-    /// The engine, if it is slow, accepts the publish that it holds.
-    Accept,
-    /// The disk has caught up with this many promises.
-    Confirm(u8),
-    /// The connection is cut, and what is under way is lost.
-    Cut,
-    /// The client comes back, with this Receive Maximum.
-    Return(u8),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let qos = prop_oneof![Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)];
-    prop_oneof![
-        4 => qos.clone().prop_map(Step::Deliver),
-        4 => qos.prop_map(Step::Publish),
-        4 => (1..6_u8).prop_map(Step::Down),
-        4 => (1..6_u8).prop_map(Step::Up),
-        4 => (1..6_u8).prop_map(Step::Work),
-        2 => Just(Step::Accept),
-        4 => (1..6_u8).prop_map(Step::Confirm),
-        1 => Just(Step::Cut),
-        2 => (1..5_u8).prop_map(Step::Return),
-    ]
-}
-
-/// The reference client: as simple as the standard allows.
-#[derive(Default)]
-struct Client {
-    /// PUBLISHes that it has not seen acknowledged to the end, oldest first.
-    open: VecDeque<Open>,
-    next_id: u16,
-    published: u16,
-    /// QoS 2 identifiers of the server's that it holds.
-    held: BTreeSet<PacketId>,
-    /// First deliveries, by QoS.
-    received: BTreeMap<QoS, Vec<u16>>,
-    /// Packets that it has read and not worked on.
-    inbox: VecDeque<Vec<u8>>,
-    receive_maximum: usize,
-    /// The server's exchanges on this connection: what each identifier stands for.
-    exchanges: BTreeMap<PacketId, u16>,
-}
-
-struct Open {
-    packet_id: PacketId,
-    qos: QoS,
-    number: u16,
-    is_released: bool,
-    /// Sent on this connection.
-    is_sent: bool,
-    was_sent: bool,
-}
+use crate::Step;
+use crate::client::{Client, V5, number, read};
+use crate::common::{connect_5, message, start};
 
 /// Everything around the session.
-struct World {
+pub(crate) struct World {
     session: Session,
     limits: Arc<ServerLimits>,
     durable: bool,
@@ -115,10 +41,8 @@ struct World {
     under_way: BTreeMap<PacketId, (u16, bool)>,
 }
 
-const V5: Version = Version::V5;
-
 impl World {
-    fn new(durable: bool, slow: bool) -> Self {
+    pub(crate) fn new(durable: bool, slow: bool) -> Self {
         let limits = Arc::new(ServerLimits {
             receive_maximum: 3,
             ..ServerLimits::default()
@@ -145,7 +69,7 @@ impl World {
         world
     }
 
-    fn run(&mut self, step: &Step) {
+    pub(crate) fn run(&mut self, step: &Step) {
         match *step {
             Step::Deliver(qos) => self.deliver(qos),
             Step::Publish(qos) => self.client.publish(qos),
@@ -192,7 +116,7 @@ impl World {
     }
 
     /// Polls what the session has to say.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.settle_events();
         while let Some(transmit) = self.session.poll_transmit() {
             let mut out = Vec::new();
@@ -386,7 +310,7 @@ impl World {
     }
 
     /// Lets everything come to rest.
-    fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         if !self.session.is_connected() {
             self.come_back(3, true);
         }
@@ -409,7 +333,7 @@ impl World {
         panic!("it never comes to rest");
     }
 
-    fn check_the_end(&self) {
+    pub(crate) fn check_the_end(&self) {
         assert_eq!(self.session.unreleased(), 0);
         assert_eq!(self.session.open_publishes(), 0);
         assert!(self.under_way.is_empty());
@@ -452,131 +376,6 @@ fn first_times(numbers: Option<&Vec<u16>>) -> Vec<u16> {
     numbers.filter(|number| seen.insert(*number)).collect()
 }
 
-impl Client {
-    fn publish(&mut self, qos: QoS) {
-        self.next_id += 1;
-        self.open.push_back(Open {
-            packet_id: PacketId::new(self.next_id).unwrap(),
-            qos,
-            number: self.published,
-            is_released: false,
-            is_sent: false,
-            was_sent: false,
-        });
-        self.published += 1;
-    }
-
-    fn is_idle(&self) -> bool {
-        self.open.is_empty() && self.inbox.is_empty()
-    }
-
-    fn lose(&mut self) {
-        self.inbox.clear();
-        self.exchanges.clear();
-        for open in &mut self.open {
-            open.is_sent = false;
-        }
-    }
-
-    /// A packet comes in; the server's window is checked as the client sees it.
-    fn read(&mut self, bytes: Vec<u8>) {
-        if let Packet::Publish(publish) = read(&bytes) {
-            let packet_id = publish.delivery.packet_id().unwrap();
-            let earlier = self.exchanges.insert(packet_id, number(publish.payload));
-            assert_eq!(earlier, None, "{packet_id} was sent twice on a connection");
-            assert!(
-                self.exchanges.len() <= self.receive_maximum,
-                "Receive Maximum"
-            );
-        }
-        self.inbox.push_back(bytes);
-    }
-
-    /// Works on one packet, in the order in which they came.
-    fn work(&mut self, answers: &mut Vec<Vec<u8>>) {
-        let Some(bytes) = self.inbox.pop_front() else {
-            return;
-        };
-        match read(&bytes) {
-            Packet::Publish(publish) => self.receive(&publish, answers),
-            Packet::PubRel(ack) => {
-                self.held.remove(&ack.packet_id);
-                self.exchanges.remove(&ack.packet_id);
-                answers.push(write(&Packet::PubComp(Ack::success(ack.packet_id))));
-            }
-            Packet::PubAck(ack) | Packet::PubComp(ack) => {
-                self.open.retain(|open| open.packet_id != ack.packet_id);
-            }
-            Packet::PubRec(ack) => {
-                if let Some(open) = self.find(ack.packet_id) {
-                    open.is_released = true;
-                }
-                answers.push(write(&Packet::PubRel(Ack::success(ack.packet_id))));
-            }
-            _ => {}
-        }
-    }
-
-    fn receive(&mut self, publish: &Publish<'_>, answers: &mut Vec<Vec<u8>>) {
-        let packet_id = publish.delivery.packet_id().unwrap();
-        let qos = publish.delivery.qos();
-        let is_new = qos != QoS::ExactlyOnce || self.held.insert(packet_id);
-        if is_new {
-            self.received
-                .entry(qos)
-                .or_default()
-                .push(number(publish.payload));
-        }
-        if qos == QoS::ExactlyOnce {
-            answers.push(write(&Packet::PubRec(Ack::success(packet_id))));
-        } else {
-            self.exchanges.remove(&packet_id);
-            answers.push(write(&Packet::PubAck(Ack::success(packet_id))));
-        }
-    }
-
-    fn find(&mut self, packet_id: PacketId) -> Option<&mut Open> {
-        self.open
-            .iter_mut()
-            .find(|open| open.packet_id == packet_id)
-    }
-
-    /// Sends what is open and not sent on this connection, within the server's window.
-    fn send_publishes(&mut self, answers: &mut Vec<Vec<u8>>, receive_maximum: u16) {
-        let mut quota = usize::from(receive_maximum);
-        for open in &mut self.open {
-            if quota == 0 {
-                return;
-            }
-            quota -= 1;
-            if !open.is_sent {
-                open.is_sent = true;
-                answers.push(open.packet());
-                open.was_sent = true;
-            }
-        }
-    }
-}
-
-impl Open {
-    fn packet(&self) -> Vec<u8> {
-        let (packet_id, dup) = (self.packet_id, self.was_sent);
-        if self.is_released {
-            return write(&Packet::PubRel(Ack::success(packet_id)));
-        }
-        write(&Packet::Publish(Publish {
-            delivery: match self.qos {
-                QoS::ExactlyOnce => Sent::ExactlyOnce { packet_id, dup },
-                _ => Sent::AtLeastOnce { packet_id, dup },
-            },
-            retain: false,
-            topic: Text::new("u").unwrap(),
-            properties: Properties::EMPTY,
-            payload: &self.number.to_be_bytes(),
-        }))
-    }
-}
-
 /// What a record lets leave.
 fn gate_of(record: Record) -> (u8, u16) {
     let (packet_type, packet_id) = match record {
@@ -586,39 +385,4 @@ fn gate_of(record: Record) -> (u8, u16) {
         Record::Completed { .. } => panic!("nothing waits for the end"),
     };
     (packet_type as u8, packet_id.get())
-}
-
-fn number(payload: &[u8]) -> u16 {
-    u16::from_be_bytes(payload.try_into().unwrap())
-}
-
-fn read(bytes: &[u8]) -> Packet<'_> {
-    decode(bytes, V5, &Limits::default()).unwrap().unwrap().0
-}
-
-fn write(packet: &Packet<'_>) -> Vec<u8> {
-    let mut out = Vec::new();
-    encode(packet, V5, &mut out).unwrap();
-    out
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn every_history_ends_well(
-        durable in any::<bool>(),
-        slow in any::<bool>(),
-        steps in prop::collection::vec(step(), 0..200),
-    ) {
-        let mut world = World::new(durable, slow);
-        world.settle();
-
-        for step in &steps {
-            world.run(step);
-        }
-        world.finish();
-
-        world.check_the_end();
-    }
 }
