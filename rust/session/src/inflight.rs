@@ -45,6 +45,18 @@ pub(crate) enum Stage {
     Unknown,
 }
 
+impl Entry {
+    /// One that may have left in an earlier life of the broker.
+    pub(crate) fn restored(outgoing: Outgoing, packet_id: PacketId) -> Self {
+        Self {
+            outgoing,
+            packet_id,
+            was_sent: true,
+            token: AckToken::default(),
+        }
+    }
+}
+
 impl InFlight {
     /// What counts against the client's Receive Maximum [MQTT-4.9.0-1].
     pub(crate) fn len(&self) -> usize {
@@ -76,6 +88,17 @@ impl InFlight {
             was_sent: false,
             token,
         });
+    }
+
+    /// Puts back what an earlier life of the broker left open, in its order.
+    pub(crate) fn restore(&mut self, entry: Entry) {
+        self.ids.use_up();
+        self.publishes.push_back(entry);
+    }
+
+    pub(crate) fn restore_release(&mut self, packet_id: PacketId) {
+        self.ids.use_up();
+        self.releases.push_back(packet_id);
     }
 
     /// The next PUBLISH to send, first what an earlier connection left open.

@@ -89,6 +89,7 @@ mod packet_ids;
 mod queue;
 mod received;
 mod request;
+mod restore;
 mod session;
 mod subscriptions;
 mod timers;

@@ -83,6 +83,24 @@ impl Message {
         Self::from_parts(topic.as_str(), properties, payload, qos, retain).published_at(now)
     }
 
+    /// A message that a store kept, with what is left of its expiry.
+    ///
+    /// `properties` are those of a [`Message`]: what must not be forwarded was left out before.
+    pub fn restored(
+        topic: TopicName<'_>,
+        properties: Properties<'_>,
+        payload: &[u8],
+        qos: QoS,
+        retain: bool,
+        expires_at: Option<Instant>,
+    ) -> Self {
+        let parts = Self::from_parts(topic.as_str(), properties, payload, qos, retain);
+        Self {
+            expires_at,
+            ..parts
+        }
+    }
+
     /// A will before it is due: its expiry does not run yet.
     pub(crate) fn of_will(topic: TopicName<'_>, will: &Will<'_>) -> Self {
         Self::from_parts(

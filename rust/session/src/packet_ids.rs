@@ -45,6 +45,11 @@ impl PacketIds {
         Some(id)
     }
 
+    /// Forgets which identifiers are known to be free: others than it gave are in use.
+    pub(crate) fn use_up(&mut self) {
+        self.free_run = 0;
+    }
+
     /// Moves `next` to the first free identifier and counts the free ones behind it.
     fn find_run(&mut self, used: impl Iterator<Item = PacketId>) -> Option<()> {
         let mut distances: Vec<u16> = used.map(|id| distance(self.next, id.get())).collect();

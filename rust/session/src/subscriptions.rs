@@ -42,7 +42,7 @@ impl Subscriptions {
     }
 
     /// Adds a subscription or replaces an equal one [MQTT-3.8.4-3].
-    fn insert(&mut self, filter: SubscriptionFilter, options: Options) {
+    pub(crate) fn insert(&mut self, filter: SubscriptionFilter, options: Options) {
         match self.place(&filter) {
             Ok(place) => self.held[place].options = options,
             Err(place) => {

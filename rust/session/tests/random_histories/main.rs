@@ -1,5 +1,5 @@
 //! A session against a reference client, over random histories in which the connection is cut
-//! at any point and promises are confirmed late.
+//! at any point, the broker dies at any point, and promises are confirmed late.
 //!
 //! What must hold: QoS 1 arrives at least once and QoS 2 exactly once, both ways; first
 //! deliveries keep their order; nothing leaves before its promise is confirmed; the windows are
@@ -9,6 +9,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod book;
 mod client;
 mod world;
 
@@ -36,6 +37,9 @@ pub(crate) enum Step {
     Confirm(u8),
     /// The connection is cut, and what is under way is lost.
     Cut,
+    /// The broker dies, and a new one begins with what the store kept: at least what was
+    /// confirmed, and as much of the rest as this decides.
+    Crash(u8),
     /// The client comes back, with this Receive Maximum.
     Return(u8),
 }
@@ -51,6 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Accept),
         4 => (1..6_u8).prop_map(Step::Confirm),
         1 => Just(Step::Cut),
+        1 => any::<u8>().prop_map(Step::Crash),
         2 => (1..5_u8).prop_map(Step::Return),
     ]
 }

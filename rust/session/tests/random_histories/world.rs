@@ -12,6 +12,7 @@ use mqttcore_session::{
 };
 
 use crate::Step;
+use crate::book::{Book, Entry};
 use crate::client::{Client, V5, number, read};
 use crate::common::{connect_5, message, start};
 
@@ -31,6 +32,8 @@ pub(crate) struct World {
     given: BTreeMap<QoS, Vec<u16>>,
     /// Publishes that the engine took, by QoS.
     taken: BTreeMap<QoS, Vec<u16>>,
+    /// What a store keeps of a durable session.
+    book: Book,
     /// Promises, in their order, that the disk has not caught up with.
     waiting: VecDeque<AckToken>,
     confirmed: AckToken,
@@ -59,6 +62,7 @@ impl World {
             delivered: 0,
             given: BTreeMap::new(),
             taken: BTreeMap::new(),
+            book: Book::default(),
             waiting: VecDeque::new(),
             confirmed: AckToken::default(),
             gates: BTreeMap::new(),
@@ -79,6 +83,7 @@ impl World {
             Step::Accept => self.accept(),
             Step::Confirm(count) => (0..count).for_each(|_| self.confirm()),
             Step::Cut => self.cut(),
+            Step::Crash(luck) => self.crash(luck),
             Step::Return(receive_maximum) => {
                 if !self.session.is_connected() {
                     self.come_back(receive_maximum, true);
@@ -92,6 +97,7 @@ impl World {
         let number = self.delivered;
         self.delivered += 1;
         self.given.entry(qos).or_default().push(number);
+        self.book.write(None, Entry::Given { number, qos });
         let message = message("t", &number.to_be_bytes(), qos);
         let delivery = Delivery {
             key: number.into(),
@@ -108,6 +114,7 @@ impl World {
                 panic!("unexpected {event:?}");
             };
             assert!(self.durable, "records are for durable sessions");
+            self.book.write(token, Entry::Told(record));
             if let Some(token) = token {
                 self.waiting.push_back(token);
                 self.gates.insert(gate_of(record), token);
@@ -250,6 +257,12 @@ impl World {
         let token = self
             .session
             .accept_publish(packet_id, qos, ReasonCode::SUCCESS);
+        let entry = Entry::Taken {
+            packet_id,
+            qos,
+            number,
+        };
+        self.book.write(Some(token), entry);
         let answer = match qos {
             QoS::ExactlyOnce => PacketType::PubRec,
             _ => PacketType::PubAck,
@@ -289,6 +302,37 @@ impl World {
         self.up.clear();
         self.down.clear();
         self.client.lose();
+    }
+
+    /// A session in memory would be gone; that is no history worth a look.
+    fn crash(&mut self, luck: u8) {
+        if !self.durable {
+            return;
+        }
+        self.asked = None;
+        self.up.clear();
+        self.down.clear();
+        self.client.lose();
+        self.book.crash(self.confirmed, luck);
+        let kept = self.book.read();
+        self.session = kept.session(&self.limits);
+        self.given = by_qos(&kept.given);
+        self.taken = by_qos(&kept.taken);
+        let published = kept
+            .publishes
+            .iter()
+            .map(|(id, number, _)| (*id, (*number, false)));
+        let released = kept
+            .releases
+            .iter()
+            .map(|(id, number)| (*id, (*number, true)));
+        self.under_way = published.chain(released).collect();
+        self.waiting.clear();
+        self.confirmed = AckToken::default();
+        // What was promised before and is in the log is safe; the rest is promised again.
+        self.gates
+            .values_mut()
+            .for_each(|token| *token = AckToken::default());
     }
 
     fn come_back(&mut self, receive_maximum: u8, session_present: bool) {
@@ -333,11 +377,22 @@ impl World {
         panic!("it never comes to rest");
     }
 
+    /// Without what the client got at QoS 1 and a crash then took from the log: its publisher was
+    /// told nothing, and sends it again.
+    fn known(&self, received: &BTreeMap<QoS, Vec<u16>>) -> BTreeMap<QoS, Vec<u16>> {
+        let mut known = received.clone();
+        if let Some(numbers) = known.get_mut(&QoS::AtLeastOnce) {
+            let given = self.given.get(&QoS::AtLeastOnce);
+            numbers.retain(|number| given.is_some_and(|given| given.contains(number)));
+        }
+        known
+    }
+
     pub(crate) fn check_the_end(&self) {
         assert_eq!(self.session.unreleased(), 0);
         assert_eq!(self.session.open_publishes(), 0);
         assert!(self.under_way.is_empty());
-        check_flow(&self.given, &self.client.received);
+        check_flow(&self.given, &self.known(&self.client.received));
         let published = (0..self.client.published).collect::<Vec<_>>();
         let mut taken: Vec<u16> = self.taken.values().flatten().copied().collect();
         taken.sort_unstable();
@@ -345,6 +400,14 @@ impl World {
         assert_eq!(taken, published, "every publish was taken");
         check_order(&self.taken);
     }
+}
+
+fn by_qos(messages: &[(QoS, u16)]) -> BTreeMap<QoS, Vec<u16>> {
+    let mut numbers: BTreeMap<QoS, Vec<u16>> = BTreeMap::new();
+    for (qos, number) in messages {
+        numbers.entry(*qos).or_default().push(*number);
+    }
+    numbers
 }
 
 fn check_flow(given: &BTreeMap<QoS, Vec<u16>>, received: &BTreeMap<QoS, Vec<u16>>) {

@@ -1,0 +1,87 @@
+//! A session made again out of what a store kept of it, before its client is back.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mqttcore_codec::PacketId;
+
+use crate::inflight::Entry;
+use crate::limits::ServerLimits;
+use crate::message::Message;
+use crate::outbound::Delivery;
+use crate::queue::{Outgoing, SubscriptionIds};
+use crate::session::{Incoming, Session};
+use crate::subscriptions::Subscription;
+use crate::will::WillMessage;
+
+impl Session {
+    /// A session that was kept: without a connection since `since`, and without state so far.
+    ///
+    /// Put back what it had with the `restore_` methods, each in the order in which it came to be.
+    /// Its deadlines run from `since`, so the expiry of a session and the delay of its will go on
+    /// while the broker is down.
+    pub fn restored(
+        client_id: Arc<str>,
+        limits: Arc<ServerLimits>,
+        since: Instant,
+        expiry_interval_s: u32,
+    ) -> Self {
+        let mut session = Self::new(client_id, limits);
+        session.link.since = Some(since);
+        session.expiry_interval_s = expiry_interval_s;
+        session
+    }
+
+    /// Puts back a granted subscription.
+    pub fn restore_subscription(&mut self, subscription: Subscription) {
+        let Subscription { filter, options } = subscription;
+        self.subscriptions.insert(filter, options);
+    }
+
+    /// Puts back the will of a connection that ended without a word to the store.
+    pub fn restore_will(&mut self, will: WillMessage) {
+        self.will = Some(Box::new(will));
+    }
+
+    /// Puts back a QoS 2 identifier of the client's that it has not released: a repeat of its
+    /// PUBLISH is no new message [MQTT-4.3.3-10].
+    pub fn restore_received(&mut self, packet_id: PacketId) {
+        let incoming = self
+            .incoming
+            .get_or_insert_with(|| Box::new(Incoming::default()));
+        incoming.received.insert(packet_id);
+    }
+
+    /// Puts back a message that was under way, at the QoS of `delivery`: it is sent again under its
+    /// own identifier, as a repeat [MQTT-4.4.0-1, MQTT-3.3.1-1].
+    pub fn restore_publish(
+        &mut self,
+        packet_id: PacketId,
+        message: Message,
+        delivery: Delivery<'_>,
+    ) {
+        let outgoing = outgoing(message, delivery);
+        self.in_flight.restore(Entry::restored(outgoing, packet_id));
+    }
+
+    /// Puts back an identifier whose PUBREL waits for PUBCOMP [MQTT-4.3.3-6].
+    pub fn restore_release(&mut self, packet_id: PacketId) {
+        self.in_flight.restore_release(packet_id);
+    }
+
+    /// Puts back a message that waits for the client, whatever the limits are today: it was
+    /// accepted.
+    pub fn restore_queued(&mut self, message: Message, delivery: Delivery<'_>) {
+        self.queue.push(outgoing(message, delivery));
+    }
+}
+
+fn outgoing(message: Message, delivery: Delivery<'_>) -> Outgoing {
+    Outgoing {
+        message,
+        subscription_ids: SubscriptionIds::new(delivery.subscription_ids),
+        key: delivery.key,
+        qos: delivery.qos,
+        retain: delivery.retain,
+    }
+}

@@ -1,0 +1,138 @@
+//! Sessions made again out of what a store kept; sections 4.1 and 4.4, 3.1.2.11.2, 3.1.3.2.2.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use common::{CONNECT_5_KEPT, Wire, message, seconds, start};
+use mqttcore_codec::{PacketId, Properties, QoS};
+use mqttcore_session::{Delivery, Event, Message, Session, Subscription, WillMessage};
+use mqttcore_topics::{Options, SubscriptionFilter, TopicLimits, TopicName};
+
+const ONCE: QoS = QoS::AtLeastOnce;
+const EXACTLY: QoS = QoS::ExactlyOnce;
+
+fn id(value: u16) -> PacketId {
+    PacketId::new(value).unwrap()
+}
+
+/// A wire whose session was away for `away_s` seconds, and expires after 100 seconds.
+fn restored(away_s: u64) -> Wire {
+    let mut wire = Wire::new();
+    wire.session = Session::restored("c".into(), Arc::clone(&wire.limits), start(), 100);
+    wire.now = start() + seconds(away_s);
+    wire
+}
+
+#[test]
+fn mqtt_4_4_0_1_what_was_open_is_sent_again_with_its_ids_and_the_queue_behind_it() {
+    let mut wire = restored(1);
+    wire.session
+        .restore_publish(id(7), message("t", b"a", ONCE), Delivery::new(ONCE, &[]));
+    wire.session.restore_publish(
+        id(9),
+        message("t", b"b", EXACTLY),
+        Delivery::new(EXACTLY, &[]),
+    );
+    wire.session.restore_release(id(1));
+    let ids = [NonZeroU32::new(5).unwrap()];
+    wire.session
+        .restore_queued(message("t", b"c", EXACTLY), Delivery::new(ONCE, &ids));
+
+    wire.resume(CONNECT_5_KEPT);
+
+    assert_eq!(
+        wire.receive()[1..],
+        [
+            &b"\x62\x02\x00\x01"[..],
+            b"\x3a\x07\x00\x01t\x00\x07\x00a",
+            b"\x3c\x07\x00\x01t\x00\x09\x00b",
+            b"\x32\x09\x00\x01t\x00\x02\x02\x0b\x05c",
+        ]
+    );
+}
+
+#[test]
+fn mqtt_4_3_3_10_a_repeat_of_a_kept_identifier_is_no_new_message() {
+    let mut wire = restored(1);
+    wire.session.restore_received(id(3));
+    wire.resume(CONNECT_5_KEPT);
+    wire.receive();
+
+    let asked = wire.ok(b"\x3c\x07\x00\x01t\x00\x03\x00!");
+
+    assert!(matches!(asked, common::Asked::Nothing), "{asked:?}");
+    assert_eq!(wire.receive(), [b"\x50\x02\x00\x03"]);
+}
+
+#[test]
+fn subscriptions_and_their_options_are_kept() {
+    let mut wire = restored(1);
+    let filter = SubscriptionFilter::parse("$share/g/a/+", &TopicLimits::default()).unwrap();
+    let options = Options::at(ONCE);
+    wire.session
+        .restore_subscription(Subscription { filter, options });
+
+    wire.resume(CONNECT_5_KEPT);
+
+    let held = wire.session.subscriptions();
+    assert_eq!((held.len(), held[0].filter.as_str()), (1, "$share/g/a/+"));
+    assert_eq!(held[0].options, options);
+}
+
+#[test]
+fn the_expiry_of_a_session_goes_on_while_the_broker_is_down() {
+    let mut wire = restored(99);
+    assert_eq!(wire.session.poll_timeout(), Some(start() + seconds(100)));
+    wire.session.handle_timeout(wire.now).unwrap();
+    assert!(wire.events().is_empty());
+
+    wire.now += seconds(1);
+    wire.session.handle_timeout(wire.now).unwrap();
+
+    assert!(matches!(wire.events()[..], [Event::Expired]));
+}
+
+#[test]
+fn a_will_whose_delay_passed_while_the_broker_was_down_is_due_at_once() {
+    let mut wire = restored(31);
+    wire.session.restore_will(WillMessage {
+        message: message("gone", b"c", ONCE),
+        delay_s: 30,
+    });
+
+    wire.session.handle_timeout(wire.now).unwrap();
+
+    let events = wire.events();
+    assert!(matches!(&events[..], [Event::WillDue(will)] if will.topic() == "gone"));
+}
+
+#[test]
+fn a_kept_message_knows_what_is_left_of_its_expiry() {
+    let topic = TopicName::parse("t", &TopicLimits::default()).unwrap();
+    let expires_at = Some(start() + seconds(10));
+    let kept = Message::restored(topic, Properties::EMPTY, b"x", ONCE, true, expires_at);
+
+    assert_eq!(kept.remaining_expiry_s(start() + seconds(4)), Some(6));
+    assert!(kept.is_expired(start() + seconds(10)));
+    assert!(kept.retain());
+}
+
+#[test]
+fn what_was_accepted_waits_whatever_the_limits_are_today() {
+    let mut wire = Wire::with(mqttcore_session::ServerLimits {
+        queue_messages: 1,
+        ..Default::default()
+    });
+    wire.session = Session::restored("c".into(), Arc::clone(&wire.limits), start(), 100);
+    for payload in [b"a", b"b", b"c"] {
+        wire.session
+            .restore_queued(message("t", payload, ONCE), Delivery::new(ONCE, &[]));
+    }
+
+    wire.resume(CONNECT_5_KEPT);
+
+    assert_eq!(wire.receive().len(), 4, "CONNACK and three messages");
+}
