@@ -15,6 +15,7 @@ from tests.wire import VERSIONS, Wire, unique
 
 if TYPE_CHECKING:
     from mqttcore import Broker
+    from mqttcore.plugin import Plugin
 
 # Settings of every broker that the run starts.
 common: dict[str, Any] = {}
@@ -53,8 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
     common["shards"] = config.getoption("--shards")
 
 
-def start(**changes: Any) -> Broker:  # noqa: ANN401 -- fields of two dataclasses
-    """A broker of this process on a free port.
+def start(*plugins: Plugin, **changes: Any) -> Broker:  # noqa: ANN401 -- fields of two dataclasses
+    """A broker of this process on a free port, with these plugins.
 
     `changes` are fields of `Settings` or of `ServerLimits`, whichever has them.
     """
@@ -65,7 +66,7 @@ def start(**changes: Any) -> Broker:  # noqa: ANN401 -- fields of two dataclasse
     limits = {name: changes.pop(name) for name in list(changes) if name in names}
     listener = Listener(address="127.0.0.1:0", anonymous=True)
     settings = {"listeners": (listener,), "limits": ServerLimits(**limits)}
-    return Broker(Settings(**settings, **{**common, **changes}))
+    return Broker(Settings(**{**settings, **common, **changes}), plugins=plugins)
 
 
 @pytest.fixture(scope="session")
@@ -83,11 +84,11 @@ def broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def start_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
-    """Starts brokers of this test's own: `start_broker(receive_maximum=2)`."""
+    """Starts brokers of this test's own: `start_broker(plugin, receive_maximum=2)`."""
     if request.config.getoption("--address"):
         pytest.skip("needs a broker of its own")
     with contextlib.ExitStack() as stack:
-        yield lambda **changes: stack.enter_context(start(**changes))
+        yield lambda *plugins, **changes: stack.enter_context(start(*plugins, **changes))
 
 
 @pytest.fixture

@@ -543,6 +543,15 @@ class Wire:
         if self._unread:
             raise WireError(f"expected the end, came {self._unread.hex(' ')}")
 
+    def receive_until_close(self) -> list[Packet]:
+        """Every packet that still comes before the peer closes."""
+        found = []
+        while True:
+            try:
+                found.append(self.receive())
+            except ClosedByPeerError:
+                return found
+
     def expect_refusal(self, reason: int, *, within_s: float = PATIENCE_S) -> None:
         """How a server ends a connection: MQTT 5.0 says why, 3.x only closes."""
         if self.version == 5:

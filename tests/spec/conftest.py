@@ -19,6 +19,7 @@ from tests.wire import Will, Wire, unique
 
 if TYPE_CHECKING:
     from mqttcore import Broker
+    from mqttcore.plugin import Plugin
 
 VERSION_OF_LEVEL = {level: version for version, level in LEVELS.items()}
 
@@ -103,7 +104,7 @@ def others_are_unaffected(watch: Watch) -> Iterator[None]:
 
 @pytest.fixture
 def start_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
-    """Starts brokers of this test's own: `start_broker(receive_maximum=2)`.
+    """Starts brokers of this test's own: `start_broker(plugin, receive_maximum=2)`.
 
     Each has a bystander as well, but with `bystander=False`: where the broker stops within the
     test, or lets no stranger in.
@@ -111,18 +112,23 @@ def start_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., Broke
     if request.config.getoption("--address"):
         pytest.skip("needs a broker of its own")
     with contextlib.ExitStack() as stack:
-        bystanders = []
+        watched = []
 
-        def started(*, bystander: bool = True, **changes: Any) -> Broker:  # noqa: ANN401 -- settings
-            running = stack.enter_context(start(**changes))
+        def started(
+            *plugins: Plugin,
+            bystander: bool = True,
+            **changes: Any,  # noqa: ANN401 -- settings
+        ) -> Broker:
+            running = stack.enter_context(start(*plugins, **changes))
             if bystander:
-                bystanders.append(Bystander(running.port, qos=0))
-                stack.callback(bystanders[-1].close)
+                watched.append((running, Bystander(running.port, qos=0)))
+                stack.callback(watched[-1][1].close)
             return running
 
         yield started
-        for each in bystanders:
+        for running, each in watched:
             each.check()
+            assert running.stats()["panics"] == 0
 
 
 # --- clients --------------------------------------------------------------------------------------
