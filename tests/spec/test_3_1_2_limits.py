@@ -166,6 +166,39 @@ def test_an_acknowledgement_that_is_too_large_is_not_sent(client: Open, topic: s
     one.ping()
 
 
+@pytest.mark.spec("5.0", "MQTT-3.1.2-24")
+@pytest.mark.spec("5.0", "MQTT-3.2.0-1")
+def test_a_client_that_no_connack_fits_is_closed(wire: Open) -> None:
+    one = wire()
+
+    one.send(mqtt.connect(unique("c"), props={"maximum_packet_size": 4}), mqtt.pingreq())
+
+    one.expect_close()
+
+
+@pytest.mark.spec("5.0", "MQTT-3.1.2-24")
+def test_a_client_that_only_a_refusal_fits_is_refused_and_replaces_nobody(
+    client: Open, wire: Open
+) -> None:
+    name, one = unique("c"), wire()
+    old = client(name, keep=True)
+
+    one.send(mqtt.connect(name, clean=True, props={"maximum_packet_size": 5}))
+
+    one.expect_bytes(bytes.fromhex("20 03 00 95 00"))
+    one.expect_close()
+    old.ping()
+
+
+@pytest.mark.spec("5.0", "MQTT-3.1.2-24")
+def test_a_refusal_that_does_not_fit_is_not_sent(wire: Open) -> None:
+    one = wire()
+
+    one.send(mqtt.connect("a/b", props={"maximum_packet_size": 4}))
+
+    one.expect_close()
+
+
 # --- Topic Alias Maximum -------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ use crate::{connection, requests};
 pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     let existing = shard.registry.borrow().find(&arrival.login.client_id);
     if let Some(reason) = refusal(shard, existing.as_ref(), &arrival) {
-        handshake::turn_away(shard, arrival.socket, &arrival.login, reason);
+        handshake::turn_away(shard, arrival, reason);
         return;
     }
     let Ok(stream) = TcpStream::from_std(arrival.socket) else {
@@ -79,6 +79,11 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
 fn refusal(shard: &Shard, existing: Option<&Rc<Client>>, arrival: &Arrival) -> Option<ReasonCode> {
     if shard.world.is_stopping() {
         return Some(ReasonCode::SERVER_SHUTTING_DOWN);
+    }
+    let (request, grant) = (&arrival.request, &arrival.access.grant);
+    let terms = terms(shard, request, grant, existing.is_some());
+    if !request.takes_connack(shard.now(), &arrival.login.client_id, &terms) {
+        return Some(ReasonCode::PACKET_TOO_LARGE);
     }
     let Some(old) = existing else {
         let sessions: u64 = shard.world.metrics.iter().map(|m| m.sessions.value()).sum();

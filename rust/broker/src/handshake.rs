@@ -98,16 +98,18 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
         peer,
         door,
         buffer: Vec::new(),
+        packet_bytes: u32::MAX,
     };
     let outcome = timeout_at(deadline, handshake.admit())
         .await
         .unwrap_or(Err(Refusal::Silent("no CONNECT before the deadline")));
     let unread = std::mem::take(&mut handshake.buffer);
+    let packet_bytes = handshake.packet_bytes;
     drop(pending);
     match outcome {
         Ok(admitted) => send_home(&shard, stream, unread, *admitted),
         Err(refusal) => {
-            let farewell = refuse(&shard, peer, &door.name, &refusal);
+            let farewell = refuse(&shard, peer, &door.name, &refusal, packet_bytes);
             Box::pin(linger(&shard, stream, farewell)).await;
             shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         }
@@ -126,6 +128,8 @@ struct Handshake<'a> {
     peer: SocketAddr,
     door: &'a Door,
     buffer: Vec<u8>,
+    /// The client's Maximum Packet Size, once CONNECT is read.
+    packet_bytes: u32,
 }
 
 impl Handshake<'_> {
@@ -158,6 +162,9 @@ impl Handshake<'_> {
             match decoded {
                 Some((connect, len)) => {
                     let version = connect.version;
+                    if let Some(limit) = connect.properties.maximum_packet_size() {
+                        self.packet_bytes = limit.get();
+                    }
                     self.shard.metrics().packets_received.add(1);
                     let request = ConnectRequest::parse(&connect, &config.limits)
                         .map_err(|violation| Refusal::Violation(version, violation))?;
@@ -344,8 +351,15 @@ fn send_home(shard: &Rc<Shard>, stream: TcpStream, unread: Vec<u8>, admitted: Ad
     shard.send_mail();
 }
 
-/// Counts, logs and tells a refusal; returns the bytes that the client may still get.
-fn refuse(shard: &Rc<Shard>, peer: SocketAddr, listener: &str, refusal: &Refusal) -> Vec<u8> {
+/// Counts, logs and tells a refusal; returns the bytes that the client may still get, of which it
+/// takes `packet_bytes` in a packet [MQTT-3.1.2-24].
+fn refuse(
+    shard: &Rc<Shard>,
+    peer: SocketAddr,
+    listener: &str,
+    refusal: &Refusal,
+    packet_bytes: u32,
+) -> Vec<u8> {
     let now = shard.refresh_now();
     let mut farewell = Vec::new();
     let why = match refusal {
@@ -355,12 +369,12 @@ fn refuse(shard: &Rc<Shard>, peer: SocketAddr, listener: &str, refusal: &Refusal
             error.to_string()
         }
         Refusal::Violation(version, violation) => {
-            answer(*version, violation.reason, None, &mut farewell);
+            farewell = answer(*version, violation.reason, None, packet_bytes);
             violation.to_string()
         }
         Refusal::Denied(denied) => {
             let text = denied.text.as_deref();
-            answer(denied.login.version, denied.reason, text, &mut farewell);
+            farewell = answer(denied.login.version, denied.reason, text, packet_bytes);
             tell_refused(shard, denied);
             let id = Escaped(&denied.login.client_id);
             format!(
@@ -387,12 +401,14 @@ fn broken_connect(bytes: &[u8], error: DecodeError) -> Refusal {
     Refusal::Malformed(error, farewell)
 }
 
-/// Appends the CONNACK that says `reason`, where `version` has one.
-fn answer(version: Version, reason: ReasonCode, text: Option<&str>, out: &mut Vec<u8>) {
+/// The CONNACK that says `reason`, where `version` has one and the client takes it.
+fn answer(version: Version, reason: ReasonCode, text: Option<&str>, packet_bytes: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
     let details = text.map_or_else(Details::none, Details::reason);
     if let Some(connack) = refusal(version, reason, None, details) {
-        connack.encode(version, u32::MAX, out);
+        connack.encode(version, packet_bytes, &mut bytes);
     }
+    bytes
 }
 
 fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
@@ -410,18 +426,20 @@ fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
 }
 
 /// Refuses a client that plugins let in but whose session it may not have.
-pub(crate) fn turn_away(
-    shard: &Rc<Shard>,
-    socket: std::net::TcpStream,
-    login: &Arc<Login>,
-    reason: ReasonCode,
-) {
+pub(crate) fn turn_away(shard: &Rc<Shard>, arrival: Arrival, reason: ReasonCode) {
+    let Arrival {
+        socket,
+        login,
+        request,
+        ..
+    } = arrival;
     let refusal = Refusal::Denied(Box::new(Denied {
-        login: Arc::clone(login),
+        login: Arc::clone(&login),
         reason,
         text: None,
     }));
-    let farewell = refuse(shard, login.peer, &login.listener, &refusal);
+    let limit = request.maximum_packet_size;
+    let farewell = refuse(shard, login.peer, &login.listener, &refusal, limit);
     let shard = Rc::clone(shard);
     tokio::task::spawn_local(async move {
         if let Ok(stream) = TcpStream::from_std(socket) {

@@ -14,7 +14,7 @@ use crate::event::DropReason;
 use crate::gate::AckToken;
 use crate::limits::{PACKET_BYTES_MAX, ServerLimits};
 use crate::session::{Aliases, Link, LinkState, Session};
-use crate::transmit::publish_bytes;
+use crate::transmit::{Transmit, publish_bytes};
 
 /// What the engine grants to a client that it lets in.
 #[derive(Clone, Debug)]
@@ -73,6 +73,28 @@ impl Terms {
     fn session_expiry_max_s(&self) -> u32 {
         let cap = self.session_expiry_max_s.unwrap_or(u32::MAX);
         cap.min(self.limits.session_expiry_max_s)
+    }
+}
+
+impl ConnectRequest {
+    /// Whether a CONNACK with `terms` fits into the client's Maximum Packet Size [MQTT-3.1.2-24].
+    ///
+    /// If not, nothing at all may be sent to the client [MQTT-3.2.0-1]: refuse it with 0x95 before
+    /// its session is touched.
+    pub fn takes_connack(&self, now: Instant, client_id: &Arc<str>, terms: &Terms) -> bool {
+        if self.maximum_packet_size == u32::MAX {
+            return true;
+        }
+        let mut trial = Session::new(Arc::clone(client_id), Arc::clone(&terms.limits));
+        let terms = Terms {
+            durable: false,
+            ..terms.clone()
+        };
+        trial.connect(now, self, terms);
+        let Some(Transmit::Control(connack)) = trial.poll_transmit() else {
+            return false;
+        };
+        connack.encode(self.version, self.maximum_packet_size, &mut Vec::new())
     }
 }
 

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{
     ACCEPTED_3, CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, Wire, connect_5, framed,
 };
@@ -215,6 +217,32 @@ fn mqtt_3_2_2_19_connack_loses_its_details_when_it_is_too_large() {
         wire.connect_on(&connect_5(0x02, &[0x27, 0, 0, 0, limit]), terms);
 
         assert_eq!(wire.receive(), [expected]);
+    }
+}
+
+#[test]
+fn mqtt_3_1_2_24_a_connack_is_measured_before_it_is_needed() {
+    let wire = Wire::with(generous());
+    let id = Arc::from("c");
+    // 5 bytes, and 3 with a Server Keep Alive; details are left out.
+    for (limit, keep_alive_s, fits) in [
+        (4, None, false),
+        (5, None, true),
+        (7, Some(9), false),
+        (8, Some(9), true),
+    ] {
+        let request = wire
+            .parse(&connect_5(0x02, &[0x27, 0, 0, 0, limit]))
+            .unwrap();
+        let terms = Terms {
+            server_keep_alive_s: keep_alive_s,
+            details: Details::reason("welcome"),
+            ..wire.terms()
+        };
+
+        let found = request.takes_connack(wire.now, &id, &terms);
+
+        assert_eq!(found, fits, "{limit} {keep_alive_s:?}");
     }
 }
 
