@@ -1,5 +1,9 @@
 //! What a batch does to the directory, and what came of it.
 
+use std::ops::Deref;
+
+use smallvec::{SmallVec, smallvec};
+
 use crate::{Options, SubscriptionFilter};
 
 /// One step of a batch.
@@ -35,6 +39,37 @@ pub struct Outcome {
     pub existed: bool,
     /// The topic filter had no subscription before the step, or has none after it.
     pub first_or_last: bool,
+}
+
+/// One outcome a change, in order. A slice; a few of them take no heap.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Outcomes(SmallVec<[Outcome; 8]>);
+
+impl Outcomes {
+    /// What comes of changes that nobody makes.
+    pub(crate) fn of_none(changes: usize) -> Self {
+        Self(smallvec![Outcome::default(); changes])
+    }
+}
+
+impl Deref for Outcomes {
+    type Target = [Outcome];
+
+    fn deref(&self) -> &[Outcome] {
+        &self.0
+    }
+}
+
+impl FromIterator<Outcome> for Outcomes {
+    fn from_iter<I: IntoIterator<Item = Outcome>>(outcomes: I) -> Self {
+        Self(outcomes.into_iter().collect())
+    }
+}
+
+impl<const N: usize> PartialEq<[Outcome; N]> for Outcomes {
+    fn eq(&self, other: &[Outcome; N]) -> bool {
+        **self == other[..]
+    }
 }
 
 /// Counts of one version, and of what surrounds it.

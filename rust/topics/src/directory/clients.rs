@@ -7,40 +7,26 @@ use super::table::Table;
 use crate::SubscriberId;
 use crate::sync::{
     Acquire, Arc, AtomicU32, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, Relaxed, Release,
-    lock,
+    lock, prefetch,
 };
 
 /// The largest number that a subscription can hold.
 const MAX_SUBSCRIBERS: u32 = 1 << 31;
 
-/// Seats of one row, one bit each in its word of the living.
+/// Subscribers that share a word of the living, one bit each.
 const ROW: u32 = u64::BITS;
 
-/// What a match reads of 64 subscribers.
-struct Row {
-    alive: AtomicU64,
-    handles: [AtomicU64; ROW as usize],
-}
-
-impl Default for Row {
-    fn default() -> Self {
-        Self {
-            alive: AtomicU64::new(0),
-            handles: std::array::from_fn(|_| AtomicU64::new(0)),
-        }
-    }
-}
-
-/// The bit and the place of a subscriber in its row.
+/// The bit of a subscriber in its word of the living.
 #[inline]
-fn seat(id: SubscriberId) -> (u64, usize) {
-    let place = id.0 % ROW;
-    (1 << place, place as usize)
+fn bit(id: SubscriberId) -> u64 {
+    1 << (id.0 % ROW)
 }
 
 /// All subscribers of a directory.
 pub(crate) struct Clients {
-    rows: Table<Row>,
+    /// Who is alive: dense, so that it stays in the cache.
+    alive_words: Table<AtomicU64>,
+    handles: Table<AtomicU64>,
     /// Locked by whoever changes the subscriptions of one subscriber, never by a match.
     filters: Table<Mutex<Filters>>,
     next: AtomicU32,
@@ -56,7 +42,8 @@ pub(crate) struct Clients {
 impl Clients {
     pub(crate) fn new() -> Self {
         Self {
-            rows: Table::new(),
+            alive_words: Table::new(),
+            handles: Table::new(),
             filters: Table::new(),
             next: AtomicU32::new(0),
             free: Arc::default(),
@@ -71,12 +58,10 @@ impl Clients {
         let number = lock(&self.free).pop().unwrap_or_else(|| self.next_number());
         self.filters.slot_or_default(number);
         let id = SubscriberId(number);
-        let (bit, place) = seat(id);
-        let row = self.rows.slot_or_default(number / ROW);
-        // ORDERING: Relaxed: a match reaches the seat through a subscription that is published later.
-        row.handles[place].store(handle, Relaxed);
-        // ORDERING: Release pairs with the acquire of `handle`.
-        row.alive.fetch_or(bit, Release);
+        // ORDERING: Relaxed: a match reaches the slot through a subscription that is published later.
+        self.handles.slot_or_default(number).store(handle, Relaxed);
+        let alive = self.alive_words.slot_or_default(number / ROW);
+        alive.fetch_or(bit(id), Release); // ORDERING: Release pairs with the acquire of `handle`.
         self.alive.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
         id
     }
@@ -93,12 +78,21 @@ impl Clients {
     /// Returns the handle of a subscriber that is alive.
     #[inline]
     pub(crate) fn handle(&self, id: SubscriberId) -> Option<u64> {
-        let (bit, place) = seat(id);
-        let row = self.rows.slot(id.0 / ROW)?;
+        let alive = self.alive_words.slot(id.0 / ROW)?;
         // ORDERING: Acquire pairs with the release of `join`: the handle is that of this joining. A subscription of
         // an earlier joining is in no version that this pin can reach.
-        let is_alive = row.alive.load(Acquire) & bit != 0;
-        is_alive.then(|| row.handles[place].load(Relaxed))
+        if alive.load(Acquire) & bit(id) == 0 {
+            return None;
+        }
+        Some(self.handles.slot(id.0)?.load(Relaxed))
+    }
+
+    /// Asks for the handle of a subscriber that a match will hand out soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, id: SubscriberId) {
+        if let Some(handle) = self.handles.slot(id.0) {
+            prefetch(handle);
+        }
     }
 
     /// Locks a subscriber's filters against other changes; `None` for a number that nobody ever had.
@@ -108,12 +102,12 @@ impl Clients {
 
     /// Tombstones a subscriber; `false` if it left before.
     pub(crate) fn leave(&self, id: SubscriberId, guard: &Guard) -> bool {
-        let (Some(row), Some(filters)) = (self.rows.slot(id.0 / ROW), self.filters(id)) else {
+        let (Some(alive), Some(filters)) = (self.alive_words.slot(id.0 / ROW), self.filters(id))
+        else {
             return false;
         };
-        let bit = seat(id).0;
         // ORDERING: Relaxed: the lock orders writers, and a match needs only the bit.
-        if row.alive.fetch_and(!bit, Relaxed) & bit == 0 {
+        if alive.fetch_and(!bit(id), Relaxed) & bit(id) == 0 {
             return false;
         }
         self.alive.fetch_sub(1, Relaxed); // ORDERING: a count that orders nothing.

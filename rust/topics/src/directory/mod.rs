@@ -14,15 +14,15 @@ mod table;
 mod version;
 mod walk;
 
-use crate::sync::{AtomicU64, Guard, Relaxed, Root, pin};
+use crate::sync::{AtomicU64, Guard, Ledger, Relaxed, Root, pin, pool};
 use crate::tree::hash::Hasher;
-use crate::tree::node::{Edit, Ledger, Version, clear};
+use crate::tree::node::{Edit, Version, clear};
 use crate::{Strategy, SubscriberId};
 
 use clients::Clients;
 use version::{Draft, State};
 
-pub use change::{Change, DirectoryStats, Outcome};
+pub use change::{Change, DirectoryStats, Outcome, Outcomes};
 pub use snapshot::Snapshot;
 
 /// Most subscriptions that one commit of a cleaning removes.
@@ -88,7 +88,7 @@ impl Directory {
             clients: Clients::new(),
             hasher,
             strategy,
-            ledger: Ledger::default(),
+            ledger: Ledger::new(),
             lost_races: AtomicU64::new(0),
         }
     }
@@ -153,20 +153,22 @@ impl Directory {
     ///
     /// Changes of a subscriber that left do nothing, and their outcomes say so. Takes the lock of this subscriber's
     /// filters; batches of other subscribers run beside it.
-    pub fn commit(&self, id: SubscriberId, changes: &[Change<'_>]) -> Vec<Outcome> {
+    pub fn commit(&self, id: SubscriberId, changes: &[Change<'_>]) -> Outcomes {
         let Some(mut filters) = self.clients.filters(id) else {
-            return vec![Outcome::default(); changes.len()];
+            return Outcomes::of_none(changes.len());
         };
         if self.clients.handle(id).is_none() {
-            return vec![Outcome::default(); changes.len()];
+            return Outcomes::of_none(changes.len());
         }
         let outcomes = self.publish(id, changes, &pin());
-        for (change, outcome) in changes.iter().zip(&outcomes) {
+        for (change, outcome) in changes.iter().zip(outcomes.iter()) {
             match change {
                 Change::Subscribe { filter, .. } if !outcome.existed => {
-                    filters.insert((*filter).clone());
+                    filters.insert(&self.hasher, (*filter).clone());
                 }
-                Change::Unsubscribe { filter } if outcome.existed => filters.remove(filter),
+                Change::Unsubscribe { filter } if outcome.existed => {
+                    filters.remove(&self.hasher, filter);
+                }
                 _ => {}
             }
         }
@@ -176,7 +178,7 @@ impl Directory {
     }
 
     /// Makes and publishes versions until one is not overtaken.
-    fn publish(&self, id: SubscriberId, changes: &[Change<'_>], guard: &Guard) -> Vec<Outcome> {
+    fn publish(&self, id: SubscriberId, changes: &[Change<'_>], guard: &Guard) -> Outcomes {
         loop {
             let current = self.root.load(guard);
             let mut edit = Edit::new(guard, &self.ledger, current.counts.size);
@@ -189,8 +191,7 @@ impl Directory {
                 return outcomes;
             }
             let next = draft.finish(&edit);
-            if self.root.replace(current, next, guard).is_ok() {
-                edit.publish();
+            if edit.publish(&self.root, current, next) {
                 return outcomes;
             }
             self.lost_races.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
@@ -199,8 +200,7 @@ impl Directory {
 
     /// Pushes this thread's garbage out when too much of it waits; without a pin of its own.
     fn help_reclaim(&self) {
-        // ORDERING: Relaxed: a count that orders nothing.
-        if self.ledger.load(Relaxed) > GARBAGE_BUDGET_BYTES {
+        if self.ledger.bytes() > GARBAGE_BUDGET_BYTES {
             pin().flush();
         }
     }
@@ -224,9 +224,16 @@ impl Directory {
             // ORDERING: Relaxed: counts that order nothing.
             subscribers: self.clients.alive.load(Relaxed),
             dead_subscriptions: self.clients.dead_subscriptions.load(Relaxed),
-            retired_bytes: self.ledger.load(Relaxed),
+            retired_bytes: self.ledger.bytes(),
             lost_races: self.lost_races.load(Relaxed),
         }
+    }
+
+    /// Gives the free blocks that this thread keeps for later commits back to the system.
+    ///
+    /// They are at most 2 MiB a thread, shared by all directories and retained stores, and go with the thread.
+    pub fn trim() {
+        pool::trim();
     }
 
     /// Walks the whole tree and checks its invariants and counts; for tests. Answers the tree's shape as text.

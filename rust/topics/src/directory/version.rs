@@ -10,6 +10,12 @@ use crate::tree::node::{Edit, Size, Version};
 use crate::tree::update::{Fields, change_map, change_tree};
 use crate::tree::word::{Stored, Word};
 
+/// Filters with wildcards from which on the branches of one topic advance in turn.
+const LARGE: usize = 100_000;
+
+/// Filters from which on the branches of several topics advance in turn: below, the tree fits the cache.
+const WORTH_TURNS: usize = 30_000;
+
 /// What one compare-and-set replaces.
 pub(crate) struct State {
     /// Filters without wildcards, by their whole text.
@@ -32,6 +38,30 @@ pub(crate) struct Counts {
 }
 
 impl State {
+    /// Whether the exact index holds a filter.
+    #[inline]
+    pub(crate) fn has_exact(&self) -> bool {
+        !self.exact.get().is_empty()
+    }
+
+    /// Whether the tree holds a filter.
+    #[inline]
+    pub(crate) fn has_wild(&self) -> bool {
+        self.counts.wild_filters > 0
+    }
+
+    /// Whether the branches of one topic should advance in turn.
+    #[inline]
+    pub(crate) fn is_large(&self) -> bool {
+        self.counts.wild_filters >= LARGE && self.has_exact()
+    }
+
+    /// Whether the branches of several topics should advance in turn.
+    #[inline]
+    pub(crate) fn is_worth_turns(&self) -> bool {
+        self.counts.filters >= WORTH_TURNS
+    }
+
     pub(crate) fn exact(&self) -> Word<'_> {
         self.exact.get()
     }

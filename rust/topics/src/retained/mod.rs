@@ -8,10 +8,10 @@ mod walk;
 
 use smallvec::SmallVec;
 
-use crate::sync::{AtomicUsize, Guard, Relaxed, Root, pin};
+use crate::sync::{AtomicUsize, Guard, Ledger, Relaxed, Root, pin};
 use crate::tree::hash::Hasher;
 use crate::tree::lookup::payload_of;
-use crate::tree::node::{Edit, Ledger, Size, Version, measure};
+use crate::tree::node::{Edit, Size, Version, measure};
 use crate::tree::update::{Fields, change_tree};
 use crate::tree::word::{Stored, Word};
 use crate::{TopicFilter, TopicName};
@@ -100,7 +100,7 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
             root: Root::new(State::empty()),
             hasher,
             weigh,
-            ledger: Ledger::default(),
+            ledger: Ledger::new(),
             len: AtomicUsize::new(0),
             weight: AtomicUsize::new(0),
         }
@@ -175,11 +175,7 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
             fields: fields.map(Stored::from),
             size: edit.size(),
         };
-        let is_published = self.root.replace(version, next, guard).is_ok();
-        if is_published {
-            edit.publish();
-        }
-        is_published
+        edit.publish(&self.root, version, next)
     }
 
     /// Removes the value of `topic`; returns it.

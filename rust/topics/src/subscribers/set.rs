@@ -14,6 +14,9 @@ use crate::tree::word::{Kind, View, Word};
 /// The largest array.
 pub(crate) const ARRAY_LEN: usize = 256;
 
+/// The most that are asked for before they are visited.
+const FEW: usize = 16;
+
 const DIGIT_BITS: u32 = 4;
 const SHIFT_BITS: u32 = 16;
 
@@ -158,6 +161,19 @@ pub(crate) fn for_each(set: Word<'_>, mut visit: impl FnMut(Subscription)) {
         View::Empty => {}
         _ => Iter::new(set).for_each(visit),
     }
+}
+
+/// The subscriptions of a small set, or the first of an array.
+#[inline]
+pub(crate) fn first_few(set: Word<'_>) -> impl Iterator<Item = Subscription> {
+    let (one, array) = match set.view() {
+        View::Inline(bits) => (Some(Subscription::from_bits(bits)), [].as_slice()),
+        View::Array(array) => (None, array.words()),
+        _ => (None, [].as_slice()),
+    };
+    let few = array.iter().take(FEW);
+    one.into_iter()
+        .chain(few.map(|word| Subscription::from_bits(word.value())))
 }
 
 /// The subscriptions in order.

@@ -7,15 +7,14 @@
 //! edit; when the version is published, the retired blocks are freed after a grace period. A failed edit frees what
 //! it made, after a grace period too, so that no [`Word`] dangles while its pin lives.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::slice;
 
 use smallvec::SmallVec;
 
-use super::word::{ALIGNMENT, Kind, View, Word};
-use crate::sync::{Arc, AtomicU32, AtomicUsize, Guard, Relaxed, Root};
+use super::word::{Kind, View, Word};
+use crate::sync::{AtomicU32, Debt, Guard, Ledger, Root, pool};
 
 /// The first 8 bytes of a block.
 #[repr(C)]
@@ -86,7 +85,7 @@ impl<'g> Block<'g> {
 
     /// Heap bytes, without what the allocator adds.
     pub(crate) fn bytes(self) -> usize {
-        layout(self.words().len(), self.text().len()).size()
+        bytes_for(self.words().len(), self.text().len())
     }
 }
 
@@ -111,15 +110,12 @@ impl<'g> Word<'g> {
     }
 }
 
-/// The heap bytes that wait for a grace period.
-pub(crate) type Ledger = Arc<AtomicUsize>;
-
 /// What one attempt to commit makes and replaces.
 pub(crate) struct Edit<'g> {
     guard: &'g Guard,
     ledger: &'g Ledger,
-    fresh: SmallVec<[Word<'g>; 16]>,
-    retired: Vec<Word<'static>>,
+    fresh: SmallVec<[Word<'g>; 32]>,
+    retired: SmallVec<[Word<'g>; 32]>,
     size: Size,
 }
 
@@ -139,7 +135,7 @@ impl<'g> Edit<'g> {
             guard,
             ledger,
             fresh: SmallVec::new(),
-            retired: Vec::with_capacity(16),
+            retired: SmallVec::new(),
             size,
         }
     }
@@ -161,7 +157,7 @@ impl<'g> Edit<'g> {
             // INVARIANT: texts are filters, topics or share names, which have at most 65,535 bytes.
             text: u16::try_from(text_len).expect("a text fits its length"),
         };
-        let block = allocate(layout(word_count, text_len));
+        let block = pool::allocate(bytes_for(word_count, text_len));
         // SAFETY: the allocation holds the header, then `word_count` words, then `text_len` bytes; nobody else
         // knows it yet, and the sources are other allocations.
         unsafe {
@@ -183,8 +179,8 @@ impl<'g> Edit<'g> {
 
     /// Makes the turn of a new group.
     pub(crate) fn make_turn(&mut self) -> Word<'g> {
-        let cell = allocate(Layout::new::<Turn>());
-        // SAFETY: the allocation has the layout of a `Turn`, and nobody else knows it yet.
+        let cell = pool::allocate(size_of::<Turn>());
+        // SAFETY: the allocation is large and aligned enough for a `Turn`, and nobody else knows it yet.
         unsafe { cell.cast::<Turn>().write(Turn::default()) };
         self.adopt(Word::cell(cell.cast()))
     }
@@ -205,8 +201,7 @@ impl<'g> Edit<'g> {
         }
         self.size.nodes -= 1;
         self.size.bytes -= bytes_of(word);
-        // SAFETY: only the lifetime changes; the bag frees the block when no pin needs it any more.
-        self.retired.push(unsafe { detach(word) });
+        self.retired.push(word);
     }
 
     /// The heap use of the version that this edit makes.
@@ -214,69 +209,82 @@ impl<'g> Edit<'g> {
         self.size
     }
 
-    /// The version was published: frees what it replaced, after a grace period.
-    pub(crate) fn publish(mut self) {
+    /// Puts `next` in the place of `current`, under whose pin this edit was made; `false` when another writer was
+    /// faster. What the version replaced is freed after a grace period.
+    pub(crate) fn publish<V: Version>(mut self, root: &Root<V>, current: &V, next: V) -> bool {
+        let Some(unlinked) = root.replace(current, next, self.guard) else {
+            return false;
+        };
         self.fresh.clear();
-        let retired = std::mem::take(&mut self.retired);
-        self.free_later(retired);
-    }
-
-    fn free_later(&self, words: Vec<Word<'static>>) {
-        if words.is_empty() {
-            return;
-        }
-        let bytes = words.iter().map(|word| bytes_of(*word)).sum();
-        let ledger = Arc::clone(self.ledger);
-        // ORDERING: Relaxed: a count that orders nothing.
-        ledger.fetch_add(bytes, Relaxed);
-        let bag = Box::new(Bag {
-            words,
-            bytes,
-            ledger,
-        });
-        // SAFETY: the blocks are in no version that a later pin can reach, and in no other bag. The bag is freed
-        // by any thread: blocks have no drop code and no affinity.
-        unsafe { self.guard.defer_unchecked(move || bag.free()) };
+        let bag = Bag::new(&self.retired, self.ledger, size_of::<V>());
+        unlinked.destroy_with(move || bag.free());
+        true
     }
 }
 
 impl Drop for Edit<'_> {
     /// The attempt failed or changed nothing: what it made was never published.
     fn drop(&mut self) {
-        // SAFETY: as in `retire`.
-        let fresh = self
-            .fresh
-            .drain(..)
-            .map(|word| unsafe { detach(word) })
-            .collect();
-        self.free_later(fresh);
+        if self.fresh.is_empty() {
+            return;
+        }
+        let bag = Bag::new(&self.fresh, self.ledger, 0);
+        // SAFETY: the blocks are in no version, and in no other bag. The bag is freed by any thread: blocks have no
+        // drop code and no affinity.
+        unsafe { self.guard.defer_unchecked(move || bag.free()) };
     }
 }
 
-/// Blocks that wait for their grace period.
-struct Bag {
-    words: Vec<Word<'static>>,
-    bytes: usize,
-    ledger: Ledger,
+/// Blocks that wait for their grace period. A small pointer: it goes into the epoch's own lists as it is.
+struct Bag(NonNull<BagHead>);
+
+/// In front of the words of a bag.
+struct BagHead {
+    debt: Debt,
+    count: usize,
 }
 
+// SAFETY: the bag owns its blocks, which have no drop code and no affinity.
+unsafe impl Send for Bag {}
+
 impl Bag {
-    fn free(&self) {
-        // ORDERING: Relaxed: a count that orders nothing.
-        self.ledger.fetch_sub(self.bytes, Relaxed);
-        for word in &self.words {
+    /// Takes blocks that no later pin can reach, and books them and `more` bytes.
+    fn new(words: &[Word<'_>], ledger: &Ledger, more: usize) -> Self {
+        let blocks: usize = words.iter().map(|word| bytes_of(*word)).sum();
+        let own = Self::bytes(words.len());
+        let head = pool::allocate(own).cast::<BagHead>();
+        let debt = ledger.charge(blocks + more + own);
+        // SAFETY: the memory holds the head and behind it the words, and nobody else knows it. Only the lifetime of
+        // the words changes; the bag frees the blocks when no pin needs them any more.
+        unsafe {
+            head.write(BagHead {
+                debt,
+                count: words.len(),
+            });
+            let target = head.add(1).cast::<Word<'_>>();
+            target.copy_from_nonoverlapping(NonNull::from(words).cast(), words.len());
+        }
+        Self(head)
+    }
+
+    fn bytes(count: usize) -> usize {
+        size_of::<BagHead>() + count * WORD_BYTES
+    }
+
+    fn free(self) {
+        // SAFETY: written by `new`, and read out once.
+        let BagHead { debt, count } = unsafe { self.0.read() };
+        // SAFETY: `new` wrote `count` words behind the head.
+        let words =
+            unsafe { slice::from_raw_parts(self.0.add(1).cast::<Word<'static>>().as_ptr(), count) };
+        for word in words {
             // SAFETY: the grace period is over, and each block is in one bag only.
             unsafe { free(*word) };
         }
+        // SAFETY: allocated by `new` with these bytes; nobody else knows it.
+        unsafe { pool::release(self.0.cast(), Self::bytes(count)) };
+        drop(debt);
     }
-}
-
-/// # Safety
-///
-/// The caller knows by other means how long the block lives.
-unsafe fn detach(word: Word<'_>) -> Word<'static> {
-    // SAFETY: the types differ in their lifetime only.
-    unsafe { std::mem::transmute(word) }
 }
 
 /// Frees the block or turn of `word`.
@@ -286,15 +294,10 @@ unsafe fn detach(word: Word<'_>) -> Word<'static> {
 /// Nobody reaches it any more, and nobody else frees it.
 unsafe fn free(word: Word<'_>) {
     match (word.view(), word.block()) {
-        // SAFETY: blocks are allocated with the layout that their header tells.
-        (_, Some(block)) => unsafe {
-            let layout = layout(block.words().len(), block.text().len());
-            dealloc(block.header.as_ptr().cast(), layout);
-        },
-        // SAFETY: turns are allocated with the layout of their type.
-        (View::Cell(cell), None) => unsafe {
-            dealloc(cell.as_ptr().cast(), Layout::new::<Turn>());
-        },
+        // SAFETY: blocks are allocated with the size that their header tells.
+        (_, Some(block)) => unsafe { pool::release(block.header.cast(), block.bytes()) },
+        // SAFETY: turns are allocated with the size of their type.
+        (View::Cell(cell), None) => unsafe { pool::release(cell.cast(), size_of::<Turn>()) },
         _ => {}
     }
 }
@@ -358,14 +361,8 @@ fn bytes_of(word: Word<'_>) -> usize {
     word.block().map_or(size_of::<Turn>(), Block::bytes)
 }
 
-fn layout(words: usize, text: usize) -> Layout {
-    let size = HEADER_BYTES + words * WORD_BYTES + text;
-    // INVARIANT: both lengths fit 16 bits, so the size is far below `isize::MAX`.
-    Layout::from_size_align(size, ALIGNMENT).expect("a block's size is small")
-}
-
-fn allocate(layout: Layout) -> NonNull<u8> {
-    // SAFETY: no layout here has size 0.
-    let pointer = unsafe { alloc(layout) };
-    NonNull::new(pointer).unwrap_or_else(|| handle_alloc_error(layout))
+/// The heap bytes of a block, without what the allocator adds.
+#[inline]
+fn bytes_for(words: usize, text: usize) -> usize {
+    pool::rounded(HEADER_BYTES + words * WORD_BYTES + text)
 }

@@ -4,15 +4,16 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use super::node::{Block, Header};
+use crate::sync::prefetch;
 
 const _: () = assert!(
     usize::BITS == 64,
     "a word holds a pointer or a 64-bit subscription"
 );
 
-/// Blocks are aligned so that four bits of their address are free for the tag.
-pub(crate) const ALIGNMENT: usize = 16;
+pub(crate) use crate::sync::pool::ALIGNMENT;
 
+/// Blocks are aligned so that four bits of their address are free for the tag.
 const TAG_BITS: usize = ALIGNMENT - 1;
 const INLINE: usize = 1;
 
@@ -99,6 +100,14 @@ impl<'g> Word<'g> {
     /// Whether both words are the same value or point to the same block.
     pub(crate) fn is_same(self, other: Word<'_>) -> bool {
         ptr::eq(self.bits, other.bits)
+    }
+
+    /// Asks for the block that the word points to, if it does: a hint, without effect on anything else.
+    #[inline]
+    pub(crate) fn prefetch(self) {
+        if self.bits.addr() & INLINE == 0 {
+            prefetch(self.bits.map_addr(|address| address & !TAG_BITS));
+        }
     }
 
     /// The value of an inline word; meaningless for others.
