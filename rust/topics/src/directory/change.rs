@@ -66,6 +66,24 @@ impl FromIterator<Outcome> for Outcomes {
     }
 }
 
+impl IntoIterator for Outcomes {
+    type Item = Outcome;
+    type IntoIter = smallvec::IntoIter<[Outcome; 8]>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Outcomes {
+    type Item = &'a Outcome;
+    type IntoIter = std::slice::Iter<'a, Outcome>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
 impl<const N: usize> PartialEq<[Outcome; N]> for Outcomes {
     fn eq(&self, other: &[Outcome; N]) -> bool {
         **self == other[..]

@@ -161,7 +161,7 @@ impl Directory {
             return Outcomes::of_none(changes.len());
         }
         let outcomes = self.publish(id, changes, &pin());
-        for (change, outcome) in changes.iter().zip(outcomes.iter()) {
+        for (change, outcome) in changes.iter().zip(&outcomes) {
             match change {
                 Change::Subscribe { filter, .. } if !outcome.existed => {
                     filters.insert(&self.hasher, (*filter).clone());
