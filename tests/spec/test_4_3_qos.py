@@ -1,4 +1,4 @@
-"""Section 4.3 of MQTT 3.1.1 and 5.0: the delivery protocols, the broker as sender and as receiver."""
+"""Section 4.3 of MQTT 3.1.1 and 5.0: the delivery protocols, in both directions."""
 
 from __future__ import annotations
 
@@ -415,9 +415,7 @@ def test_a_repeat_on_the_next_connection_is_not_delivered(client: Open, topic: s
 
 @pytest.mark.spec("3.1.1", "MQTT-4.3.3-2")
 @pytest.mark.spec("5.0", "MQTT-4.3.3-10")
-def test_a_message_that_says_dup_and_was_never_seen_is_delivered(
-    client: Open, topic: str
-) -> None:
+def test_a_message_that_says_dup_and_was_never_seen_is_delivered(client: Open, topic: str) -> None:
     one, other = client(), client()
     other.subscribe((topic, 2))
 

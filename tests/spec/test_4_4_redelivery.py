@@ -112,9 +112,7 @@ def test_a_message_that_never_left_has_no_dup_on_the_next_connection(
 
 @pytest.mark.spec("3.1.1", "MQTT-4.4.0-1")
 @pytest.mark.spec("5.0", "MQTT-4.4.0-1")
-def test_a_new_identifier_is_none_of_those_that_are_sent_again(
-    client: Open, topic: str
-) -> None:
+def test_a_new_identifier_is_none_of_those_that_are_sent_again(client: Open, topic: str) -> None:
     name, sender = unique("c"), client()
     one = client(name, keep=True)
     first = open_messages(one, sender, topic, 1, 5)
@@ -142,9 +140,7 @@ def test_a_clean_start_ends_what_was_open(client: Open, topic: str) -> None:
 
 @pytest.mark.spec("5.0", "MQTT-4.4.0-1")
 @pytest.mark.parametrize("qos", [1, 2])
-def test_nothing_is_sent_again_on_the_same_connection(
-    client: Open, topic: str, qos: int
-) -> None:
+def test_nothing_is_sent_again_on_the_same_connection(client: Open, topic: str, qos: int) -> None:
     one, sender = client(), client()
     first = open_messages(one, sender, topic, qos, 2)
 

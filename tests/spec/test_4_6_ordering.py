@@ -42,7 +42,9 @@ def play(one: Wire, count: int = COUNT) -> list[Packet]:
         if each.kind == mqtt.PUBLISH:
             found.append(each)
             if each.qos:
-                one.send(mqtt.ack(mqtt.PUBACK if each.qos == 1 else mqtt.PUBREC, each.packet_id or 0))
+                one.send(
+                    mqtt.ack(mqtt.PUBACK if each.qos == 1 else mqtt.PUBREC, each.packet_id or 0)
+                )
                 open_ += each.qos == 2
         else:
             assert each.kind == mqtt.PUBREL
@@ -100,9 +102,7 @@ def test_gaps_of_what_was_acknowledged_do_not_change_the_order(client: Open, top
 @pytest.mark.spec("3.1.1", "MQTT-4.6.0-1")
 @pytest.mark.spec("5.0", "MQTT-4.6.0-1")
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_is_sent_again_comes_ahead_of_what_waited(
-    client: Open, topic: str, qos: int
-) -> None:
+def test_what_is_sent_again_comes_ahead_of_what_waited(client: Open, topic: str, qos: int) -> None:
     name, sender = unique("c"), client()
     one = client(name, keep=True)
     one.subscribe((topic, qos))

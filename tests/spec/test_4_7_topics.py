@@ -77,9 +77,7 @@ def test_a_misplaced_hash_ends_the_connection(
 @pytest.mark.spec("3.1.1", "MQTT-4.7.1-2")
 @pytest.mark.spec("5.0", "MQTT-4.7.1-1")
 @pytest.mark.parametrize("below", ["", "/", "/a", "/a/b/c", "//", "/ "])
-def test_a_hash_stands_for_its_parent_and_all_below(
-    client: Open, topic: str, below: str
-) -> None:
+def test_a_hash_stands_for_its_parent_and_all_below(client: Open, topic: str, below: str) -> None:
     one, sender = client(), client()
     one.subscribe(f"{topic}/#")
 

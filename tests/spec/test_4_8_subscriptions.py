@@ -36,9 +36,7 @@ def test_a_share_name_of_no_character_ends_the_connection(
 
 @pytest.mark.spec("5.0", "MQTT-4.8.2-1")
 @pytest.mark.parametrize("name", ["g", " ", "$share", "a b", "\u9375", "x" * 100])
-def test_a_share_name_of_any_other_characters_is_taken(
-    client: Open, topic: str, name: str
-) -> None:
+def test_a_share_name_of_any_other_characters_is_taken(client: Open, topic: str, name: str) -> None:
     one = client()
 
     assert one.subscribe(f"$share/{name}/{topic}").reason == 0

@@ -85,9 +85,7 @@ def test_puback_gives_one_place_back(client: Open, topic: str, many: bytes, code
 
 @pytest.mark.spec("5.0", "MQTT-4.9.0-1")
 @pytest.mark.spec("5.0", "MQTT-4.9.0-2")
-def test_pubrec_gives_no_place_back_and_pubcomp_does(
-    client: Open, topic: str, many: bytes
-) -> None:
+def test_pubrec_gives_no_place_back_and_pubcomp_does(client: Open, topic: str, many: bytes) -> None:
     one = client(props={"receive_maximum": 1})
     one.subscribe((topic, 2))
     sent(client(), many)
@@ -152,9 +150,7 @@ def test_what_is_sent_again_stays_within_the_quota_of_the_new_connection(
 
 
 @pytest.mark.spec("5.0", "MQTT-4.9.0-1")
-def test_each_connection_begins_with_its_whole_quota(
-    client: Open, topic: str, many: bytes
-) -> None:
+def test_each_connection_begins_with_its_whole_quota(client: Open, topic: str, many: bytes) -> None:
     name = unique("c")
     one = client(name, keep=True, props={"receive_maximum": 1})
     one.subscribe((topic, 1))
@@ -187,9 +183,7 @@ def test_a_used_up_quota_delays_no_other_packet(client: Open, topic: str, many: 
 
 
 @pytest.mark.spec("5.0", "MQTT-4.9.0-3")
-def test_a_used_up_quota_delays_no_message_of_qos_0(
-    client: Open, topic: str, many: bytes
-) -> None:
+def test_a_used_up_quota_delays_no_message_of_qos_0(client: Open, topic: str, many: bytes) -> None:
     one, sender = client(props={"receive_maximum": 1}), client()
     one.subscribe((topic, 2), (f"{topic}/zero", 0))
     sent(sender, many)
