@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pytest
 
 from tests import wire as mqtt
+from tests.websocket import WebSocketWire
 from tests.wire import VERSIONS, Wire, unique
 
 if TYPE_CHECKING:
@@ -69,6 +70,14 @@ def start(*plugins: Plugin, **changes: Any) -> Broker:  # noqa: ANN401 -- fields
     return Broker(Settings(**{**settings, **common, **changes}), plugins=plugins)
 
 
+def both_transports() -> tuple[Any, Any]:
+    """A plain listener, then one for WebSocket."""
+    from mqttcore.config import Listener
+
+    plain = Listener(address="127.0.0.1:0", anonymous=True)
+    return plain, dataclasses.replace(plain, transport="websocket")
+
+
 @pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
     """The broker with its defaults that most tests share; names come from `unique`."""
@@ -76,10 +85,30 @@ def broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
     if address:
         yield ForeignBroker(address)
         return
-    with start() as running:
+    with start(listeners=both_transports()) as running:
         yield running
         # Whatever the tests did to it: no task of it may ever have panicked.
         assert running.stats()["panics"] == 0
+
+
+@pytest.fixture
+def websocket_port(broker: RunningBroker) -> int:
+    """Where the shared broker takes WebSockets."""
+    if isinstance(broker, ForeignBroker):
+        pytest.skip("the broker that runs already has no WebSocket listener that we know of")
+    port: int = cast("Broker", broker).addresses[1][1]
+    return port
+
+
+@pytest.fixture
+def web(websocket_port: int) -> Iterator[Callable[..., WebSocketWire]]:
+    """Opens WebSockets without a CONNECT: `web(version=4)`, `web(port=other.port)`."""
+    with contextlib.ExitStack() as stack:
+
+        def open_web(*, port: int | None = None, **options: Any) -> WebSocketWire:  # noqa: ANN401
+            return stack.enter_context(WebSocketWire(port or websocket_port, **options))
+
+        yield open_web
 
 
 @pytest.fixture

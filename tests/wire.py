@@ -437,9 +437,16 @@ class Wire:
     MQTT 3.1, 4 is 3.1.1, 5 is 5.0.
     """
 
-    def __init__(self, port: int, *, version: int = 5, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        port: int,
+        *,
+        version: int = 5,
+        host: str = "127.0.0.1",
+        using: socket.socket | None = None,
+    ) -> None:
         self.version = version
-        self.socket = socket.create_connection((host, port), PATIENCE_S)
+        self.socket = using or socket.create_connection((host, port), PATIENCE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unread = b""
         self._set_aside: deque[Packet] = deque()

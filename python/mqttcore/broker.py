@@ -206,8 +206,11 @@ class Broker:
         await asyncio.to_thread(self.stop)
 
     def _note_unchanged(self, new: Settings) -> None:
-        before = ([entry.address for entry in self._settings.listeners], self._settings.shards)
-        if before != ([entry.address for entry in new.listeners], new.shards):
+        def bound(settings: Settings) -> object:
+            places = [(entry.address, entry.transport) for entry in settings.listeners]
+            return places, settings.shards
+
+        if bound(self._settings) != bound(new):
             log.warning("reload: other listeners or shards take a restart")
 
     def _started(self) -> Engine:

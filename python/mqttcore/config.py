@@ -32,6 +32,8 @@ __all__ = ["Access", "Listener", "PluginUse", "ServerLimits", "Settings", "load"
 
 ENVIRONMENT_PREFIX = "MQTTCORE__"
 BUILT_IN_ADDRESS = "127.0.0.1:1883"
+WEBSOCKET_SCHEME = "ws://"
+WEBSOCKET_PATH = "/mqtt"
 
 Seconds = Annotated[float, Range(0, 2**32 - 1)]
 
@@ -42,6 +44,8 @@ def split_address(text: str) -> tuple[str, int]:
     Raises:
         ValueError: the text is no such address.
     """
+    if "://" in text:
+        raise ValueError(f"{text!r} is a URL")
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise ValueError(f"{text!r} has no port")
@@ -64,6 +68,22 @@ Address = Annotated[
     str, Parsed(split_address, "IP address or localhost, and port, as 127.0.0.1:1883 or [::1]:1883")
 ]
 Filter = Annotated[str, Parsed(_core.TopicFilter, "a topic filter")]
+
+
+def check_path(text: str) -> None:
+    """Refuses what no HTTP request can ask for."""
+    if not re.fullmatch(r"/[!-~]*", text) or re.search(r"[?#]", text):
+        raise ValueError(f"{text!r} is no path")
+
+
+def check_origin(text: str) -> None:
+    """Refuses what no browser sends as an origin."""
+    if text != "*" and not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+", text):
+        raise ValueError(f"{text!r} is no origin")
+
+
+UrlPath = Annotated[str, Parsed(check_path, "a path as /mqtt, without query")]
+Origin = Annotated[str, Parsed(check_origin, 'an origin as https://example.org, or "*"')]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +114,13 @@ class Listener:
     """What clients without user name may do: nothing, everything, or what a table says."""
     insecure: bool = False
     """Lets ``anonymous`` stand on an address that other machines can reach."""
+    transport: Literal["tcp", "websocket"] = "tcp"
+    """What carries the packets: the TCP stream itself, or WebSocket frames on it."""
+    path: UrlPath = WEBSOCKET_PATH
+    """The path that WebSocket clients ask for."""
+    origins: tuple[Origin, ...] = ()
+    """Origins of the Web pages that may connect, beside those from the listener's own host and
+    port; ``*``: every page. Clients that are no browsers have none."""
     session: SessionPolicy = SessionPolicy()
     """How sessions are kept for which no plugin says otherwise."""
 
@@ -266,6 +293,22 @@ def check_listeners(
                 f"{listener.address} can be reached by other machines",
                 f"allowed: a loopback address, or {key}.insecure = true",
             )
+        check_transport(listener, key, place, faults)
+
+
+def check_transport(
+    listener: Listener, key: str, place: Callable[[str], Place], faults: Faults
+) -> None:
+    """Refuses keys that would do nothing."""
+    if listener.transport == "websocket":
+        return
+    for name, is_given in (
+        ("path", listener.path != WEBSOCKET_PATH),
+        ("origins", bool(listener.origins)),
+    ):
+        if is_given:
+            where = f"{key}.{name}"
+            faults.add(place(where), where, f"does nothing beside {listener.transport!r}")
 
 
 def is_free_port(listener: Listener) -> bool:
@@ -293,7 +336,8 @@ def load(
     Args:
         path: The TOML file; None: the built-in profile.
         environment: Where ``MQTTCORE__...`` is looked for, as `os.environ`; None: nowhere.
-        listen: Addresses that take the place of the file's; the first listener's other keys stay.
+        listen: Addresses, or URLs as ``ws://127.0.0.1:8083/mqtt``, that take the place of the
+            file's listeners; the first one's other keys stay.
         log_level: Takes the place of the file's.
 
     Raises:
@@ -410,11 +454,23 @@ def apply_flags(root: Entry, listen: Sequence[str], log_level: str | None) -> No
     if listen:
         place = Place("--listen")
         keep = first_listener(table)
-        addresses = [Entry(address, "text", place, place) for address in listen]
         listeners = [
-            Entry({**keep, "address": address}, "table", place, place) for address in addresses
+            Entry(listen_keys(text, place, keep), "table", place, place) for text in listen
         ]
         table["listeners"] = Entry(listeners, "array", place, place)
+
+
+def listen_keys(text: str, place: Place, keep: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The keys that one ``--listen`` stands for, and those of ``keep`` that go with them."""
+    if text.startswith(WEBSOCKET_SCHEME):
+        address, slash, path = text.removeprefix(WEBSOCKET_SCHEME).partition("/")
+        path = slash + path or WEBSOCKET_PATH
+        said = {"address": address, "transport": "websocket", "path": path}
+        kept = dict(keep)
+    else:
+        said = {"address": text, "transport": "tcp"}
+        kept = {key: entry for key, entry in keep.items() if key not in {"path", "origins"}}
+    return kept | {key: Entry(value, "text", place, place) for key, value in said.items()}
 
 
 def first_listener(table: Mapping[str, Entry]) -> dict[str, Entry]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from mqttcore import _core, config
 from mqttcore.broker import Broker
-from mqttcore.config import Settings
+from mqttcore.config import Listener, Settings
 from mqttcore.errors import ConfigError, MqttError
 from mqttcore.plugin.loading import load_plugins
 
@@ -56,7 +56,8 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="takes the place of the file's listeners; may be repeated",
+        help="takes the place of the file's listeners, as 127.0.0.1:1883 or"
+        " ws://127.0.0.1:8083/mqtt; may be repeated",
     )
     made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     made.add_argument(
@@ -96,9 +97,8 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
 
 def banner(broker: Broker, *, has_file: bool) -> str:
     """Where it listens, what it promises, and who may come in when nobody said so."""
-    places = ", ".join(
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in broker.addresses
-    )
+    listeners = zip(broker.settings.listeners, broker.addresses, strict=True)
+    places = ", ".join(place(listener, *address) for listener, address in listeners)
     lines = [f"mqttcore {_core.__version__}: listening on {places}; promise: {PROMISE}"]
     if not has_file:
         lines.append(
@@ -110,6 +110,12 @@ def banner(broker: Broker, *, has_file: bool) -> str:
     ):
         lines.append("no plugin and no anonymous access: every client will be refused")
     return "\n".join(lines)
+
+
+def place(listener: Listener, host: str, port: int) -> str:
+    """Where clients connect, as they are told it."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"ws://{address}{listener.path}" if listener.transport == "websocket" else address
 
 
 def reload(broker: Broker, options: argparse.Namespace) -> None:

@@ -1,11 +1,11 @@
-"""The Eclipse Paho client against the broker, in all three versions."""
+"""The Eclipse Paho client against the broker, in all three versions, over both transports."""
 
 from __future__ import annotations
 
 import contextlib
 import queue
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import paho.mqtt.client as paho
 import pytest
@@ -18,12 +18,15 @@ from tests.conftest import RunningBroker
 from tests.wire import PATIENCE_S, unique
 
 Message = paho.MQTTMessage
+Transport = Literal["tcp", "websockets"]
 
 
 class PahoClient:
     """A client whose network loop runs in its own thread; `messages` is what came."""
 
-    def __init__(self, port: int, client_id: str, version: int, *, clean: bool) -> None:
+    def __init__(
+        self, port: int, client_id: str, version: int, *, clean: bool, transport: Transport
+    ) -> None:
         self.version = version
         self.messages: queue.Queue[Message] = queue.Queue()
         self.connacks: queue.Queue[tuple[paho.ConnectFlags, Any]] = queue.Queue()
@@ -33,6 +36,7 @@ class PahoClient:
             CallbackAPIVersion.VERSION2,
             client_id,
             protocol=paho.MQTTProtocolVersion(version),
+            transport=transport,
             **options,
         )
         self.clean = clean
@@ -91,15 +95,21 @@ class PahoClient:
             sock.close()
 
 
-@pytest.fixture
-def paho_client(broker: RunningBroker) -> Iterator[Callable[..., PahoClient]]:
+@pytest.fixture(params=["tcp", "websockets"])
+def paho_client(
+    request: pytest.FixtureRequest, broker: RunningBroker
+) -> Iterator[Callable[..., PahoClient]]:
     """Makes connected clients, and ends them."""
+    transport: Transport = request.param
+    framed = transport == "websockets"
+    port = request.getfixturevalue("websocket_port") if framed else broker.port
     with contextlib.ExitStack() as stack:
 
         def make(
             version: int, client_id: str | None = None, *, clean: bool = True, connect: bool = True
         ) -> PahoClient:
-            one = PahoClient(broker.port, client_id or unique("paho"), version, clean=clean)
+            name = client_id or unique("paho")
+            one = PahoClient(port, name, version, clean=clean, transport=transport)
             stack.callback(one.disconnect)
             if connect:
                 one.connect()

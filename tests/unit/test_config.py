@@ -57,7 +57,7 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         ' shards, shared_strategy, sys_interval_s; did you mean "log_level"?',
         "mqttcore.toml:2:10: shards: expected a whole number, found 'two'; allowed: 0 to 64",
         "mqttcore.toml:5:1: listeners[0].adress: unknown key; allowed: address, anonymous,"
-        ' insecure, name, session; did you mean "address"?',
+        ' insecure, name, origins, path, session, transport; did you mean "address"?',
         "mqttcore.toml:8:11: listeners[1].address: '127.0.0.1' has no port; allowed: IP address or"
         " localhost, and port, as 127.0.0.1:1883 or [::1]:1883",
         "mqttcore.toml:9:13: listeners[1].anonymous: expected true or false or a table, found"
@@ -188,6 +188,72 @@ def test_flags_win_over_environment_over_file_over_defaults(write: Write) -> Non
     assert with_environment.limits == ServerLimits(queue_messages=7, queue_qos0=True)
     assert (with_flags.shards, with_flags.log_level) == (3, "debug")
     assert with_flags.listeners == (Listener(address="127.0.0.1:4444", anonymous=True),)
+
+
+def test_a_url_is_a_listener_for_websocket(write: Write) -> None:
+    path = write("""\
+        [[listeners]]
+        address = "127.0.0.1:1111"
+        anonymous = true
+        transport = "websocket"
+        path = "/old"
+        origins = ["https://example.org"]
+    """)
+    listen = ["ws://localhost:8083/deep/down", "ws://[::1]:9", "127.0.0.1:1883"]
+
+    framed, bare, plain = load(path, listen=listen).listeners
+
+    origins = ("https://example.org",)
+    assert framed == Listener(
+        address="localhost:8083",
+        anonymous=True,
+        transport="websocket",
+        path="/deep/down",
+        origins=origins,
+    )
+    assert (bare.address, bare.path, bare.origins) == ("[::1]:9", "/mqtt", origins)
+    assert plain == Listener(address="127.0.0.1:1883", anonymous=True)
+
+
+def test_the_keys_of_websocket_are_checked(write: Write) -> None:
+    path = write("""\
+        [[listeners]]
+        transport = "websockets"
+        [[listeners]]
+        address = "127.0.0.1:2"
+        transport = "websocket"
+        path = "mqtt"
+        origins = ["https://example.org", "example.org"]
+    """)
+
+    assert faults(path) == [
+        "mqttcore.toml:2:13: listeners[0].transport: found 'websockets'; allowed: tcp, websocket;"
+        ' did you mean "websocket"?',
+        "mqttcore.toml:6:8: listeners[1].path: 'mqtt' is no path; allowed: a path as /mqtt, without"
+        " query",
+        "mqttcore.toml:7:35: listeners[1].origins[1]: 'example.org' is no origin; allowed: an"
+        ' origin as https://example.org, or "*"',
+    ]
+
+
+def test_keys_of_websocket_that_would_do_nothing_are_refused(write: Write) -> None:
+    path = write("""\
+        [[listeners]]
+        path = "/other"
+        origins = ["*"]
+    """)
+
+    assert faults(path) == [
+        "mqttcore.toml:2:8: listeners[0].path: does nothing beside 'tcp'",
+        "mqttcore.toml:3:11: listeners[0].origins: does nothing beside 'tcp'",
+    ]
+
+
+@pytest.mark.parametrize("url", ["wss://127.0.0.1:1", "http://127.0.0.1:1", "ws://127.0.0.1"])
+def test_a_url_that_is_no_listener_is_refused(url: str) -> None:
+    (found,) = faults(listen=[url])
+
+    assert found.startswith("--listen: listeners[0].address: ")
 
 
 def test_faults_of_the_environment_and_of_flags_name_their_source() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.websocket import WebSocketWire
 from tests.wire import CONNACK, DISCONNECT, Wire, connect
 
 Serve = Callable[..., "subprocess.Popen[str]"]
@@ -75,6 +76,17 @@ def test_it_says_where_it_listens_and_that_nobody_configured_it(serve: Serve) ->
     with Wire(port) as wire:
         wire.connect("c")
         assert wire.subscribe(("#", 0), ("$SYS/#", 0)).reasons == (0, 0)
+
+
+def test_its_banner_shows_every_transport(serve: Serve) -> None:
+    process = serve("--listen", "127.0.0.1:0", "--listen", "ws://127.0.0.1:0/web")
+
+    assert process.stdout is not None
+    places = r"listening on 127\.0\.0\.1:\d+, ws://127\.0\.0\.1:(\d+)/web; promise"
+    found = re.search(places, process.stdout.readline())
+    assert found
+    with WebSocketWire(int(found[1]), path="/web") as one:
+        one.connect("framed")
 
 
 def test_it_accepts_soon_after_its_start(serve: Serve) -> None:

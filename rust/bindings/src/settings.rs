@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqttcore_broker::{Config, Listener};
+use mqttcore_broker::{Config, Listener, WebSocketRules};
 use mqttcore_session::{QueuePolicy, ServerLimits};
 use mqttcore_topics::TopicLimits;
 use pyo3::exceptions::PyValueError;
@@ -28,6 +28,9 @@ struct ListenerFields<'py> {
     host_port: (IpAddr, u16),
     access: Option<Bound<'py, PyAny>>,
     session: SessionTerms,
+    transport: String,
+    path: String,
+    origins: Vec<String>,
 }
 
 /// The fields of `mqttcore.config.ServerLimits`, in its order.
@@ -99,10 +102,15 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
     let fields: ListenerFields<'_> = object.extract()?;
     let (host, port) = fields.host_port;
     let anonymous = fields.access.map(|rules| access(&rules, fields.session));
+    let rules = WebSocketRules {
+        path: fields.path,
+        origins: fields.origins,
+    };
     Ok(Listener {
         name: fields.title,
         address: SocketAddr::new(host, port),
         anonymous: anonymous.transpose()?,
+        websocket: (fields.transport == "websocket").then_some(rules),
     })
 }
 

@@ -16,6 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             name: "local".into(),
             address: address.parse()?,
             anonymous: Some(Grant::everything()),
+            websocket: None,
         }],
         ..Config::default()
     };

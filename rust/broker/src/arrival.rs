@@ -8,7 +8,6 @@ use std::time::{Instant, SystemTime};
 use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::{Cause, ConnectRequest, Message, ServerLimits, Session, Terms};
 use mqttcore_topics::{Change, SubscriptionFilter, TopicFilter};
-use tokio::net::TcpStream;
 
 use crate::client::{Client, Closing, Link};
 use crate::grants::{Access, Grant, GrantLimits, RuleAnswer, Takeover};
@@ -26,7 +25,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         handshake::turn_away(shard, arrival, reason);
         return;
     }
-    let Ok(stream) = TcpStream::from_std(arrival.socket) else {
+    let Ok(transport) = arrival.transport.unpark() else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
@@ -72,7 +71,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     };
     shard.tell(kind, &client, EventDetails::default());
     shard.tell(EventKind::Connected, &client, EventDetails::default());
-    connection::spawn(shard, &client, &link, stream, arrival.unread);
+    connection::spawn(shard, &client, &link, transport, arrival.unread);
 }
 
 /// Why a client that plugins let in may not have this session.

@@ -13,7 +13,7 @@ use mqttcore_session::Message;
 use mqttcore_topics::{TopicError, TopicLimits, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
-use crate::config::Config;
+use crate::config::{Config, Listener};
 use crate::door::{doors, doors_of};
 use crate::grants::GrantError;
 use crate::hooks::Hooks;
@@ -30,8 +30,8 @@ const SHARDS_MAX: usize = 64;
 pub struct Broker {
     world: Arc<World>,
     addresses: Vec<SocketAddr>,
-    /// Names of the listeners, in the order in which they were bound.
-    listeners: Vec<String>,
+    /// As they were bound.
+    listeners: Vec<Listener>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -104,11 +104,7 @@ impl Broker {
         let broker = Self {
             world: Arc::clone(&world),
             addresses,
-            listeners: config
-                .listeners
-                .iter()
-                .map(|one| one.name.clone())
-                .collect(),
+            listeners: config.listeners.clone(),
             threads: Mutex::default(),
         };
         let config = Arc::new(config);

@@ -67,4 +67,16 @@ pub struct Listener {
     pub address: SocketAddr,
     /// What a client without user name may do; `None` refuses it unless a plugin allows it.
     pub anonymous: Option<Grant>,
+    /// Packets come in WebSocket frames, for requests that these rules let in; `None`: plain TCP.
+    pub websocket: Option<WebSocketRules>,
+}
+
+/// Which HTTP requests become MQTT connections.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WebSocketRules {
+    /// The path that is asked for, with its leading slash.
+    pub path: String,
+    /// Origins of the Web pages that may connect beside the listener's own; `*` is every page.
+    /// Clients that are no browsers name none.
+    pub origins: Vec<String>,
 }

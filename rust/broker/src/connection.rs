@@ -4,9 +4,7 @@
 //! is empty or its budget is spent, then writes once.
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,18 +12,17 @@ use std::task::{Context, Poll};
 
 use mqttcore_codec::{DecodeError, Limits, ReasonCode, Version, decode, frame_len};
 use mqttcore_session::{Cause, PublishRequest, Request, Violation};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use crate::client::{Client, Closing, Link};
 use crate::guard::guarded;
 use crate::life::{self, confirm, detach, say_goodbye};
 use crate::linger::linger;
 use crate::log::{Escaped, LogClass};
-use crate::outbox::Outbox;
 use crate::requests::Pause;
 use crate::shard::{SCRATCH_BYTES, Shard};
 use crate::throttle::Throttle;
+use crate::transport::{Stop, Transport};
+use crate::websocket::Fault;
 use crate::{hub, requests, retain};
 
 /// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
@@ -50,6 +47,8 @@ pub(crate) enum End {
     Malformed(DecodeError),
     /// A packet broke a rule.
     Violation(Violation),
+    /// The bytes were no WebSocket frames.
+    Unframed(Fault),
     /// Somebody else closes it.
     Closed(Closing),
 }
@@ -58,7 +57,7 @@ struct Connection {
     shard: Rc<Shard>,
     client: Rc<Client>,
     link: Rc<Link>,
-    stream: TcpStream,
+    transport: Transport,
     /// Bytes that are read and not handled: a torn frame, or all behind a pause.
     unread: Vec<u8>,
     /// Whether `unread` may hold whole frames.
@@ -75,7 +74,7 @@ pub(crate) fn spawn(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     link: &Rc<Link>,
-    stream: TcpStream,
+    transport: Transport,
     unread: Vec<u8>,
 ) {
     shard.tasks.set(shard.tasks.get() + 1);
@@ -83,7 +82,7 @@ pub(crate) fn spawn(
         shard: Rc::clone(shard),
         client: Rc::clone(client),
         link: Rc::clone(link),
-        stream,
+        transport,
         fresh: !unread.is_empty(),
         unread,
         limits: shard.config().limits.after_connect(),
@@ -217,18 +216,15 @@ impl Connection {
         }
         let longest = if large { self.missing() } else { SCRATCH_BYTES };
         let end = SCRATCH_BYTES.min(start + longest);
-        let mut read = ReadBuf::new(&mut scratch[start..end]);
-        match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
+        let input = match self.transport.poll_read(cx, &mut scratch[start..end]) {
             Poll::Pending => return Ok(Poll::Pending),
-            Poll::Ready(Err(_)) => return Err(End::Lost),
-            Poll::Ready(Ok(())) => {}
-        }
-        let len = read.filled().len();
-        if len == 0 {
-            return Err(End::Lost);
-        }
-        *budget = budget.saturating_sub(len);
-        self.shard.metrics().bytes_received.add(len as u64);
+            Poll::Ready(Err(Stop::Lost)) => return Err(End::Lost),
+            Poll::Ready(Err(Stop::Fault(fault))) => return Err(End::Unframed(fault)),
+            Poll::Ready(Ok(input)) => input,
+        };
+        let len = input.payload;
+        *budget = budget.saturating_sub(input.raw);
+        self.shard.metrics().bytes_received.add(input.raw as u64);
         if large {
             self.unread.extend_from_slice(&scratch[..len]);
             if self.missing() == 0 {
@@ -366,17 +362,17 @@ impl Connection {
 
     /// Writes what waits, as far as the socket takes it: one `send`, or one `writev`.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
-        while !self.link.outbox.borrow().is_empty() {
+        while self.transport.has_output() || !self.link.outbox.borrow().is_empty() {
             let written = {
                 let outbox = self.link.outbox.borrow();
-                match write_once(&mut self.stream, cx, &outbox) {
+                match self.transport.poll_write(cx, &outbox) {
                     Poll::Ready(Ok(written)) => written,
                     Poll::Ready(Err(_)) => return Err(End::Lost),
                     Poll::Pending => break,
                 }
             };
-            self.shard.metrics().bytes_sent.add(written as u64);
-            self.link.outbox.borrow_mut().advance(written);
+            self.shard.metrics().bytes_sent.add(written.raw as u64);
+            self.link.outbox.borrow_mut().advance(written.payload);
             self.link.blocked_since.set(None);
         }
         if !self.link.outbox.borrow().is_empty() {
@@ -406,11 +402,12 @@ impl Connection {
             self.shard.send_mail();
         }
         let waiting = self.link.outbox.borrow_mut().take(FAREWELL_BYTES);
-        if matches!(end, End::Lost) {
+        if matches!(end, End::Lost) && !self.transport.owes_close() {
             return;
         }
+        let (stream, last) = self.transport.into_last(waiting);
         // Boxed, so that no living connection carries the space that its end will need.
-        Box::pin(linger(&self.shard, self.stream, waiting)).await;
+        Box::pin(linger(&self.shard, stream, last)).await;
     }
 
     /// What the session is told, and what the client is; counts and logs what deserves it.
@@ -422,6 +419,10 @@ impl Connection {
             End::Malformed(error) => {
                 self.report_violation(error);
                 (Cause::Violation, Some(error.reason_code()))
+            }
+            End::Unframed(fault) => {
+                self.report_violation(fault);
+                (Cause::Violation, None)
             }
             End::Violation(violation) => {
                 self.report_violation(violation);
@@ -445,20 +446,6 @@ impl Connection {
 /// the run queue full, and the runtime looks at them only when it is empty or every 61 polls.
 fn wake_after_others(cx: &mut Context<'_>) {
     let _ = std::pin::pin!(tokio::task::yield_now()).poll(cx);
-}
-
-fn write_once(
-    stream: &mut TcpStream,
-    cx: &mut Context<'_>,
-    outbox: &Outbox,
-) -> Poll<io::Result<usize>> {
-    let stream = Pin::new(stream);
-    if let Some(bytes) = outbox.single() {
-        return stream.poll_write(cx, bytes);
-    }
-    let mut slices: [IoSlice<'_>; _] = Outbox::empty_slices();
-    let count = outbox.fill(&mut slices);
-    stream.poll_write_vectored(cx, &slices[..count])
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use std::task::{Poll, ready};
 
 use mqttcore_codec::{DecodeError, Packet, ReasonCode, Version, decode_connect, encode};
 use mqttcore_session::{ConnectRequest, Details, Violation, refusal};
-use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -26,8 +25,11 @@ use crate::guard::guarded;
 use crate::hooks::{Event, EventKind, Login, Reply, Verdict, refusing};
 use crate::linger::linger;
 use crate::log::{Escaped, LogClass};
+use crate::outbox::Outbox;
 use crate::shard::{Letter, Shard};
 use crate::topic::topic_of;
+use crate::transport::{Parked, Stop, Transport};
+use crate::websocket::{self, Fault, Framing, WebSocket};
 
 /// A socket that was just accepted.
 pub(crate) struct Accepted {
@@ -39,7 +41,7 @@ pub(crate) struct Accepted {
 
 /// A client that was let in, on its way to its home shard.
 pub(crate) struct Arrival {
-    pub(crate) socket: std::net::TcpStream,
+    pub(crate) transport: Parked,
     /// Bytes that came behind CONNECT.
     pub(crate) unread: Vec<u8>,
     pub(crate) request: ConnectRequest,
@@ -53,6 +55,10 @@ enum Refusal {
     Silent(&'static str),
     /// The bytes were not a CONNECT, and this is what can be said about it.
     Malformed(DecodeError, Vec<u8>),
+    /// The bytes were no WebSocket request; this answers them.
+    Upgrade(websocket::Refused),
+    /// They were no WebSocket frames.
+    Unframed(Fault),
     /// CONNECT breaks a rule.
     Violation(Version, Violation),
     /// CONNECT is well formed, but this client may not come in.
@@ -88,32 +94,65 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     let Accepted { socket, peer, door } = accepted;
     let doors = shard.doors();
     // A listener that a reload took out of the configuration lets nobody in any more.
-    let (Some(door), Ok(mut stream)) = (doors.get(door), TcpStream::from_std(socket)) else {
+    let (Some(door), Ok(stream)) = (doors.get(door), TcpStream::from_std(socket)) else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
-    let mut handshake = Handshake {
-        shard: &shard,
-        stream: &mut stream,
-        peer,
-        door,
-        buffer: Vec::new(),
-        packet_bytes: u32::MAX,
+    let (mut transport, opened) = open(&shard, stream, door, deadline).await;
+    let (mut unread, mut packet_bytes) = (Vec::new(), u32::MAX);
+    let outcome = match opened {
+        Err(refusal) => Err(refusal),
+        Ok(buffer) => {
+            let mut handshake = Handshake {
+                shard: &shard,
+                transport: &mut transport,
+                peer,
+                door,
+                buffer,
+                packet_bytes,
+            };
+            let admitted = timeout_at(deadline, handshake.admit()).await;
+            (unread, packet_bytes) = (handshake.buffer, handshake.packet_bytes);
+            admitted.unwrap_or(Err(Refusal::Silent("no CONNECT before the deadline")))
+        }
     };
-    let outcome = timeout_at(deadline, handshake.admit())
-        .await
-        .unwrap_or(Err(Refusal::Silent("no CONNECT before the deadline")));
-    let unread = std::mem::take(&mut handshake.buffer);
-    let packet_bytes = handshake.packet_bytes;
     drop(pending);
     match outcome {
-        Ok(admitted) => send_home(&shard, stream, unread, *admitted),
+        Ok(admitted) => send_home(&shard, transport, unread, *admitted),
         Err(refusal) => {
             let farewell = refuse(&shard, peer, &door.name, &refusal, packet_bytes);
-            Box::pin(linger(&shard, stream, farewell)).await;
+            Box::pin(part(&shard, transport, farewell)).await;
             shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Finds out what carries the packets, and the first bytes of them.
+async fn open(
+    shard: &Shard,
+    mut stream: TcpStream,
+    door: &Door,
+    deadline: Instant,
+) -> (Transport, Result<Vec<u8>, Refusal>) {
+    let Some(rules) = &door.websocket else {
+        return (Transport::Tcp(stream), Ok(Vec::new()));
+    };
+    match websocket::accept(&mut stream, rules, deadline, shard.metrics()).await {
+        Ok(mut bytes) => {
+            let mut framing = Framing::default();
+            let kept = framing.decode(&mut bytes);
+            bytes.truncate(kept);
+            let socket = WebSocket::new(stream, framing);
+            (Transport::WebSocket(Box::new(socket)), Ok(bytes))
+        }
+        Err(refused) => (Transport::Tcp(stream), Err(Refusal::Upgrade(refused))),
+    }
+}
+
+/// Sends the last bytes of a connection and ends it.
+async fn part(shard: &Rc<Shard>, transport: Transport, farewell: Vec<u8>) {
+    let (stream, last) = transport.into_last(farewell);
+    linger(shard, stream, last).await;
 }
 
 struct Admitted {
@@ -124,7 +163,7 @@ struct Admitted {
 
 struct Handshake<'a> {
     shard: &'a Rc<Shard>,
-    stream: &'a mut TcpStream,
+    transport: &'a mut Transport,
     peer: SocketAddr,
     door: &'a Door,
     buffer: Vec<u8>,
@@ -178,19 +217,25 @@ impl Handshake<'_> {
 
     /// Appends what one read brings.
     async fn read(&mut self) -> Result<(), Refusal> {
-        let len = poll_fn(|cx| {
+        let input = poll_fn(|cx| {
             // On the stack of this turn: a connection that is silent holds no buffer.
             let mut bytes = [0; 2048];
-            let mut read = ReadBuf::new(&mut bytes);
-            let result = ready!(Pin::new(&mut *self.stream).poll_read(cx, &mut read));
-            self.buffer.extend_from_slice(read.filled());
-            Poll::Ready(result.map_or(0, |()| read.filled().len()))
-        })
-        .await;
-        if len == 0 {
-            return Err(Refusal::Silent("closed before CONNECT"));
-        }
-        self.shard.metrics().bytes_received.add(len as u64);
+            let input = ready!(self.transport.poll_read(cx, &mut bytes));
+            if let Ok(input) = input {
+                self.buffer
+                    .extend_from_slice(bytes.get(..input.payload).unwrap_or_default());
+            }
+            if self.transport.has_output() {
+                // A Pong. What the socket does not take now goes before CONNACK.
+                let _ = self.transport.poll_write(cx, &Outbox::default());
+            }
+            Poll::Ready(input)
+        });
+        let input = input.await.map_err(|stop| match stop {
+            Stop::Lost => Refusal::Silent("closed before CONNECT"),
+            Stop::Fault(fault) => Refusal::Unframed(fault),
+        })?;
+        self.shard.metrics().bytes_received.add(input.raw as u64);
         Ok(())
     }
 
@@ -274,19 +319,17 @@ impl Handshake<'_> {
         &mut self,
         mut answer: oneshot::Receiver<T>,
     ) -> Result<Option<T>, Refusal> {
-        let mut byte = [0; 1];
         let mut watching = true;
         poll_fn(|cx| {
             if let Poll::Ready(answer) = Pin::new(&mut answer).poll(cx) {
                 return Poll::Ready(Ok(answer.ok()));
             }
             if watching {
-                let mut peeked = ReadBuf::new(&mut byte);
-                match self.stream.poll_peek(cx, &mut peeked) {
-                    Poll::Ready(Ok(0) | Err(_)) => {
+                match self.transport.poll_gone(cx) {
+                    Poll::Ready(true) => {
                         return Poll::Ready(Err(Refusal::Silent("left during authentication")));
                     }
-                    Poll::Ready(Ok(_)) => watching = false,
+                    Poll::Ready(false) => watching = false,
                     Poll::Pending => {}
                 }
             }
@@ -329,14 +372,14 @@ fn check_will(
 }
 
 /// Hands the client over to the shard where its session lives.
-fn send_home(shard: &Rc<Shard>, stream: TcpStream, unread: Vec<u8>, admitted: Admitted) {
-    let Ok(socket) = stream.into_std() else {
+fn send_home(shard: &Rc<Shard>, transport: Transport, unread: Vec<u8>, admitted: Admitted) {
+    let Ok(transport) = transport.park() else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
     let home = shard.world.home(&admitted.login.client_id);
     let arrival = Arrival {
-        socket,
+        transport,
         unread,
         request: admitted.request,
         login: admitted.login,
@@ -368,6 +411,11 @@ fn refuse(
             farewell.extend_from_slice(bytes);
             error.to_string()
         }
+        Refusal::Upgrade(refused) => {
+            farewell.extend_from_slice(&refused.answer);
+            refused.why.to_owned()
+        }
+        Refusal::Unframed(fault) => fault.to_string(),
         Refusal::Violation(version, violation) => {
             farewell = answer(*version, violation.reason, None, packet_bytes);
             violation.to_string()
@@ -428,7 +476,7 @@ fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
 /// Refuses a client that plugins let in but whose session it may not have.
 pub(crate) fn turn_away(shard: &Rc<Shard>, arrival: Arrival, reason: ReasonCode) {
     let Arrival {
-        socket,
+        transport,
         login,
         request,
         ..
@@ -442,8 +490,8 @@ pub(crate) fn turn_away(shard: &Rc<Shard>, arrival: Arrival, reason: ReasonCode)
     let farewell = refuse(shard, login.peer, &login.listener, &refusal, limit);
     let shard = Rc::clone(shard);
     tokio::task::spawn_local(async move {
-        if let Ok(stream) = TcpStream::from_std(socket) {
-            linger(&shard, stream, farewell).await;
+        if let Ok(transport) = transport.unpark() {
+            part(&shard, transport, farewell).await;
         }
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
     });

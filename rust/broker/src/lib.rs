@@ -15,6 +15,7 @@
 //!         name: "local".into(),
 //!         address: "127.0.0.1:0".parse()?,
 //!         anonymous: Some(Grant::everything()),
+//!         websocket: None,
 //!     }],
 //!     shards: 1,
 //!     ..Config::default()
@@ -53,10 +54,12 @@ mod shard;
 mod sys_topics;
 mod throttle;
 mod topic;
+mod transport;
+mod websocket;
 mod wheel;
 
 pub use broker::{Broker, PublishError, StartError};
-pub use config::{Config, Listener};
+pub use config::{Config, Listener, WebSocketRules};
 pub use grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
 };

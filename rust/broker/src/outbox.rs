@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// At most this many pieces go into one `writev`.
-const PIECES: usize = 128;
+pub(crate) const PIECES: usize = 128;
 /// An owned piece of this size takes no more bytes, so that what is written is given back.
 const OWNED_BYTES: usize = 64 * 1024;
 /// A payload below this is cheaper to copy than to reference.
@@ -91,12 +91,18 @@ impl Outbox {
         result
     }
 
-    /// Fills `slices` with what waits, front first, and returns how many are filled.
-    pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>; PIECES]) -> usize {
-        let mut count = 0;
+    /// Fills `slices` with the first `most` bytes that wait, and returns how many are filled.
+    pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>], most: usize) -> usize {
+        let (mut count, mut left) = (0, most);
         for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            if left == 0 {
+                break;
+            }
             let skip = if count == 0 { self.written } else { 0 };
-            *slice = IoSlice::new(piece.as_slice().get(skip..).unwrap_or_default());
+            let bytes = piece.as_slice().get(skip..).unwrap_or_default();
+            let bytes = bytes.get(..left).unwrap_or(bytes);
+            *slice = IoSlice::new(bytes);
+            left -= bytes.len();
             count += 1;
         }
         count
@@ -178,7 +184,7 @@ mod tests {
 
     fn waiting(outbox: &Outbox) -> Vec<u8> {
         let mut slices = Outbox::empty_slices();
-        let count = outbox.fill(&mut slices);
+        let count = outbox.fill(&mut slices, usize::MAX);
         slices[..count].iter().flat_map(|s| s.to_vec()).collect()
     }
 
@@ -217,6 +223,20 @@ mod tests {
         assert_eq!(outbox.len(), 2);
         outbox.advance(2);
         assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn a_part_of_what_waits_ends_inside_of_a_piece() {
+        let chunk = chunk("abcdef");
+        let mut outbox = Outbox::default();
+        outbox.push_shared(&chunk, 0..4);
+        outbox.push_with(|own| own.extend_from_slice(b"xyz"));
+        outbox.advance(1);
+        let mut slices = Outbox::empty_slices();
+
+        assert_eq!(outbox.fill(&mut slices, 5), 2);
+        assert_eq!((&*slices[0], &*slices[1]), (&b"bcd"[..], &b"xy"[..]));
+        assert_eq!(outbox.fill(&mut slices, 3), 1);
     }
 
     #[test]

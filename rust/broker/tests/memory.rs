@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use mqttcore_broker::{Broker, Config};
 use mqttcore_codec::{Delivery, Packet, Properties, Publish, QoS, Text, Version, encode};
 
+use common::frames::{BINARY, PING, PONG, REQUEST, Socket, websocket_config};
 use common::{Client, config, config_with_limits, eventually, start, v3, v5};
 
 struct Counting;
@@ -410,6 +411,61 @@ fn idle_clients_are_cheap() {
     let each = heap.grown() / CLIENTS;
     assert!(each < 4 * KIB, "{each} bytes each");
     drop(clients);
+}
+
+/// A WebSocket costs the state of its frames, whatever came through it before.
+#[test]
+fn an_idle_websocket_that_took_large_messages_holds_little_more_than_a_plain_connection() {
+    const CLIENTS: usize = 20;
+    let alone = Heap::alone();
+    let broker = start(Config {
+        shards: 1,
+        ..websocket_config()
+    });
+    v3("first").connect(&broker).disconnect();
+    let large = frame("nobody", Delivery::AtMostOnce, &vec![0; 1_000_000]);
+    let heap = Heap::count(&alone);
+
+    let sockets: Vec<Socket> = (0..CLIENTS)
+        .map(|index| {
+            let mut socket = Socket::open(&broker);
+            socket.send_frame(BINARY, &v3(&format!("idle-{index}")).bytes());
+            socket.expect(b"\x20\x02\x00\x00");
+            socket.send_frame(BINARY, &large);
+            socket.send_frame(BINARY, b"\xC0\x00");
+            socket.expect(b"\xD0\x00");
+            socket
+        })
+        .collect();
+
+    let each = heap.grown() / CLIENTS;
+    assert!(each < 6 * KIB, "{each} bytes each");
+    drop(sockets);
+}
+
+/// A header announces what it likes: room is made for what comes.
+#[test]
+fn a_frame_that_only_announces_its_length_costs_nothing() {
+    const CLIENTS: usize = 20;
+    let alone = Heap::alone();
+    let broker = start(Config {
+        shards: 1,
+        ..websocket_config()
+    });
+    v3("first").connect(&broker).disconnect();
+    let heap = Heap::count(&alone);
+
+    let mut sockets: Vec<Socket> = (0..CLIENTS).map(|_| Socket::open(&broker)).collect();
+    for socket in &mut sockets {
+        socket.send_frame(PING, b"");
+        assert_eq!(socket.receive().map(|(first, _)| first), Some(PONG));
+        socket.send(b"\x82\xFF\0\0\0\0\x0F\xFF\xFF\xFF\0\0\0\0\x10");
+    }
+    eventually("the headers are read", || {
+        broker.stats().bytes_received >= (CLIENTS * (REQUEST.len() + 6 + 15)) as u64
+    });
+
+    assert!(heap.grown_at_most() < CLIENTS * 16 * KIB + 128 * KIB);
 }
 
 #[test]

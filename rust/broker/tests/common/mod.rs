@@ -9,6 +9,7 @@
 )]
 
 mod client;
+pub mod frames;
 mod hello;
 pub mod plugin;
 
@@ -32,6 +33,7 @@ pub fn config() -> Config {
             name: "test".into(),
             address: ([127, 0, 0, 1], 0).into(),
             anonymous: Some(Grant::everything()),
+            websocket: None,
         }],
         shards: 4,
         sys_interval: None,

@@ -22,3 +22,4 @@ mod shards;
 mod slow;
 mod stop;
 mod takeover;
+mod websocket;

@@ -12,6 +12,7 @@ fn listener(name: &str, anonymous: Option<Grant>) -> Listener {
         name: name.into(),
         address: ([127, 0, 0, 1], 0).into(),
         anonymous,
+        websocket: None,
     }
 }
 
