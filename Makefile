@@ -19,7 +19,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 py
 BIN := .venv/bin
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 # Crates that must stay free of sockets, runtimes and Python, dependencies included.
-SANS_IO := codec topics session
+SANS_IO := codec topics session store
 CARGO_DENY := 0.20.2
 # How many inputs proptest tries in a second of `make fuzz`, about.
 CASES_A_SECOND := 5000

@@ -1,0 +1,89 @@
+//! Why a store cannot be opened, or does not go on.
+
+use std::io;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::wire::BodyError;
+
+/// A store cannot be opened or read, or has stopped.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The file system failed.
+    #[error("{doing} {file}: {source}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// With which file of the folder.
+        file: String,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// Another running broker has the folder.
+    #[error("the folder belongs to another running broker (it holds the lock)")]
+    Locked,
+    /// A newer version wrote the folder.
+    #[error("{file} has format {found}; this version knows formats up to {known}")]
+    NewerFormat {
+        /// The file.
+        file: String,
+        /// Its format.
+        found: u32,
+        /// The newest format that this version knows.
+        known: u32,
+    },
+    /// The log holds something that this version does not know: a newer one wrote it.
+    #[error("{file} at {offset}: LSN {lsn}: {problem}")]
+    UnknownRecord {
+        /// The segment.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// Number of the record.
+        lsn: u64,
+        /// What is not understood.
+        problem: BodyError,
+    },
+    /// Something that was safe is not what it was.
+    #[error(transparent)]
+    Damaged(#[from] Damage),
+    /// The checkpoint cannot be read or written.
+    #[error("checkpoint: {0}")]
+    Checkpoint(Arc<str>),
+    /// There is no room on the disk.
+    #[error("no room on the disk")]
+    NoSpace,
+    /// The store has stopped after an error and takes nothing any more.
+    #[error("the store has stopped: {0}")]
+    Stopped(Arc<str>),
+}
+
+/// Where and how much of the log is damaged.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error(
+    "{file} is damaged at {offset} ({reason}): LSN {first_lsn} to {last_lsn} cannot be trusted"
+)]
+pub struct Damage {
+    /// The segment.
+    pub file: String,
+    /// The first byte that is not as it was written.
+    pub offset: u64,
+    /// The first record that is affected.
+    pub first_lsn: u64,
+    /// The last one that is known to have been there.
+    pub last_lsn: u64,
+    /// What is wrong.
+    pub reason: &'static str,
+}
+
+impl StoreError {
+    pub(crate) fn io(doing: &'static str, file: &str, source: io::Error) -> Self {
+        Self::Io {
+            doing,
+            file: file.to_owned(),
+            source: Arc::new(source),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The few calls to the file system that the store makes, behind a trait.
+//!
+//! A [`Files`] is one flat folder. The real one is [`Folder`]; the simulated one, which loses
+//! power on request, is `faults::Disk` (feature `faults`).
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+pub use crate::folder::Folder;
+
+/// Room on the disk below a folder.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Space {
+    /// What may still be written.
+    pub free_bytes: u64,
+    /// The size of the whole.
+    pub total_bytes: u64,
+}
+
+/// A folder that belongs to the store alone. Names have no separators.
+pub trait Files: Debug + Send + Sync {
+    /// Makes a file of `bytes` zeros whose room on the disk is taken.
+    ///
+    /// Neither its name nor its content is safe before [`File::sync`] and [`Files::sync_names`].
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists`; `StorageFull`, after which the file does not exist; others of the system.
+    fn create(&self, name: &str, bytes: u64) -> io::Result<Arc<dyn File>>;
+
+    /// Opens a file that exists, for reading and writing.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, and others of the system.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
+
+    /// Gives a file another name; a file of that name is replaced.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a name; who has the file open keeps it.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, and others of the system.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// All names, sorted.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Returns when every name made, changed or removed before is safe.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system; nothing is known about the names then.
+    fn sync_names(&self) -> io::Result<()>;
+
+    /// How much room there is.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn space(&self) -> io::Result<Space>;
+
+    /// Claims the folder for this process until the claim is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if another one has it, and others of the system.
+    fn claim(&self) -> io::Result<Claim>;
+}
+
+/// A folder that no other process may use; see [`Files::claim`].
+#[derive(Debug)]
+pub struct Claim(
+    #[expect(dead_code, reason = "dropping it is all")] pub(crate) Box<dyn Debug + Send + Sync>,
+);
+
+/// An open file. All calls may be made from any thread.
+pub trait File: Debug + Send + Sync {
+    /// Reads what is at `offset`; returns fewer bytes at the end of the file, none behind it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes at `offset`, maybe only a first part; returns how much.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+
+    /// Returns when everything written before is safe.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system. What was written before may be lost then, and a later success says
+    /// nothing about it.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Cuts the file, or adds zeros.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn set_len(&self, bytes: u64) -> io::Result<()>;
+
+    /// The file's size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn bytes(&self) -> io::Result<u64>;
+}
+
+/// Writes all of `bytes`, in as many pieces as it takes.
+pub(crate) fn write_all(file: &dyn File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write_at(bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                offset += written as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Fills `buffer`, as far as the file reaches; returns how much that is.
+pub(crate) fn read_full(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// Overwrites `bytes` bytes with zeros.
+pub(crate) fn write_zeros(file: &dyn File, mut offset: u64, mut bytes: u64) -> io::Result<()> {
+    static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+    while bytes > 0 {
+        let step = usize::try_from(bytes)
+            .unwrap_or(usize::MAX)
+            .min(ZEROS.len());
+        write_all(file, &ZEROS[..step], offset)?;
+        offset += step as u64;
+        bytes -= step as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! The real file system.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+
+use crate::files::{Claim, File, Files, Space, write_zeros};
+
+/// Nobody but the owner reads what clients said.
+const MODE: u32 = 0o600;
+const LOCK: &str = "lock";
+
+/// A folder of the real file system.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Open for as long as the folder is used, to sync its names.
+    handle: fs::File,
+}
+
+impl Folder {
+    /// Opens the folder at `path`, and makes it first if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if !path.is_dir() {
+            fs::create_dir_all(path)?;
+            if let Some(parent) = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty())
+            {
+                fs::File::open(parent)?.sync_all()?;
+            }
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            handle: fs::File::open(path)?,
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open_with(&self, name: &str, is_new: bool) -> io::Result<fs::File> {
+        #[expect(clippy::disallowed_types, reason = "this is the one place")]
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create_new(is_new).mode(MODE);
+        options.open(self.path.join(name))
+    }
+}
+
+impl Files for Folder {
+    fn create(&self, name: &str, bytes: u64) -> io::Result<Arc<dyn File>> {
+        let file = self.open_with(name, true)?;
+        if let Err(error) = reserve(&file, bytes) {
+            drop(file);
+            fs::remove_file(self.path.join(name))?;
+            return Err(error);
+        }
+        Ok(Arc::new(file))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(self.open_with(name, false)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            // A name that is no text is none of ours.
+            names.extend(entry?.file_name().into_string());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.handle.sync_all()
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let facts = statvfs(&self.path)?;
+        Ok(Space {
+            free_bytes: facts.f_bavail.saturating_mul(facts.f_frsize),
+            total_bytes: facts.f_blocks.saturating_mul(facts.f_frsize),
+        })
+    }
+
+    fn claim(&self) -> io::Result<Claim> {
+        let file = match self.open_with(LOCK, false) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.open_with(LOCK, true)?,
+            other => other?,
+        };
+        file.try_lock()?;
+        Ok(Claim(Box::new(file)))
+    }
+}
+
+impl File for fs::File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        FileExt::write_at(self, bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        Self::set_len(self, bytes)
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
+/// Takes room on the disk; where the file system cannot, by writing it.
+fn reserve(file: &fs::File, bytes: u64) -> io::Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(file, 0, bytes),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,133 @@
+//! Frames: length, checksum, number, type, flags, body.
+
+use crc32c::crc32c_append;
+
+use crate::record::COMMIT;
+
+/// Bytes of a frame before its body.
+pub(crate) const HEADER: usize = 18;
+/// The smallest length that a frame can state.
+const LENGTH_MIN: usize = HEADER - 8;
+/// Bytes of a commit marker.
+pub(crate) const MARKER: usize = HEADER + 16;
+
+/// Begins a frame at the end of `out`; returns where.
+pub(crate) fn begin(kind: u8, flags: u8, out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.resize(start + HEADER - 2, 0);
+    out.extend([kind, flags]);
+    start
+}
+
+/// States the length of the frame that begins at `start` and ends with `out`.
+pub(crate) fn finish(out: &mut [u8], start: usize) {
+    // INVARIANT: bodies come from packets, which are below 256 MiB.
+    let length = u32::try_from(out.len() - start - 8).expect("a record is below 4 GiB");
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Numbers every frame in `bytes` from `lsn` on and seals it; returns the checksum of checksums.
+pub(crate) fn seal_all(bytes: &mut [u8], seed: u32, mut lsn: u64) -> u32 {
+    let (mut rest, mut chain) = (bytes, 0);
+    while !rest.is_empty() {
+        let end = 8 + length(rest);
+        let (frame, behind) = rest.split_at_mut(end);
+        frame[8..16].copy_from_slice(&lsn.to_le_bytes());
+        let crc = checksum(frame, seed).to_le_bytes();
+        frame[4..8].copy_from_slice(&crc);
+        chain = crc32c_append(chain, &crc);
+        lsn += 1;
+        rest = behind;
+    }
+    chain
+}
+
+/// Adds a sealed commit marker.
+pub(crate) fn put_marker(commit: &Commit, lsn: u64, seed: u32, out: &mut Vec<u8>) {
+    let start = begin(COMMIT, 0, out);
+    out.extend_from_slice(&commit.records.to_le_bytes());
+    out.extend_from_slice(&commit.chain.to_le_bytes());
+    out.extend_from_slice(&commit.durable_lsn.to_le_bytes());
+    finish(out, start);
+    seal_all(&mut out[start..], seed, lsn);
+}
+
+/// What a commit marker says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Commit {
+    pub(crate) records: u32,
+    pub(crate) chain: u32,
+    pub(crate) durable_lsn: u64,
+}
+
+/// A frame whose checksum is right.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame<'a> {
+    pub(crate) lsn: u64,
+    pub(crate) crc: u32,
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) body: &'a [u8],
+}
+
+impl Frame<'_> {
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        HEADER + self.body.len()
+    }
+
+    /// What it says, if it is a commit marker.
+    pub(crate) fn commit(&self) -> Option<Commit> {
+        let body: &[u8; MARKER - HEADER] = self.body.try_into().ok()?;
+        (self.kind == COMMIT && self.flags == 0).then(|| Commit {
+            records: u32_at(body, 0),
+            chain: u32_at(body, 4),
+            durable_lsn: u64_at(body, 8),
+        })
+    }
+}
+
+/// The frame at the front of `bytes`, or `None` if there is no whole one.
+pub(crate) fn parse(bytes: &[u8], seed: u32) -> Option<Frame<'_>> {
+    if bytes.len() < HEADER {
+        return None;
+    }
+    let length = length(bytes);
+    if length < LENGTH_MIN || length > bytes.len() - 8 {
+        return None;
+    }
+    let frame = &bytes[..8 + length];
+    let crc = u32_at(frame, 4);
+    (checksum(frame, seed) == crc).then(|| Frame {
+        lsn: u64_at(frame, 8),
+        crc,
+        kind: frame[16],
+        flags: frame[17],
+        body: &frame[HEADER..],
+    })
+}
+
+/// The LSN that stands at the front of `bytes`, checked or not.
+pub(crate) fn claimed_lsn(bytes: &[u8]) -> Option<u64> {
+    (bytes.len() >= HEADER).then(|| u64_at(bytes, 8))
+}
+
+fn checksum(frame: &[u8], seed: u32) -> u32 {
+    crc32c_append(crc32c_append(seed, &frame[..4]), &frame[8..])
+}
+
+fn length(frame: &[u8]) -> usize {
+    u32_at(frame, 0) as usize
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut field = [0; 4];
+    field.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(field)
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut field = [0; 8];
+    field.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(field)
+}

@@ -1,0 +1,178 @@
+//! Where batches wait for the thread that writes them.
+
+use std::collections::VecDeque;
+
+use crate::batch::Batch;
+use crate::error::StoreError;
+use crate::journal::commit::Committer;
+
+/// The most that one group takes, in bytes and in records.
+pub(crate) const GROUP_BYTES: usize = 4 << 20;
+const GROUP_RECORDS: u32 = 8_192;
+
+/// How much an acknowledgement says.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Level {
+    /// It was taken; it survives nothing.
+    Memory,
+    /// The system has it; it survives the death of the process.
+    Os,
+    /// The disk has it; it survives the loss of power.
+    Fsync,
+}
+
+/// Whether a batch may be refused for lack of room.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Need {
+    /// It brings something new.
+    Ordinary,
+    /// It ends something, or records what has happened: the reserve is there for it.
+    Essential,
+}
+
+/// A batch in the line: ask the store, or wait for the [`crate::Observer`], what became of it.
+///
+/// Tickets of one store grow by one from batch to batch, in the order in which they are written.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Ticket {
+    /// Its place in the line.
+    pub number: u64,
+    /// When it is kept.
+    pub level: Level,
+}
+
+/// One batch of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) ticket: Ticket,
+    pub(crate) need: Need,
+    /// Where its frames end.
+    pub(crate) end: usize,
+    pub(crate) records: u32,
+}
+
+/// Batches that are written together.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) records: u32,
+    /// What its frames took in the line.
+    pub(crate) queued_bytes: usize,
+}
+
+impl Group {
+    fn has_room(&self, batch: &Batch) -> bool {
+        self.marks.is_empty()
+            || self.bytes.len() + batch.bytes.len() <= GROUP_BYTES
+                && self.records.saturating_add(batch.records) <= GROUP_RECORDS
+    }
+
+    fn push(&mut self, batch: &Batch, ticket: Ticket, need: Need) {
+        self.bytes.extend_from_slice(&batch.bytes);
+        self.records += batch.records;
+        self.queued_bytes += batch.bytes.len();
+        let (end, records) = (self.bytes.len(), batch.records);
+        self.marks.push(Mark {
+            ticket,
+            need,
+            end,
+            records,
+        });
+    }
+
+    /// The highest level that any of its batches asks for.
+    pub(crate) fn level(&self) -> Level {
+        let levels = self.marks.iter().map(|mark| mark.ticket.level);
+        levels.max().unwrap_or(Level::Memory)
+    }
+
+    pub(crate) fn last_ticket(&self) -> Option<u64> {
+        self.marks.last().map(|mark| mark.ticket.number)
+    }
+
+    /// Takes out the batches that may be refused; returns their tickets.
+    pub(crate) fn refuse(&mut self, is_refused: impl Fn(&Mark) -> bool) -> Vec<Ticket> {
+        let (mut kept, mut refused) = (Vec::new(), Vec::new());
+        let mut marks = Vec::new();
+        let (mut start, mut records) = (0, 0);
+        for mark in &self.marks {
+            if is_refused(mark) {
+                refused.push(mark.ticket);
+            } else {
+                kept.extend_from_slice(&self.bytes[start..mark.end]);
+                records += mark.records;
+                marks.push(Mark {
+                    end: kept.len(),
+                    ..*mark
+                });
+            }
+            start = mark.end;
+        }
+        (self.bytes, self.marks, self.records) = (kept, marks, records);
+        refused
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.marks.clear();
+        self.records = 0;
+        self.queued_bytes = 0;
+    }
+}
+
+/// What is asked of the log's thread besides writing.
+pub(crate) type Errand = Box<dyn FnOnce(&mut Committer) -> Result<(), StoreError> + Send>;
+
+/// The line.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    pub(crate) errands: Vec<Errand>,
+    groups: VecDeque<Group>,
+    /// Empty groups that have memory.
+    spare: Vec<Group>,
+    pub(crate) bytes: usize,
+    pub(crate) last_ticket: u64,
+    pub(crate) is_closed: bool,
+}
+
+impl Inbox {
+    /// Puts a batch at the end of the line.
+    pub(crate) fn push(&mut self, batch: &Batch, level: Level, need: Need) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = Ticket {
+            number: self.last_ticket,
+            level,
+        };
+        self.bytes += batch.bytes.len();
+        if let Some(group) = self.groups.back_mut()
+            && group.has_room(batch)
+        {
+            group.push(batch, ticket, need);
+            return ticket;
+        }
+        let mut group = self.spare.pop().unwrap_or_default();
+        group.push(batch, ticket, need);
+        self.groups.push_back(group);
+        ticket
+    }
+
+    /// Whether nothing waits to be written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Group> {
+        self.groups.pop_front()
+    }
+
+    /// Takes a group back that was dealt with.
+    pub(crate) fn recycle(&mut self, mut group: Group) {
+        const SPARE: usize = 2;
+        self.bytes -= group.queued_bytes;
+        group.clear();
+        if self.spare.len() < SPARE && group.bytes.capacity() <= 2 * GROUP_BYTES {
+            self.spare.push(group);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The log: segments of records, written in groups, each group whole or not at all.
+//!
+//! All numbers are little endian. A **segment** is one file `<number, 20 digits>.log`, made at its
+//! full size, zeros behind what is written:
+//!
+//! | bytes | field |
+//! | --- | --- |
+//! | 0-7 | magic `mqttlog\0` |
+//! | 8-11 | format version, 1 |
+//! | 12-15 | zero |
+//! | 16-31 | identifier of the store |
+//! | 32-39 | number of the segment |
+//! | 40-47 | LSN of its first record |
+//! | 48-59 | zero |
+//! | 60-63 | CRC32C of bytes 0-59 |
+//!
+//! Then **frames**, one behind the other:
+//!
+//! | bytes | field |
+//! | --- | --- |
+//! | 0-3 | length of what follows the checksum, at least 10; 0 is the end |
+//! | 4-7 | CRC32C, begun with the identifier of the store and the number of the segment, over bytes 0-3 and 8 to the end |
+//! | 8-15 | LSN |
+//! | 16 | type |
+//! | 17 | flags |
+//! | 18.. | body |
+//!
+//! LSNs grow by one from record to record. A **commit marker** (type 255) closes each group; it
+//! has the LSN of the last record before it and uses up none. Its body: how many records the
+//! group has (`u32`), the CRC32C of their checksums (`u32`), and the *durable LSN* (`u64`): when
+//! the marker was written, everything up to there was safe.
+//!
+//! The durable LSN tells a torn tail from damage. What a power cut leaves behind the last sync may
+//! be any mixture of old and new sectors; a marker that says "that was safe" about a record that
+//! cannot be read proves that something else happened.
+
+pub(crate) mod commit;
+pub(crate) mod frame;
+pub(crate) mod inbox;
+pub(crate) mod log;
+pub(crate) mod open;
+pub(crate) mod scan;
+pub(crate) mod segment;
+pub(crate) mod writer;
+
+pub use commit::Pressure;
+pub use inbox::{Level, Need, Ticket};
+pub use log::{Journal, JournalOptions, Observer};
+pub use open::{Logged, Place, Recovery, Torn, Visit};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,432 @@
+//! Opening a log: every group that is whole comes back; a torn tail is cut; damage is refused.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::error::{Damage, StoreError};
+use crate::files::{File, Files, write_all, write_zeros};
+use crate::journal::frame::{self, Frame};
+use crate::journal::scan::{Group, Groups};
+use crate::journal::segment::{self, Header, StoreId};
+use crate::journal::writer::{Current, Past, Writer};
+use crate::record::Record;
+
+/// Where a record stands in the log.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Place {
+    /// Number of the segment.
+    pub segment: u64,
+    /// Where its frame begins.
+    pub offset: u64,
+    /// Bytes of the frame.
+    pub bytes: u64,
+}
+
+/// A record that is read back, with its number and place.
+#[derive(Clone, Copy, Debug)]
+pub struct Logged<'a> {
+    /// Its number.
+    pub lsn: u64,
+    /// Where it is.
+    pub place: Place,
+    /// What it says.
+    pub record: Record<'a>,
+}
+
+/// Sees the records of a log in their order.
+pub type Visit<'v> = dyn FnMut(Logged<'_>) -> Result<(), StoreError> + 'v;
+
+/// What opening a log brought to light.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Recovery {
+    /// Records that were visited.
+    pub records: u64,
+    /// Bytes of segments that were read.
+    pub scanned_bytes: u64,
+    /// The last record's number; 0 in an empty log.
+    pub last_lsn: u64,
+    /// A tail that a crash left unfinished, and that was cut off.
+    pub torn: Option<Torn>,
+    /// Records that were read back and written anew, because nobody knew whether they were safe.
+    pub renewed: u64,
+}
+
+/// A tail that was cut off. Nothing in it had been promised to be safe.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Torn {
+    /// The segment.
+    pub file: String,
+    /// Where it was cut.
+    pub offset: u64,
+    /// How many bytes were there.
+    pub bytes: u64,
+}
+
+/// What is known before a log is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// For a log that is begun; otherwise it must be the log's own, unless it is unknown.
+    pub(crate) store: StoreId,
+    /// Whether `store` is known from elsewhere.
+    pub(crate) knows_store: bool,
+    /// Records up to here are in the checkpoint: they are not visited.
+    pub(crate) applied_lsn: u64,
+    /// Reads what is in the checkpoint too.
+    pub(crate) is_full: bool,
+    /// Size of new segments.
+    pub(crate) segment_bytes: u64,
+    /// Changes nothing on the disk; the writer must not be used.
+    pub(crate) is_read_only: bool,
+}
+
+impl Known {
+    /// Nothing is known.
+    pub(crate) fn begin(segment_bytes: u64) -> Self {
+        Self {
+            store: segment::new_store(),
+            knows_store: false,
+            applied_lsn: 0,
+            is_full: false,
+            segment_bytes,
+            is_read_only: false,
+        }
+    }
+}
+
+/// Opens the log in `files`, or begins one.
+pub(crate) fn open(
+    files: &Arc<dyn Files>,
+    known: &Known,
+    visit: &mut Visit<'_>,
+) -> Result<(Writer, Recovery), StoreError> {
+    let mut numbers = segment::numbers(&**files)?;
+    drop_unborn(&**files, known, &mut numbers)?;
+    if numbers.is_empty() {
+        if known.applied_lsn > 0 {
+            return Err(missing(1, known.applied_lsn).into());
+        }
+        let writer = Writer::begin(Arc::clone(files), known.store, known.segment_bytes)?;
+        return Ok((writer, Recovery::default()));
+    }
+    let mut reading = Reading {
+        files: &**files,
+        known,
+        visit,
+        buffer: Vec::new(),
+        recovery: Recovery::default(),
+        older: VecDeque::new(),
+        next_lsn: 0,
+    };
+    let headers = reading.headers(&numbers)?;
+    let (current, durable_lsn) = reading.segments(&headers)?;
+    let (older, next_lsn, mut recovery) = (reading.older, reading.next_lsn, reading.recovery);
+    recovery.last_lsn = next_lsn - 1;
+    let mut writer = Writer {
+        files: Arc::clone(files),
+        store: current.header.store,
+        segment_bytes: known.segment_bytes,
+        older,
+        current,
+        next_lsn,
+        durable_lsn,
+        is_dirty: false,
+    };
+    if recovery.renewed > 0 && !known.is_read_only {
+        writer.durable_lsn = next_lsn - 1;
+        writer.testify()?;
+    }
+    Ok((writer, recovery))
+}
+
+/// A last segment without a header was being made when the power went: nothing is in it.
+fn drop_unborn(files: &dyn Files, known: &Known, numbers: &mut Vec<u64>) -> Result<(), StoreError> {
+    let Some(&last) = numbers.last() else {
+        return Ok(());
+    };
+    let name = segment::name(last);
+    let mut bytes = Vec::new();
+    let file = files
+        .open(&name)
+        .map_err(|error| StoreError::io("open", &name, error))?;
+    segment::read(&*file, &name, &mut bytes)?;
+    if Header::parse(&name, &bytes)?.is_some() || holds_frames(files, known, numbers, &bytes)? {
+        return Ok(());
+    }
+    numbers.pop();
+    if known.is_read_only {
+        return Ok(());
+    }
+    files
+        .remove(&name)
+        .map_err(|error| StoreError::io("remove", &name, error))?;
+    files
+        .sync_names()
+        .map_err(|error| StoreError::io("sync the names of", ".", error))
+}
+
+/// Whether a segment without a header holds frames nevertheless: then the header is damaged.
+fn holds_frames(
+    files: &dyn Files,
+    known: &Known,
+    numbers: &[u64],
+    bytes: &[u8],
+) -> Result<bool, StoreError> {
+    let store = match numbers {
+        [.., before, _] => read_header(files, *before)?.map(|header| header.store),
+        _ => known.knows_store.then_some(known.store),
+    };
+    let number = numbers.last().copied().unwrap_or_default();
+    let Some(store) = store else {
+        // Nobody knows whose it is: only an empty file is surely nothing.
+        let start = segment::HEADER;
+        return Ok(bytes.iter().skip(start).any(|&byte| byte != 0));
+    };
+    let seed = Header {
+        store,
+        number,
+        first_lsn: 0,
+    }
+    .seed();
+    let mut at = segment::HEADER;
+    while at < bytes.len() {
+        if bytes[at] != 0 && frame::parse(&bytes[at..], seed).is_some() {
+            return Ok(true);
+        }
+        at += 1;
+    }
+    Ok(false)
+}
+
+fn read_header(files: &dyn Files, number: u64) -> Result<Option<Header>, StoreError> {
+    let name = segment::name(number);
+    let file = files
+        .open(&name)
+        .map_err(|error| StoreError::io("open", &name, error))?;
+    let mut bytes = [0; segment::HEADER];
+    let read = crate::files::read_full(&*file, &mut bytes, 0);
+    let read = read.map_err(|error| StoreError::io("read", &name, error))?;
+    Header::parse(&name, &bytes[..read])
+}
+
+struct Reading<'a, 'v> {
+    files: &'a dyn Files,
+    known: &'a Known,
+    visit: &'a mut Visit<'v>,
+    buffer: Vec<u8>,
+    recovery: Recovery,
+    older: VecDeque<Past>,
+    next_lsn: u64,
+}
+
+impl Reading<'_, '_> {
+    /// The headers of all segments; each must be there and belong to the same store.
+    fn headers(&self, numbers: &[u64]) -> Result<Vec<Header>, StoreError> {
+        let mut headers: Vec<Header> = Vec::with_capacity(numbers.len());
+        for &number in numbers {
+            let before = headers.last();
+            let first_lsn = before.map_or(0, |before| before.first_lsn);
+            let damage = |reason| {
+                let file = segment::name(number);
+                Damage {
+                    file,
+                    offset: 0,
+                    first_lsn,
+                    last_lsn: first_lsn,
+                    reason,
+                }
+            };
+            let header = read_header(self.files, number)?;
+            let header = header.ok_or_else(|| damage("the header is broken"))?;
+            if header.number != number {
+                return Err(damage("the file has another segment's name").into());
+            }
+            if before.is_some_and(|before| before.number + 1 != number) {
+                return Err(damage("the segment before it is missing").into());
+            }
+            let expected = match before {
+                Some(before) => Some(before.store),
+                None => self.known.knows_store.then_some(self.known.store),
+            };
+            if expected.is_some_and(|store| store != header.store) {
+                return Err(damage("it belongs to another store").into());
+            }
+            headers.push(header);
+        }
+        if let Some(first) = headers.first()
+            && first.first_lsn > self.known.applied_lsn + 1
+        {
+            return Err(missing(self.known.applied_lsn + 1, first.first_lsn - 1).into());
+        }
+        Ok(headers)
+    }
+
+    /// Reads all segments; returns the last one, and the LSN up to which everything is safe.
+    fn segments(&mut self, headers: &[Header]) -> Result<(Current, u64), StoreError> {
+        // INVARIANT: the caller has a segment.
+        let (last, older) = headers.split_last().expect("a log has a segment");
+        for (place, header) in older.iter().enumerate() {
+            let after = headers[place + 1];
+            let name = segment::name(header.number);
+            let failed = |error| StoreError::io("open", &name, error);
+            let file = self.files.open(&name).map_err(failed)?;
+            let is_applied = after.first_lsn <= self.known.applied_lsn + 1;
+            if is_applied && !self.known.is_full {
+                self.next_lsn = after.first_lsn;
+            } else {
+                self.older_segment(&*file, header, after.first_lsn)?;
+            }
+            self.older.push_back(Past {
+                number: header.number,
+                last_lsn: after.first_lsn - 1,
+                bytes: file.bytes().map_err(failed)?,
+            });
+        }
+        self.last_segment(last)
+    }
+
+    /// A segment that another one follows was safe before that one was begun.
+    fn older_segment(
+        &mut self,
+        file: &dyn File,
+        header: &Header,
+        end_lsn: u64,
+    ) -> Result<(), StoreError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let name = segment::name(header.number);
+        segment::read(file, &name, &mut buffer)?;
+        self.recovery.scanned_bytes += buffer.len() as u64;
+        let mut groups = Groups::new(&buffer, header.seed(), segment::HEADER, header.first_lsn);
+        for group in groups.by_ref() {
+            self.visit_group(header, &group)?;
+        }
+        self.next_lsn = groups.next_lsn;
+        if groups.next_lsn != end_lsn || !groups.is_clean() {
+            return Err(damage(&name, &groups, end_lsn - 1).into());
+        }
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    fn last_segment(&mut self, header: &Header) -> Result<(Current, u64), StoreError> {
+        let name = segment::name(header.number);
+        let file = self.files.open(&name);
+        let file = file.map_err(|error| StoreError::io("open", &name, error))?;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        segment::read(&*file, &name, &mut buffer)?;
+        self.recovery.scanned_bytes += buffer.len() as u64;
+        let mut groups = Groups::new(&buffer, header.seed(), segment::HEADER, header.first_lsn);
+        // What was in older segments was safe before this one was begun.
+        let mut durable_lsn = self.known.applied_lsn.max(header.first_lsn - 1);
+        let mut ends = Vec::new();
+        for group in groups.by_ref() {
+            durable_lsn = durable_lsn.max(group.durable_lsn);
+            ends.push((group.offset, group.last_lsn));
+            self.visit_group(header, &group)?;
+        }
+        self.next_lsn = groups.next_lsn;
+        let evidence = groups.evidence();
+        let proven = evidence.durable_lsn.max(self.known.applied_lsn);
+        if proven >= groups.next_lsn {
+            return Err(damage(&name, &groups, proven.max(evidence.last_lsn)).into());
+        }
+        let (end, bytes) = (groups.end, buffer.len() as u64);
+        let first_unsure = ends.iter().find(|(_, last_lsn)| *last_lsn > durable_lsn);
+        let unsure = first_unsure.map_or(end, |(offset, _)| *offset);
+        self.recovery.renewed = groups.next_lsn - 1 - durable_lsn;
+        self.settle(&*file, header, &groups, &buffer[unsure..end])?;
+        let end = end as u64;
+        self.buffer = buffer;
+        let header = *header;
+        Ok((
+            Current {
+                header,
+                file,
+                bytes,
+                end,
+            },
+            durable_lsn,
+        ))
+    }
+
+    /// Makes the tail what it seems to be. What may exist in the cache alone is written again and
+    /// synced: after a sync that failed, another one would not write it. What is torn is wiped,
+    /// so that it cannot come to life behind a shorter group.
+    fn settle(
+        &mut self,
+        file: &dyn File,
+        header: &Header,
+        groups: &Groups<'_>,
+        unsure: &[u8],
+    ) -> Result<(), StoreError> {
+        let name = segment::name(header.number);
+        let (end, dirt) = (groups.end as u64, groups.dirt() as u64);
+        if dirt > 0 {
+            let file = name.clone();
+            self.recovery.torn = Some(Torn {
+                file,
+                offset: end,
+                bytes: dirt,
+            });
+        }
+        if self.known.is_read_only {
+            return Ok(());
+        }
+        write_all(file, &header.to_bytes(), 0)
+            .and_then(|()| write_all(file, unsure, end - unsure.len() as u64))
+            .and_then(|()| write_zeros(file, end, dirt))
+            .and_then(|()| file.sync())
+            .and_then(|()| self.files.sync_names())
+            .map_err(|error| StoreError::io("renew the tail of", &name, error))
+    }
+
+    fn visit_group(&mut self, header: &Header, group: &Group<'_>) -> Result<(), StoreError> {
+        for (offset, frame) in group.records() {
+            if frame.lsn > self.known.applied_lsn || self.known.is_full {
+                self.recovery.records += 1;
+                let place = Place {
+                    segment: header.number,
+                    offset: offset as u64,
+                    bytes: frame.bytes() as u64,
+                };
+                (self.visit)(read_record(place, &frame)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Understands a record whose checksum is right.
+pub(crate) fn read_record<'a>(place: Place, frame: &Frame<'a>) -> Result<Logged<'a>, StoreError> {
+    let record = Record::decode(frame.kind, frame.flags, frame.body);
+    let record = record.map_err(|problem| StoreError::UnknownRecord {
+        file: segment::name(place.segment),
+        offset: place.offset,
+        lsn: frame.lsn,
+        problem,
+    })?;
+    Ok(Logged {
+        lsn: frame.lsn,
+        place,
+        record,
+    })
+}
+
+fn damage(name: &str, groups: &Groups<'_>, last_lsn: u64) -> Damage {
+    Damage {
+        file: name.to_owned(),
+        offset: groups.end as u64,
+        first_lsn: groups.next_lsn,
+        last_lsn: last_lsn.max(groups.next_lsn),
+        reason: "records that were safe cannot be read",
+    }
+}
+
+fn missing(first_lsn: u64, last_lsn: u64) -> Damage {
+    Damage {
+        file: ".".into(),
+        offset: 0,
+        first_lsn,
+        last_lsn,
+        reason: "segments are missing",
+    }
+}

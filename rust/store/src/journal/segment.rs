@@ -1,0 +1,160 @@
+//! Segment files: their names and headers.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use crc32c::{crc32c, crc32c_append};
+
+use crate::error::StoreError;
+use crate::files::{File, Files, read_full, write_all};
+use crate::journal::frame::{u32_at, u64_at};
+
+/// Bytes before the first frame.
+pub(crate) const HEADER: usize = 64;
+/// Where the first frame begins.
+pub(crate) const START: u64 = HEADER as u64;
+const MAGIC: &[u8; 8] = b"mqttlog\0";
+/// The format that this version writes, and the newest that it reads.
+pub(crate) const FORMAT: u32 = 1;
+
+/// Identifies a store, so that the files of two are never taken for one.
+pub(crate) type StoreId = [u8; 16];
+
+/// An identifier that no other store has.
+pub(crate) fn new_store() -> StoreId {
+    let mut store = [0; 16];
+    for half in store.chunks_exact_mut(8) {
+        // The standard library seeds each of these from the system's randomness.
+        half.copy_from_slice(&RandomState::new().hash_one(0).to_le_bytes());
+    }
+    store
+}
+
+/// What the first bytes of a segment say.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Header {
+    pub(crate) store: StoreId,
+    pub(crate) number: u64,
+    pub(crate) first_lsn: u64,
+}
+
+impl Header {
+    /// Where the checksums of its frames begin.
+    pub(crate) fn seed(&self) -> u32 {
+        crc32c_append(crc32c(&self.store), &self.number.to_le_bytes())
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.store);
+        bytes[32..40].copy_from_slice(&self.number.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.first_lsn.to_le_bytes());
+        let crc = crc32c(&bytes[..60]);
+        bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The header that `bytes` begin with, or `None` if they are none.
+    ///
+    /// # Errors
+    ///
+    /// The header of a newer format.
+    pub(crate) fn parse(name: &str, bytes: &[u8]) -> Result<Option<Self>, StoreError> {
+        let Some(bytes) = bytes.first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        if bytes[..8] != *MAGIC || crc32c(&bytes[..60]) != u32_at(bytes, 60) {
+            return Ok(None);
+        }
+        let found = u32_at(bytes, 8);
+        if found != FORMAT {
+            let file = name.to_owned();
+            return Err(StoreError::NewerFormat {
+                file,
+                found,
+                known: FORMAT,
+            });
+        }
+        let mut store = [0; 16];
+        store.copy_from_slice(&bytes[16..32]);
+        Ok(Some(Self {
+            store,
+            number: u64_at(bytes, 32),
+            first_lsn: u64_at(bytes, 40),
+        }))
+    }
+}
+
+/// The file name of a segment.
+pub(crate) fn name(number: u64) -> String {
+    format!("{number:020}.log")
+}
+
+/// The number of a segment, from its file name.
+pub(crate) fn number(name: &str) -> Option<u64> {
+    let digits = name
+        .strip_suffix(".log")
+        .filter(|digits| digits.len() == 20)?;
+    digits
+        .bytes()
+        .all(|digit| digit.is_ascii_digit())
+        .then(|| digits.parse().ok())?
+}
+
+/// The numbers of all segments in the folder, ascending.
+pub(crate) fn numbers(files: &dyn Files) -> Result<Vec<u64>, StoreError> {
+    let names = files
+        .list()
+        .map_err(|error| StoreError::io("list", ".", error))?;
+    Ok(names.iter().filter_map(|name| number(name)).collect())
+}
+
+/// Makes a segment and makes it safe, without any record.
+///
+/// # Errors
+///
+/// [`StoreError::NoSpace`], after which there is no such file.
+pub(crate) fn create(
+    files: &dyn Files,
+    header: Header,
+    bytes: u64,
+) -> Result<Arc<dyn File>, StoreError> {
+    let name = name(header.number);
+    let failed = |doing, error: std::io::Error| StoreError::io(doing, &name, error);
+    let file = match files.create(&name, bytes) {
+        Err(error) if is_full(&error) => return Err(StoreError::NoSpace),
+        other => other.map_err(|error| failed("create", error))?,
+    };
+    match write_all(&*file, &header.to_bytes(), 0).and_then(|()| file.sync()) {
+        Err(error) if is_full(&error) => {
+            files
+                .remove(&name)
+                .map_err(|error| failed("remove", error))?;
+            return Err(StoreError::NoSpace);
+        }
+        other => other.map_err(|error| failed("write", error))?,
+    }
+    files
+        .sync_names()
+        .map_err(|error| failed("sync the name of", error))?;
+    Ok(file)
+}
+
+pub(crate) fn is_full(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// Reads a whole segment.
+pub(crate) fn read(file: &dyn File, name: &str, into: &mut Vec<u8>) -> Result<(), StoreError> {
+    let failed = |error| StoreError::io("read", name, error);
+    let bytes = file.bytes().map_err(failed)?;
+    into.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
+    let read = read_full(file, into, 0).map_err(failed)?;
+    into.truncate(read);
+    Ok(())
+}

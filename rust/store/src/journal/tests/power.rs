@@ -1,0 +1,132 @@
+//! Power cuts, deaths and failing disks at random moments: what was safe is there, in order,
+//! whole groups only.
+
+use super::{known, reopen, write};
+use crate::error::StoreError;
+use crate::faults::{Disk, Faults, Random};
+
+/// What a run has been promised.
+#[derive(Debug, Default)]
+struct Promised {
+    /// Groups that were written, as the log should have them.
+    groups: Vec<Vec<u64>>,
+    /// How many of them are safe from power cuts.
+    safe: usize,
+}
+
+/// One life: writes groups of random sizes until the power goes or the disk fails.
+fn live(disk: &Disk, random: &mut Random, promised: &mut Promised) -> Result<(), StoreError> {
+    let (mut writer, _, numbers) = reopen(disk, &known(2_048))?;
+    let mut held = 0;
+    promised.groups.retain(|group| {
+        held += group.len();
+        held <= numbers.len()
+    });
+    promised.safe = promised.groups.len();
+    let mut next = numbers.len() as u64 + 1;
+    for _ in 0..random.below(30) {
+        let size = random.below(12) + 1;
+        let group: Vec<u64> = (next..next + size).collect();
+        next += size;
+        promised.groups.push(group.clone());
+        write(&mut writer, &group)?;
+        if random.below(3) > 0 {
+            writer.sync()?;
+            promised.safe = promised.groups.len();
+        }
+    }
+    Ok(())
+}
+
+/// What is read back must be a whole number of groups, at least the `safe` ones.
+fn check(disk: &Disk, promised: &Promised, seed: u64) {
+    // Opening must stand a power cut too: read what the next life will see.
+    let (_, _, numbers) = reopen(disk, &known(2_048)).unwrap_or_else(|error| {
+        panic!("seed {seed}: {error}");
+    });
+    let mut ends = vec![0];
+    for group in &promised.groups {
+        ends.push(ends.last().unwrap() + group.len());
+    }
+    assert!(
+        numbers.iter().copied().eq(1..=numbers.len() as u64),
+        "seed {seed}: in order"
+    );
+    let whole = ends.iter().position(|&end| end == numbers.len());
+    let whole = whole.unwrap_or_else(|| panic!("seed {seed}: a group came back in part"));
+    assert!(
+        whole >= promised.safe,
+        "seed {seed}: {whole} groups of {} safe",
+        promised.safe
+    );
+}
+
+fn run(seed: u64, faults: Faults) {
+    let mut random = Random(seed);
+    let mut disk = Disk::new(random.draw(), Faults::default());
+    let mut promised = Promised::default();
+    for _ in 0..6 {
+        disk.set_faults(faults);
+        disk.cut_after(random.below(120) + 1);
+        let _ = live(&disk, &mut random, &mut promised);
+        disk = match random.below(3) {
+            0 => disk.after_kill(),
+            _ => disk.after_power_cut(),
+        };
+        disk.set_faults(Faults::default());
+        check(&disk.clone(), &promised, seed);
+    }
+}
+
+#[test]
+fn power_cuts_lose_nothing_that_was_safe() {
+    for seed in 0..400 {
+        run(seed, Faults::default());
+    }
+}
+
+#[test]
+fn short_writes_lose_nothing_that_was_safe() {
+    for seed in 0..100 {
+        run(
+            seed,
+            Faults {
+                short_write_one_in: 3,
+                ..Faults::default()
+            },
+        );
+    }
+}
+
+#[test]
+fn failed_writes_and_syncs_lose_nothing_that_was_safe() {
+    for seed in 0..200 {
+        let faults = Faults {
+            sync_error_one_in: 20,
+            write_error_one_in: 40,
+            ..Faults::default()
+        };
+        run(seed, faults);
+    }
+}
+
+/// A sync that failed forgets its pages; what the next life reads is in the cache only.
+#[test]
+fn what_is_read_back_after_a_failed_sync_is_made_safe_before_it_is_believed() {
+    let disk = Disk::new(3, Faults::default());
+    let (mut writer, ..) = reopen(&disk, &known(2_048)).unwrap();
+    write(&mut writer, &[1, 2, 3]).unwrap();
+    disk.set_faults(Faults {
+        sync_error_one_in: 1,
+        ..Faults::default()
+    });
+    writer.sync().unwrap_err();
+    let disk = disk.after_kill();
+    disk.set_faults(Faults::default());
+
+    let (_, recovery, seen) = reopen(&disk, &known(2_048)).unwrap();
+    let (_, _, survived) = reopen(&disk.after_power_cut(), &known(2_048)).unwrap();
+
+    assert_eq!((seen.len(), recovery.renewed), (3, 3));
+    assert_eq!(survived, seen);
+}

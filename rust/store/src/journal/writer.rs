@@ -1,0 +1,221 @@
+//! Writing groups: one write each, the sync apart from it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::error::StoreError;
+use crate::files::{File, Files, write_all};
+use crate::journal::frame::{self, Commit, MARKER};
+use crate::journal::segment::{self, Header, START, StoreId};
+
+/// The log as its one writer sees it. Not a thread: whoever owns it decides when.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) store: StoreId,
+    pub(crate) segment_bytes: u64,
+    pub(crate) older: VecDeque<Past>,
+    pub(crate) current: Current,
+    pub(crate) next_lsn: u64,
+    /// Everything up to here is safe.
+    pub(crate) durable_lsn: u64,
+    /// Something was written since the last sync.
+    pub(crate) is_dirty: bool,
+}
+
+/// A segment that is full.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Past {
+    pub(crate) number: u64,
+    pub(crate) last_lsn: u64,
+    pub(crate) bytes: u64,
+}
+
+/// The segment that is written to.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) header: Header,
+    pub(crate) file: Arc<dyn File>,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// Where the next group begins.
+    pub(crate) end: u64,
+}
+
+/// Where a group was written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Written {
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+    pub(crate) first_lsn: u64,
+    pub(crate) last_lsn: u64,
+}
+
+impl Current {
+    pub(crate) fn name(&self) -> String {
+        segment::name(self.header.number)
+    }
+}
+
+impl Writer {
+    /// Begins a log that has no segment yet.
+    pub(crate) fn begin(
+        files: Arc<dyn Files>,
+        store: StoreId,
+        segment_bytes: u64,
+    ) -> Result<Self, StoreError> {
+        let header = Header {
+            store,
+            number: 1,
+            first_lsn: 1,
+        };
+        let bytes = segment_bytes.max(START + MARKER as u64);
+        let file = segment::create(&*files, header, bytes)?;
+        Ok(Self {
+            files,
+            store,
+            segment_bytes,
+            older: VecDeque::new(),
+            current: Current {
+                header,
+                file,
+                bytes,
+                end: START,
+            },
+            next_lsn: 1,
+            durable_lsn: 0,
+            is_dirty: false,
+        })
+    }
+
+    /// Numbers and writes `records` records, whose unsealed frames are `bytes`, as one group.
+    ///
+    /// The commit marker stays in `bytes`, behind the frames.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSpace`]: nothing was written, no number was used, and `bytes` has its
+    /// frames only. After any other error the log must not be written to again.
+    pub(crate) fn write(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        records: u32,
+    ) -> Result<Written, StoreError> {
+        let frames = bytes.len();
+        let needed = (frames + MARKER) as u64;
+        if self.current.end + needed > self.current.bytes {
+            self.roll(needed)?;
+        }
+        let written = Written {
+            segment: self.current.header.number,
+            offset: self.current.end,
+            first_lsn: self.next_lsn,
+            last_lsn: self.next_lsn + u64::from(records) - 1,
+        };
+        let seed = self.current.header.seed();
+        let chain = frame::seal_all(bytes, seed, self.next_lsn);
+        let durable_lsn = self.durable_lsn;
+        let commit = Commit {
+            records,
+            chain,
+            durable_lsn,
+        };
+        frame::put_marker(&commit, written.last_lsn, seed, bytes);
+        self.is_dirty = true;
+        match write_all(&*self.current.file, bytes, self.current.end) {
+            Err(error) if segment::is_full(&error) => {
+                bytes.truncate(frames);
+                self.take_back()?;
+                return Err(StoreError::NoSpace);
+            }
+            other => other.map_err(|error| self.failed("write to", error))?,
+        }
+        self.current.end += needed;
+        self.next_lsn += u64::from(records);
+        Ok(written)
+    }
+
+    /// Makes everything written so far safe.
+    ///
+    /// # Errors
+    ///
+    /// Any error is final: what the disk has is not known any more.
+    pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
+        if self.is_dirty {
+            self.current
+                .file
+                .sync()
+                .map_err(|error| self.failed("sync", error))?;
+            self.is_dirty = false;
+        }
+        self.durable_lsn = self.next_lsn - 1;
+        Ok(())
+    }
+
+    /// Writes a marker without records: it testifies that all before it is safe. Does nothing
+    /// where there is no room for it.
+    pub(crate) fn testify(&mut self) -> Result<(), StoreError> {
+        if self.current.end + MARKER as u64 > self.current.bytes {
+            return Ok(());
+        }
+        match self.write(&mut Vec::new(), 0) {
+            Err(StoreError::NoSpace) => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
+    /// Removes full segments up to `number`.
+    pub(crate) fn drop_up_to(&mut self, number: u64) -> Result<(), StoreError> {
+        let mut is_changed = false;
+        while let Some(oldest) = self.older.front()
+            && oldest.number <= number
+        {
+            let name = segment::name(oldest.number);
+            let removed = self.files.remove(&name);
+            removed.map_err(|error| StoreError::io("remove", &name, error))?;
+            self.older.pop_front();
+            is_changed = true;
+        }
+        if is_changed {
+            let synced = self.files.sync_names();
+            synced.map_err(|error| StoreError::io("sync the names of", ".", error))?;
+        }
+        Ok(())
+    }
+
+    /// Begins the next segment, once the current one is safe: nobody looks for a torn tail in it.
+    fn roll(&mut self, needed: u64) -> Result<(), StoreError> {
+        self.sync()?;
+        let header = Header {
+            store: self.store,
+            number: self.current.header.number + 1,
+            first_lsn: self.next_lsn,
+        };
+        let bytes = self.segment_bytes.max(START + needed);
+        let file = segment::create(&*self.files, header, bytes)?;
+        self.older.push_back(Past {
+            number: self.current.header.number,
+            last_lsn: self.next_lsn - 1,
+            bytes: self.current.bytes,
+        });
+        self.current = Current {
+            header,
+            file,
+            bytes,
+            end: START,
+        };
+        Ok(())
+    }
+
+    /// Cuts off what was written of a group that found no room. The segment takes no more.
+    fn take_back(&mut self) -> Result<(), StoreError> {
+        let cut = self.current.file.set_len(self.current.end);
+        cut.map_err(|error| self.failed("cut", error))?;
+        self.current.bytes = self.current.end;
+        Ok(())
+    }
+
+    fn failed(&self, doing: &'static str, error: std::io::Error) -> StoreError {
+        StoreError::io(doing, &self.current.name(), error)
+    }
+}

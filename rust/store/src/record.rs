@@ -1,0 +1,510 @@
+//! What the log says: one typed record for each step that must outlive the process.
+//!
+//! Every record has a *type* and *flags* (a byte each, in the frame), and a body. Fields stand in
+//! the order given here; see [`crate::BodyError`] for what is refused. `session`, `message`,
+//! `delivery` and counts are varints; packet identifiers are `u16`; `text` is a `u16` length and
+//! UTF-8; `bytes` is a varint length and bytes; *rest* goes to the end of the body.
+//!
+//! | type | record | flags | body |
+//! | --- | --- | --- | --- |
+//! | 1 | [`Message`] | 0-1 QoS, 2 RETAIN, 3 kept, 4 gate, 5 expiry, 6 source | message; gate: session, packet id; expiry: `u64` ms; source: text; topic: text; properties: bytes; recipients; payload: rest |
+//! | 2 | [`Record::Route`] | | message; first delivery; recipients |
+//! | 3 | [`Record::Gate`] | | session; packet id |
+//! | 4 | [`Record::Released`] | | session; packet id |
+//! | 5 | [`Record::Sending`] | | session; delivery; packet id |
+//! | 6 | [`Record::Received`] | | session; packet id |
+//! | 7 | [`Record::Completed`] | | session; then to the end (packet id, varint length of the run) |
+//! | 8 | [`Record::Dropped`] | | session; delivery |
+//! | 9 | [`Opened`] | 0 user name | session; `u64` ms; version: byte; expiry: `u32` s; client id: text; user name: text |
+//! | 10 | [`Record::Away`] | | session; `u64` ms; expiry: `u32` s |
+//! | 11 | [`Record::Ended`] | | session |
+//! | 12 | [`Record::Subscribed`] | | session; options: byte; subscription id: varint, 0 none; filter: text |
+//! | 13 | [`Record::Unsubscribed`] | | session; filter: text |
+//! | 14 | [`Record::RetainCleared`] | | topic: text |
+//! | 15 | [`WillSet`] | 0-1 QoS, 2 RETAIN | session; delay: `u32` s; topic: text; properties: bytes; payload: rest |
+//! | 16 | [`Record::WillEnded`] | | session |
+//! | 255 | commit marker | | see [`crate::journal`] |
+//!
+//! Recipients: a count, then for each: session; a byte with QoS in bits 0-1, RETAIN in 2, and in 3
+//! whether subscription identifiers follow (a count and varints). Delivery *i* of a message has
+//! the number `first + i`; of a [`Message`], `first` is its own number.
+
+use crate::wire::{BodyError, Reader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint};
+
+pub use crate::recipients::{Recipient, Recipients, RecipientsBuf};
+pub use crate::runs::{PacketIds, PacketIdsBuf};
+
+/// One step, borrowing from the log or from whoever writes it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Record<'a> {
+    /// A message came in.
+    Message(Message<'a>),
+    /// A message that the log has goes to more sessions: a retained one to a new subscriber, or
+    /// the rest of a large fan-out.
+    Route {
+        /// Number of the message.
+        message: u64,
+        /// Number of the first delivery.
+        first: u64,
+        /// Who gets it.
+        recipients: Recipients<'a>,
+    },
+    /// A QoS 2 PUBLISH came in and nothing of it is kept but its identifier.
+    Gate {
+        /// The publisher's session.
+        session: u64,
+        /// The publisher's identifier.
+        packet_id: u16,
+    },
+    /// The publisher released a QoS 2 identifier: it stands for a new message from now on.
+    Released {
+        /// The publisher's session.
+        session: u64,
+        /// The publisher's identifier.
+        packet_id: u16,
+    },
+    /// A queued message got a packet identifier and is about to leave.
+    Sending {
+        /// The receiver's session.
+        session: u64,
+        /// Number of the delivery.
+        delivery: u64,
+        /// Its identifier.
+        packet_id: u16,
+    },
+    /// The receiver has the QoS 2 message: only its release is open.
+    Received {
+        /// The receiver's session.
+        session: u64,
+        /// Its identifier.
+        packet_id: u16,
+    },
+    /// Exchanges with a receiver ended.
+    Completed {
+        /// The receiver's session.
+        session: u64,
+        /// Their identifiers.
+        packet_ids: PacketIds<'a>,
+    },
+    /// A queued message left the queue without a packet identifier: at QoS 0, or dropped.
+    Dropped {
+        /// The receiver's session.
+        session: u64,
+        /// Number of the delivery.
+        delivery: u64,
+    },
+    /// A session began, or a connection resumed it.
+    Opened(Opened<'a>),
+    /// A session's connection ended; its expiry runs.
+    Away {
+        /// The session.
+        session: u64,
+        /// Since when, in unix milliseconds.
+        at_ms: u64,
+        /// How long it is kept from then on, in seconds; `u32::MAX` is for ever.
+        expiry_s: u32,
+    },
+    /// A session ended: nothing of it is left.
+    Ended {
+        /// The session.
+        session: u64,
+    },
+    /// A subscription was granted or changed.
+    Subscribed {
+        /// The session.
+        session: u64,
+        /// As the client wrote it.
+        filter: &'a str,
+        /// Packed as the engine likes; the store does not look.
+        options: u8,
+        /// Subscription Identifier; 0 is none.
+        id: u32,
+    },
+    /// A subscription ended.
+    Unsubscribed {
+        /// The session.
+        session: u64,
+        /// As the client wrote it.
+        filter: &'a str,
+    },
+    /// A topic has no retained message any more.
+    RetainCleared {
+        /// The topic.
+        topic: &'a str,
+    },
+    /// A connection left a will.
+    WillSet(WillSet<'a>),
+    /// A will was published or cancelled; what it became is in the same batch.
+    WillEnded {
+        /// The session.
+        session: u64,
+    },
+}
+
+/// A message, once, with those who are to get it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Message<'a> {
+    /// Its number, from [`crate::Store::numbers`]; that of its first delivery too.
+    pub message: u64,
+    /// QoS that it was published with: 0 to 2.
+    pub qos: u8,
+    /// RETAIN as published.
+    pub retain: bool,
+    /// It is the retained message of its topic from now on.
+    pub kept: bool,
+    /// The publisher's session and QoS 2 identifier, if that session is durable.
+    pub gate: Option<(u64, u16)>,
+    /// Unix milliseconds after which its delivery must not begin.
+    pub expires_at_ms: Option<u64>,
+    /// Who published a message that is kept.
+    pub source: Option<&'a str>,
+    /// Topic name.
+    pub topic: &'a str,
+    /// Encoded properties, as the engine likes them.
+    pub properties: &'a [u8],
+    /// Durable sessions that get it.
+    pub recipients: Recipients<'a>,
+    /// Payload.
+    pub payload: &'a [u8],
+}
+
+/// A session as a connection leaves it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Opened<'a> {
+    /// The session; a new one for a client that starts clean.
+    pub session: u64,
+    /// Unix milliseconds.
+    pub at_ms: u64,
+    /// Protocol level of the connection: 3, 4 or 5.
+    pub version: u8,
+    /// How long it is kept without a connection, in seconds; `u32::MAX` is for ever.
+    pub expiry_s: u32,
+    /// The client identifier.
+    pub client_id: &'a str,
+    /// The user name in force.
+    pub username: Option<&'a str>,
+}
+
+/// A will.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WillSet<'a> {
+    /// The session.
+    pub session: u64,
+    /// Will Delay Interval in seconds.
+    pub delay_s: u32,
+    /// 0 to 2.
+    pub qos: u8,
+    /// RETAIN.
+    pub retain: bool,
+    /// Topic name.
+    pub topic: &'a str,
+    /// Encoded properties, as the engine likes them.
+    pub properties: &'a [u8],
+    /// Payload.
+    pub payload: &'a [u8],
+}
+
+pub(crate) const COMMIT: u8 = 255;
+
+const QOS: u8 = 0b11;
+const RETAIN: u8 = 1 << 2;
+const KEPT: u8 = 1 << 3;
+const GATE: u8 = 1 << 4;
+const EXPIRY: u8 = 1 << 5;
+const SOURCE: u8 = 1 << 6;
+const USERNAME: u8 = 1;
+
+impl<'a> Record<'a> {
+    pub(crate) fn kind(&self) -> u8 {
+        match self {
+            Self::Message(_) => 1,
+            Self::Route { .. } => 2,
+            Self::Gate { .. } => 3,
+            Self::Released { .. } => 4,
+            Self::Sending { .. } => 5,
+            Self::Received { .. } => 6,
+            Self::Completed { .. } => 7,
+            Self::Dropped { .. } => 8,
+            Self::Opened(_) => 9,
+            Self::Away { .. } => 10,
+            Self::Ended { .. } => 11,
+            Self::Subscribed { .. } => 12,
+            Self::Unsubscribed { .. } => 13,
+            Self::RetainCleared { .. } => 14,
+            Self::WillSet(_) => 15,
+            Self::WillEnded { .. } => 16,
+        }
+    }
+
+    pub(crate) fn flags(&self) -> u8 {
+        match self {
+            Self::Message(message) => message.flags(),
+            Self::WillSet(will) => will.qos & QOS | if will.retain { RETAIN } else { 0 },
+            Self::Opened(opened) if opened.username.is_some() => USERNAME,
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn encode_body(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Message(ref message) => message.encode(out),
+            Self::Route {
+                message,
+                first,
+                recipients,
+            } => {
+                put_varint(message, out);
+                put_varint(first, out);
+                recipients.encode(out);
+            }
+            Self::Gate { session, packet_id }
+            | Self::Released { session, packet_id }
+            | Self::Received { session, packet_id } => {
+                put_varint(session, out);
+                put_u16(packet_id, out);
+            }
+            Self::Sending {
+                session,
+                delivery,
+                packet_id,
+            } => {
+                put_varint(session, out);
+                put_varint(delivery, out);
+                put_u16(packet_id, out);
+            }
+            Self::Completed {
+                session,
+                packet_ids,
+            } => {
+                put_varint(session, out);
+                packet_ids.encode(out);
+            }
+            Self::Dropped { session, delivery } => {
+                put_varint(session, out);
+                put_varint(delivery, out);
+            }
+            Self::Opened(ref opened) => opened.encode(out),
+            Self::Away {
+                session,
+                at_ms,
+                expiry_s,
+            } => {
+                put_varint(session, out);
+                put_u64(at_ms, out);
+                put_u32(expiry_s, out);
+            }
+            Self::Ended { session } | Self::WillEnded { session } => put_varint(session, out),
+            Self::Subscribed {
+                session,
+                filter,
+                options,
+                id,
+            } => {
+                put_varint(session, out);
+                out.push(options);
+                put_varint(u64::from(id), out);
+                put_text(filter, out);
+            }
+            Self::Unsubscribed { session, filter } => {
+                put_varint(session, out);
+                put_text(filter, out);
+            }
+            Self::RetainCleared { topic } => put_text(topic, out),
+            Self::WillSet(ref will) => will.encode(out),
+        }
+    }
+
+    /// Reads what [`Record::encode_body`] wrote.
+    pub(crate) fn decode(kind: u8, flags: u8, body: &'a [u8]) -> Result<Self, BodyError> {
+        let mut reader = Reader(body);
+        if !(matches!(kind, 1 | 9 | 15) || flags == 0) {
+            return Err(BodyError::Flags);
+        }
+        let from = &mut reader;
+        let record = match kind {
+            1 => Self::Message(Message::decode(flags, from)?),
+            2 => Self::Route {
+                message: from.varint()?,
+                first: from.varint()?,
+                recipients: Recipients::decode(from)?,
+            },
+            3 => Self::Gate {
+                session: from.varint()?,
+                packet_id: from.u16()?,
+            },
+            4 => Self::Released {
+                session: from.varint()?,
+                packet_id: from.u16()?,
+            },
+            5 => Self::Sending {
+                session: from.varint()?,
+                delivery: from.varint()?,
+                packet_id: from.u16()?,
+            },
+            6 => Self::Received {
+                session: from.varint()?,
+                packet_id: from.u16()?,
+            },
+            7 => Self::Completed {
+                session: from.varint()?,
+                packet_ids: PacketIds::decode(from)?,
+            },
+            8 => Self::Dropped {
+                session: from.varint()?,
+                delivery: from.varint()?,
+            },
+            9 => Self::Opened(Opened::decode(flags, from)?),
+            10 => Self::Away {
+                session: from.varint()?,
+                at_ms: from.u64()?,
+                expiry_s: from.u32()?,
+            },
+            11 => Self::Ended {
+                session: from.varint()?,
+            },
+            12 => Self::Subscribed {
+                session: from.varint()?,
+                options: from.byte()?,
+                id: u32::try_from(from.varint()?).map_err(|_| BodyError::Number)?,
+                filter: from.text()?,
+            },
+            13 => Self::Unsubscribed {
+                session: from.varint()?,
+                filter: from.text()?,
+            },
+            14 => Self::RetainCleared {
+                topic: from.text()?,
+            },
+            15 => Self::WillSet(WillSet::decode(flags, from)?),
+            16 => Self::WillEnded {
+                session: from.varint()?,
+            },
+            kind => return Err(BodyError::Kind(kind)),
+        };
+        reader.end()?;
+        Ok(record)
+    }
+}
+
+impl<'a> Message<'a> {
+    fn flags(&self) -> u8 {
+        let bit = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        self.qos & QOS
+            | bit(self.retain, RETAIN)
+            | bit(self.kept, KEPT)
+            | bit(self.gate.is_some(), GATE)
+            | bit(self.expires_at_ms.is_some(), EXPIRY)
+            | bit(self.source.is_some(), SOURCE)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(self.message, out);
+        if let Some((session, packet_id)) = self.gate {
+            put_varint(session, out);
+            put_u16(packet_id, out);
+        }
+        if let Some(at_ms) = self.expires_at_ms {
+            put_u64(at_ms, out);
+        }
+        if let Some(source) = self.source {
+            put_text(source, out);
+        }
+        put_text(self.topic, out);
+        put_bytes(self.properties, out);
+        self.recipients.encode(out);
+        out.extend_from_slice(self.payload);
+    }
+
+    fn decode(flags: u8, from: &mut Reader<'a>) -> Result<Self, BodyError> {
+        if flags & 0x80 != 0 {
+            return Err(BodyError::Flags);
+        }
+        let has = |flag: u8| flags & flag != 0;
+        Ok(Self {
+            qos: qos(flags)?,
+            retain: has(RETAIN),
+            kept: has(KEPT),
+            message: from.varint()?,
+            gate: if has(GATE) {
+                Some((from.varint()?, from.u16()?))
+            } else {
+                None
+            },
+            expires_at_ms: if has(EXPIRY) { Some(from.u64()?) } else { None },
+            source: if has(SOURCE) {
+                Some(from.text()?)
+            } else {
+                None
+            },
+            topic: from.text()?,
+            properties: from.bytes()?,
+            recipients: Recipients::decode(from)?,
+            payload: from.rest(),
+        })
+    }
+}
+
+impl<'a> Opened<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(self.session, out);
+        put_u64(self.at_ms, out);
+        out.push(self.version);
+        put_u32(self.expiry_s, out);
+        put_text(self.client_id, out);
+        if let Some(username) = self.username {
+            put_text(username, out);
+        }
+    }
+
+    fn decode(flags: u8, from: &mut Reader<'a>) -> Result<Self, BodyError> {
+        if flags & !USERNAME != 0 {
+            return Err(BodyError::Flags);
+        }
+        Ok(Self {
+            session: from.varint()?,
+            at_ms: from.u64()?,
+            version: from.byte()?,
+            expiry_s: from.u32()?,
+            client_id: from.text()?,
+            username: if flags & USERNAME == 0 {
+                None
+            } else {
+                Some(from.text()?)
+            },
+        })
+    }
+}
+
+impl<'a> WillSet<'a> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(self.session, out);
+        put_u32(self.delay_s, out);
+        put_text(self.topic, out);
+        put_bytes(self.properties, out);
+        out.extend_from_slice(self.payload);
+    }
+
+    pub(crate) fn decode(flags: u8, from: &mut Reader<'a>) -> Result<Self, BodyError> {
+        if flags & !(QOS | RETAIN) != 0 {
+            return Err(BodyError::Flags);
+        }
+        Ok(Self {
+            qos: qos(flags)?,
+            retain: flags & RETAIN != 0,
+            session: from.varint()?,
+            delay_s: from.u32()?,
+            topic: from.text()?,
+            properties: from.bytes()?,
+            payload: from.rest(),
+        })
+    }
+}
+
+pub(crate) fn qos(bits: u8) -> Result<u8, BodyError> {
+    let qos = bits & QOS;
+    if qos == QOS {
+        Err(BodyError::Flags)
+    } else {
+        Ok(qos)
+    }
+}

@@ -1,0 +1,94 @@
+//! Figures about a running store.
+
+use std::time::Duration;
+
+/// Counters of the log since it was opened, and where it stands.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct LogStats {
+    /// Groups written.
+    pub groups: u64,
+    /// Batches written.
+    pub batches: u64,
+    /// Batches refused for lack of room.
+    pub refused_batches: u64,
+    /// Records written.
+    pub records: u64,
+    /// Bytes written, headers of segments excluded.
+    pub bytes: u64,
+    /// Syncs and how long they took.
+    pub syncs: Durations,
+    /// The last record's number.
+    pub last_lsn: u64,
+    /// Everything up to here is safe.
+    pub durable_lsn: u64,
+    /// Bytes that wait in the line.
+    pub waiting_bytes: u64,
+    /// Segment files.
+    pub segments: u64,
+    /// Their size.
+    pub log_bytes: u64,
+}
+
+/// How long something took, in steps of a quarter of a power of two of microseconds.
+#[derive(Clone, Debug)]
+pub struct Durations {
+    counts: [u64; STEPS],
+    count: u64,
+}
+
+const STEPS: usize = 128;
+
+impl Default for Durations {
+    fn default() -> Self {
+        Self {
+            counts: [0; STEPS],
+            count: 0,
+        }
+    }
+}
+
+impl Durations {
+    pub(crate) fn add(&mut self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        self.counts[step(micros)] += 1;
+        self.count += 1;
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The duration that `share` (0 to 1) of all did not exceed, up to a quarter too high; zero
+    /// if there were none.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rank, rounded"
+    )]
+    pub fn quantile(&self, share: f64) -> Duration {
+        let rank = (self.count as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        for (step, count) in self.counts.iter().enumerate() {
+            seen += count;
+            if seen >= rank.max(1) {
+                return Duration::from_micros(limit(step));
+            }
+        }
+        Duration::ZERO
+    }
+}
+
+/// Four steps for each power of two.
+fn step(micros: u64) -> usize {
+    let exponent = u64::from(micros.max(4).ilog2());
+    let quarter = (micros.max(4) >> (exponent - 2)) & 3;
+    usize::try_from((exponent - 2) * 4 + quarter).map_or(STEPS - 1, |step| step.min(STEPS - 1))
+}
+
+fn limit(step: usize) -> u64 {
+    let (power, quarter) = (step / 4, step as u64 % 4);
+    ((5 + quarter) << power) - 1
+}

@@ -1,0 +1,250 @@
+//! The log with its thread: many writers, a failing disk, an ending.
+#![allow(clippy::unwrap_used, reason = "a test fails with it")]
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use mqttcore_store::faults::{Disk, Faults};
+use mqttcore_store::files::{Files, Folder};
+use mqttcore_store::record::Record;
+use mqttcore_store::{
+    Batch, Journal, JournalOptions, Level, Need, Observer, Pressure, StoreError, Ticket,
+};
+
+const OPTIONS: JournalOptions = JournalOptions {
+    segment_bytes: 16 * 1_024,
+    ballast_bytes: 0,
+    soft_bytes: 0,
+    line_bytes: 1 << 20,
+};
+
+fn batch(session: u64, delivery: u64) -> Batch {
+    let mut batch = Batch::default();
+    batch.push(&Record::Dropped { session, delivery });
+    batch
+}
+
+/// What each session dropped, in the order of the log.
+fn dropped(files: &Arc<dyn Files>) -> Vec<Vec<u64>> {
+    let mut sessions = vec![Vec::new(); 8];
+    Journal::open(files, &OPTIONS, &mut |logged| {
+        if let Record::Dropped { session, delivery } = logged.record {
+            sessions[usize::try_from(session).unwrap()].push(delivery);
+        }
+        Ok(())
+    })
+    .unwrap();
+    sessions
+}
+
+#[test]
+fn many_writers_share_the_log_and_keep_their_order() {
+    let path = std::env::temp_dir().join(format!("mqttcore-threads-{}", std::process::id()));
+    let files: Arc<dyn Files> = Arc::new(Folder::open(&path).unwrap());
+    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+
+    thread::scope(|scope| {
+        for session in 0..8 {
+            let journal = &journal;
+            scope.spawn(move || {
+                let mut last = None;
+                for delivery in 0..500 {
+                    let batch = &mut batch(session, delivery);
+                    last = Some(journal.append(batch, Level::Fsync, Need::Ordinary).unwrap());
+                }
+                journal.wait(last.unwrap()).unwrap();
+            });
+        }
+    });
+
+    let stats = journal.stats();
+    assert_eq!((stats.records, stats.durable_lsn), (4_000, 4_000));
+    assert!(
+        stats.syncs.count() < 4_000,
+        "batches that wait share a sync"
+    );
+    drop(journal);
+    for deliveries in dropped(&files) {
+        assert!(deliveries.into_iter().eq(0..500));
+    }
+    std::fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn only_one_process_has_the_folder() {
+    let path = std::env::temp_dir().join(format!("mqttcore-claim-{}", std::process::id()));
+    let folder = Folder::open(&path).unwrap();
+    let claim = folder.claim().unwrap();
+
+    let refused = Folder::open(&path).unwrap().claim().unwrap_err();
+
+    assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
+    drop(claim);
+    folder.claim().unwrap();
+    std::fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn lower_levels_do_not_sync() {
+    let disk = Disk::new(1, Faults::default());
+    let files: Arc<dyn Files> = Arc::new(disk.clone());
+    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    let before = disk.syncs();
+
+    let taken = journal
+        .append(&mut batch(1, 1), Level::Memory, Need::Ordinary)
+        .unwrap();
+    let written = journal
+        .append(&mut batch(1, 2), Level::Os, Need::Ordinary)
+        .unwrap();
+    journal.wait(taken).unwrap();
+    journal.wait(written).unwrap();
+
+    assert_eq!(disk.syncs(), before);
+    assert_eq!(
+        dropped(&(Arc::new(disk.after_kill()) as Arc<dyn Files>))[1],
+        [1, 2]
+    );
+}
+
+#[test]
+fn a_failed_sync_stops_the_log_for_good() {
+    let disk = Disk::new(1, Faults::default());
+    let files: Arc<dyn Files> = Arc::new(disk.clone());
+    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    let (sender, heard) = channel();
+    journal.observe(Arc::new(Heard(Mutex::new(sender))));
+    disk.set_faults(Faults {
+        sync_error_one_in: 1,
+        ..Faults::default()
+    });
+
+    let ticket = journal
+        .append(&mut batch(1, 1), Level::Fsync, Need::Ordinary)
+        .unwrap();
+    let lost = journal.wait(ticket).unwrap_err();
+    disk.set_faults(Faults::default());
+
+    assert!(matches!(lost, StoreError::Stopped(_)), "{lost}");
+    assert!(!journal.is_kept(ticket));
+    let refused = journal.append(&mut batch(1, 2), Level::Memory, Need::Essential);
+    assert!(matches!(refused, Err(StoreError::Stopped(_))));
+    assert!(matches!(
+        journal.close(),
+        Err(StoreError::Io { doing: "sync", .. })
+    ));
+    let heard: Vec<Word> = heard.try_iter().collect();
+    assert_eq!(heard, [Word::Kept(Level::Os, 1), Word::Stopped]);
+}
+
+#[test]
+fn a_full_disk_refuses_and_says_so_before_later_batches_are_kept() {
+    let disk = Disk::new(
+        1,
+        Faults {
+            capacity_bytes: 16 * 1_024,
+            ..Faults::default()
+        },
+    );
+    let files: Arc<dyn Files> = Arc::new(disk.clone());
+    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    let (sender, heard) = channel();
+    journal.observe(Arc::new(Heard(Mutex::new(sender))));
+
+    let mut kept = 0;
+    let refused = loop {
+        let ticket = journal
+            .append(&mut batch(1, kept), Level::Fsync, Need::Ordinary)
+            .unwrap();
+        match journal.wait(ticket) {
+            Ok(()) => kept += 1,
+            Err(StoreError::NoSpace) => break ticket,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    disk.set_faults(Faults::default());
+    let ticket = journal
+        .append(&mut batch(1, kept), Level::Fsync, Need::Ordinary)
+        .unwrap();
+    journal.wait(ticket).unwrap();
+
+    assert!(!journal.is_kept(refused));
+    assert_eq!(journal.stats().refused_batches, 1);
+    journal.close().unwrap();
+    assert_eq!(journal.pressure(), Pressure::None);
+    let heard: Vec<Word> = heard.try_iter().collect();
+    let at = heard
+        .iter()
+        .position(|word| *word == Word::Refused(refused.number))
+        .unwrap();
+    assert!(!heard[..at].contains(&Word::Kept(Level::Fsync, refused.number)));
+    assert!(dropped(&files)[1].iter().copied().eq(0..=kept));
+}
+
+#[test]
+fn closing_keeps_what_waits() {
+    let disk = Disk::new(1, Faults::default());
+    let files: Arc<dyn Files> = Arc::new(disk.clone());
+    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    for delivery in 0..100 {
+        journal
+            .append(&mut batch(3, delivery), Level::Os, Need::Ordinary)
+            .unwrap();
+    }
+
+    journal.close().unwrap();
+
+    let survived: Arc<dyn Files> = Arc::new(disk.after_power_cut());
+    assert!(dropped(&survived)[3].iter().copied().eq(0..100));
+}
+
+#[test]
+fn full_segments_go_when_nobody_needs_them() {
+    let files: Arc<dyn Files> = Arc::new(Disk::new(1, Faults::default()));
+    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    for delivery in 0..2_000 {
+        let ticket = journal
+            .append(&mut batch(1, delivery), Level::Os, Need::Ordinary)
+            .unwrap();
+        journal.wait(ticket).unwrap();
+    }
+    let before = files.list().unwrap().len();
+
+    journal.drop_segments(3);
+    journal.close().unwrap();
+
+    assert_eq!(files.list().unwrap().len(), before - 3);
+}
+
+#[derive(Debug, Eq, PartialEq)]
+enum Word {
+    Kept(Level, u64),
+    Refused(u64),
+    Stopped,
+}
+
+struct Heard(Mutex<Sender<Word>>);
+
+impl Heard {
+    fn hear(&self, word: Word) {
+        // Nobody listens any more once the test is over.
+        let _ = self.0.lock().unwrap().send(word);
+    }
+}
+
+impl Observer for Heard {
+    fn kept(&self, level: Level, number: u64) {
+        self.hear(Word::Kept(level, number));
+    }
+
+    fn refused(&self, tickets: &[Ticket]) {
+        for ticket in tickets {
+            self.hear(Word::Refused(ticket.number));
+        }
+    }
+
+    fn stopped(&self, _: &StoreError) {
+        self.hear(Word::Stopped);
+    }
+}
