@@ -64,7 +64,7 @@ def test_messages_wait_for_a_client_that_is_away(
 ) -> None:
     away, sender = client(name, keep=True), client()
     away.subscribe((topic, 2))
-    away.close()
+    away.disconnect()
 
     for number in range(5):
         sender.publish(topic, b"%d" % number, qos=qos)
