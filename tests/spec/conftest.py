@@ -102,8 +102,45 @@ def others_are_unaffected(watch: Watch) -> Iterator[None]:
     watch.check()
 
 
+class OwnBrokers:
+    """The brokers of one test, each with a bystander."""
+
+    def __init__(self) -> None:
+        self._running = contextlib.ExitStack()
+        self._watched: list[tuple[Broker, Bystander]] = []
+
+    def start(
+        self,
+        *plugins: Plugin,
+        bystander: bool = True,
+        **changes: Any,  # noqa: ANN401 -- settings
+    ) -> Broker:
+        """Another broker."""
+        running = self._running.enter_context(start(*plugins, **changes))
+        if bystander:
+            one = Bystander(running.port, qos=0)
+            self._running.callback(one.close)
+            self._watched.append((running, one))
+        return running
+
+    def finish(self) -> None:
+        """Checks the bystanders, and stops what still runs."""
+        with self._running:
+            for running, one in self._watched:
+                one.check()
+                assert running.stats()["panics"] == 0
+
+
 @pytest.fixture
-def start_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
+def own_brokers() -> Iterator[OwnBrokers]:
+    """Ends after the clients: a broker that stops gives those that stay a moment."""
+    brokers = OwnBrokers()
+    yield brokers
+    brokers.finish()
+
+
+@pytest.fixture
+def start_broker(request: pytest.FixtureRequest, own_brokers: OwnBrokers) -> Callable[..., Broker]:
     """Starts brokers of this test's own: `start_broker(plugin, receive_maximum=2)`.
 
     Each has a bystander as well, but with `bystander=False`: where the broker stops within the
@@ -111,31 +148,16 @@ def start_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., Broke
     """
     if request.config.getoption("--address"):
         pytest.skip("needs a broker of its own")
-    with contextlib.ExitStack() as stack:
-        watched = []
-
-        def started(
-            *plugins: Plugin,
-            bystander: bool = True,
-            **changes: Any,  # noqa: ANN401 -- settings
-        ) -> Broker:
-            running = stack.enter_context(start(*plugins, **changes))
-            if bystander:
-                watched.append((running, Bystander(running.port, qos=0)))
-                stack.callback(watched[-1][1].close)
-            return running
-
-        yield started
-        for running, each in watched:
-            each.check()
-            assert running.stats()["panics"] == 0
+    return own_brokers.start
 
 
 # --- clients --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def wire(broker: RunningBroker, version: int) -> Iterator[Callable[..., Wire]]:
+def wire(
+    broker: RunningBroker, own_brokers: OwnBrokers, version: int
+) -> Iterator[Callable[..., Wire]]:
     """Opens connections without a CONNECT, of this run's version: `wire()`, `wire(port=...)`."""
     level = version
     with contextlib.ExitStack() as stack:

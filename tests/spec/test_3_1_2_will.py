@@ -43,18 +43,6 @@ def test_the_will_is_published_when_the_network_fails(
 
 @pytest.mark.spec("3.1.1", "MQTT-3.1.2-8")
 @pytest.mark.spec("5.0", "MQTT-3.1.2-8")
-def test_the_will_is_published_when_keep_alive_has_passed(
-    client: Open, watcher: Wire, topic: str
-) -> None:
-    one = client(keep_alive=1, will=Will(topic=f"{topic}/will"))
-
-    one.expect_refusal(0x8D)
-
-    assert watcher.receive_publish().topic == f"{topic}/will"
-
-
-@pytest.mark.spec("3.1.1", "MQTT-3.1.2-8")
-@pytest.mark.spec("5.0", "MQTT-3.1.2-8")
 def test_the_will_is_published_when_the_broker_closes_for_a_violation(
     client: Open, watcher: Wire, topic: str
 ) -> None:
