@@ -1,27 +1,31 @@
-"""Plugins for brokers of a test's own: who is let in, and what anybody may do, is the test's."""
+"""Plugins that make a broker do what no client can."""
 
 from __future__ import annotations
 
-from mqttcore.plugin import Allow, Deny, Grant, Limits, Login, Plugin, hook
+import threading
 
-EVERYTHING = Grant(publish=["#"], subscribe=["#"])
+from mqttcore.config import Access, Listener
+from mqttcore.plugin import Ask, Plugin, hook
+
+from tests.wire import PATIENCE_S
+
+ASKED_ABOUT = (
+    Listener(
+        address="127.0.0.1:0",
+        anonymous=Access(publish=("quick/#", "+/a"), subscribe=("quick/#", "slow/#", "+/a")),
+    ),
+)
+"""Everybody may publish to `quick/#`; a plugin is asked about the rest."""
 
 
-class Doorkeeper(Plugin):
-    """Lets in who has the password `open`; tells all others `text`.
+class Gatekeeper(Plugin):
+    """Lets messages to `slow/#` pass, but not before the test says so."""
 
-    The listener lets those in that name no user, so that a bystander is not asked.
-    """
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = threading.Event()
 
-    def __init__(self, text: str | None = None, *, limits: Limits | None = None) -> None:
-        self._text = text
-        self._grant = EVERYTHING
-        if limits is not None:
-            self._grant = Grant(publish=["#"], subscribe=["#"], limits=limits)
-
-    @hook.authenticate()
-    def login(self, login: Login) -> Allow | Deny:
-        """Decides by the password alone."""
-        if login.password == b"open":
-            return Allow(self._grant)
-        return Deny("not_authorized", self._text)
+    @hook.authorize(action="publish", filter="slow/#", timeout=PATIENCE_S, cache=0)
+    def may_publish(self, ask: Ask) -> bool:
+        """Waits."""
+        return self.may_answer.wait(PATIENCE_S)

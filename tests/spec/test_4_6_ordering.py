@@ -206,6 +206,36 @@ def test_pubrels_are_in_the_order_of_the_pubrecs(client: Open, topic: str) -> No
     assert [one.expect(mqtt.PUBREL).packet_id for _ in order] == order
 
 
+@pytest.mark.spec("3.1.1", "MQTT-4.6.0-2")
+@pytest.mark.spec("3.1.1", "MQTT-4.6.0-3")
+@pytest.mark.spec("5.0", "MQTT-4.6.0-2")
+@pytest.mark.spec("5.0", "MQTT-4.6.0-3")
+@pytest.mark.parametrize(("qos", "kind"), [(1, mqtt.PUBACK), (2, mqtt.PUBREC)])
+def test_a_message_that_waits_for_a_plugin_is_not_overtaken(
+    client: Open, start_broker: Callable[..., Broker], qos: int, kind: int
+) -> None:
+    from tests.spec.plugins import ASKED_ABOUT, Gatekeeper
+
+    keeper = Gatekeeper()
+    port = start_broker(keeper, listeners=ASKED_ABOUT).port
+    one, other = client(port=port), client(port=port)
+    other.subscribe(("slow/#", qos), ("quick/#", qos))
+
+    one.send(
+        *(
+            mqtt.publish(name, b"%d" % at, qos=qos, packet_id=at, version=one.version)
+            for at, name in enumerate(("slow/x", "quick/x", "slow/x", "quick/x"), start=1)
+        )
+    )
+    # Others do not wait for it.
+    other.publish("quick/other", b"meanwhile", qos=qos, packet_id=9)
+    assert other.receive_publish().payload == b"meanwhile"
+    keeper.may_answer.set()
+
+    assert [one.expect(kind).packet_id for _ in range(4)] == [1, 2, 3, 4]
+    assert mqtt.payloads(play(other, 4)) == [b"1", b"2", b"3", b"4"]
+
+
 # --- messages -------------------------------------------------------------------------------------
 
 
