@@ -38,6 +38,7 @@ pub(crate) fn split_level(text: &[u8]) -> (&[u8], Option<&[u8]>) {
 /// Whether `filter` matches `topic`, both from the same level on. The `$` rule is the caller's.
 ///
 /// `#` takes its parent level too: `a/#` matches `a`, and `+/#` matches every one-level topic.
+#[inline]
 pub(crate) fn is_match(mut filter: &[u8], mut topic: &[u8]) -> bool {
     loop {
         let same = common_len(filter, topic);
@@ -55,6 +56,8 @@ pub(crate) fn is_match(mut filter: &[u8], mut topic: &[u8]) -> bool {
 /// Returns how many bytes at the front are equal.
 #[inline]
 fn common_len(one: &[u8], two: &[u8]) -> usize {
+    let len = one.len().min(two.len());
+    let (one, two) = (&one[..len], &two[..len]);
     let (mut one_rest, mut two_rest) = (one, two);
     while let (Some((one_stride, one_behind)), Some((two_stride, two_behind))) = (
         one_rest.split_first_chunk::<STRIDE>(),
@@ -62,16 +65,24 @@ fn common_len(one: &[u8], two: &[u8]) -> usize {
     ) {
         let differ = u64::from_le_bytes(*one_stride) ^ u64::from_le_bytes(*two_stride);
         if differ != 0 {
-            return one.len() - one_rest.len() + (differ.trailing_zeros() / 8) as usize;
+            return len - one_rest.len() + (differ.trailing_zeros() / 8) as usize;
         }
         (one_rest, two_rest) = (one_behind, two_behind);
     }
-    let tail = one_rest
-        .iter()
-        .zip(two_rest)
-        .take_while(|(one, two)| one == two)
-        .count();
-    one.len() - one_rest.len() + tail
+    // What is left is shorter than a stride: the last stride of both holds it, behind bytes that are equal.
+    if let (Some(one_last), Some(two_last)) =
+        (one.last_chunk::<STRIDE>(), two.last_chunk::<STRIDE>())
+    {
+        let differ = u64::from_le_bytes(*one_last) ^ u64::from_le_bytes(*two_last);
+        let equal = if differ == 0 {
+            STRIDE
+        } else {
+            (differ.trailing_zeros() / 8) as usize
+        };
+        return len - STRIDE + equal;
+    }
+    let equal = one.iter().zip(two).take_while(|(one, two)| one == two);
+    equal.count()
 }
 
 #[cfg(test)]

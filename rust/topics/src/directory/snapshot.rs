@@ -12,6 +12,9 @@ use crate::tree::node::Turn;
 use crate::tree::word::Word;
 use crate::{Match, Strategy, SubscriberId, TopicName, Visitor};
 
+/// Below so many topics it does not pay to let them advance in turn.
+const FEW: usize = 2;
+
 /// One version of the directory, pinned while this value lives. It stays on its thread.
 ///
 /// It holds back the reclamation of what writers replace meanwhile, so keep it for as long as one read of a socket
@@ -55,17 +58,20 @@ impl<'d> Snapshot<'d> {
             publisher,
             random,
         };
-        let topic = topic.as_str().as_bytes();
+        self.match_message(message, visitor);
+    }
+
+    #[inline]
+    fn match_message(&self, message: Message<'_>, visitor: &mut impl Visitor) {
         let hasher = &self.directory.hasher;
+        let mut lanes = [Lane::new(message.topic.as_str().as_bytes())];
         if self.version.is_large() {
-            let mut lanes = [Lane::new(topic)];
             collect_in_turn(&self.version, hasher, &mut lanes);
             self.ask_for_receivers(&lanes);
-            self.deliver(&lanes[0].found, message, visitor);
         } else {
-            let found = collect(&self.version, hasher, topic);
-            self.deliver(&found, message, visitor);
+            collect(&self.version, hasher, &mut lanes[0]);
         }
+        self.deliver(&lanes[0].found, message, visitor);
     }
 
     /// Matches several topics of one publisher in one go; [`Visitor::topic`] says which one comes.
@@ -85,11 +91,10 @@ impl<'d> Snapshot<'d> {
             publisher,
             random: hasher.scramble(random ^ index as u64),
         };
-        if topics.len() < 2 || !self.version.is_worth_turns() {
+        if topics.len() < FEW || !self.version.is_worth_turns() {
             for (index, topic) in topics.iter().enumerate() {
                 visitor.topic(index);
-                let found = collect(&self.version, hasher, topic.as_str().as_bytes());
-                self.deliver(&found, message(index, *topic), visitor);
+                self.match_message(message(index, *topic), visitor);
             }
             return;
         }

@@ -11,7 +11,7 @@ use crate::tree::update::{Fields, change_map, change_tree};
 use crate::tree::word::{Stored, Word};
 
 /// Filters with wildcards from which on the branches of one topic advance in turn.
-const LARGE: usize = 100_000;
+const LARGE: usize = 50_000;
 
 /// Filters from which on the branches of several topics advance in turn: below, the tree fits the cache.
 const WORTH_TURNS: usize = 30_000;

@@ -43,8 +43,8 @@ struct Branch<'g> {
     /// The digits of the hash that are still to be used.
     path: u64,
     /// The number of the level that the items are found by.
-    level: u16,
-    lane: u8,
+    level: u32,
+    lane: u32,
     /// What the items are to the level.
     through: Through,
 }
@@ -97,6 +97,11 @@ impl<'t, 'g> Lane<'t, 'g> {
         }
     }
 
+    #[inline]
+    fn name(&self, level: Level) -> &'t [u8] {
+        &self.topic[level.start as usize..level.end as usize]
+    }
+
     /// The topic from a level on.
     #[inline]
     fn rest(&self, level: usize) -> &'t [u8] {
@@ -104,55 +109,102 @@ impl<'t, 'g> Lane<'t, 'g> {
     }
 }
 
-/// Collects the payload of every filter that matches `topic`: one branch after the other.
+/// Collects the payload of every filter that matches the topic of `lane`: one branch after the other.
 #[inline]
-pub(crate) fn collect<'g>(version: &'g State, hasher: &Hasher, topic: &[u8]) -> Found<'g> {
-    let mut lanes = [Lane::new(topic)];
-    let mut walk = Walk::new(hasher, &mut lanes);
+pub(crate) fn collect<'g>(version: &'g State, hasher: &Hasher, lane: &mut Lane<'_, 'g>) {
+    let topic = lane.topic;
     if version.has_exact() {
         let exact = find(version.exact(), hasher.hash(topic), topic, Keys::Whole);
         if let Some(leaf) = exact.and_then(Word::block) {
-            walk.lanes[0].take(leaf.word(0));
+            lane.take(leaf.word(0));
         }
     }
     if version.has_wild() {
-        let mut next = walk.enter(reachable(version.wild(), topic), 0, 0);
-        while let Some(mut branch) = next {
-            next = loop {
-                match walk.step(branch) {
-                    Some(further) => branch = further,
-                    None => break walk.pending.pop(),
-                }
-            };
-        }
+        lane.follow(hasher, reachable(version.wild(), topic));
     }
-    let [lane] = lanes;
-    lane.found
 }
 
-/// As [`collect`] for each lane, all branches in turn. What was found is on its way into the cache afterwards.
+/// A node to visit, and the number of the level that its children are compared with.
+type Node<'g> = (Fields<'g>, usize);
+
+impl<'g> Lane<'_, 'g> {
+    /// Follows the literal chain; what `+` opens beside it waits in a list.
+    #[inline]
+    fn follow(&mut self, hasher: &Hasher, root: Fields<'g>) {
+        let mut pending: SmallVec<[Node<'g>; 4]> = SmallVec::new();
+        let (mut fields, mut index) = (root, 0);
+        loop {
+            let next = self.visit(hasher, fields, index, &mut pending);
+            let Some(node) = next.or_else(|| pending.pop()) else {
+                return;
+            };
+            (fields, index) = node;
+        }
+    }
+
+    /// Visits one node; answers the literal child when it is a node too.
+    #[inline]
+    fn visit(
+        &mut self,
+        hasher: &Hasher,
+        fields: Fields<'g>,
+        index: usize,
+        pending: &mut SmallVec<[Node<'g>; 4]>,
+    ) -> Option<Node<'g>> {
+        self.take(fields[HASH]);
+        let Some(level) = self.level(index, hasher) else {
+            self.take(fields[HERE]);
+            return None;
+        };
+        let rest = &self.topic[level.start as usize..];
+        if !fields[PLUS].is_empty()
+            && let Some(node) = self.child(fields[PLUS], rest)
+        {
+            pending.push((node, index + 1));
+        }
+        let kid = find(fields[KIDS], level.hash, self.name(level), Keys::Level)?;
+        self.child(kid, rest).map(|node| (node, index + 1))
+    }
+
+    /// Takes the payload of a leaf that matches; answers the node of an entry.
+    #[inline]
+    fn child(&mut self, child: Word<'g>, rest: &[u8]) -> Option<Fields<'g>> {
+        match child.view() {
+            View::Leaf(leaf) => {
+                if is_match(leaf.text(), rest) {
+                    self.take(leaf.word(0));
+                }
+                None
+            }
+            View::Entry(entry) => Some(fields_of(entry)),
+            _ => None,
+        }
+    }
+}
+
+/// As [`collect`] for each lane, of which there are at most [`LANES`]: all branches in turn.
 pub(crate) fn collect_in_turn<'g>(version: &'g State, hasher: &Hasher, lanes: &mut [Lane<'_, 'g>]) {
-    let mut walk = Walk::new(hasher, lanes);
-    for index in 0..walk.lanes.len().min(LANES) {
-        // INVARIANT: there are few lanes.
-        #[expect(clippy::cast_possible_truncation, reason = "at most 16 lanes")]
-        let lane = index as u8;
-        let topic = walk.lanes[index].topic;
+    let mut walk = Walk {
+        hasher,
+        lanes,
+        opened: SmallVec::new(),
+    };
+    for (index, lane) in (0_u32..).zip(0..walk.lanes.len()) {
+        let topic = walk.lanes[lane].topic;
         if version.has_exact() {
-            walk.pending.push(Branch {
+            walk.opened.push(Branch {
                 word: version.exact(),
                 path: hasher.hash(topic),
                 level: 0,
-                lane,
+                lane: index,
                 through: Through::Whole,
             });
         }
         if version.has_wild() {
-            let first = walk.enter(reachable(version.wild(), topic), lane, 0);
-            walk.pending.extend(first);
+            walk.open(reachable(version.wild(), topic), index, 0);
         }
     }
-    walk.run_in_turn();
+    walk.run();
 }
 
 /// [MQTT-4.7.2-1] A leading wildcard does not reach topics that begin with `$`.
@@ -168,85 +220,95 @@ fn reachable<'g>(mut root: Fields<'g>, topic: &[u8]) -> Fields<'g> {
 struct Walk<'w, 't, 'g> {
     hasher: &'w Hasher,
     lanes: &'w mut [Lane<'t, 'g>],
-    pending: SmallVec<[Branch<'g>; 32]>,
+    /// Branches that did not advance yet.
+    opened: SmallVec<[Branch<'g>; 32]>,
 }
 
-impl<'w, 't, 'g> Walk<'w, 't, 'g> {
-    #[inline]
-    fn new(hasher: &'w Hasher, lanes: &'w mut [Lane<'t, 'g>]) -> Self {
-        Self {
-            hasher,
-            lanes,
-            pending: SmallVec::new(),
+impl<'g> Walk<'_, '_, 'g> {
+    /// Advances all branches in turn until none is left.
+    fn run(&mut self) {
+        let mut branches = SmallVec::<[Branch<'g>; 32]>::new();
+        loop {
+            branches.append(&mut self.opened);
+            if branches.is_empty() {
+                return;
+            }
+            let mut index = 0;
+            while let Some(branch) = branches.get_mut(index) {
+                if self.advance(branch) {
+                    index += 1;
+                } else {
+                    branches.swap_remove(index);
+                }
+            }
         }
     }
 
-    /// Visits a node; answers the branch of its literal child. That of `+` waits.
+    /// Visits a node: takes what ends here and opens the branches below.
     #[inline]
-    fn enter(&mut self, fields: Fields<'g>, lane: u8, level: u16) -> Option<Branch<'g>> {
-        let here = &mut self.lanes[usize::from(lane)];
+    fn open(&mut self, fields: Fields<'g>, lane: u32, level: u32) {
+        let here = &mut self.lanes[lane as usize];
         here.take(fields[HASH]);
-        let Some(found) = here.level(usize::from(level), self.hasher) else {
+        let Some(found) = here.level(level as usize, self.hasher) else {
             here.take(fields[HERE]);
-            return None;
+            return;
         };
-        let branch = |word, through| Branch {
-            word,
-            path: found.hash,
-            level,
-            lane,
-            through,
-        };
-        let literal = branch(fields[KIDS], Through::Literal);
-        if fields[PLUS].is_empty() {
-            return (!fields[KIDS].is_empty()).then_some(literal);
+        let fields = [(PLUS, Through::Plus), (KIDS, Through::Literal)]
+            .map(|(field, through)| (fields[field], through));
+        for (word, through) in fields {
+            if !word.is_empty() {
+                word.prefetch();
+                self.opened.push(Branch {
+                    word,
+                    path: found.hash,
+                    level,
+                    lane,
+                    through,
+                });
+            }
         }
-        let plus = branch(fields[PLUS], Through::Plus);
-        if fields[KIDS].is_empty() {
-            return Some(plus);
-        }
-        plus.word.prefetch();
-        self.pending.push(plus);
-        Some(literal)
     }
 
-    /// Advances a branch by one read; `None` at its end.
+    /// Advances a branch by one read and asks for the next; `false` at its end.
     #[inline]
-    fn step(&mut self, branch: Branch<'g>) -> Option<Branch<'g>> {
+    fn advance(&mut self, branch: &mut Branch<'g>) -> bool {
         match branch.word.view() {
             View::Hamt(block) => {
                 let digit = digit(branch.path, 0);
                 let bitmap = block.tag();
-                (bitmap & (1 << digit) != 0).then(|| Branch {
-                    word: block.word(slot(bitmap, digit)),
-                    path: branch.path >> DIGIT_BITS,
-                    ..branch
-                })
-            }
-            View::Leaf(leaf) => {
-                self.leaf(leaf, branch);
-                None
-            }
-            View::Entry(entry) => {
-                if branch.through == Through::Literal && !self.is_level_of(entry, branch) {
-                    return None;
+                if bitmap & (1 << digit) == 0 {
+                    return false;
                 }
-                self.enter(fields_of(entry), branch.lane, branch.level + 1)
+                branch.word = block.word(slot(bitmap, digit));
+                branch.word.prefetch();
+                branch.path >>= DIGIT_BITS;
+                return true;
             }
-            View::Collision(list) => self.find_in_list(list, branch),
-            _ => None,
+            View::Leaf(leaf) => self.leaf(leaf, branch),
+            View::Entry(entry)
+                if branch.through == Through::Plus || self.is_level_of(entry, branch) =>
+            {
+                self.open(fields_of(entry), branch.lane, branch.level + 1);
+            }
+            View::Collision(list) => {
+                if let Some(item) = self.find_in_list(list, branch) {
+                    branch.word = item;
+                    return true;
+                }
+            }
+            _ => {}
         }
+        false
     }
 
     /// Takes the payload of a leaf that matches the topic from the branch's level on.
     #[inline]
-    fn leaf(&mut self, leaf: Block<'g>, branch: Branch<'g>) {
-        let lane = &mut self.lanes[usize::from(branch.lane)];
+    fn leaf(&mut self, leaf: Block<'g>, branch: &Branch<'g>) {
+        let lane = &mut self.lanes[branch.lane as usize];
         let matches = match branch.through {
             Through::Whole => leaf.text() == lane.topic,
-            // Most leaves that a literal level leads to have that level, so the tag would save little.
             Through::Literal | Through::Plus => {
-                is_match(leaf.text(), lane.rest(usize::from(branch.level)))
+                is_match(leaf.text(), lane.rest(branch.level as usize))
             }
         };
         if matches {
@@ -255,46 +317,23 @@ impl<'w, 't, 'g> Walk<'w, 't, 'g> {
     }
 
     #[inline]
-    fn is_level_of(&self, entry: Block<'g>, branch: Branch<'g>) -> bool {
-        let lane = &self.lanes[usize::from(branch.lane)];
-        let level = lane.levels[usize::from(branch.level)];
-        let name = &lane.topic[level.start as usize..level.end as usize];
-        entry.tag() == tag(level.hash) && entry.text() == name
+    fn is_level_of(&self, entry: Block<'g>, branch: &Branch<'g>) -> bool {
+        let lane = &self.lanes[branch.lane as usize];
+        let level = lane.levels[branch.level as usize];
+        entry.tag() == tag(level.hash) && entry.text() == lane.name(level)
     }
 
     #[cold]
-    fn find_in_list(&self, list: Block<'g>, branch: Branch<'g>) -> Option<Branch<'g>> {
-        let lane = &self.lanes[usize::from(branch.lane)];
+    fn find_in_list(&self, list: Block<'g>, branch: &Branch<'g>) -> Option<Word<'g>> {
+        let lane = &self.lanes[branch.lane as usize];
         let (keys, name) = match branch.through {
             Through::Whole => (Keys::Whole, lane.topic),
             Through::Literal | Through::Plus => {
-                let level = lane.levels[usize::from(branch.level)];
-                let name = &lane.topic[level.start as usize..level.end as usize];
-                (Keys::Level, name)
+                let level = lane.levels[branch.level as usize];
+                (Keys::Level, lane.name(level))
             }
         };
-        let mut items = list.words().iter();
-        let has_name = |item: &&Word<'g>| item.block().is_some_and(|item| keys.is(name, item));
-        let word = *items.find(has_name)?;
-        Some(Branch { word, ..branch })
-    }
-
-    /// Advances all branches in turn until none is left.
-    fn run_in_turn(&mut self) {
-        while !self.pending.is_empty() {
-            let mut index = 0;
-            while let Some(branch) = self.pending.get(index) {
-                match self.step(*branch) {
-                    Some(further) => {
-                        further.word.prefetch();
-                        self.pending[index] = further;
-                        index += 1;
-                    }
-                    None => {
-                        self.pending.swap_remove(index);
-                    }
-                }
-            }
-        }
+        let mut items = list.words().iter().copied();
+        items.find(|item| item.block().is_some_and(|item| keys.is(name, item)))
     }
 }

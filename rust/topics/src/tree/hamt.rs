@@ -68,6 +68,7 @@ pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: Keys) -> Opti
     loop {
         match word.view() {
             View::Hamt(block) => {
+                block.prefetch_rest();
                 let digit = digit(path, 0);
                 if block.tag() & (1 << digit) == 0 {
                     return None;

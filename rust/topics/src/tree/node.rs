@@ -13,8 +13,8 @@ use std::slice;
 
 use smallvec::SmallVec;
 
-use super::word::{Kind, View, Word};
-use crate::sync::{AtomicU32, Debt, Guard, Ledger, Root, pool};
+use super::word::{Kind, LINE, View, Word};
+use crate::sync::{AtomicU32, Debt, Guard, Ledger, Root, pool, prefetch};
 
 /// The first 8 bytes of a block.
 #[repr(C)]
@@ -44,6 +44,14 @@ impl<'g> Block<'g> {
             header,
             life: PhantomData,
         }
+    }
+
+    /// Asks for the lines of a large block behind the first, while that one comes.
+    #[inline]
+    pub(crate) fn prefetch_rest(self) {
+        let block = self.header.as_ptr().cast::<u8>().cast_const();
+        prefetch(block.wrapping_add(LINE));
+        prefetch(block.wrapping_add(2 * LINE));
     }
 
     #[inline]

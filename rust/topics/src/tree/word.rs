@@ -17,6 +17,9 @@ pub(crate) use crate::sync::pool::ALIGNMENT;
 const TAG_BITS: usize = ALIGNMENT - 1;
 const INLINE: usize = 1;
 
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
+
 /// What a block is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
@@ -103,10 +106,20 @@ impl<'g> Word<'g> {
     }
 
     /// Asks for the block that the word points to, if it does: a hint, without effect on anything else.
+    ///
+    /// For the first lines of a large one, whose bitmap and slot are in different lines, and both of a small one.
     #[inline]
     pub(crate) fn prefetch(self) {
         if self.bits.addr() & INLINE == 0 {
-            prefetch(self.bits.map_addr(|address| address & !TAG_BITS));
+            let block = self.bits.map_addr(|address| address & !TAG_BITS);
+            prefetch(block);
+            let block = block.cast::<u8>();
+            if self.bits.addr() & TAG_BITS == (Kind::Hamt as usize) << 1 {
+                prefetch(block.wrapping_add(LINE));
+                prefetch(block.wrapping_add(2 * LINE));
+            } else {
+                prefetch(block.wrapping_add(LINE / 2));
+            }
         }
     }
 
