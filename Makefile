@@ -14,6 +14,9 @@ SECONDS ?= 60
 SOAK_SECONDS ?= 120
 SOAK_CLIENTS ?= 2000
 
+# Preemptions that `make loom` explores.
+PREEMPTIONS ?= 4
+
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python3.14,\
 	$(shell $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
@@ -21,6 +24,9 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Ca
 # Crates that must stay free of sockets, runtimes and Python, dependencies included.
 SANS_IO := codec topics session store
 CARGO_DENY := 0.20.2
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Builds under another scheduler: optimised, but not as slowly as what is shipped.
+MODEL_BUILD := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 # How many inputs proptest tries in a second of `make fuzz`, about.
 CASES_A_SECOND := 5000
 
@@ -76,6 +82,10 @@ fuzz: .make/tools ## fuzz the codec, SECONDS=60 a target (nightly and cargo-fuzz
 		PROPTEST_CASES=$$(($(SECONDS) * $(CASES_A_SECOND))) \
 			cargo test --quiet -p mqttcore-codec --test fuzz_fixed_seeds; \
 	fi
+
+loom: .make/tools ## every order of small histories of the directory, up to PREEMPTIONS=4 switches
+	@$(MODEL_BUILD) RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=$(PREEMPTIONS) \
+		cargo test --release --quiet --target-dir $(TARGET)/loom -p mqttcore-topics --lib models::
 
 spec: build .make/dev ## every normative statement against a running broker; writes docs/conformance.md
 	@$(BIN)/python -m tests.spec $(ARGS)
@@ -136,5 +146,5 @@ help:
 	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz spec soak \
+.PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz loom spec soak \
 	nightly bench bench-broker lock clean help

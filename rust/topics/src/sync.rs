@@ -1,4 +1,8 @@
 //! The only import of atomics, reference counts, locks and epochs, and the one pointer that writers replace.
+//!
+//! Two builds of the tests, `--cfg loom` and `--cfg shuttle`, put the scheduler of that tool under the atomics and
+//! locks, and the plainest grace period there is in the place of the epochs. Reference counts and `OnceLock` are
+//! std's in all builds: no step of theirs is open to another thread of a model.
 
 pub(crate) mod pool;
 
@@ -7,12 +11,31 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 
-use crossbeam_epoch::{Atomic, Shared};
-
-pub(crate) use crossbeam_epoch::{Guard, pin};
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
-pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+pub(crate) use std::sync::{Arc, OnceLock};
+
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use crossbeam_epoch::{Atomic, Guard, Owned, Shared, pin, unprotected};
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU32, AtomicU64, AtomicUsize},
+};
+
+#[cfg(any(loom, shuttle))]
+mod grace;
+#[cfg(any(loom, shuttle))]
+pub(crate) use grace::{Atomic, Guard, Owned, Shared, pin, unprotected};
+#[cfg(loom)]
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU32, AtomicU64, AtomicUsize},
+};
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU32, AtomicU64, AtomicUsize},
+};
 
 /// Locks a mutex whose data is consistent at every moment, so that a panic elsewhere does not matter.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -201,11 +224,7 @@ impl<T: Send + Sync + 'static> Root<T> {
     /// Returns the value under exclusive access.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self` excludes readers and writers; the pointer is never null and owned by the root.
-        unsafe {
-            self.0
-                .load(Acquire, crossbeam_epoch::unprotected())
-                .deref_mut()
-        }
+        unsafe { self.0.load(Acquire, unprotected()).deref_mut() }
     }
 }
 
@@ -213,7 +232,7 @@ impl<T> Drop for Root<T> {
     fn drop(&mut self) {
         // SAFETY: `&mut self` excludes readers and writers; the pointer is never null and owned by the root.
         unsafe {
-            let last = self.0.load(Acquire, crossbeam_epoch::unprotected());
+            let last = self.0.load(Acquire, unprotected());
             destroy(last.as_raw().cast_mut());
         }
     }

@@ -9,6 +9,8 @@ mod change;
 mod clients;
 mod filters;
 mod merge;
+#[cfg(all(test, loom))]
+mod models;
 mod snapshot;
 mod table;
 mod version;

@@ -6,9 +6,7 @@
 
 use std::ptr::NonNull;
 
-use crossbeam_epoch::{Atomic, Owned, Shared};
-
-use crate::sync::{AcqRel, Acquire, Guard, Root};
+use crate::sync::{AcqRel, Acquire, Atomic, Guard, Owned, Root, Shared};
 use crate::tree::node::{Version, clear_with};
 use crate::tree::word::{View, Word};
 

@@ -1,0 +1,232 @@
+//! What an epoch promises, in its plainest form, for builds under loom or shuttle.
+//!
+//! What is deferred runs once every pin is gone that was there when it was deferred, and at that very moment: no
+//! implementation of epochs may be earlier, so a history in which this one frees nothing too early is one in which
+//! none does. That crossbeam-epoch keeps the promise is what its own loom tests and our runs under Miri are for.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
+
+pub(crate) use crossbeam_epoch::{Owned, Shared};
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicPtr, AtomicUsize};
+#[cfg(shuttle)]
+use shuttle::sync::atomic::{AtomicPtr, AtomicUsize};
+
+/// A pointer that the scheduler watches; as crossbeam's, without its tag bits.
+pub(crate) struct Atomic<T>(AtomicPtr<T>);
+
+/// What a failed exchange gives back.
+pub(crate) struct Lost<'g, T, P> {
+    pub(crate) current: Shared<'g, T>,
+    pub(crate) new: P,
+}
+
+/// What can be put into an [`Atomic`].
+pub(crate) trait Pointer<T> {
+    fn into_raw(self) -> *mut T;
+
+    /// # Safety
+    ///
+    /// `raw` comes from `into_raw`, once.
+    unsafe fn from_raw(raw: *mut T) -> Self;
+}
+
+impl<T> Pointer<T> for Owned<T> {
+    fn into_raw(self) -> *mut T {
+        Box::into_raw(self.into_box())
+    }
+
+    unsafe fn from_raw(raw: *mut T) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Box::from_raw(raw) }.into()
+    }
+}
+
+impl<T> Pointer<T> for Shared<'_, T> {
+    fn into_raw(self) -> *mut T {
+        self.as_raw().cast_mut()
+    }
+
+    unsafe fn from_raw(raw: *mut T) -> Self {
+        Self::from(raw.cast_const())
+    }
+}
+
+impl<T> Atomic<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(AtomicPtr::new(Box::into_raw(Box::new(value))))
+    }
+
+    pub(crate) fn null() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    pub(crate) fn load<'g>(&self, order: Ordering, _: &'g Guard) -> Shared<'g, T> {
+        Shared::from(self.0.load(order).cast_const())
+    }
+
+    pub(crate) fn compare_exchange<'g, P: Pointer<T>>(
+        &self,
+        current: Shared<'_, T>,
+        new: P,
+        success: Ordering,
+        failure: Ordering,
+        _: &'g Guard,
+    ) -> Result<Shared<'g, T>, Lost<'g, T, P>> {
+        let (expected, new) = (current.as_raw().cast_mut(), new.into_raw());
+        match self.0.compare_exchange(expected, new, success, failure) {
+            Ok(_) => Ok(Shared::from(new.cast_const())),
+            Err(current) => Err(Lost {
+                current: Shared::from(current.cast_const()),
+                // SAFETY: the pointer was not stored, so it is still ours alone.
+                new: unsafe { P::from_raw(new) },
+            }),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Nobody else has the pointer.
+    pub(crate) unsafe fn try_into_owned(self) -> Option<Owned<T>> {
+        let raw = self.0.load(Ordering::Relaxed);
+        // SAFETY: the caller's promise; what is stored comes from a box.
+        (!raw.is_null()).then(|| unsafe { Owned::from_raw(raw) })
+    }
+}
+
+impl<T> From<*const T> for Atomic<T> {
+    fn from(raw: *const T) -> Self {
+        Self(AtomicPtr::new(raw.cast_mut()))
+    }
+}
+
+/// Who is pinned, and what waits for whom.
+struct Pins {
+    next: u64,
+    pinned: BTreeSet<u64>,
+    waiting: Vec<Waiting>,
+}
+
+/// Whom it waits for, and what runs then.
+type Waiting = (BTreeSet<u64>, Box<dyn FnOnce()>);
+
+thread_local! {
+    /// All threads of a model are coroutines of one thread. Empty between two runs of a model. The scheduler does not
+    /// watch it; each use of it follows [`step`], which it does watch.
+    static PINS: RefCell<Pins> = const { RefCell::new(Pins {
+        next: 0,
+        pinned: BTreeSet::new(),
+        waiting: Vec::new(),
+    }) };
+}
+
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref STEPS: AtomicUsize = AtomicUsize::new(0);
+}
+
+#[cfg(shuttle)]
+shuttle::lazy_static! {
+    static ref STEPS: AtomicUsize = AtomicUsize::new(0);
+}
+
+/// Orders one use of [`PINS`] behind all earlier ones, as the fences of an epoch do.
+fn step() {
+    STEPS.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Keeps alive what its thread reads.
+pub(crate) struct Guard {
+    number: u64,
+    /// Stays on its thread, as crossbeam's does.
+    life: PhantomData<*mut ()>,
+}
+
+/// Pins the calling thread; a second pin of it counts for itself.
+pub(crate) fn pin() -> Guard {
+    step();
+    let number = PINS.with_borrow_mut(|pins| {
+        pins.next += 1;
+        pins.pinned.insert(pins.next);
+        pins.next
+    });
+    Guard {
+        number,
+        life: PhantomData,
+    }
+}
+
+/// Stands for a pin where nobody else can be.
+struct Nobody(Guard);
+
+// SAFETY: it is never dropped and nothing is deferred by it, so it does nothing.
+unsafe impl Sync for Nobody {}
+
+/// # Safety
+///
+/// No other thread uses what is loaded under this guard, and nothing is deferred by it.
+pub(crate) unsafe fn unprotected() -> &'static Guard {
+    static NOBODY: Nobody = Nobody(Guard {
+        number: 0,
+        life: PhantomData,
+    });
+    &NOBODY.0
+}
+
+impl Guard {
+    pub(crate) fn defer<F: FnOnce() + 'static>(&self, run: F) {
+        step();
+        PINS.with_borrow_mut(|pins| {
+            debug_assert!(pins.pinned.contains(&self.number));
+            let pinned = pins.pinned.clone();
+            pins.waiting.push((pinned, Box::new(run)));
+        });
+    }
+
+    /// # Safety
+    ///
+    /// `run` may run after every pin of this moment is gone, on any thread.
+    pub(crate) unsafe fn defer_unchecked<F: FnOnce() + 'static>(&self, run: F) {
+        self.defer(run);
+    }
+
+    /// # Safety
+    ///
+    /// The caller unlinked the value and is alone to destroy it.
+    pub(crate) unsafe fn defer_destroy<T>(&self, value: Shared<'_, T>) {
+        let raw = value.as_raw().cast_mut().cast::<()>();
+        let destroy: unsafe fn(*mut ()) = destroy::<T>;
+        // SAFETY: the caller's promise.
+        self.defer(move || unsafe { destroy(raw) });
+    }
+
+    /// Nothing to do: what is due has run.
+    #[expect(clippy::unused_self, reason = "as crossbeam's")]
+    pub(crate) fn flush(&self) {}
+}
+
+/// # Safety
+///
+/// `raw` comes from a box of `T`, and nobody else has it.
+unsafe fn destroy<T>(raw: *mut ()) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(raw.cast::<T>()) });
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        step();
+        let due = PINS.with_borrow_mut(|pins| {
+            pins.pinned.remove(&self.number);
+            let is_due = |(waits_for, _): &mut Waiting| waits_for.is_disjoint(&pins.pinned);
+            pins.waiting.extract_if(.., is_due).collect::<Vec<_>>()
+        });
+        for (_, run) in due {
+            run();
+        }
+    }
+}
