@@ -7,7 +7,7 @@ SHELL := /bin/sh
 
 # The extension that `serve`, `test` and `check` use: `release` (what users get) or `dev` (quick).
 PROFILE ?= release
-# Arguments of `make serve`, `make pytest`, `make bench`, `make bench-broker`.
+# Arguments of `make serve`, `make pytest`, `make bench`, `make bench-broker`, `make tree-report`.
 ARGS ?=
 # Length of `make fuzz`, a target, and of `make soak`.
 SECONDS ?= 60
@@ -102,6 +102,9 @@ bench: .make/tools ## codec, session and tree: messages or filters a second
 bench-broker: build .make/dev ## the broker beside Mosquitto, one core each
 	@$(BIN)/python benches/broker_report.py $(ARGS)
 
+tree-report: .make/tools ## the directory beside its peers: docs/tree-report.md (ARGS="--sizes 10k,100k")
+	@cargo run --release --quiet -p mqttcore-benches --bin mqttcore-tree-report -- $(ARGS)
+
 ##@ House
 lock: .make/venv ## renew requirements-dev.lock
 	@$(BIN)/pip install --quiet pip-tools
@@ -147,4 +150,4 @@ help:
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz loom spec soak \
-	nightly bench bench-broker lock clean help
+	nightly bench bench-broker tree-report lock clean help
