@@ -129,7 +129,10 @@ fn create(shard: &Rc<Shard>, login: &Arc<Login>, access: &Arc<Access>) -> Rc<Cli
     shard.registry.borrow_mut().insert(shard.index, |handle| {
         Client::new(
             handle,
-            shard.world.directory.join(handle.pack()),
+            shard
+                .world
+                .directory
+                .join_as(handle.pack(), shard.world.key_of(&login.client_id)),
             Session::new(
                 Arc::clone(&login.client_id),
                 Arc::clone(&shard.config().limits),

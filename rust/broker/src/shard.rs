@@ -98,8 +98,13 @@ impl World {
 
     /// The shard that holds the session of `client_id`.
     pub(crate) fn home(&self, client_id: &str) -> usize {
-        let hash = self.seed.hash_one(client_id);
+        let hash = self.key_of(client_id);
         usize::try_from(hash % self.shards() as u64).unwrap_or(0)
+    }
+
+    /// What stays the same of a client while the process lives, for shared groups that deal by publisher.
+    pub(crate) fn key_of(&self, client_id: &str) -> u64 {
+        self.seed.hash_one(client_id)
     }
 
     /// A number that is never given twice in this process, mixed so that it cannot be guessed.
@@ -267,6 +272,7 @@ impl Shard {
     /// The timer task: fires deadlines, cleans the directory and the retained store in batches.
     async fn keep_time(self: Rc<Self>) {
         const CLEANED_A_TICK: usize = 256;
+        const CLEANED_WHEN_DUE: usize = 16 * CLEANED_A_TICK;
         let mut fired = Vec::new();
         let mut swept = None;
         let mut eased = 0;
@@ -281,7 +287,13 @@ impl Shard {
             eased = registry::release_chunks(&self, eased);
             if self.index == 0 {
                 contained(&self, "cleaning up", || {
-                    self.world.directory.clean(CLEANED_A_TICK);
+                    let directory = &self.world.directory;
+                    let limit = if directory.is_sweep_due() {
+                        CLEANED_WHEN_DUE
+                    } else {
+                        CLEANED_A_TICK
+                    };
+                    directory.clean(limit);
                     swept = retain::sweep(&self, swept.take());
                 });
             }

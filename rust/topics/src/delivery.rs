@@ -51,7 +51,8 @@ pub enum Strategy {
     RoundRobin,
     /// Any member, by the random word that the caller gives.
     Random,
-    /// The same member for everything that one publisher sends; by topic when the publisher has no id.
+    /// The same member for everything that one publisher sends, by the key of its
+    /// [`join_as`](crate::Directory::join_as); by topic when the publisher has no id.
     ClientHash,
     /// The same member for everything on one topic.
     TopicHash,

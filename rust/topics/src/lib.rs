@@ -31,7 +31,9 @@ mod sync;
 mod tree;
 
 pub use delivery::{MAX_SUBSCRIPTION_ID, Match, Options, Strategy, SubscriberId, Visitor};
-pub use directory::{Change, Directory, DirectoryStats, Outcome, Outcomes, Snapshot};
+pub use directory::{
+    Change, Directory, DirectoryStats, Listing, MatchCache, Outcome, Outcomes, Snapshot,
+};
 pub use error::TopicError;
 pub use filter::TopicFilter;
 pub use limits::{MAX_BYTES, MAX_LEVELS, TopicLimits};

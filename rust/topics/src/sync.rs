@@ -13,9 +13,10 @@ use std::sync::PoisonError;
 
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 pub(crate) use std::sync::{Arc, OnceLock};
+pub(crate) use std::thread::yield_now;
 
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use crossbeam_epoch::{Atomic, Guard, Owned, Shared, pin, unprotected};
+pub(crate) use crossbeam_epoch::{Atomic, Guard, Owned, Shared, is_pinned, pin, unprotected};
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
@@ -25,7 +26,7 @@ pub(crate) use std::sync::{
 #[cfg(any(loom, shuttle))]
 mod grace;
 #[cfg(any(loom, shuttle))]
-pub(crate) use grace::{Atomic, Guard, Owned, Shared, pin, unprotected};
+pub(crate) use grace::{Atomic, Guard, Owned, Shared, is_pinned, pin, unprotected};
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,

@@ -223,6 +223,10 @@ impl Pair {
         prop_assert_eq!(refused.offline.len(), refused.groups.len());
         prop_assert_eq!(&refused.sorted(), &expected, "{}", topic);
 
+        let mut in_turn = Receivers::default();
+        snapshot.match_in_turn(&[name(topic)], publisher, 5, &mut in_turn);
+        prop_assert_eq!(&in_turn.sorted(), &expected, "{} in turn", topic);
+
         let mut accepted = Receivers::that_accept();
         snapshot.match_one(name(topic), publisher, 5, &mut accepted);
         prop_assert_eq!(accepted.groups.len(), expected.groups.len());
@@ -241,10 +245,9 @@ impl Pair {
     fn audit(&self) -> Result<String, TestCaseError> {
         let shape = self.directory.audit().map_err(TestCaseError::fail)?;
         let stats = self.directory.stats();
-        prop_assert_eq!(
-            stats.subscriptions,
-            self.oracle.rows.len() + self.dead.len()
-        );
+        // Commits drop the dead from what they copy, so not all of these need be left.
+        let live = self.oracle.rows.len();
+        prop_assert!((live..=live + self.dead.len()).contains(&stats.subscriptions));
         prop_assert_eq!(stats.dead_subscriptions, self.dead.len());
         Ok(shape)
     }

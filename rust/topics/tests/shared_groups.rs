@@ -147,6 +147,25 @@ fn a_publisher_keeps_its_member_under_client_hash() {
 }
 
 #[test]
+fn a_publisher_that_comes_back_keeps_its_member_under_client_hash() {
+    let group = group(Strategy::ClientHash, 8);
+    let mut members = HashSet::new();
+    for key in 0..64 {
+        let first = group.directory.join_as(1_000, key);
+        let member = group.publish("t", Some(first), 1);
+        // Somebody takes the number meanwhile, so that the publisher comes back with another.
+        group.directory.leave(first);
+        group.directory.join_as(1_001, key + 1_000);
+        let again = group.directory.join_as(1_002, key);
+
+        assert_eq!(group.publish("t", Some(again), 2), member);
+        members.insert(member);
+    }
+
+    assert!(members.len() > 4);
+}
+
+#[test]
 fn a_topic_keeps_its_member_under_topic_hash() {
     let group = group(Strategy::TopicHash, 8);
 

@@ -38,6 +38,9 @@ pub struct Outcome {
     /// The subscriber had this subscription before the step.
     pub existed: bool,
     /// The topic filter had no subscription before the step, or has none after it.
+    ///
+    /// Those of subscribers that left count until they are cleaned ([`clean_with`](crate::Directory::clean_with)
+    /// tells when one of these was the last), or until a commit on the filter drops them in passing.
     pub first_or_last: bool,
 }
 
@@ -95,7 +98,7 @@ impl<const N: usize> PartialEq<[Outcome; N]> for Outcomes {
 pub struct DirectoryStats {
     /// Distinct topic filters; a group on a filter does not count again.
     pub filters: usize,
-    /// Subscriptions, those of tombstoned subscribers included until they are cleaned.
+    /// Subscriptions, those of tombstoned subscribers included until they are cleaned or dropped in passing.
     pub subscriptions: usize,
     /// Shared groups: pairs of share name and topic filter.
     pub shared_groups: usize,
@@ -113,4 +116,6 @@ pub struct DirectoryStats {
     pub retired_bytes: usize,
     /// Attempts to commit that another writer overtook.
     pub lost_races: u64,
+    /// Commits that gave way to readers because too many retired bytes waited for them.
+    pub garbage_waits: u64,
 }

@@ -27,6 +27,8 @@ pub(crate) struct Clients {
     /// Who is alive: dense, so that it stays in the cache.
     alive_words: Table<AtomicU64>,
     handles: Table<AtomicU64>,
+    /// What a publisher is told apart by in shared groups; `None` where no strategy asks.
+    keys: Option<Table<AtomicU64>>,
     /// Locked by whoever changes the subscriptions of one subscriber, never by a match.
     filters: Table<Mutex<Filters>>,
     next: AtomicU32,
@@ -40,8 +42,9 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(keeps_keys: bool) -> Self {
         Self {
+            keys: keeps_keys.then(Table::new),
             alive_words: Table::new(),
             handles: Table::new(),
             filters: Table::new(),
@@ -54,12 +57,15 @@ impl Clients {
     }
 
     /// Takes a free number, or the next one that nobody had.
-    pub(crate) fn join(&self, handle: u64) -> SubscriberId {
+    pub(crate) fn join(&self, handle: u64, key: u64) -> SubscriberId {
         let number = lock(&self.free).pop().unwrap_or_else(|| self.next_number());
         self.filters.slot_or_default(number);
         let id = SubscriberId(number);
-        // ORDERING: Relaxed: a match reaches the slot through a subscription that is published later.
-        self.handles.slot_or_default(number).store(handle, Relaxed);
+        // ORDERING: Release: who reads this handle sees the cleaning commit that freed the number.
+        self.handles.slot_or_default(number).store(handle, Release);
+        if let Some(keys) = &self.keys {
+            keys.slot_or_default(number).store(key, Relaxed); // ORDERING: read by whoever has the id.
+        }
         let alive = self.alive_words.slot_or_default(number / ROW);
         alive.fetch_or(bit(id), Release); // ORDERING: Release pairs with the acquire of `handle`.
         self.alive.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
@@ -84,7 +90,28 @@ impl Clients {
         if alive.load(Acquire) & bit(id) == 0 {
             return None;
         }
-        Some(self.handles.slot(id.0)?.load(Relaxed))
+        Some(self.handles.slot(id.0)?.load(Acquire)) // ORDERING: as above.
+    }
+
+    /// Returns the key of a subscriber, if keys are kept.
+    pub(crate) fn key(&self, id: SubscriberId) -> Option<u64> {
+        let key = self.keys.as_ref()?.slot(id.0)?;
+        Some(key.load(Relaxed)) // ORDERING: Relaxed: the caller has the id from `join`.
+    }
+
+    /// Whether a subscriber that a version knows has left.
+    pub(crate) fn is_dead(&self, id: SubscriberId) -> bool {
+        // ORDERING: Relaxed: who left once is dead in every version that this pin can reach.
+        let word = self
+            .alive_words
+            .slot(id.0 / ROW)
+            .map(|word| word.load(Relaxed));
+        word.is_none_or(|word| word & bit(id) == 0)
+    }
+
+    /// Numbers below this one may have been given.
+    pub(crate) fn numbers(&self) -> u32 {
+        self.next.load(Relaxed).min(MAX_SUBSCRIBERS) // ORDERING: a count that orders nothing.
     }
 
     /// Asks for the handle of a subscriber that a match will hand out soon.

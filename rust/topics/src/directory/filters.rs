@@ -1,6 +1,7 @@
 //! The filters of one subscriber, so that its subscriptions can be removed when it leaves.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use smallvec::SmallVec;
 
@@ -10,12 +11,15 @@ use crate::tree::hash::Hasher;
 /// Up to here a list is searched from end to end.
 const FEW: usize = 32;
 
+/// A filter and its hash: its place in the order of a long set.
+pub(crate) type Place = (u64, SubscriptionFilter);
+
 /// A set of filters: a list while it is short, then ordered by hash, so that most steps of a search compare numbers
 /// instead of texts. A filter shares its text with the caller's.
 #[derive(Debug)]
 pub(crate) enum Filters {
     Few(SmallVec<[SubscriptionFilter; 1]>),
-    Many(BTreeSet<(u64, SubscriptionFilter)>),
+    Many(BTreeSet<Place>),
 }
 
 impl Default for Filters {
@@ -24,7 +28,7 @@ impl Default for Filters {
     }
 }
 
-fn keyed(hasher: &Hasher, filter: SubscriptionFilter) -> (u64, SubscriptionFilter) {
+fn keyed(hasher: &Hasher, filter: SubscriptionFilter) -> Place {
     (hasher.hash(filter.as_str().as_bytes()), filter)
 }
 
@@ -66,6 +70,33 @@ impl Filters {
             }
             Self::Many(set) => {
                 set.remove(&keyed(hasher, filter.clone()));
+            }
+        }
+    }
+
+    /// Visits the filters behind `after`, or all; answers where to go on when `limit` of a long set were visited.
+    ///
+    /// A short set has no order that lasts, so all of it is visited.
+    pub(crate) fn visit(
+        &self,
+        after: Option<&Place>,
+        limit: usize,
+        visit: &mut dyn FnMut(&SubscriptionFilter),
+    ) -> Option<Place> {
+        match self {
+            Self::Few(list) => {
+                list.iter().for_each(visit);
+                None
+            }
+            Self::Many(set) => {
+                let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+                let mut places = set.range::<Place, _>((start, Bound::Unbounded));
+                let last = places
+                    .by_ref()
+                    .take(limit.max(1))
+                    .inspect(|(_, filter)| visit(filter));
+                let last = last.last();
+                places.next().and(last).cloned()
             }
         }
     }

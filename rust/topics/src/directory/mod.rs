@@ -5,9 +5,11 @@
 //! current version and walks it without a lock, and without writing anything that another thread reads.
 
 mod audit;
+mod cache;
 mod change;
 mod clients;
 mod filters;
+mod listing;
 mod merge;
 #[cfg(all(test, loom))]
 mod models;
@@ -16,22 +18,36 @@ mod table;
 mod version;
 mod walk;
 
-use crate::sync::{AtomicU64, Guard, Ledger, Relaxed, Root, pin, pool};
+use crate::subscribers::Dead;
+use crate::sync::{
+    Arc, AtomicU64, Guard, Ledger, Relaxed, Release, Root, is_pinned, pin, pool, yield_now,
+};
 use crate::tree::hash::Hasher;
 use crate::tree::node::{Edit, Version, clear};
-use crate::{Strategy, SubscriberId};
+use crate::{Strategy, SubscriberId, SubscriptionFilter};
 
 use clients::Clients;
 use version::{Draft, State};
 
+pub use cache::MatchCache;
 pub use change::{Change, DirectoryStats, Outcome, Outcomes};
+pub use listing::Listing;
 pub use snapshot::Snapshot;
 
 /// Most subscriptions that one commit of a cleaning removes.
 const CLEANING_BATCH: usize = 256;
 
-/// Retired bytes above which writers help to reclaim.
-const GARBAGE_BUDGET_BYTES: usize = 64 << 20;
+/// Retired bytes above which writers help to reclaim ...
+const HELP_BYTES: usize = 32 << 20;
+
+/// ... and above which they wait for readers: the budget of 64 MiB, less what may be retired while they wait.
+const WAIT_BYTES: usize = 60 << 20;
+
+/// The most that one commit gives way to readers: about 10 ms.
+const MOST_YIELDS: usize = 10_000;
+
+/// Dead subscriptions below which it is not worth to sweep.
+const FEW_DEAD: usize = 1024;
 
 /// Who subscribed to what. Shared by reference; readers and writers may be on any thread.
 ///
@@ -70,6 +86,11 @@ pub struct Directory {
     strategy: Strategy,
     ledger: Ledger,
     lost_races: AtomicU64,
+    garbage_waits: AtomicU64,
+    /// Commits that are over: what a [`MatchCache`] goes by.
+    commits: AtomicU64,
+    /// Tells this directory from every other that a cache has met.
+    identity: Arc<()>,
 }
 
 impl Directory {
@@ -87,11 +108,14 @@ impl Directory {
     fn with_hasher(hasher: Hasher, strategy: Strategy) -> Self {
         Self {
             root: Root::new(State::empty()),
-            clients: Clients::new(),
+            clients: Clients::new(strategy == Strategy::ClientHash),
             hasher,
             strategy,
             ledger: Ledger::new(),
             lost_races: AtomicU64::new(0),
+            garbage_waits: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
+            identity: Arc::default(),
         }
     }
 
@@ -104,7 +128,17 @@ impl Directory {
     ///
     /// With 2^31 subscribers at once.
     pub fn join(&self, handle: u64) -> SubscriberId {
-        self.clients.join(handle)
+        self.join_as(handle, handle)
+    }
+
+    /// As [`join`](Self::join), with a key that stays the same when the subscriber leaves and comes back: a hash of
+    /// its client id, say. [`Strategy::ClientHash`] deals what it publishes by this key.
+    ///
+    /// # Panics
+    ///
+    /// With 2^31 subscribers at once.
+    pub fn join_as(&self, handle: u64, key: u64) -> SubscriberId {
+        self.clients.join(handle, key)
     }
 
     /// Tombstones a subscriber in O(1): no match that starts afterwards delivers to it.
@@ -116,17 +150,31 @@ impl Directory {
 
     /// Removes up to `limit` subscriptions of subscribers that left; returns how many are left to do.
     pub fn clean(&self, limit: usize) -> usize {
+        self.clean_with(limit, &mut |_| {})
+    }
+
+    /// As [`clean`](Self::clean), and tells each filter that lost its last subscription by it.
+    ///
+    /// With the outcomes of commits these tell of each filter, strictly in turn, that it came and that it went:
+    /// subscribers that left count until they are cleaned, or until a commit on the same filter drops them.
+    pub fn clean_with(&self, limit: usize, gone: &mut dyn FnMut(&SubscriptionFilter)) -> usize {
         let mut budget = limit;
         while budget > 0 {
             let Some(id) = self.clients.next_departed() else {
                 break;
             };
-            budget -= self.clean_one(id, budget.min(CLEANING_BATCH));
+            budget -= self.clean_one(id, budget.min(CLEANING_BATCH), gone);
+            self.help_reclaim();
         }
         self.clients.dead_subscriptions.load(Relaxed) // ORDERING: a count that orders nothing.
     }
 
-    fn clean_one(&self, id: SubscriberId, limit: usize) -> usize {
+    fn clean_one(
+        &self,
+        id: SubscriberId,
+        limit: usize,
+        gone: &mut dyn FnMut(&SubscriptionFilter),
+    ) -> usize {
         let Some(mut filters) = self.clients.filters(id) else {
             return 0;
         };
@@ -136,7 +184,7 @@ impl Directory {
             .map(|filter| Change::Unsubscribe { filter })
             .collect();
         let guard = pin();
-        self.publish(id, &changes, &guard);
+        let outcomes = self.publish(id, &changes, &guard);
         let is_done = filters.is_empty();
         drop(filters);
         // ORDERING: Relaxed: a count that orders nothing.
@@ -148,7 +196,24 @@ impl Directory {
         } else {
             self.clients.put_back(id);
         }
+        drop(guard);
+        let last = taken
+            .iter()
+            .zip(outcomes)
+            .filter(|(_, outcome)| outcome.first_or_last);
+        last.for_each(|(filter, _)| gone(filter));
         taken.len()
+    }
+
+    /// Whether so many subscriptions are dead that cleaning should not wait for a quiet moment.
+    pub fn is_sweep_due(&self) -> bool {
+        // ORDERING: Relaxed: a count that orders nothing.
+        let dead = self.clients.dead_subscriptions.load(Relaxed);
+        if dead <= FEW_DEAD {
+            return false;
+        }
+        let all = self.root.load(&pin()).counts.subscriptions;
+        dead > all.saturating_sub(dead) / 8
     }
 
     /// Applies a batch at once: every match sees all of it or nothing. One outcome a change, in order.
@@ -159,7 +224,7 @@ impl Directory {
         let Some(mut filters) = self.clients.filters(id) else {
             return Outcomes::of_none(changes.len());
         };
-        if self.clients.handle(id).is_none() {
+        if self.clients.is_dead(id) {
             return Outcomes::of_none(changes.len());
         }
         let outcomes = self.publish(id, changes, &pin());
@@ -181,29 +246,50 @@ impl Directory {
 
     /// Makes and publishes versions until one is not overtaken.
     fn publish(&self, id: SubscriberId, changes: &[Change<'_>], guard: &Guard) -> Outcomes {
+        let is_dead = |other| other != id && self.clients.is_dead(other);
+        // ORDERING: Relaxed: a hint; who is not dropped today is cleaned later.
+        let has_dead = self.clients.dead_subscriptions.load(Relaxed) > 0;
+        let dead: Dead<'_> = if has_dead { Some(&is_dead) } else { None };
         loop {
             let current = self.root.load(guard);
             let mut edit = Edit::new(guard, &self.ledger, current.counts.size);
             let mut draft = Draft::new(current);
             let outcomes = changes
                 .iter()
-                .map(|change| draft.apply(&mut edit, &self.hasher, id, *change))
+                .map(|change| draft.apply(&mut edit, &self.hasher, id, (*change, dead)))
                 .collect();
             if !draft.is_changed {
                 return outcomes;
             }
             let next = draft.finish(&edit);
             if edit.publish(&self.root, current, next) {
+                // ORDERING: Release pairs with the acquire of a cache: who sees this count sees the commit.
+                self.commits.fetch_add(1, Release);
                 return outcomes;
             }
             self.lost_races.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
         }
     }
 
-    /// Pushes this thread's garbage out when too much of it waits; without a pin of its own.
+    /// Keeps the garbage within its budget: helps to reclaim, then gives way to readers that hold it back.
+    ///
+    /// Bounded, as a reader may itself wait for what the caller does next; and not at all when this thread holds a
+    /// pin, which it would wait for in vain.
     fn help_reclaim(&self) {
-        if self.ledger.bytes() > GARBAGE_BUDGET_BYTES {
+        if self.ledger.bytes() <= HELP_BYTES {
+            return;
+        }
+        pin().flush();
+        if self.ledger.bytes() <= WAIT_BYTES || is_pinned() {
+            return;
+        }
+        self.garbage_waits.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
+        for _ in 0..MOST_YIELDS {
+            yield_now();
             pin().flush();
+            if self.ledger.bytes() <= WAIT_BYTES {
+                return;
+            }
         }
     }
 
@@ -228,6 +314,7 @@ impl Directory {
             dead_subscriptions: self.clients.dead_subscriptions.load(Relaxed),
             retired_bytes: self.ledger.bytes(),
             lost_races: self.lost_races.load(Relaxed),
+            garbage_waits: self.garbage_waits.load(Relaxed),
         }
     }
 

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Directory;
+use super::cache::MOST_CACHED;
 use super::merge::{Merged, merge};
 use super::version::State;
 use super::walk::{LANES, Lane, collect, collect_in_turn};
@@ -58,13 +59,8 @@ impl<'d> Snapshot<'d> {
             publisher,
             random,
         };
-        self.match_message(message, visitor);
-    }
-
-    #[inline]
-    fn match_message(&self, message: Message<'_>, visitor: &mut impl Visitor) {
         let hasher = &self.directory.hasher;
-        let mut lanes = [Lane::new(message.topic.as_str().as_bytes())];
+        let mut lanes = [Lane::new(topic.as_str().as_bytes())];
         if self.version.is_large() {
             collect_in_turn(&self.version, hasher, &mut lanes);
             self.ask_for_receivers(&lanes);
@@ -85,19 +81,27 @@ impl<'d> Snapshot<'d> {
         random: u64,
         visitor: &mut impl Visitor,
     ) {
-        let hasher = &self.directory.hasher;
-        let message = |index: usize, topic| Message {
-            topic,
-            publisher,
-            random: hasher.scramble(random ^ index as u64),
-        };
-        if topics.len() < FEW || !self.version.is_worth_turns() {
-            for (index, topic) in topics.iter().enumerate() {
-                visitor.topic(index);
-                self.match_message(message(index, *topic), visitor);
-            }
+        if topics.len() >= FEW && self.version.is_worth_turns() {
+            self.match_in_turn(topics, publisher, random, visitor);
             return;
         }
+        for (index, topic) in topics.iter().enumerate() {
+            visitor.topic(index);
+            let random = self.directory.hasher.scramble(random ^ index as u64);
+            self.match_one(*topic, publisher, random, visitor);
+        }
+    }
+
+    /// As [`match_many`](Self::match_many) in a large tree, however large it is: for tests.
+    #[doc(hidden)]
+    pub fn match_in_turn(
+        &self,
+        topics: &[TopicName<'_>],
+        publisher: Option<SubscriberId>,
+        random: u64,
+        visitor: &mut impl Visitor,
+    ) {
+        let hasher = &self.directory.hasher;
         for (group, topics) in topics.chunks(LANES).enumerate() {
             let texts = topics.iter().map(|topic| topic.as_str().as_bytes());
             let mut lanes: SmallVec<[_; LANES]> = texts.map(Lane::new).collect();
@@ -106,7 +110,12 @@ impl<'d> Snapshot<'d> {
             for ((place, topic), lane) in topics.iter().enumerate().zip(&lanes) {
                 let index = group * LANES + place;
                 visitor.topic(index);
-                self.deliver(&lane.found, message(index, *topic), visitor);
+                let message = Message {
+                    topic: *topic,
+                    publisher,
+                    random: hasher.scramble(random ^ index as u64),
+                };
+                self.deliver(&lane.found, message, visitor);
             }
         }
     }
@@ -120,6 +129,42 @@ impl<'d> Snapshot<'d> {
             set::first_few(*set)
                 .for_each(|subscription| clients.prefetch(subscription.subscriber()));
         }
+    }
+
+    /// Collects what a small result of a topic adds up to, for a cache; `false` when it is not small, or depends on
+    /// more than the topic.
+    pub(crate) fn summarize(
+        &self,
+        topic: &[u8],
+        summary: &mut SmallVec<[u64; MOST_CACHED]>,
+    ) -> bool {
+        let mut lane = Lane::new(topic);
+        collect(&self.version, &self.directory.hasher, &mut lane);
+        let total: usize = lane.found.iter().map(|payload| set::len(*payload)).sum();
+        let is_simple = |payload: &Word<'_>| {
+            !subscribers::is_extended(*payload)
+                && set::first_few(*payload).all(|one| !one.no_local())
+        };
+        if total > MOST_CACHED || !lane.found.iter().all(is_simple) {
+            return false;
+        }
+        let mut is_summed_up = true;
+        merge(
+            &lane.found,
+            |_| true,
+            |merged| {
+                is_summed_up &= merged.ids.len() < 2;
+                let (qos, retain) = (merged.qos, merged.retain_as_published);
+                let sum = Subscription::merged(
+                    merged.subscriber,
+                    qos,
+                    retain,
+                    merged.ids.first().copied(),
+                );
+                summary.push(sum.bits());
+            },
+        );
+        is_summed_up
     }
 
     fn deliver(&self, found: &[Word<'_>], message: Message<'_>, visitor: &mut impl Visitor) {
@@ -235,7 +280,10 @@ impl<'d> Snapshot<'d> {
             // ORDERING: Relaxed: each message takes its own number, whatever the order.
             (Strategy::RoundRobin, _) => turn.next.fetch_add(1, Relaxed) as usize % len,
             (Strategy::Random, _) => scale(message.random, len),
-            (Strategy::ClientHash, Some(id)) => scale(hasher.scramble(id.0.into()), len),
+            (Strategy::ClientHash, Some(id)) => {
+                let key = self.directory.clients.key(id).unwrap_or(0);
+                scale(hasher.scramble(key), len)
+            }
             (Strategy::ClientHash, None) | (Strategy::TopicHash, _) => {
                 scale(hasher.hash(message.topic.as_str().as_bytes()), len)
             }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{Change, Outcome};
 use crate::SubscriberId;
-use crate::subscribers::{self, Effect, Step, Subscription};
+use crate::subscribers::{self, Dead, Effect, Step, Subscription};
 use crate::tree::hash::Hasher;
 use crate::tree::node::{Edit, Size, Version};
 use crate::tree::update::{Fields, change_map, change_tree};
@@ -127,7 +127,7 @@ impl<'g> Draft<'g> {
         edit: &mut Edit<'g>,
         hasher: &Hasher,
         id: SubscriberId,
-        change: Change<'_>,
+        (change, dead): (Change<'_>, Dead<'_>),
     ) -> Outcome {
         let step = match change {
             Change::Subscribe { options, .. } => Step::Insert(Subscription::new(id, options)),
@@ -138,7 +138,7 @@ impl<'g> Draft<'g> {
         let text = filter.as_str().as_bytes();
         let (mut effect, mut first_or_last) = (Effect::default(), false);
         let run = |edit: &mut Edit<'g>, old: Word<'g>| {
-            let (new, what) = subscribers::apply(edit, hasher, old, share, step);
+            let (new, what) = subscribers::apply(edit, hasher, old, share, (step, dead));
             effect = what;
             first_or_last = old.is_empty() != new.is_empty();
             new
@@ -157,6 +157,7 @@ impl<'g> Draft<'g> {
 
     fn count(&mut self, step: Step, effect: Effect, first_or_last: bool, is_wild: bool) {
         let counts = &mut self.counts;
+        counts.subscriptions -= effect.dropped;
         let (filter, group) = (
             usize::from(first_or_last),
             usize::from(effect.group_came_or_went),

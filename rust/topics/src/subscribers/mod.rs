@@ -10,12 +10,16 @@ mod subscription;
 use smallvec::SmallVec;
 
 use crate::SubscriberId;
+use crate::tree::hamt::{Keys, find};
 use crate::tree::hash::Hasher;
 use crate::tree::node::{Edit, Turn};
 use crate::tree::update::change_map;
 use crate::tree::word::{Kind, View, Word};
 
+pub(crate) use set::Dead;
 pub(crate) use subscription::Subscription;
+
+use set::Changed;
 
 /// One change of the subscriptions of one filter.
 #[derive(Clone, Copy)]
@@ -31,6 +35,8 @@ pub(crate) struct Effect {
     pub(crate) existed: bool,
     /// The group had no member before, or has none now.
     pub(crate) group_came_or_went: bool,
+    /// Subscriptions of others that were dropped because they are dead.
+    pub(crate) dropped: usize,
 }
 
 /// Whether a filter's payload has groups.
@@ -60,20 +66,21 @@ pub(crate) fn apply<'g>(
     hasher: &Hasher,
     payload: Word<'g>,
     share: Option<&[u8]>,
-    step: Step,
+    (step, dead): (Step, Dead<'_>),
 ) -> (Word<'g>, Effect) {
     let (mut plain, mut groups) = parts(payload);
     let before = [plain, groups];
     let effect = match share {
         None => {
-            let (set, existed) = apply_to_set(edit, plain, step);
-            plain = set;
+            let changed = apply_to_set(edit, plain, (step, dead));
+            plain = changed.set;
             Effect {
-                existed,
-                ..Effect::default()
+                existed: changed.old.is_some(),
+                group_came_or_went: false,
+                dropped: changed.dropped,
             }
         }
-        Some(name) => apply_to_group(edit, hasher, &mut groups, name, step),
+        Some(name) => apply_to_group(edit, hasher, &mut groups, name, (step, dead)),
     };
     if plain.is_same(before[0]) && groups.is_same(before[1]) {
         return (payload, effect);
@@ -90,12 +97,15 @@ pub(crate) fn apply<'g>(
     )
 }
 
-fn apply_to_set<'g>(edit: &mut Edit<'g>, set: Word<'g>, step: Step) -> (Word<'g>, bool) {
-    let (new, old) = match step {
-        Step::Insert(subscription) => set::insert(edit, set, subscription),
-        Step::Remove(subscriber) => set::remove(edit, set, subscriber),
-    };
-    (new, old.is_some())
+fn apply_to_set<'g>(
+    edit: &mut Edit<'g>,
+    set: Word<'g>,
+    (step, dead): (Step, Dead<'_>),
+) -> Changed<'g> {
+    match step {
+        Step::Insert(subscription) => set::insert(edit, set, subscription, dead),
+        Step::Remove(subscriber) => set::remove(edit, set, subscriber, dead),
+    }
 }
 
 fn apply_to_group<'g>(
@@ -103,7 +113,7 @@ fn apply_to_group<'g>(
     hasher: &Hasher,
     groups: &mut Word<'g>,
     name: &[u8],
-    step: Step,
+    step: (Step, Dead<'_>),
 ) -> Effect {
     let mut effect = Effect::default();
     change_map(edit, hasher, groups, name, |edit, group| {
@@ -111,10 +121,12 @@ fn apply_to_group<'g>(
             View::Extended(block) => (block.word(0), block.word(1)),
             _ => (Word::EMPTY, Word::EMPTY),
         };
-        let (new, existed) = apply_to_set(edit, old, step);
+        let changed = apply_to_set(edit, old, step);
+        let new = changed.set;
         effect = Effect {
-            existed,
+            existed: changed.old.is_some(),
             group_came_or_went: old.is_empty() != new.is_empty(),
+            dropped: changed.dropped,
         };
         if new.is_same(old) {
             return group;
@@ -132,6 +144,16 @@ fn apply_to_group<'g>(
         edit.make(Kind::Extended, 1, &[&[new, turn]], &[])
     });
     effect
+}
+
+/// The plain set of a filter's payload, or the set of a group.
+pub(crate) fn set_of<'g>(payload: Word<'g>, hasher: &Hasher, share: Option<&[u8]>) -> Word<'g> {
+    let (plain, groups) = parts(payload);
+    let Some(name) = share else {
+        return plain;
+    };
+    let leaf = find(groups, hasher.hash(name), name, Keys::Whole).and_then(Word::block);
+    leaf.map_or(Word::EMPTY, |leaf| group_parts(leaf.word(0)).0)
 }
 
 /// Visits the groups of a filter's payload, in no particular order.

@@ -128,6 +128,12 @@ pub(crate) fn rank(set: Word<'_>, subscriber: SubscriberId) -> usize {
     }
 }
 
+/// The subscription of a subscriber.
+pub(crate) fn of(set: Word<'_>, subscriber: SubscriberId) -> Option<Subscription> {
+    let found = nth(set, rank(set, subscriber))?;
+    (found.subscriber() == subscriber).then_some(found)
+}
+
 /// The subscription with this rank.
 pub(crate) fn nth(set: Word<'_>, mut rank: usize) -> Option<Subscription> {
     let mut word = set;
@@ -214,83 +220,122 @@ impl Iterator for Iter<'_> {
     }
 }
 
-/// Adds a subscription, or replaces the one of the same subscriber; answers the new set and the old subscription.
+/// Tells who left: their subscriptions are dropped from what is copied anyway. `None` while nobody left.
+pub(crate) type Dead<'a> = Option<&'a dyn Fn(SubscriberId) -> bool>;
+
+/// A changed set.
+pub(crate) struct Changed<'g> {
+    pub(crate) set: Word<'g>,
+    /// What the subscriber had before.
+    pub(crate) old: Option<Subscription>,
+    /// Subscriptions of others that were dropped because they are dead.
+    pub(crate) dropped: usize,
+}
+
+/// Adds a subscription, or replaces the one of the same subscriber.
 pub(crate) fn insert<'g>(
     edit: &mut Edit<'g>,
     set: Word<'g>,
     new: Subscription,
-) -> (Word<'g>, Option<Subscription>) {
+    dead: Dead<'_>,
+) -> Changed<'g> {
     let subscriber = u64::from(new.subscriber().0);
-    let mut path: SmallVec<[Step<'g>; 8]> = SmallVec::new();
+    let mut path: Path<'g> = SmallVec::new();
     let mut word = set;
-    let (mut child, old) = loop {
+    let mut changed = loop {
         match word.view() {
             View::Branch(branch) => {
                 let shape = Shape::of(branch);
                 if !shape.has(subscriber) {
-                    break (above(edit, word, shape, new), None);
+                    break Changed::plain(above(edit, word, shape, new), None);
                 }
                 let digit = shape.digit(subscriber);
                 path.push(Step { word, shape, digit });
                 if shape.bitmap & (1 << digit) == 0 {
-                    break (new.word(), None);
+                    break Changed::plain(new.word(), None);
                 }
                 word = branch.word(1 + shape.slot(digit));
             }
-            View::Array(array) => break insert_in_array(edit, word, array.words(), new),
+            View::Array(array) => break insert_in_array(edit, word, array.words(), new, dead),
             View::Inline(bits) if key(word) == subscriber => {
-                break (new.word(), Some(Subscription::from_bits(bits)));
+                break Changed::plain(new.word(), Some(Subscription::from_bits(bits)));
             }
-            View::Inline(_) => break (pair(edit, word, new.word()), None),
-            _ => break (new.word(), None),
+            View::Inline(bits) if is_dead(dead, Subscription::from_bits(bits)) => {
+                break Changed {
+                    set: new.word(),
+                    old: None,
+                    dropped: 1,
+                };
+            }
+            View::Inline(_) => break Changed::plain(pair(edit, word, new.word()), None),
+            _ => break Changed::plain(new.word(), None),
         }
     };
-    if old == Some(new) {
-        return (set, old);
+    if changed.old == Some(new) {
+        return Changed::plain(set, changed.old);
     }
-    while let Some(step) = path.pop() {
-        child = step.with_child(edit, child, u64::from(old.is_none()));
-    }
-    (child, old)
+    let added = u64::from(changed.old.is_none());
+    changed.copy(edit, path, added, 0);
+    changed
 }
 
-/// Removes the subscription of a subscriber; answers the new set and what it removed.
+/// Removes the subscription of a subscriber.
 pub(crate) fn remove<'g>(
     edit: &mut Edit<'g>,
     set: Word<'g>,
     subscriber: SubscriberId,
-) -> (Word<'g>, Option<Subscription>) {
+    dead: Dead<'_>,
+) -> Changed<'g> {
     let subscriber = u64::from(subscriber.0);
-    let mut path: SmallVec<[Step<'g>; 8]> = SmallVec::new();
+    let mut path: Path<'g> = SmallVec::new();
     let mut word = set;
-    let (mut child, old) = loop {
+    let mut changed = loop {
         match word.view() {
             View::Branch(branch) => {
                 let shape = Shape::of(branch);
                 let digit = shape.digit(subscriber);
                 if !shape.has(subscriber) || shape.bitmap & (1 << digit) == 0 {
-                    return (set, None);
+                    return Changed::plain(set, None);
                 }
                 path.push(Step { word, shape, digit });
                 word = branch.word(1 + shape.slot(digit));
             }
             View::Array(array) => {
                 let Ok(index) = position(array.words(), subscriber) else {
-                    return (set, None);
+                    return Changed::plain(set, None);
                 };
-                break (
-                    remove_from_array(edit, word, array.words(), index),
-                    array.word(index),
-                );
+                break remove_from_array(edit, word, array.words(), index, dead);
             }
-            View::Inline(_) if key(word) == subscriber => break (Word::EMPTY, word),
-            _ => return (set, None),
+            View::Inline(bits) if key(word) == subscriber => {
+                break Changed::plain(Word::EMPTY, Some(Subscription::from_bits(bits)));
+            }
+            _ => return Changed::plain(set, None),
         }
     };
-    while let Some(step) = path.pop() {
-        child = step.without_one(edit, child);
+    changed.copy(edit, path, 0, 1);
+    changed
+}
+
+fn is_dead(dead: Dead<'_>, subscription: Subscription) -> bool {
+    dead.is_some_and(|is_dead| is_dead(subscription.subscriber()))
+}
+
+impl<'g> Changed<'g> {
+    fn plain(set: Word<'g>, old: Option<Subscription>) -> Self {
+        Self {
+            set,
+            old,
+            dropped: 0,
+        }
     }
-    (child, Some(Subscription::from_bits(old.value())))
+
+    /// Copies the branches on the way to the changed child, last first.
+    fn copy(&mut self, edit: &mut Edit<'g>, mut path: Path<'g>, added: u64, removed: u64) {
+        let removed = removed + self.dropped as u64;
+        while let Some(step) = path.pop() {
+            self.set = step.with_child(edit, self.set, added, removed);
+        }
+    }
 }
 
 /// A branch on the way to the changed child.
@@ -300,30 +345,30 @@ struct Step<'g> {
     digit: u32,
 }
 
+type Path<'g> = SmallVec<[Step<'g>; 8]>;
+
 impl<'g> Step<'g> {
     fn children(&self) -> &'g [Word<'g>] {
         self.word.block().map_or(&[], |branch| &branch.words()[1..])
     }
 
-    fn with_child(self, edit: &mut Edit<'g>, child: Word<'g>, added: u64) -> Word<'g> {
-        let is_there = self.shape.bitmap & (1 << self.digit) != 0;
+    /// Makes the branch with another child in this place, which may be empty, or none was there.
+    fn with_child(
+        self,
+        edit: &mut Edit<'g>,
+        child: Word<'g>,
+        added: u64,
+        removed: u64,
+    ) -> Word<'g> {
+        let bit = 1 << self.digit;
         let (before, after) = self.children().split_at(self.shape.slot(self.digit));
-        let after = if is_there { &after[1..] } else { after };
-        let bitmap = self.shape.bitmap | 1 << self.digit;
-        let shape = Shape {
-            bitmap,
-            len: self.shape.len + added,
-            ..self.shape
+        let after = if self.shape.bitmap & bit == 0 {
+            after
+        } else {
+            &after[1..]
         };
-        edit.retire(self.word);
-        shape.make(edit, &[before, &[child], after])
-    }
-
-    fn without_one(self, edit: &mut Edit<'g>, child: Word<'g>) -> Word<'g> {
-        let slot = self.shape.slot(self.digit);
-        let (before, after) = (&self.children()[..slot], &self.children()[slot + 1..]);
         let shape = Shape {
-            len: self.shape.len - 1,
+            len: self.shape.len + added - removed,
             ..self.shape
         };
         edit.retire(self.word);
@@ -331,12 +376,13 @@ impl<'g> Step<'g> {
             return gather(edit, &[before, &[child], after]);
         }
         if !child.is_empty() {
-            return shape.make(edit, &[before, &[child], after]);
+            let bitmap = shape.bitmap | bit;
+            return Shape { bitmap, ..shape }.make(edit, &[before, &[child], after]);
         }
         match (before, after) {
             ([only], []) | ([], [only]) => *only,
             _ => {
-                let bitmap = shape.bitmap & !(1 << self.digit);
+                let bitmap = shape.bitmap & !bit;
                 Shape { bitmap, ..shape }.make(edit, &[before, after])
             }
         }
@@ -350,7 +396,7 @@ fn gather<'g>(edit: &mut Edit<'g>, sets: &[&[Word<'g>]]) -> Word<'g> {
         for_each(*set, |subscription| all.push(subscription.word()));
         retire_all(edit, *set);
     }
-    edit.make(Kind::Array, 0, &[&all], &[])
+    build(edit, &all)
 }
 
 /// Retires every block of a set.
@@ -379,31 +425,20 @@ fn insert_in_array<'g>(
     word: Word<'g>,
     array: &'g [Word<'g>],
     new: Subscription,
-) -> (Word<'g>, Option<Subscription>) {
-    match position(array, u64::from(new.subscriber().0)) {
-        Ok(index) => {
-            let old = Subscription::from_bits(array[index].value());
-            if old == new {
-                return (word, Some(old));
-            }
-            edit.retire(word);
-            let (before, after) = (&array[..index], &array[index + 1..]);
-            let set = edit.make(Kind::Array, 0, &[before, &[new.word()], after], &[]);
-            (set, Some(old))
-        }
-        Err(index) => {
-            edit.retire(word);
-            let (before, after) = array.split_at(index);
-            if array.len() < ARRAY_LEN {
-                return (
-                    edit.make(Kind::Array, 0, &[before, &[new.word()], after], &[]),
-                    None,
-                );
-            }
-            let all = [before, &[new.word()], after].concat();
-            (build(edit, &all), None)
-        }
+    dead: Dead<'_>,
+) -> Changed<'g> {
+    let found = position(array, u64::from(new.subscriber().0));
+    let (before, after) = match found {
+        Ok(index) => (&array[..index], &array[index + 1..]),
+        Err(index) => array.split_at(index),
+    };
+    let old = found.ok().map(|index| array[index].value());
+    let old = old.map(Subscription::from_bits);
+    if old == Some(new) {
+        return Changed::plain(word, old);
     }
+    edit.retire(word);
+    join(edit, before, &[new.word()], after, (old, dead))
 }
 
 fn remove_from_array<'g>(
@@ -411,12 +446,38 @@ fn remove_from_array<'g>(
     word: Word<'g>,
     array: &'g [Word<'g>],
     index: usize,
-) -> Word<'g> {
+    dead: Dead<'_>,
+) -> Changed<'g> {
     edit.retire(word);
-    let (before, after) = (&array[..index], &array[index + 1..]);
-    match (before, after) {
-        ([only], []) | ([], [only]) => *only,
-        _ => edit.make(Kind::Array, 0, &[before, after], &[]),
+    let old = Some(Subscription::from_bits(array[index].value()));
+    join(edit, &array[..index], &[], &array[index + 1..], (old, dead))
+}
+
+/// Makes the set of what is left of an array, with a new subscription in its place.
+fn join<'g>(
+    edit: &mut Edit<'g>,
+    before: &[Word<'g>],
+    new: &[Word<'g>],
+    after: &[Word<'g>],
+    (old, dead): (Option<Subscription>, Dead<'_>),
+) -> Changed<'g> {
+    let len = before.len() + new.len() + after.len();
+    let is_dead = |word: &&Word<'g>| is_dead(dead, Subscription::from_bits(word.value()));
+    let dropped = match dead {
+        Some(_) => before.iter().chain(after).filter(is_dead).count(),
+        None => 0,
+    };
+    if dropped == 0 && (2..=ARRAY_LEN).contains(&len) {
+        return Changed::plain(edit.make(Kind::Array, 0, &[before, new, after], &[]), old);
+    }
+    let mut all: SmallVec<[Word<'g>; 16]> = SmallVec::new();
+    all.extend(before.iter().filter(|word| !is_dead(word)).copied());
+    all.extend_from_slice(new);
+    all.extend(after.iter().filter(|word| !is_dead(word)).copied());
+    Changed {
+        set: build(edit, &all),
+        old,
+        dropped,
     }
 }
 

@@ -39,6 +39,36 @@ impl Subscription {
         )
     }
 
+    /// What several subscriptions of one subscriber add up to, with one identifier or none.
+    pub(crate) fn merged(
+        subscriber: SubscriberId,
+        qos: QoS,
+        retain_as_published: bool,
+        id: Option<NonZeroU32>,
+    ) -> Self {
+        let options = Options {
+            qos,
+            no_local: false,
+            retain_as_published,
+            id,
+        };
+        Self::new(subscriber, options)
+    }
+
+    /// What the subscription asks for.
+    pub(crate) const fn options(self) -> Options {
+        Options {
+            qos: self.qos(),
+            no_local: self.no_local(),
+            retain_as_published: self.retain_as_published(),
+            id: self.id(),
+        }
+    }
+
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }

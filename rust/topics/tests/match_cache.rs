@@ -1,0 +1,191 @@
+//! The cache of a worker's results answers as the directory does, and stands aside where it is of no use.
+
+mod oracle;
+
+use mqttcore_codec::QoS;
+use mqttcore_topics::{
+    Change, Directory, Match, MatchCache, Options, Strategy, SubscriberId, Visitor,
+};
+use oracle::{filter, name};
+
+const OPTIONS: Options = Options::at(QoS::AtLeastOnce);
+
+#[derive(Debug, Default, Eq, PartialEq)]
+struct Seen(Vec<(u64, u8, bool, Vec<u32>)>);
+
+impl Visitor for Seen {
+    fn plain(&mut self, found: Match<'_>) {
+        let ids = found.ids.iter().map(|id| id.get()).collect();
+        let qos = u8::from(found.qos);
+        self.0
+            .push((found.handle, qos, found.retain_as_published, ids));
+    }
+
+    fn shared(&mut self, candidate: Match<'_>) -> bool {
+        self.plain(candidate);
+        true
+    }
+
+    fn shared_offline(&mut self, _: Match<'_>) {}
+}
+
+fn subscribe(directory: &Directory, id: SubscriberId, text: &str, options: Options) {
+    let filter = &filter(text);
+    directory.commit(id, &[Change::Subscribe { filter, options }]);
+}
+
+fn cached(
+    directory: &Directory,
+    cache: &mut MatchCache,
+    topic: &str,
+    from: Option<SubscriberId>,
+) -> Seen {
+    let mut seen = Seen::default();
+    directory.match_cached(cache, name(topic), from, 0, &mut seen);
+    seen
+}
+
+fn uncached(directory: &Directory, topic: &str, from: Option<SubscriberId>) -> Seen {
+    let mut seen = Seen::default();
+    directory
+        .snapshot()
+        .match_one(name(topic), from, 0, &mut seen);
+    seen
+}
+
+#[test]
+fn a_cached_result_is_that_of_the_directory_through_every_change() {
+    const FILTERS: [&str; 7] = ["a/b", "a/+", "+/b", "#", "a/#", "c", "+/+/+"];
+    const TOPICS: [&str; 4] = ["a/b", "a/c", "c", "a/b/c"];
+    let directory = Directory::new(1, Strategy::Random);
+    let mut cache = MatchCache::new();
+    let mut ids: Vec<_> = (0..8).map(|handle| directory.join(handle)).collect();
+    let mut state = 3_u64;
+    for round in 0..20_000_u64 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let draw = usize::try_from(state >> 36).unwrap();
+        let (index, text) = (draw % 8, FILTERS[draw / 8 % 7]);
+        // Quiet and busy times, so that the cache takes part and is emptied too.
+        if draw / 56 % 40 < 2 {
+            let options = Options {
+                qos: if draw % 3 == 0 {
+                    QoS::ExactlyOnce
+                } else {
+                    QoS::AtMostOnce
+                },
+                no_local: draw % 17 == 0,
+                retain_as_published: draw % 5 == 0,
+                id: std::num::NonZeroU32::new(u32::try_from(draw % 4).unwrap()),
+            };
+            match draw / 10_000 % 6 {
+                0..3 => subscribe(&directory, ids[index], text, options),
+                3..5 => {
+                    let filter = &filter(text);
+                    directory.commit(ids[index], &[Change::Unsubscribe { filter }]);
+                }
+                _ => {
+                    directory.leave(ids[index]);
+                    directory.clean(draw % 3);
+                    ids[index] = directory.join(100 + round);
+                }
+            }
+        }
+        let (topic, from) = (TOPICS[draw / 7 % 4], (draw % 2 == 0).then_some(ids[index]));
+        let (fast, slow) = (
+            cached(&directory, &mut cache, topic, from),
+            uncached(&directory, topic, from),
+        );
+        assert_eq!(fast, slow, "{topic} in round {round}");
+    }
+}
+
+#[test]
+fn who_left_gets_nothing_from_a_cached_result() {
+    let directory = Directory::new(1, Strategy::RoundRobin);
+    let mut cache = MatchCache::new();
+    let (stays, leaves) = (directory.join(1), directory.join(2));
+    subscribe(&directory, stays, "t", OPTIONS);
+    subscribe(&directory, leaves, "t", OPTIONS);
+    assert_eq!(cached(&directory, &mut cache, "t", None).0.len(), 2);
+
+    // A tombstone is no commit: the entry is still good.
+    directory.leave(leaves);
+
+    let seen = cached(&directory, &mut cache, "t", None).0;
+    assert_eq!(seen.iter().map(|row| row.0).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn members_of_a_group_take_turns_beside_a_cache() {
+    let directory = Directory::new(1, Strategy::RoundRobin);
+    let mut cache = MatchCache::new();
+    for handle in 0..3 {
+        subscribe(&directory, directory.join(handle), "$share/g/t", OPTIONS);
+    }
+
+    let turns: Vec<_> = (0..6)
+        .map(|_| cached(&directory, &mut cache, "t", None).0[0].0)
+        .collect();
+
+    let mut first: Vec<_> = turns[..3].to_vec();
+    first.sort_unstable();
+    assert_eq!(first, [0, 1, 2]);
+    assert_eq!(turns[..3], turns[3..]);
+}
+
+#[test]
+fn no_local_holds_beside_a_cache() {
+    let directory = Directory::new(1, Strategy::RoundRobin);
+    let mut cache = MatchCache::new();
+    let id = directory.join(1);
+    subscribe(
+        &directory,
+        id,
+        "t",
+        Options {
+            no_local: true,
+            ..OPTIONS
+        },
+    );
+
+    for _ in 0..3 {
+        assert_eq!(cached(&directory, &mut cache, "t", None).0.len(), 1);
+        assert_eq!(cached(&directory, &mut cache, "t", Some(id)).0.len(), 0);
+    }
+}
+
+#[test]
+fn a_cache_may_move_from_one_directory_to_another() {
+    let (one, two) = (
+        Directory::new(1, Strategy::RoundRobin),
+        Directory::new(1, Strategy::RoundRobin),
+    );
+    let mut cache = MatchCache::new();
+    subscribe(&one, one.join(1), "t", OPTIONS);
+    subscribe(&two, two.join(2), "t", OPTIONS);
+
+    for _ in 0..3 {
+        assert_eq!(cached(&one, &mut cache, "t", None).0[0].0, 1);
+        assert_eq!(cached(&two, &mut cache, "t", None).0[0].0, 2);
+    }
+}
+
+#[test]
+fn a_cache_without_hits_stands_aside_and_tries_again() {
+    let directory = Directory::new(1, Strategy::RoundRobin);
+    let mut cache = MatchCache::new();
+    let id = directory.join(1);
+    for round in 0..300 {
+        subscribe(&directory, id, &format!("churn/{round}"), OPTIONS);
+        cached(&directory, &mut cache, "churn/1", None);
+    }
+    assert!(cache.is_aside());
+
+    for _ in 0..20_000 {
+        cached(&directory, &mut cache, "churn/1", None);
+    }
+
+    assert!(!cache.is_aside());
+}
