@@ -7,7 +7,7 @@ SHELL := /bin/sh
 
 # The extension that `serve`, `test` and `check` use: `release` (what users get) or `dev` (quick).
 PROFILE ?= release
-# Arguments of `make serve`, `make pytest`, `make bench`, `make bench-broker`, `make tree-report`.
+# Arguments of `make serve`, `make pytest`, `make bench`, `make bench-broker`.
 ARGS ?=
 # Length of `make fuzz`, a target, and of `make soak`.
 SECONDS ?= 60
@@ -16,6 +16,8 @@ SOAK_CLIENTS ?= 2000
 
 # Preemptions that `make loom` explores.
 PREEMPTIONS ?= 4
+# Schedules of each kind, random and PCT, that `make shuttle` draws.
+SCHEDULES ?= 20000
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python3.14,\
 	$(shell $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -37,10 +39,15 @@ serve: build ## build, then run the broker on 127.0.0.1:1883 (ARGS="--listen 127
 build: .make/extension-$(PROFILE) ## build the extension into .venv (PROFILE=dev builds quicker, runs slower)
 
 ##@ Prove
-test: test-rust pytest ## everything that proves the product
+test: test-rust models pytest ## everything that proves the product
 
 test-rust: .make/tools
 	@cargo test --workspace --quiet $(CARGO_ARGS)
+
+# The bounded forms of what `make nightly` runs longer.
+models:
+	@$(MAKE) loom PREEMPTIONS=3
+	@$(MAKE) shuttle SCHEDULES=2000
 
 pytest: build .make/dev ## the Python tests only (ARGS="tests/unit -k config")
 	@$(BIN)/python -m pytest $(ARGS)
@@ -87,13 +94,17 @@ loom: .make/tools ## every order of small histories of the directory, up to PREE
 	@$(MODEL_BUILD) RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=$(PREEMPTIONS) \
 		cargo test --release --quiet --target-dir $(TARGET)/loom -p mqttcore-topics --lib models::
 
+shuttle: .make/tools ## SCHEDULES=20000 of each kind for longer histories of the directory
+	@$(MODEL_BUILD) RUSTFLAGS="--cfg shuttle" SCHEDULES=$(SCHEDULES) \
+		cargo test --release --quiet --target-dir $(TARGET)/shuttle -p mqttcore-topics --test shuttle
+
 spec: build .make/dev ## every normative statement against a running broker; writes docs/conformance.md
 	@$(BIN)/python -m tests.spec $(ARGS)
 
 soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)
 
-nightly: check test fuzz soak bench-broker ## the long runs, before an issue is called resolved
+nightly: check test loom shuttle fuzz soak bench-broker ## the long runs, before an issue is called resolved
 
 ##@ Measure
 bench: .make/tools ## codec, session and tree: messages or filters a second
@@ -101,9 +112,6 @@ bench: .make/tools ## codec, session and tree: messages or filters a second
 
 bench-broker: build .make/dev ## the broker beside Mosquitto, one core each
 	@$(BIN)/python benches/broker_report.py $(ARGS)
-
-tree-report: .make/tools ## the directory beside its peers: docs/tree-report.md (ARGS="--sizes 10k,100k")
-	@cargo run --release --quiet -p mqttcore-benches --bin mqttcore-tree-report -- $(ARGS)
 
 ##@ House
 lock: .make/venv ## renew requirements-dev.lock
@@ -149,5 +157,5 @@ help:
 	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz loom spec soak \
-	nightly bench bench-broker tree-report lock clean help
+.PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz loom shuttle models spec soak \
+	nightly bench bench-broker lock clean help

@@ -1,8 +1,5 @@
-//! Seeded inputs shared by every bench, the load generator, and the peers of the subscription directory.
+//! Seeded inputs shared by every bench.
 #![warn(missing_docs)]
 
-#[path = "../contenders/mod.rs"]
-pub mod contenders;
 pub mod load;
-pub mod report;
 pub mod workload;
