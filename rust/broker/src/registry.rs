@@ -170,9 +170,7 @@ pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
                 close(&link, Cause::ServerStop, ReasonCode::SERVER_SHUTTING_DOWN);
             }
         }
-        if draining.tasks.get() == 0 {
-            draining.give_up();
-        }
+        draining.all_told();
     });
     let own = Rc::clone(shard);
     tokio::task::spawn_local(async move {

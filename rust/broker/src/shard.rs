@@ -187,6 +187,7 @@ pub(crate) struct Shard {
     deliveries: Cell<usize>,
     /// Connection tasks alive; the shard's thread ends when the last one has.
     pub(crate) tasks: Cell<usize>,
+    told: Cell<bool>,
     finished: Notify,
 }
 
@@ -212,6 +213,7 @@ impl Shard {
             random: Cell::new(random),
             deliveries: Cell::new(0),
             tasks: Cell::new(0),
+            told: Cell::new(false),
             finished: Notify::new(),
             world,
         })
@@ -431,7 +433,18 @@ impl Shard {
     /// Counts a task out; the last one lets a stopping shard end.
     pub(crate) fn task_ended(&self) {
         self.tasks.set(self.tasks.get() - 1);
-        if self.tasks.get() == 0 && self.world.is_stopping() {
+        self.end_when_done();
+    }
+
+    /// Every connection knows that the broker stops: the shard ends with the last of them.
+    pub(crate) fn all_told(&self) {
+        self.told.set(true);
+        self.end_when_done();
+    }
+
+    /// Not before [`Shard::all_told`]: the other shards wait for what this one has to send.
+    fn end_when_done(&self) {
+        if self.tasks.get() == 0 && self.told.get() {
             self.give_up();
         }
     }

@@ -100,6 +100,23 @@ fn a_will_is_published_to_those_who_are_told_later() {
     stopping.join().expect("stopped");
 }
 
+#[test]
+fn a_client_that_leaves_meanwhile_does_not_hold_up_the_stop() {
+    for _ in 0..20 {
+        let broker = start(Config {
+            shards: 2,
+            ..config()
+        });
+        for index in 0..4 {
+            v5(&format!("client-{index}")).connect(&broker).vanish();
+        }
+
+        let took = stop(broker, DEADLINE);
+
+        assert!(took < DEADLINE / 4, "{took:?}");
+    }
+}
+
 /// Abuse H01: a client that takes nothing cannot hold up the end.
 #[test]
 fn a_client_that_reads_nothing_does_not_hold_up_the_stop() {
