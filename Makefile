@@ -13,6 +13,9 @@ ARGS ?=
 SECONDS ?= 60
 SOAK_SECONDS ?= 120
 SOAK_CLIENTS ?= 2000
+# Lives in `make powercut`, and which ones.
+CYCLES ?= 1000
+SEED ?= 1
 
 # Preemptions that `make loom` explores.
 PREEMPTIONS ?= 4
@@ -101,10 +104,16 @@ shuttle: .make/tools ## SCHEDULES=20000 of each kind for longer histories of the
 spec: build .make/dev ## every normative statement against a running broker; writes docs/conformance.md
 	@$(BIN)/python -m tests.spec $(ARGS)
 
+powercut: .make/tools ## CYCLES=1000 lives of the store on a disk that loses power (SEED=1)
+	@MQTTCORE_CYCLES=$(CYCLES) MQTTCORE_SEED=$(SEED) CARGO_PROFILE_TEST_OPT_LEVEL=2 CARGO_PROFILE_DEV_OPT_LEVEL=2 \
+		cargo test --quiet -p mqttcore-store --test power_cut $(CARGO_ARGS) -- --nocapture nothing_that >.make/powercut.log 2>&1 \
+		|| { cat .make/powercut.log; exit 1; }
+	@grep ' cycles: ' .make/powercut.log
+
 soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)
 
-nightly: check test loom shuttle fuzz soak bench-broker ## the long runs, before an issue is called resolved
+nightly: check test loom shuttle fuzz powercut soak bench-broker ## the long runs, before an issue is called resolved
 
 ##@ Measure
 bench: .make/tools ## codec, session and tree: messages or filters a second

@@ -41,23 +41,33 @@
 #![warn(missing_docs)]
 
 mod batch;
+mod durable;
 mod error;
 #[cfg(feature = "faults")]
 pub mod faults;
 pub mod files;
 mod folder;
+mod index;
 pub mod journal;
 mod recipients;
 pub mod record;
 mod runs;
+#[cfg(feature = "faults")]
+mod simulated;
 mod stats;
+mod store;
 mod wire;
 
 pub use batch::Batch;
+pub use durable::{DurableStore, StoreOptions};
 pub use error::{Damage, StoreError};
+pub use index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions, Will};
 pub use journal::{
     Journal, JournalOptions, Level, Logged, Need, Observer, Place, Pressure, Recovery, Ticket,
     Torn, Visit,
 };
+#[cfg(feature = "faults")]
+pub use simulated::SimulatedStore;
 pub use stats::{Durations, LogStats};
+pub use store::{MemoryStore, Store, StoreStats};
 pub use wire::BodyError;

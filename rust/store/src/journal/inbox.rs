@@ -57,6 +57,8 @@ pub(crate) struct Group {
     pub(crate) bytes: Vec<u8>,
     pub(crate) marks: Vec<Mark>,
     pub(crate) records: u32,
+    /// Number of its last batch, refused or not.
+    pub(crate) last_ticket: u64,
     /// What its frames took in the line.
     pub(crate) queued_bytes: usize,
 }
@@ -71,6 +73,7 @@ impl Group {
     fn push(&mut self, batch: &Batch, ticket: Ticket, need: Need) {
         self.bytes.extend_from_slice(&batch.bytes);
         self.records += batch.records;
+        self.last_ticket = ticket.number;
         self.queued_bytes += batch.bytes.len();
         let (end, records) = (self.bytes.len(), batch.records);
         self.marks.push(Mark {
@@ -85,10 +88,6 @@ impl Group {
     pub(crate) fn level(&self) -> Level {
         let levels = self.marks.iter().map(|mark| mark.ticket.level);
         levels.max().unwrap_or(Level::Memory)
-    }
-
-    pub(crate) fn last_ticket(&self) -> Option<u64> {
-        self.marks.last().map(|mark| mark.ticket.number)
     }
 
     /// Takes out the batches that may be refused; returns their tickets.

@@ -76,6 +76,11 @@ pub(crate) struct Shared {
     stopped: OnceLock<StoreError>,
     observer: OnceLock<Arc<dyn Observer>>,
     stats: Mutex<LogStats>,
+    /// The last ticket that whoever comes behind the log has dealt with.
+    applied: Mutex<u64>,
+    caught_up: Condvar,
+    /// Number and last LSN of each full segment.
+    full: Mutex<Vec<(u64, u64)>>,
     line_bytes: usize,
 }
 
@@ -185,6 +190,15 @@ impl Journal {
         self.shared.stats()
     }
 
+    /// Whether it goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Stopped`].
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        self.shared.check()
+    }
+
     /// Writes and syncs everything, and ends the thread. Later calls change nothing.
     ///
     /// # Errors
@@ -239,6 +253,9 @@ impl Shared {
             stopped: OnceLock::new(),
             observer: OnceLock::new(),
             stats: Mutex::default(),
+            applied: Mutex::default(),
+            caught_up: Condvar::new(),
+            full: Mutex::default(),
             line_bytes,
         }
     }
@@ -334,8 +351,31 @@ impl Shared {
         stats
     }
 
+    /// Number and last LSN of each full segment, oldest first.
+    pub(crate) fn full_segments(&self) -> Vec<(u64, u64)> {
+        self.full
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Takes a group back that was dealt with.
     pub(crate) fn recycle(&self, group: Group) {
+        *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = group.last_ticket;
+        self.caught_up.notify_all();
         self.lock_inbox().recycle(group);
+    }
+
+    /// Sleeps until everything that was appended before has been dealt with.
+    pub(crate) fn catch_up(&self) {
+        let appended = self.lock_inbox().last_ticket;
+        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        while *applied < appended && self.check().is_ok() {
+            applied = self
+                .caught_up
+                .wait(applied)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {
@@ -352,8 +392,10 @@ impl Shared {
         {
             observer.stopped(error);
         }
-        let _guard = self.lock_refused();
+        drop(self.lock_refused());
         self.settled.notify_all();
+        drop(self.applied.lock().unwrap_or_else(PoisonError::into_inner));
+        self.caught_up.notify_all();
     }
 
     fn reached(&self, level: Level) -> u64 {
@@ -376,7 +418,8 @@ impl Shared {
         if let Some(observer) = self.observer.get() {
             observer.kept(level, number);
         }
-        let _guard = self.lock_refused();
+        // Whoever looked before is asleep by now.
+        drop(self.lock_refused());
         self.settled.notify_all();
     }
 
@@ -426,7 +469,7 @@ enum Work {
 
 impl Writing {
     fn run(&mut self) {
-        self.note_pressure();
+        self.note_segments();
         let mut is_settled = true;
         loop {
             let done = match self.next(is_settled) {
@@ -486,7 +529,7 @@ impl Writing {
     }
 
     fn commit(&mut self, mut group: Group) -> Result<(), StoreError> {
-        let last = group.last_ticket().unwrap_or_default();
+        let last = group.last_ticket;
         let level = group.level();
         let segment = self.committer.writer.current.header.number;
         let (written, refused) = self.committer.write(&mut group)?;
@@ -496,11 +539,11 @@ impl Writing {
         if level == Level::Fsync {
             self.sync(last)?;
         }
-        (self.forward)(group, written);
         let is_rolled = segment != self.committer.writer.current.header.number;
         if is_rolled || !refused.is_empty() {
-            self.note_pressure();
+            self.note_segments();
         }
+        (self.forward)(group, written);
         Ok(())
     }
 
@@ -532,7 +575,7 @@ impl Writing {
         for errand in errands {
             errand(&mut self.committer)?;
         }
-        self.note_pressure();
+        self.note_segments();
         Ok(())
     }
 
@@ -548,6 +591,17 @@ impl Writing {
         stats.segments = writer.older.len() as u64 + 1;
         let older: u64 = writer.older.iter().map(|segment| segment.bytes).sum();
         stats.log_bytes = older + writer.current.bytes;
+    }
+
+    fn note_segments(&self) {
+        let full = self.committer.writer.older.iter();
+        let full = full.map(|past| (past.number, past.last_lsn)).collect();
+        *self
+            .shared
+            .full
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = full;
+        self.note_pressure();
     }
 
     fn note_pressure(&self) {

@@ -31,6 +31,8 @@ pub struct Logged<'a> {
     pub place: Place,
     /// What it says.
     pub record: Record<'a>,
+    /// The next record is of another group.
+    pub ends_group: bool,
 }
 
 /// Sees the records of a log in their order.
@@ -195,6 +197,14 @@ fn holds_frames(
         at += 1;
     }
     Ok(false)
+}
+
+/// Whose log it is, if there is one.
+pub(crate) fn peek(files: &dyn Files) -> Result<Option<StoreId>, StoreError> {
+    let Some(first) = segment::numbers(files)?.first().copied() else {
+        return Ok(None);
+    };
+    Ok(read_header(files, first)?.map(|header| header.store))
 }
 
 fn read_header(files: &dyn Files, number: u64) -> Result<Option<Header>, StoreError> {
@@ -388,7 +398,8 @@ impl Reading<'_, '_> {
                     offset: offset as u64,
                     bytes: frame.bytes() as u64,
                 };
-                (self.visit)(read_record(place, &frame)?)?;
+                let ends_group = frame.lsn == group.last_lsn;
+                (self.visit)(read_record(place, &frame, ends_group)?)?;
             }
         }
         Ok(())
@@ -396,7 +407,11 @@ impl Reading<'_, '_> {
 }
 
 /// Understands a record whose checksum is right.
-pub(crate) fn read_record<'a>(place: Place, frame: &Frame<'a>) -> Result<Logged<'a>, StoreError> {
+pub(crate) fn read_record<'a>(
+    place: Place,
+    frame: &Frame<'a>,
+    ends_group: bool,
+) -> Result<Logged<'a>, StoreError> {
     let record = Record::decode(frame.kind, frame.flags, frame.body);
     let record = record.map_err(|problem| StoreError::UnknownRecord {
         file: segment::name(place.segment),
@@ -408,6 +423,7 @@ pub(crate) fn read_record<'a>(place: Place, frame: &Frame<'a>) -> Result<Logged<
         lsn: frame.lsn,
         place,
         record,
+        ends_group,
     })
 }
 

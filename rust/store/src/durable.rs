@@ -1,0 +1,377 @@
+//! The store that survives: the log, the checkpoint, and the thread between them.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::batch::Batch;
+use crate::error::StoreError;
+use crate::files::{Claim, Files};
+use crate::index::Index;
+use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
+use crate::journal::commit::Committer;
+use crate::journal::inbox::Group;
+use crate::journal::log::{Forward, Journal, Shared};
+use crate::journal::open::{self, Known, Recovery};
+use crate::journal::writer::Written;
+use crate::journal::{JournalOptions, Level, Need, Observer, Pressure, Ticket};
+use crate::store::{Store, StoreStats};
+
+/// How a durable store is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreOptions {
+    /// The log.
+    pub journal: JournalOptions,
+    /// Memory for reading the checkpoint, in bytes.
+    pub cache_bytes: usize,
+    /// Bytes of new records after which the checkpoint is brought up to date.
+    pub checkpoint_bytes: u64,
+    /// Changed rows in memory after which it is.
+    pub checkpoint_rows: usize,
+    /// Full segments that may wait for what is wanted of them to be delivered; older ones are
+    /// emptied into the checkpoint.
+    pub segments_kept: usize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            journal: JournalOptions::default(),
+            cache_bytes: 64 << 20,
+            checkpoint_bytes: 256 << 20,
+            checkpoint_rows: 1_000_000,
+            segments_kept: 16,
+        }
+    }
+}
+
+/// The log and its checkpoint in one folder.
+pub struct DurableStore {
+    journal: Journal,
+    index: Arc<Mutex<Index>>,
+    requests: Mutex<Option<Sender<Request>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    numbers: AtomicU64,
+    checkpoints: Arc<AtomicU64>,
+    _claim: Claim,
+}
+
+/// What the thread behind the log is given.
+enum Request {
+    Group(Group, Option<Written>),
+    Checkpoint(Sender<Result<(), StoreError>>),
+}
+
+impl fmt::Debug for DurableStore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("DurableStore")
+            .finish_non_exhaustive()
+    }
+}
+
+impl DurableStore {
+    /// Opens the store in `files`, or begins one; claims the folder and starts two threads.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Locked`], and whatever keeps its content from being trusted.
+    pub fn open(
+        files: &Arc<dyn Files>,
+        options: &StoreOptions,
+    ) -> Result<(Self, Recovery), StoreError> {
+        let claim = claim(&**files)?;
+        let (committer, index, recovery) = open_parts(files, options)?;
+        let numbers = AtomicU64::new(index.next_number);
+        let index = Arc::new(Mutex::new(index));
+        let (sender, requests) = channel();
+        let to_thread = sender.clone();
+        let forward = move |_: &Arc<Shared>| -> Forward {
+            Box::new(move |group, written| {
+                // The thread ends before its sender only when it panicked: then the log stops.
+                let _ = to_thread.send(Request::Group(group, written));
+            })
+        };
+        let journal = Journal::start(committer, options.journal.line_bytes, forward)?;
+        let checkpoints = Arc::new(AtomicU64::new(0));
+        let behind = Behind {
+            shared: Arc::clone(&journal.shared),
+            index: Arc::clone(&index),
+            options: *options,
+            checkpoints: Arc::clone(&checkpoints),
+        };
+        let thread = thread::Builder::new().name("mqttcore-index".into());
+        let thread = thread.spawn(move || behind.run(&requests));
+        let thread =
+            thread.map_err(|error| StoreError::io("start the thread of", "index", error))?;
+        let store = Self {
+            journal,
+            index,
+            requests: Mutex::new(Some(sender)),
+            thread: Mutex::new(Some(thread)),
+            numbers,
+            checkpoints,
+            _claim: claim,
+        };
+        Ok((store, recovery))
+    }
+
+    /// The index with everything in it that was appended before.
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.journal.shared.catch_up();
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for DurableStore {
+    fn drop(&mut self) {
+        // Who wants to know calls `close`.
+        let _ = self.close();
+    }
+}
+
+/// Claims the folder.
+pub(crate) fn claim(files: &dyn Files) -> Result<Claim, StoreError> {
+    files.claim().map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => StoreError::Locked,
+        _ => StoreError::io("claim", ".", error),
+    })
+}
+
+/// Opens the checkpoint, then the log behind it.
+pub(crate) fn open_parts(
+    files: &Arc<dyn Files>,
+    options: &StoreOptions,
+) -> Result<(Committer, Index, Recovery), StoreError> {
+    let (mut index, meta) = Index::open(files, options.cache_bytes)?;
+    let mut known = Known::begin(options.journal.segment_bytes);
+    if let Some(store) = meta.map(|meta| meta.store).or(open::peek(&**files)?) {
+        (known.store, known.knows_store) = (store, true);
+    }
+    index.identify(known.store);
+    known.applied_lsn = index.applied_lsn;
+    let (writer, recovery) = open::open(files, &known, &mut |logged| index.apply(&logged))?;
+    let committer = Committer::new(writer, (&options.journal).into())?;
+    Ok((committer, index, recovery))
+}
+
+impl Store for DurableStore {
+    fn append(&self, batch: &mut Batch, level: Level, need: Need) -> Result<Ticket, StoreError> {
+        self.journal.append(batch, level, need)
+    }
+
+    fn is_kept(&self, ticket: Ticket) -> bool {
+        self.journal.is_kept(ticket)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<(), StoreError> {
+        self.journal.wait(ticket)
+    }
+
+    fn observe(&self, observer: Arc<dyn Observer>) {
+        self.journal.observe(observer);
+    }
+
+    fn has_room(&self) -> bool {
+        self.journal.has_room()
+    }
+
+    fn pressure(&self) -> Pressure {
+        self.journal.pressure()
+    }
+
+    fn numbers(&self, count: u64) -> u64 {
+        // ORDERING: only uniqueness matters.
+        self.numbers.fetch_add(count, Ordering::Relaxed)
+    }
+
+    fn sessions(
+        &self,
+        visit: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
+    ) -> Result<(), StoreError> {
+        visit_sessions(&mut self.index(), visit)
+    }
+
+    fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {
+        self.index().queue(session, from, limit)
+    }
+
+    fn retained(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {
+        let retained = self.index().retained()?;
+        for (topic, message) in &retained {
+            visit(topic, *message);
+        }
+        Ok(())
+    }
+
+    fn message(&self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
+        self.index().message(message)
+    }
+
+    fn checkpoint(&self) -> Result<(), StoreError> {
+        // What was appended before is in it.
+        let all = self.append(&mut Batch::default(), Level::Fsync, Need::Essential)?;
+        self.wait(all)?;
+        let (sender, done) = channel();
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = requests
+            .as_ref()
+            .map(|requests| requests.send(Request::Checkpoint(sender)));
+        drop(requests);
+        match sent {
+            Some(Ok(())) => done.recv().unwrap_or_else(|_| Err(closed())),
+            _ => Err(closed()),
+        }
+    }
+
+    fn stats(&self) -> StoreStats {
+        let log = self.journal.stats();
+        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        StoreStats {
+            log,
+            applied_lsn: index.applied_lsn,
+            pending_rows: index.pending_rows() as u64,
+            live_bytes: index.live().values().sum(),
+            // ORDERING: a counter.
+            checkpoints: self.checkpoints.load(Ordering::Relaxed),
+        }
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        let written = self.journal.close();
+        // The thread ends when nobody can send to it any more: the log's thread is gone.
+        self.requests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            return Err(StoreError::Stopped(
+                "the thread of the index panicked".into(),
+            ));
+        }
+        written.and_then(|()| self.journal.check())
+    }
+}
+
+pub(crate) fn visit_sessions(
+    index: &mut Index,
+    visit: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
+) -> Result<(), StoreError> {
+    for session in index.sessions()? {
+        let subscriptions = index.subscriptions(session)?;
+        if let Some(row) = index.session(session)? {
+            visit(session, row, &subscriptions);
+        }
+    }
+    Ok(())
+}
+
+fn closed() -> StoreError {
+    StoreError::Stopped("it was closed".into())
+}
+
+/// The thread behind the log.
+struct Behind {
+    shared: Arc<Shared>,
+    index: Arc<Mutex<Index>>,
+    options: StoreOptions,
+    checkpoints: Arc<AtomicU64>,
+}
+
+impl Behind {
+    fn run(&self, requests: &Receiver<Request>) {
+        for request in requests {
+            let done = match request {
+                Request::Group(group, written) => self.take_in(group, written),
+                Request::Checkpoint(asked) => {
+                    let done = self.checkpoint();
+                    // Who asked may be gone.
+                    let _ = asked.send(done.clone());
+                    done
+                }
+            };
+            if let Err(error) = done {
+                self.shared.stop(&error);
+                return;
+            }
+        }
+        // Everything is written. A store that has stopped is left to recovery.
+        if self.shared.check().is_ok()
+            && let Err(error) = self.checkpoint()
+        {
+            self.shared.stop(&error);
+        }
+    }
+
+    fn take_in(&self, group: Group, written: Option<Written>) -> Result<(), StoreError> {
+        let mut index = self.index();
+        if let Some(written) = written {
+            index.apply_group(&group.bytes, &written)?;
+        }
+        let is_due = index.pending_bytes >= self.options.checkpoint_bytes
+            || index.pending_rows() >= self.options.checkpoint_rows;
+        drop(index);
+        self.shared.recycle(group);
+        if is_due { self.checkpoint() } else { Ok(()) }
+    }
+
+    /// Writes the checkpoint, and lets segments go that nobody needs any more.
+    fn checkpoint(&self) -> Result<(), StoreError> {
+        let applied_lsn = self.index().applied_lsn;
+        if applied_lsn > self.shared.durable_lsn() {
+            let mut nothing = Batch::default();
+            match self
+                .shared
+                .append(&mut nothing, Level::Fsync, Need::Essential)
+            {
+                Ok(ticket) => self.shared.wait(ticket)?,
+                // It is being closed, which syncs: the last checkpoint comes after that.
+                Err(_) => return Ok(()),
+            }
+        }
+        let mut index = self.index();
+        index.flush()?;
+        // ORDERING: a counter.
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        let full = self.shared.full_segments();
+        let kept = match self.shared.pressure() {
+            Pressure::None => self.options.segments_kept,
+            _ => 0,
+        };
+        if let Some(through) = tidy(&mut index, &full, kept)? {
+            self.shared.ask(Box::new(move |committer| {
+                committer.writer.drop_up_to(through)?;
+                committer.restore()
+            }));
+        }
+        Ok(())
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Empties the oldest full segments beyond `kept`; returns the last one that can go.
+pub(crate) fn tidy(
+    index: &mut Index,
+    full: &[(u64, u64)],
+    kept: usize,
+) -> Result<Option<u64>, StoreError> {
+    let surplus = full.len().saturating_sub(kept);
+    for (number, _) in &full[..surplus] {
+        if index.live().get(number).is_some_and(|&live| live > 0) {
+            index.empty(*number)?;
+        }
+    }
+    Ok(index.droppable(full))
+}

@@ -1,0 +1,352 @@
+//! What each record does.
+
+use crate::error::StoreError;
+use crate::index::rows::{Body, Delivery, MessageRow, SessionRow, Subscriptions, Will};
+use crate::index::tables::{QUEUE, checkpoint};
+use crate::index::{Cached, Index};
+use crate::journal::frame;
+use crate::journal::open::read_record;
+use crate::journal::segment::Header;
+use crate::journal::writer::Written;
+use crate::journal::{Logged, Place};
+use crate::record::{Message, Recipients, Record};
+
+impl Index {
+    /// Does what the record says. Steps of sessions that have ended say nothing any more.
+    ///
+    /// Records come in the order of the log.
+    pub(crate) fn apply(&mut self, logged: &Logged<'_>) -> Result<(), StoreError> {
+        debug_assert!(logged.lsn > self.applied_lsn, "records come once, in order");
+        self.step(&logged.record, logged.place)?;
+        self.applied_lsn = logged.lsn;
+        self.pending_bytes += logged.place.bytes;
+        if logged.ends_group {
+            self.end_group();
+        }
+        Ok(())
+    }
+
+    /// Does what the records of a group say that was just written.
+    pub(crate) fn apply_group(
+        &mut self,
+        bytes: &[u8],
+        written: &Written,
+    ) -> Result<(), StoreError> {
+        let seed = Header {
+            store: self.store,
+            number: written.segment,
+            first_lsn: 0,
+        }
+        .seed();
+        let mut at = 0;
+        while let Some(frame) = frame::parse(&bytes[at..], seed)
+            && frame.commit().is_none()
+        {
+            let place = Place {
+                segment: written.segment,
+                offset: written.offset + at as u64,
+                bytes: frame.bytes() as u64,
+            };
+            self.apply(&read_record(place, &frame, frame.lsn == written.last_lsn)?)?;
+            at += frame.bytes();
+        }
+        debug_assert!(
+            self.applied_lsn == written.last_lsn,
+            "the group is as it was written"
+        );
+        Ok(())
+    }
+
+    fn step(&mut self, record: &Record<'_>, place: Place) -> Result<(), StoreError> {
+        match record {
+            Record::Message(message) => self.add_message(message, place),
+            Record::Route {
+                message,
+                first,
+                recipients,
+            } => self.route(*message, *first, *recipients),
+            Record::Gate { session, packet_id } => self.change(*session, |row| {
+                row.gates.insert(*packet_id);
+            }),
+            Record::Released { session, packet_id } => self.change(*session, |row| {
+                row.gates.remove(packet_id);
+            }),
+            Record::Sending {
+                session,
+                delivery,
+                packet_id,
+            } => self.send(*session, *delivery, *packet_id),
+            Record::Received { session, packet_id } => self.receive(*session, *packet_id),
+            Record::Completed {
+                session,
+                packet_ids,
+            } => packet_ids
+                .iter()
+                .try_for_each(|packet_id| self.complete(*session, packet_id)),
+            Record::Dropped { session, delivery } => {
+                let taken = self.unqueue(*session, *delivery)?;
+                taken.map_or(Ok(()), |delivery| self.release(delivery.message))
+            }
+            Record::Opened(opened) => {
+                self.next_number = self.next_number.max(opened.session.saturating_add(1));
+                let cached = self.cached_session(opened.session)?;
+                cached.is_changed = true;
+                cached.row.get_or_insert_default().open(opened);
+                Ok(())
+            }
+            Record::Away {
+                session,
+                at_ms,
+                expiry_s,
+            } => self.change(*session, |row| {
+                row.away_since_ms = Some(*at_ms);
+                row.expiry_s = *expiry_s;
+            }),
+            Record::Ended { session } => self.end_session(*session),
+            Record::Subscribed {
+                session,
+                filter,
+                options,
+                id,
+            } => self.change_subscriptions(*session, |held| {
+                held.insert((*filter).to_owned(), (*options, *id));
+            }),
+            Record::Unsubscribed { session, filter } => {
+                self.change_subscriptions(*session, |held| {
+                    held.remove(*filter);
+                })
+            }
+            Record::RetainCleared { topic } => self.retain(topic, None),
+            Record::WillSet(will) => self.change(will.session, |row| {
+                row.will = Some(Will::new(will));
+            }),
+            Record::WillEnded { session } => self.change(*session, |row| row.will = None),
+        }
+    }
+
+    /// Forgets the messages of a group that nobody wants: later records may have routed them.
+    fn end_group(&mut self) {
+        for message in std::mem::take(&mut self.unwanted) {
+            self.forget_if_unwanted(message);
+        }
+    }
+
+    fn add_message(&mut self, message: &Message<'_>, place: Place) -> Result<(), StoreError> {
+        if let Some((session, packet_id)) = message.gate {
+            self.change(session, |row| {
+                row.gates.insert(packet_id);
+            })?;
+        }
+        let row = MessageRow {
+            references: 0,
+            body: Body::Log(place),
+        };
+        self.count_live(&row, true);
+        let cached = Cached {
+            row: Some(row),
+            is_changed: true,
+            is_stored: false,
+        };
+        self.messages.insert(message.message, cached);
+        self.unwanted.push(message.message);
+        self.use_up(message.message, 1);
+        self.route(message.message, message.message, message.recipients)?;
+        if message.kept {
+            self.retain(message.topic, Some(message.message))?;
+        }
+        Ok(())
+    }
+
+    fn route(
+        &mut self,
+        message: u64,
+        first: u64,
+        recipients: Recipients<'_>,
+    ) -> Result<(), StoreError> {
+        self.use_up(first, recipients.len());
+        if self.cached_message(message)?.row.is_none() {
+            return Ok(());
+        }
+        let mut wanted = 0;
+        for (number, recipient) in (first..).zip(recipients.iter()) {
+            if self.session(recipient.session)?.is_none() {
+                continue;
+            }
+            wanted += 1;
+            let delivery = Delivery {
+                number,
+                message,
+                qos: recipient.qos,
+                retain: recipient.retain,
+                subscription_ids: recipient.subscription_ids,
+            };
+            self.queued.insert((recipient.session, number), delivery);
+        }
+        self.refer(message, wanted)
+    }
+
+    fn send(&mut self, session: u64, delivery: u64, packet_id: u16) -> Result<(), StoreError> {
+        let Some(delivery) = self.unqueue(session, delivery)? else {
+            return Ok(());
+        };
+        self.change(session, |row| row.publishes.push((packet_id, delivery)))
+    }
+
+    fn receive(&mut self, session: u64, packet_id: u16) -> Result<(), StoreError> {
+        let mut taken = None;
+        self.change(session, |row| {
+            taken = take_publish(row, packet_id);
+            if taken.is_some() {
+                row.releases.push(packet_id);
+            }
+        })?;
+        taken.map_or(Ok(()), |delivery| self.release(delivery.message))
+    }
+
+    fn complete(&mut self, session: u64, packet_id: u16) -> Result<(), StoreError> {
+        let mut taken = None;
+        self.change(session, |row| {
+            taken = take_publish(row, packet_id);
+            if taken.is_none() {
+                row.releases.retain(|&open| open != packet_id);
+            }
+        })?;
+        taken.map_or(Ok(()), |delivery| self.release(delivery.message))
+    }
+
+    fn end_session(&mut self, session: u64) -> Result<(), StoreError> {
+        let cached = self.cached_session(session)?;
+        let Some(row) = cached.row.take() else {
+            return Ok(());
+        };
+        cached.is_changed = true;
+        let cached = self.cached_subscriptions(session)?;
+        (cached.row, cached.is_changed) = (None, true);
+        for (_, delivery) in row.publishes {
+            self.release(delivery.message)?;
+        }
+        let mut waiting = Vec::new();
+        if let Some(table) = self.tables.table(QUEUE)? {
+            let all = (session, 0)..=(session, u64::MAX);
+            for row in table.range(all).map_err(checkpoint)? {
+                waiting.push(row.map_err(checkpoint)?.0.value().1);
+            }
+        }
+        let queued = self.queued.range((session, 0)..=(session, u64::MAX));
+        waiting.extend(queued.map(|((_, number), _)| *number));
+        for number in waiting {
+            if let Some(delivery) = self.unqueue(session, number)? {
+                self.release(delivery.message)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn retain(&mut self, topic: &str, message: Option<u64>) -> Result<(), StoreError> {
+        let old = match self.retained.get(topic) {
+            Some(old) => *old,
+            None => self.tables.retained(topic)?,
+        };
+        self.retained.insert(topic.to_owned(), message);
+        if let Some(message) = message {
+            self.refer(message, 1)?;
+        }
+        old.map_or(Ok(()), |old| self.release(old))
+    }
+
+    /// Takes a delivery out of its queue, if it is still there.
+    fn unqueue(&mut self, session: u64, number: u64) -> Result<Option<Delivery>, StoreError> {
+        if let Some(delivery) = self.queued.remove(&(session, number)) {
+            return Ok(Some(delivery));
+        }
+        if self.unqueued.contains(&(session, number)) {
+            return Ok(None);
+        }
+        let found = self.tables.queued(session, number)?;
+        if found.is_some() {
+            self.unqueued.insert((session, number));
+        }
+        Ok(found)
+    }
+
+    fn refer(&mut self, message: u64, count: u32) -> Result<(), StoreError> {
+        let cached = self.cached_message(message)?;
+        if let Some(row) = &mut cached.row {
+            row.references += count;
+            cached.is_changed = true;
+        }
+        Ok(())
+    }
+
+    /// One reference less; the last one takes the message along.
+    fn release(&mut self, message: u64) -> Result<(), StoreError> {
+        let cached = self.cached_message(message)?;
+        let Some(row) = &mut cached.row else {
+            return Ok(());
+        };
+        row.references = row.references.saturating_sub(1);
+        cached.is_changed = true;
+        self.forget_if_unwanted(message);
+        Ok(())
+    }
+
+    fn forget_if_unwanted(&mut self, message: u64) {
+        let Some(cached) = self.messages.get_mut(&message) else {
+            return;
+        };
+        let Some(row) = cached.row.take_if(|row| row.references == 0) else {
+            return;
+        };
+        cached.is_changed = true;
+        if !cached.is_stored {
+            self.messages.remove(&message);
+        }
+        self.count_live(&row, false);
+    }
+
+    fn change(
+        &mut self,
+        session: u64,
+        change: impl FnOnce(&mut SessionRow),
+    ) -> Result<(), StoreError> {
+        let cached = self.cached_session(session)?;
+        if let Some(row) = &mut cached.row {
+            change(row);
+            cached.is_changed = true;
+        }
+        Ok(())
+    }
+
+    fn change_subscriptions(
+        &mut self,
+        session: u64,
+        change: impl FnOnce(&mut Subscriptions),
+    ) -> Result<(), StoreError> {
+        if self.session(session)?.is_none() {
+            return Ok(());
+        }
+        let cached = self.cached_subscriptions(session)?;
+        change(cached.row.get_or_insert_default());
+        cached.is_changed = true;
+        Ok(())
+    }
+
+    pub(crate) fn count_live(&mut self, row: &MessageRow, is_live: bool) {
+        let Body::Log(place) = &row.body else { return };
+        let live = self.live.entry(place.segment).or_default();
+        *live = if is_live {
+            live.saturating_add(place.bytes)
+        } else {
+            live.saturating_sub(place.bytes)
+        };
+    }
+
+    fn use_up(&mut self, first: u64, count: u64) {
+        self.next_number = self.next_number.max(first.saturating_add(count));
+    }
+}
+
+fn take_publish(row: &mut SessionRow, packet_id: u16) -> Option<Delivery> {
+    let place = row.publishes.iter().position(|(id, _)| *id == packet_id)?;
+    Some(row.publishes.remove(place).1)
+}

@@ -1,0 +1,285 @@
+//! What the records amount to: sessions, their queues, messages that are still wanted.
+//!
+//! The checkpoint has it as it was at `applied_lsn`. What later records changed is in memory,
+//! row by row, and goes into the checkpoint in one transaction; then the memory is given back.
+//! So a message that is delivered soon never reaches the checkpoint, and the queue of a client
+//! that stays away does not stay in memory.
+
+mod apply;
+mod flush;
+pub(crate) mod rows;
+pub(crate) mod tables;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::error::StoreError;
+use crate::files::{File, Files, read_full};
+use crate::index::rows::{Body, Delivery, MessageRow, SessionRow, StoredMessage, Subscriptions};
+use crate::index::tables::{Meta, QUEUE, RETAINED, SEGMENT, SESSION, Tables, checkpoint, wrong};
+use crate::journal::Place;
+use crate::journal::frame;
+use crate::journal::segment::{self, Header, StoreId};
+
+/// A row as it is now: changed, or known to be as the checkpoint has it.
+#[derive(Clone, Debug)]
+struct Cached<T> {
+    row: Option<T>,
+    is_changed: bool,
+    /// The checkpoint has a row for it, this one or an older one.
+    is_stored: bool,
+}
+
+impl<T> Cached<T> {
+    fn stored(row: Option<T>) -> Self {
+        Self {
+            is_stored: row.is_some(),
+            row,
+            is_changed: false,
+        }
+    }
+
+    /// Whether the checkpoint has to be changed for it.
+    fn is_due(&self) -> bool {
+        self.is_changed && (self.is_stored || self.row.is_some())
+    }
+}
+
+/// What the store knows besides the log.
+#[derive(Debug)]
+pub(crate) struct Index {
+    files: Arc<dyn Files>,
+    tables: Tables,
+    store: StoreId,
+    pub(crate) applied_lsn: u64,
+    checkpoint_lsn: u64,
+    pub(crate) next_number: u64,
+    sessions: HashMap<u64, Cached<SessionRow>>,
+    subscriptions: HashMap<u64, Cached<Subscriptions>>,
+    /// Queued since the checkpoint and still waiting.
+    queued: BTreeMap<(u64, u64), Delivery>,
+    /// In the checkpoint's queues, but not waiting any more.
+    unqueued: BTreeSet<(u64, u64)>,
+    messages: HashMap<u64, Cached<MessageRow>>,
+    retained: BTreeMap<String, Option<u64>>,
+    /// Messages that nobody seemed to want so far in this group.
+    unwanted: Vec<u64>,
+    /// Bytes of messages that are wanted, by the segment that holds them.
+    live: BTreeMap<u64, u64>,
+    /// The file that was read last.
+    reading: Option<(u64, Arc<dyn File>)>,
+    /// Bytes of records since the checkpoint.
+    pub(crate) pending_bytes: u64,
+}
+
+impl Index {
+    /// Opens the checkpoint.
+    pub(crate) fn open(
+        files: &Arc<dyn Files>,
+        cache_bytes: usize,
+    ) -> Result<(Self, Option<Meta>), StoreError> {
+        let tables = Tables::open(&**files, cache_bytes)?;
+        let meta = tables.meta()?;
+        let mut live = BTreeMap::new();
+        if let Some(table) = tables.table(SEGMENT)? {
+            for row in redb::ReadableTable::iter(&table).map_err(checkpoint)? {
+                let (segment, bytes) = row.map_err(checkpoint)?;
+                live.insert(segment.value(), bytes.value());
+            }
+        }
+        let known = meta.unwrap_or_default();
+        let index = Self {
+            files: Arc::clone(files),
+            tables,
+            store: known.store,
+            applied_lsn: known.applied_lsn,
+            checkpoint_lsn: known.applied_lsn,
+            next_number: known.next_number.max(1),
+            sessions: HashMap::new(),
+            subscriptions: HashMap::new(),
+            queued: BTreeMap::new(),
+            unqueued: BTreeSet::new(),
+            messages: HashMap::new(),
+            retained: BTreeMap::new(),
+            unwanted: Vec::new(),
+            live,
+            reading: None,
+            pending_bytes: 0,
+        };
+        Ok((index, meta))
+    }
+
+    /// Names the store, once the log has been opened.
+    pub(crate) fn identify(&mut self, store: StoreId) {
+        self.store = store;
+    }
+
+    /// The session's row, if it is kept.
+    pub(crate) fn session(&mut self, session: u64) -> Result<Option<&SessionRow>, StoreError> {
+        Ok(self.cached_session(session)?.row.as_ref())
+    }
+
+    /// The session's subscriptions.
+    pub(crate) fn subscriptions(&mut self, session: u64) -> Result<Subscriptions, StoreError> {
+        Ok(self
+            .cached_subscriptions(session)?
+            .row
+            .clone()
+            .unwrap_or_default())
+    }
+
+    /// The numbers of all sessions, ascending.
+    pub(crate) fn sessions(&self) -> Result<Vec<u64>, StoreError> {
+        let mut sessions = BTreeSet::new();
+        if let Some(table) = self.tables.table(SESSION)? {
+            for row in redb::ReadableTable::iter(&table).map_err(checkpoint)? {
+                sessions.insert(row.map_err(checkpoint)?.0.value());
+            }
+        }
+        for (session, cached) in &self.sessions {
+            if cached.row.is_some() {
+                sessions.insert(*session);
+            } else {
+                sessions.remove(session);
+            }
+        }
+        Ok(sessions.into_iter().collect())
+    }
+
+    /// Up to `limit` deliveries that wait for the session, from number `from` on.
+    pub(crate) fn queue(
+        &self,
+        session: u64,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<Delivery>, StoreError> {
+        let range = (session, from)..=(session, u64::MAX);
+        let mut waiting = BTreeMap::new();
+        if let Some(table) = self.tables.table(QUEUE)? {
+            for row in table.range(range.clone()).map_err(checkpoint)? {
+                let (key, bytes) = row.map_err(checkpoint)?;
+                let key = key.value();
+                if !self.unqueued.contains(&key) {
+                    let delivery = Delivery::decode_row(key.1, bytes.value()).map_err(wrong)?;
+                    waiting.insert(key.1, delivery);
+                }
+                if waiting.len() >= limit {
+                    break;
+                }
+            }
+        }
+        for ((_, number), delivery) in self.queued.range(range).take(limit) {
+            waiting.insert(*number, delivery.clone());
+        }
+        Ok(waiting.into_values().take(limit).collect())
+    }
+
+    /// Every topic with a retained message, and the number of it.
+    pub(crate) fn retained(&self) -> Result<BTreeMap<String, u64>, StoreError> {
+        let mut retained = BTreeMap::new();
+        if let Some(table) = self.tables.table(RETAINED)? {
+            for row in redb::ReadableTable::iter(&table).map_err(checkpoint)? {
+                let (topic, message) = row.map_err(checkpoint)?;
+                retained.insert(topic.value().to_owned(), message.value());
+            }
+        }
+        for (topic, message) in &self.retained {
+            match message {
+                Some(message) => retained.insert(topic.clone(), *message),
+                None => retained.remove(topic),
+            };
+        }
+        Ok(retained)
+    }
+
+    /// The content of a message that is still wanted.
+    pub(crate) fn message(&mut self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
+        let body = self
+            .cached_message(message)?
+            .row
+            .as_ref()
+            .map(|row| row.body.clone());
+        match body {
+            None => Ok(None),
+            Some(Body::Here(flags, body)) => {
+                StoredMessage::new(flags, body).map(Some).map_err(wrong)
+            }
+            Some(Body::Log(place)) => self.read(place).map(Some),
+        }
+    }
+
+    /// Messages whose content is in each segment, in bytes.
+    pub(crate) fn live(&self) -> &BTreeMap<u64, u64> {
+        &self.live
+    }
+
+    /// Rows in memory that the checkpoint does not have.
+    pub(crate) fn pending_rows(&self) -> usize {
+        self.sessions.len()
+            + self.subscriptions.len()
+            + self.queued.len()
+            + self.unqueued.len()
+            + self.messages.len()
+            + self.retained.len()
+    }
+
+    /// Reads a message from the log; its checksum is checked each time.
+    fn read(&mut self, place: Place) -> Result<StoredMessage, StoreError> {
+        let name = segment::name(place.segment);
+        let failed = |error| StoreError::io("read", &name, error);
+        let file = match &self.reading {
+            Some((number, file)) if *number == place.segment => Arc::clone(file),
+            _ => {
+                let file = self.files.open(&name).map_err(failed)?;
+                self.reading = Some((place.segment, Arc::clone(&file)));
+                file
+            }
+        };
+        let mut bytes = vec![0; usize::try_from(place.bytes).unwrap_or(usize::MAX)];
+        let read = read_full(&*file, &mut bytes, place.offset).map_err(failed)?;
+        let header = Header {
+            store: self.store,
+            number: place.segment,
+            first_lsn: 0,
+        };
+        let frame = frame::parse(&bytes[..read], header.seed());
+        let frame = frame.ok_or_else(|| crate::error::Damage {
+            file: name.clone(),
+            offset: place.offset,
+            first_lsn: frame::claimed_lsn(&bytes).unwrap_or_default(),
+            last_lsn: frame::claimed_lsn(&bytes).unwrap_or_default(),
+            reason: "a message that was safe cannot be read",
+        })?;
+        StoredMessage::new(frame.flags, frame.body.to_vec()).map_err(wrong)
+    }
+
+    fn cached_session(&mut self, session: u64) -> Result<&mut Cached<SessionRow>, StoreError> {
+        if !self.sessions.contains_key(&session) {
+            let row = self.tables.session(session)?;
+            self.sessions.insert(session, Cached::stored(row));
+        }
+        // INVARIANT: it was put there if it was missing.
+        Ok(self.sessions.get_mut(&session).expect("cached"))
+    }
+
+    fn cached_subscriptions(
+        &mut self,
+        session: u64,
+    ) -> Result<&mut Cached<Subscriptions>, StoreError> {
+        if !self.subscriptions.contains_key(&session) {
+            let row = self.tables.subscriptions(session)?;
+            self.subscriptions.insert(session, Cached::stored(row));
+        }
+        // INVARIANT: it was put there if it was missing.
+        Ok(self.subscriptions.get_mut(&session).expect("cached"))
+    }
+
+    fn cached_message(&mut self, message: u64) -> Result<&mut Cached<MessageRow>, StoreError> {
+        if !self.messages.contains_key(&message) {
+            let row = self.tables.message(message)?;
+            self.messages.insert(message, Cached::stored(row));
+        }
+        // INVARIANT: it was put there if it was missing.
+        Ok(self.messages.get_mut(&message).expect("cached"))
+    }
+}

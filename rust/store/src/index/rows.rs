@@ -1,0 +1,352 @@
+//! What is kept of each session, message and topic, and how it is written into the checkpoint.
+//!
+//! | table | key | value, in the forms of [`crate::record`] |
+//! | --- | --- | --- |
+//! | `session` | session | version: byte; flags: byte (0 user name, 1 away, 2 will); opened: `u64` ms; expiry: `u32` s; client id: text; user name: text; away since: `u64` ms; gates: count, packet ids; publishes: count, (packet id, delivery number: varint, delivery); releases: count, packet ids; will: flags byte, length: varint, body of a will record |
+//! | `subscription` | session | count, (filter: text, options: byte, id: varint) |
+//! | `queue` | session, delivery number | delivery |
+//! | `message` | message number | references: `u32`; 0 and place: three varints, or 1 and flags: byte, body of a message record: rest |
+//! | `retained` | topic | message number |
+//! | `segment` | segment number | bytes of live messages in it |
+//! | `meta` | `format`, `applied_lsn`, `next_number`, `store` | `u64`; 16 bytes |
+//!
+//! A *delivery* is: message number: varint; QoS and RETAIN: byte; count, subscription ids: varints.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::journal::Place;
+use crate::record::{Message, Opened, Record, WillSet, qos};
+use crate::wire::{BodyError, Reader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint};
+
+/// A session that was kept.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct SessionRow {
+    /// The client identifier.
+    pub client_id: String,
+    /// The user name of its last connection.
+    pub username: Option<String>,
+    /// Protocol level of its last connection.
+    pub version: u8,
+    /// When its last connection began, in unix milliseconds.
+    pub opened_at_ms: u64,
+    /// When its last connection ended, in unix milliseconds; `None` if nobody saw that.
+    pub away_since_ms: Option<u64>,
+    /// How long it is kept without a connection, in seconds; `u32::MAX` is for ever.
+    pub expiry_s: u32,
+    /// QoS 2 identifiers of the client's that it has not released.
+    pub gates: BTreeSet<u16>,
+    /// Messages under way to it, in the order in which they were first sent.
+    pub publishes: Vec<(u16, Delivery)>,
+    /// Identifiers whose PUBREL is open, in the order of their PUBRECs.
+    pub releases: Vec<u16>,
+    /// Its will.
+    pub will: Option<Will>,
+}
+
+/// A will that was kept.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Will {
+    /// Will Delay Interval in seconds.
+    pub delay_s: u32,
+    /// 0 to 2.
+    pub qos: u8,
+    /// RETAIN.
+    pub retain: bool,
+    /// Topic name.
+    pub topic: String,
+    /// Encoded properties.
+    pub properties: Vec<u8>,
+    /// Payload.
+    pub payload: Vec<u8>,
+}
+
+/// A message on its way to a session.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Delivery {
+    /// Number of the delivery; a session's queue is ordered by it.
+    pub number: u64,
+    /// Number of the message.
+    pub message: u64,
+    /// 0 to 2.
+    pub qos: u8,
+    /// RETAIN.
+    pub retain: bool,
+    /// Subscription Identifiers.
+    pub subscription_ids: Vec<u32>,
+}
+
+/// The subscriptions of a session: by filter, options and Subscription Identifier (0 is none).
+pub type Subscriptions = BTreeMap<String, (u8, u32)>;
+
+/// A message that is still referred to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct MessageRow {
+    pub(crate) references: u32,
+    pub(crate) body: Body,
+}
+
+/// Where a message's content is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Body {
+    Log(Place),
+    /// Flags and body of its record.
+    Here(u8, Vec<u8>),
+}
+
+/// A message's content, read back.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StoredMessage {
+    flags: u8,
+    body: Vec<u8>,
+}
+
+impl StoredMessage {
+    pub(crate) fn new(flags: u8, body: Vec<u8>) -> Result<Self, BodyError> {
+        let stored = Self { flags, body };
+        stored.parse().map(|_| ())?;
+        Ok(stored)
+    }
+
+    /// The message as it was recorded; its recipients are those of then.
+    pub fn message(&self) -> Message<'_> {
+        // INVARIANT: `new` has parsed the same bytes.
+        self.parse().expect("checked when it was read")
+    }
+
+    fn parse(&self) -> Result<Message<'_>, BodyError> {
+        match Record::decode(1, self.flags, &self.body)? {
+            Record::Message(message) => Ok(message),
+            _ => Err(BodyError::Kind(1)),
+        }
+    }
+}
+
+const USERNAME: u8 = 1;
+const AWAY: u8 = 2;
+const WILL: u8 = 4;
+const RETAIN: u8 = 4;
+
+impl SessionRow {
+    /// Takes over what a connection brings.
+    pub(crate) fn open(&mut self, opened: &Opened<'_>) {
+        opened.client_id.clone_into(&mut self.client_id);
+        self.username = opened.username.map(str::to_owned);
+        self.version = opened.version;
+        self.opened_at_ms = opened.at_ms;
+        self.expiry_s = opened.expiry_s;
+        self.away_since_ms = None;
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let bit = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        out.push(self.version);
+        out.push(
+            bit(self.username.is_some(), USERNAME)
+                | bit(self.away_since_ms.is_some(), AWAY)
+                | bit(self.will.is_some(), WILL),
+        );
+        put_u64(self.opened_at_ms, out);
+        put_u32(self.expiry_s, out);
+        put_text(&self.client_id, out);
+        if let Some(username) = &self.username {
+            put_text(username, out);
+        }
+        if let Some(at_ms) = self.away_since_ms {
+            put_u64(at_ms, out);
+        }
+        put_varint(self.gates.len() as u64, out);
+        for &id in &self.gates {
+            put_u16(id, out);
+        }
+        put_varint(self.publishes.len() as u64, out);
+        for (packet_id, delivery) in &self.publishes {
+            put_u16(*packet_id, out);
+            put_varint(delivery.number, out);
+            delivery.encode(out);
+        }
+        put_varint(self.releases.len() as u64, out);
+        for &id in &self.releases {
+            put_u16(id, out);
+        }
+        if let Some(will) = &self.will {
+            will.encode(out);
+        }
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BodyError> {
+        let mut reader = Reader(bytes);
+        let from = &mut reader;
+        let (version, flags) = (from.byte()?, from.byte()?);
+        if flags & !(USERNAME | AWAY | WILL) != 0 {
+            return Err(BodyError::Flags);
+        }
+        let has = |flag: u8| flags & flag != 0;
+        let row = Self {
+            version,
+            opened_at_ms: from.u64()?,
+            expiry_s: from.u32()?,
+            client_id: from.text()?.to_owned(),
+            username: if has(USERNAME) {
+                Some(from.text()?.to_owned())
+            } else {
+                None
+            },
+            away_since_ms: if has(AWAY) { Some(from.u64()?) } else { None },
+            gates: packet_ids(from)?.into_iter().collect(),
+            publishes: {
+                let count = from.length()?;
+                let mut publishes = Vec::with_capacity(count);
+                for _ in 0..count {
+                    let (packet_id, number) = (from.u16()?, from.varint()?);
+                    publishes.push((packet_id, Delivery::decode(number, from)?));
+                }
+                publishes
+            },
+            releases: packet_ids(from)?,
+            will: if has(WILL) {
+                Some(Will::decode(from)?)
+            } else {
+                None
+            },
+        };
+        reader.end()?;
+        Ok(row)
+    }
+}
+
+fn packet_ids(from: &mut Reader<'_>) -> Result<Vec<u16>, BodyError> {
+    let count = from.length()?;
+    (0..count).map(|_| from.u16()).collect()
+}
+
+impl Will {
+    pub(crate) fn new(will: &WillSet<'_>) -> Self {
+        Self {
+            delay_s: will.delay_s,
+            qos: will.qos,
+            retain: will.retain,
+            topic: will.topic.to_owned(),
+            properties: will.properties.to_owned(),
+            payload: will.payload.to_owned(),
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let set = WillSet {
+            session: 0,
+            delay_s: self.delay_s,
+            qos: self.qos,
+            retain: self.retain,
+            topic: &self.topic,
+            properties: &self.properties,
+            payload: &self.payload,
+        };
+        let mut body = Vec::new();
+        set.encode(&mut body);
+        out.push(Record::WillSet(set).flags());
+        put_bytes(&body, out);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, BodyError> {
+        let flags = from.byte()?;
+        let set = WillSet::decode(flags, &mut Reader(from.bytes()?))?;
+        Ok(Self::new(&set))
+    }
+}
+
+impl Delivery {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(self.message, out);
+        out.push(self.qos | if self.retain { RETAIN } else { 0 });
+        put_varint(self.subscription_ids.len() as u64, out);
+        for &id in &self.subscription_ids {
+            put_varint(u64::from(id), out);
+        }
+    }
+
+    fn decode(number: u64, from: &mut Reader<'_>) -> Result<Self, BodyError> {
+        let message = from.varint()?;
+        let options = from.byte()?;
+        if options & !(0b11 | RETAIN) != 0 {
+            return Err(BodyError::Flags);
+        }
+        let count = from.length()?;
+        let mut subscription_ids = Vec::with_capacity(count);
+        for _ in 0..count {
+            let id = u32::try_from(from.varint()?).map_err(|_| BodyError::Number)?;
+            subscription_ids.push(id);
+        }
+        let retain = options & RETAIN != 0;
+        Ok(Self {
+            number,
+            message,
+            qos: qos(options)?,
+            retain,
+            subscription_ids,
+        })
+    }
+
+    pub(crate) fn decode_row(number: u64, bytes: &[u8]) -> Result<Self, BodyError> {
+        let mut reader = Reader(bytes);
+        let delivery = Self::decode(number, &mut reader)?;
+        reader.end()?;
+        Ok(delivery)
+    }
+}
+
+pub(crate) fn encode_subscriptions(subscriptions: &Subscriptions, out: &mut Vec<u8>) {
+    put_varint(subscriptions.len() as u64, out);
+    for (filter, (options, id)) in subscriptions {
+        put_text(filter, out);
+        out.push(*options);
+        put_varint(u64::from(*id), out);
+    }
+}
+
+pub(crate) fn decode_subscriptions(bytes: &[u8]) -> Result<Subscriptions, BodyError> {
+    let mut reader = Reader(bytes);
+    let mut subscriptions = Subscriptions::new();
+    for _ in 0..reader.length()? {
+        let filter = reader.text()?.to_owned();
+        let options = reader.byte()?;
+        let id = u32::try_from(reader.varint()?).map_err(|_| BodyError::Number)?;
+        subscriptions.insert(filter, (options, id));
+    }
+    reader.end()?;
+    Ok(subscriptions)
+}
+
+impl MessageRow {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_u32(self.references, out);
+        match &self.body {
+            Body::Log(place) => {
+                out.push(0);
+                put_varint(place.segment, out);
+                put_varint(place.offset, out);
+                put_varint(place.bytes, out);
+            }
+            Body::Here(flags, body) => {
+                out.extend([1, *flags]);
+                out.extend_from_slice(body);
+            }
+        }
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BodyError> {
+        let mut reader = Reader(bytes);
+        let from = &mut reader;
+        let references = from.u32()?;
+        let body = match from.byte()? {
+            0 => Body::Log(Place {
+                segment: from.varint()?,
+                offset: from.varint()?,
+                bytes: from.varint()?,
+            }),
+            1 => Body::Here(from.byte()?, from.rest().to_owned()),
+            _ => return Err(BodyError::Flags),
+        };
+        reader.end()?;
+        Ok(Self { references, body })
+    }
+}

@@ -1,0 +1,236 @@
+//! The checkpoint: tables in redb, over the same files as the log.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use redb::{
+    Database, ReadOnlyTable, ReadableDatabase, TableDefinition, TableError, WriteTransaction,
+};
+
+use crate::error::StoreError;
+use crate::files::{File, Files, read_full, write_all};
+use crate::index::rows::{Delivery, MessageRow, SessionRow, Subscriptions, decode_subscriptions};
+use crate::journal::segment::StoreId;
+use crate::wire::BodyError;
+
+pub(crate) const FILE: &str = "checkpoint.redb";
+const UNBORN: &str = "checkpoint.new";
+const FORMAT: u64 = 1;
+
+pub(crate) const SESSION: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("session");
+pub(crate) const SUBSCRIPTION: TableDefinition<'_, u64, &[u8]> =
+    TableDefinition::new("subscription");
+pub(crate) const QUEUE: TableDefinition<'_, (u64, u64), &[u8]> = TableDefinition::new("queue");
+pub(crate) const MESSAGE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("message");
+pub(crate) const RETAINED: TableDefinition<'_, &str, u64> = TableDefinition::new("retained");
+pub(crate) const SEGMENT: TableDefinition<'_, u64, u64> = TableDefinition::new("segment");
+const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
+
+/// What the checkpoint says about itself.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Meta {
+    pub(crate) store: StoreId,
+    /// Records up to here are in it.
+    pub(crate) applied_lsn: u64,
+    /// No number up to here is given again.
+    pub(crate) next_number: u64,
+}
+
+/// The checkpoint, open.
+pub(crate) struct Tables {
+    database: Database,
+}
+
+impl fmt::Debug for Tables {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Tables").finish_non_exhaustive()
+    }
+}
+
+impl Tables {
+    /// Opens the checkpoint, or begins one.
+    pub(crate) fn open(files: &dyn Files, cache_bytes: usize) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::io("open", FILE, error);
+        let (file, is_new) = match files.open(FILE) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                (begin(files).map_err(failed)?, true)
+            }
+            other => (other.map_err(failed)?, false),
+        };
+        let database = Database::builder()
+            .set_cache_size(cache_bytes)
+            .create_with_backend(Backend(file))
+            .map_err(checkpoint)?;
+        if is_new {
+            // It gets its name when it is whole.
+            files
+                .rename(UNBORN, FILE)
+                .and_then(|()| files.sync_names())
+                .map_err(failed)?;
+        }
+        Ok(Self { database })
+    }
+
+    /// What it says about itself; `None` if it has never been written.
+    pub(crate) fn meta(&self) -> Result<Option<Meta>, StoreError> {
+        let Some(table) = self.table(META)? else {
+            return Ok(None);
+        };
+        let number = |key: &str| -> Result<u64, StoreError> {
+            let found = table.get(key).map_err(checkpoint)?;
+            let bytes = found.and_then(|found| found.value().try_into().ok());
+            bytes.map(u64::from_le_bytes).ok_or_else(|| broken("meta"))
+        };
+        let found = number("format")?;
+        if found != FORMAT {
+            return Err(StoreError::NewerFormat {
+                file: FILE.into(),
+                found: u32::try_from(found).unwrap_or(u32::MAX),
+                known: 1,
+            });
+        }
+        let store = table.get("store").map_err(checkpoint)?;
+        let store = store.and_then(|store| store.value().try_into().ok());
+        Ok(Some(Meta {
+            store: store.ok_or_else(|| broken("meta"))?,
+            applied_lsn: number("applied_lsn")?,
+            next_number: number("next_number")?,
+        }))
+    }
+
+    /// Begins a change of everything; it is seen whole or not at all.
+    pub(crate) fn begin(&self) -> Result<WriteTransaction, StoreError> {
+        let mut transaction = self.database.begin_write().map_err(checkpoint)?;
+        // Opening after a crash takes no walk over all of it.
+        transaction.set_quick_repair(true);
+        Ok(transaction)
+    }
+
+    pub(crate) fn session(&self, session: u64) -> Result<Option<SessionRow>, StoreError> {
+        self.row(SESSION, session, SessionRow::decode)
+    }
+
+    pub(crate) fn subscriptions(&self, session: u64) -> Result<Option<Subscriptions>, StoreError> {
+        self.row(SUBSCRIPTION, session, decode_subscriptions)
+    }
+
+    pub(crate) fn message(&self, message: u64) -> Result<Option<MessageRow>, StoreError> {
+        self.row(MESSAGE, message, MessageRow::decode)
+    }
+
+    pub(crate) fn queued(&self, session: u64, number: u64) -> Result<Option<Delivery>, StoreError> {
+        self.row(QUEUE, (session, number), |bytes| {
+            Delivery::decode_row(number, bytes)
+        })
+    }
+
+    pub(crate) fn retained(&self, topic: &str) -> Result<Option<u64>, StoreError> {
+        let Some(table) = self.table(RETAINED)? else {
+            return Ok(None);
+        };
+        Ok(table
+            .get(topic)
+            .map_err(checkpoint)?
+            .map(|found| found.value()))
+    }
+
+    /// The whole of a table, or `None` if it has never been written.
+    pub(crate) fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
+        &self,
+        definition: TableDefinition<'_, K, V>,
+    ) -> Result<Option<ReadOnlyTable<K, V>>, StoreError> {
+        let transaction = self.database.begin_read().map_err(checkpoint)?;
+        match transaction.open_table(definition) {
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            other => other.map(Some).map_err(checkpoint),
+        }
+    }
+
+    fn row<K, T>(
+        &self,
+        definition: TableDefinition<'_, K, &'static [u8]>,
+        key: K,
+        decode: impl FnOnce(&[u8]) -> Result<T, BodyError>,
+    ) -> Result<Option<T>, StoreError>
+    where
+        K: redb::Key + for<'a> Borrow<K::SelfType<'a>> + 'static,
+    {
+        let Some(table) = self.table(definition)? else {
+            return Ok(None);
+        };
+        let found = table.get(key).map_err(checkpoint)?;
+        found
+            .map(|bytes| decode(bytes.value()).map_err(wrong))
+            .transpose()
+    }
+}
+
+/// An empty file without its final name.
+fn begin(files: &dyn Files) -> io::Result<Arc<dyn File>> {
+    match files.remove(UNBORN) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => files.create(UNBORN, 0),
+    }
+}
+
+/// Writes what the checkpoint says about itself.
+pub(crate) fn put_meta(transaction: &WriteTransaction, meta: &Meta) -> Result<(), StoreError> {
+    let mut table = transaction.open_table(META).map_err(checkpoint)?;
+    let numbers = [
+        ("format", FORMAT),
+        ("applied_lsn", meta.applied_lsn),
+        ("next_number", meta.next_number),
+    ];
+    for (key, value) in numbers {
+        table
+            .insert(key, &value.to_le_bytes()[..])
+            .map_err(checkpoint)?;
+    }
+    table.insert("store", &meta.store[..]).map_err(checkpoint)?;
+    Ok(())
+}
+
+/// Any error of redb's.
+pub(crate) fn checkpoint(error: impl fmt::Display) -> StoreError {
+    StoreError::Checkpoint(error.to_string().into())
+}
+
+/// A row that was not written by this format.
+pub(crate) fn wrong(error: BodyError) -> StoreError {
+    checkpoint(error)
+}
+
+fn broken(table: &str) -> StoreError {
+    StoreError::Checkpoint(format!("{table} is incomplete").into())
+}
+
+/// redb's view of one of our files.
+#[derive(Debug)]
+struct Backend(Arc<dyn File>);
+
+impl redb::StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.0.bytes()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if read_full(&*self.0, out, offset)? < out.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        write_all(&*self.0, data, offset)
+    }
+}

@@ -1,0 +1,274 @@
+//! The durable store without its threads: every step is taken when it is asked for, so that a
+//! seed says all.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::batch::Batch;
+use crate::durable::{StoreOptions, claim, open_parts, tidy, visit_sessions};
+use crate::error::StoreError;
+use crate::files::{Claim, Files};
+use crate::index::Index;
+use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
+use crate::journal::commit::{Committer, Pressure};
+use crate::journal::inbox::Inbox;
+use crate::journal::{Level, Need, Observer, Recovery, Ticket};
+use crate::store::{Store, StoreStats};
+
+/// A [`DurableStore`](crate::DurableStore) that one thread drives, for tests.
+#[derive(Debug)]
+pub struct SimulatedStore {
+    inner: Mutex<Inner>,
+    _claim: Claim,
+}
+
+struct Inner {
+    inbox: Inbox,
+    committer: Committer,
+    index: Index,
+    options: StoreOptions,
+    observer: Option<Arc<dyn Observer>>,
+    written: u64,
+    durable: u64,
+    refused: BTreeSet<u64>,
+    stopped: Option<StoreError>,
+    numbers: u64,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Inner").finish_non_exhaustive()
+    }
+}
+
+impl SimulatedStore {
+    /// Opens the store in `files`, or begins one.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Locked`], and whatever keeps its content from being trusted.
+    pub fn open(
+        files: &Arc<dyn Files>,
+        options: &StoreOptions,
+    ) -> Result<(Self, Recovery), StoreError> {
+        let claim = claim(&**files)?;
+        let (committer, index, recovery) = open_parts(files, options)?;
+        let inner = Inner {
+            inbox: Inbox::default(),
+            numbers: index.next_number,
+            committer,
+            index,
+            options: *options,
+            observer: None,
+            written: 0,
+            durable: 0,
+            refused: BTreeSet::new(),
+            stopped: None,
+        };
+        Ok((
+            Self {
+                inner: Mutex::new(inner),
+                _claim: claim,
+            },
+            recovery,
+        ))
+    }
+
+    /// Writes one group, and syncs it if one of its batches asks for that; false if nothing waits.
+    ///
+    /// # Errors
+    ///
+    /// What stopped the store.
+    pub fn step(&self) -> Result<bool, StoreError> {
+        self.lock().step()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn check(&self) -> Result<(), StoreError> {
+        match &self.stopped {
+            Some(error) => Err(StoreError::Stopped(error.to_string().into())),
+            None => Ok(()),
+        }
+    }
+
+    fn step(&mut self) -> Result<bool, StoreError> {
+        self.check()?;
+        let stepped = self.try_step();
+        self.note(stepped)
+    }
+
+    fn note<T>(&mut self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(error) = &done {
+            self.stopped = Some(error.clone());
+            if let Some(observer) = &self.observer {
+                observer.stopped(error);
+            }
+        }
+        done
+    }
+
+    fn try_step(&mut self) -> Result<bool, StoreError> {
+        let Some(mut group) = self.inbox.pop() else {
+            return Ok(false);
+        };
+        let last = group.last_ticket;
+        let level = group.level();
+        let (written, refused) = self.committer.write(&mut group)?;
+        self.refused
+            .extend(refused.iter().map(|ticket| ticket.number));
+        if let Some(observer) = self.observer.as_ref().filter(|_| !refused.is_empty()) {
+            observer.refused(&refused);
+        }
+        self.written = last;
+        self.tell(Level::Os, last);
+        if level == Level::Fsync {
+            self.sync()?;
+        }
+        if let Some(written) = written {
+            self.index.apply_group(&group.bytes, &written)?;
+        }
+        self.inbox.recycle(group);
+        Ok(true)
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.committer.writer.sync()?;
+        self.durable = self.written;
+        self.tell(Level::Fsync, self.durable);
+        Ok(())
+    }
+
+    fn tell(&self, level: Level, number: u64) {
+        if let Some(observer) = &self.observer {
+            observer.kept(level, number);
+        }
+    }
+
+    fn drain(&mut self) -> Result<(), StoreError> {
+        while self.try_step()? {}
+        self.sync()
+    }
+
+    fn checkpoint(&mut self) -> Result<(), StoreError> {
+        self.drain()?;
+        self.index.flush()?;
+        let older = self.committer.writer.older.iter();
+        let full: Vec<_> = older.map(|past| (past.number, past.last_lsn)).collect();
+        let kept = match self.committer.pressure()? {
+            Pressure::None => self.options.segments_kept,
+            _ => 0,
+        };
+        if let Some(through) = tidy(&mut self.index, &full, kept)? {
+            self.committer.writer.drop_up_to(through)?;
+        }
+        self.committer.restore()
+    }
+}
+
+impl Store for SimulatedStore {
+    fn append(&self, batch: &mut Batch, level: Level, need: Need) -> Result<Ticket, StoreError> {
+        let mut inner = self.lock();
+        inner.check()?;
+        let ticket = inner.inbox.push(batch, level, need);
+        batch.clear();
+        Ok(ticket)
+    }
+
+    fn is_kept(&self, ticket: Ticket) -> bool {
+        let inner = self.lock();
+        let reached = match ticket.level {
+            Level::Memory => u64::MAX,
+            Level::Os => inner.written,
+            Level::Fsync => inner.durable,
+        };
+        ticket.number <= reached && !inner.refused.contains(&ticket.number)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<(), StoreError> {
+        loop {
+            if self.is_kept(ticket) {
+                return Ok(());
+            }
+            if self.lock().refused.contains(&ticket.number) {
+                return Err(StoreError::NoSpace);
+            }
+            if !self.step()? {
+                return Err(StoreError::Stopped("there is no such ticket".into()));
+            }
+        }
+    }
+
+    fn observe(&self, observer: Arc<dyn Observer>) {
+        self.lock().observer.get_or_insert(observer);
+    }
+
+    fn has_room(&self) -> bool {
+        let inner = self.lock();
+        inner.inbox.bytes < inner.options.journal.line_bytes
+    }
+
+    fn pressure(&self) -> Pressure {
+        self.lock().committer.pressure().unwrap_or(Pressure::Hard)
+    }
+
+    fn numbers(&self, count: u64) -> u64 {
+        let mut inner = self.lock();
+        let first = inner.numbers;
+        inner.numbers += count;
+        first
+    }
+
+    fn sessions(
+        &self,
+        visit: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
+    ) -> Result<(), StoreError> {
+        visit_sessions(&mut self.lock().index, visit)
+    }
+
+    fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {
+        self.lock().index.queue(session, from, limit)
+    }
+
+    fn retained(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {
+        let retained = self.lock().index.retained()?;
+        for (topic, message) in &retained {
+            visit(topic, *message);
+        }
+        Ok(())
+    }
+
+    fn message(&self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
+        self.lock().index.message(message)
+    }
+
+    fn checkpoint(&self) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.check()?;
+        let done = inner.checkpoint();
+        inner.note(done)
+    }
+
+    fn stats(&self) -> StoreStats {
+        let inner = self.lock();
+        StoreStats {
+            applied_lsn: inner.index.applied_lsn,
+            pending_rows: inner.index.pending_rows() as u64,
+            live_bytes: inner.index.live().values().sum(),
+            ..StoreStats::default()
+        }
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.checkpoint()?;
+        let mut inner = self.lock();
+        inner.committer.writer.testify()?;
+        inner.committer.writer.sync()?;
+        inner.stopped = Some(StoreError::Stopped("it was closed".into()));
+        Ok(())
+    }
+}

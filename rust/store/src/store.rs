@@ -1,0 +1,186 @@
+//! What an engine sees of a store, whatever is behind it.
+
+use std::sync::Arc;
+
+use crate::batch::Batch;
+use crate::error::StoreError;
+use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
+use crate::journal::{Level, Need, Observer, Pressure, Ticket};
+use crate::stats::LogStats;
+
+/// Keeps records, and what they amount to.
+///
+/// Appending never waits for the disk. Reading waits until everything appended before is in what
+/// is read: do it where nobody waits for you.
+pub trait Store: Send + Sync {
+    /// Puts a batch into the line and empties it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Stopped`].
+    fn append(&self, batch: &mut Batch, level: Level, need: Need) -> Result<Ticket, StoreError>;
+
+    /// Whether the batch is kept; false for one that was refused, too.
+    fn is_kept(&self, ticket: Ticket) -> bool;
+
+    /// Sleeps until the batch is kept.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSpace`] if it was refused, [`StoreError::Stopped`].
+    fn wait(&self, ticket: Ticket) -> Result<(), StoreError>;
+
+    /// Names who hears what becomes of batches; the first one stays.
+    fn observe(&self, observer: Arc<dyn Observer>);
+
+    /// Whether less waits for the disk than should; else read nothing new from publishers.
+    fn has_room(&self) -> bool;
+
+    /// How tight the room on the disk is.
+    fn pressure(&self) -> Pressure;
+
+    /// Takes `count` numbers that no message, delivery or session of this store ever had; returns
+    /// the first.
+    fn numbers(&self, count: u64) -> u64;
+
+    /// Hands every kept session with its subscriptions to `visit`, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// Those of the checkpoint.
+    fn sessions(
+        &self,
+        visit: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
+    ) -> Result<(), StoreError>;
+
+    /// Up to `limit` deliveries that wait for a session, in order, from number `from` on.
+    ///
+    /// # Errors
+    ///
+    /// Those of the checkpoint.
+    fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError>;
+
+    /// Hands every topic with a retained message to `visit`, with the message's number.
+    ///
+    /// # Errors
+    ///
+    /// Those of the checkpoint.
+    fn retained(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError>;
+
+    /// A message that some delivery or topic refers to; `None` if none does.
+    ///
+    /// # Errors
+    ///
+    /// Those of the checkpoint, and [`StoreError::Damaged`] if its bytes are not as they were.
+    fn message(&self, message: u64) -> Result<Option<StoredMessage>, StoreError>;
+
+    /// Brings the checkpoint up to what is written, so that opening is quick and segments go.
+    ///
+    /// # Errors
+    ///
+    /// Those of the checkpoint, [`StoreError::Stopped`].
+    fn checkpoint(&self) -> Result<(), StoreError>;
+
+    /// Figures.
+    fn stats(&self) -> StoreStats;
+
+    /// Writes and syncs everything, brings the checkpoint up to date, and takes nothing more.
+    ///
+    /// # Errors
+    ///
+    /// What stopped the store, if something did.
+    fn close(&self) -> Result<(), StoreError>;
+}
+
+/// Figures about a store.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct StoreStats {
+    /// Those of the log.
+    pub log: LogStats,
+    /// Records up to here are in what can be read.
+    pub applied_lsn: u64,
+    /// Rows in memory that the checkpoint does not have.
+    pub pending_rows: u64,
+    /// Bytes of messages in the log that are still wanted.
+    pub live_bytes: u64,
+    /// Checkpoints written since the store was opened.
+    pub checkpoints: u64,
+}
+
+/// Keeps nothing: every batch is kept at once and gone.
+#[derive(Debug)]
+pub struct MemoryStore {
+    numbers: std::sync::atomic::AtomicU64,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self { numbers: 1.into() }
+    }
+}
+
+impl Store for MemoryStore {
+    fn append(&self, batch: &mut Batch, _: Level, _: Need) -> Result<Ticket, StoreError> {
+        batch.clear();
+        Ok(Ticket {
+            number: 0,
+            level: Level::Memory,
+        })
+    }
+
+    fn is_kept(&self, _: Ticket) -> bool {
+        true
+    }
+
+    fn wait(&self, _: Ticket) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn observe(&self, _: Arc<dyn Observer>) {}
+
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn pressure(&self) -> Pressure {
+        Pressure::None
+    }
+
+    fn numbers(&self, count: u64) -> u64 {
+        // ORDERING: only uniqueness matters.
+        self.numbers
+            .fetch_add(count, std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn sessions(
+        &self,
+        _: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn queue(&self, _: u64, _: u64, _: usize) -> Result<Vec<Delivery>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn retained(&self, _: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn message(&self, _: u64) -> Result<Option<StoredMessage>, StoreError> {
+        Ok(None)
+    }
+
+    fn checkpoint(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats::default()
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,331 @@
+//! The whole store on a real folder: what comes back, what is read, what is given up.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mqttcore_store::files::{Files, Folder};
+use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
+use mqttcore_store::{
+    Batch, Delivery, DurableStore, JournalOptions, Level, MemoryStore, Need, Recovery, Store,
+    StoreError, StoreOptions,
+};
+
+const OPTIONS: StoreOptions = StoreOptions {
+    journal: JournalOptions {
+        segment_bytes: 16 * 1_024,
+        ballast_bytes: 0,
+        soft_bytes: 0,
+        line_bytes: 1 << 20,
+    },
+    cache_bytes: 1 << 20,
+    checkpoint_bytes: u64::MAX,
+    checkpoint_rows: usize::MAX,
+    segments_kept: 2,
+};
+
+/// A folder that goes with the test.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Self {
+        let name = format!("mqttcore-{name}-{}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn open(folder: &Temporary) -> Result<(DurableStore, Recovery), StoreError> {
+    let files: Arc<dyn Files> = Arc::new(Folder::open(folder.path()).unwrap());
+    DurableStore::open(&files, &OPTIONS)
+}
+
+fn append(store: &dyn Store, records: &[Record<'_>]) {
+    let mut batch = Batch::default();
+    for record in records {
+        batch.push(record);
+    }
+    let ticket = store
+        .append(&mut batch, Level::Fsync, Need::Ordinary)
+        .unwrap();
+    store.wait(ticket).unwrap();
+}
+
+fn session(store: &dyn Store, client_id: &str) -> u64 {
+    let session = store.numbers(1);
+    let opened = Opened {
+        session,
+        at_ms: 1,
+        version: 5,
+        expiry_s: 60,
+        client_id,
+        username: Some("somebody"),
+    };
+    append(store, &[Record::Opened(opened)]);
+    session
+}
+
+fn publish(store: &dyn Store, session: u64, topic: &str, payload: &[u8], kept: bool) -> u64 {
+    let message = store.numbers(1);
+    let mut recipients = RecipientsBuf::default();
+    recipients.push(session, 1, false, &[3, 4]);
+    append(
+        store,
+        &[Record::Message(Message {
+            message,
+            qos: 1,
+            kept,
+            topic,
+            recipients: recipients.as_recipients(),
+            payload,
+            ..Message::default()
+        })],
+    );
+    message
+}
+
+fn waiting(store: &dyn Store, session: u64) -> Vec<u64> {
+    let queue = store.queue(session, 0, usize::MAX).unwrap();
+    queue.iter().map(|delivery| delivery.number).collect()
+}
+
+#[test]
+fn a_session_and_its_queue_survive_a_restart() {
+    let folder = Temporary::new("restart");
+    let (store, _) = open(&folder).unwrap();
+    let session = session(&store, "meter");
+    append(
+        &store,
+        &[Record::Subscribed {
+            session,
+            filter: "a/#",
+            options: 1,
+            id: 9,
+        }],
+    );
+    let message = publish(&store, session, "a/b", b"hot", false);
+    store.close().unwrap();
+    drop(store);
+
+    let (store, recovery) = open(&folder).unwrap();
+
+    let mut seen = Vec::new();
+    store
+        .sessions(&mut |number, row, subscriptions| {
+            seen.push((
+                number,
+                row.client_id.clone(),
+                subscriptions.get("a/#").copied(),
+            ));
+        })
+        .unwrap();
+    assert_eq!(seen, [(session, "meter".to_owned(), Some((1, 9)))]);
+    let queue = store.queue(session, 0, 10).unwrap();
+    let delivery = Delivery {
+        number: message,
+        message,
+        qos: 1,
+        retain: false,
+        subscription_ids: vec![3, 4],
+    };
+    assert_eq!(queue, [delivery]);
+    let kept = store.message(message).unwrap().unwrap();
+    assert_eq!(
+        (kept.message().topic, kept.message().payload),
+        ("a/b", &b"hot"[..])
+    );
+    assert_eq!(
+        (recovery.records, recovery.torn),
+        (0, None),
+        "the checkpoint had all of it"
+    );
+    assert!(store.numbers(1) > message);
+}
+
+#[test]
+fn a_store_that_was_not_closed_replays_its_log() {
+    let folder = Temporary::new("replay");
+    let (store, _) = open(&folder).unwrap();
+    let session = session(&store, "meter");
+    let message = publish(&store, session, "a/b", b"hot", true);
+    // As after a crash: nothing is closed, and the claim goes with the process.
+    let copy = Temporary::new("replay-copy");
+    std::fs::create_dir(copy.path()).unwrap();
+    for name in Folder::open(folder.path()).unwrap().list().unwrap() {
+        std::fs::copy(folder.path().join(&name), copy.path().join(&name)).unwrap();
+    }
+
+    let (replayed, recovery) = open(&copy).unwrap();
+
+    assert_eq!(recovery.records, 2);
+    assert_eq!(waiting(&replayed, session), [message]);
+    let mut retained = Vec::new();
+    replayed
+        .retained(&mut |topic, number| retained.push((topic.to_owned(), number)))
+        .unwrap();
+    assert_eq!(retained, [("a/b".to_owned(), message)]);
+}
+
+#[test]
+fn a_queue_is_read_in_pages_over_checkpoint_and_memory() {
+    let folder = Temporary::new("pages");
+    let (store, _) = open(&folder).unwrap();
+    let session = session(&store, "meter");
+    let mut messages = Vec::new();
+    for number in 0..20 {
+        messages.push(publish(&store, session, "t", b"x", false));
+        if number == 9 {
+            store.checkpoint().unwrap();
+        }
+    }
+    append(
+        &store,
+        &[Record::Dropped {
+            session,
+            delivery: messages[3],
+        }],
+    );
+    store.checkpoint().unwrap();
+    append(
+        &store,
+        &[Record::Dropped {
+            session,
+            delivery: messages[4],
+        }],
+    );
+    messages.drain(3..5);
+
+    let mut read = Vec::new();
+    let mut from = 0;
+    loop {
+        let page = store.queue(session, from, 4).unwrap();
+        let Some(last) = page.last() else { break };
+        from = last.number + 1;
+        read.extend(page.iter().map(|delivery| delivery.number));
+    }
+
+    assert_eq!(read, messages);
+}
+
+#[test]
+fn old_segments_go_and_what_is_wanted_of_them_stays() {
+    let folder = Temporary::new("segments");
+    let (store, _) = open(&folder).unwrap();
+    let session = session(&store, "meter");
+    let first = publish(&store, session, "t", b"the first of all", false);
+    for _ in 0..200 {
+        let passing = publish(&store, session, "t", &[7; 1_000], false);
+        append(
+            &store,
+            &[Record::Dropped {
+                session,
+                delivery: passing,
+            }],
+        );
+    }
+    let before = store.stats().log.segments;
+    assert!(before > 10);
+
+    store.checkpoint().unwrap();
+    // The log's thread drops them between two groups.
+    append(
+        &store,
+        &[Record::Unsubscribed {
+            session,
+            filter: "none",
+        }],
+    );
+
+    assert_eq!(waiting(&store, session), [first]);
+    let kept = store.message(first).unwrap().unwrap();
+    assert_eq!(kept.message().payload, b"the first of all");
+    let segments = Folder::open(folder.path()).unwrap().list().unwrap();
+    let segments = segments.iter().filter(|name| name.contains(".log")).count();
+    assert!(
+        segments <= OPTIONS.segments_kept + 1,
+        "{segments} segments are left"
+    );
+}
+
+#[test]
+fn a_damaged_message_is_not_handed_out() {
+    let folder = Temporary::new("rot");
+    let (store, _) = open(&folder).unwrap();
+    let session = session(&store, "meter");
+    let message = publish(&store, session, "t", &[0x55; 900], false);
+    let path = folder.path().join("00000000000000000001.log");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes
+        .windows(8)
+        .position(|window| window == [0x55; 8])
+        .unwrap();
+    bytes[at] = 0x54;
+    std::fs::write(&path, bytes).unwrap();
+
+    assert!(matches!(
+        store.message(message),
+        Err(StoreError::Damaged(_))
+    ));
+}
+
+#[test]
+fn a_folder_that_is_in_use_is_refused() {
+    let folder = Temporary::new("claimed");
+    let (_store, _) = open(&folder).unwrap();
+
+    let refused = open(&folder).unwrap_err();
+
+    assert!(matches!(refused, StoreError::Locked), "{refused}");
+}
+
+#[test]
+fn the_log_of_another_store_is_refused() {
+    let (one, other) = (Temporary::new("one"), Temporary::new("other"));
+    for folder in [&one, &other] {
+        let (store, _) = open(folder).unwrap();
+        session(&store, "meter");
+        store.close().unwrap();
+    }
+    let segment = "00000000000000000001.log";
+    std::fs::copy(other.path().join(segment), one.path().join(segment)).unwrap();
+
+    let refused = open(&one).unwrap_err();
+
+    assert!(matches!(refused, StoreError::Damaged(damage)
+        if damage.reason == "it belongs to another store"));
+}
+
+#[test]
+fn a_checkpoint_that_is_lost_costs_a_replay_only() {
+    let folder = Temporary::new("lost");
+    let (store, _) = open(&folder).unwrap();
+    let session = session(&store, "meter");
+    let message = publish(&store, session, "t", b"x", false);
+    store.close().unwrap();
+    drop(store);
+    std::fs::remove_file(folder.path().join("checkpoint.redb")).unwrap();
+
+    let (store, recovery) = open(&folder).unwrap();
+
+    assert_eq!(recovery.records, 2);
+    assert_eq!(waiting(&store, session), [message]);
+}
+
+#[test]
+fn memory_keeps_nothing_and_promises_it_at_once() {
+    let store = MemoryStore::default();
+
+    append(&store, &[Record::Ended { session: 1 }]);
+
+    assert_eq!(store.stats().log.records, 0);
+    assert_ne!(store.numbers(1), store.numbers(1));
+}
