@@ -166,5 +166,5 @@ help:
 	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz loom shuttle models spec soak \
+.PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut loom shuttle models spec soak \
 	nightly bench bench-broker lock clean help
