@@ -7,7 +7,7 @@ SHELL := /bin/sh
 
 # The extension that `serve`, `test` and `check` use: `release` (what users get) or `dev` (quick).
 PROFILE ?= release
-# Arguments of `make serve`, `make pytest`, `make bench`, `make bench-broker`.
+# Arguments of `make serve`, `make pytest`, `make bench`, `make bench-broker`, `make tree-report`.
 ARGS ?=
 # Length of `make fuzz`, a target, and of `make soak`.
 SECONDS ?= 60
@@ -122,6 +122,9 @@ bench: .make/tools ## codec, session and tree: messages or filters a second
 bench-broker: build .make/dev ## the broker beside Mosquitto, one core each
 	@$(BIN)/python benches/broker_report.py $(ARGS)
 
+tree-report: .make/tools ## the directory beside its peers: docs/tree-report.md (ARGS="--sizes 10k,100k")
+	@cargo run --release --quiet -p mqttcore-benches --bin mqttcore-tree-report -- $(ARGS)
+
 ##@ House
 lock: .make/venv ## renew requirements-dev.lock
 	@$(BIN)/pip install --quiet pip-tools
@@ -166,5 +169,5 @@ help:
 	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut loom shuttle models spec soak \
-	nightly bench bench-broker lock clean help
+.PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut loom shuttle models \
+	spec soak nightly bench bench-broker tree-report lock clean help

@@ -75,7 +75,7 @@ fn match_one(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for size in sizes() {
         for workload in
-            [Workload::telemetry, Workload::deep, Workload::exact].map(|make| make(size))
+            [Workload::telemetry, Workload::deep, Workload::exact].map(|make| make(size, 0))
         {
             let directory = Directory::new(SEED, Strategy::RoundRobin);
             subscribe(&directory, &workload.filters);
@@ -117,7 +117,7 @@ fn match_many(c: &mut Criterion) {
     let mut group = c.benchmark_group("tree/match_many");
     group.throughput(Throughput::Elements(BATCH as u64));
     for size in sizes() {
-        for workload in [Workload::telemetry, Workload::deep].map(|make| make(size)) {
+        for workload in [Workload::telemetry, Workload::deep].map(|make| make(size, 0)) {
             let directory = Directory::new(SEED, Strategy::RoundRobin);
             subscribe(&directory, &workload.filters);
             let topics = names(&workload.topics);
@@ -141,7 +141,7 @@ fn match_many(c: &mut Criterion) {
 fn fan_out(c: &mut Criterion) {
     let mut group = c.benchmark_group("tree/fan_out");
     for size in sizes() {
-        let workload = Workload::fan_out(size);
+        let workload = Workload::fan_out(size, 0);
         let directory = Directory::new(SEED, Strategy::RoundRobin);
         subscribe(&directory, &workload.filters);
         let topics = names(&workload.topics);
@@ -171,7 +171,7 @@ fn churn(c: &mut Criterion) {
         Workload::fan_out,
     ];
     for size in sizes() {
-        for workload in kinds.map(|make| make(size)) {
+        for workload in kinds.map(|make| make(size, 0)) {
             let directory = Directory::new(SEED, Strategy::RoundRobin);
             let ids = subscribe(&directory, &workload.filters);
             let mut next = 0;
@@ -198,7 +198,7 @@ fn churn(c: &mut Criterion) {
 fn retained(c: &mut Criterion) {
     let mut group = c.benchmark_group("tree/retained");
     for size in sizes() {
-        let workload = Workload::exact(size);
+        let workload = Workload::exact(size, 0);
         let topics: Vec<_> = workload.filters.iter().map(ToString::to_string).collect();
         let topics = names(&topics);
         let retained = Retained::new(SEED);

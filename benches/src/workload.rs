@@ -3,12 +3,12 @@
 use mqttcore_topics::{SubscriptionFilter, TopicLimits};
 
 /// Topics a workload publishes to; more than any cache of results would hold.
-const TOPICS: usize = 1 << 16;
+const TOPICS: usize = 1 << 18;
 
 /// What a deep tree has below one building.
-const FLOORS: u64 = 8;
-const ROOMS: u64 = 16;
-const SENSORS: u64 = 16;
+const FLOORS: usize = 8;
+const ROOMS: usize = 16;
+const SENSORS: usize = 2;
 
 /// Filters, each of a subscriber of its own, and topics in the order in which they are published to.
 pub struct Workload {
@@ -16,98 +16,115 @@ pub struct Workload {
     pub name: String,
     /// What is subscribed to.
     pub filters: Vec<SubscriptionFilter>,
+    /// Filters of the same kind that nobody subscribed to yet, beside those of fan-out, which is one filter.
+    pub fresh: Vec<SubscriptionFilter>,
     /// What is published to.
     pub topics: Vec<String>,
 }
 
 impl Workload {
-    fn new(name: &str, filters: Vec<String>, topics: Vec<String>) -> Self {
+    /// The texts behind the first `filters` are fresh.
+    fn new(name: &str, filters: usize, texts: Vec<String>, topics: Vec<String>) -> Self {
         let limits = TopicLimits::default();
         let parse = |text: String| {
             // INVARIANT: wildcards fill their level in every pattern of this file.
             SubscriptionFilter::parse(&text, &limits).expect("generated filters are valid")
         };
+        let mut subscribed: Vec<_> = texts.into_iter().map(parse).collect();
+        let fresh = subscribed.split_off(filters);
         Self {
-            name: format!("{name}/{}", filters.len()),
-            filters: filters.into_iter().map(parse).collect(),
+            name: format!("{name}/{filters}"),
+            filters: subscribed,
+            fresh,
             topics,
         }
     }
 
     /// `devices/{12 hex}/+`: every topic has one subscriber, on a level as wide as the fleet.
     #[must_use]
-    pub fn telemetry(filters: usize) -> Self {
-        let devices = ids(filters);
+    pub fn telemetry(filters: usize, fresh: usize) -> Self {
+        let devices = ids(filters + fresh);
         let mut random = Random::new(2);
-        let topics = (0..TOPICS).map(|_| format!("devices/{}/status", random.pick(&devices)));
+        let subscribed = &devices[..filters];
+        let topics = (0..TOPICS).map(|_| format!("devices/{}/status", random.pick(subscribed)));
         let topics = topics.collect();
-        Self::new(
-            "telemetry",
-            devices
-                .iter()
-                .map(|device| format!("devices/{device}/+"))
-                .collect(),
-            topics,
-        )
+        let texts = devices.iter().map(|device| format!("devices/{device}/+"));
+        Self::new("telemetry", filters, texts.collect(), topics)
     }
 
     /// `site/{12 hex}/state`: every topic has one subscriber, and no filter has a wildcard.
     #[must_use]
-    pub fn exact(filters: usize) -> Self {
-        let sites = ids(filters);
+    pub fn exact(filters: usize, fresh: usize) -> Self {
+        let sites = ids(filters + fresh);
         let mut random = Random::new(3);
-        let topics = (0..TOPICS)
-            .map(|_| format!("site/{}/state", random.pick(&sites)))
-            .collect();
-        let filters = sites
-            .iter()
-            .map(|site| format!("site/{site}/state"))
-            .collect();
-        Self::new("exact", filters, topics)
+        let subscribed = &sites[..filters];
+        let topics = (0..TOPICS).map(|_| format!("site/{}/state", random.pick(subscribed)));
+        let topics = topics.collect();
+        let texts = sites.iter().map(|site| format!("site/{site}/state"));
+        Self::new("exact", filters, texts.collect(), topics)
     }
 
-    /// `building/B/floor/F/room/R/sensor/S`: half of the filters exact, half with one of floor, room and sensor
-    /// as `+`, or `#` below the room. A topic has about 7 subscribers.
+    /// `building/B/floor/F/room/R/sensor/S`: half of the filters exact, one a sensor; half with `+` or `#` at mixed
+    /// levels. A topic is one of these sensors and has about 7.2 subscribers. Fresh filters
+    /// are of sensors that are new in their room.
     #[must_use]
-    pub fn deep(filters: usize) -> Self {
+    pub fn deep(filters: usize, fresh: usize) -> Self {
         let mut random = Random::new(4);
-        let buildings = (filters as u64 / (FLOORS * ROOMS * SENSORS)).max(1);
-        let filters = (0..filters).map(|number| deep_filter(number, buildings, &mut random));
-        let filters = filters.collect();
-        let topics = (0..TOPICS)
-            .map(|_| deep_topic(buildings, &mut random))
-            .collect();
-        Self::new("deep", filters, topics)
+        let mut sensors: Vec<_> = (0..filters.div_ceil(2)).collect();
+        random.shuffle(&mut sensors);
+        let mut texts = Vec::with_capacity(filters + fresh);
+        for number in 0..filters {
+            let sensor = if number % 2 == 0 {
+                sensors[number / 2]
+            } else {
+                *random.pick(&sensors)
+            };
+            texts.push(deep_filter(number % 32, place(sensor)));
+        }
+        for number in 0..fresh {
+            let [building, floor, room, _] = place(*random.pick(&sensors));
+            texts.push(deep_filter(
+                number % 24,
+                [building, floor, room, SENSORS + number],
+            ));
+        }
+        let topic = |_| deep_filter(0, place(*random.pick(&sensors)));
+        let topics = (0..TOPICS).map(topic).collect();
+        Self::new("deep", filters, texts, topics)
     }
 
     /// All subscribers on `alerts/+/critical`: every message goes to each of them.
     #[must_use]
-    pub fn fan_out(subscribers: usize) -> Self {
+    pub fn fan_out(subscribers: usize, fresh: usize) -> Self {
         let topics = (0..16)
             .map(|area| format!("alerts/{area}/critical"))
             .collect();
-        Self::new(
-            "fan_out",
-            vec!["alerts/+/critical".to_owned(); subscribers],
-            topics,
-        )
+        let texts = vec!["alerts/+/critical".to_owned(); subscribers + fresh];
+        Self::new("fan_out", subscribers, texts, topics)
     }
 }
 
-fn deep_topic(buildings: u64, random: &mut Random) -> String {
-    let [building, floor, room, sensor] =
-        [buildings, FLOORS, ROOMS, SENSORS].map(|count| random.below(count));
-    format!("building/{building}/floor/{floor}/room/{room}/sensor/{sensor}")
+/// Building, floor, room and sensor of a sensor counted through.
+fn place(sensor: usize) -> [usize; 4] {
+    let (room, sensor) = (sensor / SENSORS, sensor % SENSORS);
+    let (floor, room) = (room / ROOMS, room % ROOMS);
+    [floor / FLOORS, floor % FLOORS, room, sensor]
 }
 
-fn deep_filter(number: usize, buildings: u64, random: &mut Random) -> String {
-    let [building, floor, room, sensor] =
-        [buildings, FLOORS, ROOMS, SENSORS].map(|count| random.below(count));
-    match number % 8 {
-        0..4 => format!("building/{building}/floor/{floor}/room/{room}/sensor/{sensor}"),
-        4 => format!("building/{building}/floor/+/room/{room}/sensor/{sensor}"),
-        5 => format!("building/{building}/floor/{floor}/room/+/sensor/{sensor}"),
-        6 => format!("building/{building}/floor/{floor}/room/{room}/sensor/+"),
+/// Even kinds are exact; of the odd ones below 32, three are about one sensor, seven about two, six about a floor
+/// or more.
+fn deep_filter(kind: usize, [building, floor, room, sensor]: [usize; 4]) -> String {
+    match kind {
+        _ if kind.is_multiple_of(2) => {
+            format!("building/{building}/floor/{floor}/room/{room}/sensor/{sensor}")
+        }
+        1 => format!("building/{building}/floor/{floor}/room/{room}/+/{sensor}"),
+        3 | 5 => format!("building/{building}/floor/{floor}/room/{room}/sensor/{sensor}/#"),
+        7 | 9 => format!("building/{building}/floor/+/room/{room}/sensor/{sensor}"),
+        11 | 13 | 15 | 17 => {
+            format!("building/{building}/floor/{floor}/room/+/sensor/{sensor}")
+        }
+        19 | 21 | 23 => format!("building/{building}/floor/{floor}/room/{room}/sensor/+"),
         _ => format!("building/{building}/floor/{floor}/room/{room}/#"),
     }
 }
@@ -120,10 +137,7 @@ fn ids(count: usize) -> Vec<String> {
         .collect();
     ids.sort_unstable();
     ids.dedup();
-    for last in (1..ids.len()).rev() {
-        let other = usize::try_from(random.below(last as u64 + 1)).unwrap_or(0);
-        ids.swap(last, other);
-    }
+    random.shuffle(&mut ids);
     ids.truncate(count);
     ids.into_iter().map(|id| format!("{id:012x}")).collect()
 }
@@ -151,6 +165,14 @@ impl Random {
     /// Returns a number below `limit`, which is not 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
+    }
+
+    /// Puts `items` in random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let other = usize::try_from(self.below(last as u64 + 1)).unwrap_or(0);
+            items.swap(last, other);
+        }
     }
 
     /// Returns one of `items`, which are not none.

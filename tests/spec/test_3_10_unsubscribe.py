@@ -328,3 +328,15 @@ def test_the_second_of_two_equal_filters_finds_nothing(client: Open, topic: str)
     answer = one.unsubscribe(topic, topic)
 
     assert answer.reasons == ((0x00, 0x11) if one.version == 5 else ())
+
+
+@pytest.mark.spec("5.0", "MQTT-3.10.4-4")
+def test_an_unsubscribe_whose_answer_the_client_cannot_take_ends_the_connection(
+    client: Open, topic: str
+) -> None:
+    one = client(props={"maximum_packet_size": 40})
+    one.unsubscribe(*(f"{topic}/{each}" for each in range(35)))
+
+    one.send(mqtt.unsubscribe(*(f"{topic}/{each}" for each in range(36))))
+
+    one.expect_refusal(0x95)

@@ -20,8 +20,10 @@ Open = Callable[..., Wire]
 
 
 @pytest.mark.spec("3.1.1", "MQTT-3.1.2-8")
+@pytest.mark.spec("3.1.1", "MQTT-3.1.2-23")
 @pytest.mark.spec("3.1.1", "MQTT-3.1.2-24")
 @pytest.mark.spec("5.0", "MQTT-3.1.2-8")
+@pytest.mark.spec("5.0", "MQTT-3.1.2-20")
 @pytest.mark.spec("5.0", "MQTT-3.1.2-22")
 @pytest.mark.spec("5.0", "MQTT-3.2.2-22")
 def test_silence_for_one_and_a_half_keep_alives_is_as_if_the_network_had_failed(

@@ -225,6 +225,18 @@ def test_a_broker_without_wildcards_has_a_code_for_it(
     assert one.subscribe(topic, f"{topic}/+").reasons == (0, 0xA2)
 
 
+@pytest.mark.spec("5.0", "MQTT-3.8.4-1")
+def test_a_subscribe_whose_answer_the_client_cannot_take_ends_the_connection(
+    client: Open, topic: str
+) -> None:
+    one = client(props={"maximum_packet_size": 40})
+    one.subscribe(*(f"{topic}/{each}" for each in range(35)))
+
+    one.send(mqtt.subscribe(*(f"{topic}/{each}" for each in range(36))))
+
+    one.expect_refusal(0x95)
+
+
 # --- several filters in one packet ----------------------------------------------------------------
 
 

@@ -51,6 +51,14 @@ pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     }
 }
 
+/// Publishes the will of a client that is about to be disconnected because the broker stops.
+pub(crate) fn publish_will_early(shard: &Rc<Shard>, client: &Rc<Client>) {
+    let will = client.session.borrow_mut().take_due_will(shard.now());
+    if let Some(will) = will {
+        publish_will(shard, client, &will);
+    }
+}
+
 /// Does what the session says has come due.
 pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
     loop {

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use mqttcore_codec::{ReasonCode, Version};
 use mqttcore_session::Cause;
 use slab::Slab;
+use tokio::time::timeout;
 
 use crate::client::{Client, Handle};
-use crate::life::close;
+use crate::life::{self, close};
 use crate::shard::Shard;
 
 /// The clients of one shard, by slot and by client identifier.
@@ -165,6 +166,7 @@ pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
     let draining = Rc::clone(shard);
     tokio::task::spawn_local(async move {
         drain().await;
+        publish_wills(&draining, deadline).await;
         for client in draining.registry.borrow().all() {
             if let Some(link) = client.link() {
                 close(&link, Cause::ServerStop, ReasonCode::SERVER_SHUTTING_DOWN);
@@ -177,6 +179,19 @@ pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
         tokio::time::sleep(deadline).await;
         own.give_up();
     });
+}
+
+/// Publishes the wills of those that will be disconnected, while those that want to hear of it are
+/// still there: no shard goes on before all have sent theirs, unless one of them hangs.
+async fn publish_wills(shard: &Rc<Shard>, deadline: Duration) {
+    shard.refresh_now();
+    let clients = shard.registry.borrow().all();
+    for client in clients.iter().filter(|client| client.is_online()) {
+        life::publish_will_early(shard, client);
+    }
+    shard.send_mail();
+    let _ = timeout(deadline / 2, shard.world.wills_sent.wait()).await;
+    shard.read_mail(&mut Vec::new());
 }
 
 /// Lets every connection handle what its socket already holds, and what comes of it leave: a

@@ -16,7 +16,7 @@ use std::time::{Instant, SystemTime};
 use mqttcore_codec::PropertiesBuf;
 use mqttcore_session::Message;
 use mqttcore_topics::{Directory, Retained};
-use tokio::sync::Notify;
+use tokio::sync::{Barrier, Notify};
 
 use crate::client::Client;
 use crate::config::Config;
@@ -47,6 +47,8 @@ pub(crate) struct World {
     pub(crate) pending: AtomicUsize,
     pub(crate) started: Instant,
     pub(crate) stopping: AtomicBool,
+    /// Where the shards of a broker that stops meet when their clients' wills are sent.
+    pub(crate) wills_sent: Barrier,
     /// `[to][from]`: letters between shards.
     mail: Vec<Vec<Mailbox<Letter>>>,
     /// Work from other threads, for one shard each.
@@ -81,6 +83,7 @@ impl World {
             pending: AtomicUsize::new(0),
             started: Instant::now(),
             stopping: AtomicBool::new(false),
+            wills_sent: Barrier::new(shards),
             mail: (0..shards).map(|_| boxes()).collect(),
             errands: (0..shards).map(|_| Mutex::default()).collect(),
             doorbells: (0..shards).map(|_| Notify::new()).collect(),
@@ -244,7 +247,8 @@ impl Shard {
         }
     }
 
-    fn read_mail(self: &Rc<Self>, letters: &mut Vec<Letter>) {
+    /// Does what other threads want done, and delivers what other shards have sent.
+    pub(crate) fn read_mail(self: &Rc<Self>, letters: &mut Vec<Letter>) {
         self.refresh_now();
         let errands = std::mem::take(
             &mut *self.world.errands[self.index]

@@ -12,6 +12,7 @@ use crate::request::{
     Request, SubscribeEntry, SubscribeRequest, UnsubscribeEntry, UnsubscribeRequest,
 };
 use crate::session::Session;
+use crate::transmit::with_length;
 use crate::violation::Violation;
 
 /// A subscription that was granted.
@@ -139,6 +140,7 @@ impl Session {
         &mut self,
         subscribe: &Subscribe<'_>,
     ) -> Result<Request<'static>, Violation> {
+        self.check_answer(subscribe.filters.len())?;
         let id = subscribe.properties.subscription_identifier();
         let parsed = parse_entries(subscribe, id, &self.limits)?;
         let mut entries: Vec<SubscribeEntry> = Vec::with_capacity(parsed.len());
@@ -158,6 +160,7 @@ impl Session {
         &mut self,
         unsubscribe: &Unsubscribe<'_>,
     ) -> Result<Request<'static>, Violation> {
+        self.check_answer(unsubscribe.filters.len())?;
         let mut entries = Vec::with_capacity(unsubscribe.filters.len());
         for text in &unsubscribe.filters {
             let filter = SubscriptionFilter::parse(text, &self.limits.topic)
@@ -174,6 +177,17 @@ impl Session {
             packet_id,
             entries,
         }))
+    }
+
+    /// SUBACK and UNSUBACK have a code for each filter. One that is too large for the client could
+    /// not be sent [MQTT-3.1.2-24], and would leave it waiting [MQTT-3.8.4-1, MQTT-3.10.4-4].
+    fn check_answer(&self, codes: usize) -> Result<(), Violation> {
+        let (packet_id, properties) = (2, 1);
+        let answer_bytes = 1 + with_length(packet_id + properties + codes as u64);
+        if answer_bytes > u64::from(self.link.packet_bytes) {
+            return Err(ANSWER_TOO_LARGE);
+        }
+        Ok(())
     }
 
     fn is_new(&self, entry: &SubscribeEntry, before: &[SubscribeEntry]) -> bool {
@@ -253,6 +267,11 @@ fn refusal(entry: &SubscribeEntry, index: usize, limits: &ServerLimits) -> Optio
     None
 }
 
+const ANSWER_TOO_LARGE: Violation = Violation::limit(
+    ReasonCode::PACKET_TOO_LARGE,
+    "MQTT-3.1.2-24",
+    "the answer would be larger than the client takes",
+);
 const NO_LOCAL_SHARED: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,
     "MQTT-3.8.3-4",

@@ -202,7 +202,8 @@ fn subscription_id_bytes(ids: &SubscriptionIds) -> u64 {
     ids.map(|id| 1 + var_int_bytes(u64::from(id.get()))).sum()
 }
 
-fn with_length(bytes: u64) -> u64 {
+/// `bytes` behind a length.
+pub(crate) fn with_length(bytes: u64) -> u64 {
     var_int_bytes(bytes) + bytes
 }
 

@@ -68,13 +68,19 @@ impl Session {
         if cause == Cause::ClientDisconnect {
             self.will = None;
         }
-        let waits = self.will.as_ref().is_some_and(|will| will.delay_s > 0);
-        let will = if waits && expiry != Expiry::Now {
-            None
-        } else {
-            self.take_will(now)
-        };
+        let will = self.take_due_will(now);
         Departure { will, expiry }
+    }
+
+    /// Takes the will that the end of the connection makes due at once: any but a delayed one whose
+    /// session is kept. For a server that stops, which publishes it while others still listen.
+    pub fn take_due_will(&mut self, now: Instant) -> Option<Message> {
+        let waits = self.will.as_ref().is_some_and(|will| will.delay_s > 0);
+        let is_kept = Expiry::after(now, self.expiry_interval_s) != Expiry::Now;
+        if waits && is_kept {
+            return None;
+        }
+        self.take_will(now)
     }
 
     /// Ends the session before its time (a clean start, an administrator) and returns a will

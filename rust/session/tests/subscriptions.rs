@@ -313,6 +313,38 @@ fn mqtt_3_1_2_29_details_only_if_the_client_asked_for_problem_information() {
 }
 
 /// [MQTT-4.1.0-1] They outlive the connection; an answer that came too late is not sent.
+/// [MQTT-3.1.2-24], [MQTT-3.8.4-1] An answer that cannot be sent would leave the client waiting.
+#[test]
+fn mqtt_3_8_4_1_a_subscribe_whose_answer_the_client_cannot_take_is_refused() {
+    let filters = b"\x00\x01a\x00".repeat(15);
+    let subscribe = framed(0x82, &[b"\x00\x01\x00", &filters[..]].concat());
+    let narrow = |room: u8| Wire::connected(&connect_5(2, &[0x27, 0, 0, 0, room]));
+
+    let mut exact = narrow(20);
+    exact.ok(&subscribe);
+
+    assert_eq!(exact.receive()[0].len(), 20);
+    let mut short = narrow(19);
+    assert_eq!(short.refused(&subscribe), ReasonCode::PACKET_TOO_LARGE);
+    assert!(short.session.subscriptions().is_empty());
+}
+
+#[test]
+fn mqtt_3_10_4_4_an_unsubscribe_whose_answer_the_client_cannot_take_is_refused() {
+    let filters = b"\x00\x01a".repeat(15);
+    let unsubscribe = framed(0xA2, &[b"\x00\x01\x00", &filters[..]].concat());
+    let narrow = |room: u8| Wire::connected(&connect_5(2, &[0x27, 0, 0, 0, room]));
+
+    let mut exact = narrow(20);
+    exact.ok(&unsubscribe);
+
+    assert_eq!(exact.receive()[0].len(), 20);
+    assert_eq!(
+        narrow(19).refused(&unsubscribe),
+        ReasonCode::PACKET_TOO_LARGE
+    );
+}
+
 #[test]
 fn mqtt_4_1_0_1_subscriptions_outlive_the_connection() {
     let mut wire = Wire::connected(CONNECT_5_KEPT);

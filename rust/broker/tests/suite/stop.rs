@@ -84,19 +84,34 @@ fn what_was_acknowledged_before_the_stop_is_delivered_before_the_goodbye() {
 }
 
 #[test]
-fn a_will_is_published_to_those_who_are_told_later() {
+fn every_will_reaches_all_who_are_still_there_whatever_their_shard() {
+    const MORTALS: usize = 4;
     let broker = start(Config {
-        shards: 1,
+        shards: 4,
         ..config()
     });
-    let _mortal = v5("mortal").will("will", "at the end").connect(&broker);
-    let mut heir = v5("heir").connect(&broker);
-    heir.subscribe("will", QoS::AtMostOnce);
+    let heirs: Vec<Client> = (0..16)
+        .map(|index| {
+            let mut heir = v5(&format!("heir-{index}")).connect(&broker);
+            heir.subscribe("will", QoS::AtMostOnce);
+            heir
+        })
+        .collect();
+    let _mortals: Vec<Client> = (0..MORTALS)
+        .map(|index| {
+            let id = format!("mortal-{index}");
+            v5(&id).will("will", "at the end").connect(&broker)
+        })
+        .collect();
 
     let stopping = thread::spawn(move || stop(broker, DEADLINE));
 
-    assert_eq!(heir.message().text(), "at the end");
-    assert_eq!(heir.until_closed(), [GOODBYE]);
+    for mut heir in heirs {
+        for _ in 0..MORTALS {
+            assert_eq!(heir.message().text(), "at the end");
+        }
+        assert_eq!(heir.until_closed(), [GOODBYE]);
+    }
     stopping.join().expect("stopped");
 }
 

@@ -1,0 +1,28 @@
+//! What the allocator has handed out, its own overhead included.
+
+/// Bytes of all chunks in use: headers and rounding included, free chunks not. `None` without glibc.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[must_use]
+pub fn bytes_in_use() -> Option<usize> {
+    // SAFETY: the call takes nothing and reads counters of the allocator.
+    let info = unsafe { libc::mallinfo2() };
+    Some(info.uordblks + info.hblkhd)
+}
+
+/// Bytes of all chunks in use. `None` without glibc.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+#[must_use]
+pub fn bytes_in_use() -> Option<usize> {
+    None
+}
+
+/// Runs `work` and answers how many more bytes are in use afterwards; NaN where nobody can say.
+#[expect(clippy::cast_precision_loss, reason = "heaps below 2^52 bytes")]
+pub fn growth<R>(work: impl FnOnce() -> R) -> (f64, R) {
+    let before = bytes_in_use();
+    let result = work();
+    let growth = before
+        .zip(bytes_in_use())
+        .map(|(before, after)| after as f64 - before as f64);
+    (growth.unwrap_or(f64::NAN), result)
+}
