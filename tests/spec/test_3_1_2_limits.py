@@ -220,6 +220,22 @@ def test_the_broker_stays_within_the_clients_alias_maximum(
     assert aliases(found) == set(range(1, min(maximum, 4) + 1))
 
 
+@pytest.mark.spec("5.0", "MQTT-3.1.2-24")
+def test_an_alias_makes_no_message_too_large(client: Open, topic: str) -> None:
+    long = f"{topic}/a-topic-worth-an-alias"
+    limit = 1 + 1 + 2 + len(long) + 1 + 10
+    receiver = client(props={"topic_alias_maximum": 5, "maximum_packet_size": limit})
+    receiver.subscribe(long)
+    sender = client()
+
+    for _ in range(5):
+        sender.publish(long, b"10 bytes..")
+
+    found = [receiver.receive_publish() for _ in range(5)]
+    assert {each.payload for each in found} == {b"10 bytes.."}
+    assert max(len(each.raw) for each in found) <= limit
+
+
 @pytest.mark.spec("5.0", "MQTT-3.1.2-27")
 @pytest.mark.spec("5.0", "MQTT-3.3.2-11")
 @pytest.mark.parametrize("props", [{}, {"topic_alias_maximum": 0}], ids=["absent", "0"])

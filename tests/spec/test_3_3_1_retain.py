@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import wire as mqtt
 from tests.wire import Wire
+
+if TYPE_CHECKING:
+    from mqttcore import Broker
 
 Open = Callable[..., Wire]
 
@@ -146,6 +150,22 @@ def test_a_message_without_retain_is_not_kept(client: Open, sender: Wire, topic:
     sender.publish(topic, b"passing", qos=1)
 
     assert retained(client, topic) == []
+
+
+@pytest.mark.spec("3.1.1", "MQTT-3.3.1-6")
+@pytest.mark.spec("5.0", "MQTT-3.3.1-9")
+def test_more_retained_messages_than_wait_for_a_client_all_come(
+    start_broker: Callable[..., Broker], client: Open, topic: str
+) -> None:
+    port = start_broker(queue_messages=3, inflight_max=1).port
+    sender, receiver = client(port=port), client(port=port)
+    for number in range(10):
+        sender.publish(f"{topic}/{number}", b"kept", qos=1, retain=True)
+
+    receiver.subscribe((f"{topic}/#", 1))
+
+    found = {receiver.receive_publish().topic for _ in range(10)}
+    assert found == {f"{topic}/{number}" for number in range(10)}
 
 
 # --- 5.0: Retain Handling, Retain As Published ----------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import wire as mqtt
+from tests.spec.plugins import Doorkeeper
 from tests.wire import Will, Wire, unique
 
 if TYPE_CHECKING:
@@ -177,6 +178,49 @@ def test_a_client_may_wrap_its_packet_identifiers(client: Open, topic: str, qos:
 
     found = [one.receive_publish().payload for _ in range(4)]
     assert found == [b"65534", b"65535", b"1", b"2"]
+
+
+# --- a whole conversation at once -----------------------------------------------------------------
+
+
+@pytest.mark.beyond
+@pytest.mark.parametrize("login", [False, True], ids=["anonymous", "asked about"])
+def test_all_that_comes_in_one_segment_with_connect_is_done(
+    start_broker: Start, client: Open, wire: Open, version: int, topic: str, *, login: bool
+) -> None:
+    port = start_broker(Doorkeeper()).port
+    watcher, one = client(port=port), wire(port=port)
+    watcher.subscribe((topic, 2))
+    user = {"username": "joe", "password": b"open"} if login else {}
+
+    one.send(
+        mqtt.connect(unique("c"), version=version, **user),
+        mqtt.publish(topic, b"0", version=version),
+        mqtt.publish(topic, b"1", qos=1, packet_id=1, version=version),
+        mqtt.publish(topic, b"2", qos=2, packet_id=2, version=version),
+        mqtt.ack(mqtt.PUBREL, 2),
+        mqtt.disconnect(),
+    )
+
+    kinds = [each.kind for each in one.receive_until_close()]
+    assert kinds == [mqtt.CONNACK, mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBCOMP]
+    assert mqtt.payloads([watcher.receive_publish() for _ in range(3)]) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.beyond
+def test_what_was_sent_before_a_client_vanished_is_done(
+    wire: Open, client: Open, version: int, topic: str
+) -> None:
+    watcher, one = client(), wire()
+    watcher.subscribe((topic, 1))
+
+    one.send(
+        mqtt.connect(unique("c"), version=version),
+        mqtt.publish(topic, b"last words", qos=1, packet_id=1, version=version),
+    )
+    one.close()
+
+    assert watcher.receive_publish().payload == b"last words"
 
 
 # --- overlapping subscriptions --------------------------------------------------------------------
