@@ -1,6 +1,6 @@
 //! Enhanced authentication: the exchange before CONNACK, and the one that a client begins later.
 
-use mqttcore_codec::{Auth, Packet, PropertiesBuf, Property, ReasonCode, Text};
+use mqttcore_codec::{Auth, Packet, PacketType, PropertiesBuf, Property, ReasonCode, Text};
 
 use crate::connect::{ConnectRequest, Secret};
 use crate::control::{Control, Details, Kind, PropertiesBody};
@@ -20,7 +20,16 @@ pub struct Authentication {
     /// AUTH packets of the client in this exchange, its CONNECT included.
     rounds: u8,
     rounds_max: u8,
-    is_running: bool,
+    turn: Turn,
+}
+
+/// Who speaks next.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Turn {
+    /// No exchange is under way.
+    Nobody,
+    Client,
+    Server,
 }
 
 /// What a client does during the exchange before CONNACK.
@@ -41,7 +50,7 @@ impl Authentication {
             method,
             rounds: 0,
             rounds_max: limits.authentication_rounds,
-            is_running: true,
+            turn: Turn::Server,
         })
     }
 
@@ -67,41 +76,44 @@ impl Authentication {
         }
     }
 
-    /// The server's next step: AUTH 0x18 [MQTT-4.12.0-2].
-    pub fn continue_with(&self, data: Option<&[u8]>, details: Details) -> Control {
+    /// The server's next step: AUTH 0x18 [MQTT-4.12.0-2]. The client answers it once.
+    pub fn continue_with(&mut self, data: Option<&[u8]>, details: Details) -> Control {
+        self.turn = Turn::Client;
         self.packet(ReasonCode::CONTINUE_AUTHENTICATION, data, details)
     }
 
     /// The client's next step in an exchange: AUTH 0x18 with the method that it began with.
     fn advance<'p>(&mut self, auth: &Auth<'p>) -> Result<Option<&'p [u8]>, Violation> {
         self.check_method(auth)?;
-        if !self.is_running || auth.reason != ReasonCode::CONTINUE_AUTHENTICATION {
+        let is_its_turn = self.turn == Turn::Client;
+        if !is_its_turn || auth.reason != ReasonCode::CONTINUE_AUTHENTICATION {
             return Err(OUT_OF_STEP);
         }
         self.count_round()?;
+        self.turn = Turn::Server;
         Ok(auth.properties.authentication_data())
     }
 
     /// The client begins again: AUTH 0x19 [MQTT-4.12.1-1].
     fn restart<'p>(&mut self, auth: &Auth<'p>) -> Result<Option<&'p [u8]>, Violation> {
         self.check_method(auth)?;
-        if self.is_running {
+        if self.turn != Turn::Nobody {
             return Err(OUT_OF_STEP);
         }
-        self.is_running = true;
         self.rounds = 0;
         self.count_round()?;
+        self.turn = Turn::Server;
         Ok(auth.properties.authentication_data())
     }
 
     fn succeed(&mut self, data: Option<&[u8]>, details: Details) -> Control {
-        self.is_running = false;
+        self.turn = Turn::Nobody;
         self.packet(ReasonCode::SUCCESS, data, details)
     }
 
     /// The exchange before CONNACK has ended well.
     pub(crate) fn finished(mut self) -> Self {
-        self.is_running = false;
+        self.turn = Turn::Nobody;
         self
     }
 
@@ -154,6 +166,16 @@ impl Authentication {
     }
 }
 
+/// What DISCONNECT says to a client whose re-authentication failed: `reason`, or "not authorized"
+/// where DISCONNECT has no such code, as for bad credentials.
+pub fn reauthentication_refusal(reason: ReasonCode) -> ReasonCode {
+    if reason.is_error() && reason.allowed_in(PacketType::Disconnect) {
+        reason
+    } else {
+        ReasonCode::NOT_AUTHORIZED
+    }
+}
+
 impl Session {
     /// The server's next step in a re-authentication; nothing if none is under way.
     ///
@@ -162,21 +184,21 @@ impl Session {
         let details = self.allowed(details);
         let running = self
             .authentication
-            .as_deref()
-            .filter(|running| running.is_running);
+            .as_deref_mut()
+            .filter(|running| running.turn == Turn::Server);
         if let Some(control) = running.map(|running| running.continue_with(data, details)) {
             self.controls.push_back(control);
         }
     }
 
     /// Ends a re-authentication well; nothing if none is under way. To end it badly, disconnect
-    /// [MQTT-4.12.1-2].
+    /// with [`reauthentication_refusal`] [MQTT-4.12.1-2].
     pub fn auth_succeed(&mut self, data: Option<&[u8]>, details: Details) {
         let details = self.allowed(details);
         let running = self
             .authentication
             .as_deref_mut()
-            .filter(|running| running.is_running);
+            .filter(|running| running.turn == Turn::Server);
         if let Some(control) = running.map(|running| running.succeed(data, details)) {
             self.controls.push_back(control);
         }
@@ -198,7 +220,7 @@ impl Session {
 
     /// Details for a packet that may carry them only if the client asked for them.
     pub(crate) fn allowed(&self, details: Details) -> Details {
-        if self.link.problem_information {
+        if self.link.problem_information && self.link.version.has_properties() {
             details
         } else {
             Details::none()

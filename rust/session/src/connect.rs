@@ -1,11 +1,14 @@
 //! CONNECT as a server sees it: owned, typed and checked.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use mqttcore_codec::{Connect, Properties, Property, ReasonCode, Text, Version, Will};
 use mqttcore_topics::TopicName;
 
+use crate::control::{Control, Details};
+use crate::handshake::refusal;
 use crate::inbound::check_response_topic;
 use crate::limits::ServerLimits;
 use crate::message::Message;
@@ -50,6 +53,48 @@ pub struct ConnectRequest {
     pub authentication_data: Option<Secret>,
 }
 
+/// Whom an answer to a CONNECT is for, as far as it decides what the answer may look like.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Recipient {
+    /// The version that the client speaks.
+    pub version: Version,
+    /// The largest packet that it takes; `u32::MAX` without a limit.
+    pub maximum_packet_size: u32,
+    /// It takes reason strings and user properties.
+    pub request_problem_information: bool,
+}
+
+impl Recipient {
+    /// The sender of `connect`, whether or not the rest of it is acceptable.
+    pub fn of(connect: &Connect<'_>) -> Self {
+        let properties = connect.properties;
+        Self {
+            version: connect.version,
+            maximum_packet_size: properties
+                .maximum_packet_size()
+                .map_or(u32::MAX, NonZeroU32::get),
+            request_problem_information: properties.request_problem_information().unwrap_or(true),
+        }
+    }
+
+    /// Appends the CONNACK that refuses it, as [`refusal`](crate::refusal) has it: without the
+    /// details if it did not ask for them or they do not fit [MQTT-3.2.2-19, -20]. Answers
+    /// whether anything was appended.
+    pub fn refuse(&self, reason: ReasonCode, details: Details, out: &mut Vec<u8>) -> bool {
+        let details = if self.request_problem_information {
+            details
+        } else {
+            Details::none()
+        };
+        refusal(self.version, reason, None, details).is_some_and(|connack| self.tell(&connack, out))
+    }
+
+    /// Appends a packet as it takes it; answers whether there was a form that it takes.
+    pub fn tell(&self, control: &Control, out: &mut Vec<u8>) -> bool {
+        control.encode(self.version, self.maximum_packet_size, out)
+    }
+}
+
 /// Bytes that no log may show.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Secret(Box<[u8]>);
@@ -74,6 +119,15 @@ impl fmt::Debug for Secret {
 }
 
 impl ConnectRequest {
+    /// Whom the answer is for.
+    pub fn recipient(&self) -> Recipient {
+        Recipient {
+            version: self.version,
+            maximum_packet_size: self.maximum_packet_size,
+            request_problem_information: self.request_problem_information,
+        }
+    }
+
     /// Checks what the codec cannot know: the client identifier, the user name's characters, and
     /// the will.
     ///

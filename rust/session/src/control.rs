@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     PubRec(PacketId, ReasonCode),
     PubRel(PacketId, ReasonCode),
     PubComp(PacketId, ReasonCode),
+    /// One of the four above, with its details: only what went wrong has any.
+    Explained(Box<ExplainedAck>),
     SubAck(Box<ReasonsBody>),
     UnsubAck(Box<ReasonsBody>),
     PingResp,
@@ -30,6 +32,14 @@ pub(crate) struct ConnAckBody {
     pub(crate) session_present: bool,
     pub(crate) reason: ReasonCode,
     pub(crate) properties: PropertiesBuf,
+    pub(crate) details: Details,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ExplainedAck {
+    pub(crate) packet_type: PacketType,
+    pub(crate) packet_id: PacketId,
+    pub(crate) reason: ReasonCode,
     pub(crate) details: Details,
 }
 
@@ -79,7 +89,16 @@ impl Details {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    /// These details, with `text` as the reason string if they have none.
+    pub(crate) fn or_reason(mut self, text: Option<&str>) -> Self {
+        if self.reason_string.is_none() {
+            self.reason_string = text.map(Into::into);
+        }
+        self
+    }
+
+    /// Whether there is nothing to add.
+    pub fn is_empty(&self) -> bool {
         self.reason_string.is_none() && self.user_properties.is_empty()
     }
 
@@ -104,6 +123,28 @@ impl Details {
 }
 
 impl Control {
+    /// An acknowledgement that says more than its code, where there is more to say.
+    pub(crate) fn explained(
+        packet_type: PacketType,
+        (packet_id, reason): (PacketId, ReasonCode),
+        details: Details,
+    ) -> Self {
+        if details.is_empty() {
+            return Self(match packet_type {
+                PacketType::PubAck => Kind::PubAck(packet_id, reason),
+                PacketType::PubRec => Kind::PubRec(packet_id, reason),
+                PacketType::PubRel => Kind::PubRel(packet_id, reason),
+                _ => Kind::PubComp(packet_id, reason),
+            });
+        }
+        Self(Kind::Explained(Box::new(ExplainedAck {
+            packet_type,
+            packet_id,
+            reason,
+            details,
+        })))
+    }
+
     /// A CONNACK that refuses; there is no session [MQTT-3.2.2-6].
     pub(crate) fn refused(reason: ReasonCode, properties: PropertiesBuf, details: Details) -> Self {
         let body = ConnAckBody {
@@ -123,6 +164,7 @@ impl Control {
             Kind::PubRec(..) => PacketType::PubRec,
             Kind::PubRel(..) => PacketType::PubRel,
             Kind::PubComp(..) => PacketType::PubComp,
+            Kind::Explained(ref body) => body.packet_type,
             Kind::SubAck(_) => PacketType::SubAck,
             Kind::UnsubAck(_) => PacketType::UnsubAck,
             Kind::PingResp => PacketType::PingResp,
@@ -160,6 +202,7 @@ impl Control {
             Kind::PubRec(id, reason) => put(Packet::PubRec(ack(*id, *reason))),
             Kind::PubRel(id, reason) => put(Packet::PubRel(ack(*id, *reason))),
             Kind::PubComp(id, reason) => put(Packet::PubComp(ack(*id, *reason))),
+            Kind::Explained(body) => body.write(version, detail, put),
             Kind::PingResp => put(Packet::PingResp),
             Kind::ConnAck(body) => body.write(version, detail, put),
             Kind::SubAck(body) => body.write(version, detail, |body, properties| {
@@ -204,6 +247,27 @@ impl ConnAckBody {
     }
 }
 
+impl ExplainedAck {
+    fn write(
+        &self,
+        version: Version,
+        detail: Detail,
+        put: impl FnOnce(Packet<'_>) -> Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
+        let properties = with_details(&PropertiesBuf::default(), &self.details, version, detail)?;
+        let ack = Ack {
+            properties: properties.as_properties(),
+            ..ack(self.packet_id, self.reason)
+        };
+        put(match self.packet_type {
+            PacketType::PubAck => Packet::PubAck(ack),
+            PacketType::PubRec => Packet::PubRec(ack),
+            PacketType::PubRel => Packet::PubRel(ack),
+            _ => Packet::PubComp(ack),
+        })
+    }
+}
+
 impl ReasonsBody {
     fn write(
         &self,
@@ -228,6 +292,7 @@ impl PropertiesBody {
     }
 }
 
+/// An acknowledgement in its smallest form.
 fn ack(packet_id: PacketId, reason: ReasonCode) -> Ack<'static> {
     Ack {
         packet_id,

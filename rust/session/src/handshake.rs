@@ -206,7 +206,7 @@ impl Session {
         let body = PropertiesBody {
             reason: listed(reason, PacketType::Disconnect),
             properties,
-            details,
+            details: self.allowed(details),
         };
         Some(Control(Kind::Disconnect(Box::new(body))))
     }
@@ -238,7 +238,7 @@ impl Session {
             session_present: terms.session_present && !request.clean_start,
             reason: ReasonCode::SUCCESS,
             properties,
-            details: terms.details.clone(),
+            details: self.allowed(terms.details.clone()),
         }
     }
 

@@ -6,7 +6,7 @@ use mqttcore_codec::{Ack, PacketId, PacketType, Property, Publish, QoS, ReasonCo
 use mqttcore_topics::{TopicLimits, TopicName};
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
-use crate::control::{Control, Kind, listed};
+use crate::control::{Control, Details, Kind, listed};
 use crate::event::{Event, Record};
 use crate::gate::AckToken;
 use crate::request::{PublishRequest, Request, Topic};
@@ -32,7 +32,36 @@ impl Session {
                 let reason = listed(reason, PacketType::PubAck);
                 self.promise(Control(Kind::PubAck(packet_id, reason)))
             }
-            QoS::ExactlyOnce => self.accept_exactly_once(packet_id, reason),
+            QoS::ExactlyOnce => match self.settle_exactly_once(packet_id, reason) {
+                Some(reason) => self.promise(Control(Kind::PubRec(packet_id, reason))),
+                None => self.gate.last(),
+            },
+        }
+    }
+
+    /// As [`Session::accept_publish`] with a `reason` that refuses, and details for a client that
+    /// asked for problem information [MQTT-3.1.2-29].
+    pub fn refuse_publish(
+        &mut self,
+        packet_id: PacketId,
+        qos: QoS,
+        reason: ReasonCode,
+        details: Details,
+    ) -> AckToken {
+        let details = self.allowed(details);
+        match qos {
+            QoS::AtMostOnce => self.gate.last(),
+            QoS::AtLeastOnce => {
+                let told = (packet_id, listed(reason, PacketType::PubAck));
+                self.promise(Control::explained(PacketType::PubAck, told, details))
+            }
+            QoS::ExactlyOnce => match self.settle_exactly_once(packet_id, reason) {
+                Some(reason) => {
+                    let told = (packet_id, reason);
+                    self.promise(Control::explained(PacketType::PubRec, told, details))
+                }
+                None => self.gate.last(),
+            },
         }
     }
 
@@ -83,8 +112,9 @@ impl Session {
     /// A PUBREL for nothing makes no state (abuse D13). Of a durable session it may be a repeat
     /// whose first release is not safe yet: the answer must not be faster.
     fn complete_unknown(&mut self, packet_id: PacketId) -> Request<'static> {
-        let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
-        let done = Control(Kind::PubComp(packet_id, reason));
+        let told = (packet_id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
+        let details = self.allowed(Details::reason("no such message is open"));
+        let done = Control::explained(PacketType::PubComp, told, details);
         if self.link.is_durable {
             self.gate.hold(self.gate.last(), done);
         } else {
@@ -111,25 +141,23 @@ impl Session {
         token
     }
 
-    fn accept_exactly_once(&mut self, packet_id: PacketId, reason: ReasonCode) -> AckToken {
-        let Some(incoming) = self.incoming.as_deref_mut() else {
-            return self.gate.last();
-        };
-        // Without it the connection has ended: the client sends the message again.
-        let Some(place) = incoming
-            .pending
-            .iter()
-            .position(|&pending| pending == packet_id)
-        else {
-            return self.gate.last();
-        };
+    /// Notes what became of a QoS 2 PUBLISH; the code for its PUBREC. `None` when the connection
+    /// that it came over has ended: the client sends the message again.
+    fn settle_exactly_once(
+        &mut self,
+        packet_id: PacketId,
+        reason: ReasonCode,
+    ) -> Option<ReasonCode> {
+        let incoming = self.incoming.as_deref_mut()?;
+        let mut pending = incoming.pending.iter();
+        let place = pending.position(|&pending| pending == packet_id)?;
         incoming.pending.remove(place);
         let reason = listed(reason, PacketType::PubRec);
         let is_told = self.link.version.has_properties();
         if !(is_told && reason.is_error()) {
             incoming.received.insert(packet_id);
         }
-        self.promise(Control(Kind::PubRec(packet_id, reason)))
+        Some(reason)
     }
 
     /// Whether a QoS 2 PUBLISH is a new message, whatever its DUP flag says. A repeat gets

@@ -98,8 +98,8 @@ mod violation;
 mod will;
 
 pub use alias::AliasUse;
-pub use auth::{AuthStep, Authentication};
-pub use connect::{ConnectRequest, Secret};
+pub use auth::{AuthStep, Authentication, reauthentication_refusal};
+pub use connect::{ConnectRequest, Recipient, Secret};
 pub use control::{Control, Details};
 pub use event::{DropReason, Event, Record};
 pub use gate::AckToken;

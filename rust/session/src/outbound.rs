@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use mqttcore_codec::{Ack, PacketId, QoS, ReasonCode, Version};
+use mqttcore_codec::{Ack, PacketId, PacketType, QoS, ReasonCode, Version};
 
 use crate::alias::AliasUse;
-use crate::control::{Control, Kind};
+use crate::control::{Control, Details, Kind};
 use crate::event::{DropReason, Event, Record};
 use crate::gate::AckToken;
 use crate::inflight::Stage;
@@ -156,8 +156,10 @@ impl Session {
             // A client after a lost session would hang without an answer (abuse D15).
             Stage::Unknown if ack.reason.is_error() => self.stray(),
             Stage::Unknown => {
-                let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
-                self.push_control(Kind::PubRel(packet_id, reason));
+                let told = (packet_id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
+                let details = self.allowed(Details::reason("no such message is open"));
+                self.controls
+                    .push_back(Control::explained(PacketType::PubRel, told, details));
                 self.stray()
             }
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mqttcore_codec::{Disconnect, Packet, PacketId, ReasonCode, Version};
+use mqttcore_codec::{Disconnect, Packet, PacketId, PacketType, ReasonCode, Version};
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::auth::Authentication;
@@ -344,6 +344,9 @@ impl Session {
             }
             Kind::PubAck(..) | Kind::PubComp(..) => true,
             Kind::PubRec(_, reason) => reason.is_error(),
+            Kind::Explained(ref body) => {
+                body.packet_type != PacketType::PubRel && body.reason.is_error()
+            }
             _ => false,
         };
         self.link.open_publishes = self.link.open_publishes.saturating_sub(u32::from(ends));

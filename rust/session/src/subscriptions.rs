@@ -82,11 +82,14 @@ impl Session {
     /// Ends a SUBSCRIBE: remembers what was granted and queues SUBACK, one code for each filter
     /// in their order [MQTT-3.8.4-6].
     ///
+    /// Without a reason string in `details`, the session says why it refused a filter itself.
+    ///
     /// Change the directory first. For a durable session SUBACK waits for the token that is
     /// returned. If the connection has ended meanwhile, only the subscriptions remain.
     pub fn complete_subscribe(&mut self, request: SubscribeRequest, details: Details) -> AckToken {
         let is_listed = |entry: &SubscribeEntry| listed(entry.reason(), PacketType::SubAck);
         let reasons = request.entries.iter().map(is_listed).collect();
+        let why = request.entries.iter().find_map(why_refused);
         for entry in request.entries {
             let is_reserved = entry.is_new && self.subscriptions.requested > 0;
             self.subscriptions.requested -= usize::from(is_reserved);
@@ -94,7 +97,7 @@ impl Session {
                 self.subscriptions.insert(entry.filter, entry.options);
             }
         }
-        let details = self.allowed(details);
+        let details = self.allowed(details.or_reason(why));
         let body = ReasonsBody {
             packet_id: request.packet_id,
             reasons,
@@ -265,6 +268,19 @@ fn refusal(entry: &SubscribeEntry, index: usize, limits: &ServerLimits) -> Optio
         return Some(ReasonCode::SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED);
     }
     None
+}
+
+/// The refusals above in words.
+fn why_refused(entry: &SubscribeEntry) -> Option<&'static str> {
+    match entry.refused? {
+        ReasonCode::QUOTA_EXCEEDED => Some("too many subscriptions"),
+        ReasonCode::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED => Some("no shared subscriptions here"),
+        ReasonCode::WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED => Some("no wildcards here"),
+        ReasonCode::SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED => {
+            Some("no subscription identifiers here")
+        }
+        _ => None,
+    }
 }
 
 const ANSWER_TOO_LARGE: Violation = Violation::limit(

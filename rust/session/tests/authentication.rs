@@ -7,6 +7,7 @@ use common::{CONNECT_5, Wire, connect_5};
 use mqttcore_codec::{ReasonCode, Version, decode};
 use mqttcore_session::{
     AuthStep, Authentication, Control, Details, PACKET_BYTES_MAX, ServerLimits, Terms, Violation,
+    reauthentication_refusal,
 };
 
 /// Method `m`, data `d`.
@@ -43,6 +44,83 @@ fn mqtt_4_12_0_5_connack_repeats_the_method() {
 }
 
 #[test]
+fn a_step_that_nothing_was_asked_for_is_a_protocol_error() {
+    let mut early = begun();
+    let mut twice = challenged();
+    take(&mut twice, STEP).unwrap();
+
+    for exchange in [&mut early, &mut twice] {
+        let violation = take(exchange, STEP).unwrap_err();
+
+        assert_eq!(violation.reason, ReasonCode::PROTOCOL_ERROR);
+    }
+}
+
+/// [MQTT-4.12.1-1] The method of CONNECT stays.
+#[test]
+fn mqtt_4_12_1_1_authenticating_again_keeps_the_method() {
+    let mut wire = authenticated();
+
+    let other = wire.refused(b"\xf0\x06\x19\x04\x15\x00\x01n");
+    let none = wire.refused(b"\xf0\x02\x19\x00");
+
+    assert_eq!(other, ReasonCode::PROTOCOL_ERROR);
+    assert_eq!(none, ReasonCode::PROTOCOL_ERROR);
+}
+
+/// [MQTT-4.12.1-2] CONNACK has codes for a failure that DISCONNECT has not.
+#[test]
+fn mqtt_4_12_1_2_a_failure_has_a_code_of_disconnect() {
+    for (reason, told) in [
+        (
+            ReasonCode::BAD_USER_NAME_OR_PASSWORD,
+            ReasonCode::NOT_AUTHORIZED,
+        ),
+        (ReasonCode::BANNED, ReasonCode::NOT_AUTHORIZED),
+        (ReasonCode::SUCCESS, ReasonCode::NOT_AUTHORIZED),
+        (ReasonCode::SERVER_BUSY, ReasonCode::SERVER_BUSY),
+        (
+            ReasonCode::BAD_AUTHENTICATION_METHOD,
+            ReasonCode::BAD_AUTHENTICATION_METHOD,
+        ),
+    ] {
+        assert_eq!(reauthentication_refusal(reason), told, "{reason:?}");
+    }
+}
+
+/// [MQTT-3.15.2-2, -3] and [MQTT-3.1.2-29].
+#[test]
+fn mqtt_3_15_2_2_auth_loses_its_details_when_it_is_too_large() {
+    let cases: [(&[u8], &[u8]); 4] = [
+        (
+            b"",
+            b"\xf0\x14\x18\x12\x15\x00\x01m\x16\x00\x01q\x1f\x00\x01r\x26\x00\x01n\x00\x00",
+        ),
+        (
+            b"\x27\x00\x00\x00\x10",
+            b"\xf0\x0e\x18\x0c\x15\x00\x01m\x16\x00\x01q\x1f\x00\x01r",
+        ),
+        (
+            b"\x27\x00\x00\x00\x0f",
+            b"\xf0\x0a\x18\x08\x15\x00\x01m\x16\x00\x01q",
+        ),
+        (b"\x17\x00", b"\xf0\x0a\x18\x08\x15\x00\x01m\x16\x00\x01q"),
+    ];
+    for (properties, expected) in cases {
+        let mut wire = authenticated_with(properties);
+        wire.ok(AGAIN);
+
+        let details = Details {
+            reason_string: Some("r".into()),
+            user_properties: vec![("n".into(), "".into())],
+        };
+        wire.session.auth_continue(Some(b"q"), details);
+
+        assert_eq!(wire.receive(), [expected], "{properties:x?}");
+    }
+}
+
+#[test]
 fn mqtt_3_1_2_30_only_auth_or_disconnect_before_connack() {
     let mut authentication = begun();
     let limits = ServerLimits::default().before_connect();
@@ -66,7 +144,7 @@ fn another_method_or_step_is_a_protocol_error() {
         b"\xf0\x06\x19\x04\x15\x00\x01m",
         b"\xf0\x06\x00\x04\x15\x00\x01m",
     ] {
-        let violation = take(&mut begun(), bytes).unwrap_err();
+        let violation = take(&mut challenged(), bytes).unwrap_err();
 
         assert_eq!(violation.reason, ReasonCode::PROTOCOL_ERROR, "{bytes:x?}");
     }
@@ -75,9 +153,10 @@ fn another_method_or_step_is_a_protocol_error() {
 /// Abuse C19.
 #[test]
 fn an_exchange_ends_after_eight_rounds() {
-    let mut authentication = begun();
+    let mut authentication = challenged();
     for _ in 0..8 {
         take(&mut authentication, STEP).unwrap();
+        authentication.continue_with(None, Details::none());
     }
 
     let violation = take(&mut authentication, STEP).unwrap_err();
@@ -149,13 +228,26 @@ fn begun() -> Authentication {
     authentication
 }
 
+/// The server has spoken, and the client has not answered.
+fn challenged() -> Authentication {
+    let mut authentication = begun();
+    authentication.continue_with(None, Details::none());
+    authentication
+}
+
 fn authenticated() -> Wire {
+    authenticated_with(b"")
+}
+
+/// A client that named the method `m`, and has these properties besides.
+fn authenticated_with(properties: &[u8]) -> Wire {
     let mut wire = Wire::new();
     let terms = Terms {
         authentication: Some(begun()),
         ..wire.terms()
     };
-    wire.connect_on(&connect_5(2, b"\x15\x00\x01m"), terms);
+    let connect = connect_5(2, &[b"\x15\x00\x01m", properties].concat());
+    wire.connect_on(&connect, terms);
     wire.receive();
     wire
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Asked, CONNECT_3, CONNECT_5, CONNECT_5_KEPT, Wire};
+use common::{Asked, CONNECT_3, CONNECT_5, CONNECT_5_KEPT, CONNECT_5_TERSE, Wire};
 use mqttcore_codec::{PacketId, QoS, ReasonCode};
 use mqttcore_session::{Cause, ServerLimits};
 
@@ -124,7 +124,7 @@ fn a_publish_that_was_never_accepted_is_new_on_the_next_connection() {
 /// Abuse D13.
 #[test]
 fn pubrel_for_an_unknown_id_is_answered_and_makes_no_state() {
-    let mut v5 = Wire::connected(CONNECT_5);
+    let mut v5 = Wire::connected(CONNECT_5_TERSE);
     let mut v3 = Wire::connected(CONNECT_3);
 
     v5.ok(PUBREL);

@@ -6,8 +6,8 @@ mod common;
 use std::num::NonZeroU32;
 
 use common::{
-    CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, Wire, connect_5, message, message_with,
-    seconds,
+    CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, CONNECT_5_TERSE, Wire, connect_5,
+    message, message_with, seconds,
 };
 use mqttcore_codec::{Property, QoS, ReasonCode, Text};
 use mqttcore_session::{
@@ -191,7 +191,7 @@ fn acknowledgements_of_the_wrong_kind_are_protocol_errors() {
 /// Abuse D15.
 #[test]
 fn acknowledgements_of_nothing_are_ignored_and_pubrec_is_answered() {
-    let mut wire = Wire::connected(CONNECT_5);
+    let mut wire = Wire::connected(CONNECT_5_TERSE);
     wire.ok(b"\x40\x02\x00\x07");
     wire.ok(b"\x70\x02\x00\x07");
     wire.ok(b"\x50\x02\x00\x07");

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Asked, CONNECT_3, CONNECT_5, CONNECT_5_KEPT, Wire, connect_5, framed};
+use common::{
+    Asked, CONNECT_3, CONNECT_5, CONNECT_5_KEPT, CONNECT_5_TERSE, Wire, connect_5, framed,
+};
 use mqttcore_codec::{Packet, QoS, ReasonCode, RetainHandling, Version, decode};
 use mqttcore_session::{
     Details, Request, ServerLimits, SubscribeRequest, UnsubscribeRequest, Violation,
@@ -176,7 +178,7 @@ fn what_is_not_offered_is_refused_filter_by_filter() {
         subscription_identifiers_available: false,
         ..ServerLimits::default()
     });
-    wire.connect(CONNECT_5);
+    wire.connect(CONNECT_5_TERSE);
     wire.receive();
 
     wire.ok(b"\x82\x18\x00\x01\x00\x00\x0a$share/g/t\x00\x00\x01#\x00\x00\x01t\x00");
@@ -199,7 +201,7 @@ fn filters_beyond_the_caps_are_refused() {
         filters_per_packet: 3,
         ..ServerLimits::default()
     });
-    wire.connect(CONNECT_5);
+    wire.connect(CONNECT_5_TERSE);
     wire.receive();
 
     wire.ok(b"\x82\x13\x00\x01\x00\x00\x01a\x00\x00\x01b\x00\x00\x01c\x00\x00\x01a\x00");

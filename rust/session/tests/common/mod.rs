@@ -233,6 +233,8 @@ pub const CONNECT_5: &[u8] = b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01c
 /// MQTT 5.0, Session Expiry Interval 100 s, id `c`.
 pub const CONNECT_5_KEPT: &[u8] =
     b"\x10\x13\x00\x04MQTT\x05\x00\x00\x3c\x05\x11\x00\x00\x00\x64\x00\x01c";
+/// MQTT 5.0, Clean Start, Request Problem Information 0, id `c`: answers are as short as can be.
+pub const CONNECT_5_TERSE: &[u8] = b"\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x02\x17\x00\x00\x01c";
 /// The CONNACK of an accepted 3.1.1 client without a session.
 pub const ACCEPTED_3: &[u8] = b"\x20\x02\x00\x00";
 
