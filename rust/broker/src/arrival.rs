@@ -6,14 +6,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::{QoS, ReasonCode};
-use mqttcore_session::{Cause, ConnectRequest, Message, ServerLimits, Session, Terms};
+use mqttcore_session::{Cause, ConnectRequest, Details, Message, ServerLimits, Session, Terms};
 use mqttcore_topics::{Change, SubscriptionFilter, TopicFilter};
 
 use crate::client::{Client, Closing, Link};
 use crate::grants::{Access, Grant, GrantLimits, RuleAnswer, Takeover};
-use crate::handshake::{self, Arrival};
+use crate::handshake::Arrival;
 use crate::hooks::{Action, EventKind, Login};
-use crate::life::{arm, confirm, detach, end, handle_events, say_goodbye};
+use crate::life::{arm, confirm, detach, end, handle_events, in_words, say_goodbye};
+use crate::refusal::{Denied, turn_away};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
 use crate::{connection, requests};
@@ -21,10 +22,12 @@ use crate::{connection, requests};
 /// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
 pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     let existing = shard.registry.borrow().find(&arrival.login.client_id);
-    if let Some(reason) = refusal(shard, existing.as_ref(), &arrival) {
-        handshake::turn_away(shard, arrival, reason);
+    if let Some((reason, text)) = refusal(shard, existing.as_ref(), &arrival) {
+        let denied = Denied::new(&arrival.login, arrival.request.recipient(), reason);
+        turn_away(shard, arrival.transport, denied.saying(text));
         return;
     }
+    let terms = terms(shard, &arrival, false);
     let Ok(transport) = arrival.transport.unpark() else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
@@ -33,7 +36,10 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         existing.and_then(|old| make_way(shard, &old, &arrival.request, &arrival.access.grant));
     let session_present = resumed.is_some();
     let (request, login, access) = (arrival.request, arrival.login, arrival.access);
-    let terms = terms(shard, &request, &access.grant, session_present);
+    let terms = Terms {
+        session_present,
+        ..terms
+    };
     let expires_at = access.grant.expires_at;
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
     let client = match resumed {
@@ -75,20 +81,24 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
 }
 
 /// Why a client that plugins let in may not have this session.
-fn refusal(shard: &Shard, existing: Option<&Rc<Client>>, arrival: &Arrival) -> Option<ReasonCode> {
+fn refusal(
+    shard: &Shard,
+    existing: Option<&Rc<Client>>,
+    arrival: &Arrival,
+) -> Option<(ReasonCode, &'static str)> {
     if shard.world.is_stopping() {
-        return Some(ReasonCode::SERVER_SHUTTING_DOWN);
+        return Some((ReasonCode::SERVER_SHUTTING_DOWN, "the broker stops"));
     }
-    let (request, grant) = (&arrival.request, &arrival.access.grant);
-    let terms = terms(shard, request, grant, existing.is_some());
+    let request = &arrival.request;
+    let terms = terms(shard, arrival, existing.is_some());
     if !request.takes_connack(shard.now(), &arrival.login.client_id, &terms) {
-        return Some(ReasonCode::PACKET_TOO_LARGE);
+        return Some((ReasonCode::PACKET_TOO_LARGE, "CONNACK is too large"));
     }
     let Some(old) = existing else {
         let sessions: u64 = shard.world.metrics.iter().map(|m| m.sessions.value()).sum();
         let full = sessions >= shard.config().sessions as u64;
         // The new session is refused; existing ones are never evicted (abuse F12).
-        return full.then_some(ReasonCode::QUOTA_EXCEEDED);
+        return full.then_some((ReasonCode::QUOTA_EXCEEDED, "there are too many sessions"));
     };
     let same_user = old.login().username == arrival.login.username;
     let allowed = match arrival.access.grant.session.takeover {
@@ -96,7 +106,10 @@ fn refusal(shard: &Shard, existing: Option<&Rc<Client>>, arrival: &Arrival) -> O
         Takeover::SameUser => same_user,
         Takeover::Never => same_user && !old.is_online(),
     };
-    (!allowed).then_some(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID)
+    (!allowed).then_some((
+        ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
+        "the client identifier is taken",
+    ))
 }
 
 /// Ends the old connection, and the old session too unless it is to be resumed.
@@ -109,13 +122,14 @@ fn make_way(
     let resume = !request.clean_start && grant.session.resume;
     if let Some(link) = old.link() {
         shard.metrics().takeovers.add(1);
-        say_goodbye(shard, old, ReasonCode::SESSION_TAKEN_OVER);
-        detach(shard, old, Cause::TakenOver);
-        shard.tell(EventKind::SessionTakenOver, old, EventDetails::default());
-        link.close(Closing {
+        let closing = Closing {
             cause: Cause::TakenOver,
             reason: ReasonCode::SESSION_TAKEN_OVER,
-        });
+        };
+        say_goodbye(shard, old, closing.reason, in_words(closing));
+        detach(shard, old, Cause::TakenOver);
+        shard.tell(EventKind::SessionTakenOver, old, EventDetails::default());
+        link.close(closing);
     }
     let alive = shard.registry.borrow().at(old.handle).is_some();
     if alive && !resume {
@@ -143,11 +157,18 @@ fn create(shard: &Rc<Shard>, login: &Arc<Login>, access: &Arc<Access>) -> Rc<Cli
     })
 }
 
-fn terms(shard: &Shard, request: &ConnectRequest, grant: &Grant, session_present: bool) -> Terms {
+fn terms(shard: &Shard, arrival: &Arrival, session_present: bool) -> Terms {
+    let (grant, greeting) = (&arrival.access.grant, &arrival.greeting);
     let expiry_max = grant.session.expiry_max;
     Terms {
         session_present,
-        assigned_client_id: request.client_id.is_none(),
+        assigned_client_id: arrival.request.client_id.is_none(),
+        authentication: greeting.authentication.clone(),
+        authentication_data: greeting.authentication_data.clone(),
+        details: Details {
+            reason_string: None,
+            user_properties: greeting.user_properties.clone(),
+        },
         session_expiry_max_s: expiry_max
             .map(|longest| u32::try_from(longest.as_secs()).unwrap_or(u32::MAX)),
         ..Terms::new(limits(shard, grant))
@@ -177,7 +198,7 @@ fn lower(limit: &mut usize, cap: Option<usize>) {
 
 /// Subscriptions that a reduced grant no longer covers end at resume, and what they have queued
 /// is dropped (abuse F16). Where a plugin is asked about the filter, its old answer stays.
-fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
+pub(crate) fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
     let access = client.access();
     let is_lost = |filter: &TopicFilter| match access.permissions.subscribe(filter) {
         RuleAnswer::Allowed => false,
@@ -223,6 +244,6 @@ fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
 }
 
 /// A wall-clock time as the monotonic clock will show it.
-fn on_monotonic_clock(now: Instant, at: SystemTime) -> Instant {
+pub(crate) fn on_monotonic_clock(now: Instant, at: SystemTime) -> Instant {
     now + at.duration_since(SystemTime::now()).unwrap_or_default()
 }

@@ -18,6 +18,7 @@ use crate::guard::guarded;
 use crate::life::{self, confirm, detach, say_goodbye};
 use crate::linger::linger;
 use crate::log::{Escaped, LogClass};
+use crate::reauthentication::Reauthentication;
 use crate::requests::Pause;
 use crate::shard::{SCRATCH_BYTES, Shard};
 use crate::throttle::Throttle;
@@ -49,6 +50,13 @@ pub(crate) enum End {
     Violation(Violation),
     /// The bytes were no WebSocket frames.
     Unframed(Fault),
+    /// A plugin lets it stay no longer.
+    Refused {
+        /// For DISCONNECT.
+        reason: ReasonCode,
+        /// For people; may be empty.
+        text: Box<str>,
+    },
     /// Somebody else closes it.
     Closed(Closing),
 }
@@ -67,6 +75,7 @@ struct Connection {
     /// A step that waits for a plugin; nothing is read from this client meanwhile.
     pause: Option<Pause>,
     throttle: Option<Throttle>,
+    reauthentication: Option<Box<Reauthentication>>,
 }
 
 /// Starts the task of a connection whose CONNACK is in its outbox already.
@@ -88,12 +97,8 @@ pub(crate) fn spawn(
         limits: shard.config().limits.after_connect(),
         version: link.version,
         pause: None,
-        throttle: client
-            .access()
-            .grant
-            .limits
-            .messages_per_second
-            .map(Throttle::new),
+        throttle: throttle(client),
+        reauthentication: None,
     };
     let (lost_client, lost_link) = (Rc::clone(client), Rc::clone(link));
     let task = guarded(Rc::clone(shard), connection.run(), move |shard| {
@@ -107,6 +112,12 @@ pub(crate) fn spawn(
         counted.world.connections.fetch_sub(1, Ordering::Relaxed);
         counted.task_ended();
     });
+}
+
+/// The client's allowance, if its grant has one.
+fn throttle(client: &Client) -> Option<Throttle> {
+    let limits = client.access().grant.limits;
+    limits.messages_per_second.map(Throttle::new)
 }
 
 impl Connection {
@@ -150,6 +161,9 @@ impl Connection {
                 Poll::Pending => break false,
             }
         };
+        if self.reauthentication.is_some() {
+            self.authenticate_again(cx)?;
+        }
         let was_full = self.outbox_len() >= READ_BELOW_BYTES;
         retain::replay(&self.shard, &self.client);
         // Before the acknowledgements leave: what was acknowledged is then on its way everywhere.
@@ -318,13 +332,31 @@ impl Connection {
                 Ok(())
             }
             Request::Disconnect(cause) => Err(End::Left(cause)),
-            Request::Reauthenticate { .. } | Request::Authenticate { .. } => {
-                Err(End::Closed(Closing {
-                    cause: Cause::Violation,
-                    reason: ReasonCode::BAD_AUTHENTICATION_METHOD,
-                }))
+            Request::Reauthenticate { data } => {
+                let begun = Reauthentication::begin(&self.shard, &self.client, data)?;
+                self.reauthentication = Some(Box::new(begun));
+                Ok(())
+            }
+            Request::Authenticate { data } => {
+                if let Some(begun) = &mut self.reauthentication {
+                    begun.proceed(data);
+                }
+                Ok(())
             }
         }
+    }
+
+    /// Goes on with an exchange; at its good end the new grant is in force.
+    fn authenticate_again(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        let Some(begun) = &mut self.reauthentication else {
+            return Ok(());
+        };
+        if let Poll::Ready(end) = begun.poll(cx, &self.shard, &self.client) {
+            self.reauthentication = None;
+            end?;
+            self.throttle = throttle(&self.client);
+        }
+        Ok(())
     }
 }
 
@@ -392,11 +424,12 @@ impl Connection {
     }
 
     /// Tells the client why, parts it from its session, and closes.
-    async fn finish(self, end: End) {
+    async fn finish(mut self, end: End) {
+        self.reauthentication = None;
         let (cause, farewell) = self.judge(&end);
         if self.client.has_link(&self.link) {
-            if let Some(reason) = farewell {
-                say_goodbye(&self.shard, &self.client, reason);
+            if let Some((reason, text)) = farewell {
+                say_goodbye(&self.shard, &self.client, reason, &text);
             }
             detach(&self.shard, &self.client, cause);
             self.shard.send_mail();
@@ -411,14 +444,22 @@ impl Connection {
     }
 
     /// What the session is told, and what the client is; counts and logs what deserves it.
-    fn judge(&self, end: &End) -> (Cause, Option<ReasonCode>) {
+    fn judge(&self, end: &End) -> (Cause, Option<(ReasonCode, Box<str>)>) {
         match end {
             End::Lost => (Cause::ConnectionLost, None),
             End::Left(cause) => (*cause, None),
-            End::Closed(closing) => (closing.cause, Some(closing.reason)),
+            End::Closed(closing) => {
+                let text = life::in_words(*closing);
+                (closing.cause, Some((closing.reason, text.into())))
+            }
+            End::Refused { reason, text } => {
+                self.report_refused(*reason, text);
+                (Cause::Administrative, Some((*reason, text.clone())))
+            }
             End::Malformed(error) => {
                 self.report_violation(error);
-                (Cause::Violation, Some(error.reason_code()))
+                let text = error.to_string();
+                (Cause::Violation, Some((error.reason_code(), text.into())))
             }
             End::Unframed(fault) => {
                 self.report_violation(fault);
@@ -426,9 +467,22 @@ impl Connection {
             }
             End::Violation(violation) => {
                 self.report_violation(violation);
-                (Cause::Violation, Some(violation.reason))
+                let text = violation.what;
+                (Cause::Violation, Some((violation.reason, text.into())))
             }
         }
+    }
+
+    fn report_refused(&self, reason: ReasonCode, text: &str) {
+        self.shard
+            .log
+            .warn(LogClass::Refused, self.shard.now(), || {
+                let (id, peer) = (Escaped(&self.client.id), self.link.peer);
+                format!(
+                    "client {id} at {peer} disconnected: {} {text}",
+                    reason.name()
+                )
+            });
     }
 
     fn report_violation(&self, what: &dyn std::fmt::Display) {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use mqttcore_codec::{QoS, ReasonCode, Version};
+use mqttcore_session::Secret;
 use mqttcore_topics::TopicFilter;
 use tokio::sync::oneshot;
 
@@ -24,6 +25,14 @@ pub trait Hooks: Send + Sync + 'static {
 
     /// Who is this client, and what may it do?
     fn authenticate(&self, login: Arc<Login>, reply: Reply<Verdict>);
+
+    /// A client wants to authenticate by one of [`Interests::methods`]. `reply` takes the first
+    /// turn; the client's answers to challenges go to the conversation that is returned, which is
+    /// dropped when the client leaves or all is said. Without methods it is never called.
+    fn converse(&self, _opening: Opening, reply: Reply<Turn>) -> Box<dyn Conversation> {
+        drop(reply);
+        Box::new(Silence)
+    }
 
     /// May this client do this one thing? Asked only where [`Interests::authorize`] matches and
     /// the client's grant neither allows nor denies.
@@ -53,6 +62,8 @@ pub enum LogLevel {
 pub struct Interests {
     /// Some plugin authenticates; without one, only anonymous access is left.
     pub authenticate: bool,
+    /// Methods of enhanced authentication that some plugin offers.
+    pub methods: Vec<Box<str>>,
     /// Actions and the topics or filters that they are asked about.
     pub authorize: Vec<(Action, TopicFilter)>,
     /// Bits of [`EventKind`]: `1 << kind as u32`.
@@ -60,6 +71,11 @@ pub struct Interests {
 }
 
 impl Interests {
+    /// Whether a plugin offers this method of enhanced authentication.
+    pub fn offers(&self, method: &str) -> bool {
+        self.methods.iter().any(|offered| **offered == *method)
+    }
+
     /// Whether events of `kind` are wanted.
     pub fn wants(&self, kind: EventKind) -> bool {
         self.events & (1 << kind as u32) != 0
@@ -114,6 +130,8 @@ pub enum Verdict {
         grant: Box<Grant>,
         /// Takes the place of the user name in permissions, logs and events.
         username: Option<String>,
+        /// User properties for CONNACK, or for the AUTH that ends a re-authentication.
+        user_properties: Vec<(Box<str>, Box<str>)>,
     },
     /// Refuse with this code; `text` becomes the reason string where the client may see one.
     Deny {
@@ -121,6 +139,53 @@ pub enum Verdict {
         reason: ReasonCode,
         /// For people; never secrets.
         text: Option<String>,
+    },
+}
+
+/// How an enhanced authentication begins.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// Who wants in, or who is in already.
+    pub login: Arc<Login>,
+    /// The method that the client named.
+    pub method: Arc<str>,
+    /// What it sent along.
+    pub data: Option<Secret>,
+    /// The client is connected, and authenticates again.
+    pub again: bool,
+}
+
+/// An enhanced authentication that has begun.
+pub trait Conversation: Send {
+    /// The client answers the last [`Turn::Challenge`].
+    fn proceed(&mut self, data: Option<Secret>, reply: Reply<Turn>);
+}
+
+/// Says nothing, which refuses.
+struct Silence;
+
+impl Conversation for Silence {
+    fn proceed(&mut self, _data: Option<Secret>, reply: Reply<Turn>) {
+        drop(reply);
+    }
+}
+
+/// What the plugin says in an enhanced authentication. No answer is a refusal.
+#[derive(Clone, Debug)]
+pub enum Turn {
+    /// The client is to answer this.
+    Challenge {
+        /// For the client.
+        data: Option<Secret>,
+        /// For people, where the client takes reason strings.
+        text: Option<String>,
+    },
+    /// All is said.
+    End {
+        /// Whether the client is who it says it is.
+        verdict: Verdict,
+        /// Last data for a client that is let in.
+        data: Option<Secret>,
     },
 }
 
@@ -162,10 +227,32 @@ pub enum Ruling {
         /// When the answer ends.
         until: SystemTime,
     },
-    /// No, with this code; one below 0x80 is told as "not authorized".
-    Deny(ReasonCode),
+    /// No.
+    Deny {
+        /// One below 0x80 is told as "not authorized".
+        reason: ReasonCode,
+        /// For people; never secrets. Told where the client takes reason strings.
+        text: Option<String>,
+    },
     /// No, and the client goes.
-    Disconnect(ReasonCode),
+    Disconnect {
+        /// As above.
+        reason: ReasonCode,
+        /// As above.
+        text: Option<String>,
+    },
+}
+
+impl Ruling {
+    /// No, without words.
+    pub const fn deny(reason: ReasonCode) -> Self {
+        Self::Deny { reason, text: None }
+    }
+
+    /// No, and the client goes, without words.
+    pub const fn disconnect(reason: ReasonCode) -> Self {
+        Self::Disconnect { reason, text: None }
+    }
 }
 
 /// The code of a refusal: whatever a plugin says, it never reads as success.

@@ -40,6 +40,7 @@ mod guard;
 mod handshake;
 mod hooks;
 mod hub;
+mod identify;
 mod life;
 mod linger;
 mod listener;
@@ -47,6 +48,8 @@ mod log;
 mod mailbox;
 mod metrics;
 mod outbox;
+mod reauthentication;
+mod refusal;
 mod registry;
 mod requests;
 mod retain;
@@ -64,8 +67,9 @@ pub use grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
 };
 pub use hooks::{
-    Action, Ask, Event, EventKind, Hooks, Interests, LogLevel, Login, NoHooks, Reply, Ruling,
-    Verdict,
+    Action, Ask, Conversation, Event, EventKind, Hooks, Interests, LogLevel, Login, NoHooks,
+    Opening, Reply, Ruling, Turn, Verdict,
 };
 pub use metrics::Stats;
+pub use mqttcore_session::Secret;
 pub use registry::ClientInfo;

@@ -20,12 +20,33 @@ pub(crate) fn confirm(client: &Client) {
     session.confirm(token);
 }
 
-/// Puts a DISCONNECT with `reason` behind what waits, where the client's version has one.
-pub(crate) fn say_goodbye(shard: &Shard, client: &Client, reason: ReasonCode) {
+/// Puts a DISCONNECT with `reason` behind what waits, where the client's version has one; `text`
+/// goes with it unless it is empty.
+pub(crate) fn say_goodbye(shard: &Shard, client: &Client, reason: ReasonCode, text: &str) {
     let Some(link) = client.link() else { return };
     let session = client.session.borrow();
-    if let Some(farewell) = session.disconnect_packet(reason, None, Details::none()) {
+    let details = if text.is_empty() {
+        Details::none()
+    } else {
+        Details::reason(text)
+    };
+    if let Some(farewell) = session.disconnect_packet(reason, None, details) {
         link.push_control(shard, &farewell);
+    }
+}
+
+/// What a client is told about the end of its connection, beside the code.
+pub(crate) fn in_words(closing: Closing) -> &'static str {
+    match closing.reason {
+        ReasonCode::SESSION_TAKEN_OVER => "another connection took the session over",
+        ReasonCode::KEEP_ALIVE_TIMEOUT => "nothing was heard within one and a half Keep Alives",
+        ReasonCode::MAXIMUM_CONNECT_TIME => "the permissions have ended",
+        ReasonCode::SERVER_SHUTTING_DOWN => "the broker stops",
+        ReasonCode::QUOTA_EXCEEDED if closing.cause == Cause::ConnectionLost => {
+            "what waits is not taken"
+        }
+        ReasonCode::QUOTA_EXCEEDED => "too many messages wait",
+        _ => "",
     }
 }
 

@@ -9,12 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mqttcore_codec::{PacketId, QoS, ReasonCode};
-use mqttcore_session::{
-    Cause, Details, Message, SubscribeEntry, SubscribeRequest, UnsubscribeRequest,
-};
+use mqttcore_session::{Details, Message, SubscribeEntry, SubscribeRequest, UnsubscribeRequest};
 use mqttcore_topics::{Change, ShareName, TopicFilter, TopicName};
 
-use crate::client::{Client, Closing};
+use crate::client::Client;
 use crate::connection::End;
 use crate::grants::RuleAnswer;
 use crate::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
@@ -28,8 +26,34 @@ use crate::{hub, retain};
 /// A step that waits for a plugin.
 pub(crate) type Pause = Pin<Box<dyn Future<Output = Result<(), End>>>>;
 
-/// What a plugin said about one question: yes, no with a reason, or go.
-type Answer = Result<Result<(), ReasonCode>, End>;
+/// What a plugin said about one question: yes, no, or go.
+type Answer = Result<Result<(), Refusal>, End>;
+
+/// Why something is refused.
+struct Refusal {
+    reason: ReasonCode,
+    /// For people.
+    text: Option<Box<str>>,
+}
+
+impl Refusal {
+    fn new(reason: ReasonCode, text: &str) -> Self {
+        Self {
+            reason,
+            text: Some(text.into()),
+        }
+    }
+
+    fn details(self) -> Details {
+        Details {
+            reason_string: self.text,
+            ..Details::none()
+        }
+    }
+}
+
+const PUBLISH_DENIED: &str = "not allowed to publish to this topic";
+const SUBSCRIBE_DENIED: &str = "not allowed to subscribe to this filter";
 
 /// Asks the plugins one question.
 fn ask(
@@ -58,13 +82,19 @@ fn ask(
                 client.widen(action, covers, until);
                 Ok(Ok(()))
             }
-            Ok(Ruling::Deny(reason)) => Ok(Err(refusing(reason))),
-            Ok(Ruling::Disconnect(reason)) => Err(End::Closed(Closing {
-                cause: Cause::Administrative,
+            Ok(Ruling::Deny { reason, text }) => Ok(Err(Refusal {
                 reason: refusing(reason),
+                text: text.map(Into::into),
             })),
+            Ok(Ruling::Disconnect { reason, text }) => Err(End::Refused {
+                reason: refusing(reason),
+                text: text.unwrap_or_default().into(),
+            }),
             // A reply that nobody used is a refusal: authorization fails closed.
-            Err(_) => Ok(Err(ReasonCode::NOT_AUTHORIZED)),
+            Err(_) => Ok(Err(Refusal {
+                reason: ReasonCode::NOT_AUTHORIZED,
+                text: None,
+            })),
         }
     }
 }
@@ -105,13 +135,8 @@ pub(crate) fn publish(
         RuleAnswer::Silent
             if is_asked_about(shard, Action::Publish, |filter| filter.matches(topic)) => {}
         RuleAnswer::Silent | RuleAnswer::Denied => {
-            deny(
-                shard,
-                client,
-                &message,
-                packet_id,
-                ReasonCode::NOT_AUTHORIZED,
-            );
+            let refusal = Refusal::new(ReasonCode::NOT_AUTHORIZED, PUBLISH_DENIED);
+            deny(shard, client, &message, packet_id, refusal);
             return None;
         }
     }
@@ -135,7 +160,7 @@ pub(crate) fn publish(
                     accept(&shard, &client, topic, &message, packet_id);
                 }
             }
-            Err(reason) => deny(&shard, &client, &message, packet_id, reason),
+            Err(refusal) => deny(&shard, &client, &message, packet_id, refusal),
         }
         confirm(&client);
         Ok(())
@@ -152,20 +177,21 @@ fn accept(
 ) {
     let kept = !message.retain() || retain::store(shard, topic, message);
     let matched = hub::route(shard, Some(client), topic, message);
-    let reason = if !kept {
-        ReasonCode::QUOTA_EXCEEDED
+    let Some(packet_id) = packet_id else { return };
+    let mut session = client.session.borrow_mut();
+    if !kept {
+        let details = Details::reason("there is no room for more retained messages");
+        session.refuse_publish(
+            packet_id,
+            message.qos(),
+            ReasonCode::QUOTA_EXCEEDED,
+            details,
+        );
     } else if matched == 0 {
-        ReasonCode::NO_MATCHING_SUBSCRIBERS
+        let reason = ReasonCode::NO_MATCHING_SUBSCRIBERS;
+        session.accept_publish(packet_id, message.qos(), reason);
     } else {
-        ReasonCode::SUCCESS
-    };
-    acknowledge(client, message.qos(), packet_id, reason);
-}
-
-fn acknowledge(client: &Client, qos: QoS, packet_id: Option<PacketId>, reason: ReasonCode) {
-    if let Some(packet_id) = packet_id {
-        let mut session = client.session.borrow_mut();
-        session.accept_publish(packet_id, qos, reason);
+        session.accept_publish(packet_id, message.qos(), ReasonCode::SUCCESS);
     }
 }
 
@@ -175,9 +201,13 @@ fn deny(
     client: &Rc<Client>,
     message: &Message,
     packet_id: Option<PacketId>,
-    reason: ReasonCode,
+    refusal: Refusal,
 ) {
-    acknowledge(client, message.qos(), packet_id, reason);
+    let reason = refusal.reason;
+    if let Some(packet_id) = packet_id {
+        let mut session = client.session.borrow_mut();
+        session.refuse_publish(packet_id, message.qos(), reason, refusal.details());
+    }
     report_denied(shard, client, "publish to", message.topic(), reason);
 }
 
@@ -206,11 +236,12 @@ pub(crate) fn subscribe(
     client: &Rc<Client>,
     mut request: SubscribeRequest,
 ) -> Option<Pause> {
+    let mut why = Details::none();
     let open: Vec<usize> = (0..request.entries.len())
-        .filter(|&index| judge_entry(shard, client, &mut request.entries[index]))
+        .filter(|&index| judge_entry(shard, client, &mut request.entries[index], &mut why))
         .collect();
     if open.is_empty() {
-        complete_subscribe(shard, client, request);
+        complete_subscribe(shard, client, request, why);
         return None;
     }
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
@@ -228,18 +259,23 @@ pub(crate) fn subscribe(
                 retain: false,
                 share: entry.filter.share().map(ShareName::as_str),
             };
-            if let Err(reason) = ask(&shard, &client, question).await? {
-                refuse_entry(&shard, &client, entry, reason);
+            if let Err(refusal) = ask(&shard, &client, question).await? {
+                refuse_entry(&shard, &client, entry, refusal, &mut why);
             }
         }
-        complete_subscribe(&shard, &client, request);
+        complete_subscribe(&shard, &client, request, why);
         confirm(&client);
         Ok(())
     }))
 }
 
 /// Refuses an entry that the rules do not allow; true where a plugin wants to be asked first.
-fn judge_entry(shard: &Rc<Shard>, client: &Rc<Client>, entry: &mut SubscribeEntry) -> bool {
+fn judge_entry(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    entry: &mut SubscribeEntry,
+    why: &mut Details,
+) -> bool {
     if entry.refused.is_some() {
         return false;
     }
@@ -254,22 +290,32 @@ fn judge_entry(shard: &Rc<Shard>, client: &Rc<Client>, entry: &mut SubscribeEntr
     if is_silent && is_asked_about(shard, Action::Subscribe, |about| about.covers(filter)) {
         return true;
     }
-    refuse_entry(shard, client, entry, ReasonCode::NOT_AUTHORIZED);
+    let refusal = Refusal::new(ReasonCode::NOT_AUTHORIZED, SUBSCRIBE_DENIED);
+    refuse_entry(shard, client, entry, refusal, why);
     false
 }
 
+/// Refuses an entry; SUBACK has one reason string, that of the first one with any words.
 fn refuse_entry(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     entry: &mut SubscribeEntry,
-    reason: ReasonCode,
+    refusal: Refusal,
+    why: &mut Details,
 ) {
+    let reason = refusal.reason;
     report_denied(shard, client, "subscribe to", entry.filter.as_str(), reason);
     entry.refused = Some(reason);
+    why.reason_string = why.reason_string.take().or(refusal.text);
 }
 
 /// One commit for the packet, then SUBACK, then the retained messages (decision 14).
-fn complete_subscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: SubscribeRequest) {
+fn complete_subscribe(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    request: SubscribeRequest,
+    why: Details,
+) {
     let granted = || {
         request
             .entries
@@ -294,10 +340,7 @@ fn complete_subscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Subscribe
     for entry in granted() {
         tell_filter(shard, client, EventKind::Subscribed, entry.filter.as_str());
     }
-    client
-        .session
-        .borrow_mut()
-        .complete_subscribe(request, Details::none());
+    client.session.borrow_mut().complete_subscribe(request, why);
     let mut waiting = client.replays.borrow_mut();
     for replay in replays {
         // At most one a subscription: one that is made again begins anew.

@@ -204,6 +204,12 @@ impl Session {
         }
     }
 
+    /// The method that the client named in CONNECT, if it authenticated by one.
+    pub fn authentication_method(&self) -> Option<&str> {
+        let authentication = self.authentication.as_deref()?;
+        Some(authentication.method())
+    }
+
     pub(crate) fn handle_auth<'p>(&mut self, auth: Auth<'p>) -> Result<Request<'p>, Violation> {
         let Some(authentication) = self.authentication.as_deref_mut() else {
             return Err(NO_METHOD);

@@ -81,12 +81,17 @@ impl Recipient {
     /// details if it did not ask for them or they do not fit [MQTT-3.2.2-19, -20]. Answers
     /// whether anything was appended.
     pub fn refuse(&self, reason: ReasonCode, details: Details, out: &mut Vec<u8>) -> bool {
-        let details = if self.request_problem_information {
+        let details = self.allowed(details);
+        refusal(self.version, reason, None, details).is_some_and(|connack| self.tell(&connack, out))
+    }
+
+    /// The details if it asked for them [MQTT-3.1.2-29].
+    pub fn allowed(&self, details: Details) -> Details {
+        if self.request_problem_information {
             details
         } else {
             Details::none()
-        };
-        refusal(self.version, reason, None, details).is_some_and(|connack| self.tell(&connack, out))
+        }
     }
 
     /// Appends a packet as it takes it; answers whether there was a form that it takes.

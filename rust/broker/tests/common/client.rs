@@ -6,8 +6,8 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use mqttcore_codec::{
-    Ack, Delivery, Disconnect, Limits, Packet, PacketId, Properties, Publish, QoS, ReasonCode,
-    Subscribe, SubscriptionOptions, Unsubscribe, Version, decode, encode,
+    Ack, Auth, Delivery, Disconnect, Limits, Packet, PacketId, Properties, PropertiesBuf, Property,
+    Publish, QoS, ReasonCode, Subscribe, SubscriptionOptions, Unsubscribe, Version, decode, encode,
 };
 
 use super::DEADLINE;
@@ -74,6 +74,25 @@ pub enum Received {
     UnsubAck(u16, Vec<ReasonCode>),
     PingResp,
     Disconnect(ReasonCode),
+    Auth(ReasonCode, AuthFields),
+}
+
+/// Method and data of an AUTH.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct AuthFields {
+    pub method: String,
+    pub data: String,
+}
+
+impl From<Properties<'_>> for AuthFields {
+    fn from(properties: Properties<'_>) -> Self {
+        let method = properties.authentication_method();
+        let data = properties.authentication_data();
+        Self {
+            method: method.map_or_else(String::new, |method| method.as_str().into()),
+            data: data.map_or_else(String::new, |data| String::from_utf8_lossy(data).into()),
+        }
+    }
 }
 
 /// The client's end of one connection.
@@ -84,6 +103,8 @@ pub struct Client {
     /// Bytes of `unread` that are handed out already.
     used: usize,
     last_id: u16,
+    /// Properties of the last packet that was handed out.
+    properties: Vec<u8>,
 }
 
 impl Client {
@@ -96,6 +117,7 @@ impl Client {
             unread: Vec::new(),
             used: 0,
             last_id: 0,
+            properties: Vec::new(),
         }
     }
 
@@ -143,6 +165,41 @@ impl Client {
         self.next_packet().expect("closed by the broker")
     }
 
+    /// The reason string of the last packet; empty if it had none.
+    pub fn reason_string(&self) -> String {
+        let properties = Properties::from_checked(&self.properties);
+        let text = properties.reason_string();
+        text.map_or_else(String::new, |text| text.as_str().into())
+    }
+
+    /// The first user property of the last packet.
+    pub fn user_property(&self) -> Option<(String, String)> {
+        let properties = Properties::from_checked(&self.properties);
+        let mut pairs = properties.user_properties();
+        let (name, value) = pairs.next()?;
+        Some((name.as_str().into(), value.as_str().into()))
+    }
+
+    /// What the last packet says about the authentication.
+    pub fn auth_fields(&self) -> AuthFields {
+        Properties::from_checked(&self.properties).into()
+    }
+
+    /// Sends an AUTH of method `m`.
+    pub fn auth(&mut self, reason: ReasonCode, data: &str) {
+        let mut properties = PropertiesBuf::default();
+        for property in [
+            Property::AuthenticationMethod(text("m")),
+            Property::AuthenticationData(data.as_bytes()),
+        ] {
+            properties.push(property).expect("the property encodes");
+        }
+        self.send(&Packet::Auth(Auth {
+            reason,
+            properties: properties.as_properties(),
+        }));
+    }
+
     /// The next packet, or `None` when the broker closed.
     pub fn next_packet(&mut self) -> Option<Received> {
         loop {
@@ -167,6 +224,7 @@ impl Client {
         let waiting = &self.unread[self.used..];
         let decoded = decode(waiting, self.version, &Limits::MAX);
         let (packet, len) = decoded.expect("the broker sends packets")?;
+        self.properties = properties_of(&packet).as_bytes().into();
         let packet = Received::from(packet);
         self.used += len;
         if self.used == self.unread.len() {
@@ -490,6 +548,20 @@ impl Client {
     }
 }
 
+fn properties_of<'a>(packet: &Packet<'a>) -> Properties<'a> {
+    match packet {
+        Packet::ConnAck(packet) => packet.properties,
+        Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack) => {
+            ack.properties
+        }
+        Packet::SubAck(packet) => packet.properties,
+        Packet::UnsubAck(packet) => packet.properties,
+        Packet::Disconnect(packet) => packet.properties,
+        Packet::Auth(packet) => packet.properties,
+        _ => Properties::EMPTY,
+    }
+}
+
 fn success(id: u16) -> Ack<'static> {
     Ack::success(PacketId::new(id).expect("not 0"))
 }
@@ -510,6 +582,7 @@ impl From<Packet<'_>> for Received {
             Packet::UnsubAck(ack) => Self::UnsubAck(ack.packet_id.get(), ack.reasons),
             Packet::PingResp => Self::PingResp,
             Packet::Disconnect(disconnect) => Self::Disconnect(disconnect.reason),
+            Packet::Auth(auth) => Self::Auth(auth.reason, auth.properties.into()),
             other => panic!("no packet of a broker's: {other:?}"),
         }
     }

@@ -91,6 +91,16 @@ impl Hello {
         self.with(Property::MaximumPacketSize(bytes))
     }
 
+    /// Authenticates by a method, with first data.
+    pub fn method(self, method: &str, data: &str) -> Self {
+        self.with(Property::AuthenticationMethod(text(method)))
+            .with(Property::AuthenticationData(data.as_bytes()))
+    }
+
+    pub fn without_problem_information(self) -> Self {
+        self.with(Property::RequestProblemInformation(false))
+    }
+
     pub fn user_property(self, value: &str) -> Self {
         let value = Text::new(value).expect("text");
         self.with(Property::UserProperty(Text::EMPTY, value))

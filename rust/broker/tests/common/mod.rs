@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use mqttcore_broker::{Broker, Config, Grant, Hooks, Listener};
 use mqttcore_session::ServerLimits;
 
-pub use client::{Client, Message, Received};
+pub use client::{AuthFields, Client, Message, Received};
 pub use hello::{Hello, v3, v5};
-pub use plugin::{Plugin, allow, filter};
+pub use plugin::{Plugin, Said, allow, challenge, end, filter};
 
 /// Longer than anything takes on a loaded machine; only a failing test waits for it.
 pub const DEADLINE: Duration = Duration::from_secs(20);

@@ -4,21 +4,32 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use mqttcore_broker::{
-    Action, Ask, Event, EventKind, Grant, Hooks, Interests, LogLevel, Login, Reply, Ruling, Verdict,
+    Action, Ask, Conversation, Event, EventKind, Grant, Hooks, Interests, LogLevel, Login, Opening,
+    Reply, Ruling, Secret, Turn, Verdict,
 };
 use mqttcore_topics::{TopicFilter, TopicLimits};
 
 type Authenticate = Box<dyn Fn(Arc<Login>, Reply<Verdict>) + Send + Sync>;
+type Converse = Box<dyn Fn(Said, Reply<Turn>) + Send + Sync>;
 type Authorize = Box<dyn Fn(Ask, Reply<Ruling>) + Send + Sync>;
 type Tell = Box<dyn Fn(Event) + Send + Sync>;
 
 /// A login, and the place for its answer.
 pub type LoginQuestion = (Arc<Login>, Reply<Verdict>);
 
+/// What a client says in an enhanced authentication.
+pub struct Said {
+    pub opening: Opening,
+    /// How many challenges it has answered.
+    pub step: usize,
+    pub data: Vec<u8>,
+}
+
 /// Plugins as a test wants them; by default there are none.
 pub struct Plugin {
     interests: Interests,
     authenticate: Authenticate,
+    converse: Arc<Converse>,
     authorize: Authorize,
     tell: Tell,
 }
@@ -28,6 +39,7 @@ impl Default for Plugin {
         Self {
             interests: Interests::default(),
             authenticate: Box::new(|_, reply| drop(reply)),
+            converse: Arc::new(Box::new(|_, reply| drop(reply))),
             authorize: Box::new(|_, reply| drop(reply)),
             tell: Box::new(|_| ()),
         }
@@ -41,6 +53,17 @@ impl Plugin {
     ) -> Self {
         self.interests.authenticate = true;
         self.authenticate = Box::new(hook);
+        self
+    }
+
+    /// Offers one method; the hook is called for each thing that the client says.
+    pub fn method(
+        mut self,
+        method: &str,
+        hook: impl Fn(Said, Reply<Turn>) + Send + Sync + 'static,
+    ) -> Self {
+        self.interests.methods = vec![method.into()];
+        self.converse = Arc::new(Box::new(hook));
         self
     }
 
@@ -97,6 +120,7 @@ pub fn allow(grant: Grant) -> Verdict {
     Verdict::Allow {
         grant: Box::new(grant),
         username: None,
+        user_properties: Vec::new(),
     }
 }
 
@@ -113,6 +137,16 @@ impl Hooks for Plugin {
         (self.authenticate)(login, reply);
     }
 
+    fn converse(&self, opening: Opening, reply: Reply<Turn>) -> Box<dyn Conversation> {
+        let mut talk = Talk {
+            hook: Arc::clone(&self.converse),
+            opening: opening.clone(),
+            step: 0,
+        };
+        talk.say(opening.data, reply);
+        Box::new(talk)
+    }
+
     fn authorize(&self, ask: Ask, reply: Reply<Ruling>) {
         (self.authorize)(ask, reply);
     }
@@ -122,4 +156,45 @@ impl Hooks for Plugin {
     }
 
     fn log(&self, _level: LogLevel, _text: String) {}
+}
+
+struct Talk {
+    hook: Arc<Converse>,
+    opening: Opening,
+    step: usize,
+}
+
+impl Talk {
+    fn say(&mut self, data: Option<Secret>, reply: Reply<Turn>) {
+        let data = data.map_or_else(Vec::new, |data| data.as_bytes().to_vec());
+        let said = Said {
+            opening: self.opening.clone(),
+            step: self.step,
+            data,
+        };
+        (self.hook)(said, reply);
+        self.step += 1;
+    }
+}
+
+impl Conversation for Talk {
+    fn proceed(&mut self, data: Option<Secret>, reply: Reply<Turn>) {
+        self.say(data, reply);
+    }
+}
+
+/// A challenge without words.
+pub fn challenge(data: &str) -> Turn {
+    Turn::Challenge {
+        data: Some(data.as_bytes().into()),
+        text: None,
+    }
+}
+
+/// The end of an enhanced authentication.
+pub fn end(verdict: Verdict, data: &str) -> Turn {
+    Turn::End {
+        verdict,
+        data: Some(data.as_bytes().into()),
+    }
 }

@@ -54,6 +54,7 @@ fn the_plugins_user_name_takes_the_place_of_the_clients() {
     let broker = answering(|| Verdict::Allow {
         grant: Box::new(Grant::everything()),
         username: Some("device 7".into()),
+        user_properties: Vec::new(),
     });
 
     let _client = v5("one").username("token").connect(&broker);

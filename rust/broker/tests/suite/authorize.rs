@@ -72,7 +72,7 @@ fn a_publish_that_the_plugin_allows_is_delivered_and_acknowledged() {
 
 #[test]
 fn a_denied_publish_of_a_v5_client_is_answered_with_the_plugins_reason() {
-    let broker = answering(Ruling::Deny(ReasonCode::QUOTA_EXCEEDED));
+    let broker = answering(Ruling::deny(ReasonCode::QUOTA_EXCEEDED));
     let mut client = v5("one").connect(&broker);
 
     let reason = client.publish_acknowledged("ask/a", "1");
@@ -91,7 +91,7 @@ fn a_denied_publish_of_a_3_1_1_client_is_acknowledged_and_dropped() {
     let id = client.publish("ask/a", "never delivered", QoS::AtLeastOnce);
     next(&questions)
         .1
-        .send(Ruling::Deny(ReasonCode::NOT_AUTHORIZED));
+        .send(Ruling::deny(ReasonCode::NOT_AUTHORIZED));
 
     assert_eq!(client.receive(), Received::PubAck(id, ReasonCode::SUCCESS));
     client.publish("free/a", "after it", QoS::AtMostOnce);
@@ -102,7 +102,7 @@ fn a_denied_publish_of_a_3_1_1_client_is_acknowledged_and_dropped() {
 /// [MQTT-4.3.3-9] An error ends the exchange.
 #[test]
 fn mqtt_4_3_3_9_a_denied_qos_2_publish_ends_with_pubrec() {
-    let broker = answering(Ruling::Deny(ReasonCode::NOT_AUTHORIZED));
+    let broker = answering(Ruling::deny(ReasonCode::NOT_AUTHORIZED));
     let mut client = v5("one").connect(&broker);
 
     let id = client.publish("ask/a", "1", QoS::ExactlyOnce);
@@ -120,7 +120,7 @@ fn mqtt_4_3_3_9_a_denied_qos_2_publish_ends_with_pubrec() {
 
 #[test]
 fn a_denied_qos_0_publish_is_dropped_and_the_client_stays() {
-    let broker = answering(Ruling::Deny(ReasonCode::NOT_AUTHORIZED));
+    let broker = answering(Ruling::deny(ReasonCode::NOT_AUTHORIZED));
     let mut client = v5("one").connect(&broker);
 
     client.publish("ask/a", "1", QoS::AtMostOnce);
@@ -145,7 +145,7 @@ fn a_dropped_reply_denies() {
 /// A denial is one, whatever its code says.
 #[test]
 fn a_denial_with_a_code_of_success_is_told_as_an_error() {
-    let broker = answering(Ruling::Deny(ReasonCode::SUCCESS));
+    let broker = answering(Ruling::deny(ReasonCode::SUCCESS));
     let mut client = v5("one").connect(&broker);
 
     assert!(client.publish_acknowledged("ask/a", "1").is_error());
@@ -262,7 +262,7 @@ fn a_client_that_the_plugin_disconnects_hears_why() {
     client.publish("ask/a", "never delivered", QoS::AtLeastOnce);
     next(&questions)
         .1
-        .send(Ruling::Disconnect(ReasonCode::ADMINISTRATIVE_ACTION));
+        .send(Ruling::disconnect(ReasonCode::ADMINISTRATIVE_ACTION));
 
     let farewell = Received::Disconnect(ReasonCode::ADMINISTRATIVE_ACTION);
     assert_eq!(client.until_closed(), [farewell]);
@@ -271,7 +271,7 @@ fn a_client_that_the_plugin_disconnects_hears_why() {
 
 #[test]
 fn a_3_1_1_client_that_the_plugin_disconnects_is_closed() {
-    let broker = answering(Ruling::Disconnect(ReasonCode::ADMINISTRATIVE_ACTION));
+    let broker = answering(Ruling::disconnect(ReasonCode::ADMINISTRATIVE_ACTION));
     let mut client = v3("one").connect(&broker);
 
     client.send_subscribe(&["ask/a"], QoS::AtMostOnce);
@@ -396,7 +396,7 @@ fn each_filter_of_a_packet_has_its_own_answer() {
 
     let id = client.send_subscribe(&["ask/no", "free/a", "other", "ask/yes"], QoS::AtMostOnce);
     let (first, reply) = next(&questions);
-    reply.send(Ruling::Deny(ReasonCode::NOT_AUTHORIZED));
+    reply.send(Ruling::deny(ReasonCode::NOT_AUTHORIZED));
     let (second, reply) = next(&questions);
     reply.send(Ruling::Allow);
 
@@ -411,7 +411,7 @@ fn each_filter_of_a_packet_has_its_own_answer() {
 
 #[test]
 fn a_denied_filter_of_a_3_1_1_client_fails_in_its_suback() {
-    let broker = answering(Ruling::Deny(ReasonCode::NOT_AUTHORIZED));
+    let broker = answering(Ruling::deny(ReasonCode::NOT_AUTHORIZED));
     let mut client = v3("one").connect(&broker);
 
     let reason = client.try_subscribe("ask/a", QoS::AtMostOnce);
@@ -434,7 +434,7 @@ fn a_shared_subscription_is_asked_about_with_its_group() {
 
 #[test]
 fn a_retained_message_that_is_denied_is_not_kept() {
-    let broker = answering(Ruling::Deny(ReasonCode::NOT_AUTHORIZED));
+    let broker = answering(Ruling::deny(ReasonCode::NOT_AUTHORIZED));
     let mut client = v5("one").connect(&broker);
 
     client.publish_retained("ask/a", "planted", QoS::AtLeastOnce);

@@ -1,0 +1,526 @@
+//! Enhanced authentication: the exchange before CONNACK, and the one of a connected client.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use mqttcore_broker::{Broker, Config, EventKind, Grant, GrantLimits, Reply, Turn, Verdict};
+use mqttcore_codec::{Packet, QoS, ReasonCode};
+
+use crate::common::{
+    AuthFields, Client, DEADLINE, Hello, Plugin, Received, Said, allow, challenge, config, end,
+    eventually, start, start_with, v3, v5,
+};
+
+const CONTINUE: ReasonCode = ReasonCode::CONTINUE_AUTHENTICATION;
+const AGAIN: ReasonCode = ReasonCode::RE_AUTHENTICATE;
+
+/// One shard, so that who waits and who goes on share a thread.
+fn single() -> Config {
+    Config {
+        shards: 1,
+        ..config()
+    }
+}
+
+/// Offers the method `m`: one challenge, and the right answer to it is `right`.
+fn guarded(verdict: impl Fn(&Said) -> Verdict + Send + Sync + 'static) -> Plugin {
+    Plugin::default().method("m", move |said, reply| {
+        let turn = match (said.step, &said.data[..]) {
+            (0, _) => challenge("who?"),
+            (_, b"right") => end(verdict(&said), "welcome"),
+            _ => end(deny(ReasonCode::BAD_USER_NAME_OR_PASSWORD), ""),
+        };
+        reply.send(turn);
+    })
+}
+
+fn everything(_: &Said) -> Verdict {
+    allow(Grant::everything())
+}
+
+fn deny(reason: ReasonCode) -> Verdict {
+    Verdict::Deny { reason, text: None }
+}
+
+/// Turns land in the receiver, and nobody answers but the test.
+fn talking() -> (Broker, Receiver<(Said, Reply<Turn>)>) {
+    let (sender, receiver) = channel();
+    let plugin = Plugin::welcoming().method("m", move |said, reply| {
+        let _ = sender.send((said, reply));
+    });
+    (start_with(single(), plugin), receiver)
+}
+
+fn hello() -> Hello {
+    v5("one").method("m", "hello")
+}
+
+fn step(data: &str) -> Received {
+    Received::Auth(CONTINUE, fields(data))
+}
+
+fn fields(data: &str) -> AuthFields {
+    AuthFields {
+        method: "m".into(),
+        data: data.into(),
+    }
+}
+
+/// Goes through the whole exchange of [`guarded`].
+fn let_in(broker: &Broker, hello: &Hello) -> Client {
+    let mut client = hello.dial(broker);
+    assert_eq!(client.receive(), step("who?"));
+    client.auth(CONTINUE, "right");
+    client.expect_welcome();
+    client
+}
+
+/// [MQTT-4.12.0-2], [MQTT-4.12.0-5]
+#[test]
+fn mqtt_4_12_0_2_the_exchange_goes_to_and_fro_before_connack() {
+    let broker = start_with(single(), guarded(everything));
+    let mut client = hello().dial(&broker);
+
+    let asked = client.receive();
+    client.auth(CONTINUE, "right");
+    client.expect_welcome();
+
+    assert_eq!(asked, step("who?"));
+    assert_eq!(client.auth_fields(), fields("welcome"));
+    assert_eq!(
+        client.try_subscribe("a", QoS::AtMostOnce),
+        ReasonCode::SUCCESS
+    );
+}
+
+#[test]
+fn the_plugin_sees_method_data_and_client() {
+    let (broker, turns) = talking();
+    let _client = hello().username("user").dial(&broker);
+
+    let (said, _reply) = turns.recv_timeout(DEADLINE).expect("asked");
+
+    assert_eq!(
+        (&*said.opening.method, &said.data[..]),
+        ("m", &b"hello"[..])
+    );
+    assert_eq!(said.opening.login.username.as_deref(), Some("user"));
+    assert!(!said.opening.again);
+}
+
+/// What comes behind the last AUTH is handled once the client is in.
+#[test]
+fn packets_behind_the_last_auth_are_handled_afterwards() {
+    let broker = start_with(single(), guarded(everything));
+    let mut client = hello().dial(&broker);
+    client.receive();
+
+    client.auth(CONTINUE, "right");
+    client.send(&Packet::PingReq);
+    client.expect_welcome();
+
+    assert_eq!(client.receive(), Received::PingResp);
+}
+
+/// [MQTT-4.12.0-1]
+#[test]
+fn mqtt_4_12_0_1_a_method_that_nobody_offers_is_refused() {
+    let broker = start_with(single(), guarded(everything));
+
+    assert_eq!(v5("one").method("n", "").refused(&broker), 0x8C);
+    assert_eq!(v5("one").method("m", "").refused(&start(config())), 0x8C);
+}
+
+/// [MQTT-4.12.0-4] A listener that lets everybody in does not let in who fails.
+#[test]
+fn mqtt_4_12_0_4_a_failure_is_a_connack_and_the_end() {
+    let broker = start_with(single(), guarded(everything));
+    let mut client = hello().dial(&broker);
+    client.receive();
+
+    client.auth(CONTINUE, "wrong");
+
+    assert_eq!(
+        client.until_closed(),
+        [refusal(ReasonCode::BAD_USER_NAME_OR_PASSWORD)]
+    );
+    assert_eq!(broker.stats().connects_refused, 1);
+}
+
+#[test]
+fn a_reply_that_is_dropped_refuses_with_0x83() {
+    let plugin = Plugin::default().method("m", |said, reply| {
+        if said.step == 0 {
+            reply.send(challenge("who?"));
+        }
+    });
+    let broker = start_with(single(), plugin);
+    let mut client = hello().dial(&broker);
+    client.receive();
+
+    client.auth(CONTINUE, "right");
+
+    let told = client.until_closed();
+    assert_eq!(told, [refusal(ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR)]);
+}
+
+/// [MQTT-3.1.2-30], and abuse C19: nothing but AUTH, of the same method, at its turn.
+#[test]
+fn mqtt_3_1_2_30_another_packet_in_the_exchange_is_a_protocol_error() {
+    for bytes in [
+        &b"\xc0\x00"[..],
+        b"\x30\x04\x00\x01t\x00",
+        b"\xf0\x06\x18\x04\x15\x00\x01n",
+        b"\xf0\x06\x19\x04\x15\x00\x01m",
+    ] {
+        let broker = start_with(single(), guarded(everything));
+        let mut client = hello().dial(&broker);
+        client.receive();
+
+        client.send_bytes(bytes);
+
+        let told = client.until_closed();
+        assert_eq!(told, [refusal(ReasonCode::PROTOCOL_ERROR)], "{bytes:x?}");
+    }
+}
+
+#[test]
+fn a_malformed_packet_in_the_exchange_is_told_as_such() {
+    let broker = start_with(single(), guarded(everything));
+    let mut client = hello().dial(&broker);
+    client.receive();
+
+    client.send_bytes(b"\xf1\x00");
+
+    assert_eq!(
+        client.until_closed(),
+        [refusal(ReasonCode::MALFORMED_PACKET)]
+    );
+}
+
+#[test]
+fn a_client_may_give_up() {
+    let broker = start_with(single(), guarded(everything));
+    let mut client = hello().dial(&broker);
+    client.receive();
+
+    client.send_bytes(b"\xe0\x00");
+
+    assert_eq!(client.until_closed(), []);
+}
+
+/// Abuse C13: the whole exchange has as long as CONNECT.
+#[test]
+fn an_exchange_that_goes_nowhere_ends_at_the_connect_deadline() {
+    let config = Config {
+        connect_deadline: Duration::from_millis(200),
+        ..single()
+    };
+    let broker = start_with(config, guarded(everything));
+    let mut client = hello().dial(&broker);
+
+    assert_eq!(client.until_closed(), [step("who?")]);
+}
+
+#[test]
+fn a_client_that_leaves_abandons_its_question() {
+    let (broker, turns) = talking();
+    let client = hello().dial(&broker);
+    let (_, reply) = turns.recv_timeout(DEADLINE).expect("asked");
+
+    client.vanish();
+
+    eventually("the reply is abandoned", || reply.is_abandoned());
+}
+
+/// [MQTT-3.1.2-24] A step that the client cannot take ends the exchange.
+#[test]
+fn mqtt_3_1_2_24_an_auth_above_the_clients_maximum_is_not_sent() {
+    let broker = start_with(single(), guarded(everything));
+
+    assert_eq!(hello().maximum_packet_size(12).refused(&broker), 0x95);
+}
+
+#[test]
+fn the_plugins_user_name_and_user_properties_count() {
+    let verdict = |_: &Said| Verdict::Allow {
+        grant: Box::new(Grant::everything()),
+        username: Some("device 7".into()),
+        user_properties: vec![("region".into(), "north".into())],
+    };
+    let broker = start_with(single(), guarded(verdict));
+
+    let client = let_in(&broker, &hello());
+
+    let names: Vec<_> = broker.clients().into_iter().map(|c| c.username).collect();
+    assert_eq!(names, [Some("device 7".into())]);
+    let told = ("region".to_owned(), "north".to_owned());
+    assert_eq!(client.user_property(), Some(told));
+}
+
+/// [MQTT-4.12.0-6], [MQTT-4.12.0-7]
+#[test]
+fn mqtt_4_12_0_6_a_client_without_a_method_sees_and_sends_no_auth() {
+    let broker = start_with(single(), guarded(everything));
+    let mut client = v5("one").connect(&broker);
+    assert_eq!(client.auth_fields(), AuthFields::default());
+
+    client.auth(AGAIN, "");
+
+    let told = client.until_closed();
+    assert_eq!(told, [Received::Disconnect(ReasonCode::PROTOCOL_ERROR)]);
+}
+
+#[test]
+fn a_3_x_client_is_not_bothered() {
+    let broker = start_with(single(), guarded(everything));
+
+    let mut client = v3("one").connect(&broker);
+
+    client.ping();
+}
+
+/// [MQTT-4.12.1-1]
+#[test]
+fn mqtt_4_12_1_1_a_connected_client_authenticates_again() {
+    let broker = start_with(single(), guarded(everything));
+    let mut client = let_in(&broker, &hello());
+
+    for _ in 0..2 {
+        client.auth(AGAIN, "me again");
+        assert_eq!(client.receive(), step("who?"));
+        client.auth(CONTINUE, "right");
+        let done = client.receive();
+        assert_eq!(done, Received::Auth(ReasonCode::SUCCESS, fields("welcome")));
+    }
+    client.ping();
+}
+
+/// The rest of its traffic goes on under the old permissions.
+#[test]
+fn other_packets_pass_while_a_client_authenticates_again() {
+    let (broker, turns) = talking();
+    let mut client = hello().dial(&broker);
+    let (_, reply) = turns.recv_timeout(DEADLINE).expect("asked");
+    reply.send(end(allow(Grant::everything()), ""));
+    client.expect_welcome();
+
+    client.auth(AGAIN, "again");
+    let (said, reply) = turns.recv_timeout(DEADLINE).expect("asked");
+    let acknowledged = client.publish_acknowledged("a", "b");
+    reply.send(end(allow(Grant::everything()), "done"));
+
+    assert!(said.opening.again);
+    assert_eq!(said.data, b"again");
+    assert_eq!(acknowledged, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    let done = client.receive();
+    assert_eq!(done, Received::Auth(ReasonCode::SUCCESS, fields("done")));
+}
+
+/// [MQTT-4.12.1-2] DISCONNECT has no code for bad credentials.
+#[test]
+fn mqtt_4_12_1_2_a_failure_disconnects() {
+    let (sender, events) = channel();
+    let plugin = guarded(everything).events(&[EventKind::AuthFailed], move |event| {
+        let _ = sender.send(event);
+    });
+    let broker = start_with(single(), plugin);
+    let mut client = let_in(&broker, &hello());
+    client.auth(AGAIN, "");
+    client.receive();
+
+    client.auth(CONTINUE, "wrong");
+
+    let told = client.until_closed();
+    assert_eq!(told, [Received::Disconnect(ReasonCode::NOT_AUTHORIZED)]);
+    let event = events.recv_timeout(DEADLINE).expect("told");
+    assert_eq!(event.reason, Some(ReasonCode::NOT_AUTHORIZED));
+}
+
+#[test]
+fn another_exchange_before_the_end_of_one_is_a_protocol_error() {
+    let broker = start_with(single(), guarded(everything));
+    let mut client = let_in(&broker, &hello());
+    client.auth(AGAIN, "");
+    client.receive();
+
+    client.auth(AGAIN, "");
+
+    let told = client.until_closed();
+    assert_eq!(told, [Received::Disconnect(ReasonCode::PROTOCOL_ERROR)]);
+}
+
+#[test]
+fn a_client_that_begins_again_and_stops_there_is_disconnected() {
+    let config = Config {
+        connect_deadline: Duration::from_millis(200),
+        ..single()
+    };
+    let broker = start_with(config, guarded(everything));
+    let mut client = let_in(&broker, &hello());
+
+    client.auth(AGAIN, "");
+
+    assert_eq!(client.receive(), step("who?"));
+    let told = client.until_closed();
+    assert_eq!(told, [Received::Disconnect(ReasonCode::NOT_AUTHORIZED)]);
+    assert_eq!(client.reason_string(), "authentication took too long");
+}
+
+#[test]
+fn a_plugin_that_fails_when_asked_again_disconnects_with_0x83() {
+    let plugin = Plugin::default().method("m", |said, reply| {
+        if !said.opening.again {
+            reply.send(end(allow(Grant::everything()), ""));
+        }
+    });
+    let broker = start_with(single(), plugin);
+    let mut client = hello().connect(&broker);
+
+    client.auth(AGAIN, "");
+
+    let told = client.until_closed();
+    let failed = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+    assert_eq!(told, [Received::Disconnect(failed)]);
+}
+
+/// The new grant counts, and what it no longer covers is gone.
+#[test]
+fn the_new_grant_takes_the_place_of_the_old_one() {
+    let reduced = |said: &Said| {
+        allow(if said.opening.again {
+            Grant {
+                subscribe: vec!["kept".into()],
+                ..Grant::default()
+            }
+        } else {
+            Grant::everything()
+        })
+    };
+    let broker = start_with(single(), guarded(reduced));
+    let mut client = let_in(&broker, &hello());
+    client.try_subscribe("kept", QoS::AtMostOnce);
+    client.try_subscribe("lost", QoS::AtMostOnce);
+    client.auth(AGAIN, "");
+    client.receive();
+    client.auth(CONTINUE, "right");
+    client.receive();
+
+    let published = client.publish_acknowledged("kept", "x");
+    let mut other = v5("two").connect(&broker);
+    let lost = other.publish_acknowledged("lost", "x");
+    let kept = other.publish_acknowledged("kept", "y");
+
+    assert_eq!(published, ReasonCode::NOT_AUTHORIZED);
+    assert_eq!(lost, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    assert_eq!(kept, ReasonCode::SUCCESS);
+    assert!(matches!(client.receive(), Received::Publish(message) if message.text() == "y"));
+}
+
+/// It is what authenticating again is for.
+#[test]
+fn authenticating_again_in_time_keeps_a_client_whose_grant_ends() {
+    let ending = |said: &Said| {
+        let lasting = Duration::from_millis(if said.opening.again { 3_600_000 } else { 700 });
+        allow(Grant {
+            expires_at: Some(SystemTime::now() + lasting),
+            ..Grant::everything()
+        })
+    };
+    let broker = start_with(single(), guarded(ending));
+    let mut renewed = let_in(&broker, &hello());
+    let mut other = let_in(&broker, &v5("two").method("m", ""));
+
+    renewed.auth(AGAIN, "");
+    renewed.receive();
+    renewed.auth(CONTINUE, "right");
+    renewed.receive();
+
+    let told = other.until_closed();
+    assert_eq!(
+        told,
+        [Received::Disconnect(ReasonCode::MAXIMUM_CONNECT_TIME)]
+    );
+    renewed.ping();
+}
+
+#[test]
+fn a_new_allowance_counts_at_once() {
+    let slower = |said: &Said| {
+        allow(Grant {
+            limits: GrantLimits {
+                messages_per_second: said.opening.again.then_some(1),
+                ..GrantLimits::default()
+            },
+            ..Grant::everything()
+        })
+    };
+    let broker = start_with(single(), guarded(slower));
+    let mut client = let_in(&broker, &hello());
+    client.publish_numbers("a", QoS::AtLeastOnce, 100);
+    client.auth(AGAIN, "");
+    client.receive();
+    client.auth(CONTINUE, "right");
+    client.receive();
+
+    let begun = Instant::now();
+    client.publish_numbers("a", QoS::AtLeastOnce, 3);
+
+    assert!(begun.elapsed() >= Duration::from_millis(500));
+}
+
+/// What waits in a session is for the user that it belongs to.
+#[test]
+fn nobody_becomes_somebody_else() {
+    let other = |said: &Said| Verdict::Allow {
+        grant: Box::new(Grant::everything()),
+        username: Some(if said.opening.again { "eve" } else { "ann" }.into()),
+        user_properties: Vec::new(),
+    };
+    let broker = start_with(single(), guarded(other));
+    let mut client = let_in(&broker, &hello());
+    client.auth(AGAIN, "");
+    client.receive();
+
+    client.auth(CONTINUE, "right");
+
+    let told = client.until_closed();
+    assert_eq!(told, [Received::Disconnect(ReasonCode::NOT_AUTHORIZED)]);
+}
+
+#[test]
+fn a_client_that_leaves_while_it_authenticates_again_abandons_its_question() {
+    let (broker, turns) = talking();
+    let mut client = hello().dial(&broker);
+    let (_, reply) = turns.recv_timeout(DEADLINE).expect("asked");
+    reply.send(end(allow(Grant::everything()), ""));
+    client.expect_welcome();
+    client.auth(AGAIN, "");
+    let (_, reply) = turns.recv_timeout(DEADLINE).expect("asked");
+
+    client.vanish();
+
+    eventually("the reply is abandoned", || reply.is_abandoned());
+}
+
+/// A reload may take a method away.
+#[test]
+fn a_method_that_is_gone_disconnects_who_authenticates_again() {
+    let broker = start_with(single(), guarded(everything));
+    let mut client = let_in(&broker, &hello());
+    let hooks: std::sync::Arc<dyn mqttcore_broker::Hooks> = std::sync::Arc::new(Plugin::default());
+    broker.reload(&single(), hooks).expect("reloaded");
+
+    client.auth(AGAIN, "");
+
+    let told = client.until_closed();
+    let gone = ReasonCode::BAD_AUTHENTICATION_METHOD;
+    assert_eq!(told, [Received::Disconnect(gone)]);
+}
+
+fn refusal(reason: ReasonCode) -> Received {
+    Received::ConnAck {
+        session_present: false,
+        reason,
+    }
+}
