@@ -504,6 +504,7 @@ class Lanes:
         cls,
         *,
         logins_async: bool | None,
+        methods: Sequence[str],
         rules: Sequence[tuple[str, str, bool]],
         events: Sequence[str],
         sessions: Mapping[str, SessionPolicy],
@@ -512,6 +513,7 @@ class Lanes:
 
         Args:
             logins_async: Whether the first `authenticate` hook is `async def`; None: there is none.
+            methods: What the `enhanced_auth` hooks offer.
             rules: Action, filter and whether it is `async def` of each `authorize` hook, in order.
             events: The kinds that are wanted.
             sessions: Each listener's policy for sessions of which no plugin speaks.
@@ -559,12 +561,41 @@ class Question:
     """A question on its way through the hooks."""
 
     @property
-    def point(self) -> Literal["authenticate", "authorize"]:
+    def point(self) -> Literal["authenticate", "enhanced_auth", "authorize"]:
         """Which hooks are asked."""
 
     @property
     def subject(self) -> Login | Ask:
-        """What the hook is called with."""
+        """What the hook is called with; of an exchange, the `Login` behind it."""
+
+    @property
+    def key(self) -> int:
+        """Tells it from every other question that is open."""
+
+    @property
+    def method(self) -> str | None:
+        """The method of an exchange."""
+
+    @property
+    def again(self) -> bool:
+        """A connected client authenticates again."""
+
+    @property
+    def data(self) -> bytes:
+        """What the client said last in an exchange; empty for nothing."""
+
+    @property
+    def rounds(self) -> int:
+        """Challenges that the client has answered."""
+
+    def challenge(self, data: bytes, /, *, text: str | None = None) -> bool:
+        """Send the client a challenge; the question comes back to the lane with the answer.
+
+        False: nobody is there any more, or it is the client's turn.
+
+        Raises:
+            ValueError: more than 65,535 bytes.
+        """
 
     @property
     def client(self) -> Client:
@@ -600,7 +631,10 @@ class Question:
         """
 
     def refuse(self) -> bool:
-        """Refuse as a fault of the plugin: 0x88 for a login, "not authorized" for an ask."""
+        """Refuse as a fault of the plugin.
+
+        0x88 for a login, 0x83 for an exchange, "not authorized" for an ask.
+        """
 
     @property
     def is_over(self) -> bool:

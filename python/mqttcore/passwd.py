@@ -1,4 +1,7 @@
-"""`python -m mqttcore.passwd FILE USER`: writes what `mqttcore.auth.password_file` reads."""
+"""`python -m mqttcore.passwd FILE USER`: writes what `mqttcore.auth.password_file` reads.
+
+With ``--scram`` it writes what `mqttcore.auth.scram` reads; a file has one kind of users.
+"""
 
 import argparse
 import getpass
@@ -8,8 +11,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from mqttcore._core import hash_password
+from mqttcore._core import check_password_hash, hash_password
 from mqttcore.auth.password_file import read_password_file
+from mqttcore.auth.scram import Verifier
 from mqttcore.errors import PasswordFileError
 
 
@@ -17,12 +21,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Sets or removes one user's password; returns the exit status."""
     options = parser().parse_args(arguments)
     try:
-        users = read_password_file(options.file) if options.file.exists() else {}
+        check = Verifier.parse if options.scram else check_password_hash
+        users = read_password_file(options.file, check=check) if options.file.exists() else {}
         if options.delete:
             if users.pop(options.user, None) is None:
                 raise PasswordFileError(f"{options.file}: has no user {options.user!r}")
         else:
-            users[checked_user(options.user)] = hash_password(ask(), salt=os.urandom(16))
+            user, password = checked_user(options.user), ask()
+            users[user] = hashed(password, is_scram=options.scram)
         write(options.file, users)
     except (PasswordFileError, ValueError, OSError) as error:
         print(f"mqttcore passwd: {error}", file=sys.stderr)
@@ -34,13 +40,24 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="mqttcore passwd",
-        description="Sets a user's password in a file for mqttcore.auth.password_file. "
+        description="Sets a user's password in a file for mqttcore.auth.password_file or scram. "
         "The password is asked for, or read from standard input where that is no terminal.",
     )
     made.add_argument("file", type=pathlib.Path, metavar="FILE")
     made.add_argument("user", metavar="USER")
     made.add_argument("-D", "--delete", action="store_true", help="remove the user")
+    made.add_argument(
+        "--scram", action="store_true", help="write for mqttcore.auth.scram, not for password_file"
+    )
     return made
+
+
+def hashed(password: bytes, *, is_scram: bool) -> str:
+    """What goes into the file."""
+    salt = os.urandom(16)
+    if is_scram:
+        return str(Verifier.of(password.decode(), salt=salt))
+    return hash_password(password, salt=salt)
 
 
 def checked_user(user: str) -> str:
@@ -67,7 +84,7 @@ def write(path: pathlib.Path, users: dict[str, str]) -> None:
     """Replaces the file in one step; only its owner may read it."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.writelines(f"{user}:{hashed}\n" for user, hashed in users.items())
+        file.writelines(f"{user}:{text}\n" for user, text in users.items())
     os.replace(name, path)
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from mqttcore import Broker, ConfigError, PluginError, Settings, passwd
 from mqttcore._core import check_password_hash, hash_password, verify_password
-from mqttcore.auth.password_file import PasswordFile, filled, read_password_file
+from mqttcore.auth.password_file import PasswordFile, read_password_file
+from mqttcore.auth.rules import filled
 from mqttcore.config import Listener, PluginUse
 from mqttcore.errors import PasswordFileError, PasswordHashError
 

@@ -14,6 +14,10 @@ A plugin is a class with hooks. It runs only where the configuration names it, i
 A hook that raises, hangs or answers with something else refuses that client, and the log names it.
 One that does so 20 times within 10 s is not asked for 5 s: what it would be asked is refused at
 once. Then one question tries whether it answers again. `OverloadedError` does not count.
+`@hook.enhanced_auth("METHOD")` leads a conversation with a client that names that method in
+CONNECT: one coroutine for the whole of it, with `Exchange.challenge` where the client has to
+answer.
+
 Hooks run on threads of their own: `async def` hooks share one event loop, the others one thread. No
 message waits for them but a CONNECT, and what `@hook.authorize` was asked about.
 """
@@ -21,6 +25,7 @@ message waits for them but a CONNECT, and what `@hook.authorize` was asked about
 from mqttcore._core import Ask, Client, Event, Login
 from mqttcore.plugin.answers import Allow, Deny, Disconnect, Grant, Limits
 from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.exchange import Exchange
 from mqttcore.plugin.hooks import hook
 from mqttcore.plugin.options import PluginConfig, Secret
 from mqttcore.plugin.stats import HookStats
@@ -33,6 +38,7 @@ __all__ = [
     "Deny",
     "Disconnect",
     "Event",
+    "Exchange",
     "Grant",
     "HookStats",
     "Limits",

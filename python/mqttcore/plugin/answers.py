@@ -82,13 +82,16 @@ class Grant:
 class Allow:
     """Yes.
 
-    To a login it brings a `Grant`, and may put another user name in the place of the one sent. To a
-    question of `authorize` it may widen the answer: to all that the filter ``covers``, for ``ttl``
-    seconds, so that these are not asked again.
+    To a login it brings a `Grant`, may put another user name in the place of the one sent, and may
+    tell the client ``user_properties``. At the end of an `enhanced_auth` it may bring last ``data``
+    as well. To a question of `authorize` it may widen the answer: to all that the filter
+    ``covers``, for ``ttl`` seconds, so that these are not asked again.
     """
 
     grant: Grant = field(default_factory=Grant)
     username: str | None = field(default=None, kw_only=True)
+    user_properties: Sequence[tuple[str, str]] = field(default=(), kw_only=True)
+    data: bytes | None = field(default=None, kw_only=True, repr=False)
     covers: str | None = field(default=None, kw_only=True)
     ttl: float = field(default=60.0, kw_only=True)
 
@@ -99,7 +102,11 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """No. ``text`` is for people and never holds a secret; a client may see it."""
+    """No.
+
+    ``text`` is for people and never holds a secret: it is logged, and sent as the reason string to
+    a client of MQTT 5.0 that takes those and has room.
+    """
 
     reason: DenyReason = "not_authorized"
     text: str | None = None
@@ -110,9 +117,10 @@ class Deny:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """No, and the client is disconnected."""
+    """No, and the client is disconnected; ``text`` as in `Deny`."""
 
     reason: DenyReason = "not_authorized"
+    text: str | None = None
 
     def __post_init__(self) -> None:
         refuse_faults(self)

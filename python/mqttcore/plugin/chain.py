@@ -3,12 +3,12 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mqttcore._core import Client, Login, Question
-from mqttcore.errors import OverloadedError
+from mqttcore.errors import OverloadedError, PluginError
 from mqttcore.plugin.answers import Allow, Deny
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.breaker import FAILURES, OPEN_S, WINDOW_S, Breaker
@@ -72,21 +72,28 @@ def bind(plugins: Sequence[Plugin]) -> Iterator[BoundHook]:
 
 
 class Chain:
-    """The hooks of all plugins in their order."""
+    """The hooks of all plugins in their order.
+
+    Raises:
+        PluginError: two of them offer the same method of enhanced authentication.
+    """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
         hooks = list(bind(plugins))
         self.logins = [hook for hook in hooks if hook.mark.point == "authenticate"]
         self.asks = [hook for hook in hooks if hook.mark.point == "authorize"]
         self.events = [hook for hook in hooks if hook.mark.point == "events"]
-        self._asked = {hook.title: hook for hook in [*self.logins, *self.asks]}
+        self.exchanges = by_method(hook for hook in hooks if hook.mark.point == "enhanced_auth")
+        self._asked = {
+            hook.title: hook for hook in [*self.logins, *self.exchanges.values(), *self.asks]
+        }
         self.failures = FailureLog()
         self._cache = login_cache() if any(hook.mark.cache for hook in self.logins) else None
 
     @property
     def is_async(self) -> bool:
         """Whether any hook needs an event loop."""
-        return any(hook.mark.is_async for hook in [*self.logins, *self.asks, *self.events])
+        return any(hook.mark.is_async for hook in [*self._asked.values(), *self.events])
 
     def leave_out(self, observer: Plugin) -> None:
         """Tells a plugin nothing; one that is asked something cannot be left out."""
@@ -94,12 +101,14 @@ class Chain:
 
     def stats(self) -> list[HookStats]:
         """What became of the calls of each hook."""
-        return [hook.stats() for hook in [*self.logins, *self.asks, *self.events]]
+        return [hook.stats() for hook in [*self._asked.values(), *self.events]]
 
     def next_hook(self, question: Question) -> BoundHook | None:
         """The hook that is asked now; None when all have passed."""
         hooks = self.logins
-        if question.point == "authorize":
+        if question.method is not None:
+            hooks = [self.exchanges[question.method]]
+        elif question.point == "authorize":
             hooks = [self.asks[rule] for rule in question.rules]
         return hooks[question.position] if question.position < len(hooks) else None
 
@@ -123,7 +132,7 @@ class Chain:
 
     def settle(self, question: Question, hook: BoundHook, answer: object) -> bool:
         """Hands an answer on. False: the hook passed, and the next one is asked."""
-        if answer is None:
+        if answer is None and question.point != "enhanced_auth":
             self._count(hook, "passed", is_in_time=question.advance())
             return False
         try:
@@ -196,6 +205,16 @@ class Chain:
             question.answer(Deny("not_authorized"))
 
 
+def by_method(hooks: Iterable[BoundHook]) -> dict[str, BoundHook]:
+    """The hooks of `enhanced_auth`; a conversation cannot be handed to the next one."""
+    found: dict[str, BoundHook] = {}
+    for hook in hooks:
+        if (other := found.setdefault(hook.mark.method, hook)) is not hook:
+            both = f"{other.title} and {hook.title}"
+            raise PluginError(f"{both} offer the same method {hook.mark.method!r}")
+    return found
+
+
 def is_yes(answer: object) -> bool:
     """Whether a good answer allows."""
     return answer is True or isinstance(answer, Allow)
@@ -203,7 +222,7 @@ def is_yes(answer: object) -> bool:
 
 def refuse_as_busy(question: Question) -> bool:
     """Tells a login to come again later; no code says so to an ask. False: it was too late."""
-    if question.point == "authenticate":
+    if question.point != "authorize":
         return question.answer(Deny("server_busy"))
     return question.refuse()
 

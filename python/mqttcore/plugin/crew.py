@@ -59,6 +59,7 @@ class Crew:
             raise
         self.lanes = Lanes(
             logins_async=first_lane(self._chain),
+            methods=list(self._chain.exchanges),
             rules=[
                 (hook.mark.action, hook.mark.filter, hook.mark.is_async)
                 for hook in self._chain.asks
@@ -77,7 +78,7 @@ class Crew:
         self._watch.start()
 
     def hook_stats(self) -> list[HookStats]:
-        """What became of the calls of each hook: logins first, then asks, then events."""
+        """What became of the calls of each hook: who comes in first, then asks, then events."""
         return self._chain.stats()
 
     def stop(self) -> None:

@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from mqttcore._core import Lanes, Question
+from mqttcore._core import Ask, Lanes, Login, Question
 from mqttcore.plugin.chain import BoundHook, Chain
+from mqttcore.plugin.exchange import Exchange
 from mqttcore.plugin.lanes import JOIN_S
 
 CONCURRENT = 64
@@ -27,6 +28,7 @@ class AsyncLane:
         self._chain = chain
         self._lanes: Lanes | None = None
         self._tasks: dict[asyncio.Task[None], Question] = {}
+        self._challenged: dict[int, asyncio.Future[bytes]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="mqttcore-hooks-async", daemon=True)
         self._thread.start()
@@ -84,10 +86,23 @@ class AsyncLane:
     def _drain(self) -> None:
         if self._lanes is None:
             return
-        for question in self._lanes.take_async(CONCURRENT - len(self._tasks)):
+        # a hook whose client is thinking takes no place
+        running = len(self._tasks) - len(self._challenged)
+        for question in self._lanes.take_async(max(0, CONCURRENT - running)):
+            if question.rounds:
+                self._resume(question)
+                continue
             task = self._loop.create_task(self._ask(question))
             self._tasks[task] = question
             task.add_done_callback(self._done)
+
+    def _resume(self, question: Question) -> None:
+        """Hands a client's answer to the hook that waits for it, unless that was cancelled."""
+        future = self._challenged.pop(question.key, None)
+        if future is None or future.done():
+            question.refuse()
+        else:
+            future.set_result(question.data)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
@@ -112,12 +127,46 @@ class AsyncLane:
                 return
         self._chain.exhaust(question)
 
+    def _subject(self, question: Question, hook: BoundHook) -> Login | Ask | Exchange:
+        """What the hook is called with."""
+        subject = question.subject
+        if question.method is None or not isinstance(subject, Login):
+            return subject
+
+        async def ask(data: bytes, text: str | None) -> bytes:
+            if question.key in self._challenged:
+                raise RuntimeError("the last challenge is not answered yet")
+            with hook.meter.rest():
+                return await self._challenge(question, data, text)
+
+        return Exchange(
+            subject,
+            method=question.method,
+            data=question.data,
+            is_again=question.again,
+            ask=ask,
+        )
+
+    async def _challenge(self, question: Question, data: bytes, text: str | None) -> bytes:
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        self._challenged[question.key] = future
+        try:
+            if not question.challenge(data, text=text):
+                raise asyncio.CancelledError  # the client left, and `_cancel_abandoned` comes later
+            self._loop.call_soon(self._drain)  # there is one more place
+            return await future
+        finally:
+            if self._challenged.get(question.key) is future:
+                del self._challenged[question.key]
+
     async def _call(self, question: Question, hook: BoundHook) -> bool:
         try:
-            # the queue's own deadline refuses the client; this one only ends the coroutine
-            async with asyncio.timeout(hook.mark.timeout + TIMEOUT_GRACE_S):
+            # the queue's own deadline refuses the client; this one only ends the coroutine, and an
+            # exchange has its time again with each step
+            limit = None if question.method else hook.mark.timeout + TIMEOUT_GRACE_S
+            async with asyncio.timeout(limit):
                 with hook.meter.call(waited=question.waited):
-                    answer = await hook.function(question.subject)
+                    answer = await hook.function(self._subject(question, hook))
         except asyncio.CancelledError:
             self._chain.abandon(question, hook)
             raise

@@ -7,8 +7,9 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 from mqttcore._core import Ask, Event, Login, TopicFilter
 from mqttcore.plugin.answers import Allow, Deny, Disconnect
+from mqttcore.plugin.exchange import Exchange
 
-Point = Literal["authenticate", "authorize", "events"]
+Point = Literal["authenticate", "enhanced_auth", "authorize", "events"]
 Action = Literal["publish", "subscribe"]
 EventKind = Literal[
     "connected",
@@ -25,16 +26,19 @@ EventKind = Literal[
 ]
 
 MARK = "__mqttcore_hook__"
+METHOD_BYTES_MAX = 65_535
 
 S = TypeVar("S")
 P = ParamSpec("P")
 LoginAnswer = Allow | Deny | None
 AskAnswer = bool | Allow | Deny | Disconnect | None
 LoginHook = Callable[[S, Login], LoginAnswer] | Callable[[S, Login], Awaitable[LoginAnswer]]
+ExchangeHook = Callable[[S, Exchange], Awaitable[Allow | Deny]]
 AskHook = Callable[[S, Ask], AskAnswer] | Callable[[S, Ask], Awaitable[AskAnswer]]
 EventsHook = Callable[[S, Sequence[Event]], None] | Callable[[S, Sequence[Event]], Awaitable[None]]
 
 LoginHookT = TypeVar("LoginHookT", bound=LoginHook[Any])  # Any: the plugin class of each hook
+ExchangeHookT = TypeVar("ExchangeHookT", bound=ExchangeHook[Any])  # Any: as above
 AskHookT = TypeVar("AskHookT", bound=AskHook[Any])  # Any: as above
 EventsHookT = TypeVar("EventsHookT", bound=EventsHook[Any])  # Any: as above
 
@@ -47,6 +51,7 @@ class Mark:
     is_async: bool
     timeout: float = 5.0
     cache: float = 0.0
+    method: str = ""
     action: Action = "publish"
     filter: str = "#"
     kinds: frozenset[str] = field(default_factory=frozenset)
@@ -75,6 +80,36 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
         def mark(function: LoginHookT) -> LoginHookT:
             is_async = inspect.iscoroutinefunction(function)
             note = Mark(point="authenticate", is_async=is_async, timeout=timeout, cache=cache)
+            setattr(function, MARK, note)
+            return function
+
+        return mark
+
+    @staticmethod
+    def enhanced_auth(
+        method: str, /, *, timeout: float = 10.0
+    ) -> Callable[[ExchangeHookT], ExchangeHookT]:
+        """Leads the whole exchange with a client of MQTT 5.0 that names ``method`` in CONNECT.
+
+        The hook is a coroutine: it asks the client by `Exchange.challenge` as often as it needs to,
+        and ends with `Allow` or `Deny`. It is led again when the client authenticates anew on its
+        connection; the new grant then takes the place of the old one, a `Deny` disconnects.
+        No other hook is asked about such a client, and one method belongs to one hook.
+
+        Args:
+            method: As clients write it, say ``SCRAM-SHA-256``.
+            timeout: Seconds that the hook may take for each step, the client's time not counted,
+                until the client is refused with 0x83.
+        """
+        check_times(timeout, 0.0)
+        if not method or len(method.encode()) > METHOD_BYTES_MAX or "\0" in method:
+            raise ValueError(f"method is 1 to {METHOD_BYTES_MAX} bytes of text")
+
+        def mark(function: ExchangeHookT) -> ExchangeHookT:
+            is_async = inspect.iscoroutinefunction(function)
+            if not is_async:
+                raise TypeError("a hook of enhanced_auth is a conversation: write async def")
+            note = Mark(point="enhanced_auth", is_async=is_async, timeout=timeout, method=method)
             setattr(function, MARK, note)
             return function
 

@@ -56,7 +56,7 @@ def error_text(error: Exception) -> str:
 
 def hint(name: str) -> str:
     """A name that was probably meant."""
-    return did_you_mean(name, ["mqttcore.auth.password_file"])
+    return did_you_mean(name, ["mqttcore.auth.password_file", "mqttcore.auth.scram"])
 
 
 def find_class(name: str) -> type[Plugin]:

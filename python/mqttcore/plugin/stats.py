@@ -43,7 +43,7 @@ class HookStats:
     in_flight: int
     """Calls that have not come back, those among them that are refused already."""
     run_s: float
-    """Seconds inside of calls that came back."""
+    """Seconds inside of calls that came back, less those in which a client was waited for."""
     wait_s: float
     """Seconds between questions and their calls: queue and interpreter. 0 for events."""
     breaker: BreakerState
@@ -75,6 +75,16 @@ class Meter:
             with self._lock:
                 self._in_flight -= 1
                 self._run_s += time.perf_counter() - began
+
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """Stands around a wait for the client within a call: that is not the hook's time."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._run_s -= time.perf_counter() - began
 
     def count(self, result: Result) -> None:
         """Notes what became of a call, or of a question without one."""

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use mqttcore_broker::{Grant, GrantLimits, Ruling, SessionPolicy, Takeover, Verdict};
+use mqttcore_broker::{Grant, GrantLimits, Ruling, Secret, SessionPolicy, Takeover, Verdict};
 use mqttcore_codec::{PacketType, ReasonCode};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -144,24 +144,30 @@ impl AnswerClasses {
         })
     }
 
-    /// An answer to a login: `Allow` or `Deny`, nothing else.
+    /// An answer to a login, `Allow` or `Deny`, nothing else; with the last data of an exchange.
     pub(crate) fn verdict(
         &self,
         answer: &Bound<'_, PyAny>,
         default: Option<&SessionTerms>,
-    ) -> PyResult<Verdict> {
+    ) -> PyResult<(Verdict, Option<Secret>)> {
         let py = answer.py();
         if answer.is_instance(self.allow.bind(py))? {
-            return Ok(Verdict::Allow {
+            let pairs: Vec<(String, String)> = answer.getattr("user_properties")?.extract()?;
+            let boxed = |(name, value): (String, String)| (name.into(), value.into());
+            let verdict = Verdict::Allow {
                 grant: Box::new(grant(&answer.getattr("grant")?, default)?),
                 username: answer.getattr("username")?.extract()?,
-            });
+                user_properties: pairs.into_iter().map(boxed).collect(),
+            };
+            let data: Option<Vec<u8>> = answer.getattr("data")?.extract()?;
+            return Ok((verdict, auth_data(data.as_deref())?));
         }
         if answer.is_instance(self.deny.bind(py))? {
-            return Ok(Verdict::Deny {
+            let verdict = Verdict::Deny {
                 reason: reason_of(answer)?,
-                text: answer.getattr("text")?.extract()?,
-            });
+                text: text_of(answer)?,
+            };
+            return Ok((verdict, None));
         }
         Err(PyTypeError::new_err("Allow, Deny or None is expected"))
     }
@@ -178,7 +184,7 @@ impl AnswerClasses {
             return if yes {
                 allow_all(topic, cache)
             } else {
-                Ok(Ruling::Deny(ReasonCode::NOT_AUTHORIZED))
+                Ok(Ruling::deny(ReasonCode::NOT_AUTHORIZED))
             };
         }
         if answer.is_instance(self.allow.bind(py))? {
@@ -190,10 +196,16 @@ impl AnswerClasses {
             return allow_all(&covers, Duration::try_from_secs_f64(ttl)?);
         }
         if answer.is_instance(self.deny.bind(py))? {
-            return Ok(Ruling::Deny(reason_of(answer)?));
+            return Ok(Ruling::Deny {
+                reason: reason_of(answer)?,
+                text: text_of(answer)?,
+            });
         }
         if answer.is_instance(self.disconnect.bind(py))? {
-            return Ok(Ruling::Disconnect(reason_of(answer)?));
+            return Ok(Ruling::Disconnect {
+                reason: reason_of(answer)?,
+                text: text_of(answer)?,
+            });
         }
         Err(PyTypeError::new_err(
             "bool, Allow, Deny, Disconnect or None is expected",
@@ -214,6 +226,23 @@ fn allow_all(covers: &str, lasting: Duration) -> PyResult<Ruling> {
 
 fn reason_of(answer: &Bound<'_, PyAny>) -> PyResult<ReasonCode> {
     reason_named(&answer.getattr("reason")?.extract::<String>()?)
+}
+
+fn text_of(answer: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    answer.getattr("text")?.extract()
+}
+
+/// Authentication Data for a client; empty is none.
+///
+/// # Errors
+///
+/// `ValueError` for more than the property can hold.
+pub(crate) fn auth_data(data: Option<&[u8]>) -> PyResult<Option<Secret>> {
+    let data = data.filter(|data| !data.is_empty());
+    if data.is_some_and(|data| data.len() > usize::from(u16::MAX)) {
+        return Err(PyValueError::new_err("data is longer than 65535 bytes"));
+    }
+    Ok(data.map(Secret::from))
 }
 
 /// `mqttcore.config.Access`, as a grant.

@@ -17,16 +17,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mqttcore_broker::{
-    Action, Ask, Event, Hooks, Interests, LogLevel, Login, Reply, Ruling, Verdict,
+    Action, Ask, Conversation, Event, Hooks, Interests, LogLevel, Login, Opening, Reply, Ruling,
+    Secret, Turn, Verdict,
 };
 use mqttcore_codec::ReasonCode;
 use mqttcore_topics::{TopicFilter, TopicLimits, TopicName};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use self::inbox::{Inbox, Overflow};
 use self::question::{Answer, Late, Question, Subject};
 use self::watch::Watch;
-use crate::answers::{AnswerClasses, SessionTerms};
+use crate::answers::{AnswerClasses, SessionTerms, auth_data};
 use crate::error::CoreError;
 use crate::plugin::{PyAsk, PyClient, PyEvent, PyLogin, action_named, kind_bit};
 use crate::topics::parse_filter;
@@ -73,11 +76,18 @@ struct Shared {
     watch: Watch,
     /// One byte tells the event loop that questions wait.
     wake: (UnixStream, UnixStream),
+    wanted: Wanted,
+    sessions: HashMap<String, SessionTerms>,
+}
+
+/// What the hooks want to be asked and told.
+struct Wanted {
     /// Whether the first hook of a login is `async def`; `None`: no plugin authenticates.
     login_lane: Option<bool>,
+    /// Methods of enhanced authentication; their hooks are all `async def`.
+    methods: Vec<Box<str>>,
     rules: Vec<Rule>,
     event_kinds: u32,
-    sessions: HashMap<String, SessionTerms>,
 }
 
 impl Shared {
@@ -122,22 +132,33 @@ pub(crate) struct LaneHooks(Arc<Shared>);
 
 impl Hooks for LaneHooks {
     fn interests(&self) -> Interests {
-        let rules = self.0.rules.iter();
+        let rules = self.0.wanted.rules.iter();
         Interests {
-            authenticate: self.0.login_lane.is_some(),
+            authenticate: self.0.wanted.login_lane.is_some(),
+            methods: self.0.wanted.methods.clone(),
             authorize: rules
                 .map(|rule| (rule.action, rule.filter.clone()))
                 .collect(),
-            events: self.0.event_kinds,
+            events: self.0.wanted.event_kinds,
         }
     }
 
     fn authenticate(&self, login: Arc<Login>, reply: Reply<Verdict>) {
-        if let Some(is_async) = self.0.login_lane {
+        if let Some(is_async) = self.0.wanted.login_lane {
             let subject = Subject::Login(login);
             let question = Question::new(subject, Answer::Verdict(reply), QUEUE_DEADLINE);
             self.0.ask(question, is_async);
         }
+    }
+
+    fn converse(&self, opening: Opening, reply: Reply<Turn>) -> Box<dyn Conversation> {
+        let subject = Subject::Exchange(Arc::new(opening));
+        let question = Question::new(subject, Answer::Turn(reply), QUEUE_DEADLINE);
+        self.0.ask(Arc::clone(&question), true);
+        Box::new(LaneConversation {
+            shared: Arc::clone(&self.0),
+            question,
+        })
     }
 
     fn authorize(&self, ask: Ask, reply: Reply<Ruling>) {
@@ -145,12 +166,14 @@ impl Hooks for LaneHooks {
             Action::Subscribe => TopicFilter::parse(&ask.topic, &TopicLimits::default()).ok(),
             Action::Publish => None,
         };
-        let rules = self.0.rules.iter().enumerate();
+        let rules = self.0.wanted.rules.iter().enumerate();
         let wanted: Vec<usize> = rules
             .filter(|(_, rule)| rule.wants(&ask, filter.as_ref()))
             .map(|(index, _)| index)
             .collect();
-        let first = wanted.first().and_then(|&index| self.0.rules.get(index));
+        let first = wanted
+            .first()
+            .and_then(|&index| self.0.wanted.rules.get(index));
         if let Some(is_async) = first.map(|rule| rule.is_async) {
             let subject = Subject::Ask(Arc::new(ask), wanted);
             let question = Question::new(subject, Answer::Ruling(reply), QUEUE_DEADLINE);
@@ -169,6 +192,26 @@ impl Hooks for LaneHooks {
     }
 }
 
+/// The engine's end of an exchange.
+struct LaneConversation {
+    shared: Arc<Shared>,
+    question: Arc<Question>,
+}
+
+impl Conversation for LaneConversation {
+    fn proceed(&mut self, data: Option<Secret>, reply: Reply<Turn>) {
+        if self.question.proceed(data, reply) {
+            self.shared.ask(Arc::clone(&self.question), true);
+        }
+    }
+}
+
+impl Drop for LaneConversation {
+    fn drop(&mut self) {
+        self.question.leave();
+    }
+}
+
 /// The queues of one set of plugins, as its Python threads see them.
 #[pyclass(name = "Lanes", module = "mqttcore._core", frozen)]
 pub(crate) struct PyLanes {
@@ -179,10 +222,11 @@ pub(crate) struct PyLanes {
 #[pymethods]
 impl PyLanes {
     /// ``logins_async``: whether the first `authenticate` hook is `async def`; None: there is none.
+    /// ``methods``: what the `enhanced_auth` hooks offer.
     /// ``rules``: action, filter and whether it is `async def` of each `authorize` hook, in order.
     /// ``events``: the kinds that are wanted. ``sessions``: each listener's default policy.
     #[new]
-    #[pyo3(signature = (*, logins_async, rules, events, sessions))]
+    #[pyo3(signature = (*, logins_async, methods, rules, events, sessions))]
     #[expect(
         clippy::needless_pass_by_value,
         reason = "arguments made out of Python lists"
@@ -190,6 +234,7 @@ impl PyLanes {
     fn new(
         py: Python<'_>,
         logins_async: Option<bool>,
+        methods: Vec<String>,
         rules: Vec<(String, String, bool)>,
         events: Vec<String>,
         sessions: HashMap<String, SessionTerms>,
@@ -204,7 +249,13 @@ impl PyLanes {
         let mut kinds = events.iter().map(|kind| kind_bit(kind));
         let event_kinds = kinds.try_fold(0, |bits, bit| bit.map(|bit| bits | bit))?;
         let rules = rules.collect::<Result<_, CoreError>>()?;
-        let shared = start(logins_async, rules, event_kinds, sessions)?;
+        let wanted = Wanted {
+            login_lane: logins_async,
+            methods: methods.into_iter().map(Into::into).collect(),
+            rules,
+            event_kinds,
+        };
+        let shared = start(wanted, sessions)?;
         Ok(Self {
             shared,
             classes: Arc::new(AnswerClasses::import(py)?),
@@ -298,12 +349,7 @@ impl PyLanes {
     }
 }
 
-fn start(
-    login_lane: Option<bool>,
-    rules: Vec<Rule>,
-    event_kinds: u32,
-    sessions: HashMap<String, SessionTerms>,
-) -> io::Result<Arc<Shared>> {
+fn start(wanted: Wanted, sessions: HashMap<String, SessionTerms>) -> io::Result<Arc<Shared>> {
     let wake = UnixStream::pair()?;
     wake.0.set_nonblocking(true)?;
     wake.1.set_nonblocking(true)?;
@@ -320,9 +366,7 @@ fn start(
         notes,
         watch,
         wake,
-        login_lane,
-        rules,
-        event_kinds,
+        wanted,
         sessions,
     }))
 }
@@ -346,21 +390,25 @@ pub(crate) struct PyQuestion {
 
 #[pymethods]
 impl PyQuestion {
-    /// `authenticate` or `authorize`.
+    /// `authenticate`, `enhanced_auth` or `authorize`.
     #[getter]
     fn point(&self) -> &'static str {
         match self.inner.subject {
             Subject::Login(_) => "authenticate",
             Subject::Ask(..) => "authorize",
+            Subject::Exchange(_) => "enhanced_auth",
         }
     }
 
-    /// What the hook is called with: a `Login` or an `Ask`.
+    /// What the hook is called with: a `Login` or an `Ask`; of an exchange, the `Login` behind it.
     #[getter]
     fn subject(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match &self.inner.subject {
             Subject::Login(login) => Ok(Py::new(py, PyLogin(Arc::clone(login)))?.into_any()),
             Subject::Ask(ask, _) => Ok(Py::new(py, PyAsk(Arc::clone(ask)))?.into_any()),
+            Subject::Exchange(opening) => {
+                Ok(Py::new(py, PyLogin(Arc::clone(&opening.login)))?.into_any())
+            }
         }
     }
 
@@ -374,9 +422,54 @@ impl PyQuestion {
     #[getter]
     fn rules(&self) -> Vec<usize> {
         match &self.inner.subject {
-            Subject::Login(_) => Vec::new(),
             Subject::Ask(_, rules) => rules.clone(),
+            _ => Vec::new(),
         }
+    }
+
+    /// Tells it from every other question that is open.
+    #[getter]
+    fn key(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
+    /// The method of an exchange.
+    #[getter]
+    fn method(&self) -> Option<&str> {
+        match &self.inner.subject {
+            Subject::Exchange(opening) => Some(&opening.method),
+            _ => None,
+        }
+    }
+
+    /// A connected client authenticates again.
+    #[getter]
+    fn again(&self) -> bool {
+        matches!(&self.inner.subject, Subject::Exchange(opening) if opening.again)
+    }
+
+    /// What the client said last in an exchange; empty for nothing.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let (rounds, reply) = self.inner.reply();
+        let said = match &self.inner.subject {
+            Subject::Exchange(opening) if rounds == 0 => opening.data.clone(),
+            _ => reply,
+        };
+        PyBytes::new(py, said.as_ref().map_or(&[], Secret::as_bytes))
+    }
+
+    /// Challenges that the client has answered.
+    #[getter]
+    fn rounds(&self) -> usize {
+        self.inner.reply().0
+    }
+
+    /// Sends the client a challenge; it comes back to the lane with the answer. False: nobody
+    /// is there any more, or it is the client's turn.
+    #[pyo3(signature = (data, /, *, text = None))]
+    fn challenge(&self, data: &[u8], text: Option<String>) -> PyResult<bool> {
+        Ok(self.inner.challenge(auth_data(Some(data))?, text))
     }
 
     /// How many hooks have passed.
@@ -424,8 +517,16 @@ impl PyQuestion {
         match &self.inner.subject {
             Subject::Login(login) => {
                 let session = self.shared.sessions.get(&*login.listener);
-                let verdict = self.classes.verdict(answer, session)?;
+                let (verdict, data) = self.classes.verdict(answer, session)?;
+                if data.is_some() {
+                    return Err(PyValueError::new_err("data is for enhanced_auth"));
+                }
                 Ok(self.inner.settle_login(verdict))
+            }
+            Subject::Exchange(opening) => {
+                let session = self.shared.sessions.get(&*opening.login.listener);
+                let (verdict, data) = self.classes.verdict(answer, session)?;
+                Ok(self.inner.settle_exchange(verdict, data))
             }
             Subject::Ask(ask, _) => {
                 let lasting = Duration::try_from_secs_f64(cache)?;
@@ -435,7 +536,8 @@ impl PyQuestion {
         }
     }
 
-    /// Refuses as a fault of the plugin: 0x88 for a login, "not authorized" for an ask.
+    /// Refuses as a fault of the plugin: 0x88 for a login, 0x83 for an exchange, "not authorized"
+    /// for an ask.
     fn refuse(&self) -> bool {
         self.inner.refuse(ReasonCode::SERVER_UNAVAILABLE)
     }

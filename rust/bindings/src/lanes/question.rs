@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use mqttcore_broker::{Ask, Login, Reply, Ruling, Verdict};
+use mqttcore_broker::{Ask, Login, Opening, Reply, Ruling, Secret, Turn, Verdict};
 use mqttcore_codec::ReasonCode;
 
 /// What is asked, and of whom.
@@ -12,6 +12,8 @@ pub(super) enum Subject {
     Login(Arc<Login>),
     /// With the positions of the rules that match it.
     Ask(Arc<Ask>, Vec<usize>),
+    /// An enhanced authentication: a question that is asked again with each answer of the client.
+    Exchange(Arc<Opening>),
 }
 
 impl Subject {
@@ -19,6 +21,7 @@ impl Subject {
         match self {
             Self::Login(login) => login,
             Self::Ask(ask, _) => &ask.login,
+            Self::Exchange(opening) => &opening.login,
         }
     }
 }
@@ -27,6 +30,7 @@ impl Subject {
 pub(super) enum Answer {
     Verdict(Reply<Verdict>),
     Ruling(Reply<Ruling>),
+    Turn(Reply<Turn>),
 }
 
 /// What is left of a question that nobody answered in time.
@@ -45,6 +49,12 @@ pub(super) struct Question {
 
 struct State {
     answer: Option<Answer>,
+    /// The client has a challenge to answer: nothing is asked meanwhile, but it is not over.
+    is_listening: bool,
+    /// What the client answered last.
+    reply: Option<Secret>,
+    /// Challenges that it has answered.
+    rounds: usize,
     /// When it came, or when the hook before passed.
     since: Instant,
     /// The hook that is being asked; empty while the question waits in a queue.
@@ -61,6 +71,9 @@ impl Question {
             position: AtomicUsize::new(0),
             state: Mutex::new(State {
                 answer: Some(answer),
+                is_listening: false,
+                reply: None,
+                rounds: 0,
                 since,
                 hook: String::new(),
                 timeout,
@@ -115,6 +128,52 @@ impl Question {
         }
     }
 
+    /// Sends the client a challenge; false when it is too late, or not the plugin's turn.
+    pub(super) fn challenge(&self, data: Option<Secret>, text: Option<String>) -> bool {
+        let mut state = self.lock();
+        let Some(Answer::Turn(reply)) = state.answer.take_if(|answer| answer.is_turn()) else {
+            return false;
+        };
+        state.is_listening = reply.send(Turn::Challenge { data, text });
+        state.is_listening
+    }
+
+    /// The client has answered, and the hook has its time once more. False when none waits for
+    /// it: the reply is then dropped, which refuses.
+    pub(super) fn proceed(&self, data: Option<Secret>, reply: Reply<Turn>) -> bool {
+        let mut state = self.lock();
+        if !std::mem::take(&mut state.is_listening) {
+            return false;
+        }
+        state.answer = Some(Answer::Turn(reply));
+        state.reply = data;
+        state.rounds += 1;
+        state.since = Instant::now();
+        state.deadline = state.since + state.timeout;
+        true
+    }
+
+    /// The client left, or all is said.
+    pub(super) fn leave(&self) {
+        let mut state = self.lock();
+        state.is_listening = false;
+        state.answer = None;
+    }
+
+    /// Challenges that the client has answered, and its last answer.
+    pub(super) fn reply(&self) -> (usize, Option<Secret>) {
+        let state = self.lock();
+        (state.rounds, state.reply.clone())
+    }
+
+    /// Ends an exchange; false when it is too late.
+    pub(super) fn settle_exchange(&self, verdict: Verdict, data: Option<Secret>) -> bool {
+        match self.lock().answer.take() {
+            Some(Answer::Turn(reply)) => reply.send(Turn::End { verdict, data }),
+            _ => false,
+        }
+    }
+
     /// Refuses as a fault of ours: the client may try again later.
     pub(super) fn refuse(&self, login_reason: ReasonCode) -> bool {
         self.lock().refuse(login_reason)
@@ -123,6 +182,7 @@ impl Question {
     /// Refuses when its time is over. `Err` is the deadline that it has now.
     pub(super) fn expire(&self, now: Instant) -> Result<Option<Late>, Instant> {
         let mut state = self.lock();
+        // While a client has a challenge to answer, the engine's deadline counts.
         if state.answer.is_none() {
             return Ok(None);
         }
@@ -157,23 +217,46 @@ impl Question {
     }
 }
 
+impl Answer {
+    fn is_turn(&self) -> bool {
+        matches!(self, Self::Turn(_))
+    }
+
+    fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Verdict(reply) => reply.is_abandoned(),
+            Self::Ruling(reply) => reply.is_abandoned(),
+            Self::Turn(reply) => reply.is_abandoned(),
+        }
+    }
+}
+
 impl State {
     fn refuse(&mut self, login_reason: ReasonCode) -> bool {
+        self.is_listening = false;
+        let deny = |reason| Verdict::Deny { reason, text: None };
         match self.answer.take() {
-            Some(Answer::Verdict(reply)) => reply.send(Verdict::Deny {
-                reason: login_reason,
-                text: None,
-            }),
-            Some(Answer::Ruling(reply)) => reply.send(Ruling::Deny(ReasonCode::NOT_AUTHORIZED)),
+            Some(Answer::Verdict(reply)) => reply.send(deny(login_reason)),
+            Some(Answer::Ruling(reply)) => reply.send(Ruling::deny(ReasonCode::NOT_AUTHORIZED)),
+            Some(Answer::Turn(reply)) => {
+                // A client does not repeat an exchange by itself as it does a CONNECT.
+                let verdict = deny(match login_reason {
+                    ReasonCode::SERVER_UNAVAILABLE => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
+                    reason => reason,
+                });
+                reply.send(Turn::End {
+                    verdict,
+                    data: None,
+                })
+            }
             None => false,
         }
     }
 
     fn is_wanted(&self) -> bool {
         match &self.answer {
-            Some(Answer::Verdict(reply)) => !reply.is_abandoned(),
-            Some(Answer::Ruling(reply)) => !reply.is_abandoned(),
-            None => false,
+            Some(answer) => !answer.is_abandoned(),
+            None => self.is_listening,
         }
     }
 }
