@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config};
+use mqttcore_broker::{Broker, Config, Grant};
 use mqttcore_codec::QoS;
 
 use crate::common::frames::{BINARY, CLOSE, PING, PONG, REQUEST, Socket, frame};
 use crate::common::frames::{websocket_config, with_websocket};
-use crate::common::{Dice, Plugin, config, deep_queues, eventually, start, start_with, v3, v5};
+use crate::common::{
+    Dice, Hello, Plugin, allow, challenge, config, deep_queues, end, eventually, start, start_with,
+    v3, v5,
+};
 
 /// 3.1.1, clean session, no keep alive, client "w".
 const CONNECT: &[u8] = b"\x10\x0D\x00\x04MQTT\x04\x02\x00\x00\x00\x01w";
@@ -26,6 +29,11 @@ fn connected(broker: &Broker) -> Socket {
     socket.send_frame(BINARY, CONNECT);
     socket.expect(CONNACK);
     socket
+}
+
+/// A client of 5.0 that wants codes and no words.
+fn terse() -> Hello {
+    v5("five").without_problem_information()
 }
 
 /// A PUBLISH of 3.1.1 at QoS 0 to "t".
@@ -254,13 +262,33 @@ fn a_refused_client_hears_why_in_a_frame() {
 fn a_broken_packet_is_answered_in_a_frame_and_closed() {
     let broker = start(websocket_config());
     let mut socket = Socket::open(&broker);
-    socket.send_frame(BINARY, &v5("five").bytes());
+    socket.send_frame(BINARY, &terse().bytes());
     assert_eq!(socket.receive().map(|(first, _)| first), Some(BINARY));
 
     socket.send_frame(BINARY, b"\x00\x00");
 
     socket.expect(b"\xE0\x01\x81");
     socket.expect_close(1000);
+}
+
+/// AUTH travels before CONNACK, when the handshake still has the socket.
+#[test]
+fn mqtt_6_0_0_2_an_exchange_before_connack_is_in_frames() {
+    let plugin = Plugin::default().method("m", |said, reply| {
+        reply.send(match said.step {
+            0 => challenge("q"),
+            _ => end(allow(Grant::everything()), ""),
+        });
+    });
+    let broker = start_with(websocket_config(), plugin);
+    let mut socket = Socket::open(&broker);
+
+    socket.send_frame(BINARY, &v5("one").method("m", "").bytes());
+    socket.expect(b"\xF0\x0A\x18\x08\x15\x00\x01m\x16\x00\x01q");
+    socket.send_frame(BINARY, b"\xF0\x06\x18\x04\x15\x00\x01m");
+
+    let (_, connack) = socket.receive().expect("CONNACK");
+    assert_eq!((connack[0], connack[3]), (0x20, 0));
 }
 
 #[test]
@@ -304,7 +332,7 @@ fn a_takeover_between_transports_ends_the_older_one() {
 fn a_broker_that_stops_says_so_in_a_frame() {
     let broker = start(websocket_config());
     let mut socket = Socket::open(&broker);
-    socket.send_frame(BINARY, &v5("five").bytes());
+    socket.send_frame(BINARY, &terse().bytes());
     assert_eq!(socket.receive().map(|(first, _)| first), Some(BINARY));
 
     let stopping = std::thread::spawn(move || broker.stop(Duration::from_secs(5)));
@@ -363,7 +391,7 @@ fn a_login_that_takes_its_time_leaves_the_frames_whole() {
     let (_, reply) = logins.recv_timeout(crate::common::DEADLINE).expect("asked");
     socket.send(&ping[5..]);
 
-    reply.send(crate::common::allow(mqttcore_broker::Grant::everything()));
+    reply.send(allow(Grant::everything()));
 
     let wanted = [CONNACK, PINGRESP].concat();
     assert_eq!(socket.bytes(wanted.len()), wanted);
