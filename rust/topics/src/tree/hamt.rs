@@ -112,13 +112,15 @@ pub(crate) fn locate<'g>(
     key: &[u8],
     keys: Keys,
     hasher: &Hasher,
-    frames: &mut SmallVec<[Frame<'g, '_>; 8]>,
+    frames: &mut SmallVec<[Frame<'g>; 8]>,
 ) -> Spot<'g> {
     let mut word = map;
     let mut shift = 0;
     loop {
         match word.view() {
             View::Hamt(block) => {
+                // The whole block is copied later.
+                block.prefetch_rest();
                 let digit = digit(hash, shift);
                 let index = slot(block.tag(), digit);
                 if block.tag() & (1 << digit) == 0 {
@@ -155,7 +157,7 @@ fn locate_in_list<'g>(
     list: Block<'g>,
     key: &[u8],
     keys: Keys,
-    frames: &mut SmallVec<[Frame<'g, '_>; 8]>,
+    frames: &mut SmallVec<[Frame<'g>; 8]>,
 ) -> Spot<'g> {
     let found = list
         .words()

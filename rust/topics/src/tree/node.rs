@@ -92,8 +92,15 @@ impl<'g> Block<'g> {
     }
 
     /// Heap bytes, without what the allocator adds.
+    #[inline]
     pub(crate) fn bytes(self) -> usize {
-        bytes_for(self.words().len(), self.text().len())
+        pool::rounded(self.used_bytes())
+    }
+
+    #[inline]
+    fn used_bytes(self) -> usize {
+        let header = self.header();
+        HEADER_BYTES + usize::from(header.words) * WORD_BYTES + usize::from(header.text)
     }
 }
 
@@ -183,6 +190,27 @@ impl<'g> Edit<'g> {
             }
         }
         self.adopt(Word::pointer(kind, block.cast()))
+    }
+
+    /// Makes a copy of the block of `word` with another word in one place, and retires `word`.
+    pub(crate) fn with_word(&mut self, word: Word<'g>, index: usize, new: Word<'g>) -> Word<'g> {
+        let Some(old) = word.block().filter(|old| index < old.words().len()) else {
+            return word;
+        };
+        let (used, bytes) = (old.used_bytes(), old.bytes());
+        let block = pool::allocate(bytes);
+        // SAFETY: the allocation is as large as the old block, whose header, words and text are initialized and lie
+        // together; nobody else knows it yet. The index is that of one of the words.
+        unsafe {
+            block.copy_from_nonoverlapping(old.header.cast(), used);
+            let words = block.cast::<Header>().add(1).cast::<Word<'g>>();
+            words.add(index).write(new);
+        }
+        // One comes, one goes: the size stays.
+        self.retired.push(word);
+        let copy = word.with_block(block.cast());
+        self.fresh.push(copy);
+        copy
     }
 
     /// Makes the turn of a new group.
@@ -285,6 +313,10 @@ impl Bag {
         // SAFETY: `new` wrote `count` words behind the head.
         let words =
             unsafe { slice::from_raw_parts(self.0.add(1).cast::<Word<'static>>().as_ptr(), count) };
+        // Their headers tell their sizes, and may have left the cache long ago.
+        for word in words {
+            word.prefetch_head();
+        }
         for word in words {
             // SAFETY: the grace period is over, and each block is in one bag only.
             unsafe { free(*word) };

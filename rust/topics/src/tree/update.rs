@@ -29,7 +29,7 @@ const NO_FIELDS: Fields<'static> = [Word::EMPTY; 4];
 
 /// One step of the way down, to be copied on the way back.
 #[derive(Clone, Copy)]
-pub(crate) enum Frame<'g, 'a> {
+pub(crate) enum Frame<'g> {
     /// A HAMT block, through one of its slots.
     Slot {
         block: Word<'g>,
@@ -42,13 +42,8 @@ pub(crate) enum Frame<'g, 'a> {
     Listed { list: Word<'g>, index: usize },
     /// A collision list without the item, which belongs at this index.
     Unlisted { list: Word<'g>, index: usize },
-    /// A node, through one of its fields; `entry` is the block that held it, if one did.
-    Node {
-        fields: Fields<'g>,
-        field: usize,
-        level: &'a [u8],
-        entry: Word<'g>,
-    },
+    /// A node, through one of its fields; `entry` is the block that holds it, empty for the root.
+    Node { entry: Word<'g>, field: usize },
 }
 
 /// Changes one payload: gets the present one (empty if there is none), answers the new one (empty to remove).
@@ -145,30 +140,20 @@ fn descend<'g, 'a>(
     hasher: &Hasher,
     root: Fields<'g>,
     filter: &'a [u8],
-    frames: &mut SmallVec<[Frame<'g, 'a>; 8]>,
+    frames: &mut SmallVec<[Frame<'g>; 8]>,
     change: &mut impl Change<'g>,
 ) -> Option<Word<'g>> {
-    let (mut fields, mut above, mut entry) = (root, &filter[..0], Word::EMPTY);
+    let (mut fields, mut entry) = (root, Word::EMPTY);
     let mut rest = filter;
     loop {
         if rest == b"#" {
-            frames.push(Frame::Node {
-                fields,
-                field: HASH,
-                level: above,
-                entry,
-            });
+            frames.push(Frame::Node { entry, field: HASH });
             return changed(edit, fields[HASH], change);
         }
         let (level, below) = split_level(rest);
         let is_plus = level == b"+";
         let field = if is_plus { PLUS } else { KIDS };
-        frames.push(Frame::Node {
-            fields,
-            field,
-            level: above,
-            entry,
-        });
+        frames.push(Frame::Node { entry, field });
         let hash = if is_plus { 0 } else { hasher.hash(level) };
         let spot = match (is_plus, fields[field]) {
             (true, plus) if plus.is_empty() => Spot::Vacant,
@@ -194,14 +179,9 @@ fn descend<'g, 'a>(
             _ => unreachable!("a map holds leaves and entries"),
         };
         fields = fields_of(block);
-        (above, entry) = (level, word);
+        entry = word;
         let Some(below) = below else {
-            frames.push(Frame::Node {
-                fields,
-                field: HERE,
-                level: above,
-                entry,
-            });
+            frames.push(Frame::Node { entry, field: HERE });
             return changed(edit, fields[HERE], change);
         };
         rest = below;
@@ -316,26 +296,18 @@ fn ascend<'g>(
     edit: &mut Edit<'g>,
     root: &mut Fields<'g>,
     mut child: Word<'g>,
-    mut frames: SmallVec<[Frame<'g, '_>; 8]>,
+    mut frames: SmallVec<[Frame<'g>; 8]>,
 ) {
     while let Some(frame) = frames.pop() {
         match frame {
-            Frame::Node {
-                mut fields,
-                field,
-                entry,
-                ..
-            } if entry.is_empty() => {
-                fields[field] = child;
-                *root = fields;
-            }
+            Frame::Node { entry, field } if entry.is_empty() => root[field] = child,
             frame => child = copy(edit, child, frame),
         }
     }
 }
 
 /// Copies one block of the path with its new child, or without it when that is empty.
-fn copy<'g>(edit: &mut Edit<'g>, child: Word<'g>, frame: Frame<'g, '_>) -> Word<'g> {
+fn copy<'g>(edit: &mut Edit<'g>, child: Word<'g>, frame: Frame<'g>) -> Word<'g> {
     match frame {
         Frame::Slot {
             block,
@@ -360,26 +332,28 @@ fn copy<'g>(edit: &mut Edit<'g>, child: Word<'g>, frame: Frame<'g, '_>) -> Word<
             edit.retire(word);
             edit.make(Kind::Collision, tag, &[before, &[child], after], &[])
         }
-        Frame::Node {
-            mut fields,
-            field,
-            level,
-            entry,
-        } => {
-            fields[field] = child;
-            let tag = tag_and_words(entry).0;
-            edit.retire(entry);
-            match fold(edit, tag, level, &fields) {
-                Some(folded) => folded,
-                None => make_entry(edit, tag, level, &fields),
-            }
-        }
+        Frame::Node { entry, field } => copy_entry(edit, entry, field, child),
     }
 }
 
 fn tag_and_words(word: Word<'_>) -> (u32, &[Word<'_>]) {
     word.block()
         .map_or((0, &[]), |block| (block.tag(), block.words()))
+}
+
+fn copy_entry<'g>(edit: &mut Edit<'g>, entry: Word<'g>, field: usize, child: Word<'g>) -> Word<'g> {
+    let Some(block) = entry.block() else {
+        return Word::EMPTY;
+    };
+    let mut fields = fields_of(block);
+    fields[field] = child;
+    match fold(edit, block.tag(), block.text(), &fields) {
+        Some(folded) => {
+            edit.retire(entry);
+            folded
+        }
+        None => edit.with_word(entry, field, child),
+    }
 }
 
 fn copy_slot<'g>(
@@ -390,16 +364,14 @@ fn copy_slot<'g>(
     child: Word<'g>,
 ) -> Word<'g> {
     let (bitmap, slots) = tag_and_words(word);
-    let (before, after) = (&slots[..index], &slots[index + 1..]);
+    if !child.is_empty() && (slots.len() > 1 || child.is_hamt()) {
+        return edit.with_word(word, index, child);
+    }
     edit.retire(word);
     if !child.is_empty() {
-        let is_needed = slots.len() > 1 || child.is_hamt();
-        return if is_needed {
-            edit.make(Kind::Hamt, bitmap, &[before, &[child], after], &[])
-        } else {
-            child
-        };
+        return child;
     }
+    let (before, after) = (&slots[..index], &slots[index + 1..]);
     match (before, after) {
         ([], []) => Word::EMPTY,
         ([only], []) | ([], [only]) if !only.is_hamt() => *only,
@@ -408,13 +380,15 @@ fn copy_slot<'g>(
 }
 
 fn copy_listed<'g>(edit: &mut Edit<'g>, word: Word<'g>, index: usize, child: Word<'g>) -> Word<'g> {
+    if !child.is_empty() {
+        return edit.with_word(word, index, child);
+    }
     let (tag, items) = tag_and_words(word);
     let (before, after) = (&items[..index], &items[index + 1..]);
     edit.retire(word);
-    match (child.is_empty(), before, after) {
-        (true, [only], []) | (true, [], [only]) => *only,
-        (true, ..) => edit.make(Kind::Collision, tag, &[before, after], &[]),
-        (false, ..) => edit.make(Kind::Collision, tag, &[before, &[child], after], &[]),
+    match (before, after) {
+        ([only], []) | ([], [only]) => *only,
+        _ => edit.make(Kind::Collision, tag, &[before, after], &[]),
     }
 }
 

@@ -91,6 +91,12 @@ impl<'g> Word<'g> {
         )
     }
 
+    /// A word as this one, to another block of the same kind.
+    pub(super) fn with_block(self, block: NonNull<()>) -> Self {
+        let tag = self.bits.addr() & TAG_BITS;
+        Self::new(block.as_ptr().map_addr(|address| address | tag))
+    }
+
     /// Points to a cell, which is aligned to [`ALIGNMENT`].
     pub(crate) fn cell(cell: NonNull<()>) -> Self {
         Self::pointer(Kind::Cell, cell)
@@ -121,6 +127,12 @@ impl<'g> Word<'g> {
                 prefetch(block.wrapping_add(LINE / 2));
             }
         }
+    }
+
+    /// Asks for the first line of the block that the word points to.
+    #[inline]
+    pub(super) fn prefetch_head(self) {
+        prefetch(self.bits.map_addr(|address| address & !TAG_BITS));
     }
 
     /// The value of an inline word; meaningless for others.
