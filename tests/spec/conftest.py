@@ -151,6 +151,27 @@ def start_broker(request: pytest.FixtureRequest, own_brokers: OwnBrokers) -> Cal
     return own_brokers.start
 
 
+@pytest.fixture(scope="session")
+def riddle_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker with the authentication method RIDDLE, for all tests that need no more of it."""
+    if request.config.getoption("--address"):
+        pytest.skip("needs a broker of its own")
+    from tests.spec.plugins import Riddle
+
+    with start(Riddle()) as running:
+        yield running
+        assert running.stats()["panics"] == 0
+
+
+@pytest.fixture
+def riddle(riddle_broker: Broker) -> Iterator[Broker]:
+    """The same, beside clients that must not notice."""
+    one = Bystander(riddle_broker.port, qos=0)
+    yield riddle_broker
+    one.check()
+    one.close()
+
+
 # --- clients --------------------------------------------------------------------------------------
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from mqttcore.config import Access, Listener
-from mqttcore.plugin import Allow, Ask, Deny, Grant, Limits, Login, Plugin, hook
+from mqttcore.plugin import Allow, Ask, Deny, Exchange, Grant, Limits, Login, Plugin, hook
 
 from tests.wire import PATIENCE_S
 
@@ -33,6 +34,19 @@ class Gatekeeper(Plugin):
         return self.may_answer.wait(PATIENCE_S)
 
 
+class Broken(Plugin):
+    """Fails when it is asked about `slow/#`, until it is mended."""
+
+    is_mended = False
+
+    @hook.authorize(action="publish", filter="slow/#", cache=0)
+    def may_publish(self, ask: Ask) -> bool:
+        """Raises."""
+        if not self.is_mended:
+            raise RuntimeError("broken on purpose")
+        return True
+
+
 class Doorkeeper(Plugin):
     """Lets in who has the password `open`; tells all others `text`.
 
@@ -52,3 +66,31 @@ class Doorkeeper(Plugin):
         if login.password == b"open":
             return Allow(self._grant)
         return Deny("not_authorized", self._text)
+
+
+QUESTION, ANSWER, WELCOME = b"six times seven?", b"42", b"well said"
+
+
+class Riddle(Plugin):
+    """Enhanced authentication by the method RIDDLE: a question until it is answered.
+
+    Who says `friend` at once is let in, who says `foe` is not; who answers wrongly is asked again,
+    and who answers nothing is refused.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text: str | None = None
+        self.user_properties: Sequence[tuple[str, str]] = ()
+
+    @hook.enhanced_auth("RIDDLE")
+    async def lead(self, exchange: Exchange) -> Allow | Deny:
+        """Asks."""
+        said = exchange.data
+        while said not in (ANSWER, b"friend"):
+            if said == b"foe":
+                return Deny("banned", "no foes")
+            said = await exchange.challenge(QUESTION, text=self.text)
+            if not said:
+                return Deny("not_authorized", "no answer")
+        return Allow(EVERYTHING, data=WELCOME, user_properties=self.user_properties)

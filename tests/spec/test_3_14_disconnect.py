@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import wire as mqtt
+from tests.spec.room import expect_left_out
 from tests.wire import Will, Wire, unique
 
 if TYPE_CHECKING:
@@ -313,3 +314,20 @@ def test_a_disconnect_may_not_keep_a_session_that_connect_did_not_keep(client: O
     one.send(mqtt.disconnect(0, props={"session_expiry_interval": 60}))
 
     one.expect_refusal(0x82)
+
+
+# --- no room --------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("5.0", "MQTT-3.14.2-3")
+@pytest.mark.parametrize(("provoke", "code"), PROVOKED)
+def test_a_reason_string_for_which_there_is_no_room_is_left_out(
+    client: Open, provoke: Callable[[Wire], None], code: int
+) -> None:
+    def provoked(one: Wire) -> mqtt.Packet:
+        provoke(one)
+        found = one.expect(mqtt.DISCONNECT)
+        assert found.reason == code
+        return found
+
+    expect_left_out(client, provoked, what="reason_string")

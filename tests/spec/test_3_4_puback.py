@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import wire as mqtt
+from tests.spec.room import expect_left_out
 from tests.wire import Wire
 
 if TYPE_CHECKING:
@@ -150,3 +151,15 @@ def test_a_code_behind_a_puback_of_3_x_ends_the_connection(client: Open) -> None
 def number(found: mqtt.Packet) -> bytes:
     """The packet identifier as it stands in the packet."""
     return (found.packet_id or 0).to_bytes(2, "big")
+
+
+# --- no room --------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("5.0", "MQTT-3.4.2-2")
+def test_a_reason_string_for_which_there_is_no_room_is_left_out(client: Open) -> None:
+    def refused(one: Wire) -> mqtt.Packet:
+        one.send(mqtt.publish("$SYS/not/allowed", qos=1, packet_id=7))
+        return one.expect(mqtt.PUBACK)
+
+    expect_left_out(client, refused, what="reason_string")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import wire as mqtt
+from tests.spec.room import expect_left_out
 from tests.wire import Wire
 
 if TYPE_CHECKING:
@@ -119,3 +120,15 @@ def test_a_pubrec_for_a_message_of_qos_1_ends_the_connection(client: Open, topic
     receiver.send(mqtt.ack(mqtt.PUBREC, found.packet_id or 0))
 
     receiver.expect_refusal(0x82)
+
+
+# --- no room --------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("5.0", "MQTT-3.5.2-2")
+def test_a_reason_string_for_which_there_is_no_room_is_left_out(client: Open) -> None:
+    def refused(one: Wire) -> mqtt.Packet:
+        one.send(mqtt.publish("$SYS/not/allowed", qos=2, packet_id=7))
+        return one.expect(mqtt.PUBREC)
+
+    expect_left_out(client, refused, what="reason_string")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests import wire as mqtt
+from tests.spec.room import expect_left_out
 from tests.wire import Wire
 
 Open = Callable[..., Wire]
@@ -83,3 +84,15 @@ def test_a_pubrel_of_identifier_0_ends_the_connection(client: Open) -> None:
     one.send(b"\x62\x02\x00\x00")
 
     one.expect_refusal(0x82)
+
+
+# --- no room --------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("5.0", "MQTT-3.6.2-2")
+def test_a_reason_string_for_which_there_is_no_room_is_left_out(client: Open) -> None:
+    def unknown(one: Wire) -> mqtt.Packet:
+        one.send(b"\x50\x02\x12\x34")
+        return one.expect(mqtt.PUBREL)
+
+    expect_left_out(client, unknown, what="reason_string")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests import wire as mqtt
+from tests.spec.room import expect_left_out
 from tests.wire import Wire
 
 Open = Callable[..., Wire]
@@ -87,3 +88,15 @@ def release(receiver: Wire, sender: Wire, topic: str) -> int:
     found = receiver.expect(mqtt.PUBLISH)
     receiver.send(mqtt.ack(mqtt.PUBREC, found.packet_id or 0))
     return receiver.expect(mqtt.PUBREL).packet_id or 0
+
+
+# --- no room --------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("5.0", "MQTT-3.7.2-2")
+def test_a_reason_string_for_which_there_is_no_room_is_left_out(client: Open) -> None:
+    def unknown(one: Wire) -> mqtt.Packet:
+        one.send(b"\x62\x02\x12\x34")
+        return one.expect(mqtt.PUBCOMP)
+
+    expect_left_out(client, unknown, what="reason_string")

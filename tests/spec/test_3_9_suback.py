@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import wire as mqtt
+from tests.spec.room import expect_left_out
 from tests.wire import Wire
 
 if TYPE_CHECKING:
@@ -101,3 +102,14 @@ def test_a_broker_without_identifiers_says_so(
     one.send(mqtt.subscribe(topic, props={"subscription_identifier": 1}))
 
     one.expect_bytes(b"\x90\x04\x00\x01\x00\xa1")
+
+
+# --- no room --------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("5.0", "MQTT-3.9.2-1")
+def test_a_reason_string_for_which_there_is_no_room_is_left_out(client: Open) -> None:
+    def refused(one: Wire) -> mqtt.Packet:
+        return one.subscribe("$not/allowed", ("ok", 1), "$nor/this")
+
+    expect_left_out(client, refused, what="reason_string")

@@ -325,3 +325,41 @@ pub(crate) fn listed(reason: ReasonCode, packet_type: PacketType) -> ReasonCode 
         ReasonCode::UNSPECIFIED_ERROR
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of an acknowledgement with one user property for a client with little room.
+    fn written(packet_type: PacketType, room: u32) -> Vec<u8> {
+        let packet_id = PacketId::new(7).expect("not 0");
+        let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
+        let details = Details {
+            reason_string: None,
+            user_properties: vec![("n".into(), "v".into())],
+        };
+        let mut out = Vec::new();
+        Control::explained(packet_type, (packet_id, reason), details).encode(
+            Version::V5,
+            room,
+            &mut out,
+        );
+        out
+    }
+
+    #[test]
+    fn mqtt_3_6_2_3_pubrel_loses_its_user_properties_when_it_is_too_large() {
+        let whole = b"\x62\x0b\x00\x07\x92\x07\x26\x00\x01n\x00\x01v";
+
+        assert_eq!(written(PacketType::PubRel, 13), whole);
+        assert_eq!(written(PacketType::PubRel, 12), b"\x62\x03\x00\x07\x92");
+    }
+
+    #[test]
+    fn mqtt_3_7_2_3_pubcomp_loses_its_user_properties_when_it_is_too_large() {
+        let whole = b"\x70\x0b\x00\x07\x92\x07\x26\x00\x01n\x00\x01v";
+
+        assert_eq!(written(PacketType::PubComp, 13), whole);
+        assert_eq!(written(PacketType::PubComp, 12), b"\x70\x03\x00\x07\x92");
+    }
+}
