@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import wire as mqtt
 from tests.wire import Will, Wire, unique
+
+if TYPE_CHECKING:
+    from mqttcore import Broker
 
 Open = Callable[..., Wire]
 
@@ -153,4 +157,58 @@ def test_an_error_code_of_another_packet_ends_nothing(client: Open) -> None:
     assert one.publish("$SYS/not/allowed", qos=2).reason == 0x87
     assert one.subscribe("$not/allowed").reason == 0x87
 
+    one.ping()
+
+
+# --- faults of the broker's own -------------------------------------------------------------------
+
+
+@pytest.mark.spec("3.1.1", "MQTT-4.8.0-2")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_that_could_not_be_decided_about_is_not_acknowledged_but_closes(
+    client: Open, start_broker: Callable[..., Broker], qos: int
+) -> None:
+    from tests.spec.plugins import ASKED_ABOUT, Broken
+
+    port = start_broker(Broken(), listeners=ASKED_ABOUT).port
+    one, other = client(port=port), client(port=port)
+    other.subscribe(("slow/#", qos))
+
+    one.send(mqtt.publish("slow/x", b"lost?", qos=qos, packet_id=7, version=4))
+
+    one.expect_close()
+    other.ping()
+
+
+@pytest.mark.beyond("3.1.1")
+def test_a_message_that_could_not_be_decided_about_may_be_sent_again(
+    client: Open, start_broker: Callable[..., Broker]
+) -> None:
+    from tests.spec.plugins import ASKED_ABOUT, Broken
+
+    broken, name = Broken(), unique("c")
+    port = start_broker(broken, listeners=ASKED_ABOUT).port
+    one = client(name, keep=True, port=port)
+    one.send(mqtt.publish("slow/x", b"again", qos=2, packet_id=7, version=4))
+    one.expect_close()
+    other = client(port=port)
+    other.subscribe(("slow/#", 2))
+
+    broken.is_mended = True
+    client(name, keep=True, port=port).publish("slow/x", b"again", qos=2, packet_id=7, dup=True)
+
+    assert other.receive_publish().payload == b"again"
+    other.ping()
+
+
+@pytest.mark.beyond("5.0")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_client_of_5_0_is_told_that_it_is_not_authorized(
+    client: Open, start_broker: Callable[..., Broker], qos: int
+) -> None:
+    from tests.spec.plugins import ASKED_ABOUT, Broken
+
+    one = client(port=start_broker(Broken(), listeners=ASKED_ABOUT).port)
+
+    assert one.publish("slow/x", b"x", qos=qos).reason == 0x87
     one.ping()

@@ -133,7 +133,9 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
         Args:
             action: What is asked about.
             filter: Only topics that it matches, or filters that it covers, are asked about.
-            timeout: Seconds until the answer is no.
+            timeout: Seconds until the answer is no. A client of MQTT 3.x that awaits an
+                acknowledgement is disconnected then, and when the hook raises: it knows no code for
+                a fault, and would take any answer for success.
             cache: Seconds for which a yes counts, give or take a tenth.
         """
         check_times(timeout, cache)

@@ -264,7 +264,7 @@ pub(crate) fn refusing(reason: ReasonCode) -> ReasonCode {
     }
 }
 
-/// A place for one answer; dropping it unused refuses.
+/// A place for one answer; dropping it unused refuses, as a fault of ours that may pass.
 pub struct Reply<T>(oneshot::Sender<T>);
 
 impl<T> Reply<T> {

@@ -74,6 +74,7 @@ fn ask(
         },
         reply,
     );
+    let is_owed_the_truth = awaits_acknowledgement(client, question);
     let client = Rc::clone(client);
     async move {
         match answer.await {
@@ -90,6 +91,10 @@ fn ask(
                 reason: refusing(reason),
                 text: text.unwrap_or_default().into(),
             }),
+            Err(_) if is_owed_the_truth => Err(End::Refused {
+                reason: ReasonCode::SERVER_UNAVAILABLE,
+                text: "no plugin answered".into(),
+            }),
             // A reply that nobody used is a refusal: authorization fails closed.
             Err(_) => Ok(Err(Refusal {
                 reason: ReasonCode::NOT_AUTHORIZED,
@@ -97,6 +102,13 @@ fn ask(
             })),
         }
     }
+}
+
+/// Whether a fault of ours ends the connection: 3.x has no code for it, and an acknowledgement
+/// would make the client forget its message [MQTT 3.1.1 MQTT-4.8.0-2].
+fn awaits_acknowledgement(client: &Client, question: Question<'_>) -> bool {
+    let is_told = client.login().version.has_properties();
+    question.action == Action::Publish && question.qos > QoS::AtMostOnce && !is_told
 }
 
 #[derive(Clone, Copy)]

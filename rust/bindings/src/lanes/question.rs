@@ -237,7 +237,8 @@ impl State {
         let deny = |reason| Verdict::Deny { reason, text: None };
         match self.answer.take() {
             Some(Answer::Verdict(reply)) => reply.send(deny(login_reason)),
-            Some(Answer::Ruling(reply)) => reply.send(Ruling::deny(ReasonCode::NOT_AUTHORIZED)),
+            // Dropped unused: the engine knows what each version is told of a fault.
+            Some(Answer::Ruling(reply)) => !reply.is_abandoned(),
             Some(Answer::Turn(reply)) => {
                 // A client does not repeat an exchange by itself as it does a CONNECT.
                 let verdict = deny(match login_reason {

@@ -142,6 +142,33 @@ fn a_dropped_reply_denies() {
     assert_eq!(subscribed, ReasonCode::NOT_AUTHORIZED);
 }
 
+/// [MQTT 3.1.1 MQTT-4.8.0-2] An acknowledgement would make the client forget its message.
+#[test]
+fn mqtt_3_1_1_4_8_0_2_a_fault_of_ours_closes_a_3_1_1_client_that_awaits_an_acknowledgement() {
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        let plugin = Plugin::default().authorize(&ABOUT, |_, reply| drop(reply));
+        let broker = start_with(with_rules(), plugin);
+        let mut client = v3("one").connect(&broker);
+
+        client.publish("ask/a", "1", qos);
+
+        assert_eq!(client.until_closed(), []);
+    }
+}
+
+#[test]
+fn a_fault_of_ours_drops_a_qos_0_publish_and_fails_a_filter_of_a_3_1_1_client() {
+    let plugin = Plugin::default().authorize(&ABOUT, |_, reply| drop(reply));
+    let broker = start_with(with_rules(), plugin);
+    let mut client = v3("one").connect(&broker);
+
+    client.publish("ask/a", "1", QoS::AtMostOnce);
+    let subscribed = client.try_subscribe("ask/a", QoS::AtMostOnce);
+
+    assert_eq!(subscribed, ReasonCode::UNSPECIFIED_ERROR);
+    client.ping();
+}
+
 /// A denial is one, whatever its code says.
 #[test]
 fn a_denial_with_a_code_of_success_is_told_as_an_error() {
