@@ -91,21 +91,25 @@ impl Outbox {
         result
     }
 
-    /// Fills `slices` with the first `most` bytes that wait, and returns how many are filled.
-    pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>], most: usize) -> usize {
-        let (mut count, mut left) = (0, most);
+    /// Fills `slices` with what waits, front first, and returns how many are filled.
+    pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>; PIECES]) -> usize {
+        let mut count = 0;
         for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-            if left == 0 {
-                break;
-            }
             let skip = if count == 0 { self.written } else { 0 };
-            let bytes = piece.as_slice().get(skip..).unwrap_or_default();
-            let bytes = bytes.get(..left).unwrap_or(bytes);
-            *slice = IoSlice::new(bytes);
-            left -= bytes.len();
+            *slice = IoSlice::new(piece.as_slice().get(skip..).unwrap_or_default());
             count += 1;
         }
         count
+    }
+
+    /// Walks over what waits, front first.
+    pub(crate) fn walk(&self) -> Walk<'_> {
+        let mut pieces = self.pieces.iter();
+        let first = pieces.next().map(Piece::as_slice).unwrap_or_default();
+        Walk {
+            piece: first.get(self.written..).unwrap_or_default(),
+            pieces,
+        }
     }
 
     /// The front piece when it is the only one.
@@ -169,6 +173,41 @@ impl Outbox {
     }
 }
 
+/// A place in an outbox, from which its bytes are taken in order.
+#[derive(Clone)]
+pub(crate) struct Walk<'a> {
+    piece: &'a [u8],
+    pieces: std::collections::vec_deque::Iter<'a, Piece>,
+}
+
+impl<'a> Walk<'a> {
+    /// The next bytes that lie in one piece, at most `most` of them; none at the end.
+    pub(crate) fn take(&mut self, most: usize) -> &'a [u8] {
+        while self.piece.is_empty() {
+            match self.pieces.next() {
+                Some(piece) => self.piece = piece.as_slice(),
+                None => return &[],
+            }
+        }
+        let (taken, rest) = self.piece.split_at(most.min(self.piece.len()));
+        self.piece = rest;
+        taken
+    }
+
+    /// Copies the next bytes into `out` without taking them, and returns how many there are.
+    pub(crate) fn peek(&self, out: &mut [u8]) -> usize {
+        let (mut ahead, mut len) = (self.clone(), 0);
+        loop {
+            let part = ahead.take(out.len() - len);
+            if part.is_empty() {
+                return len;
+            }
+            out[len..len + part.len()].copy_from_slice(part);
+            len += part.len();
+        }
+    }
+}
+
 /// Whether sharing `range` keeps alive at most twice its own bytes.
 fn is_most_of(range: &Range<usize>, chunk: &Arc<[u8]>) -> bool {
     range.len() * 2 >= chunk.len()
@@ -184,7 +223,7 @@ mod tests {
 
     fn waiting(outbox: &Outbox) -> Vec<u8> {
         let mut slices = Outbox::empty_slices();
-        let count = outbox.fill(&mut slices, usize::MAX);
+        let count = outbox.fill(&mut slices);
         slices[..count].iter().flat_map(|s| s.to_vec()).collect()
     }
 
@@ -226,17 +265,19 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_what_waits_ends_inside_of_a_piece() {
+    fn a_walk_takes_parts_and_looks_ahead_over_pieces() {
         let chunk = chunk("abcdef");
         let mut outbox = Outbox::default();
         outbox.push_shared(&chunk, 0..4);
         outbox.push_with(|own| own.extend_from_slice(b"xyz"));
         outbox.advance(1);
-        let mut slices = Outbox::empty_slices();
+        let (mut walk, mut ahead) = (outbox.walk(), [0; 5]);
 
-        assert_eq!(outbox.fill(&mut slices, 5), 2);
-        assert_eq!((&*slices[0], &*slices[1]), (&b"bcd"[..], &b"xy"[..]));
-        assert_eq!(outbox.fill(&mut slices, 3), 1);
+        assert_eq!(walk.take(1), b"b");
+        assert_eq!((walk.peek(&mut ahead), &ahead), (5, b"cdxyz"));
+        assert_eq!((walk.take(9), walk.take(2)), (&b"cd"[..], &b"xy"[..]));
+        assert_eq!((walk.peek(&mut ahead), ahead[0]), (1, b'z'));
+        assert_eq!((walk.take(9), walk.take(9)), (&b"z"[..], &b""[..]));
     }
 
     #[test]

@@ -192,6 +192,6 @@ fn poll_send(
         return stream.poll_write(cx, bytes);
     }
     let mut slices: [IoSlice<'_>; _] = Outbox::empty_slices();
-    let count = outbox.fill(&mut slices, usize::MAX);
+    let count = outbox.fill(&mut slices);
     stream.poll_write_vectored(cx, &slices[..count])
 }

@@ -65,7 +65,7 @@ fn a_conversation_in_frames_of_one_byte_is_understood() {
     assert_eq!(socket.bytes(wanted.len()), wanted);
 }
 
-/// [MQTT-6.0.0-2]
+/// [MQTT-6.0.0-2], and what answers them comes in a frame each: clients rely on it.
 #[test]
 fn several_packets_in_one_frame_are_all_handled() {
     let broker = start(websocket_config());
@@ -76,8 +76,9 @@ fn several_packets_in_one_frame_are_all_handled() {
         &[CONNECT, SUBSCRIBE, &publish(b"!"), PINGREQ].concat(),
     );
 
-    let wanted = [CONNACK, SUBACK, &publish(b"!"), PINGRESP].concat();
-    assert_eq!(socket.bytes(wanted.len()), wanted);
+    for packet in [CONNACK, SUBACK, &publish(b"!"), PINGRESP] {
+        socket.expect(packet);
+    }
 }
 
 #[test]
