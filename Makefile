@@ -52,7 +52,7 @@ models:
 	@$(MAKE) loom PREEMPTIONS=3
 	@$(MAKE) shuttle SCHEDULES=2000
 
-pytest: build .make/dev ## the Python tests only (ARGS="tests/unit -k config")
+pytest: build .make/dev .make/interop-python ## the Python tests only (ARGS="tests/unit -k config")
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: lint-rust borders deny lint-python ## formatters, linters, types, stub, borders, licences
@@ -113,7 +113,10 @@ powercut: .make/tools ## CYCLES=1000 lives of the store on a disk that loses pow
 soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)
 
-nightly: check test loom shuttle fuzz powercut soak bench-broker ## the long runs, before an issue is called resolved
+interop: build .make/dev .make/interop-python ## foreign clients of every language that is here: docs/interop.md
+	@$(BIN)/python -m tests.interop $(ARGS)
+
+nightly: check test loom shuttle fuzz powercut soak interop bench-broker ## the long runs, before an issue is called resolved
 
 ##@ Measure
 bench: .make/tools ## codec, session and tree: messages or filters a second
@@ -129,7 +132,11 @@ tree-report: .make/tools ## the directory beside its peers: docs/tree-report.md 
 lock: .make/venv ## renew requirements-dev.lock
 	@$(BIN)/pip install --quiet pip-tools
 	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --extra dev --allow-unsafe \
-		--no-emit-index-url --no-emit-trusted-host --no-header --upgrade -o requirements-dev.lock pyproject.toml
+		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header --upgrade \
+		-o requirements-dev.lock pyproject.toml
+	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe \
+		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header --upgrade \
+		-o tests/interop/python/requirements.lock tests/interop/python/requirements.in
 	@sed -n '/^maturin==/,/# via/{/# via/!p}' requirements-dev.lock > requirements-build.lock
 
 clean: ## remove what make made; cargo's own builds stay (cargo clean)
@@ -158,6 +165,13 @@ help:
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@
 
+# Clients of `tests/interop`, away from the tools: some install a package `tests`.
+.make/interop-python: .make/tools tests/interop/python/requirements.lock
+	@[ -x .make/interop/python/bin/python ] || $(PYTHON) -m venv .make/interop/python
+	@.make/interop/python/bin/pip install --quiet --disable-pip-version-check --require-hashes \
+		-r tests/interop/python/requirements.lock
+	@touch $@
+
 # One extension at a time: building one profile retires the stamp of the other.
 .make/extension-release: .make/venv $(RUST_SOURCES) pyproject.toml
 	@echo "building the optimised extension (minutes the first time)"
@@ -170,4 +184,4 @@ help:
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut loom shuttle models \
-	spec soak nightly bench bench-broker tree-report lock clean help
+	spec soak interop nightly bench bench-broker tree-report lock clean help

@@ -1,0 +1,1 @@
+"""Foreign clients against the broker, as a table: `python -m tests.interop`. See README.md here."""

@@ -1,0 +1,144 @@
+"""The foreign clients: where each comes from, what it can do, how its driver is made."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parent.parent
+BUILT = ROOT / ".make" / "interop"
+"""Where drivers are built; git ignores it."""
+VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
+TRANSPORTS = ("tcp", "websocket")
+BUILD_DEADLINE_S = 900
+NO_3_1 = "no MQTT 3.1"
+
+
+class BuildError(Exception):
+    """A driver could not be made; the message is the end of what was printed."""
+
+
+def run(command: Sequence[str | pathlib.Path], *, cwd: pathlib.Path, **environment: str) -> None:
+    """Runs one step of a build.
+
+    Raises:
+        BuildError: it failed.
+    """
+    done = subprocess.run(  # noqa: S603 -- our own commands
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=BUILD_DEADLINE_S,
+        check=False,
+    )
+    if done.returncode:
+        raise BuildError(f"{command[0]}: {done.stdout.strip()[-500:]}")
+
+
+def missing(*programs: str) -> str:
+    """Which of the programs are not here."""
+    absent = [name for name in programs if shutil.which(name) is None]
+    return f"{', '.join(absent)} is missing" if absent else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """One library, or one set of commands."""
+
+    key: str
+    name: str
+    source: str
+    """Where it comes from, for the table."""
+    command: Sequence[str | pathlib.Path]
+    """The driver; host, port, version, transport and topic are added."""
+    unable: Mapping[int | str, str] = field(default_factory=dict)
+    """Versions and transports that the library does not have, and the reason."""
+    lacks: Callable[[], str] = str
+    """Why it cannot run here; empty: it can."""
+    build: Callable[[], None] = lambda: None
+    """Makes the driver; quick when it is there."""
+    in_tests: bool = False
+    """Whether `make test` runs it; the others take `make interop`."""
+
+    def why_not(self, version: int, transport: str) -> str:
+        """What the library lacks for this row; empty: nothing."""
+        return self.unable.get(version) or self.unable.get(transport) or ""
+
+
+# --- Python ---------------------------------------------------------------------------------------
+
+PYTHON = BUILT / "python" / "bin" / "python"
+
+
+def python_client(key: str, name: str, **options: Mapping[int | str, str]) -> Client:
+    """A package of PyPI; they have an environment of their own."""
+    return Client(
+        key=key,
+        name=name,
+        source="PyPI",
+        command=[PYTHON, HERE / "python" / f"{key}_driver.py"],
+        lacks=lambda: "" if PYTHON.exists() else "`make .make/interop-python` has not run",
+        in_tests=True,
+        **options,
+    )
+
+
+# --- Debian ---------------------------------------------------------------------------------------
+
+PAHO_C = BUILT / "paho_c"
+
+
+def paho_c_lacks() -> str:
+    """The header is there when the library is."""
+    if shutil.which("cc") is None:
+        return "cc is missing"
+    found = any(
+        pathlib.Path(place, "MQTTClient.h").exists()
+        for place in ("/usr/include", "/usr/local/include")
+    )
+    return "" if found else "libpaho-mqtt-dev is missing"
+
+
+def build_paho_c() -> None:
+    """Compiles the driver."""
+    BUILT.mkdir(parents=True, exist_ok=True)
+    source = HERE / "paho_c" / "driver.c"
+    run(["cc", "-Wall", "-Wextra", "-O1", source, "-o", PAHO_C, "-lpaho-mqtt3c"], cwd=ROOT)
+
+
+CLIENTS = (
+    python_client("paho", "paho-mqtt"),
+    python_client("aiomqtt", "aiomqtt"),
+    python_client(
+        "gmqtt", "gmqtt", unable={3: NO_3_1, "websocket": "the library has no WebSocket transport"}
+    ),
+    python_client("amqtt", "amqtt (client)", unable={3: NO_3_1, 5: "the client speaks 3.1.1 only"}),
+    Client(
+        key="mosquitto",
+        name="mosquitto_pub, _sub, _rr",
+        source="Debian",
+        command=[sys.executable, HERE / "mosquitto" / "driver.py"],
+        unable={"websocket": "the commands of 2.0 have no WebSocket transport"},
+        lacks=lambda: missing("mosquitto_pub", "mosquitto_sub", "mosquitto_rr", "stdbuf"),
+        in_tests=True,
+    ),
+    Client(
+        key="paho_c",
+        name="Paho C",
+        source="Debian",
+        command=[PAHO_C],
+        lacks=paho_c_lacks,
+        build=build_paho_c,
+        in_tests=True,
+    ),
+)
