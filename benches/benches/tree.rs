@@ -1,19 +1,30 @@
-//! How many publishes a second the directory routes, and how many subscriptions a second it takes.
+//! How many publishes a second the directory and its peers route, and how many subscriptions a second they take.
 //!
-//! `MQTTCORE_BENCH_MILLION=1` adds a million filters to the 10,000 and 100,000.
+//! `MQTTCORE_BENCH_MILLION=1` adds a million filters to the 10,000 and 100,000. All of it takes minutes; a filter
+//! keeps it quick and loads only what it names: `cargo bench --bench tree -- tree/match/telemetry/10000`. Nothing
+//! here takes turns: the comparison that does is `make tree-report`.
 
+use std::cell::LazyCell;
 use std::hint::black_box;
+use std::time::Duration;
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use mqttcore_benches::workload::Workload;
-use mqttcore_codec::QoS;
-use mqttcore_topics::{
-    Change, Directory, Match, Options, Retained, Strategy, SubscriberId, SubscriptionFilter,
-    TopicFilter, TopicLimits, TopicName, Visitor,
+use criterion::measurement::WallTime;
+use criterion::{
+    BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
 };
+use mqttcore_benches::contenders::ctrie::CTrie;
+use mqttcore_benches::contenders::emqx::Emqx;
+use mqttcore_benches::contenders::hamt::{Hamt, Imbl, Rpds};
+use mqttcore_benches::contenders::moquette::Moquette;
+use mqttcore_benches::contenders::nats::Nats;
+use mqttcore_benches::contenders::ours::Ours;
+use mqttcore_benches::contenders::rwlock_trie::RwLockTrie;
+use mqttcore_benches::contenders::{Contender, client};
+use mqttcore_benches::report::grid::{Kind, names};
+use mqttcore_benches::workload::Workload;
+use mqttcore_topics::{Retained, TopicFilter, TopicLimits};
 
 const SEED: u64 = 42;
-const OPTIONS: Options = Options::at(QoS::AtLeastOnce);
 
 /// Topics of one call of `match_many`: what one read of a socket often holds.
 const BATCH: usize = 16;
@@ -26,177 +37,116 @@ fn sizes() -> Vec<usize> {
     sizes
 }
 
-/// Uses what a router would use of each match.
-#[derive(Default)]
-struct Sum {
-    handles: u64,
-    receivers: u64,
+/// A group whose figures take about a second each.
+fn group<'c>(c: &'c mut Criterion, name: &str) -> BenchmarkGroup<'c, WallTime> {
+    let mut group = c.benchmark_group(name);
+    group.sample_size(20);
+    group.warm_up_time(Duration::from_millis(300));
+    group.measurement_time(Duration::from_secs(1));
+    group
 }
 
-impl Visitor for Sum {
-    fn plain(&mut self, found: Match<'_>) {
-        self.handles = self.handles.wrapping_add(found.handle);
-        self.receivers += 1;
-    }
-
-    fn shared(&mut self, candidate: Match<'_>) -> bool {
-        self.plain(candidate);
-        true
-    }
-
-    fn shared_offline(&mut self, _: Match<'_>) {}
+/// Runs a bench of one contender for all of them.
+macro_rules! for_all {
+    ($bench:ident($($argument:expr),*)) => {
+        $bench::<Ours>($($argument),*);
+        $bench::<RwLockTrie>($($argument),*);
+        $bench::<Nats<false>>($($argument),*);
+        $bench::<Nats<true>>($($argument),*);
+        $bench::<Emqx>($($argument),*);
+        $bench::<CTrie>($($argument),*);
+        $bench::<Moquette>($($argument),*);
+        $bench::<Hamt<Imbl>>($($argument),*);
+        $bench::<Hamt<Rpds>>($($argument),*);
+    };
 }
 
-fn subscribe(directory: &Directory, filters: &[SubscriptionFilter]) -> Vec<SubscriberId> {
-    let mut ids = Vec::with_capacity(filters.len());
-    for (handle, filter) in filters.iter().enumerate() {
-        let id = directory.join(handle as u64);
-        directory.commit(
-            id,
-            &[Change::Subscribe {
-                filter,
-                options: OPTIONS,
-            }],
-        );
-        ids.push(id);
-    }
-    ids
-}
-
-fn names(topics: &[String]) -> Vec<TopicName<'_>> {
-    let limits = TopicLimits::default();
-    let name = |text| TopicName::parse(text, &limits).expect("generated topics are valid");
-    topics.iter().map(|text| name(text)).collect()
-}
-
-/// One element is one publish, with a pin of its own.
+/// One element is one publish, with a pin, a lock or a cache of its own, as the contender has it.
 fn match_one(c: &mut Criterion) {
-    let mut group = c.benchmark_group("tree/match_one");
-    group.throughput(Throughput::Elements(1));
-    for size in sizes() {
-        for workload in
-            [Workload::telemetry, Workload::deep, Workload::exact].map(|make| make(size, 0))
-        {
-            let directory = Directory::new(SEED, Strategy::RoundRobin);
-            subscribe(&directory, &workload.filters);
-            let topics = names(&workload.topics);
-            let mut next = 0;
-            group.bench_function(BenchmarkId::from_parameter(&workload.name), |b| {
-                b.iter(|| {
-                    let mut sum = Sum::default();
-                    next = (next + 1) % topics.len();
-                    directory
-                        .snapshot()
-                        .match_one(black_box(topics[next]), None, 0, &mut sum);
-                    sum.handles
-                });
-            });
-            report(&workload, &directory, &topics);
+    for kind in Kind::ALL {
+        for size in sizes() {
+            let workload = LazyCell::new(|| kind.workload(size, 0));
+            let mut group = group(c, &format!("tree/match/{}/{size}", kind.name()));
+            group.throughput(Throughput::Elements(1));
+            for_all!(match_with(&mut group, &workload));
         }
     }
-    group.finish();
 }
 
-/// Says on standard error what was measured: bytes a subscription, and receivers a topic.
-#[expect(clippy::cast_precision_loss, reason = "figures to read")]
-fn report(workload: &Workload, directory: &Directory, topics: &[TopicName<'_>]) {
-    let mut sum = Sum::default();
-    directory.snapshot().match_many(topics, None, 0, &mut sum);
-    let stats = directory.stats();
-    eprintln!(
-        "{}: {:.1} bytes a subscription, {:.2} receivers a topic, {} nodes",
-        workload.name,
-        stats.bytes as f64 / stats.subscriptions as f64,
-        sum.receivers as f64 / topics.len() as f64,
-        stats.nodes,
-    );
+fn match_with<C: Contender>(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    workload: &LazyCell<Workload, impl FnOnce() -> Workload>,
+) {
+    let loaded = LazyCell::new(|| (C::load(&workload.filters), names(&workload.topics)));
+    let (mut reader, mut next) = (C::Reader::default(), 0);
+    group.bench_function(C::NAME, |b| {
+        let (contender, topics) = &*loaded;
+        b.iter(|| {
+            let mut sum = 0_u32;
+            next = (next + 1) % topics.len();
+            contender.for_each_match(&mut reader, black_box(topics[next]), |client, qos| {
+                sum = sum.wrapping_add(client ^ u32::from(qos));
+            });
+            sum
+        });
+    });
 }
 
 /// One element is one publish; 16 share a pin.
 fn match_many(c: &mut Criterion) {
-    let mut group = c.benchmark_group("tree/match_many");
-    group.throughput(Throughput::Elements(BATCH as u64));
-    for size in sizes() {
-        for workload in [Workload::telemetry, Workload::deep].map(|make| make(size, 0)) {
-            let directory = Directory::new(SEED, Strategy::RoundRobin);
-            subscribe(&directory, &workload.filters);
-            let topics = names(&workload.topics);
-            let mut batches = topics.chunks_exact(BATCH).cycle();
-            group.bench_function(BenchmarkId::from_parameter(&workload.name), |b| {
+    for kind in [Kind::Telemetry, Kind::Deep, Kind::Exact] {
+        for size in sizes() {
+            let workload = LazyCell::new(|| kind.workload(size, 0));
+            let loaded = LazyCell::new(|| (Ours::load(&workload.filters), names(&workload.topics)));
+            let mut group = group(c, &format!("tree/match_many/{}/{size}", kind.name()));
+            group.throughput(Throughput::Elements(BATCH as u64));
+            let mut next = 0;
+            group.bench_function(Ours::NAME, |b| {
+                let (ours, topics) = &*loaded;
                 b.iter(|| {
-                    let mut sum = Sum::default();
-                    let batch = batches.next().unwrap_or(&[]);
-                    directory
-                        .snapshot()
-                        .match_many(black_box(batch), None, 0, &mut sum);
-                    sum.handles
+                    let mut sum = 0_u32;
+                    next = (next + BATCH) % (topics.len() - BATCH);
+                    ours.for_each_match_of(black_box(&topics[next..next + BATCH]), |client, _| {
+                        sum = sum.wrapping_add(client);
+                    });
+                    sum
                 });
             });
         }
     }
-    group.finish();
-}
-
-/// One element is one delivery.
-fn fan_out(c: &mut Criterion) {
-    let mut group = c.benchmark_group("tree/fan_out");
-    for size in sizes() {
-        let workload = Workload::fan_out(size, 0);
-        let directory = Directory::new(SEED, Strategy::RoundRobin);
-        subscribe(&directory, &workload.filters);
-        let topics = names(&workload.topics);
-        group.throughput(Throughput::Elements(size as u64));
-        group.bench_function(BenchmarkId::from_parameter(&workload.name), |b| {
-            b.iter(|| {
-                let mut sum = Sum::default();
-                directory
-                    .snapshot()
-                    .match_one(black_box(topics[0]), None, 0, &mut sum);
-                sum.handles
-            });
-        });
-        report(&workload, &directory, &topics);
-    }
-    group.finish();
 }
 
 /// One element is one commit: an existing subscription goes, or comes back.
 fn churn(c: &mut Criterion) {
-    let mut group = c.benchmark_group("tree/churn");
-    group.throughput(Throughput::Elements(2));
-    let kinds = [
-        Workload::telemetry,
-        Workload::deep,
-        Workload::exact,
-        Workload::fan_out,
-    ];
-    for size in sizes() {
-        for workload in kinds.map(|make| make(size, 0)) {
-            let directory = Directory::new(SEED, Strategy::RoundRobin);
-            let ids = subscribe(&directory, &workload.filters);
-            let mut next = 0;
-            group.bench_function(BenchmarkId::from_parameter(&workload.name), |b| {
-                b.iter(|| {
-                    next = (next + 7919) % ids.len();
-                    let (id, filter) = (ids[next], &workload.filters[next]);
-                    directory.commit(id, &[Change::Unsubscribe { filter }]);
-                    directory.commit(
-                        id,
-                        &[Change::Subscribe {
-                            filter,
-                            options: OPTIONS,
-                        }],
-                    )
-                });
-            });
+    for kind in Kind::ALL {
+        for size in sizes() {
+            let workload = LazyCell::new(|| kind.workload(size, 0));
+            let mut group = group(c, &format!("tree/churn/{}/{size}", kind.name()));
+            group.throughput(Throughput::Elements(2));
+            for_all!(churn_of(&mut group, &workload));
         }
     }
-    group.finish();
+}
+
+fn churn_of<C: Contender>(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    workload: &LazyCell<Workload, impl FnOnce() -> Workload>,
+) {
+    let contender = LazyCell::new(|| C::load(&workload.filters));
+    let mut next = 0;
+    group.bench_function(C::NAME, |b| {
+        let (contender, filters) = (&*contender, &workload.filters);
+        b.iter(|| {
+            next = (next + 7919) % filters.len();
+            let was_there = contender.unsubscribe(&filters[next], client(next));
+            was_there & contender.subscribe(&filters[next], client(next), 1)
+        });
+    });
 }
 
 /// One element is one retained value: replaced, or visited.
 fn retained(c: &mut Criterion) {
-    let mut group = c.benchmark_group("tree/retained");
+    let mut group = group(c, "tree/retained");
     for size in sizes() {
         let workload = Workload::exact(size, 0);
         let topics: Vec<_> = workload.filters.iter().map(ToString::to_string).collect();
@@ -228,5 +178,5 @@ fn retained(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, match_one, match_many, fan_out, churn, retained);
+criterion_group!(benches, match_one, match_many, churn, retained);
 criterion_main!(benches);

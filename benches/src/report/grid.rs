@@ -41,7 +41,9 @@ impl Kind {
         }
     }
 
-    fn workload(self, filters: usize, fresh: usize) -> Workload {
+    /// Generates it, with filters of the same kind that nobody subscribed to yet.
+    #[must_use]
+    pub fn workload(self, filters: usize, fresh: usize) -> Workload {
         match self {
             Self::Telemetry => Workload::telemetry(filters, fresh),
             Self::Deep => Workload::deep(filters, fresh),
