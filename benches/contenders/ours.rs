@@ -2,8 +2,8 @@
 
 use mqttcore_codec::QoS;
 use mqttcore_topics::{
-    Change, Directory, Match, Options, Strategy, SubscriberId, SubscriptionFilter, TopicName,
-    Visitor,
+    Change, Directory, Match, MatchCache, Options, Strategy, SubscriberId, SubscriptionFilter,
+    TopicName, Visitor,
 };
 
 use super::Contender;
@@ -30,6 +30,20 @@ impl Ours {
         self.directory
             .snapshot()
             .match_many(topics, None, 0, &mut Visit(visit));
+    }
+}
+
+impl Ours {
+    /// Hands the client and the QoS of every match to `visit`, by way of a worker's cache.
+    #[inline]
+    pub fn for_each_cached(
+        &self,
+        cache: &mut MatchCache,
+        topic: TopicName<'_>,
+        visit: impl FnMut(u32, u8),
+    ) {
+        self.directory
+            .match_cached(cache, topic, None, 0, &mut Visit(visit));
     }
 }
 

@@ -33,7 +33,7 @@ pub fn measure<R>(work: impl FnOnce() -> R) -> (f64, R) {
 ///
 /// `block` does up to as many units as it is asked for and answers how many; 0 ends the measurement.
 pub fn nanos_a_unit(budget: Duration, mut block: impl FnMut(usize) -> usize) -> f64 {
-    let (mut units, mut ask) = (0, 4);
+    let (mut units, mut ask) = (0, 1);
     let start = thread_time();
     loop {
         let done = block(ask);

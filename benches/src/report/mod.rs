@@ -1,6 +1,7 @@
 //! `make tree-report`: the subscription directory beside its peers, in one process, and which goals it meets.
 
 pub mod clock;
+mod compared;
 pub mod goals;
 pub mod grid;
 pub mod heap;

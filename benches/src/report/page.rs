@@ -106,7 +106,8 @@ const HOW: &str = "\
 Every contender is loaded with the same subscriptions in one process, and they take turns: all figures of a row come from the
 same minutes. A ratio is the median over the rounds of ours divided by theirs in the same round; where a row names several
 workloads, all of them count, and figures stand by rising size. Times are processor time of the thread. Topics are 262,144
-in random order; a turn begins with an untimed third. `hot` takes turns with 16 topics and nobody writes. A write is a filter
+in random order; a turn begins with an untimed third. Hot topics are 16 in turn while nobody writes; NATS asks the caches of reader and
+sublist for them, ours the match cache of a worker (`match_cached`), which no other row uses. A write is a filter
 that was never there; it goes again, untimed in that row. Fan-out is changed by a subscriber that leaves and comes
 back, which is what NATS's list and Moquette's copies are slow at; NATS adds new subscribers in constant time.
 

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use mqttcore_topics::{Directory, SubscriptionFilter, TopicName};
+use mqttcore_topics::{Directory, MatchCache, SubscriptionFilter, TopicName};
 
 use super::clock::{count, measure, nanos_a_unit};
 use super::heap::growth;
@@ -52,11 +52,17 @@ pub trait Peer {
     /// Nanoseconds a match, 16 topics at a time, where the contender can.
     fn many(&mut self, topics: &[TopicName<'_>], budget: Duration) -> Option<f64>;
 
+    /// Nanoseconds a match of a few hot topics, by way of a reader's cache where the contender has one.
+    fn hot(&mut self, topics: &[TopicName<'_>], budget: Duration) -> f64;
+
     /// Nanoseconds a subscription with filters that were never there, and nanoseconds a removal of the same.
     fn write(&self, filters: &[SubscriptionFilter], first: usize, budget: Duration) -> (f64, f64);
 
     /// Nanoseconds a change when subscribers of the workload leave and come back, one after the other.
     fn churn(&mut self, filters: &[SubscriptionFilter], budget: Duration) -> f64;
+
+    /// Matches a topic, over a sample of topics.
+    fn receivers(&mut self, sample: &[TopicName<'_>]) -> f64;
 
     /// Frees what was replaced.
     fn collect_garbage(&self);
@@ -65,21 +71,27 @@ pub trait Peer {
 struct Loaded<C: Contender> {
     contender: C,
     reader: C::Reader,
-    many: Option<Many<C>>,
+    extras: Option<&'static Extras<C>>,
+    cache: MatchCache,
     next: usize,
     next_client: usize,
     footprint: Footprint,
 }
 
-/// How a contender matches several topics in one go; answers something that depends on all it found.
-type Many<C> = fn(&C, &[TopicName<'_>]) -> u32;
+/// What only ours can.
+struct Extras<C> {
+    /// Matches several topics in one go; answers something that depends on all it found.
+    many: fn(&C, &[TopicName<'_>]) -> u32,
+    /// Matches topics in turn, so many times, by way of a cache; answers likewise.
+    hot: fn(&C, &mut MatchCache, &[TopicName<'_>], usize) -> u32,
+}
 
 /// Makes a peer with everybody of `workload` in it; clients up to `clients` may subscribe later.
 pub type Loader = fn(workload: &Workload, clients: usize) -> Box<dyn Peer>;
 
 /// All contenders, ours first.
 pub const ALL: [Loader; 9] = [
-    |workload, clients| load(workload, clients, Some(many_of_ours)),
+    |workload, clients| load(workload, clients, Some(OURS)),
     |workload, clients| load::<RwLockTrie>(workload, clients, None),
     |workload, clients| load::<Nats<false>>(workload, clients, None),
     |workload, clients| load::<Nats<true>>(workload, clients, None),
@@ -90,15 +102,30 @@ pub const ALL: [Loader; 9] = [
     |workload, clients| load::<Hamt<Rpds>>(workload, clients, None),
 ];
 
-fn many_of_ours(ours: &Ours, topics: &[TopicName<'_>]) -> u32 {
-    let mut sum = 0_u32;
-    ours.for_each_match_of(topics, |client, qos| {
-        sum = sum.wrapping_add(client ^ u32::from(qos));
-    });
-    sum
-}
+const OURS: &Extras<Ours> = &Extras {
+    many: |ours, topics| {
+        let mut sum = 0_u32;
+        ours.for_each_match_of(topics, |client, qos| {
+            sum = sum.wrapping_add(client ^ u32::from(qos));
+        });
+        sum
+    },
+    hot: |ours, cache, topics, times| {
+        let mut sum = 0_u32;
+        for topic in topics.iter().cycle().take(times) {
+            ours.for_each_cached(cache, black_box(*topic), |client, qos| {
+                sum = sum.wrapping_add(client ^ u32::from(qos));
+            });
+        }
+        sum
+    },
+};
 
-fn load<C: Contender>(workload: &Workload, clients: usize, many: Option<Many<C>>) -> Box<dyn Peer> {
+fn load<C: Contender>(
+    workload: &Workload,
+    clients: usize,
+    extras: Option<&'static Extras<C>>,
+) -> Box<dyn Peer> {
     let filters = &workload.filters;
     // What this thread keeps for later commits would be taken for free.
     Directory::trim();
@@ -118,7 +145,8 @@ fn load<C: Contender>(workload: &Workload, clients: usize, many: Option<Many<C>>
     Box::new(Loaded {
         contender,
         reader: C::Reader::default(),
-        many,
+        extras,
+        cache: MatchCache::new(),
         next: 0,
         next_client: 0,
         footprint: Footprint {
@@ -148,7 +176,7 @@ impl<C: Contender> Loaded<C> {
         ask
     }
 
-    fn match_batches(&mut self, many: Many<C>, topics: &[TopicName<'_>], ask: usize) -> usize {
+    fn match_batches(&mut self, extras: &Extras<C>, topics: &[TopicName<'_>], ask: usize) -> usize {
         for _ in 0..ask {
             let start = if self.next + 2 * BATCH <= topics.len() {
                 self.next + BATCH
@@ -157,7 +185,10 @@ impl<C: Contender> Loaded<C> {
             };
             self.next = start;
             let end = topics.len().min(start + BATCH);
-            black_box(many(&self.contender, black_box(&topics[start..end])));
+            black_box((extras.many)(
+                &self.contender,
+                black_box(&topics[start..end]),
+            ));
         }
         ask * BATCH.min(topics.len())
     }
@@ -178,11 +209,22 @@ impl<C: Contender> Peer for Loaded<C> {
     }
 
     fn many(&mut self, topics: &[TopicName<'_>], budget: Duration) -> Option<f64> {
-        let many = self.many?;
-        nanos_a_unit(budget / 3, |ask| self.match_batches(many, topics, ask));
+        let extras = self.extras?;
+        nanos_a_unit(budget / 3, |ask| self.match_batches(extras, topics, ask));
         Some(nanos_a_unit(budget, |ask| {
-            self.match_batches(many, topics, ask)
+            self.match_batches(extras, topics, ask)
         }))
+    }
+
+    fn hot(&mut self, topics: &[TopicName<'_>], budget: Duration) -> f64 {
+        let Some(extras) = self.extras else {
+            return self.one(topics, budget);
+        };
+        let block = |ask: usize| {
+            black_box((extras.hot)(&self.contender, &mut self.cache, topics, ask));
+            ask
+        };
+        nanos_a_unit(budget, block)
     }
 
     fn write(&self, filters: &[SubscriptionFilter], first: usize, budget: Duration) -> (f64, f64) {
@@ -217,6 +259,15 @@ impl<C: Contender> Peer for Loaded<C> {
             }
             2 * ask
         })
+    }
+
+    fn receivers(&mut self, sample: &[TopicName<'_>]) -> f64 {
+        let mut found = 0;
+        for topic in sample {
+            self.contender
+                .for_each_match(&mut self.reader, *topic, |_, _| found += 1);
+        }
+        count(found) / count(sample.len())
     }
 
     fn collect_garbage(&self) {
