@@ -1,7 +1,7 @@
 //! How many publishes a second the directory and its peers route, and how many subscriptions a second they take.
 //!
 //! `MQTTCORE_BENCH_MILLION=1` adds a million filters to the 10,000 and 100,000. All of it takes minutes; a filter
-//! keeps it quick and loads only what it names: `cargo bench --bench tree -- tree/match/telemetry/10000`. Nothing
+//! keeps it quick and loads only what it names: `cargo bench --bench tree -- tree/match/telemetry/10000/`. Nothing
 //! here takes turns: the comparison that does is `make tree-report`.
 
 use std::cell::LazyCell;
