@@ -21,6 +21,9 @@ SEED ?= 1
 PREEMPTIONS ?= 4
 # Schedules of each kind, random and PCT, that `make shuttle` draws.
 SCHEDULES ?= 20000
+# Length and writers of `make stress`.
+CYCLES ?= 1000000
+THREADS ?= 4
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python3.14,\
 	$(shell $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -100,6 +103,9 @@ loom: .make/tools ## every order of small histories of the directory, up to PREE
 shuttle: .make/tools ## SCHEDULES=20000 of each kind for longer histories of the directory
 	@$(MODEL_BUILD) RUSTFLAGS="--cfg shuttle" SCHEDULES=$(SCHEDULES) \
 		cargo test --release --quiet --target-dir $(TARGET)/shuttle -p mqttcore-topics --test shuttle
+
+stress: .make/tools ## churn with every acknowledgement checked (CYCLES=100000000 THREADS=4)
+	@cargo run --release --quiet -p mqttcore-benches --bin mqttcore-stress -- --cycles $(CYCLES) --threads $(THREADS)
 
 spec: build .make/dev ## every normative statement against a running broker; writes docs/conformance.md
 	@$(BIN)/python -m tests.spec $(ARGS)
@@ -184,4 +190,4 @@ help:
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut loom shuttle models \
-	spec soak interop nightly bench bench-broker tree-report lock clean help
+	stress miri spec soak interop nightly bench bench-broker tree-report lock clean help

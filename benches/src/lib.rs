@@ -5,4 +5,5 @@
 pub mod contenders;
 pub mod load;
 pub mod report;
+pub mod stress;
 pub mod workload;
