@@ -9,7 +9,7 @@ import pytest
 from mqttcore import Broker, PluginError, Settings
 from mqttcore.config import Listener, ServerLimits
 from mqttcore.errors import OverloadedError
-from mqttcore.plugin import Allow, Deny, Exchange, Grant, Login, Plugin, hook
+from mqttcore.plugin import Allow, Deny, Exchange, Grant, Login, Plugin, event_loop, hook
 from mqttcore.plugin.event_loop import CONCURRENT
 
 from tests.wire import AUTH, CONNACK, DISCONNECT, Packet, Wire, auth, connect
@@ -417,6 +417,23 @@ def test_clients_that_think_take_no_place_of_others(start: Start) -> None:
         step(wire, b"right")
         assert wire.expect(CONNACK).reason == 0
         wire.close()
+
+
+def test_clients_with_a_challenge_are_bounded(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_loop, "CHALLENGED_MAX", 2)
+    broker = start(leading(ask_once))
+    with dial(broker, "a") as first, dial(broker, "b") as second:
+        first.expect(AUTH)
+        second.expect(AUTH)
+
+        assert refusal(broker).reason == BUSY
+
+        step(first, b"right")
+        assert first.expect(CONNACK).reason == 0
+        welcomed(broker).close()
+    assert broker.hook_stats()[0].breaker == "closed"
 
 
 def test_a_reload_ends_the_exchanges_of_the_old_plugins(start: Start) -> None:

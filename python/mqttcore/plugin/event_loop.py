@@ -10,11 +10,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from mqttcore._core import Ask, Lanes, Login, Question
+from mqttcore.errors import OverloadedError
 from mqttcore.plugin.chain import BoundHook, Chain
 from mqttcore.plugin.exchange import Exchange
 from mqttcore.plugin.lanes import JOIN_S
 
 CONCURRENT = 64
+CHALLENGED_MAX = 4_096
+"""Clients that have a challenge to answer; more are told that the server is busy."""
 ABANDONED_CHECK_S = 0.25
 TIMEOUT_GRACE_S = 0.05
 
@@ -136,6 +139,8 @@ class AsyncLane:
         async def ask(data: bytes, text: str | None) -> bytes:
             if question.key in self._challenged:
                 raise RuntimeError("the last challenge is not answered yet")
+            if len(self._challenged) >= CHALLENGED_MAX:
+                raise OverloadedError("too many clients have a challenge to answer")
             with hook.meter.rest():
                 return await self._challenge(question, data, text)
 

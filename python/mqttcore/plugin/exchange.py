@@ -47,7 +47,10 @@ class Exchange:
             text: A reason string for people.
 
         Raises:
+            OverloadedError: too many clients have a challenge to answer; let it pass, and this
+                one is told to come again.
             RuntimeError: the last challenge is not answered yet.
+            ValueError: there is more data than a packet can carry.
         """
         return await self._ask(data, text)
 
