@@ -1,0 +1,197 @@
+//! A question as Python holds it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mqttcore_broker::Secret;
+use mqttcore_codec::ReasonCode;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::Shared;
+use super::question::{Question, Subject};
+use crate::answers::{AnswerClasses, auth_data};
+use crate::plugin::{PyAsk, PyClient, PyLogin};
+
+/// A question on its way through the hooks.
+#[pyclass(name = "Question", module = "mqttcore._core", frozen)]
+pub(crate) struct PyQuestion {
+    pub(super) inner: Arc<Question>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) classes: Arc<AnswerClasses>,
+}
+
+#[pymethods]
+impl PyQuestion {
+    /// `authenticate`, `enhanced_auth` or `authorize`.
+    #[getter]
+    fn point(&self) -> &'static str {
+        match self.inner.subject {
+            Subject::Login(_) => "authenticate",
+            Subject::Ask(..) => "authorize",
+            Subject::Exchange(_) => "enhanced_auth",
+        }
+    }
+
+    /// What the hook is called with: a `Login` or an `Ask`; of an exchange, the `Login` behind it.
+    #[getter]
+    fn subject(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match &self.inner.subject {
+            Subject::Login(login) => Ok(Py::new(py, PyLogin(Arc::clone(login)))?.into_any()),
+            Subject::Ask(ask, _) => Ok(Py::new(py, PyAsk(Arc::clone(ask)))?.into_any()),
+            Subject::Exchange(opening) => {
+                Ok(Py::new(py, PyLogin(Arc::clone(&opening.login)))?.into_any())
+            }
+        }
+    }
+
+    /// Who asks.
+    #[getter]
+    fn client(&self) -> PyClient {
+        PyClient(Arc::clone(self.inner.subject.login()))
+    }
+
+    /// Which `authorize` hooks are asked, by their position.
+    #[getter]
+    fn rules(&self) -> Vec<usize> {
+        match &self.inner.subject {
+            Subject::Ask(_, rules) => rules.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Tells it from every other question that is open.
+    #[getter]
+    fn key(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
+    /// The method of an exchange.
+    #[getter]
+    fn method(&self) -> Option<&str> {
+        match &self.inner.subject {
+            Subject::Exchange(opening) => Some(&opening.method),
+            _ => None,
+        }
+    }
+
+    /// A connected client authenticates again.
+    #[getter]
+    fn again(&self) -> bool {
+        matches!(&self.inner.subject, Subject::Exchange(opening) if opening.again)
+    }
+
+    /// What the client said last in an exchange; empty for nothing.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let (rounds, reply) = self.inner.reply();
+        let said = match &self.inner.subject {
+            Subject::Exchange(opening) if rounds == 0 => opening.data.clone(),
+            _ => reply,
+        };
+        PyBytes::new(py, said.as_ref().map_or(&[], Secret::as_bytes))
+    }
+
+    /// Challenges that the client has answered.
+    #[getter]
+    fn rounds(&self) -> usize {
+        self.inner.reply().0
+    }
+
+    /// Sends the client a challenge; it comes back to the lane with the answer. False: nobody
+    /// is there any more, or it is the client's turn.
+    #[pyo3(signature = (data, /, *, text = None))]
+    fn challenge(&self, data: &[u8], text: Option<String>) -> PyResult<bool> {
+        Ok(self.inner.challenge(auth_data(Some(data))?, text))
+    }
+
+    /// How many hooks have passed.
+    #[getter]
+    fn position(&self) -> usize {
+        self.inner.position.load(Ordering::SeqCst)
+    }
+
+    /// The hook passed: the next one is asked. False: it was too late, nobody is.
+    fn advance(&self) -> bool {
+        self.inner.advance()
+    }
+
+    /// Seconds since it came, or since the hook before passed: queue and interpreter.
+    #[getter]
+    fn waited(&self) -> f64 {
+        self.inner.waited().as_secs_f64()
+    }
+
+    /// Gives a hook ``timeout`` seconds from now. False: nobody waits for the answer any more.
+    #[pyo3(signature = (hook, timeout, /))]
+    fn start(&self, hook: &str, timeout: f64) -> PyResult<bool> {
+        let Some(deadline) = self
+            .inner
+            .start(hook, Duration::try_from_secs_f64(timeout)?)
+        else {
+            return Ok(false);
+        };
+        self.shared.watch.add(&self.inner, deadline);
+        Ok(true)
+    }
+
+    /// Gives the question to the other lane; ``to_async`` says which.
+    #[pyo3(signature = (*, to_async))]
+    fn hand_over(&self, to_async: bool) {
+        self.shared.ask(Arc::clone(&self.inner), to_async);
+    }
+
+    /// Answers. False: it was too late. A yes to an ask counts for ``cache`` seconds.
+    ///
+    /// Raises `TypeError` or `ValueError` for an answer that the hook must not give; the question
+    /// stays open then.
+    #[pyo3(signature = (answer, /, *, cache = 0.0))]
+    fn answer(&self, answer: &Bound<'_, PyAny>, cache: f64) -> PyResult<bool> {
+        match &self.inner.subject {
+            Subject::Login(login) => {
+                let session = self.shared.sessions.get(&*login.listener);
+                let (verdict, data) = self.classes.verdict(answer, session)?;
+                if data.is_some() {
+                    return Err(PyValueError::new_err("data is for enhanced_auth"));
+                }
+                Ok(self.inner.settle_login(verdict))
+            }
+            Subject::Exchange(opening) => {
+                let session = self.shared.sessions.get(&*opening.login.listener);
+                let (verdict, data) = self.classes.verdict(answer, session)?;
+                Ok(self.inner.settle_exchange(verdict, data))
+            }
+            Subject::Ask(ask, _) => {
+                let lasting = Duration::try_from_secs_f64(cache)?;
+                let ruling = self.classes.ruling(answer, &ask.topic, lasting)?;
+                Ok(self.inner.settle_ask(ruling))
+            }
+        }
+    }
+
+    /// Refuses as a fault of the plugin: 0x88 for a login, 0x83 for an exchange, "not authorized"
+    /// for an ask.
+    fn refuse(&self) -> bool {
+        self.inner.refuse(ReasonCode::SERVER_UNAVAILABLE)
+    }
+
+    /// Nobody waits for the answer: it was given, or the client left.
+    #[getter]
+    fn is_over(&self) -> bool {
+        self.inner.is_over()
+    }
+
+    /// An answer was given, or it was refused for lateness.
+    #[getter]
+    fn is_answered(&self) -> bool {
+        self.inner.is_answered()
+    }
+
+    /// Whether both are the same question.
+    #[pyo3(signature = (other, /))]
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
