@@ -200,6 +200,8 @@ tests that hold it. `make spec` writes this page. Tests without a path are those
 raw bytes against a running broker, beside clients that must not notice. Who: S binds the server,
 C the client, B both.
 
+{totals}
+
 | verdict | meaning |
 | --- | --- |
 | holds | tested over the wire |
@@ -208,6 +210,17 @@ C the client, B both.
 | fails | its test fails |
 | open | no test yet |
 """
+
+
+def totals(statements: Sequence[Statement]) -> str:
+    """How many statements there are, and how many a test holds."""
+    bound = [each for each in statements if each.binds_server]
+    tested = sum(bool(each.wire_tests) for each in bound)
+    inside = sum(bool(each.unobservable) for each in bound)
+    return (
+        f"statements {len(statements)}, server-side {len(bound)}, tested {tested}, "
+        f"untestable {inside} (with reason)"
+    )
 
 
 def verdict(each: Statement, failing: frozenset[str]) -> str:
@@ -221,7 +234,7 @@ def verdict(each: Statement, failing: frozenset[str]) -> str:
     return "holds (inside)" if each.unobservable else "holds"
 
 
-def table(statements: Iterable[Statement], failing: frozenset[str] = frozenset()) -> str:
+def table(statements: Sequence[Statement], failing: frozenset[str] = frozenset()) -> str:
     """The text of `docs/conformance.md`."""
     rows = ["| version | id | who | statement | verdict | test |", "| --- " * 6 + "|"]
     for each in statements:
@@ -231,16 +244,11 @@ def table(statements: Iterable[Statement], failing: frozenset[str] = frozenset()
         rows.append(
             f"| {each.version} | {each.id} | {each.side} | {each.says} | {found} | {tests} |"
         )
-    return INTRODUCTION + "\n" + "\n".join(rows) + "\n"
+    introduction = INTRODUCTION.format(totals=totals(statements))
+    return introduction + "\n" + "\n".join(rows) + "\n"
 
 
 def summary(statements: Sequence[Statement], failing: frozenset[str]) -> str:
     """The last line of `make spec`."""
-    bound = [each for each in statements if each.binds_server]
-    tested = sum(bool(each.wire_tests) for each in bound)
-    inside = sum(bool(each.unobservable) for each in bound)
     failed = sum(bool(failing.intersection(each.tests)) for each in statements)
-    return (
-        f"statements {len(statements)}, server-side {len(bound)}, tested {tested}, "
-        f"untestable {inside} (with reason), failing {failed}"
-    )
+    return f"{totals(statements)}, failing {failed}"

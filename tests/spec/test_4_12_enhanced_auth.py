@@ -210,7 +210,7 @@ def test_an_auth_of_a_client_that_named_no_method_is_a_protocol_error(
     one.expect_refusal(0x82)
 
 
-@pytest.mark.beyond("5.0")
+@pytest.mark.spec("5.0", "MQTT-3.1.2-30")
 @pytest.mark.parametrize(
     "packet",
     [

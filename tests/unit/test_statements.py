@@ -26,6 +26,10 @@ def test_list_markers_code_and_gaps_agree() -> None:
     assert catalogue.faults() == []
 
 
+def test_no_gap_is_known_any_more() -> None:
+    assert catalogue.read_gaps() == []
+
+
 def test_the_list_is_written_in_its_one_way() -> None:
     statements = catalogue.read_statements()
 
