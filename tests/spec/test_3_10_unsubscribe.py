@@ -268,6 +268,45 @@ def test_every_delivery_begun_is_finished_though_the_filter_is_made_again(
     one.ping()
 
 
+@pytest.mark.spec("3.1.1", "MQTT-3.10.4-2")
+@pytest.mark.spec("5.0", "MQTT-3.10.4-2")
+@pytest.mark.spec("3.1.1", "MQTT-3.10.4-3")
+@pytest.mark.spec("5.0", "MQTT-3.10.4-3")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_within_a_flood_nothing_is_added_behind_unsuback_and_all_before_it_is_finished(
+    client: Open, topic: str, qos: int
+) -> None:
+    name, sentinel, sender = unique("c"), unique(), client()
+    one = client(name, keep=True)
+    one.subscribe((topic, qos), (sentinel, qos))
+    flood, late = range(1, 31), range(31, 61)
+
+    def publish(numbers: range) -> bytes:
+        return b"".join(
+            mqtt.publish(topic, b"%d" % each, qos=qos, packet_id=each, version=sender.version)
+            for each in numbers
+        )
+
+    sender.send(publish(flood))
+    first = one.expect(mqtt.PUBLISH)
+    one.send(mqtt.unsubscribe(topic, packet_id=9, version=one.version))
+    one.expect_besides_publishes(mqtt.UNSUBACK, 9)
+    sender.send(publish(late))
+    for _ in range(60):
+        sender.expect(mqtt.PUBACK if qos == 1 else mqtt.PUBREC)
+    sender.publish(sentinel, b"end", qos=qos, packet_id=99)
+
+    # However many of the flood were faster: those, in their order, and none of the late ones.
+    one.acknowledge(first)
+    begun = [first]
+    while (found := one.receive_publish()).payload != b"end":
+        begun.append(found)
+    assert mqtt.payloads(begun) == [b"%d" % each for each in flood[: len(begun)]]
+    one.ping()
+    one.close()
+    client(name, keep=True).ping()
+
+
 # --- the answer -----------------------------------------------------------------------------------
 
 
