@@ -202,9 +202,9 @@ class ServerLimits:
     payload_format_checked: bool = False
     """Refuses payloads that claim to be UTF-8 and are not."""
     connect_deadline_s: Annotated[float, Range(0.1, 3_600)] = 10.0
-    """From the accepted socket to a whole CONNECT."""
+    """From the accepted socket until the client is let in; as long to authenticate again."""
     pending_connections: Annotated[int, Range(1, 2**32 - 1)] = 4_096
-    """Connections that have not sent CONNECT yet."""
+    """Connections whose client is not let in yet."""
     connections: Annotated[int, Range(1, 2**32 - 1)] = 100_000
     """Clients connected."""
     sessions: Annotated[int, Range(1, 2**32 - 1)] = 1_000_000

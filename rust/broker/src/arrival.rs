@@ -10,10 +10,11 @@ use mqttcore_session::{Cause, ConnectRequest, Details, Message, ServerLimits, Se
 use mqttcore_topics::{Change, SubscriptionFilter, TopicFilter};
 
 use crate::client::{Client, Closing, Link};
+use crate::end::in_words;
 use crate::grants::{Access, Grant, GrantLimits, RuleAnswer, Takeover};
 use crate::handshake::Arrival;
 use crate::hooks::{Action, EventKind, Login};
-use crate::life::{arm, confirm, detach, end, handle_events, in_words, say_goodbye};
+use crate::life::{arm, confirm, detach, end, handle_events, say_goodbye};
 use crate::refusal::{Denied, turn_away};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;

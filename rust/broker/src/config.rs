@@ -18,9 +18,10 @@ pub struct Config {
     pub shards: usize,
     /// What one session may use, and what CONNACK announces.
     pub limits: Arc<ServerLimits>,
-    /// From accept to a whole CONNECT; bytes in between do not extend it (abuse C13).
+    /// From accept until the client is let in, an enhanced authentication included; bytes in between
+    /// do not extend it (abuse C13). A client that authenticates again has as long.
     pub connect_deadline: Duration,
-    /// Connections that have not sent a whole CONNECT yet, over all listeners (abuse C15).
+    /// Connections whose client is not let in yet, over all listeners (abuse C15).
     pub pending_connections: usize,
     /// Connected clients, over all listeners.
     pub connections: usize,

@@ -10,20 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use mqttcore_codec::{DecodeError, Limits, ReasonCode, Version, decode, frame_len};
-use mqttcore_session::{Cause, PublishRequest, Request, Violation};
+use mqttcore_codec::{Limits, Version, decode, frame_len};
+use mqttcore_session::{Cause, PublishRequest, Request};
 
-use crate::client::{Client, Closing, Link};
+use crate::client::{Client, Link};
+use crate::end::End;
 use crate::guard::guarded;
 use crate::life::{self, confirm, detach, say_goodbye};
 use crate::linger::linger;
-use crate::log::{Escaped, LogClass};
 use crate::reauthentication::Reauthentication;
 use crate::requests::Pause;
 use crate::shard::{SCRATCH_BYTES, Shard};
 use crate::throttle::Throttle;
 use crate::transport::{Stop, Transport};
-use crate::websocket::Fault;
 use crate::{hub, requests, retain};
 
 /// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
@@ -37,29 +36,6 @@ const READ_BELOW_BYTES: usize = 256 * 1024;
 const TORN_BYTES: usize = 4096;
 /// Waiting bytes that a closed connection still gets.
 const FAREWELL_BYTES: usize = 256 * 1024;
-
-/// Why a connection ends.
-pub(crate) enum End {
-    /// The client closed, or the socket failed.
-    Lost,
-    /// The client said goodbye.
-    Left(Cause),
-    /// The bytes were no packet.
-    Malformed(DecodeError),
-    /// A packet broke a rule.
-    Violation(Violation),
-    /// The bytes were no WebSocket frames.
-    Unframed(Fault),
-    /// A plugin lets it stay no longer.
-    Refused {
-        /// For DISCONNECT.
-        reason: ReasonCode,
-        /// For people; may be empty.
-        text: Box<str>,
-    },
-    /// Somebody else closes it.
-    Closed(Closing),
-}
 
 struct Connection {
     shard: Rc<Shard>,
@@ -426,7 +402,7 @@ impl Connection {
     /// Tells the client why, parts it from its session, and closes.
     async fn finish(mut self, end: End) {
         self.reauthentication = None;
-        let (cause, farewell) = self.judge(&end);
+        let (cause, farewell) = end.judge(&self.shard, &self.client, &self.link);
         if self.client.has_link(&self.link) {
             if let Some((reason, text)) = farewell {
                 say_goodbye(&self.shard, &self.client, reason, &text);
@@ -441,58 +417,6 @@ impl Connection {
         let (stream, last) = self.transport.into_last(waiting);
         // Boxed, so that no living connection carries the space that its end will need.
         Box::pin(linger(&self.shard, stream, last)).await;
-    }
-
-    /// What the session is told, and what the client is; counts and logs what deserves it.
-    fn judge(&self, end: &End) -> (Cause, Option<(ReasonCode, Box<str>)>) {
-        match end {
-            End::Lost => (Cause::ConnectionLost, None),
-            End::Left(cause) => (*cause, None),
-            End::Closed(closing) => {
-                let text = life::in_words(*closing);
-                (closing.cause, Some((closing.reason, text.into())))
-            }
-            End::Refused { reason, text } => {
-                self.report_refused(*reason, text);
-                (Cause::Administrative, Some((*reason, text.clone())))
-            }
-            End::Malformed(error) => {
-                self.report_violation(error);
-                let text = error.to_string();
-                (Cause::Violation, Some((error.reason_code(), text.into())))
-            }
-            End::Unframed(fault) => {
-                self.report_violation(fault);
-                (Cause::Violation, None)
-            }
-            End::Violation(violation) => {
-                self.report_violation(violation);
-                let text = violation.what;
-                (Cause::Violation, Some((violation.reason, text.into())))
-            }
-        }
-    }
-
-    fn report_refused(&self, reason: ReasonCode, text: &str) {
-        self.shard
-            .log
-            .warn(LogClass::Refused, self.shard.now(), || {
-                let (id, peer) = (Escaped(&self.client.id), self.link.peer);
-                format!(
-                    "client {id} at {peer} disconnected: {} {text}",
-                    reason.name()
-                )
-            });
-    }
-
-    fn report_violation(&self, what: &dyn std::fmt::Display) {
-        self.shard.metrics().violations.add(1);
-        self.shard
-            .log
-            .warn(LogClass::Violation, self.shard.now(), || {
-                let (id, peer) = (Escaped(&self.client.id), self.link.peer);
-                format!("client {id} at {peer} disconnected: {what}")
-            });
     }
 }
 

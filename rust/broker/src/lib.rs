@@ -35,6 +35,7 @@ mod client;
 mod config;
 mod connection;
 mod door;
+mod end;
 mod grants;
 mod guard;
 mod handshake;

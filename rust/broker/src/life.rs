@@ -35,21 +35,6 @@ pub(crate) fn say_goodbye(shard: &Shard, client: &Client, reason: ReasonCode, te
     }
 }
 
-/// What a client is told about the end of its connection, beside the code.
-pub(crate) fn in_words(closing: Closing) -> &'static str {
-    match closing.reason {
-        ReasonCode::SESSION_TAKEN_OVER => "another connection took the session over",
-        ReasonCode::KEEP_ALIVE_TIMEOUT => "nothing was heard within one and a half Keep Alives",
-        ReasonCode::MAXIMUM_CONNECT_TIME => "the permissions have ended",
-        ReasonCode::SERVER_SHUTTING_DOWN => "the broker stops",
-        ReasonCode::QUOTA_EXCEEDED if closing.cause == Cause::ConnectionLost => {
-            "what waits is not taken"
-        }
-        ReasonCode::QUOTA_EXCEEDED => "too many messages wait",
-        _ => "",
-    }
-}
-
 /// Separates `client` from its connection; its will and its session go their ways.
 pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     let departure = client.session.borrow_mut().detach(shard.now(), cause);

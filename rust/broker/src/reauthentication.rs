@@ -15,7 +15,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::arrival::{drop_lost_rights, on_monotonic_clock};
 use crate::client::Client;
-use crate::connection::End;
+use crate::end::End;
 use crate::grants::Access;
 use crate::hooks::{Conversation, EventKind, Opening, Reply, Turn, Verdict};
 use crate::life::{arm, confirm, handle_events};

@@ -13,7 +13,7 @@ use mqttcore_session::{Details, Message, SubscribeEntry, SubscribeRequest, Unsub
 use mqttcore_topics::{Change, ShareName, TopicFilter, TopicName};
 
 use crate::client::Client;
-use crate::connection::End;
+use crate::end::End;
 use crate::grants::RuleAnswer;
 use crate::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
 use crate::life::confirm;
