@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import wire as mqtt
 from tests.wire import Wire, unique
+
+if TYPE_CHECKING:
+    from mqttcore import Broker
 
 Open = Callable[..., Wire]
 
@@ -88,3 +92,36 @@ def test_a_client_that_never_acknowledges_keeps_nothing_from_others(
     for packet_id in range(1, 101):
         sender.publish(topic, b"%d" % packet_id, qos=1, packet_id=packet_id)
         assert other.receive_publish().payload == b"%d" % packet_id
+
+
+@pytest.mark.beyond("5.0")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_that_is_refused_reaches_nobody(
+    client: Open, start_broker: Callable[..., Broker], topic: str, qos: int
+) -> None:
+    port = start_broker(retained_messages=1, sys_interval_s=0).port
+    one, sender = client(port=port), client(port=port)
+    one.subscribe((f"{topic}/#", qos))
+    sender.publish(f"{topic}/kept", b"kept", retain=True)
+
+    assert sender.publish(f"{topic}/more", b"refused", qos=qos, retain=True).reason == 0x97
+
+    sender.publish(f"{topic}/more", b"live", qos=qos)
+    assert mqtt.payloads([one.receive_publish(), one.receive_publish()]) == [b"kept", b"live"]
+
+
+@pytest.mark.beyond("3.1", "3.1.1")
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_3_x_has_no_refusal_for_is_delivered_though_it_could_not_be_retained(
+    client: Open, start_broker: Callable[..., Broker], topic: str, qos: int
+) -> None:
+    port = start_broker(retained_messages=1, sys_interval_s=0).port
+    one, sender, late = client(port=port), client(port=port), client(port=port)
+    one.subscribe((f"{topic}/#", qos))
+    sender.publish(f"{topic}/kept", b"kept", retain=True)
+
+    sender.publish(f"{topic}/more", b"live", qos=qos, retain=True)
+
+    assert mqtt.payloads([one.receive_publish(), one.receive_publish()]) == [b"kept", b"live"]
+    late.subscribe(f"{topic}/more")
+    late.ping()

@@ -180,6 +180,9 @@ pub(crate) fn publish(
 }
 
 /// Keeps, routes and acknowledges a message.
+///
+/// A retained one for which the store has no room is refused as a whole, so that a client may send
+/// it again; where it cannot be told, the message reaches those who are here.
 fn accept(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -187,23 +190,25 @@ fn accept(
     message: &Message,
     packet_id: Option<PacketId>,
 ) {
+    let qos = message.qos();
     let kept = !message.retain() || retain::store(shard, topic, message);
-    let matched = hub::route(shard, Some(client), topic, message);
-    let Some(packet_id) = packet_id else { return };
-    let mut session = client.session.borrow_mut();
-    if !kept {
+    if !kept
+        && let Some(packet_id) = packet_id
+        && client.login().version.has_properties()
+    {
         let details = Details::reason("there is no room for more retained messages");
-        session.refuse_publish(
-            packet_id,
-            message.qos(),
-            ReasonCode::QUOTA_EXCEEDED,
-            details,
-        );
-    } else if matched == 0 {
-        let reason = ReasonCode::NO_MATCHING_SUBSCRIBERS;
-        session.accept_publish(packet_id, message.qos(), reason);
-    } else {
-        session.accept_publish(packet_id, message.qos(), ReasonCode::SUCCESS);
+        let mut session = client.session.borrow_mut();
+        session.refuse_publish(packet_id, qos, ReasonCode::QUOTA_EXCEEDED, details);
+        return;
+    }
+    let matched = hub::route(shard, Some(client), topic, message);
+    if let Some(packet_id) = packet_id {
+        let reason = match matched {
+            0 => ReasonCode::NO_MATCHING_SUBSCRIBERS,
+            _ => ReasonCode::SUCCESS,
+        };
+        let mut session = client.session.borrow_mut();
+        session.accept_publish(packet_id, qos, reason);
     }
 }
 
