@@ -2,11 +2,10 @@
 
 use crate::error::StoreError;
 use crate::index::rows::{Body, Delivery, MessageRow, SessionRow, Subscriptions, Will};
-use crate::index::tables::{QUEUE, checkpoint};
+use crate::index::tables::checkpoint;
 use crate::index::{Cached, Index};
 use crate::journal::frame;
 use crate::journal::open::read_record;
-use crate::journal::segment::Header;
 use crate::journal::writer::Written;
 use crate::journal::{Logged, Place};
 use crate::record::{Message, Recipients, Record};
@@ -32,14 +31,8 @@ impl Index {
         bytes: &[u8],
         written: &Written,
     ) -> Result<(), StoreError> {
-        let seed = Header {
-            store: self.store,
-            number: written.segment,
-            first_lsn: 0,
-        }
-        .seed();
         let mut at = 0;
-        while let Some(frame) = frame::parse(&bytes[at..], seed)
+        while let Some(frame) = frame::split(&bytes[at..])
             && frame.commit().is_none()
         {
             let place = Place {
@@ -226,7 +219,7 @@ impl Index {
             self.release(delivery.message)?;
         }
         let mut waiting = Vec::new();
-        if let Some(table) = self.tables.table(QUEUE)? {
+        if let Some(table) = self.tables.queues() {
             let all = (session, 0)..=(session, u64::MAX);
             for row in table.range(all).map_err(checkpoint)? {
                 waiting.push(row.map_err(checkpoint)?.0.value().1);

@@ -3,6 +3,7 @@
 use redb::WriteTransaction;
 
 use crate::error::StoreError;
+use crate::index::numbered::Numbered;
 use crate::index::rows::{Body, encode_subscriptions};
 use crate::index::tables::{
     MESSAGE, Meta, QUEUE, RETAINED, SEGMENT, SESSION, SUBSCRIPTION, checkpoint, put_meta,
@@ -33,6 +34,7 @@ impl Index {
         };
         put_meta(&transaction, &meta)?;
         transaction.commit().map_err(checkpoint)?;
+        self.tables.refresh()?;
         self.checkpoint_lsn = self.applied_lsn;
         self.forget();
         Ok(())
@@ -71,6 +73,7 @@ impl Index {
         self.reading = None;
         self.put_segments(&transaction)?;
         transaction.commit().map_err(checkpoint)?;
+        self.tables.refresh()?;
         self.messages.clear();
         Ok(())
     }
@@ -182,11 +185,11 @@ impl Index {
 
     /// Gives the memory back of what the checkpoint has now.
     fn forget(&mut self) {
-        self.sessions = std::collections::HashMap::new();
-        self.subscriptions = std::collections::HashMap::new();
+        self.sessions = Numbered::default();
+        self.subscriptions = Numbered::default();
         self.queued.clear();
         self.unqueued.clear();
-        self.messages = std::collections::HashMap::new();
+        self.messages = Numbered::default();
         self.retained.clear();
         self.live.retain(|_, live| *live > 0);
         self.pending_bytes = 0;

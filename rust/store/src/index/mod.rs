@@ -7,16 +7,18 @@
 
 mod apply;
 mod flush;
+mod numbered;
 pub(crate) mod rows;
 pub(crate) mod tables;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::error::StoreError;
 use crate::files::{File, Files, read_full};
+use crate::index::numbered::Numbered;
 use crate::index::rows::{Body, Delivery, MessageRow, SessionRow, StoredMessage, Subscriptions};
-use crate::index::tables::{Meta, QUEUE, RETAINED, SEGMENT, SESSION, Tables, checkpoint, wrong};
+use crate::index::tables::{Meta, RETAINED, SEGMENT, SESSION, Tables, checkpoint, wrong};
 use crate::journal::Place;
 use crate::journal::frame;
 use crate::journal::segment::{self, Header, StoreId};
@@ -54,13 +56,13 @@ pub(crate) struct Index {
     pub(crate) applied_lsn: u64,
     checkpoint_lsn: u64,
     pub(crate) next_number: u64,
-    sessions: HashMap<u64, Cached<SessionRow>>,
-    subscriptions: HashMap<u64, Cached<Subscriptions>>,
+    sessions: Numbered<Cached<SessionRow>>,
+    subscriptions: Numbered<Cached<Subscriptions>>,
     /// Queued since the checkpoint and still waiting.
     queued: BTreeMap<(u64, u64), Delivery>,
     /// In the checkpoint's queues, but not waiting any more.
     unqueued: BTreeSet<(u64, u64)>,
-    messages: HashMap<u64, Cached<MessageRow>>,
+    messages: Numbered<Cached<MessageRow>>,
     retained: BTreeMap<String, Option<u64>>,
     /// Messages that nobody seemed to want so far in this group.
     unwanted: Vec<u64>,
@@ -95,11 +97,11 @@ impl Index {
             applied_lsn: known.applied_lsn,
             checkpoint_lsn: known.applied_lsn,
             next_number: known.next_number.max(1),
-            sessions: HashMap::new(),
-            subscriptions: HashMap::new(),
+            sessions: Numbered::default(),
+            subscriptions: Numbered::default(),
             queued: BTreeMap::new(),
             unqueued: BTreeSet::new(),
-            messages: HashMap::new(),
+            messages: Numbered::default(),
             retained: BTreeMap::new(),
             unwanted: Vec::new(),
             live,
@@ -155,7 +157,7 @@ impl Index {
     ) -> Result<Vec<Delivery>, StoreError> {
         let range = (session, from)..=(session, u64::MAX);
         let mut waiting = BTreeMap::new();
-        if let Some(table) = self.tables.table(QUEUE)? {
+        if let Some(table) = self.tables.queues() {
             for row in table.range(range.clone()).map_err(checkpoint)? {
                 let (key, bytes) = row.map_err(checkpoint)?;
                 let key = key.value();

@@ -41,6 +41,17 @@ pub(crate) struct Meta {
 /// The checkpoint, open.
 pub(crate) struct Tables {
     database: Database,
+    views: Views,
+}
+
+/// The tables as the last change left them; `None` before the first one.
+#[derive(Default)]
+struct Views {
+    session: Option<ReadOnlyTable<u64, &'static [u8]>>,
+    subscription: Option<ReadOnlyTable<u64, &'static [u8]>>,
+    queue: Option<ReadOnlyTable<(u64, u64), &'static [u8]>>,
+    message: Option<ReadOnlyTable<u64, &'static [u8]>>,
+    retained: Option<ReadOnlyTable<&'static str, u64>>,
 }
 
 impl fmt::Debug for Tables {
@@ -70,7 +81,26 @@ impl Tables {
                 .and_then(|()| files.sync_names())
                 .map_err(failed)?;
         }
-        Ok(Self { database })
+        let mut tables = Self {
+            database,
+            views: Views::default(),
+        };
+        tables.refresh()?;
+        Ok(tables)
+    }
+
+    /// Looks at the tables as they are now, after a change.
+    pub(crate) fn refresh(&mut self) -> Result<(), StoreError> {
+        // The old views go first: they keep old pages alive.
+        self.views = Views::default();
+        self.views = Views {
+            session: self.table(SESSION)?,
+            subscription: self.table(SUBSCRIPTION)?,
+            queue: self.table(QUEUE)?,
+            message: self.table(MESSAGE)?,
+            retained: self.table(RETAINED)?,
+        };
+        Ok(())
     }
 
     /// What it says about itself; `None` if it has never been written.
@@ -109,31 +139,37 @@ impl Tables {
     }
 
     pub(crate) fn session(&self, session: u64) -> Result<Option<SessionRow>, StoreError> {
-        self.row(SESSION, session, SessionRow::decode)
+        row(self.views.session.as_ref(), session, SessionRow::decode)
     }
 
     pub(crate) fn subscriptions(&self, session: u64) -> Result<Option<Subscriptions>, StoreError> {
-        self.row(SUBSCRIPTION, session, decode_subscriptions)
+        row(
+            self.views.subscription.as_ref(),
+            session,
+            decode_subscriptions,
+        )
     }
 
     pub(crate) fn message(&self, message: u64) -> Result<Option<MessageRow>, StoreError> {
-        self.row(MESSAGE, message, MessageRow::decode)
+        row(self.views.message.as_ref(), message, MessageRow::decode)
     }
 
     pub(crate) fn queued(&self, session: u64, number: u64) -> Result<Option<Delivery>, StoreError> {
-        self.row(QUEUE, (session, number), |bytes| {
-            Delivery::decode_row(number, bytes)
-        })
+        let decode = |bytes: &[u8]| Delivery::decode_row(number, bytes);
+        row(self.views.queue.as_ref(), (session, number), decode)
+    }
+
+    /// The queues of all sessions.
+    pub(crate) fn queues(&self) -> Option<&ReadOnlyTable<(u64, u64), &'static [u8]>> {
+        self.views.queue.as_ref()
     }
 
     pub(crate) fn retained(&self, topic: &str) -> Result<Option<u64>, StoreError> {
-        let Some(table) = self.table(RETAINED)? else {
+        let Some(table) = &self.views.retained else {
             return Ok(None);
         };
-        Ok(table
-            .get(topic)
-            .map_err(checkpoint)?
-            .map(|found| found.value()))
+        let found = table.get(topic).map_err(checkpoint)?;
+        Ok(found.map(|found| found.value()))
     }
 
     /// The whole of a table, or `None` if it has never been written.
@@ -147,24 +183,21 @@ impl Tables {
             other => other.map(Some).map_err(checkpoint),
         }
     }
+}
 
-    fn row<K, T>(
-        &self,
-        definition: TableDefinition<'_, K, &'static [u8]>,
-        key: K,
-        decode: impl FnOnce(&[u8]) -> Result<T, BodyError>,
-    ) -> Result<Option<T>, StoreError>
-    where
-        K: redb::Key + for<'a> Borrow<K::SelfType<'a>> + 'static,
-    {
-        let Some(table) = self.table(definition)? else {
-            return Ok(None);
-        };
-        let found = table.get(key).map_err(checkpoint)?;
-        found
-            .map(|bytes| decode(bytes.value()).map_err(wrong))
-            .transpose()
-    }
+fn row<K, T>(
+    table: Option<&ReadOnlyTable<K, &'static [u8]>>,
+    key: K,
+    decode: impl FnOnce(&[u8]) -> Result<T, BodyError>,
+) -> Result<Option<T>, StoreError>
+where
+    K: redb::Key + for<'a> Borrow<K::SelfType<'a>> + 'static,
+{
+    let Some(table) = table else { return Ok(None) };
+    let found = table.get(key).map_err(checkpoint)?;
+    found
+        .map(|bytes| decode(bytes.value()).map_err(wrong))
+        .transpose()
 }
 
 /// An empty file without its final name.

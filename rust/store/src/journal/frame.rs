@@ -89,6 +89,13 @@ impl Frame<'_> {
 
 /// The frame at the front of `bytes`, or `None` if there is no whole one.
 pub(crate) fn parse(bytes: &[u8], seed: u32) -> Option<Frame<'_>> {
+    let frame = split(bytes)?;
+    let bytes = &bytes[..frame.bytes()];
+    (checksum(bytes, seed) == frame.crc).then_some(frame)
+}
+
+/// What seems to be the frame at the front of `bytes`: for bytes that were checked before.
+pub(crate) fn split(bytes: &[u8]) -> Option<Frame<'_>> {
     if bytes.len() < HEADER {
         return None;
     }
@@ -97,10 +104,9 @@ pub(crate) fn parse(bytes: &[u8], seed: u32) -> Option<Frame<'_>> {
         return None;
     }
     let frame = &bytes[..8 + length];
-    let crc = u32_at(frame, 4);
-    (checksum(frame, seed) == crc).then(|| Frame {
+    Some(Frame {
         lsn: u64_at(frame, 8),
-        crc,
+        crc: u32_at(frame, 4),
         kind: frame[16],
         flags: frame[17],
         body: &frame[HEADER..],

@@ -16,16 +16,15 @@ pub(crate) struct Group<'a> {
     pub(crate) last_lsn: u64,
     /// What was safe when it was written.
     pub(crate) durable_lsn: u64,
-    seed: u32,
 }
 
 impl<'a> Group<'a> {
     /// Its records, and where each begins in the segment.
     pub(crate) fn records(&self) -> impl Iterator<Item = (usize, Frame<'a>)> + use<'a> {
-        let (frames, offset, seed) = (self.frames, self.offset, self.seed);
+        let (frames, offset) = (self.frames, self.offset);
         let mut at = 0;
         std::iter::from_fn(move || {
-            let frame = frame::parse(&frames[at..], seed)?;
+            let frame = frame::split(&frames[at..])?;
             let place = offset + at;
             at += frame.bytes();
             Some((place, frame))
@@ -113,7 +112,6 @@ impl<'a> Groups<'a> {
                     records,
                     last_lsn: frame.lsn,
                     durable_lsn: commit.durable_lsn,
-                    seed: self.seed,
                 });
             }
             if frame.lsn != next {

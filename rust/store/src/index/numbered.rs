@@ -1,0 +1,29 @@
+//! Maps by numbers that the store gave itself: nobody else can choose them to collide.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A map by session or message number.
+pub(crate) type Numbered<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+
+/// Spreads consecutive numbers over all bits.
+#[derive(Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // 2^64 over the golden ratio.
+        let spread = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = spread ^ (spread >> 32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
