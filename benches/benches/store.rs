@@ -367,10 +367,10 @@ fn fill(workspace: &Workspace, options: &StoreOptions, sessions: u64, queued: u6
                     .unwrap(),
             );
         }
-        if number % 100_000 == 0 {
-            if let Some(ticket) = last.take() {
-                journal.wait(ticket).unwrap();
-            }
+        if number % 100_000 == 0
+            && let Some(ticket) = last.take()
+        {
+            journal.wait(ticket).unwrap();
         }
     }
     journal

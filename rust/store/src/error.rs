@@ -24,6 +24,9 @@ pub enum StoreError {
     /// Another running broker has the folder.
     #[error("the folder belongs to another running broker (it holds the lock)")]
     Locked,
+    /// There is no log and no checkpoint in the folder.
+    #[error("there is no store in this folder")]
+    Missing,
     /// A newer version wrote the folder.
     #[error("{file} has format {found}; this version knows formats up to {known}")]
     NewerFormat {

@@ -56,6 +56,7 @@ mod runs;
 mod simulated;
 mod stats;
 mod store;
+pub mod tools;
 mod wire;
 
 pub use batch::Batch;

@@ -235,6 +235,26 @@ impl Index {
         Ok(())
     }
 
+    /// Ends a delivery that cannot be made, queued or under way.
+    pub(crate) fn give_up(&mut self, session: u64, number: u64) -> Result<(), StoreError> {
+        let queued = self.unqueue(session, number)?;
+        let mut taken = queued;
+        self.change(session, |row| {
+            let place = row
+                .publishes
+                .iter()
+                .position(|(_, held)| held.number == number);
+            taken = taken
+                .take()
+                .or_else(|| Some(row.publishes.remove(place?).1));
+        })?;
+        taken.map_or(Ok(()), |delivery| self.release(delivery.message))
+    }
+
+    pub(crate) fn give_up_retained(&mut self, topic: &str) -> Result<(), StoreError> {
+        self.retain(topic, None)
+    }
+
     fn retain(&mut self, topic: &str, message: Option<u64>) -> Result<(), StoreError> {
         let old = match self.retained.get(topic) {
             Some(old) => *old,

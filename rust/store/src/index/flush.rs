@@ -1,5 +1,8 @@
 //! Writing the checkpoint, and emptying old segments into it.
 
+use std::collections::BTreeMap;
+use std::io;
+
 use redb::WriteTransaction;
 
 use crate::error::StoreError;
@@ -63,11 +66,22 @@ impl Index {
         let header = Header::parse(&name, &bytes)?;
         let seed = header.map_or(0, |header| header.seed());
         let first_lsn = header.map_or(0, |header| header.first_lsn);
+        let groups = Groups::new(&bytes, seed, HEADER, first_lsn);
+        let frames = groups.flat_map(|group| group.records());
+        self.move_messages(number, frames.map(|(offset, frame)| (offset as u64, frame)))
+    }
+
+    /// Moves those of `frames`, at their offsets, that are wanted messages into the checkpoint;
+    /// nothing in the segment is wanted then.
+    pub(crate) fn move_messages<'f>(
+        &mut self,
+        number: u64,
+        frames: impl Iterator<Item = (u64, frame::Frame<'f>)>,
+    ) -> Result<(), StoreError> {
+        debug_assert_eq!(self.applied_lsn, self.checkpoint_lsn, "after a flush");
         let transaction = self.tables.begin()?;
-        for group in Groups::new(&bytes, seed, HEADER, first_lsn) {
-            for (offset, frame) in group.records() {
-                self.move_message(&transaction, number, offset as u64, &frame)?;
-            }
+        for (offset, frame) in frames {
+            self.move_message(&transaction, number, offset, &frame)?;
         }
         self.live.remove(&number);
         self.reading = None;
@@ -76,6 +90,45 @@ impl Index {
         self.tables.refresh()?;
         self.messages.clear();
         Ok(())
+    }
+
+    /// Drops every delivery and retained message whose content cannot be read; returns the
+    /// sessions that lost some, by client identifier, and how many.
+    pub(crate) fn drop_unreadable(&mut self) -> Result<BTreeMap<String, u64>, StoreError> {
+        let mut lost = BTreeMap::new();
+        for session in self.sessions()? {
+            let mut deliveries = self.queue(session, 0, usize::MAX)?;
+            let Some(row) = self.session(session)?.cloned() else {
+                continue;
+            };
+            deliveries.extend(row.publishes.into_iter().map(|(_, delivery)| delivery));
+            for delivery in deliveries {
+                if !self.is_readable(delivery.message)? {
+                    *lost.entry(row.client_id.clone()).or_default() += 1;
+                    self.give_up(session, delivery.number)?;
+                }
+            }
+        }
+        for (topic, message) in self.retained()? {
+            if !self.is_readable(message)? {
+                self.give_up_retained(&topic)?;
+            }
+        }
+        // What it gave up is in no record: the checkpoint is written for the same LSN again.
+        self.checkpoint_lsn = 0;
+        self.flush()?;
+        Ok(lost)
+    }
+
+    fn is_readable(&mut self, message: u64) -> Result<bool, StoreError> {
+        match self.message(message) {
+            Ok(found) => Ok(found.is_some()),
+            Err(StoreError::Damaged(_)) => Ok(false),
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn move_message(

@@ -116,6 +116,16 @@ impl Index {
         self.store = store;
     }
 
+    /// Whose it is.
+    pub(crate) fn store(&self) -> StoreId {
+        self.store
+    }
+
+    /// Records up to here are in the checkpoint.
+    pub(crate) fn checkpoint_lsn(&self) -> u64 {
+        self.checkpoint_lsn
+    }
+
     /// The session's row, if it is kept.
     pub(crate) fn session(&mut self, session: u64) -> Result<Option<&SessionRow>, StoreError> {
         Ok(self.cached_session(session)?.row.as_ref())

@@ -39,6 +39,7 @@ pub(crate) mod frame;
 pub(crate) mod inbox;
 pub(crate) mod log;
 pub(crate) mod open;
+pub(crate) mod salvage;
 pub(crate) mod scan;
 pub(crate) mod segment;
 pub(crate) mod writer;

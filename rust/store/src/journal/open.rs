@@ -107,6 +107,9 @@ pub(crate) fn open(
         if known.applied_lsn > 0 {
             return Err(missing(1, known.applied_lsn).into());
         }
+        if known.is_read_only {
+            return Err(StoreError::Missing);
+        }
         let writer = Writer::begin(Arc::clone(files), known.store, known.segment_bytes)?;
         return Ok((writer, Recovery::default()));
     }
@@ -199,12 +202,19 @@ fn holds_frames(
     Ok(false)
 }
 
+/// Whose log it is, by the first header that can be read.
+pub(crate) fn store_of(files: &dyn Files, numbers: &[u64]) -> Result<Option<StoreId>, StoreError> {
+    for number in numbers {
+        if let Some(header) = read_header(files, *number)? {
+            return Ok(Some(header.store));
+        }
+    }
+    Ok(None)
+}
+
 /// Whose log it is, if there is one.
 pub(crate) fn peek(files: &dyn Files) -> Result<Option<StoreId>, StoreError> {
-    let Some(first) = segment::numbers(files)?.first().copied() else {
-        return Ok(None);
-    };
-    Ok(read_header(files, first)?.map(|header| header.store))
+    store_of(files, &segment::numbers(files)?)
 }
 
 fn read_header(files: &dyn Files, number: u64) -> Result<Option<Header>, StoreError> {
@@ -218,6 +228,7 @@ fn read_header(files: &dyn Files, number: u64) -> Result<Option<Header>, StoreEr
     Header::parse(&name, &bytes[..read])
 }
 
+/// How far opening has come.
 struct Reading<'a, 'v> {
     files: &'a dyn Files,
     known: &'a Known,

@@ -64,10 +64,21 @@ impl Writer {
         store: StoreId,
         segment_bytes: u64,
     ) -> Result<Self, StoreError> {
+        Self::begin_at(files, store, segment_bytes, 1, 1)
+    }
+
+    /// Begins a log with segment `number`, whose first record will be `next_lsn`.
+    pub(crate) fn begin_at(
+        files: Arc<dyn Files>,
+        store: StoreId,
+        segment_bytes: u64,
+        number: u64,
+        next_lsn: u64,
+    ) -> Result<Self, StoreError> {
         let header = Header {
             store,
-            number: 1,
-            first_lsn: 1,
+            number,
+            first_lsn: next_lsn,
         };
         let bytes = segment_bytes.max(START + MARKER as u64);
         let file = segment::create(&*files, header, bytes)?;
@@ -82,8 +93,8 @@ impl Writer {
                 bytes,
                 end: START,
             },
-            next_lsn: 1,
-            durable_lsn: 0,
+            next_lsn,
+            durable_lsn: next_lsn - 1,
             is_dirty: false,
         })
     }

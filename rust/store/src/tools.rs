@@ -1,0 +1,288 @@
+//! What can be done with a store that nobody has open: look, check, copy, mend.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::durable::{StoreOptions, claim, open_parts};
+use crate::error::{Damage, StoreError};
+use crate::files::{Files, read_full, write_all};
+use crate::index::Index;
+use crate::index::tables;
+use crate::journal::open::{self, Known, Recovery, Visit};
+use crate::journal::salvage;
+use crate::journal::segment;
+use crate::journal::writer::Writer;
+
+/// What a store holds.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Info {
+    /// Its identifier, as hexadecimal digits.
+    pub store: String,
+    /// Segment files of the log.
+    pub segments: u64,
+    /// Their bytes.
+    pub log_bytes: u64,
+    /// Records up to here are in the checkpoint.
+    pub applied_lsn: u64,
+    /// The last record of the log.
+    pub last_lsn: u64,
+    /// Sessions, dead ones excluded.
+    pub sessions: u64,
+    /// Subscriptions of all of them.
+    pub subscriptions: u64,
+    /// Messages that wait for them.
+    pub queued: u64,
+    /// Messages under way to them.
+    pub in_flight: u64,
+    /// Topics with a retained message.
+    pub retained: u64,
+    /// Messages that something refers to and whose content was read, with every checksum.
+    pub messages: u64,
+    /// What opening would cut off.
+    pub torn: Option<crate::Torn>,
+}
+
+/// What mending a store did.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Repair {
+    /// What was damaged; `None` if nothing was, and nothing was done.
+    pub damage: Option<Damage>,
+    /// Records that were saved from behind the damage.
+    pub saved: u64,
+    /// LSNs that are lost: first and last of each gap.
+    pub lost: Vec<(u64, u64)>,
+    /// Client identifiers whose messages are among what is lost, and how many.
+    pub sessions: BTreeMap<String, u64>,
+    /// Files that were set aside.
+    pub set_aside: Vec<String>,
+}
+
+/// Reads all of a store, log and messages, and changes nothing in it.
+///
+/// # Errors
+///
+/// [`StoreError::Locked`], [`StoreError::Missing`], [`StoreError::Damaged`] with the first damage.
+pub fn verify(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
+    let _claim = claim(&**files)?;
+    read_all(files)
+}
+
+fn read_all(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
+    let (mut index, recovery, log) = look(files)?;
+    let mut info = describe(&mut index, &recovery, &log)?;
+    for message in wanted(&mut index)?.into_keys() {
+        let found = index.message(message)?;
+        found.ok_or_else(|| {
+            StoreError::Checkpoint(format!("message {message} is missing").into())
+        })?;
+        info.messages += 1;
+    }
+    Ok(info)
+}
+
+/// Tells what a store holds, without reading messages.
+///
+/// # Errors
+///
+/// As [`verify`].
+pub fn info(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
+    let _claim = claim(&**files)?;
+    let (mut index, recovery, log) = look(files)?;
+    describe(&mut index, &recovery, &log)
+}
+
+/// Hands every record of the log to `visit`, those in the checkpoint included.
+///
+/// # Errors
+///
+/// As [`verify`], and what `visit` returns.
+pub fn dump(files: &Arc<dyn Files>, visit: &mut Visit<'_>) -> Result<Recovery, StoreError> {
+    let _claim = claim(&**files)?;
+    let known = reading(&**files, 0)?;
+    open::open(files, &known, visit).map(|(_, recovery)| recovery)
+}
+
+/// Copies a store into an empty folder; returns the bytes copied.
+///
+/// # Errors
+///
+/// [`StoreError::Locked`], [`StoreError::Missing`], and those of the file system.
+pub fn backup(files: &Arc<dyn Files>, to: &dyn Files) -> Result<u64, StoreError> {
+    let _claim = claim(&**files)?;
+    let names = files
+        .list()
+        .map_err(|error| StoreError::io("list", ".", error))?;
+    let ours = names.iter().filter(|name| is_content(name));
+    let mut bytes = 0;
+    for name in ours {
+        let copied = copy(&**files, to, name);
+        bytes += copied.map_err(|error| StoreError::io("copy", name, error))?;
+    }
+    if bytes == 0 {
+        return Err(StoreError::Missing);
+    }
+    to.sync_names()
+        .map_err(|error| StoreError::io("sync the names of", "the copy", error))?;
+    Ok(bytes)
+}
+
+/// Mends a damaged store by giving up what cannot be read; everything else is kept.
+///
+/// A store that is whole is left as it is. Damaged segments are set aside under another name.
+///
+/// # Errors
+///
+/// [`StoreError::Locked`], [`StoreError::NewerFormat`], and those of the file system.
+pub fn repair(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Repair, StoreError> {
+    let _claim = claim(&**files)?;
+    let damage = match read_all(files) {
+        // What is torn is cut, as every opening does.
+        Ok(_) => return open_parts(files, options).map(|_| Repair::default()),
+        Err(StoreError::Damaged(damage)) => damage,
+        Err(error) => return Err(error),
+    };
+    let (mut index, _) = Index::open(files, options.cache_bytes)?;
+    let mut repair = Repair {
+        damage: Some(damage),
+        ..Repair::default()
+    };
+    let numbers = segment::numbers(&**files)?;
+    let store = open::store_of(&**files, &numbers)?.unwrap_or(index.store());
+    index.identify(store);
+    for number in &numbers {
+        repair.saved += salvage::segment(&**files, store, *number, &mut index, &mut repair.lost)?;
+    }
+    index.flush()?;
+    for number in &numbers {
+        salvage::keep_messages(&**files, store, *number, &mut index)?;
+    }
+    repair.sessions = index.drop_unreadable()?;
+    let last = numbers.last().copied().unwrap_or_default();
+    let next_lsn = index.applied_lsn + 1;
+    Writer::begin_at(
+        Arc::clone(files),
+        store,
+        options.journal.segment_bytes,
+        last + 1,
+        next_lsn,
+    )?;
+    for number in numbers {
+        let (name, mut aside) = (segment::name(number), String::new());
+        // INVARIANT: writing to a string does not fail.
+        write!(aside, "{name}.damaged").expect("a string takes all");
+        let renamed = files.rename(&name, &aside);
+        renamed.map_err(|error| StoreError::io("set aside", &name, error))?;
+        repair.set_aside.push(aside);
+    }
+    files
+        .sync_names()
+        .map_err(|error| StoreError::io("sync the names of", ".", error))?;
+    Ok(repair)
+}
+
+/// The state of a store and the sizes of its segments; nothing on the disk changes but what redb
+/// mends by itself.
+fn look(files: &Arc<dyn Files>) -> Result<(Index, Recovery, Vec<u64>), StoreError> {
+    if open::peek(&**files)?.is_none() {
+        return Err(StoreError::Missing);
+    }
+    let (mut index, meta) = Index::open(files, StoreOptions::default().cache_bytes)?;
+    let applied_lsn = meta.map_or(0, |meta| meta.applied_lsn);
+    let known = reading(&**files, applied_lsn)?;
+    index.identify(known.store);
+    let (_, recovery) = open::open(files, &known, &mut |logged| {
+        if logged.lsn > applied_lsn {
+            index.apply(&logged)
+        } else {
+            Ok(())
+        }
+    })?;
+    let mut sizes = Vec::new();
+    for number in segment::numbers(&**files)? {
+        let name = segment::name(number);
+        let bytes = files.open(&name).and_then(|file| file.bytes());
+        sizes.push(bytes.map_err(|error| StoreError::io("open", &name, error))?);
+    }
+    Ok((index, recovery, sizes))
+}
+
+fn reading(files: &dyn Files, applied_lsn: u64) -> Result<Known, StoreError> {
+    let store = open::peek(files)?.ok_or(StoreError::Missing)?;
+    Ok(Known {
+        store,
+        knows_store: true,
+        applied_lsn,
+        is_full: true,
+        is_read_only: true,
+        ..Known::begin(0)
+    })
+}
+
+fn describe(index: &mut Index, recovery: &Recovery, sizes: &[u64]) -> Result<Info, StoreError> {
+    let mut info = Info {
+        segments: sizes.len() as u64,
+        log_bytes: sizes.iter().sum(),
+        applied_lsn: index.checkpoint_lsn(),
+        last_lsn: recovery.last_lsn,
+        torn: recovery.torn.clone(),
+        retained: index.retained()?.len() as u64,
+        ..Info::default()
+    };
+    for byte in index.store() {
+        // INVARIANT: writing to a string does not fail.
+        write!(info.store, "{byte:02x}").expect("a string takes all");
+    }
+    for session in index.sessions()? {
+        info.sessions += 1;
+        info.subscriptions += index.subscriptions(session)?.len() as u64;
+        info.queued += index.queue(session, 0, usize::MAX)?.len() as u64;
+        info.in_flight += index
+            .session(session)?
+            .map_or(0, |row| row.publishes.len() as u64);
+    }
+    Ok(info)
+}
+
+/// Every message that something refers to, and how often.
+fn wanted(index: &mut Index) -> Result<BTreeMap<u64, u64>, StoreError> {
+    let mut wanted = BTreeMap::new();
+    for session in index.sessions()? {
+        let mut deliveries = index.queue(session, 0, usize::MAX)?;
+        if let Some(row) = index.session(session)? {
+            deliveries.extend(row.publishes.iter().map(|(_, delivery)| delivery.clone()));
+        }
+        for delivery in deliveries {
+            *wanted.entry(delivery.message).or_default() += 1;
+        }
+    }
+    for message in index.retained()?.into_values() {
+        *wanted.entry(message).or_default() += 1;
+    }
+    Ok(wanted)
+}
+
+fn is_content(name: &str) -> bool {
+    segment::number(name).is_some() || name == tables::FILE
+}
+
+fn copy(from: &dyn Files, to: &dyn Files, name: &str) -> std::io::Result<u64> {
+    const STEP: usize = 1 << 20;
+    let source = from.open(name)?;
+    let bytes = source.bytes()?;
+    let target = to.create(name, bytes)?;
+    let mut buffer = vec![0; STEP];
+    let mut offset = 0;
+    loop {
+        let read = read_full(&*source, &mut buffer, offset)?;
+        if read == 0 {
+            break;
+        }
+        write_all(&*target, &buffer[..read], offset)?;
+        offset += read as u64;
+    }
+    target.sync()?;
+    Ok(bytes)
+}
