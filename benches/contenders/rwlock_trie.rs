@@ -1,6 +1,8 @@
 //! The trie of Mosquitto: a node a level, each with a hash of its children, wildcards among them like any other word.
 //!
-//! Mosquitto is one thread; here a lock stands around the tree, as brokers with threads do it.
+//! Mosquitto is one thread; here a lock stands around the tree, as brokers with threads do it. Nodes lie in the
+//! table of their parent, which saves a step where Mosquitto follows a chain, and weighs less than its tables of 32
+//! buckets a node.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -12,7 +14,7 @@ use super::{Contender, Map, get_or_default};
 
 #[derive(Default)]
 struct Node {
-    children: Map<Box<[u8]>, Box<Node>>,
+    children: Map<Box<[u8]>, Node>,
     subscribers: Subscribers,
 }
 
@@ -31,7 +33,7 @@ impl Contender for RwLockTrie {
         let mut root = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let mut node: &mut Node = &mut root;
         for level in levels(filter.filter().as_str()) {
-            node = &mut **get_or_default(&mut node.children, level);
+            node = get_or_default(&mut node.children, level);
         }
         node.subscribers.insert(client, qos)
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mqttcore_topics::SubscriptionFilter;
 
 use super::clock::count;
-use super::heap::{bytes_in_use, growth};
+use super::heap::{bytes_in_use, growth, settle};
 use super::options::Options;
 use super::progress::Progress;
 use crate::contenders::ours::Ours;
@@ -72,6 +72,7 @@ impl Memory {
             .collect();
         let empty = Ours::new().directory().stats();
         turn(&Ours::load(&filters), &filters);
+        settle();
         let (after_drop, ()) = growth(|| {
             let (pools, ours) = growth(|| {
                 let ours = Ours::load(&filters);

@@ -3,10 +3,10 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use mqttcore_topics::{Directory, MatchCache, SubscriptionFilter, TopicName};
+use mqttcore_topics::{MatchCache, SubscriptionFilter, TopicName};
 
 use super::clock::{count, measure, nanos_a_unit};
-use super::heap::growth;
+use super::heap::{growth, settle};
 use crate::contenders::ctrie::CTrie;
 use crate::contenders::emqx::Emqx;
 use crate::contenders::hamt::{Hamt, Imbl, Rpds};
@@ -127,15 +127,14 @@ fn load<C: Contender>(
     extras: Option<&'static Extras<C>>,
 ) -> Box<dyn Peer> {
     let filters = &workload.filters;
-    // What this thread keeps for later commits would be taken for free.
-    Directory::trim();
+    settle();
     let (table, empty) = growth(|| {
         let mut empty = C::new();
         empty.admit(client(filters.len()));
         empty
     });
     drop(empty);
-    Directory::trim();
+    settle();
     let (total, (nanos, mut contender)) = growth(|| {
         let (nanos, contender) = measure(|| C::load(filters));
         contender.collect_garbage();
