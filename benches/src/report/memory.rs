@@ -88,6 +88,8 @@ impl Memory {
                 }
                 turn(&ours, &filters);
             });
+            drop(ours);
+            settle();
         });
         self.after_drop = after_drop;
     }
@@ -132,4 +134,5 @@ fn turn(ours: &Ours, filters: &[SubscriptionFilter]) {
         ours.unsubscribe(filter, client(number));
     }
     ours.collect_garbage();
+    settle();
 }

@@ -30,6 +30,12 @@ const GRID_LINES: RGBColor = RGBColor(0xE4, 0xE4, 0xE4);
 const LABEL_PIXELS: i32 = 15;
 const LOWEST_LABEL: i32 = 425;
 
+/// A line is far above others when all of it is more than so many times the highest of them.
+const FAR: f64 = 3.0;
+
+/// How high a label is, its colour and its text.
+type Label = (i32, RGBColor, String);
+
 /// A line of a panel: one contender over sizes.
 struct Line {
     name: &'static str,
@@ -119,13 +125,13 @@ fn by_size(
     Ok(text)
 }
 
-/// One panel: both axes logarithmic, each line labelled at its right end.
+/// One panel: both axes logarithmic, each line labelled at its right end. A line that is far above all others is
+/// named at the top only, so that the others can be told apart.
 fn draw_lines(panel: &Area<'_>, title: &str, lines: &[Line]) -> Result<(), Error> {
-    let points = || lines.iter().flat_map(|line| line.points.iter().copied());
-    let points = || points().filter(|point| point.1.is_finite());
+    let (above, shown): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.is_far_above(lines));
+    let points = || shown.iter().flat_map(|line| line.finite());
     let (left, right) = bounds(points().map(|point| point.0));
     let (low, high) = bounds(points().map(|point| point.1));
-    let (low, high) = (low / 1.4, high * 1.4);
     let mut chart = ChartBuilder::on(panel)
         .caption(title, (FONT, 17))
         .margin_left(6)
@@ -134,7 +140,7 @@ fn draw_lines(panel: &Area<'_>, title: &str, lines: &[Line]) -> Result<(), Error
         .y_label_area_size(62)
         .build_cartesian_2d(
             (left / 1.15..right * 1.15).log_scale(),
-            (low..high).log_scale(),
+            (low / 1.4..high * 1.4).log_scale(),
         )?;
     chart
         .configure_mesh()
@@ -142,39 +148,63 @@ fn draw_lines(panel: &Area<'_>, title: &str, lines: &[Line]) -> Result<(), Error
         .bold_line_style(GRID_LINES)
         .label_style((FONT, 13))
         .x_labels(3)
+        .y_labels(6)
         .x_label_formatter(&|size| thousands(*size))
         .y_label_formatter(&|value| thousands(*value))
         .draw()?;
-    for line in lines {
+    for line in &shown {
         let width = if line.color == OURS { 4 } else { 2 };
-        let finite = || {
-            line.points
-                .iter()
-                .copied()
-                .filter(|point| point.1.is_finite())
-        };
-        chart.draw_series(LineSeries::new(finite(), line.color.stroke_width(width)))?;
-        chart.draw_series(finite().map(|point| Circle::new(point, 3, line.color.filled())))?;
+        chart.draw_series(LineSeries::new(
+            line.finite(),
+            line.color.stroke_width(width),
+        ))?;
+        let dots = line
+            .finite()
+            .map(|point| Circle::new(point, 3, line.color.filled()));
+        chart.draw_series(dots)?;
     }
     let area = chart.plotting_area();
-    let (base, panel_base) = (area.get_x_axis_pixel_range(), panel.get_base_pixel());
-    let height_of = |line: &Line| {
-        let last = line.points.iter().rfind(|point| point.1.is_finite())?;
-        Some(area.map_coordinate(last).1 - panel_base.1)
-    };
-    let placed = lines
+    let base = panel.get_base_pixel();
+    let top = area.get_y_axis_pixel_range().start - base.1;
+    let at_the_top = above
         .iter()
-        .filter_map(|line| Some((height_of(line)?, line)));
-    for (height, line) in apart(placed.collect()) {
-        let style = (FONT, 13).into_font().color(&line.color);
+        .map(|line| (top, line.color, line.name_with_most()));
+    let at_the_end = shown.iter().filter_map(|line| {
+        let height = area.map_coordinate(&line.finite().last()?).1 - base.1;
+        Some((height, line.color, line.name.to_owned()))
+    });
+    let x = area.get_x_axis_pixel_range().end - base.0 + 8;
+    for (height, color, text) in apart(at_the_top.chain(at_the_end).collect()) {
+        let style = (FONT, 13).into_font().color(&color);
         let style = style.pos(Pos::new(HPos::Left, VPos::Center));
-        panel.draw_text(line.name, &style, (base.end - panel_base.0 + 8, height))?;
+        panel.draw_text(&text, &style, (x, height))?;
     }
     Ok(())
 }
 
+impl Line {
+    fn finite(&self) -> impl DoubleEndedIterator<Item = (f64, f64)> {
+        let points = self.points.iter().copied();
+        points.filter(|point| point.1.is_finite())
+    }
+
+    fn most(&self) -> f64 {
+        self.finite().map(|point| point.1).fold(0.0, f64::max)
+    }
+
+    fn is_far_above(&self, lines: &[Self]) -> bool {
+        let others = lines.iter().filter(|other| other.name != self.name);
+        let limit = FAR * others.map(Self::most).fold(0.0, f64::max);
+        limit > 0.0 && self.most() > 0.0 && self.finite().all(|point| point.1 > limit)
+    }
+
+    fn name_with_most(&self) -> String {
+        format!("{}: to {}", self.name, rounded(self.most()))
+    }
+}
+
 /// Moves labels down, and back up from the bottom, until none covers another.
-fn apart<T>(mut labels: Vec<(i32, T)>) -> Vec<(i32, T)> {
+fn apart(mut labels: Vec<Label>) -> Vec<Label> {
     labels.sort_by_key(|label| label.0);
     for place in 1..labels.len() {
         labels[place].0 = labels[place].0.max(labels[place - 1].0 + LABEL_PIXELS);
@@ -276,6 +306,15 @@ fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
         (1.0, 10.0)
     } else {
         (least, most)
+    }
+}
+
+/// 37M, 420k: to read, not to reckon with.
+fn rounded(value: f64) -> String {
+    match value {
+        _ if value >= 1e6 => format!("{:.0}M", value / 1e6),
+        _ if value >= 1e3 => format!("{:.0}k", value / 1e3),
+        _ => format!("{value:.0}"),
     }
 }
 
