@@ -164,6 +164,38 @@ def test_a_user_property_of_65_535_bytes_is_refused_by_the_default(
     one.expect_refusal(0x97)
 
 
+# --- topic aliases --------------------------------------------------------------------------------
+
+
+@pytest.mark.beyond("5.0")
+def test_an_alias_counts_though_the_message_that_set_it_was_not_allowed(client: Open) -> None:
+    watcher, one, name = client(), client(), unique("$SYS/not-yours")
+    watcher.subscribe(name)
+
+    refused = [
+        one.publish(name, qos=1, props={"topic_alias": 1}),
+        one.publish("", qos=1, props={"topic_alias": 1}),
+    ]
+
+    assert [each.reason for each in refused] == [0x87, 0x87]
+    watcher.ping()
+
+
+@pytest.mark.beyond("5.0")
+def test_a_repeat_of_qos_2_may_set_an_alias_anew(client: Open, topic: str) -> None:
+    watcher, one = client(), client()
+    watcher.subscribe((f"{topic}/#", 2))
+
+    for level in "ab":
+        one.send(mqtt.publish(f"{topic}/{level}", qos=2, packet_id=1, props={"topic_alias": 1}))
+        one.expect(mqtt.PUBREC)
+    one.publish("", b"by alias", props={"topic_alias": 1})
+
+    found = [watcher.receive_publish() for _ in range(2)]
+    assert [each.topic for each in found] == [f"{topic}/a", f"{topic}/b"]
+    watcher.ping()
+
+
 # --- packet identifiers ---------------------------------------------------------------------------
 
 

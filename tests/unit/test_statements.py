@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,20 @@ def test_each_statement_of_both_standards_is_listed_once() -> None:
     assert Counter(each.version for each in statements) == {"3.1.1": 141, "5.0": 251}
     bound = Counter(each.version for each in statements if each.binds_server)
     assert bound == {"3.1.1": 131, "5.0": 225}
+
+
+def test_every_id_that_the_code_cites_is_one() -> None:
+    known = {each.id for each in catalogue.read_statements()}
+    cited = {
+        (str(path.relative_to(catalogue.ROOT)), statement)
+        for folder in ("rust", "python")
+        for path in (catalogue.ROOT / folder).rglob("*")
+        if path.suffix in {".rs", ".py"}
+        for statement in re.findall(r"MQTT-\d+(?:\.\d+)+-\d+", path.read_text())
+    }
+
+    assert cited
+    assert sorted((path, statement) for path, statement in cited if statement not in known) == []
 
 
 def test_markers_are_read_from_the_decorators(tmp_path: Path) -> None:
