@@ -457,6 +457,24 @@ def test_a_repeated_pubrel_is_answered_by_pubcomp_too(client: Open, topic: str) 
 
 
 @pytest.mark.spec("3.1.1", "MQTT-4.3.3-2")
+@pytest.mark.spec("5.0", "MQTT-4.3.3-11")
+def test_a_release_on_the_next_connection_is_answered_by_pubcomp(client: Open, topic: str) -> None:
+    name, other = unique("c"), client()
+    other.subscribe((topic, 2))
+    one = client(name, keep=True)
+    one.send(mqtt.publish(topic, b"once", qos=2, packet_id=7, version=one.version))
+    one.expect(mqtt.PUBREC)
+    one.reset()
+
+    again = client(name, keep=True)
+    again.send(b"\x62\x02\x00\x07")
+
+    again.expect_bytes(b"\x70\x02\x00\x07")
+    assert other.receive_publish().payload == b"once"
+    other.ping()
+
+
+@pytest.mark.spec("3.1.1", "MQTT-4.3.3-2")
 @pytest.mark.spec("5.0", "MQTT-4.3.3-12")
 @pytest.mark.parametrize("dup", [False, True])
 def test_behind_pubcomp_the_same_identifier_means_a_new_message(
@@ -472,6 +490,27 @@ def test_behind_pubcomp_the_same_identifier_means_a_new_message(
         b"first",
         b"second",
     ]
+
+
+@pytest.mark.beyond("5.0")
+def test_properties_of_acknowledgements_change_nothing_about_the_exchange(
+    client: Open, topic: str
+) -> None:
+    one, other = client(), client()
+    other.subscribe((topic, 2))
+    words = {"reason_string": "as you wish", "user_property": [("a", "1"), ("a", "2")]}
+
+    one.send(mqtt.publish(topic, b"x", qos=2, packet_id=7))
+    one.expect_bytes(b"\x50\x02\x00\x07")
+    one.send(mqtt.ack(mqtt.PUBREL, 7, props=words))
+    one.expect_bytes(b"\x70\x02\x00\x07")
+
+    found = other.expect(mqtt.PUBLISH)
+    other.send(mqtt.ack(mqtt.PUBREC, found.packet_id or 0, props=words))
+    other.expect_bytes(b"\x62\x02" + number(found))
+    other.send(mqtt.ack(mqtt.PUBCOMP, found.packet_id or 0, props=words))
+    other.ping()
+    one.ping()
 
 
 @pytest.mark.beyond
