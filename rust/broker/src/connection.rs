@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use mqttcore_codec::{Limits, Version, decode, frame_len};
+use mqttcore_codec::{Limits, Packet, Version, decode, frame_len};
 use mqttcore_session::{Cause, PublishRequest, Request};
 
 use crate::client::{Client, Link};
 use crate::end::End;
 use crate::guard::guarded;
+use crate::hub::Together;
 use crate::life::{self, confirm, detach, say_goodbye};
 use crate::linger::linger;
 use crate::reauthentication::Reauthentication;
@@ -241,11 +242,13 @@ impl Connection {
             bytes,
             used: 0,
             chunk: None,
+            together: Together::default(),
         };
         let mut step = Ok(true);
         while matches!(step, Ok(true)) && !self.must_stop() {
             step = self.handle_frame(&mut batch);
         }
+        requests::accept_together(&self.shard, &self.client, &mut batch.together);
         self.fresh = matches!(step, Ok(true));
         self.unread.extend_from_slice(batch.rest());
         confirm(&self.client);
@@ -260,6 +263,10 @@ impl Connection {
         let Some((packet, len)) = decoded else {
             return Ok(false);
         };
+        if !matches!(packet, Packet::Publish(_)) {
+            // What the packet asks for comes behind the publishes in front of it.
+            requests::accept_together(&self.shard, &self.client, &mut batch.together);
+        }
         self.shard.metrics().packets_received.add(1);
         let frame = batch.used..batch.used + len;
         batch.used += len;
@@ -342,6 +349,8 @@ struct Batch<'a> {
     /// How many of them are handled.
     used: usize,
     chunk: Option<Arc<[u8]>>,
+    /// Publishes that wait to be matched with those behind them.
+    together: Together,
 }
 
 impl<'a> Batch<'a> {
@@ -365,6 +374,14 @@ impl Connection {
         let source = bytes.get(frame.clone()).unwrap_or_default();
         let message = request.to_message(self.shard.now(), source, batch.chunk(), frame.start);
         let (topic, packet_id) = (request.topic(), request.packet_id());
+        if requests::may_wait(&self.client, topic, &message) {
+            batch.together.push(message, packet_id);
+            if batch.together.is_full(&self.shard) {
+                requests::accept_together(&self.shard, &self.client, &mut batch.together);
+            }
+            return;
+        }
+        requests::accept_together(&self.shard, &self.client, &mut batch.together);
         self.pause = requests::publish(&self.shard, &self.client, topic, message, packet_id);
     }
 

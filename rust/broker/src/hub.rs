@@ -1,6 +1,6 @@
 //! The way of one publish: who gets it, on which shard, and what becomes of what cannot be sent.
 //!
-//! [`route`] asks the directory once, sends targets of other shards by mail, and hands the rest
+//! [`route`] asks the directory once, [`route_all`] once for several messages; both send targets of other shards by mail, and hands the rest
 //! to their sessions. The session decides about quality of service, windows and queues; here is
 //! only what needs the connection: the limit of bytes that wait for a slow client.
 
@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mqttcore_codec::QoS;
+use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::{Delivered, Delivery, DropReason, Message};
 use mqttcore_topics::{Match, TopicName, Visitor};
 use smallvec::SmallVec;
@@ -52,6 +52,7 @@ pub(crate) fn route(
         world: &shard.world,
         retain: message.retain(),
         targets: &mut targets,
+        starts: SmallVec::new(),
     };
     shard.world.directory.snapshot().match_one(
         topic,
@@ -64,16 +65,102 @@ pub(crate) fn route(
         deliver_all(shard, message, &targets);
         targets.clear();
     } else {
-        deal(shard, message, &mut targets);
+        deal(shard, message, targets.drain(..));
     }
     *shard.targets.borrow_mut() = targets;
     matched
+}
+
+/// Messages of one client that are matched together: what one read brought.
+pub(crate) const TOGETHER: usize = 16;
+
+/// Targets of messages matched together above which the next messages are matched one at a time.
+const MANY_TARGETS: usize = 1024;
+
+/// How many these are: matching many at once saves little where deliveries cost so much more.
+const ONE_AT_A_TIME: u32 = 4096;
+
+/// Messages of one client, none of them retained, that wait to be matched together.
+#[derive(Default)]
+pub(crate) struct Together {
+    /// Each with the packet id that is to be acknowledged.
+    messages: SmallVec<[(Message, Option<PacketId>); 4]>,
+}
+
+impl Together {
+    pub(crate) fn push(&mut self, message: Message, packet_id: Option<PacketId>) {
+        self.messages.push((message, packet_id));
+    }
+
+    /// Whether as many wait as should.
+    pub(crate) fn is_full(&self, shard: &Shard) -> bool {
+        let alone = shard.one_at_a_time.get();
+        shard.one_at_a_time.set(alone.saturating_sub(1));
+        alone > 0 || self.messages.len() >= TOGETHER
+    }
+
+    /// Hands out what waits, and how many it goes to, in order.
+    pub(crate) fn route(
+        &mut self,
+        shard: &Rc<Shard>,
+        publisher: &Client,
+        mut routed: impl FnMut(&Message, Option<PacketId>, usize),
+    ) {
+        let messages = std::mem::take(&mut self.messages);
+        let topics: SmallVec<[TopicName<'_>; TOGETHER]> = messages
+            .iter()
+            .filter_map(|(message, _)| topic_of(message))
+            .collect();
+        if topics.len() < 2 || topics.len() < messages.len() {
+            for (message, packet_id) in &messages {
+                let topic = topic_of(message);
+                let matched =
+                    topic.map_or(0, |topic| route(shard, Some(publisher), topic, message));
+                routed(message, *packet_id, matched);
+            }
+            return;
+        }
+        let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
+        let mut collector = Collector {
+            world: &shard.world,
+            retain: false,
+            targets: &mut targets,
+            starts: SmallVec::new(),
+        };
+        let snapshot = shard.world.directory.snapshot();
+        snapshot.match_many(
+            &topics,
+            Some(publisher.subscriber),
+            shard.random(),
+            &mut collector,
+        );
+        drop(snapshot);
+        let starts = std::mem::take(&mut collector.starts);
+        if targets.len() > MANY_TARGETS {
+            shard.one_at_a_time.set(ONE_AT_A_TIME);
+        }
+        let ends = starts.iter().skip(1).copied().chain([targets.len()]);
+        let counts: SmallVec<[usize; TOGETHER]> = starts
+            .iter()
+            .zip(ends)
+            .map(|(start, end)| end - start)
+            .collect();
+        let mut rest = targets.drain(..);
+        for ((message, packet_id), matched) in messages.iter().zip(counts) {
+            deal(shard, message, rest.by_ref().take(matched));
+            routed(message, *packet_id, matched);
+        }
+        drop(rest);
+        *shard.targets.borrow_mut() = targets;
+    }
 }
 
 struct Collector<'a> {
     world: &'a World,
     retain: bool,
     targets: &'a mut Vec<Target>,
+    /// Where the targets of each of several topics start.
+    starts: SmallVec<[usize; TOGETHER]>,
 }
 
 impl Collector<'_> {
@@ -105,12 +192,16 @@ impl Visitor for Collector<'_> {
     fn shared_offline(&mut self, matched: Match<'_>) {
         self.push(&matched);
     }
+
+    fn topic(&mut self, _: usize) {
+        self.starts.push(self.targets.len());
+    }
 }
 
 /// Delivers the targets of this shard and posts the others to theirs.
-fn deal(shard: &Rc<Shard>, message: &Message, targets: &mut Vec<Target>) {
+fn deal(shard: &Rc<Shard>, message: &Message, targets: impl Iterator<Item = Target>) {
     let mut away: Vec<Vec<Target>> = Vec::new();
-    for target in targets.drain(..) {
+    for target in targets {
         if target.handle.shard == shard.index {
             deliver_to(shard, message, &target);
             continue;

@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::end::End;
 use crate::grants::RuleAnswer;
 use crate::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
+use crate::hub::Together;
 use crate::life::confirm;
 use crate::log::{Escaped, LogClass};
 use crate::retain::Replay;
@@ -131,6 +132,34 @@ pub(crate) fn is_asked_about(
     questions.any(|(about, filter)| *about == action && is_about(filter))
 }
 
+/// Whether a publish may wait for those behind it, to be matched with them: nothing else depends on when it is.
+///
+/// A retained message is stored right before it is matched, and a QoS 2 message is state from the moment that it is
+/// accepted.
+pub(crate) fn may_wait(client: &Client, topic: TopicName<'_>, message: &Message) -> bool {
+    !message.retain()
+        && message.qos() != QoS::ExactlyOnce
+        && client.access().permissions.publish(topic) == RuleAnswer::Allowed
+}
+
+/// Routes and acknowledges, in their order, publishes that waited for each other.
+pub(crate) fn accept_together(shard: &Rc<Shard>, client: &Rc<Client>, together: &mut Together) {
+    together.route(shard, client, |message, packet_id, matched| {
+        if let Some(packet_id) = packet_id {
+            let mut session = client.session.borrow_mut();
+            session.accept_publish(packet_id, message.qos(), reason_of(matched));
+        }
+    });
+}
+
+fn reason_of(matched: usize) -> ReasonCode {
+    if matched == 0 {
+        ReasonCode::NO_MATCHING_SUBSCRIBERS
+    } else {
+        ReasonCode::SUCCESS
+    }
+}
+
 /// Publishes `message` if its client may; a [`Pause`] where a plugin has to say so.
 pub(crate) fn publish(
     shard: &Rc<Shard>,
@@ -203,12 +232,8 @@ fn accept(
     }
     let matched = hub::route(shard, Some(client), topic, message);
     if let Some(packet_id) = packet_id {
-        let reason = match matched {
-            0 => ReasonCode::NO_MATCHING_SUBSCRIBERS,
-            _ => ReasonCode::SUCCESS,
-        };
         let mut session = client.session.borrow_mut();
-        session.accept_publish(packet_id, qos, reason);
+        session.accept_publish(packet_id, qos, reason_of(matched));
     }
 }
 

@@ -175,6 +175,8 @@ pub(crate) struct Shard {
     pub(crate) log: Log,
     /// Scratch space of [`hub::route`].
     pub(crate) targets: RefCell<Vec<Target>>,
+    /// Publishes that are still to be matched one at a time, because such went to very many.
+    pub(crate) one_at_a_time: Cell<u32>,
     /// Scratch space for encoding properties.
     pub(crate) properties: RefCell<PropertiesBuf>,
     config: RefCell<Arc<Config>>,
@@ -204,6 +206,7 @@ impl Shard {
             wheel: RefCell::new(Wheel::new(Instant::now())),
             log: Log::new(Arc::clone(&hooks)),
             targets: RefCell::default(),
+            one_at_a_time: Cell::new(0),
             properties: RefCell::default(),
             config: RefCell::new(config),
             doors: RefCell::new(doors),

@@ -2,9 +2,10 @@
 //! publisher's own bytes, a copy, a head with a shared payload.
 
 use std::num::{NonZeroU16, NonZeroU32};
+use std::time::Duration;
 
 use mqttcore_codec::{
-    Packet, Properties, PropertiesBuf, Property, QoS, RetainHandling, Subscribe,
+    Packet, Properties, PropertiesBuf, Property, QoS, ReasonCode, RetainHandling, Subscribe,
     SubscriptionOptions, Text,
 };
 
@@ -271,4 +272,52 @@ fn a_message_without_properties_arrives_without_any() {
         .publish("a", "x", QoS::AtMostOnce);
 
     assert_eq!(client.message().properties, Properties::EMPTY.as_bytes());
+}
+
+/// Publishes of one read are matched together; who gets them and when must not show it.
+#[test]
+fn publishes_of_one_write_keep_their_order_and_their_acknowledgements_theirs() {
+    let broker = start(config());
+    let mut listener = v5("listener").connect(&broker);
+    listener.subscribe("to/+", QoS::ExactlyOnce);
+    let mut sender = v5("sender").connect(&broker);
+    let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+    for number in 0..60 {
+        let qos = [QoS::AtLeastOnce, QoS::AtMostOnce, QoS::AtLeastOnce][number % 3];
+        let topic = ["to/a", "to/b", "nobody"][number / 3 % 3];
+        bytes.extend(sender.numbered(topic, qos, [number]));
+        if qos == QoS::AtLeastOnce {
+            expected.push(if topic == "nobody" {
+                ReasonCode::NO_MATCHING_SUBSCRIBERS
+            } else {
+                ReasonCode::SUCCESS
+            });
+        }
+    }
+
+    sender.send_bytes(&bytes);
+
+    for (index, expected) in expected.iter().enumerate() {
+        let id = u16::try_from(index + 1).unwrap();
+        assert_eq!(sender.receive(), Received::PubAck(id, *expected));
+    }
+    for number in (0..60).filter(|number| number / 3 % 3 < 2) {
+        assert_eq!(listener.take_message().number(), number);
+    }
+}
+
+/// What stands between two publishes of one write happens between them.
+#[test]
+fn a_subscription_between_two_publishes_of_one_write_gets_the_second() {
+    let broker = start(config());
+    let mut client = v3("client").connect(&broker);
+    // PUBLISH t "1", SUBSCRIBE t with packet id 7, PUBLISH t "2" and "3", all at QoS 0.
+    client.send_bytes(
+        b"\x30\x04\x00\x01t1\x82\x06\x00\x07\x00\x01t\x00\x30\x04\x00\x01t2\x30\x04\x00\x01t3",
+    );
+
+    assert!(matches!(client.receive(), Received::SubAck(7, _)));
+    assert_eq!(client.message().text(), "2");
+    assert_eq!(client.message().text(), "3");
+    client.hears_nothing_for(Duration::from_millis(50));
 }
