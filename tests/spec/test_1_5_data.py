@@ -133,12 +133,15 @@ def test_a_property_with_a_null_ends_the_connection(
 
 @pytest.mark.spec("3.1.1", "MQTT-1.5.3-3")
 @pytest.mark.spec("5.0", "MQTT-1.5.4-3")
-def test_a_byte_order_mark_arrives_as_it_was_sent(client: Open, version: int, topic: str) -> None:
-    receiver, sender = client(), client()
+@pytest.mark.parametrize("sender", mqtt.VERSIONS)
+def test_a_byte_order_mark_arrives_as_it_was_sent(
+    client: Open, version: int, topic: str, sender: int
+) -> None:
+    receiver = client()
     marked = b"\xef\xbb\xbf" + topic.encode() + b"\xef\xbb\xbf"
     receiver.subscribe(marked)
 
-    sender.publish(marked, b"x")
+    client(version=sender).publish(marked, b"x")
 
     length = 2 + len(marked) + 1 + (version == 5)
     properties = b"\x00" if version == 5 else b""

@@ -115,6 +115,29 @@ def test_properties_are_forwarded_unchanged_on_every_way(
     sender.publish(topic, b"", retain=True)
 
 
+@pytest.mark.spec("5.0", "MQTT-3.3.2-17")
+@pytest.mark.spec("5.0", "MQTT-3.3.2-18")
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [(b"\x23\x00\x01", b""), (b"", b"\x23\x00\x01"), (b"\x02\x00\x00\x0e\x10", b"")],
+    ids=["alias before", "alias behind", "expiry"],
+)
+def test_properties_keep_their_order_where_others_are_taken_out_or_put_in(
+    client: Open, topic: str, before: bytes, behind: bytes, qos: int
+) -> None:
+    one = client()
+    one.subscribe((topic, 2), props={"subscription_identifier": 77})
+
+    one.publish(topic, b"x", qos=qos, props=before + ALL + behind)
+
+    found = dict(one.receive_publish().properties or {})
+    expected, _ = mqtt.split_properties(mqtt.var_int(len(ALL)) + ALL)
+    assert found.pop("subscription_identifier") == [77]
+    assert found.pop("message_expiry_interval", 3_600) == 3_600
+    assert found == expected
+
+
 @pytest.mark.spec("5.0", "MQTT-3.3.2-4")
 @pytest.mark.parametrize("properties", [b"", b"\x01\x00", b"\x01\x01"])
 def test_the_payload_format_indicator_is_forwarded_as_it_came(
