@@ -463,11 +463,8 @@ fn join<'g>(
 ) -> Changed<'g> {
     let len = before.len() + new.len() + after.len();
     let is_dead = |word: &&Word<'g>| is_dead(dead, Subscription::from_bits(word.value()));
-    let dropped = match dead {
-        Some(_) => before.iter().chain(after).filter(is_dead).count(),
-        None => 0,
-    };
-    if dropped == 0 && (2..=ARRAY_LEN).contains(&len) {
+    let has_dead = dead.is_some() && before.iter().chain(after).any(|word| is_dead(&word));
+    if !has_dead && (2..=ARRAY_LEN).contains(&len) {
         return Changed::plain(edit.make(Kind::Array, 0, &[before, new, after], &[]), old);
     }
     let mut all: SmallVec<[Word<'g>; 16]> = SmallVec::new();
@@ -477,7 +474,8 @@ fn join<'g>(
     Changed {
         set: build(edit, &all),
         old,
-        dropped,
+        // Counted by what is left: whoever leaves meanwhile is dead to some of the questions above only.
+        dropped: len - all.len(),
     }
 }
 
@@ -527,4 +525,37 @@ fn above<'g>(edit: &mut Edit<'g>, branch: Word<'g>, shape: Shape, new: Subscript
         len: shape.len + 1,
     };
     shape.make(edit, &[&children])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use mqttcore_codec::QoS;
+
+    use super::*;
+    use crate::Options;
+    use crate::sync::{Ledger, pin};
+    use crate::tree::node::Size;
+
+    /// Somebody leaves between two questions about it, so the answers differ within one copy.
+    #[test]
+    fn what_dies_while_its_set_is_copied_is_counted_once() {
+        let (guard, ledger) = (pin(), Ledger::new());
+        let mut edit = Edit::new(&guard, &ledger, Size::default());
+        let of = |number| Subscription::new(SubscriberId(number), Options::at(QoS::AtMostOnce));
+        let all = [1, 2, 3, 4].map(|number| of(number).word());
+        for alive_for in 0..8 {
+            let asked = Cell::new(0);
+            let dead = |_| {
+                asked.set(asked.get() + 1);
+                asked.get() > alive_for
+            };
+            let set = build(&mut edit, &all);
+
+            let changed = insert(&mut edit, set, of(9), Some(&dead));
+
+            assert_eq!(len(changed.set) + changed.dropped, 5, "{alive_for}");
+        }
+    }
 }
