@@ -23,7 +23,7 @@ use mqttcore_topics::{Change, Directory, Match, Options, Retained, Strategy, Vis
 use oracle::{filter, name};
 use shuttle::thread;
 
-const CLIENTS: usize = 2;
+const CLIENTS: usize = 3;
 
 /// Schedules of each kind; `SCHEDULES` in the environment says how many.
 fn explore(test: impl Fn() + Copy + Send + Sync + 'static) {

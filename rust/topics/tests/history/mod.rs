@@ -203,7 +203,8 @@ pub(crate) fn write(
     let mut writes = Vec::new();
     for round in 1..=rounds {
         let start = clock.now();
-        if leaves && dice.below(4) == 0 {
+        let is_last = leaves && dice.below(4) == 0;
+        if is_last {
             directory.leave(id);
             held = [None; FILTERS.len()];
         } else {
@@ -229,8 +230,7 @@ pub(crate) fn write(
         }
         let end = clock.now();
         let state: State = held.into_iter().flatten().collect();
-        if leaves && state.is_empty() {
-            directory.leave(id);
+        if is_last {
             directory.clean(3);
             id = directory.join(client * JOININGS + round);
         }
