@@ -116,6 +116,63 @@ def build_paho_c() -> None:
     run(["cc", "-Wall", "-Wextra", "-O1", source, "-o", PAHO_C, "-lpaho-mqtt3c"], cwd=ROOT)
 
 
+# --- other languages ------------------------------------------------------------------------------
+
+NPM_INSTALL = ("npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
+PAHO_GO, RUMQTTC, JAVA = BUILT / "paho_go", BUILT / "rumqttc", BUILT / "java"
+JAVA_PATH = f"{JAVA / 'classes'}:{JAVA / 'dependency' / '*'}"
+POM = HERE / "java" / "pom.xml"
+
+
+def copy_of(key: str, *names: str) -> pathlib.Path:
+    """A driver's files in a folder of their own, where a package manager may add to them."""
+    folder = BUILT / key
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        shutil.copyfile(HERE / key / name, folder / name)
+    return folder
+
+
+def build_mqttjs() -> None:
+    """Installs what the lock file names."""
+    folder = copy_of("mqttjs", "package.json", "package-lock.json", "driver.mjs")
+    run(NPM_INSTALL, cwd=folder)
+
+
+def build_paho_go() -> None:
+    """Compiles against what `go.sum` names."""
+    run(["go", "build", "-mod=readonly", "-o", PAHO_GO, "."], cwd=HERE / "paho_go")
+
+
+def build_rumqttc() -> None:
+    """Compiles against what `Cargo.lock` names."""
+    folder = BUILT / "rumqttc-target"
+    run(["cargo", "build", "--locked"], cwd=HERE / "rumqttc", CARGO_TARGET_DIR=str(folder))
+    shutil.copy2(folder / "debug" / "mqttcore-interop-rumqttc", RUMQTTC)
+
+
+def build_java() -> None:
+    """Compiles against the versions of the POM; both Java clients share one build."""
+    words = [f"-Dinterop.build={JAVA}", "compile", "dependency:copy-dependencies"]
+    run(["mvn", "-q", "-B", "-ntp", *words, "-DincludeScope=runtime"], cwd=POM.parent)
+
+
+def java_client(
+    key: str, name: str, artifact: str, unable: Mapping[int | str, str] | None = None
+) -> Client:
+    """A library of Maven Central; the driver is told which, and which release that is."""
+    release = POM.read_text().split(f"{artifact}</artifactId>")[1].split("version>")[1][:-2]
+    return Client(
+        key=key,
+        name=name,
+        source="Maven Central",
+        command=["java", "-cp", JAVA_PATH, "Driver", key.partition("_")[0], release],
+        unable=unable or {},
+        lacks=lambda: missing("java", "javac", "mvn"),
+        build=build_java,
+    )
+
+
 CLIENTS = (
     python_client("paho", "paho-mqtt"),
     python_client("aiomqtt", "aiomqtt"),
@@ -141,4 +198,31 @@ CLIENTS = (
         build=build_paho_c,
         in_tests=True,
     ),
+    Client(
+        key="mqttjs",
+        name="MQTT.js",
+        source="npm",
+        command=["node", BUILT / "mqttjs" / "driver.mjs"],
+        lacks=lambda: missing("node", "npm"),
+        build=build_mqttjs,
+    ),
+    Client(
+        key="paho_go",
+        name="Paho Go",
+        source="Go modules",
+        command=[PAHO_GO],
+        lacks=lambda: missing("go"),
+        build=build_paho_go,
+    ),
+    Client(
+        key="rumqttc",
+        name="rumqttc",
+        source="crates.io",
+        command=[RUMQTTC],
+        unable={3: NO_3_1},
+        lacks=lambda: missing("cargo"),
+        build=build_rumqttc,
+    ),
+    java_client("hivemq", "HiveMQ client", "hivemq-mqtt-client", {3: NO_3_1}),
+    java_client("paho_java", "Paho Java", "org.eclipse.paho.mqttv5.client"),
 )
