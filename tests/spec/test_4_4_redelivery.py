@@ -155,6 +155,25 @@ def test_nothing_is_sent_again_on_the_same_connection(client: Open, topic: str, 
     one.ping()
 
 
+@pytest.mark.spec("5.0", "MQTT-4.4.0-1")
+def test_an_acknowledgement_of_what_the_last_connection_sent_counts_and_repeats_nothing(
+    client: Open, topic: str
+) -> None:
+    name = unique("c")
+    one = client(name, keep=True)
+    first = open_messages(one, client(), topic, 1, 3)
+    one.close()
+    again = client(name, keep=True, props={"receive_maximum": 1})
+    assert again.expect(mqtt.PUBLISH).payload == b"1"
+
+    again.send(mqtt.ack(mqtt.PUBACK, first[1].packet_id or 0))
+
+    again.ping()
+    again.send(mqtt.ack(mqtt.PUBACK, first[0].packet_id or 0))
+    assert again.receive_publish().payload == b"3"
+    again.ping()
+
+
 @pytest.mark.spec("5.0", "MQTT-4.4.0-2")
 @pytest.mark.parametrize("code", [0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99])
 @pytest.mark.parametrize(("qos", "kind"), [(1, mqtt.PUBACK), (2, mqtt.PUBREC)])
