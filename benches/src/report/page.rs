@@ -108,7 +108,7 @@ same minutes. A ratio is the median over the rounds of ours divided by theirs in
 workloads, all of them count, and figures stand by rising size. Times are processor time of the thread. Topics are 262,144
 in random order; a turn begins with an untimed third. Hot topics are 16 in turn while nobody writes; NATS asks the caches of reader and
 sublist for them, ours the match cache of a worker (`match_cached`), which no other row uses. A write is a filter
-that was never there; it goes again, untimed in that row. Fan-out is changed by a subscriber that leaves and comes
+that was never there, after a quarter as many that are not timed; it goes again, untimed in that row. Fan-out is changed by a subscriber that leaves and comes
 back, which is what NATS's list and Moquette's copies are slow at; NATS adds new subscribers in constant time.
 
 Bytes are those that glibc hands out, its own included, for the index. Clients are counted apart: their seats (handle,

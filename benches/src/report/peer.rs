@@ -23,7 +23,7 @@ const BATCH: usize = 16;
 /// Fresh filters of one slice of writes: few enough that the size stays what it is.
 #[must_use]
 pub fn writes_at(size: usize) -> usize {
-    (size / 16).clamp(256, 4096)
+    (size / 4).clamp(256, 8192)
 }
 
 /// What loading a contender took, by subscription, of which each client has one.
@@ -157,6 +157,31 @@ fn load<C: Contender>(
 }
 
 impl<C: Contender> Loaded<C> {
+    fn write_and_remove(
+        &self,
+        filters: &[SubscriptionFilter],
+        first: usize,
+        budget: Duration,
+    ) -> (f64, f64) {
+        let mut written = 0;
+        let write_ns = nanos_a_unit(budget, |ask| {
+            let end = filters.len().min(written + ask);
+            for (number, filter) in filters.iter().enumerate().take(end).skip(written) {
+                self.contender.subscribe(filter, client(first + number), 1);
+            }
+            end - std::mem::replace(&mut written, end)
+        });
+        let mut removed = 0;
+        let remove_ns = nanos_a_unit(Duration::MAX, |ask| {
+            let end = written.min(removed + ask);
+            for (number, filter) in filters.iter().enumerate().take(end).skip(removed) {
+                self.contender.unsubscribe(filter, client(first + number));
+            }
+            end - std::mem::replace(&mut removed, end)
+        });
+        (write_ns, remove_ns)
+    }
+
     fn match_next(&mut self, topics: &[TopicName<'_>], ask: usize) -> usize {
         let mut sum = 0_u32;
         for _ in 0..ask {
@@ -219,31 +244,18 @@ impl<C: Contender> Peer for Loaded<C> {
         let Some(extras) = self.extras else {
             return self.one(topics, budget);
         };
-        let block = |ask: usize| {
+        let mut block = |ask: usize| {
             black_box((extras.hot)(&self.contender, &mut self.cache, topics, ask));
             ask
         };
+        nanos_a_unit(budget / 3, &mut block);
         nanos_a_unit(budget, block)
     }
 
     fn write(&self, filters: &[SubscriptionFilter], first: usize, budget: Duration) -> (f64, f64) {
-        let mut written = 0;
-        let write_ns = nanos_a_unit(budget, |ask| {
-            let end = filters.len().min(written + ask);
-            for (number, filter) in filters.iter().enumerate().take(end).skip(written) {
-                self.contender.subscribe(filter, client(first + number), 1);
-            }
-            end - std::mem::replace(&mut written, end)
-        });
-        let mut removed = 0;
-        let remove_ns = nanos_a_unit(Duration::MAX, |ask| {
-            let end = written.min(removed + ask);
-            for (number, filter) in filters.iter().enumerate().take(end).skip(removed) {
-                self.contender.unsubscribe(filter, client(first + number));
-            }
-            end - std::mem::replace(&mut removed, end)
-        });
-        (write_ns, remove_ns)
+        let (before, filters) = filters.split_at(filters.len() / 4);
+        self.write_and_remove(before, first, budget / 3);
+        self.write_and_remove(filters, first + before.len(), budget)
     }
 
     fn churn(&mut self, filters: &[SubscriptionFilter], budget: Duration) -> f64 {
