@@ -1,10 +1,10 @@
 """Types of the native half. Kept true to the binary by `make check` (mypy.stubtest)."""
 
 from array import array
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Final, Literal, final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Literal, final
 
-from _typeshed import ReadableBuffer
+from _typeshed import ReadableBuffer, StrPath
 
 from mqttcore.config import Settings
 from mqttcore.packets import Packet
@@ -28,6 +28,7 @@ __all__ = [
     "Session",
     "StartError",
     "StoppedError",
+    "StoreError",
     "TomlValue",
     "TopicFilter",
     "TopicFilterError",
@@ -39,6 +40,11 @@ __all__ = [
     "encode_packet",
     "hash_password",
     "parse_toml",
+    "store_backup",
+    "store_dump",
+    "store_info",
+    "store_repair",
+    "store_verify",
     "verify_password",
 ]
 
@@ -55,6 +61,9 @@ class StartError(MqttError):
 
 class StoppedError(MqttError):
     """The broker does not run, or another process started it."""
+
+class StoreError(MqttError):
+    """A durable store cannot be opened or read, or is damaged."""
 
 class TopicFilterError(MqttError):
     """A string is not a topic filter."""
@@ -680,3 +689,20 @@ def verify_password(hash: str, password: bytes, /) -> bool:  # noqa: A002 - posi
 
 def hash_password(password: bytes, /, *, salt: bytes) -> str:
     """A new Argon2id hash; ``salt`` must be 16 fresh random bytes."""
+
+# --- the durable store
+
+def store_verify(directory: StrPath, /) -> dict[str, Any]:
+    """Reads all of the store in ``directory``; returns what it holds."""
+
+def store_info(directory: StrPath, /) -> dict[str, Any]:
+    """Tells what the store in ``directory`` holds."""
+
+def store_backup(directory: StrPath, to: StrPath, /) -> int:
+    """Copies the store in ``directory`` into ``to``, an empty folder; returns the bytes copied."""
+
+def store_repair(directory: StrPath, /) -> dict[str, Any]:
+    """Mends the store in ``directory`` by giving up what cannot be read; tells what was done."""
+
+def store_dump(directory: StrPath, line: Callable[[str], object], /) -> int:
+    """Calls ``line`` with a text for each record of the log, in order; returns how many."""

@@ -7,6 +7,7 @@ from mqttcore._core import (
     PasswordHashError,
     StartError,
     StoppedError,
+    StoreError,
     TopicFilterError,
     TopicNameError,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "PluginError",
     "StartError",
     "StoppedError",
+    "StoreError",
     "TopicFilterError",
     "TopicNameError",
 ]

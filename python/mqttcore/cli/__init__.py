@@ -8,6 +8,7 @@ from mqttcore._schema import did_you_mean
 TOOLS = {
     "serve": "runs the broker",
     "passwd": "writes password files",
+    "store": "checks, mends and copies a durable store",
 }
 
 

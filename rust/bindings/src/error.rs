@@ -43,6 +43,12 @@ create_exception!(
 );
 create_exception!(
     mqttcore,
+    StoreError,
+    MqttError,
+    "A durable store cannot be opened or read, or is damaged."
+);
+create_exception!(
+    mqttcore,
     StoppedError,
     MqttError,
     "The broker does not run, or another process started it."
@@ -68,6 +74,11 @@ pub(crate) enum CoreError {
     /// A forked child touches the broker of its parent.
     Forked,
     Hash(HashError),
+    Store(mqttcore_store::StoreError),
+    /// The folder of a store, before there is a store to ask.
+    StoreFolder(String),
+    /// Python itself refused something.
+    Python(PyErr),
     /// An argument that no type can rule out.
     Argument(String),
 }
@@ -75,6 +86,24 @@ pub(crate) enum CoreError {
 impl From<HashError> for CoreError {
     fn from(error: HashError) -> Self {
         Self::Hash(error)
+    }
+}
+
+impl From<mqttcore_store::StoreError> for CoreError {
+    fn from(error: mqttcore_store::StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<PyErr> for CoreError {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+impl From<std::convert::Infallible> for CoreError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
     }
 }
 
@@ -134,6 +163,9 @@ impl From<CoreError> for PyErr {
                 "the broker belongs to the process that started it, and this one is its fork",
             ),
             CoreError::Hash(error) => PasswordHashError::new_err(error.to_string()),
+            CoreError::Store(error) => StoreError::new_err(error.to_string()),
+            CoreError::StoreFolder(error) => StoreError::new_err(error),
+            CoreError::Python(error) => error,
             CoreError::Argument(what) => PyValueError::new_err(what),
         }
     }

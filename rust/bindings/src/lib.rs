@@ -12,6 +12,7 @@ mod lanes;
 mod passwords;
 mod plugin;
 mod settings;
+mod store;
 mod topics;
 
 /// Native half of mqttcore. Import from `mqttcore`, not from here.
@@ -32,7 +33,8 @@ mod _core {
     use super::directory::{PyDirectory, PyMatch, PyMatches};
     #[pymodule_export]
     use super::error::{
-        MqttError, PasswordHashError, StartError, StoppedError, TopicFilterError, TopicNameError,
+        MqttError, PasswordHashError, StartError, StoppedError, StoreError, TopicFilterError,
+        TopicNameError,
     };
     #[pymodule_export]
     use super::lanes::{PyLanes, PyNotes, PyQuestion};
@@ -40,6 +42,8 @@ mod _core {
     use super::passwords::{check_password_hash, hash_password, verify_password};
     #[pymodule_export]
     use super::plugin::{PyAsk, PyClient, PyEvent, PyLogin};
+    #[pymodule_export]
+    use super::store::{store_backup, store_dump, store_info, store_repair, store_verify};
     #[pymodule_export]
     use super::topics::{PyTopicFilter, PyTopicName};
 }

@@ -49,6 +49,7 @@ impl Default for StoreOptions {
 
 /// The log and its checkpoint in one folder.
 pub struct DurableStore {
+    files: Arc<dyn Files>,
     journal: Journal,
     index: Arc<Mutex<Index>>,
     requests: Mutex<Option<Sender<Request>>>,
@@ -107,6 +108,7 @@ impl DurableStore {
         let thread =
             thread.map_err(|error| StoreError::io("start the thread of", "index", error))?;
         let store = Self {
+            files: Arc::clone(files),
             journal,
             index,
             requests: Mutex::new(Some(sender)),
@@ -116,6 +118,28 @@ impl DurableStore {
             _claim: claim,
         };
         Ok((store, recovery))
+    }
+
+    /// Reads the next full segment behind number `after` and compares every checksum; returns its
+    /// number, or `None` at the end. For idle hours: it reads up to a segment at once, and takes
+    /// no lock while it does.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Damaged`]: what is wrong, long before somebody needs it.
+    pub fn scrub(&self, after: u64) -> Result<Option<u64>, StoreError> {
+        let full = self.journal.shared.full_segments();
+        let Some(place) = full.iter().position(|(number, _)| *number > after) else {
+            return Ok(None);
+        };
+        let (number, last_lsn) = full[place];
+        match open::check_segment(&*self.files, number, last_lsn) {
+            // It went while nobody looked.
+            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            }
+            other => other?,
+        }
+        Ok(Some(number))
     }
 
     /// The index with everything in it that was appended before.

@@ -278,6 +278,33 @@ fn a_damaged_message_is_not_handed_out() {
 }
 
 #[test]
+fn scrubbing_finds_rot_where_nobody_looks() {
+    let folder = Temporary::new("scrub");
+    let (store, _) = open(&folder).unwrap();
+    let session = session(&store, "meter");
+    for _ in 0..60 {
+        publish(&store, session, "t", &[7; 1_000], false);
+    }
+    let scrub = || {
+        let mut last = 0;
+        while let Some(number) = store.scrub(last)? {
+            last = number;
+        }
+        Ok::<u64, StoreError>(last)
+    };
+    assert!(scrub().unwrap() >= 3);
+    let path = folder.path().join("00000000000000000002.log");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[5_000] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+
+    let found = scrub().unwrap_err();
+
+    assert!(matches!(found, StoreError::Damaged(damage)
+        if damage.file == "00000000000000000002.log" && damage.offset <= 5_000));
+}
+
+#[test]
 fn a_folder_that_is_in_use_is_refused() {
     let folder = Temporary::new("claimed");
     let (_store, _) = open(&folder).unwrap();

@@ -228,6 +228,32 @@ fn read_header(files: &dyn Files, number: u64) -> Result<Option<Header>, StoreEr
     Header::parse(&name, &bytes[..read])
 }
 
+/// Reads a full segment and compares every checksum.
+pub(crate) fn check_segment(
+    files: &dyn Files,
+    number: u64,
+    last_lsn: u64,
+) -> Result<(), StoreError> {
+    let name = segment::name(number);
+    let failed = |error| StoreError::io("open", &name, error);
+    let file = files.open(&name).map_err(failed)?;
+    let mut bytes = Vec::new();
+    segment::read(&*file, &name, &mut bytes)?;
+    let header = Header::parse(&name, &bytes)?.ok_or_else(|| Damage {
+        file: name.clone(),
+        offset: 0,
+        first_lsn: 0,
+        last_lsn,
+        reason: "the header is broken",
+    })?;
+    let mut groups = Groups::new(&bytes, header.seed(), segment::HEADER, header.first_lsn);
+    groups.by_ref().for_each(drop);
+    if groups.next_lsn != last_lsn + 1 || !groups.is_clean() {
+        return Err(damage(&name, &groups, last_lsn).into());
+    }
+    Ok(())
+}
+
 /// How far opening has come.
 struct Reading<'a, 'v> {
     files: &'a dyn Files,

@@ -1,0 +1,99 @@
+"""`python -m mqttcore.store verify|repair|dump|backup|info DIR`: a store that no broker has open.
+
+Exit status: 0 all is well, 1 it cannot be done, 2 the command line is wrong, 3 the store is
+damaged (``verify``) or something was given up (``repair``).
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from mqttcore._core import store_backup, store_dump, store_info, store_repair, store_verify
+from mqttcore.errors import StoreError
+
+DAMAGED: Final = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except (StoreError, ValueError, OSError) as error:
+        print(f"mqttcore store: {options.directory}: {error}", file=sys.stderr)
+        return DAMAGED if "damaged" in str(error) else 1
+    return status
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="mqttcore store",
+        description="Works on the folder of a durable store. The broker must not be running on it.",
+    )
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
+    for name, run, words in (
+        ("verify", verify, "read everything, compare every checksum, change nothing"),
+        ("repair", repair, "give up what cannot be read, keep all else"),
+        ("dump", dump, "print every record of the log, payloads by their length"),
+        ("backup", backup, "copy the store into an empty folder"),
+        ("info", info, "tell what the store holds"),
+    ):
+        command = commands.add_parser(name, help=words, description=words)
+        command.add_argument("directory", type=pathlib.Path, metavar="DIR")
+        command.set_defaults(run=run)
+        if name == "backup":
+            command.add_argument("to", type=pathlib.Path, metavar="TO")
+        if name == "repair":
+            command.add_argument(
+                "--accept-loss",
+                action="store_true",
+                help="without it nothing is changed: verify tells what would be lost",
+            )
+    return made
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Reads everything."""
+    tell(store_verify(options.directory))
+    return 0
+
+
+def info(options: argparse.Namespace) -> int:
+    """Tells what is there."""
+    tell(store_info(options.directory))
+    return 0
+
+
+def repair(options: argparse.Namespace) -> int:
+    """Mends a damaged store, if its owner agrees to lose what is damaged."""
+    if not options.accept_loss:
+        tell(store_verify(options.directory))
+        return 0
+    done = store_repair(options.directory)
+    tell(done)
+    return DAMAGED if done["damage"] is not None else 0
+
+
+def dump(options: argparse.Namespace) -> int:
+    """Prints every record."""
+    store_dump(options.directory, print)
+    return 0
+
+
+def backup(options: argparse.Namespace) -> int:
+    """Copies the store."""
+    tell({"copied_bytes": store_backup(options.directory, options.to)})
+    return 0
+
+
+def tell(facts: dict[str, object]) -> None:
+    """Prints one JSON object, for people and for programs."""
+    print(json.dumps(facts, indent=2))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

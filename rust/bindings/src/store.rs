@@ -1,0 +1,185 @@
+//! Functions over `mqttcore_store::tools`, for `mqttcore.store`.
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "Python hands over owned values"
+)]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mqttcore_store::files::{Files, Folder};
+use mqttcore_store::record::{Message, Record};
+use mqttcore_store::{Logged, StoreError, StoreOptions, Torn, tools};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error::CoreError;
+
+/// Reads all of the store in ``directory``; returns what it holds.
+#[pyfunction]
+#[pyo3(signature = (directory, /))]
+pub(crate) fn store_verify(
+    py: Python<'_>,
+    directory: PathBuf,
+) -> Result<Bound<'_, PyDict>, CoreError> {
+    let files = open(&directory)?;
+    let info = py.detach(|| tools::verify(&files))?;
+    described(py, &info, true)
+}
+
+/// Tells what the store in ``directory`` holds.
+#[pyfunction]
+#[pyo3(signature = (directory, /))]
+pub(crate) fn store_info(
+    py: Python<'_>,
+    directory: PathBuf,
+) -> Result<Bound<'_, PyDict>, CoreError> {
+    let files = open(&directory)?;
+    let info = py.detach(|| tools::info(&files))?;
+    described(py, &info, false)
+}
+
+/// Copies the store in ``directory`` into ``to``, an empty folder; returns the bytes copied.
+#[pyfunction]
+#[pyo3(signature = (directory, to, /))]
+pub(crate) fn store_backup(
+    py: Python<'_>,
+    directory: PathBuf,
+    to: PathBuf,
+) -> Result<u64, CoreError> {
+    let copied = py.detach(|| {
+        let files = open(&directory)?;
+        let to = folder(&to)?;
+        let names = to.list().map_err(|error| failed("list", &error))?;
+        if !names.is_empty() {
+            return Err(CoreError::Argument(
+                "the folder to copy to is not empty".into(),
+            ));
+        }
+        Ok(tools::backup(&files, &to)?)
+    })?;
+    Ok(copied)
+}
+
+/// Mends the store in ``directory`` by giving up what cannot be read; returns what was done.
+#[pyfunction]
+#[pyo3(signature = (directory, /))]
+pub(crate) fn store_repair(
+    py: Python<'_>,
+    directory: PathBuf,
+) -> Result<Bound<'_, PyDict>, CoreError> {
+    let files = open(&directory)?;
+    let repair = py.detach(|| tools::repair(&files, &StoreOptions::default()))?;
+    let done = PyDict::new(py);
+    let set = |key: &str, value: Bound<'_, PyAny>| done.set_item(key, value);
+    let damage = repair.damage.map(|damage| damage.to_string());
+    set("damage", damage.into_pyobject(py)?)?;
+    set("saved", repair.saved.into_pyobject(py)?.into_any())?;
+    set("lost", repair.lost.into_pyobject(py)?)?;
+    set("sessions", repair.sessions.into_pyobject(py)?.into_any())?;
+    set("set_aside", repair.set_aside.into_pyobject(py)?)?;
+    Ok(done)
+}
+
+/// Calls ``line`` with a text for each record of the log in ``directory``, in order.
+///
+/// Payloads are told by their length only.
+#[pyfunction]
+#[pyo3(signature = (directory, line, /))]
+pub(crate) fn store_dump(directory: PathBuf, line: &Bound<'_, PyAny>) -> Result<u64, PyErr> {
+    let files = open(&directory)?;
+    let mut refused = None;
+    let dumped = tools::dump(&files, &mut |logged| {
+        line.call1((told(&logged),)).map(|_| ()).map_err(|error| {
+            refused = Some(error);
+            StoreError::Stopped("the reader had enough".into())
+        })
+    });
+    if let Some(error) = refused {
+        return Err(error);
+    }
+    Ok(dumped.map_err(CoreError::from)?.records)
+}
+
+fn told(logged: &Logged<'_>) -> String {
+    let mut text = format!(
+        "{} {}:{} {} ",
+        logged.lsn, logged.place.segment, logged.place.offset, logged.place.bytes
+    );
+    // INVARIANT: writing to a string does not fail.
+    match &logged.record {
+        Record::Message(message) => {
+            let payload = message.payload.len();
+            let told = Message {
+                payload: b"",
+                ..*message
+            };
+            write!(text, "{told:?} payload of {payload} bytes").expect("a string takes all");
+        }
+        Record::WillSet(will) => {
+            let (session, topic, payload) = (will.session, will.topic, will.payload.len());
+            write!(
+                text,
+                "WillSet {{ session: {session}, topic: {topic:?} }} payload of {payload} bytes"
+            )
+            .expect("a string takes all");
+        }
+        record => write!(text, "{record:?}").expect("a string takes all"),
+    }
+    text
+}
+
+fn described<'py>(
+    py: Python<'py>,
+    info: &tools::Info,
+    is_verified: bool,
+) -> Result<Bound<'py, PyDict>, CoreError> {
+    let told = PyDict::new(py);
+    told.set_item("store", &info.store)?;
+    let mut numbers = vec![
+        ("segments", info.segments),
+        ("log_bytes", info.log_bytes),
+        ("last_lsn", info.last_lsn),
+        ("applied_lsn", info.applied_lsn),
+        ("sessions", info.sessions),
+        ("subscriptions", info.subscriptions),
+        ("queued", info.queued),
+        ("in_flight", info.in_flight),
+        ("retained", info.retained),
+    ];
+    if is_verified {
+        numbers.push(("messages", info.messages));
+    }
+    for (key, value) in numbers {
+        told.set_item(key, value)?;
+    }
+    let torn = info.torn.as_ref();
+    told.set_item(
+        "torn",
+        torn.map(
+            |Torn {
+                 file,
+                 offset,
+                 bytes,
+             }| (file, offset, bytes),
+        ),
+    )?;
+    Ok(told)
+}
+
+/// The folder of a store that must be there.
+fn open(directory: &Path) -> Result<Arc<dyn Files>, CoreError> {
+    if !directory.is_dir() {
+        return Err(CoreError::Store(StoreError::Missing));
+    }
+    Ok(Arc::new(folder(directory)?))
+}
+
+fn folder(directory: &Path) -> Result<Folder, CoreError> {
+    Folder::open(directory).map_err(|error| failed("open", &error))
+}
+
+fn failed(doing: &str, error: &std::io::Error) -> CoreError {
+    CoreError::StoreFolder(format!("{doing}: {error}"))
+}

@@ -1,0 +1,185 @@
+"""`python -m mqttcore.store` over a log that is written here by hand, from its description."""
+
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+
+import pytest
+from mqttcore import store
+from mqttcore.errors import StoreError
+
+STORE = bytes(range(16))
+SEGMENT = "00000000000000000001.log"
+
+
+def crc32c(data: bytes, crc: int = 0) -> int:
+    """The Castagnoli checksum, bit by bit."""
+    crc ^= 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def header(number: int, first_lsn: int) -> bytes:
+    bare = b"mqttlog\0" + struct.pack("<II16sQQ12x", 1, 0, STORE, number, first_lsn)
+    return bare + struct.pack("<I", crc32c(bare))
+
+
+def frame(lsn: int, kind: int, flags: int, body: bytes) -> bytes:
+    seed = crc32c(STORE + struct.pack("<Q", 1))
+    length = struct.pack("<I", 10 + len(body))
+    rest = struct.pack("<QBB", lsn, kind, flags) + body
+    return length + struct.pack("<I", crc32c(length + rest, seed)) + rest
+
+
+def group(first_lsn: int, records: list[tuple[int, int, bytes]], durable_lsn: int) -> bytes:
+    frames = [frame(lsn, *record) for lsn, record in enumerate(records, first_lsn)]
+    chain = crc32c(b"".join(sealed[4:8] for sealed in frames))
+    marker = struct.pack("<IIQ", len(frames), chain, durable_lsn)
+    return b"".join(frames) + frame(first_lsn + len(frames) - 1, 255, 0, marker)
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<H", len(value)) + value.encode()
+
+
+OPENED = (9, 0, b"\x07" + struct.pack("<QBI", 1, 5, 60) + text("meter"))
+SUBSCRIBED = (12, 0, b"\x07\x01\x00" + text("a/#"))
+# number 8, topic, no properties, one recipient: session 7 at QoS 1
+MESSAGE = (1, 1, b"\x08" + text("a/b") + b"\x00" + b"\x01\x07\x01" + b"hot")
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A store with one session, and a message that waits for it."""
+    log = header(1, 1) + group(1, [OPENED, SUBSCRIBED], 0) + group(3, [MESSAGE], 2)
+    directory = tmp_path / "data"
+    directory.mkdir()
+    (directory / SEGMENT).write_bytes(log.ljust(4096, b"\0"))
+    return directory
+
+
+def damage(folder: pathlib.Path) -> None:
+    log = bytearray((folder / SEGMENT).read_bytes())
+    log[100] ^= 1
+    (folder / SEGMENT).write_bytes(log)
+
+
+def test_a_log_written_by_hand_is_understood(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert store.main(["verify", str(folder)]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["store"] == STORE.hex()
+    assert (told["sessions"], told["subscriptions"], told["queued"]) == (1, 1, 1)
+    assert (told["last_lsn"], told["messages"], told["torn"]) == (3, 1, None)
+
+
+def test_info_reads_no_messages(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert store.main(["info", str(folder)]) == 0
+
+    assert "messages" not in json.loads(capsys.readouterr().out)
+
+
+def test_a_dump_has_a_line_for_each_record_and_no_payload(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert store.main(["dump", str(folder)]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["1", "2", "3"]
+    assert '"a/b"' in lines[2]
+    assert "payload of 3 bytes" in lines[2]
+
+
+def test_a_copy_is_the_same_store(
+    folder: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert store.main(["backup", str(folder), str(tmp_path / "copy")]) == 0
+    capsys.readouterr()
+
+    assert store.main(["verify", str(tmp_path / "copy")]) == 0
+
+    assert json.loads(capsys.readouterr().out)["queued"] == 1
+
+
+def test_a_copy_goes_into_an_empty_folder_only(
+    folder: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "mine").touch()
+
+    assert store.main(["backup", str(folder), str(tmp_path / "copy")]) == 1
+
+    assert "not empty" in capsys.readouterr().err
+
+
+def test_damage_is_named_with_its_place_and_mended_on_request_only(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(folder)
+
+    assert store.main(["verify", str(folder)]) == store.DAMAGED
+    assert f"{SEGMENT} is damaged at 64" in capsys.readouterr().err
+    assert store.main(["repair", str(folder)]) == store.DAMAGED
+    assert (folder / SEGMENT).exists()
+    capsys.readouterr()
+    assert store.main(["repair", "--accept-loss", str(folder)]) == store.DAMAGED
+    done = json.loads(capsys.readouterr().out)
+    assert done["lost"] == [[1, 2]]
+    assert done["set_aside"] == [f"{SEGMENT}.damaged"]
+    assert store.main(["verify", str(folder)]) == 0
+
+
+def test_a_folder_that_is_in_use_is_refused(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = (
+        "import fcntl, sys\n"
+        "lock = open(sys.argv[1], 'w')\n"
+        "fcntl.flock(lock, fcntl.LOCK_EX)\n"
+        "print('locked', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    holder = subprocess.Popen(  # noqa: S603 -- our own interpreter and script
+        [sys.executable, "-c", script, str(folder / "lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+
+        assert store.main(["info", str(folder)]) == 1
+
+        assert "another running broker" in capsys.readouterr().err
+        holder.communicate("")
+
+
+def test_a_newer_format_is_refused(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = bytearray((folder / SEGMENT).read_bytes())
+    log[8] = 9
+    log[60:64] = struct.pack("<I", crc32c(bytes(log[:60])))
+    (folder / SEGMENT).write_bytes(log)
+
+    assert store.main(["verify", str(folder)]) == 1
+
+    assert "has format 9; this version knows formats up to 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("make", [True, False])
+def test_a_folder_without_a_store_is_none(tmp_path: pathlib.Path, *, make: bool) -> None:
+    directory = tmp_path / "nothing"
+    if make:
+        directory.mkdir()
+
+    with pytest.raises(StoreError, match="there is no store"):
+        store.store_info(directory)
