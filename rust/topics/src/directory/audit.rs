@@ -186,20 +186,40 @@ impl Audit<'_> {
                 "extended without groups".into()
             })?;
         }
-        self.groups(groups)
+        self.groups(groups, 0, 0)
     }
 
-    /// Checks the map of groups: leaves only, one a group.
-    fn groups(&mut self, groups: Word<'_>) -> Result<(), String> {
+    /// Checks the map of groups: leaves only, one a group, each where the hash of its name says.
+    fn groups(&mut self, groups: Word<'_>, path: u64, shift: u32) -> Result<(), String> {
         match groups.view() {
             View::Empty => Ok(()),
             View::Leaf(leaf) => {
+                let hash = item_hash(groups, Keys::Whole, self.hasher);
+                Self::place(groups, hash, path, shift)?;
+                ensure(leaf.tag() == tag(hash), "I4", || text(leaf.text()))?;
                 self.note(format!("group:{}", text(leaf.text())));
                 self.payload(leaf.word(0), true)
             }
-            View::Hamt(block) | View::Collision(block) => {
-                ensure(!block.words().is_empty(), "I1", || "an empty HAMT".into())?;
-                block.words().iter().try_for_each(|word| self.groups(*word))
+            View::Hamt(block) => {
+                let (bitmap, slots) = (block.tag(), block.words());
+                let is_due = slots.len() > 1 || slots.first().is_some_and(|slot| slot.is_hamt());
+                ensure(is_due, "I3", || "groups".into())?;
+                ensure(slots.len() == bitmap.count_ones() as usize, "I4", || {
+                    "slots and bitmap of groups".into()
+                })?;
+                let digits = (0..32).filter(|digit| bitmap & (1 << digit) != 0);
+                digits.zip(slots).try_for_each(|(digit, slot)| {
+                    self.groups(*slot, path | digit << shift, shift + DIGIT_BITS)
+                })
+            }
+            View::Collision(list) => {
+                let words = list.words();
+                let key = |word: &Word<'_>| text(key_of(*word, Keys::Whole));
+                let is_due = words.len() > 1 && words.is_sorted_by(|one, two| key(one) < key(two));
+                ensure(is_due, "I4", || "a list of groups".into())?;
+                words
+                    .iter()
+                    .try_for_each(|word| self.groups(*word, path, shift))
             }
             _ => Err("I8: not a map of groups".into()),
         }

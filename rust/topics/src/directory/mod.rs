@@ -8,6 +8,10 @@ mod audit;
 mod cache;
 mod change;
 mod clients;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod corrupted;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod effort;
 mod filters;
 mod listing;
 mod merge;

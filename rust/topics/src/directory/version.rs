@@ -38,6 +38,17 @@ pub(crate) struct Counts {
 }
 
 impl State {
+    /// A state of any words, for tests of the audit.
+    #[cfg(test)]
+    pub(crate) fn forged(exact: Word<'_>, wild: Fields<'_>, counts: Counts) -> Self {
+        Self {
+            exact: exact.into(),
+            wild: wild.map(Stored::from),
+            counts,
+            number: 0,
+        }
+    }
+
     /// Whether the exact index holds a filter.
     #[inline]
     pub(crate) fn has_exact(&self) -> bool {

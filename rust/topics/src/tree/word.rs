@@ -146,6 +146,8 @@ impl<'g> Word<'g> {
 
     #[inline]
     pub(crate) fn view(self) -> View<'g> {
+        #[cfg(test)]
+        VIEWS.with(|views| views.set(views.get() + 1));
         let address = self.bits.addr();
         if address & INLINE != 0 {
             return View::Inline(address as u64);
@@ -209,3 +211,14 @@ impl From<Word<'_>> for Stored {
 unsafe impl Send for Stored {}
 // SAFETY: as above; reading a word changes nothing.
 unsafe impl Sync for Stored {}
+
+#[cfg(test)]
+thread_local! {
+    static VIEWS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How many words this thread took apart: the work that it did.
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) fn views() -> usize {
+    VIEWS.get()
+}

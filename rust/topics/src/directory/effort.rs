@@ -1,0 +1,156 @@
+//! How much a publish looks at: every block and word that it visits is counted, in builds of these tests only.
+//!
+//! A match visits what its topic can lead to: the nodes whose filters agree with a beginning of the topic, and the
+//! payloads that match. Other filters cost nothing but the depth of the maps between them. Filters with `+` that
+//! agree with a beginning and part later are visited too: that is bounded by their number, which is the subscribers'
+//! to pay for (limits on subscriptions), and tested for what it is.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers outside of #[test] functions, too, are tests"
+)]
+
+use mqttcore_codec::QoS;
+
+use super::{Change, Directory};
+use crate::tree::word::views;
+use crate::{
+    Match, Options, Strategy, SubscriberId, SubscriptionFilter, TopicLimits, TopicName, Visitor,
+};
+
+#[derive(Default)]
+struct Count(usize);
+
+impl Visitor for Count {
+    fn plain(&mut self, _: Match<'_>) {
+        self.0 += 1;
+    }
+
+    fn shared(&mut self, _: Match<'_>) -> bool {
+        self.0 += 1;
+        true
+    }
+
+    fn shared_offline(&mut self, _: Match<'_>) {}
+}
+
+fn directory() -> (Directory, SubscriberId) {
+    let directory = Directory::new(3, Strategy::RoundRobin);
+    let id = directory.join(1);
+    (directory, id)
+}
+
+fn subscribe(directory: &Directory, id: SubscriberId, text: &str) {
+    let options = Options::at(QoS::AtMostOnce);
+    let filter = SubscriptionFilter::parse(text, &TopicLimits::default());
+    directory.commit(
+        id,
+        &[Change::Subscribe {
+            filter: &filter.unwrap(),
+            options,
+        }],
+    );
+}
+
+/// Publishes; answers how many words were visited, and how many deliveries there were.
+fn publish(directory: &Directory, text: &str) -> (usize, usize) {
+    let topic = TopicName::parse(text, &TopicLimits::default());
+    let (mut count, before) = (Count::default(), views());
+    let snapshot = directory.snapshot();
+    snapshot.match_one(topic.unwrap(), None, 0, &mut count);
+    let visited = views() - before;
+    assert!(visited > 0);
+    (visited, count.0)
+}
+
+/// Most words that a level of a topic may lead to: its node, and the branches of a map of a million.
+const LEVEL: usize = 8;
+
+#[test]
+fn filters_that_cannot_match_cost_a_publish_nothing() {
+    let (directory, id) = directory();
+    for number in 0..20_000 {
+        subscribe(&directory, id, &format!("a/b/{number}"));
+        subscribe(&directory, id, &format!("a/b/{number}/+"));
+        subscribe(&directory, id, &format!("{number}/+/#"));
+    }
+
+    for (topic, levels, matches) in [
+        ("a/b/c", 3, 0),
+        ("a/b/7", 3, 2),
+        ("x", 1, 0),
+        ("a/b/7/8", 4, 1),
+    ] {
+        let (visited, found) = publish(&directory, topic);
+
+        assert!(found >= matches.min(1), "{topic}");
+        assert!(
+            visited <= LEVEL * (levels + 1 + found),
+            "{visited} for {topic}"
+        );
+    }
+}
+
+#[test]
+fn a_long_topic_costs_its_levels() {
+    let (directory, id) = directory();
+    for number in 0..5_000 {
+        subscribe(
+            &directory,
+            id,
+            &format!("{}/{number}/+", ["a"; 100].join("/")),
+        );
+    }
+    let topic = ["a"; 128].join("/");
+
+    let (visited, found) = publish(&directory, &topic);
+
+    assert_eq!(found, 0);
+    assert!(visited <= LEVEL * 128, "{visited}");
+}
+
+/// A topic of `n` levels meets `n` filters that end in `#`, and each is a delivery of its own client.
+#[test]
+fn deliveries_cost_a_visit_or_two_each() {
+    let (directory, _) = directory();
+    for client in 0..100 {
+        let id = directory.join(client);
+        subscribe(
+            &directory,
+            id,
+            &format!(
+                "{}/#",
+                vec!["a"; 1 + usize::try_from(client).unwrap()].join("/")
+            ),
+        );
+    }
+
+    let (visited, found) = publish(&directory, &["a"; 100].join("/"));
+
+    assert_eq!(found, 100);
+    assert!(visited <= LEVEL * (100 + found), "{visited}");
+}
+
+/// The worst that filters can do: all choices of a literal or `+` on ten levels, that part in the last level. Visited
+/// are their nodes, each once, however many more filters there are beside them.
+#[test]
+fn branches_of_plus_are_visited_once_each_and_nothing_beside_them() {
+    let (directory, id) = directory();
+    for choice in 0..1 << 10 {
+        let levels: Vec<_> = (0..10)
+            .map(|bit| if choice >> bit & 1 == 0 { "a" } else { "+" })
+            .collect();
+        subscribe(&directory, id, &format!("{}/parts", levels.join("/")));
+    }
+    let topic = format!("{}/elsewhere", ["a"; 10].join("/"));
+    let nodes = directory.stats().nodes;
+
+    let (alone, found) = publish(&directory, &topic);
+    for number in 0..5_000 {
+        subscribe(&directory, id, &format!("beside/{number}/+"));
+    }
+    let (beside, _) = publish(&directory, &topic);
+
+    assert_eq!(found, 0);
+    assert!(alone <= 4 * nodes, "{alone} visited of {nodes}");
+    assert!(beside <= alone + LEVEL, "{beside} after {alone}");
+}
