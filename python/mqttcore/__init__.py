@@ -16,6 +16,7 @@ from mqttcore.errors import (
     PluginError,
     StartError,
     StoppedError,
+    StoreFailedError,
     TopicFilterError,
     TopicNameError,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "Settings",
     "StartError",
     "StoppedError",
+    "StoreFailedError",
     "TopicFilter",
     "TopicFilterError",
     "TopicName",

@@ -269,6 +269,9 @@ class Engine:
     def reload(self, settings: Settings, lanes: Lanes, /) -> None:
         """Take new limits, grants and plugins into force; listeners and shards stay."""
 
+    def wait_for_failure(self, seconds: float, /) -> str | None:
+        """Wait up to ``seconds`` for the store to fail; answer why it did."""
+
     def stop(self, deadline: float, /) -> None:
         """Disconnect every client, wait up to ``deadline`` seconds for their last bytes, end."""
 

@@ -12,7 +12,7 @@ from typing import Self
 from mqttcore import config
 from mqttcore._core import Engine, MessageProperties, Session
 from mqttcore.config import Settings
-from mqttcore.errors import StoppedError
+from mqttcore.errors import StoppedError, StoreFailedError
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.crew import Crew
 from mqttcore.plugin.loading import load_plugins
@@ -170,6 +170,11 @@ class Broker:
         return self._started().disconnect(client_id)
 
     @property
+    def is_running(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self._engine is not None
+
+    @property
     def addresses(self) -> list[tuple[str, int]]:
         """Where it listens, as (host, port), in the order of the settings."""
         return self._started().addresses()
@@ -213,9 +218,23 @@ class Broker:
         if bound(self._settings) != bound(new):
             log.warning("reload: other listeners or shards take a restart")
 
+    def failure(self, *, within: float = 0.0) -> str | None:
+        """Why what must be kept cannot be kept any more; None while all is well.
+
+        A broker whose store has failed acknowledges nothing, sends its clients away and takes no
+        new ones: stop it, and look at the disk.
+
+        Args:
+            within: Seconds to wait for a failure.
+        """
+        engine = self._engine
+        return engine.wait_for_failure(within) if engine is not None else None
+
     def _started(self) -> Engine:
         if self._engine is None:
             raise StoppedError("the broker does not run")
+        if failure := self.failure():
+            raise StoreFailedError(failure)
         return self._engine
 
     def _make_crew(self, settings: Settings) -> Crew:

@@ -265,6 +265,10 @@ class Settings:
     """What clients may use."""
     plugins: tuple[PluginUse, ...] = ()
     """Asked in this order."""
+    data: str = ""
+    """Folder that sessions and messages are kept in; empty: everything lives in memory."""
+    promise: Literal["os", "fsync"] = "fsync"
+    """What an acknowledgement says about what is kept: the system has it, or the disk has it."""
 
     def __post_init__(self) -> None:
         faults = Faults()
@@ -328,6 +332,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     listen: Sequence[str] = (),
     log_level: str | None = None,
+    data: str | None = None,
 ) -> Settings:
     """Reads settings: defaults, then the file, then ``environment``, then the flags.
 
@@ -339,6 +344,7 @@ def load(
         listen: Addresses, or URLs as ``ws://127.0.0.1:8083/mqtt``, that take the place of the
             file's listeners; the first one's other keys stay.
         log_level: Takes the place of the file's.
+        data: Takes the place of the file's.
 
     Raises:
         ConfigError: with everything that is wrong.
@@ -346,7 +352,7 @@ def load(
     faults = Faults()
     root = read_file(pathlib.Path(path), faults) if path else built_in_profile()
     apply_environment(root, environment or {}, faults)
-    apply_flags(root, listen, log_level)
+    apply_flags(root, listen, {"log_level": log_level, "data": data})
     settings = read_settings(root, faults)
     raise_faults(faults)
     return cast(Settings, settings)
@@ -445,12 +451,13 @@ def branch(rest: Sequence[str], place: Place) -> Entry:
     return entry_of([] if rest and rest[0].isdigit() else {}, place)
 
 
-def apply_flags(root: Entry, listen: Sequence[str], log_level: str | None) -> None:
+def apply_flags(root: Entry, listen: Sequence[str], texts: Mapping[str, str | None]) -> None:
     """Puts the flags of the command line into the tree."""
     table = cast(dict[str, Entry], root.value)
-    if log_level is not None:
-        place = Place("--log-level")
-        table["log_level"] = Entry(log_level, "text", place, place)
+    for key, text in texts.items():
+        if text is not None:
+            place = Place("--" + key.replace("_", "-"))
+            table[key] = Entry(text, "text", place, place)
     if listen:
         place = Place("--listen")
         keep = first_listener(table)

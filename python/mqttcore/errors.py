@@ -23,6 +23,7 @@ __all__ = [
     "StartError",
     "StoppedError",
     "StoreError",
+    "StoreFailedError",
     "TopicFilterError",
     "TopicNameError",
 ]
@@ -51,6 +52,10 @@ class PacketError(MqttError):
         super().__init__(text)
         self.reason_code = reason_code
         self.statement = statement
+
+
+class StoreFailedError(StoppedError):
+    """What must be kept cannot be kept any more, so the broker took nothing further and stopped."""
 
 
 class PluginError(MqttError):

@@ -1,6 +1,7 @@
 """`python -m mqttcore.serve`: the broker as a process of its own.
 
-Exit status: 0 after SIGINT or SIGTERM, 1 when it cannot start, 2 for a configuration that is wrong.
+Exit status: 0 after SIGINT or SIGTERM, 1 when it cannot start, 2 for a configuration that is wrong,
+74 when what must be kept cannot be kept any more (then nothing was acknowledged that is not kept).
 SIGHUP reads the configuration anew; when anything in it is wrong, the old one stays.
 """
 
@@ -10,6 +11,7 @@ import os
 import pathlib
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 from mqttcore import _core, config
@@ -20,7 +22,9 @@ from mqttcore.plugin.loading import load_plugins
 
 log = logging.getLogger("mqttcore")
 
-PROMISE = "memory"
+EXIT_STORE_FAILED = 74
+"""An input or output error, as sysexits.h counts them."""
+
 SWITCH_INTERVAL_S = 0.0005
 """How long a busy Python thread may keep the others waiting: a tenth of Python's own."""
 
@@ -59,6 +63,9 @@ def parser() -> argparse.ArgumentParser:
         help="takes the place of the file's listeners, as 127.0.0.1:1883 or"
         " ws://127.0.0.1:8083/mqtt; may be repeated",
     )
+    made.add_argument(
+        "--data", metavar="DIR", help="keeps sessions and messages in this folder; made if missing"
+    )
     made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     made.add_argument(
         "--check-config", action="store_true", help="name everything that is wrong, and exit"
@@ -74,6 +81,7 @@ def read_settings(options: argparse.Namespace) -> Settings:
         environment=os.environ,
         listen=options.listen,
         log_level=options.log_level,
+        data=options.data,
     )
 
 
@@ -87,27 +95,32 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
     broker = Broker(settings)
     broker.start()
     print(banner(broker, has_file=options.config is not None), flush=True)
+    watch(broker, signals)
     while (number := signals.wait()) == signal.SIGHUP:
         reload(broker, options)
-    log.info("stopping: %s", signal.Signals(number).name)
+    if failure := broker.failure():
+        log.critical("stopping, the store has failed: %s", failure)
+    else:
+        log.info("stopping: %s", signal.Signals(number).name)
     signals.release()
     broker.stop()
-    return 0
+    return EXIT_STORE_FAILED if failure else 0
 
 
 def banner(broker: Broker, *, has_file: bool) -> str:
     """Where it listens, what it promises, and who may come in when nobody said so."""
-    listeners = zip(broker.settings.listeners, broker.addresses, strict=True)
+    settings = broker.settings
+    listeners = zip(settings.listeners, broker.addresses, strict=True)
     places = ", ".join(place(listener, *address) for listener, address in listeners)
-    lines = [f"mqttcore {_core.__version__}: listening on {places}; promise: {PROMISE}"]
+    promise = settings.promise if settings.data else "memory"
+    fate = "" if settings.data else "; nothing outlives the process"
+    lines = [f"mqttcore {_core.__version__}: listening on {places}; promise: {promise}"]
     if not has_file:
         lines.append(
             "no configuration file, so the built-in profile: anonymous clients may publish to # and"
-            " subscribe to # and $SYS/#; nothing outlives the process"
+            f" subscribe to # and $SYS/#{fate}"
         )
-    elif not broker.settings.plugins and not any(
-        entry.access for entry in broker.settings.listeners
-    ):
+    elif not settings.plugins and not any(entry.access for entry in settings.listeners):
         lines.append("no plugin and no anonymous access: every client will be refused")
     return "\n".join(lines)
 
@@ -134,9 +147,9 @@ class Signals:
     """The signals that steer the process, waited for on the main thread."""
 
     def __init__(self) -> None:
-        self._reader, writer = os.pipe()
-        os.set_blocking(writer, False)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # the number comes through the pipe; the handler only keeps the default from acting
             signal.signal(number, lambda *_: None)
@@ -146,12 +159,29 @@ class Signals:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
 
+    def send(self, number: int) -> None:
+        """Has `wait` see a signal; from any thread."""
+        os.write(self._writer, bytes([number]))
+
     def wait(self) -> int:
         """Blocks until one of them comes."""
         steering = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         while (number := os.read(self._reader, 1)[0]) not in steering:
             pass
         return number
+
+
+def watch(broker: Broker, signals: Signals) -> None:
+    """Ends the process when its store fails."""
+
+    def wait() -> None:
+        while not (failure := broker.failure(within=3600.0)) and broker.is_running:
+            pass
+        if failure:
+            signals.send(signal.SIGTERM)
+
+    if broker.settings.data:
+        threading.Thread(target=wait, name="mqttcore-watch", daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -97,6 +97,15 @@ impl PyEngine {
         Ok(())
     }
 
+    /// Waits up to ``seconds`` for the store to fail; answers why it did.
+    #[pyo3(signature = (seconds, /))]
+    fn wait_for_failure(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<String>> {
+        let broker = self.running()?;
+        let limit = Duration::try_from_secs_f64(seconds)?;
+        let failure = py.detach(|| broker.wait_for_failure(limit));
+        Ok(failure.map(|error| error.to_string()))
+    }
+
     /// Disconnects every client, waits up to ``deadline`` seconds for their last bytes, and ends.
     #[pyo3(signature = (deadline, /))]
     fn stop(&self, py: Python<'_>, deadline: f64) -> PyResult<()> {

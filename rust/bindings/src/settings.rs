@@ -1,10 +1,11 @@
 //! `mqttcore.config.Settings`, checked there, as the engine's own configuration.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqttcore_broker::{Config, Listener, WebSocketRules};
+use mqttcore_broker::{Config, Data, Listener, Promise, WebSocketRules};
 use mqttcore_session::{QueuePolicy, ServerLimits};
 use mqttcore_topics::TopicLimits;
 use pyo3::exceptions::PyValueError;
@@ -20,6 +21,8 @@ struct SettingsFields<'py> {
     shared_strategy: String,
     sys_interval_s: f64,
     limits: LimitsFields,
+    data: String,
+    promise: String,
 }
 
 #[derive(FromPyObject)]
@@ -93,9 +96,21 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         shared_strategy: strategy_named(&fields.shared_strategy)?,
         retained_messages: limits.retained_messages,
         retained_bytes: limits.retained_bytes,
+        data: data(fields.data, &fields.promise)?,
         sys_interval: (!sys_interval.is_zero()).then_some(sys_interval),
         limits: Arc::new(server_limits(limits)?),
     })
+}
+
+/// An empty folder name keeps everything in memory.
+fn data(folder: String, promise: &str) -> PyResult<Option<Data>> {
+    let promise = match promise {
+        "os" => Promise::Os,
+        "fsync" => Promise::Fsync,
+        _ => return Err(PyValueError::new_err(format!("unknown promise {promise:?}"))),
+    };
+    let folder = PathBuf::from(folder);
+    Ok((!folder.as_os_str().is_empty()).then_some(Data { folder, promise }))
 }
 
 fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {

@@ -14,11 +14,12 @@ use crate::end::in_words;
 use crate::grants::{Access, Grant, GrantLimits, RuleAnswer, Takeover};
 use crate::handshake::Arrival;
 use crate::hooks::{Action, EventKind, Login};
+use crate::journal::Journal;
 use crate::life::{arm, confirm, detach, end, handle_events, say_goodbye};
 use crate::refusal::{Denied, turn_away};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
-use crate::{connection, requests};
+use crate::{connection, journal, requests};
 
 /// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
 pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
@@ -37,10 +38,11 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         existing.and_then(|old| make_way(shard, &old, &arrival.request, &arrival.access.grant));
     let session_present = resumed.is_some();
     let (request, login, access) = (arrival.request, arrival.login, arrival.access);
-    let terms = Terms {
+    let mut terms = Terms {
         session_present,
         ..terms
     };
+    terms.durable = shard.journal.is_some() && terms.session_expiry_s(&request) > 0;
     let expires_at = access.grant.expires_at;
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
     let client = match resumed {
@@ -63,13 +65,15 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     if session_present {
         drop_lost_rights(&client, shard);
     }
+    journal::keep(shard, &client, terms.durable);
     client
         .session
         .borrow_mut()
         .connect(shard.now(), &request, terms);
-    confirm(&client);
-    client.flush_session(shard);
     handle_events(shard, &client);
+    journal::opened(shard, &client, &request);
+    confirm(shard, &client);
+    client.flush_session(shard);
     arm(shard, &client);
     let kind = if session_present {
         EventKind::SessionResumed
@@ -96,6 +100,15 @@ fn refusal(
         return Some((ReasonCode::PACKET_TOO_LARGE, "CONNACK is too large"));
     }
     let Some(old) = existing else {
+        let outlives = arrival.request.session_expiry_interval_s > 0;
+        if outlives
+            && shard
+                .journal
+                .as_ref()
+                .is_some_and(Journal::is_short_of_room)
+        {
+            return Some((ReasonCode::QUOTA_EXCEEDED, "the disk is nearly full"));
+        }
         let sessions: u64 = shard.world.metrics.iter().map(|m| m.sessions.value()).sum();
         let full = sessions >= shard.config().sessions as u64;
         // The new session is refused; existing ones are never evicted (abuse F12).
@@ -226,6 +239,7 @@ pub(crate) fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
         .collect();
     shard.world.directory.commit(client.subscriber, &changes);
     for filter in &lost {
+        journal::unsubscribed(shard, client, filter);
         client.session.borrow_mut().revoke(filter);
     }
     let held: Vec<TopicFilter> = client

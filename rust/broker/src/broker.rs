@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 use mqttcore_session::Message;
+use mqttcore_store::StoreError;
 use mqttcore_topics::{TopicError, TopicLimits, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
@@ -17,9 +18,13 @@ use crate::config::{Config, Listener};
 use crate::door::{doors, doors_of};
 use crate::grants::GrantError;
 use crate::hooks::Hooks;
+use crate::hub::Publication;
+use crate::journal::Then;
 use crate::metrics::Stats;
+use crate::recovery;
 use crate::registry::{self, ClientInfo};
 use crate::shard::{Rules, Shard, World};
+use crate::store::Log;
 use crate::topic::topic_of;
 use crate::{hub, listener, retain};
 
@@ -65,6 +70,9 @@ pub enum StartError {
         /// What the operating system says.
         error: io::Error,
     },
+    /// The folder of the data cannot be used, or what is in it cannot be trusted.
+    #[error("data: {0}")]
+    Store(StoreError),
 }
 
 /// A publish from inside was refused.
@@ -100,7 +108,13 @@ impl Broker {
             .iter()
             .filter_map(|socket| socket.local_addr().ok())
             .collect();
-        let world = Arc::new(World::new(&config, shard_count(&config), seed()));
+        let log = config.data.as_ref().map(Log::open).transpose();
+        let log = log.map_err(StartError::Store)?;
+        let world = World::new(&config, shard_count(&config), seed(), log);
+        let world = Arc::new(world);
+        if let Some(log) = &world.log {
+            log.serve(&world);
+        }
         let broker = Self {
             world: Arc::clone(&world),
             addresses,
@@ -117,6 +131,9 @@ impl Broker {
                 })?;
             broker.threads().push(thread);
         }
+        if let Some(log) = &world.log {
+            broker.bring_back(log).map_err(StartError::Store)?;
+        }
         let accept = move |shard: &Rc<Shard>| {
             for (door, socket) in sockets.into_iter().enumerate() {
                 tokio::task::spawn_local(listener::accept(Rc::clone(shard), socket, door));
@@ -126,6 +143,33 @@ impl Broker {
         Ok(broker)
     }
 
+    /// Makes the sessions that were kept, then lets their time go on.
+    fn bring_back(&self, log: &Log) -> Result<(), StoreError> {
+        let dealt = recovery::read(&*log.store, &self.world)?;
+        log.begin_sessions(recovery::last_number(&dealt));
+        let mut installed = Vec::new();
+        for (index, sessions) in dealt.into_iter().enumerate() {
+            let slots = self.ask(index, move |shard| recovery::install(shard, sessions));
+            installed.push(slots.unwrap_or_default());
+        }
+        // A will may go to a session of any shard, so all of them are there by now.
+        for (index, slots) in installed.into_iter().enumerate() {
+            self.ask(index, move |shard| recovery::begin(shard, &slots));
+        }
+        Ok(())
+    }
+
+    /// What made the store fail, if it has: nothing is promised any more, and clients are sent
+    /// away. Stop the broker then.
+    pub fn failure(&self) -> Option<StoreError> {
+        self.world.log.as_ref()?.failure()
+    }
+
+    /// Waits for the store to fail, for so long at most.
+    pub fn wait_for_failure(&self, limit: Duration) -> Option<StoreError> {
+        self.world.log.as_ref()?.wait_for_failure(limit)
+    }
+
     /// The addresses that it listens on, in the order of the configuration, with real ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -133,7 +177,8 @@ impl Broker {
 
     /// Publishes as the broker itself: no permissions are asked.
     ///
-    /// Returns how many subscriptions matched. Blocks until the message is routed.
+    /// Returns how many subscriptions matched. Blocks until the message is routed, and safe where
+    /// it has to be kept.
     ///
     /// # Errors
     ///
@@ -148,7 +193,7 @@ impl Broker {
     ) -> Result<usize, PublishError> {
         let name = TopicName::parse(topic, &TopicLimits::default())?;
         let message = Message::copied(Instant::now(), name, properties, payload, qos, retain);
-        self.ask(0, move |shard| publish(shard, &message))
+        self.ask_for(0, move |shard, answer| publish(shard, &message, answer))
             .ok_or(PublishError::Stopped)
     }
 
@@ -202,6 +247,9 @@ impl Broker {
             // A shard that panicked has said so in the log; there is nobody left to tell.
             let _ = thread.join();
         }
+        if let Some(log) = &self.world.log {
+            log.close();
+        }
     }
 
     fn threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
@@ -214,12 +262,25 @@ impl Broker {
         index: usize,
         question: impl FnOnce(&Rc<Shard>) -> T + Send + 'static,
     ) -> Option<T> {
+        self.ask_for(index, |shard, answer| answer(question(shard)))
+    }
+
+    /// As [`ask`](Self::ask), for an answer that is not there at once.
+    fn ask_for<T: Send + 'static>(
+        &self,
+        index: usize,
+        question: impl FnOnce(&Rc<Shard>, Answer<T>) + Send + 'static,
+    ) -> Option<T> {
         if self.world.is_stopping() {
             return None;
         }
         let (sender, receiver) = mpsc::sync_channel(1);
         let errand = move |shard: &Rc<Shard>| {
-            let _ = sender.send(question(shard));
+            let answer = move |answer| {
+                // Nobody waits any more when the broker stops.
+                let _ = sender.send(answer);
+            };
+            question(shard, Box::new(answer));
         };
         self.world.run_on(index, Box::new(errand));
         // A shard that stops drops the errand, and with it the sender.
@@ -249,17 +310,34 @@ impl Drop for Broker {
     }
 }
 
-fn publish(shard: &Rc<Shard>, message: &Message) -> usize {
+/// Where the answer to another thread's question goes.
+type Answer<T> = Box<dyn FnOnce(T)>;
+
+fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<usize>) {
     let Some(topic) = topic_of(message) else {
-        return 0;
+        return answer(0);
     };
-    if message.retain() {
-        retain::store(shard, topic, message);
-    }
-    let matched = hub::route(shard, None, topic, message);
+    let publication = Publication {
+        publisher: None,
+        topic,
+        message,
+        packet_id: None,
+        retention: retain::store(shard, topic, message),
+    };
+    let matched = hub::route(shard, &publication);
+    let answer = move || answer(matched);
+    let answer = match &shard.journal {
+        Some(journal) if journal.has_news() => {
+            journal.after_all(Then::Call(Box::new(answer)));
+            None
+        }
+        _ => Some(answer),
+    };
     // Before the answer: whoever gets it may stop the broker, or disconnect a receiver.
     shard.send_mail();
-    matched
+    if let Some(answer) = answer {
+        answer();
+    }
 }
 
 fn shard_count(config: &Config) -> usize {

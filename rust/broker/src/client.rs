@@ -16,7 +16,7 @@ use crate::grants::Access;
 use crate::hooks::{Action, Login};
 use crate::outbox::{Outbox, SHARE_FROM_BYTES};
 use crate::retain::Replay;
-use crate::shard::Shard;
+use crate::shard::{Shard, World};
 
 /// Where a session is, in one word that the directory carries for us.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -27,7 +27,7 @@ pub(crate) struct Handle {
     pub(crate) generation: u32,
 }
 
-const GENERATION_BITS: u32 = 24;
+pub(crate) const GENERATION_BITS: u32 = 24;
 
 impl Handle {
     pub(crate) fn pack(self) -> u64 {
@@ -60,6 +60,14 @@ pub(crate) struct Client {
     /// Answers of plugins that hold for more than one question.
     widened: RefCell<Vec<Widened>>,
     link: RefCell<Option<Rc<Link>>>,
+    /// The store's number of the session; 0 while it is not kept.
+    number: Cell<u64>,
+    /// The store has a will of the session's.
+    pub(crate) will_is_kept: Cell<bool>,
+    /// Its promises wait for what its shard has not handed to the store yet.
+    pub(crate) is_promising: Cell<bool>,
+    /// How many times its promises stand in the line of its shard's journal.
+    pub(crate) promised: Cell<u32>,
 }
 
 /// What a plugin allowed beyond the grant, for a while.
@@ -101,7 +109,23 @@ impl Client {
             }),
             widened: RefCell::default(),
             link: RefCell::new(None),
+            number: Cell::new(0),
+            will_is_kept: Cell::new(false),
+            is_promising: Cell::new(false),
+            promised: Cell::new(0),
         }
+    }
+
+    /// The number that the store keeps the session under.
+    pub(crate) fn number(&self) -> Option<u64> {
+        Some(self.number.get()).filter(|number| *number != 0)
+    }
+
+    /// The store keeps the session under `number` from now on; 0 is no longer.
+    pub(crate) fn set_number(&self, world: &World, number: u64) {
+        world.durable.set(self.handle, number);
+        self.number.set(number);
+        self.will_is_kept.set(false);
     }
 
     /// Puts a new connection's identity in the place of the old one.

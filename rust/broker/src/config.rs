@@ -1,10 +1,12 @@
 //! What the engine is told before it starts: checked values, no text to parse.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_session::ServerLimits;
+use mqttcore_store::Level;
 use mqttcore_topics::Strategy;
 
 use crate::grants::Grant;
@@ -37,6 +39,17 @@ pub struct Config {
     pub retained_bytes: usize,
     /// How often `$SYS/broker/...` is published; `None` publishes nothing.
     pub sys_interval: Option<Duration>,
+    /// Where sessions and messages are kept; `None` keeps them in memory alone.
+    pub data: Option<Data>,
+}
+
+/// Where sessions and messages are kept, and when they count as kept.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Data {
+    /// The folder; it is made if it is missing.
+    pub folder: PathBuf,
+    /// What an acknowledgement says about what has to be kept.
+    pub promise: Level,
 }
 
 impl Default for Config {
@@ -55,6 +68,7 @@ impl Default for Config {
             retained_messages: 1_000_000,
             retained_bytes: 1 << 30,
             sys_interval: Some(Duration::from_secs(10)),
+            data: None,
         }
     }
 }

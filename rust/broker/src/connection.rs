@@ -251,8 +251,8 @@ impl Connection {
         requests::accept_together(&self.shard, &self.client, &mut batch.together);
         self.fresh = matches!(step, Ok(true));
         self.unread.extend_from_slice(batch.rest());
-        confirm(&self.client);
         life::handle_events(&self.shard, &self.client);
+        confirm(&self.shard, &self.client);
         self.client.flush_session(&self.shard);
         step.map(|_| ())
     }
@@ -374,7 +374,7 @@ impl Connection {
         let source = bytes.get(frame.clone()).unwrap_or_default();
         let message = request.to_message(self.shard.now(), source, batch.chunk(), frame.start);
         let (topic, packet_id) = (request.topic(), request.packet_id());
-        if requests::may_wait(&self.client, topic, &message) {
+        if requests::may_wait(&self.shard, &self.client, topic, &message) {
             batch.together.push(message, packet_id);
             if batch.together.is_full(&self.shard) {
                 requests::accept_together(&self.shard, &self.client, &mut batch.together);

@@ -1,6 +1,6 @@
 //! The way of one publish: who gets it, on which shard, and what becomes of what cannot be sent.
 //!
-//! [`route`] asks the directory once, [`route_all`] once for several messages; both send targets of other shards by mail, and hands the rest
+//! [`route`] asks the directory once, [`route_all`] once for several messages; both send targets of other shards by mail, and hand the rest
 //! to their sessions. The session decides about quality of service, windows and queues; here is
 //! only what needs the connection: the limit of bytes that wait for a slow client.
 
@@ -15,18 +15,64 @@ use smallvec::SmallVec;
 
 use crate::client::{Client, Handle};
 use crate::hooks::EventKind;
+use crate::journal;
 use crate::life;
 use crate::log::{Escaped, LogClass};
 use crate::metrics::{Counter, Stats};
 use crate::shard::{EventDetails, Letter, Shard, World};
 use crate::topic::topic_of;
 
+/// One publish on its way to whoever gets it.
+pub(crate) struct Publication<'a> {
+    /// Who published it; `None` is the broker itself.
+    pub(crate) publisher: Option<&'a Rc<Client>>,
+    pub(crate) topic: TopicName<'a>,
+    pub(crate) message: &'a Message,
+    /// The publisher's identifier, above QoS 0.
+    pub(crate) packet_id: Option<PacketId>,
+    pub(crate) retention: Retention,
+}
+
+/// What a publish did to the retained message of its topic.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Retention {
+    /// Nothing: it has no RETAIN flag.
+    None,
+    Kept,
+    Cleared,
+    /// The store of retained messages is full.
+    Refused,
+}
+
+impl<'a> Publication<'a> {
+    /// One without RETAIN, below QoS 2.
+    fn plain(publisher: &'a Rc<Client>, topic: TopicName<'a>, message: &'a Message) -> Self {
+        Self {
+            publisher: Some(publisher),
+            topic,
+            message,
+            packet_id: None,
+            retention: Retention::None,
+        }
+    }
+
+    /// The number of a durable publisher, and the identifier that it may not use for another
+    /// message until it has released it.
+    pub(crate) fn gate(&self) -> Option<(u64, u16)> {
+        let is_gated = self.message.qos() == QoS::ExactlyOnce;
+        let packet_id = self.packet_id.filter(|_| is_gated)?;
+        Some((self.publisher?.number()?, packet_id.get()))
+    }
+}
+
 /// One subscriber that a message goes to.
 pub(crate) struct Target {
-    handle: Handle,
-    qos: QoS,
-    retain: bool,
-    subscription_ids: SmallVec<[NonZeroU32; 2]>,
+    pub(crate) handle: Handle,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    pub(crate) subscription_ids: SmallVec<[NonZeroU32; 2]>,
+    /// The store's number of the delivery; 0 if its session is not kept.
+    pub(crate) key: u64,
 }
 
 impl Target {
@@ -35,18 +81,17 @@ impl Target {
             qos: self.qos,
             retain: self.retain,
             subscription_ids: &self.subscription_ids,
-            key: 0,
+            key: self.key,
         }
     }
 }
 
-/// Hands `message` to every matching subscriber; returns how many there are.
-pub(crate) fn route(
-    shard: &Rc<Shard>,
-    publisher: Option<&Client>,
-    topic: TopicName<'_>,
-    message: &Message,
-) -> usize {
+/// Hands a message to every matching subscriber; returns how many there are.
+///
+/// What outlives the broker is written first. A message that was published at QoS 2 is delivered
+/// once that is safe; others at once, since a repeat does them no harm (decision 19).
+pub(crate) fn route(shard: &Rc<Shard>, publication: &Publication<'_>) -> usize {
+    let (message, publisher) = (publication.message, publication.publisher);
     let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
     let mut collector = Collector {
         world: &shard.world,
@@ -55,18 +100,16 @@ pub(crate) fn route(
         starts: SmallVec::new(),
     };
     shard.world.directory.snapshot().match_one(
-        topic,
+        publication.topic,
         publisher.map(|client| client.subscriber),
         shard.random(),
         &mut collector,
     );
     let matched = targets.len();
-    if shard.world.shards() == 1 {
-        deliver_all(shard, message, &targets);
-        targets.clear();
-    } else {
-        deal(shard, message, targets.drain(..));
+    if journal::published(shard, publication, &mut targets) {
+        journal::hold(shard, message, std::mem::take(&mut targets));
     }
+    deal(shard, message, targets.drain(..));
     *shard.targets.borrow_mut() = targets;
     matched
 }
@@ -103,7 +146,7 @@ impl Together {
     pub(crate) fn route(
         &mut self,
         shard: &Rc<Shard>,
-        publisher: &Client,
+        publisher: &Rc<Client>,
         mut routed: impl FnMut(&Message, Option<PacketId>, usize),
     ) {
         let messages = std::mem::take(&mut self.messages);
@@ -113,9 +156,9 @@ impl Together {
             .collect();
         if topics.len() < 2 || topics.len() < messages.len() {
             for (message, packet_id) in &messages {
-                let topic = topic_of(message);
-                let matched =
-                    topic.map_or(0, |topic| route(shard, Some(publisher), topic, message));
+                let matched = topic_of(message).map_or(0, |topic| {
+                    route(shard, &Publication::plain(publisher, topic, message))
+                });
                 routed(message, *packet_id, matched);
             }
             return;
@@ -145,6 +188,13 @@ impl Together {
             .zip(ends)
             .map(|(start, end)| end - start)
             .collect();
+        let mut start = 0;
+        for ((message, _), (topic, matched)) in messages.iter().zip(topics.iter().zip(&counts)) {
+            let publication = Publication::plain(publisher, *topic, message);
+            // None of them is of QoS 2, so none has to wait.
+            journal::published(shard, &publication, &mut targets[start..start + matched]);
+            start += matched;
+        }
         let mut rest = targets.drain(..);
         for ((message, packet_id), matched) in messages.iter().zip(counts) {
             deal(shard, message, rest.by_ref().take(matched));
@@ -171,6 +221,7 @@ impl Collector<'_> {
             // [MQTT-3.3.1-12, -13]
             retain: self.retain && matched.retain_as_published,
             subscription_ids: SmallVec::from_slice(matched.ids),
+            key: 0,
         });
     }
 }
@@ -199,7 +250,11 @@ impl Visitor for Collector<'_> {
 }
 
 /// Delivers the targets of this shard and posts the others to theirs.
-fn deal(shard: &Rc<Shard>, message: &Message, targets: impl Iterator<Item = Target>) {
+pub(crate) fn deal(shard: &Rc<Shard>, message: &Message, targets: impl Iterator<Item = Target>) {
+    if shard.world.shards() == 1 {
+        targets.for_each(|target| deliver_to(shard, message, &target));
+        return;
+    }
     let mut away: Vec<Vec<Target>> = Vec::new();
     for target in targets {
         if target.handle.shard == shard.index {
@@ -240,6 +295,7 @@ pub(crate) fn deliver(
 ) {
     shard.count_delivery();
     if let Some(reason) = refusal(shard, client, message, &delivery) {
+        journal::dropped(shard, client, delivery.key);
         if matches!(reason, Drop::Backlog) {
             pass_over(shard, client);
         }
@@ -251,7 +307,12 @@ pub(crate) fn deliver(
         .borrow_mut()
         .deliver(shard.now(), message, delivery);
     match delivered {
-        Delivered::Sent => client.flush_session(shard),
+        Delivered::Sent => {
+            if client.number().is_some() {
+                life::handle_events(shard, client);
+            }
+            client.flush_session(shard);
+        }
         Delivered::Queued => {
             if client.session.borrow().is_behind() {
                 pass_over(shard, client);
@@ -262,6 +323,7 @@ pub(crate) fn deliver(
             if reason == DropReason::QueueFull || reason == DropReason::BacklogFull {
                 pass_over(shard, client);
             }
+            journal::dropped(shard, client, delivery.key);
             dropped(shard, client, message, Drop::Session(reason));
             life::handle_events(shard, client);
         }

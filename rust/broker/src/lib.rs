@@ -35,6 +35,7 @@ mod client;
 mod config;
 mod connection;
 mod door;
+mod durable;
 mod end;
 mod grants;
 mod guard;
@@ -42,6 +43,7 @@ mod handshake;
 mod hooks;
 mod hub;
 mod identify;
+mod journal;
 mod life;
 mod linger;
 mod listener;
@@ -50,11 +52,13 @@ mod mailbox;
 mod metrics;
 mod outbox;
 mod reauthentication;
+mod recovery;
 mod refusal;
 mod registry;
 mod requests;
 mod retain;
 mod shard;
+mod store;
 mod sys_topics;
 mod throttle;
 mod topic;
@@ -63,7 +67,7 @@ mod websocket;
 mod wheel;
 
 pub use broker::{Broker, PublishError, StartError};
-pub use config::{Config, Listener, WebSocketRules};
+pub use config::{Config, Data, Listener, WebSocketRules};
 pub use grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
 };
@@ -73,4 +77,5 @@ pub use hooks::{
 };
 pub use metrics::Stats;
 pub use mqttcore_session::Secret;
+pub use mqttcore_store::Level as Promise;
 pub use registry::ClientInfo;

@@ -8,13 +8,21 @@ use mqttcore_session::{Cause, Details, Event as SessionEvent, Expiry, Message};
 use crate::client::{Client, Closing, Link};
 use crate::grants::RuleAnswer;
 use crate::hooks::EventKind;
+use crate::hub::Publication;
+use crate::journal::Journal;
 use crate::log::{Escaped, LogClass};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
-use crate::{hub, retain};
+use crate::{hub, journal, retain};
 
-/// Says that every promise so far is kept: with sessions in memory it is, at once (decision 2).
-pub(crate) fn confirm(client: &Client) {
+/// Lets every promise so far leave: at once, unless one waits for the store (decision 2).
+pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
+    if let Some(journal) = &shard.journal
+        && Journal::holds(client)
+    {
+        journal.promise(client);
+        return;
+    }
     let mut session = client.session.borrow_mut();
     let token = session.last_token();
     session.confirm(token);
@@ -38,6 +46,7 @@ pub(crate) fn say_goodbye(shard: &Shard, client: &Client, reason: ReasonCode, te
 /// Separates `client` from its connection; its will and its session go their ways.
 pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     let departure = client.session.borrow_mut().detach(shard.now(), cause);
+    journal::left(shard, client);
     client.set_link(None);
     client.replays.borrow_mut().clear();
     shard
@@ -80,8 +89,11 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
                 }
             }
             Some(SessionEvent::Dropped {
-                reason, message, ..
+                reason,
+                message,
+                key,
             }) => {
+                journal::dropped(shard, client, key);
                 hub::book_drop(shard, client, &message, reason);
             }
             Some(SessionEvent::Overflowed) => {
@@ -89,13 +101,15 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
                     close(&link, Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
                 }
             }
-            // Sessions in memory have nothing to write.
-            Some(SessionEvent::Record { .. }) => {}
+            Some(SessionEvent::Record { token, record }) => {
+                journal::told(shard, client, token, record);
+            }
         }
     }
 }
 
 fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
+    journal::will_ended(shard, client);
     let allowed = topic_of(will)
         .filter(|topic| client.access().permissions.publish(*topic) == RuleAnswer::Allowed);
     let Some(topic) = allowed else {
@@ -108,10 +122,14 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
         });
         return;
     };
-    if will.retain() {
-        retain::store(shard, topic, will);
-    }
-    hub::route(shard, Some(client), topic, will);
+    let publication = Publication {
+        publisher: Some(client),
+        topic,
+        message: will,
+        packet_id: None,
+        retention: retain::store(shard, topic, will),
+    };
+    hub::route(shard, &publication);
 }
 
 /// Ends a session: no message reaches it any more, and its slot is free.
@@ -127,6 +145,7 @@ pub(crate) fn end(shard: &Rc<Shard>, client: &Rc<Client>) {
     };
     book_waiting(shard, client, waiting);
     let will = client.session.borrow_mut().end(shard.now());
+    journal::ended(shard, client);
     shard.world.directory.leave(client.subscriber);
     // As many as it leaves behind, its own or older ones: however fast clients come and go, what
     // they leave does not pile up.

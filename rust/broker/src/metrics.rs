@@ -117,6 +117,8 @@ counters! {
     dropped_offline,
     /// Messages dropped because the receiver may not see the topic.
     dropped_denied,
+    /// QoS 1 and 2 publishes refused because the disk is nearly full.
+    refused_no_room,
     /// Retained messages refused because the store is full.
     dropped_retained_full,
     /// Wills that were not published because their client may not.

@@ -147,7 +147,7 @@ fn conclude(
     };
     let data = data.map(Secret::as_bytes);
     client.session.borrow_mut().auth_succeed(data, details);
-    confirm(client);
+    confirm(shard, client);
     client.flush_session(shard);
     handle_events(shard, client);
     arm(shard, client);

@@ -9,20 +9,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mqttcore_codec::{PacketId, QoS, ReasonCode};
-use mqttcore_session::{Details, Message, SubscribeEntry, SubscribeRequest, UnsubscribeRequest};
+use mqttcore_session::{
+    Cause, Details, Message, SubscribeEntry, SubscribeRequest, UnsubscribeRequest,
+};
 use mqttcore_topics::{Change, ShareName, TopicFilter, TopicName};
 
 use crate::client::Client;
 use crate::end::End;
 use crate::grants::RuleAnswer;
 use crate::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
-use crate::hub::Together;
+use crate::hub::{Publication, Retention, Together};
+use crate::journal::Journal;
 use crate::life::confirm;
 use crate::log::{Escaped, LogClass};
 use crate::retain::Replay;
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
-use crate::{hub, retain};
+use crate::{hub, journal, life, retain};
 
 /// A step that waits for a plugin.
 pub(crate) type Pause = Pin<Box<dyn Future<Output = Result<(), End>>>>;
@@ -136,8 +139,14 @@ pub(crate) fn is_asked_about(
 ///
 /// A retained message is stored right before it is matched, and a QoS 2 message is state from the moment that it is
 /// accepted.
-pub(crate) fn may_wait(client: &Client, topic: TopicName<'_>, message: &Message) -> bool {
+pub(crate) fn may_wait(
+    shard: &Shard,
+    client: &Client,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> bool {
     !message.retain()
+        && !is_short_of_room(shard)
         && message.qos() != QoS::ExactlyOnce
         && client.access().permissions.publish(topic) == RuleAnswer::Allowed
 }
@@ -203,7 +212,7 @@ pub(crate) fn publish(
             }
             Err(refusal) => deny(&shard, &client, &message, packet_id, refusal),
         }
-        confirm(&client);
+        confirm(&shard, &client);
         Ok(())
     }))
 }
@@ -219,9 +228,13 @@ fn accept(
     message: &Message,
     packet_id: Option<PacketId>,
 ) {
+    if let Some(packet_id) = packet_id.filter(|_| is_short_of_room(shard)) {
+        refuse_for_room(shard, client, message, packet_id);
+        return;
+    }
     let qos = message.qos();
-    let kept = !message.retain() || retain::store(shard, topic, message);
-    if !kept
+    let retention = retain::store(shard, topic, message);
+    if retention == Retention::Refused
         && let Some(packet_id) = packet_id
         && client.login().version.has_properties()
     {
@@ -230,10 +243,41 @@ fn accept(
         session.refuse_publish(packet_id, qos, ReasonCode::QUOTA_EXCEEDED, details);
         return;
     }
-    let matched = hub::route(shard, Some(client), topic, message);
+    let publication = Publication {
+        publisher: Some(client),
+        topic,
+        message,
+        packet_id,
+        retention,
+    };
+    let matched = hub::route(shard, &publication);
     if let Some(packet_id) = packet_id {
         let mut session = client.session.borrow_mut();
         session.accept_publish(packet_id, qos, reason_of(matched));
+    }
+}
+
+/// Whether the disk is too full for anything new that has to be kept.
+fn is_short_of_room(shard: &Shard) -> bool {
+    let journal = shard.journal.as_ref();
+    journal.is_some_and(Journal::is_short_of_room)
+}
+
+/// The disk is nearly full: what is not taken on cannot be lost. A 3.x client cannot be told, so
+/// it has to come again.
+fn refuse_for_room(shard: &Rc<Shard>, client: &Rc<Client>, message: &Message, packet_id: PacketId) {
+    let reason = ReasonCode::QUOTA_EXCEEDED;
+    shard.metrics().refused_no_room.add(1);
+    shard.log.warn(LogClass::Dropped, shard.now(), || {
+        let (id, topic) = (Escaped(&client.id), Escaped(message.topic()));
+        format!("publish of client {id} to {topic} refused: the disk is nearly full")
+    });
+    if client.login().version.has_properties() {
+        let details = Details::reason("the disk is nearly full");
+        let mut session = client.session.borrow_mut();
+        session.refuse_publish(packet_id, message.qos(), reason, details);
+    } else if let Some(link) = client.link() {
+        life::close(&link, Cause::Administrative, reason);
     }
 }
 
@@ -306,7 +350,7 @@ pub(crate) fn subscribe(
             }
         }
         complete_subscribe(&shard, &client, request, why);
-        confirm(&client);
+        confirm(&shard, &client);
         Ok(())
     }))
 }
@@ -380,6 +424,7 @@ fn complete_subscribe(
         .map(Replay::new)
         .collect();
     for entry in granted() {
+        journal::subscribed(shard, client, &entry.filter, entry.options);
         tell_filter(shard, client, EventKind::Subscribed, entry.filter.as_str());
     }
     client.session.borrow_mut().complete_subscribe(request, why);
@@ -405,6 +450,7 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Unsub
         shard.world.directory.commit(client.subscriber, &changes);
     }
     for entry in request.entries.iter().filter(|entry| entry.exists) {
+        journal::unsubscribed(shard, client, &entry.filter);
         let mut replays = client.replays.borrow_mut();
         replays.retain(|replay| !replay.is_of(&entry.filter));
         drop(replays);

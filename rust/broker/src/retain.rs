@@ -10,7 +10,8 @@ use mqttcore_session::{Delivery, Message, SubscribeEntry};
 use mqttcore_topics::{Cursor, SubscriptionFilter, TopicFilter, TopicName};
 
 use crate::client::Client;
-use crate::hub;
+use crate::hub::{self, Retention};
+use crate::journal;
 use crate::log::{Escaped, LogClass};
 use crate::shard::Shard;
 use crate::topic::topic_of;
@@ -102,14 +103,18 @@ enum Next {
     Nothing,
 }
 
-/// Keeps `message` as the retained one of its topic; an empty payload clears it [MQTT-3.3.1-6].
+/// Keeps a message with RETAIN as the one of its topic; an empty payload clears it
+/// [MQTT-3.3.1-6].
 ///
-/// False when the store is full: a new topic is not kept, an old one may still change (abuse F01).
-pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) -> bool {
+/// When the store is full, a new topic is not kept; an old one may still change (abuse F01).
+pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) -> Retention {
     let world = &shard.world;
+    if !message.retain() {
+        return Retention::None;
+    }
     if message.payload().is_empty() {
         world.retained.remove(topic);
-        return true;
+        return Retention::Cleared;
     }
     let mut message = message.clone();
     message.release_chunk();
@@ -128,10 +133,10 @@ pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) -> b
             let topic = Escaped(message.topic());
             format!("retained message on {topic} not kept: the store is full")
         });
-        return false;
+        return Retention::Refused;
     }
     world.retained.set(topic, message);
-    true
+    Retention::Kept
 }
 
 /// Looks at the next retained messages and removes those that expired (abuse F06); returns
@@ -181,7 +186,7 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
                 qos,
                 retain: true,
                 subscription_ids: id.as_slice(),
-                key: 0,
+                key: journal::replayed(shard, client, &message, qos, id),
             };
             hub::deliver(shard, client, &message, delivery);
         }

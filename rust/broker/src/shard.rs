@@ -21,16 +21,18 @@ use tokio::sync::{Barrier, Notify};
 use crate::client::Client;
 use crate::config::Config;
 use crate::door::Door;
+use crate::durable::DurableSessions;
 use crate::guard::contained;
 use crate::handshake::{self, Accepted, Arrival};
 use crate::hooks::{Event, EventKind, Hooks, Interests};
 use crate::hub::{self, Target};
+use crate::journal::Journal;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::wheel::Wheel;
-use crate::{arrival, life, registry, retain, sys_topics};
+use crate::{arrival, journal, life, registry, retain, store, sys_topics};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
@@ -41,6 +43,9 @@ pub(crate) struct World {
     pub(crate) retained: Retained<Message>,
     pub(crate) metrics: Vec<Metrics>,
     pub(crate) online: Presence,
+    pub(crate) durable: DurableSessions,
+    /// Where what must outlive the process is written.
+    pub(crate) log: Option<Arc<store::Log>>,
     /// Connections that exist, whatever their state; for the limits.
     pub(crate) connections: AtomicUsize,
     /// Connections before their CONNECT is accepted.
@@ -72,13 +77,20 @@ pub(crate) enum Letter {
 }
 
 impl World {
-    pub(crate) fn new(config: &Config, shards: usize, seed: u64) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        shards: usize,
+        seed: u64,
+        log: Option<Arc<store::Log>>,
+    ) -> Self {
         let boxes = || (0..shards).map(|_| Mailbox::default()).collect();
         Self {
             directory: Directory::new(seed, config.shared_strategy),
             retained: Retained::weighing(seed.rotate_left(32), Message::heap_bytes),
             metrics: (0..shards).map(|_| Metrics::default()).collect(),
             online: Presence::new(shards, config.sessions),
+            durable: DurableSessions::new(shards),
+            log,
             connections: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             started: Instant::now(),
@@ -121,6 +133,11 @@ impl World {
             .unwrap_or_else(PoisonError::into_inner)
             .push(errand);
         self.doorbells[index].notify_one();
+    }
+
+    /// Has every shard look at what is safe by now.
+    pub(crate) fn ring_all(&self) {
+        self.doorbells.iter().for_each(Notify::notify_one);
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -173,6 +190,8 @@ pub(crate) struct Shard {
     pub(crate) registry: RefCell<Registry>,
     pub(crate) wheel: RefCell<Wheel>,
     pub(crate) log: Log,
+    /// The way to the store, if there is one.
+    pub(crate) journal: Option<Journal>,
     /// Scratch space of [`hub::route`].
     pub(crate) targets: RefCell<Vec<Target>>,
     /// Publishes that are still to be matched one at a time, because such went to very many.
@@ -205,6 +224,7 @@ impl Shard {
             registry: RefCell::new(Registry::default()),
             wheel: RefCell::new(Wheel::new(Instant::now())),
             log: Log::new(Arc::clone(&hooks)),
+            journal: world.log.clone().map(Journal::new),
             targets: RefCell::default(),
             one_at_a_time: Cell::new(0),
             properties: RefCell::default(),
@@ -253,6 +273,7 @@ impl Shard {
     /// Does what other threads want done, and delivers what other shards have sent.
     pub(crate) fn read_mail(self: &Rc<Self>, letters: &mut Vec<Letter>) {
         self.refresh_now();
+        contained(self, "what waited for the store", || journal::advance(self));
         let errands = std::mem::take(
             &mut *self.world.errands[self.index]
                 .lock()
@@ -413,8 +434,12 @@ impl Shard {
         self.has_outgoing.set(true);
     }
 
-    /// Sends what was posted since the last call: one lock and one wake a shard.
+    /// Hands what must be kept to the store, then sends what was posted since the last call: one
+    /// lock and one wake a shard.
     pub(crate) fn send_mail(&self) {
+        if let Some(journal) = &self.journal {
+            journal.commit();
+        }
         if !self.has_outgoing.take() {
             return;
         }
@@ -434,7 +459,9 @@ impl Shard {
                 return Poll::Pending;
             }
         }
-        Poll::Ready(())
+        self.journal
+            .as_ref()
+            .map_or(Poll::Ready(()), |journal| journal.poll_room(cx))
     }
 
     /// Counts a task out; the last one lets a stopping shard end.

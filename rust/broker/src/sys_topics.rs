@@ -8,6 +8,7 @@ use mqttcore_session::Message;
 use mqttcore_topics::{TopicLimits, TopicName};
 
 use crate::guard::contained;
+use crate::hub::{Publication, Retention};
 use crate::metrics::Stats;
 use crate::shard::Shard;
 use crate::{hub, retain};
@@ -86,5 +87,13 @@ fn publish_text(shard: &Rc<Shard>, topic: &str, text: &str) {
     let (text, now) = (text.as_bytes(), shard.now());
     let message = Message::copied(now, topic, Properties::EMPTY, text, QoS::AtMostOnce, true);
     retain::store(shard, topic, &message);
-    hub::route(shard, None, topic, &message);
+    let publication = Publication {
+        publisher: None,
+        topic,
+        message: &message,
+        packet_id: None,
+        // A new broker has values of its own.
+        retention: Retention::None,
+    };
+    hub::route(shard, &publication);
 }

@@ -5,7 +5,7 @@ use mqttcore_topics::{MAX_BYTES, MAX_LEVELS, TopicLimits, TopicName};
 
 /// The limits of the session checked it when it came in; here only its form counts, or a topic that
 /// the configuration allows would be refused later by narrower defaults.
-const AS_IT_CAME: TopicLimits = TopicLimits {
+pub(crate) const AS_IT_CAME: TopicLimits = TopicLimits {
     bytes: MAX_BYTES,
     levels: MAX_LEVELS,
     refuse_control_characters: false,

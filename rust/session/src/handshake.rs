@@ -70,6 +70,13 @@ impl Terms {
         }
     }
 
+    /// How long the session of `request` will outlive its connection, in seconds.
+    pub fn session_expiry_s(&self, request: &ConnectRequest) -> u32 {
+        request
+            .session_expiry_interval_s
+            .min(self.session_expiry_max_s())
+    }
+
     fn session_expiry_max_s(&self) -> u32 {
         let cap = self.session_expiry_max_s.unwrap_or(u32::MAX);
         cap.min(self.limits.session_expiry_max_s)
@@ -170,9 +177,7 @@ impl Session {
         self.will.clone_from(&request.will);
         self.limits = Arc::clone(&terms.limits);
         self.link = link(now, request, &terms);
-        self.expiry_interval_s = request
-            .session_expiry_interval_s
-            .min(self.link.expiry_max_s);
+        self.expiry_interval_s = terms.session_expiry_s(request);
         self.aliases = aliases(request, &terms.limits);
         let connack = self.connack(request, &terms);
         self.authentication = terms

@@ -1,0 +1,109 @@
+//! Which sessions the store keeps, readable from every shard.
+
+use std::array;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::client::{GENERATION_BITS, Handle};
+
+/// The store's numbers of durable sessions, by shard and slot.
+///
+/// The shard that routes a message writes who is to get it, on whatever shard they live; so it
+/// must know their numbers without asking. Slots are looked up without a lock.
+pub(crate) struct DurableSessions {
+    shards: Vec<Slots>,
+}
+
+/// Chunks of slots, each twice as long as the one before it, made when first needed.
+struct Slots([OnceLock<Box<[AtomicU64]>>; CHUNKS]);
+
+const FIRST_CHUNK: u64 = 1 << FIRST_CHUNK_BITS;
+const FIRST_CHUNK_BITS: u32 = 8;
+const CHUNKS: usize = 33 - FIRST_CHUNK_BITS as usize;
+const NUMBER_BITS: u32 = u64::BITS - GENERATION_BITS;
+
+impl DurableSessions {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self {
+            shards: (0..shards)
+                .map(|_| Slots(array::from_fn(|_| OnceLock::new())))
+                .collect(),
+        }
+    }
+
+    /// The session at `handle` is kept under `number`, which is not 0 and below 2^40; 0 is none.
+    pub(crate) fn set(&self, handle: Handle, number: u64) {
+        debug_assert!(number >> NUMBER_BITS == 0, "2^40 sessions were never made");
+        let (chunk, offset) = place(handle.slot);
+        let make = || {
+            (0..FIRST_CHUNK << chunk)
+                .map(|_| AtomicU64::new(0))
+                .collect()
+        };
+        let chunk = self.shards[handle.shard].0[chunk].get_or_init(make);
+        let generation = u64::from(handle.generation) << NUMBER_BITS;
+        let word = if number == 0 { 0 } else { generation | number };
+        // ORDERING: Release pairs with `number`; a session is set before its first subscription is
+        // committed, so whoever matches it sees it.
+        chunk[offset].store(word, Ordering::Release);
+    }
+
+    /// The number that the session at `handle` is kept under; `None` if it is not kept, or if its
+    /// slot has another session by now.
+    pub(crate) fn number(&self, handle: Handle) -> Option<u64> {
+        let (chunk, offset) = place(handle.slot);
+        let word = self.shards[handle.shard].0[chunk].get()?[offset].load(Ordering::Acquire);
+        let is_it = word >> NUMBER_BITS == u64::from(handle.generation);
+        let number = word & ((1 << NUMBER_BITS) - 1);
+        (is_it && number != 0).then_some(number)
+    }
+}
+
+/// The chunk of a slot, and its place in it.
+fn place(slot: u32) -> (usize, usize) {
+    let shifted = u64::from(slot) + FIRST_CHUNK;
+    let top = shifted.ilog2();
+    let offset = shifted - (1 << top);
+    // INVARIANT: below the length of its chunk, at most 2^32.
+    let offset = usize::try_from(offset).expect("64-bit targets only");
+    ((top - FIRST_CHUNK_BITS) as usize, offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handle(slot: u32, generation: u32) -> Handle {
+        Handle {
+            shard: 1,
+            slot,
+            generation,
+        }
+    }
+
+    #[test]
+    fn a_session_is_found_under_its_own_generation_alone() {
+        let sessions = DurableSessions::new(2);
+        sessions.set(handle(300, 7), 99);
+
+        assert_eq!(sessions.number(handle(300, 7)), Some(99));
+        assert_eq!(sessions.number(handle(300, 8)), None);
+        assert_eq!(sessions.number(handle(301, 7)), None);
+        assert_eq!(sessions.number(handle(100_000, 7)), None);
+        sessions.set(handle(300, 7), 0);
+        assert_eq!(sessions.number(handle(300, 7)), None);
+    }
+
+    #[test]
+    fn every_slot_has_a_place_of_its_own() {
+        let places: Vec<_> = (0..2_000).map(place).collect();
+
+        assert_eq!(places[0], (0, 0));
+        assert_eq!(places[255], (0, 255));
+        assert_eq!(places[256], (1, 0));
+        assert_eq!(place(u32::MAX).0, CHUNKS - 1);
+        let mut unique = places.clone();
+        unique.dedup();
+        assert_eq!(unique.len(), places.len());
+    }
+}

@@ -1,0 +1,494 @@
+//! What a shard writes to the store, and what waits until it is safe.
+//!
+//! A shard collects the records of a turn and hands them over at the turn's end, before its mail
+//! leaves and before it writes to a socket. The store answers with a ticket; what depends on the
+//! records stands in line behind it: promises to clients, and the delivery of what was published
+//! at QoS 2 (decisions 2 and 19). Nobody waits for the disk but those.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use mqttcore_codec::QoS;
+use mqttcore_session::{AckToken, ConnectRequest, Message, Record as Told, WillMessage};
+use mqttcore_store::record::{self, Opened, PacketIdsBuf, RecipientsBuf, Record, WillSet};
+use mqttcore_store::{Batch, Pressure};
+use mqttcore_topics::{Options, SubscriptionFilter};
+use smallvec::SmallVec;
+
+use crate::client::Client;
+use crate::grants::RuleAnswer;
+use crate::hub::{self, Publication, Retention, Target};
+use crate::shard::Shard;
+use crate::store::Log;
+use crate::topic::topic_of;
+
+/// Numbers that a shard takes from the store at once.
+const NUMBERS: u64 = 4_096;
+
+/// One shard's way to the store.
+pub(crate) struct Journal {
+    log: Arc<Log>,
+    /// The records of this turn.
+    batch: RefCell<Batch>,
+    /// Clients whose promises depend on them.
+    promising: RefCell<Vec<Rc<Client>>>,
+    /// What else depends on them.
+    held: RefCell<Vec<Then>>,
+    /// What waits for earlier turns' records, in their order.
+    line: RefCell<VecDeque<(u64, Then)>>,
+    /// Messages of QoS 2 in that line.
+    delivering: Cell<usize>,
+    last: Cell<u64>,
+    numbers: RefCell<Range<u64>>,
+    recipients: RefCell<RecipientsBuf>,
+    /// Connections that do not read until the log has room.
+    stalled: RefCell<Vec<Waker>>,
+}
+
+/// What is done once a ticket is safe.
+pub(crate) enum Then {
+    /// Let the promises of a session leave, up to this one.
+    Confirm(Rc<Client>, AckToken),
+    /// Deliver what was published at QoS 2.
+    Deliver(Message, Vec<Target>),
+    /// Tell another thread.
+    Call(Box<dyn FnOnce()>),
+}
+
+impl Journal {
+    pub(crate) fn new(log: Arc<Log>) -> Self {
+        Self {
+            log,
+            batch: RefCell::default(),
+            promising: RefCell::default(),
+            held: RefCell::default(),
+            line: RefCell::default(),
+            delivering: Cell::default(),
+            last: Cell::default(),
+            numbers: RefCell::new(0..0),
+            recipients: RefCell::default(),
+            stalled: RefCell::default(),
+        }
+    }
+
+    /// Pending while more waits for the disk than should.
+    pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.log.store.has_room() {
+            return Poll::Ready(());
+        }
+        self.stalled.borrow_mut().push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Whether the disk is too full for anything new that has to be kept.
+    pub(crate) fn is_short_of_room(&self) -> bool {
+        self.log.store.pressure() > Pressure::None
+    }
+
+    fn write(&self, record: &Record<'_>) {
+        self.batch.borrow_mut().push(record);
+    }
+
+    /// The first of `count` numbers that follow each other and were never given before.
+    fn numbers(&self, count: u64) -> u64 {
+        let mut free = self.numbers.borrow_mut();
+        if free.end - free.start < count {
+            let first = self.log.numbers(count.max(NUMBERS));
+            *free = first..first + count.max(NUMBERS);
+        }
+        let first = free.start;
+        free.start += count;
+        first
+    }
+
+    /// Whether something is written that was not handed over yet.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.batch.borrow().is_empty()
+    }
+
+    /// Has `then` done once all that is written so far is safe.
+    pub(crate) fn after_all(&self, then: Then) {
+        self.held.borrow_mut().push(then);
+    }
+
+    /// The promises of `client` wait for what is written so far.
+    pub(crate) fn promise(&self, client: &Rc<Client>) {
+        if !client.is_promising.replace(true) {
+            self.promising.borrow_mut().push(Rc::clone(client));
+        }
+    }
+
+    /// Whether promises of `client` have to stand in line.
+    pub(crate) fn holds(client: &Client) -> bool {
+        client.is_promising.get() || client.promised.get() > 0
+    }
+
+    /// Hands the records of this turn over, and lines up what depends on them.
+    pub(crate) fn commit(&self) {
+        let mut promising = self.promising.borrow_mut();
+        let mut held = self.held.borrow_mut();
+        let mut batch = self.batch.borrow_mut();
+        if !batch.is_empty() {
+            self.last.set(self.log.append(&mut batch));
+        }
+        let mut line = self.line.borrow_mut();
+        let ticket = self.last.get();
+        for client in promising.drain(..) {
+            client.is_promising.set(false);
+            client.promised.set(client.promised.get() + 1);
+            let token = client.session.borrow().last_token();
+            line.push_back((ticket, Then::Confirm(client, token)));
+        }
+        line.extend(held.drain(..).map(|then| (ticket, then)));
+    }
+
+    fn next_safe(&self) -> Option<Then> {
+        let mut line = self.line.borrow_mut();
+        let kept = self.log.kept();
+        let is_safe = line.front().is_some_and(|(ticket, _)| *ticket <= kept);
+        if is_safe {
+            line.pop_front().map(|(_, then)| then)
+        } else {
+            None
+        }
+    }
+}
+
+/// Does what waited for tickets that are safe by now.
+pub(crate) fn advance(shard: &Rc<Shard>) {
+    let Some(journal) = &shard.journal else {
+        return;
+    };
+    while let Some(then) = journal.next_safe() {
+        match then {
+            Then::Confirm(client, token) => {
+                client.promised.set(client.promised.get() - 1);
+                client.session.borrow_mut().confirm(token);
+                client.flush_session(shard);
+            }
+            Then::Deliver(message, targets) => {
+                journal.delivering.set(journal.delivering.get() - 1);
+                hub::deal(shard, &message, targets.into_iter());
+            }
+            Then::Call(call) => call(),
+        }
+    }
+}
+
+/// Writes what a publish leaves behind, and numbers the deliveries to durable sessions.
+///
+/// The publisher's promise then waits for it. True if the deliveries have to wait, too: they are of
+/// QoS 2, and this message or an earlier one that it must not overtake is not safe yet.
+pub(crate) fn published(
+    shard: &Shard,
+    publication: &Publication<'_>,
+    targets: &mut [Target],
+) -> bool {
+    let Some(journal) = &shard.journal else {
+        return false;
+    };
+    let is_written = write_publish(shard, journal, publication, targets);
+    if let Some(publisher) = publication.publisher.filter(|_| is_written) {
+        journal.promise(publisher);
+    }
+    let is_exact = publication.message.qos() == QoS::ExactlyOnce;
+    is_exact && (is_written || journal.delivering.get() > 0)
+}
+
+/// Has `message` delivered once all that is written so far is safe.
+pub(crate) fn hold(shard: &Shard, message: &Message, targets: Vec<Target>) {
+    let Some(journal) = &shard.journal else {
+        return;
+    };
+    journal.delivering.set(journal.delivering.get() + 1);
+    let mut message = message.clone();
+    message.release_chunk();
+    journal.after_all(Then::Deliver(message, targets));
+}
+
+fn write_publish(
+    shard: &Shard,
+    journal: &Journal,
+    publication: &Publication<'_>,
+    targets: &mut [Target],
+) -> bool {
+    let message = publication.message;
+    if message.qos() == QoS::AtMostOnce && publication.retention == Retention::None {
+        return false;
+    }
+    let mut recipients = journal.recipients.borrow_mut();
+    recipients.clear();
+    let first = journal.numbers(targets.len().max(1) as u64);
+    for target in targets {
+        let qos = target.qos.min(message.qos());
+        let session = shard.world.durable.number(target.handle);
+        if let Some(session) = session.filter(|_| qos > QoS::AtMostOnce) {
+            target.key = first + recipients.len();
+            recipients.push(
+                session,
+                qos as u8,
+                target.retain,
+                &plain(&target.subscription_ids),
+            );
+        }
+    }
+    let gate = publication.gate();
+    if publication.retention == Retention::Cleared {
+        let topic = message.topic();
+        journal.write(&Record::RetainCleared { topic });
+    }
+    let is_kept = publication.retention == Retention::Kept;
+    if recipients.is_empty() && !is_kept {
+        if let Some((session, packet_id)) = gate {
+            journal.write(&Record::Gate { session, packet_id });
+        }
+        return gate.is_some() || publication.retention == Retention::Cleared;
+    }
+    journal.write(&Record::Message(record::Message {
+        kept: is_kept,
+        gate,
+        source: publication
+            .publisher
+            .filter(|_| is_kept)
+            .map(|client| &*client.id),
+        ..message_record(shard, first, message, &recipients)
+    }));
+    true
+}
+
+fn message_record<'a>(
+    shard: &Shard,
+    number: u64,
+    message: &'a Message,
+    recipients: &'a RecipientsBuf,
+) -> record::Message<'a> {
+    record::Message {
+        message: number,
+        qos: message.qos() as u8,
+        retain: message.retain(),
+        kept: false,
+        gate: None,
+        expires_at_ms: message.expires_at().map(|at| unix_ms(shard.now(), at)),
+        source: None,
+        topic: message.topic(),
+        properties: message.properties().as_bytes(),
+        recipients: recipients.as_recipients(),
+        payload: message.payload(),
+    }
+}
+
+/// Writes a retained message that a new subscription of `client` gets; returns the number of the
+/// delivery.
+pub(crate) fn replayed(
+    shard: &Shard,
+    client: &Client,
+    message: &Message,
+    qos: QoS,
+    id: Option<NonZeroU32>,
+) -> u64 {
+    let qos = qos.min(message.qos());
+    let durable = shard.journal.as_ref().zip(client.number());
+    let Some((journal, session)) = durable.filter(|_| qos > QoS::AtMostOnce) else {
+        return 0;
+    };
+    let number = journal.numbers(1);
+    let mut recipients = journal.recipients.borrow_mut();
+    recipients.clear();
+    recipients.push(session, qos as u8, true, &plain(id.as_slice()));
+    let record = message_record(shard, number, message, &recipients);
+    journal.write(&Record::Message(record));
+    number
+}
+
+/// A session is kept from now on, or is no longer.
+pub(crate) fn keep(shard: &Shard, client: &Rc<Client>, durable: bool) {
+    let Some(journal) = &shard.journal else {
+        return;
+    };
+    match client.number() {
+        None if durable => client.set_number(&shard.world, journal.log.session_number()),
+        Some(_) if !durable => ended(shard, client),
+        _ => {}
+    }
+}
+
+/// Writes what a connection makes of a kept session; CONNACK waits for it.
+pub(crate) fn opened(shard: &Shard, client: &Rc<Client>, request: &ConnectRequest) {
+    let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) else {
+        return;
+    };
+    let (login, kept) = (client.login(), client.session.borrow());
+    journal.write(&Record::Opened(Opened {
+        session,
+        at_ms: unix_ms(shard.now(), shard.now()),
+        version: login.version.level(),
+        expiry_s: kept.expiry_interval_s(),
+        client_id: &client.id,
+        username: login.username.as_deref(),
+    }));
+    drop(kept);
+    let may_publish = |will: &WillMessage| {
+        let topic = topic_of(&will.message);
+        topic.is_some_and(|topic| client.access().permissions.publish(topic) == RuleAnswer::Allowed)
+    };
+    match request.will.as_ref().filter(|will| may_publish(will)) {
+        Some(will) => {
+            journal.write(&Record::WillSet(WillSet {
+                session,
+                delay_s: will.delay_s,
+                qos: will.message.qos() as u8,
+                retain: will.message.retain(),
+                topic: will.message.topic(),
+                properties: will.message.properties().as_bytes(),
+                payload: will.message.payload(),
+            }));
+            client.will_is_kept.set(true);
+        }
+        None => will_ended(shard, client),
+    }
+    journal.promise(client);
+}
+
+/// Writes that the connection of a kept session ended, and its will if it is forgotten.
+pub(crate) fn left(shard: &Shard, client: &Rc<Client>) {
+    let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) else {
+        return;
+    };
+    let (expiry_s, has_will) = {
+        let session = client.session.borrow();
+        (session.expiry_interval_s(), session.will().is_some())
+    };
+    journal.write(&Record::Away {
+        session,
+        at_ms: unix_ms(shard.now(), shard.now()),
+        expiry_s,
+    });
+    if !has_will {
+        will_ended(shard, client);
+    }
+}
+
+/// Writes that the will of a kept session was published or cancelled.
+pub(crate) fn will_ended(shard: &Shard, client: &Client) {
+    if let Some((journal, session)) = shard.journal.as_ref().zip(client.number())
+        && client.will_is_kept.replace(false)
+    {
+        journal.write(&Record::WillEnded { session });
+    }
+}
+
+/// Writes that a kept session ended: nothing of it is left.
+pub(crate) fn ended(shard: &Shard, client: &Client) {
+    if let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) {
+        journal.write(&Record::Ended { session });
+        client.set_number(&shard.world, 0);
+    }
+}
+
+/// Writes a granted subscription; SUBACK waits for it.
+pub(crate) fn subscribed(
+    shard: &Shard,
+    client: &Rc<Client>,
+    filter: &SubscriptionFilter,
+    options: Options,
+) {
+    let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) else {
+        return;
+    };
+    journal.write(&Record::Subscribed {
+        session,
+        filter: filter.as_str(),
+        options: pack(options),
+        id: options.id.map_or(0, NonZeroU32::get),
+    });
+    journal.promise(client);
+}
+
+/// Writes that a subscription ended; UNSUBACK waits for it.
+pub(crate) fn unsubscribed(shard: &Shard, client: &Rc<Client>, filter: &SubscriptionFilter) {
+    let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) else {
+        return;
+    };
+    let filter = filter.as_str();
+    journal.write(&Record::Unsubscribed { session, filter });
+    journal.promise(client);
+}
+
+fn plain(ids: &[NonZeroU32]) -> SmallVec<[u32; 2]> {
+    ids.iter().map(|id| id.get()).collect()
+}
+
+/// QoS in two bits, No Local, Retain As Published; as in the Subscription Options of SUBSCRIBE.
+fn pack(options: Options) -> u8 {
+    options.qos as u8 | u8::from(options.no_local) << 2 | u8::from(options.retain_as_published) << 3
+}
+
+/// What [`pack`] made of the options of a subscription with this identifier.
+pub(crate) fn unpack(packed: u8, id: u32) -> Options {
+    Options {
+        qos: QoS::try_from(packed & 0b11).unwrap_or_default(),
+        no_local: packed & 1 << 2 != 0,
+        retain_as_published: packed & 1 << 3 != 0,
+        id: NonZeroU32::new(id),
+    }
+}
+
+/// A moment of the monotonic clock in unix milliseconds.
+fn unix_ms(now: Instant, at: Instant) -> u64 {
+    let (ahead, behind) = (
+        at.saturating_duration_since(now),
+        now.saturating_duration_since(at),
+    );
+    let since = (SystemTime::now() + ahead - behind).duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// Writes what the session of `client` told; promises that wait for it stand in line.
+pub(crate) fn told(shard: &Shard, client: &Rc<Client>, token: Option<AckToken>, record: Told) {
+    let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) else {
+        return;
+    };
+    let mut ended = PacketIdsBuf::default();
+    journal.write(&match record {
+        Told::Sending { packet_id, key, .. } => Record::Sending {
+            session,
+            delivery: key,
+            packet_id: packet_id.get(),
+        },
+        Told::Received { packet_id, .. } => Record::Received {
+            session,
+            packet_id: packet_id.get(),
+        },
+        Told::Completed { packet_id } => {
+            ended.push(packet_id.get());
+            Record::Completed {
+                session,
+                packet_ids: ended.as_packet_ids(),
+            }
+        }
+        Told::Released { packet_id } => Record::Released {
+            session,
+            packet_id: packet_id.get(),
+        },
+    });
+    if token.is_some() {
+        journal.promise(client);
+    }
+}
+
+/// Writes that a delivery to `client` ended in a drop.
+pub(crate) fn dropped(shard: &Shard, client: &Client, delivery: u64) {
+    if let Some((journal, session)) = shard.journal.as_ref().zip(client.number())
+        && delivery != 0
+    {
+        journal.write(&Record::Dropped { session, delivery });
+    }
+}

@@ -1,0 +1,175 @@
+//! The store of a broker: one log for all shards, and word of how far it is safe.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use mqttcore_store::files::{Files, Folder};
+use mqttcore_store::{
+    Batch, DurableStore, Level, Need, Observer, Store, StoreError, StoreOptions, Ticket,
+};
+
+use crate::config::Data;
+use crate::registry;
+use crate::shard::World;
+
+/// How long clients have to take their last bytes when the store has failed.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The log that all shards write to.
+pub(crate) struct Log {
+    pub(crate) store: Box<dyn Store>,
+    level: Level,
+    /// The last ticket that is safe.
+    kept: AtomicU64,
+    last_session: AtomicU64,
+    failure: Mutex<Option<StoreError>>,
+    has_failed: Condvar,
+    world: OnceLock<Weak<World>>,
+}
+
+impl Log {
+    /// Opens the store in the folder of `data`, or begins one.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the folder from being used or its content from being trusted.
+    pub(crate) fn open(data: &Data) -> Result<Arc<Self>, StoreError> {
+        let folder = Folder::open(&data.folder).map_err(|source| StoreError::Io {
+            doing: "open the folder",
+            file: data.folder.display().to_string(),
+            source: Arc::new(source),
+        })?;
+        let files: Arc<dyn Files> = Arc::new(folder);
+        let (store, _) = DurableStore::open(&files, &StoreOptions::default())?;
+        Ok(Self::over(Box::new(store), data.promise))
+    }
+
+    /// Puts `store` behind a broker.
+    fn over(store: Box<dyn Store>, level: Level) -> Arc<Self> {
+        let log = Arc::new(Self {
+            store,
+            level,
+            kept: AtomicU64::new(0),
+            last_session: AtomicU64::new(0),
+            failure: Mutex::default(),
+            has_failed: Condvar::new(),
+            world: OnceLock::new(),
+        });
+        log.store.observe(Arc::new(Ear(Arc::downgrade(&log))));
+        log
+    }
+
+    /// Says which session numbers were given before.
+    pub(crate) fn begin_sessions(&self, last: u64) {
+        // ORDERING: before any shard asks for one.
+        self.last_session.store(last, Ordering::Relaxed);
+    }
+
+    /// Says who is told that more is safe.
+    pub(crate) fn serve(&self, world: &Arc<World>) {
+        // One log serves one broker.
+        let _ = self.world.set(Arc::downgrade(world));
+    }
+
+    /// The first of `count` numbers of messages and deliveries, never given before.
+    pub(crate) fn numbers(&self, count: u64) -> u64 {
+        self.store.numbers(count)
+    }
+
+    /// A number for a new session, which no session has that is kept.
+    pub(crate) fn session_number(&self) -> u64 {
+        // ORDERING: only uniqueness matters.
+        self.last_session.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Hands a batch over; returns what [`Log::kept`] will reach when it is safe.
+    pub(crate) fn append(&self, batch: &mut Batch) -> u64 {
+        let appended = self.store.append(batch, self.level, Need::Essential);
+        batch.clear();
+        // What waits for a log that has stopped waits for ever: nothing is promised any more.
+        appended.map_or(u64::MAX, |ticket| ticket.number)
+    }
+
+    /// The last ticket that is safe.
+    pub(crate) fn kept(&self) -> u64 {
+        // ORDERING: pairs with the release in `Ear::kept`.
+        self.kept.load(Ordering::Acquire)
+    }
+
+    /// Makes everything safe that was handed over, and ends.
+    pub(crate) fn close(&self) {
+        // A failure has been told by `Ear::stopped`.
+        let _ = self.store.close();
+    }
+
+    /// What made the store stop, if something did.
+    pub(crate) fn failure(&self) -> Option<StoreError> {
+        self.lock_failure().clone()
+    }
+
+    /// Waits for the store to fail, for so long at most.
+    pub(crate) fn wait_for_failure(&self, limit: Duration) -> Option<StoreError> {
+        let failure = self.lock_failure();
+        let waited = self
+            .has_failed
+            .wait_timeout_while(failure, limit, |failure| failure.is_none());
+        let (failure, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        failure.clone()
+    }
+
+    fn lock_failure(&self) -> std::sync::MutexGuard<'_, Option<StoreError>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn world(&self) -> Option<Arc<World>> {
+        self.world.get().and_then(Weak::upgrade)
+    }
+
+    /// Nothing can be kept any more: nothing is promised any more, and everybody is told so.
+    fn fail(&self, error: &StoreError) {
+        {
+            let mut failure = self.lock_failure();
+            if failure.is_some() {
+                return;
+            }
+            *failure = Some(error.clone());
+        }
+        self.has_failed.notify_all();
+        let Some(world) = self.world() else { return };
+        world.stopping.store(true, Ordering::Release);
+        for index in 0..world.shards() {
+            world.run_on(index, Box::new(|shard| registry::stop(shard, FAREWELL)));
+        }
+    }
+}
+
+/// What the log's own thread tells.
+struct Ear(Weak<Log>);
+
+impl Observer for Ear {
+    fn kept(&self, level: Level, number: u64) {
+        let Some(log) = self.0.upgrade() else { return };
+        if level != log.level {
+            return;
+        }
+        // ORDERING: whoever sees the number may rely on what it stands for.
+        log.kept.store(number, Ordering::Release);
+        if let Some(world) = log.world() {
+            world.ring_all();
+        }
+    }
+
+    fn refused(&self, _: &[Ticket]) {
+        if let Some(log) = self.0.upgrade() {
+            // New things were turned away before; this is what had to be written.
+            log.fail(&StoreError::NoSpace);
+        }
+    }
+
+    fn stopped(&self, error: &StoreError) {
+        if let Some(log) = self.0.upgrade() {
+            log.fail(error);
+        }
+    }
+}

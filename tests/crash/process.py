@@ -1,0 +1,85 @@
+"""`python -m mqttcore.serve --data DIR` as a process that dies and comes back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STOP_S = 20.0
+
+
+class NotUpError(Exception):
+    """The broker did not come up; the text is what it said."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Life:
+    """One folder, and the broker that holds it now."""
+
+    data: Path
+    options: tuple[str, ...] = ()
+    environment: Mapping[str, str] | None = None
+    port: int = 0
+    lives: int = 0
+    process: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    @property
+    def log(self) -> Path:
+        """What all lives said on standard error."""
+        return self.data.with_name(self.data.name + ".log")
+
+    def start(self) -> None:
+        """Starts a broker over the folder; clients can connect when this returns.
+
+        Raises:
+            NotUpError: it ended instead.
+        """
+        command = [sys.executable, "-m", "mqttcore.serve", "--listen", "127.0.0.1:0"]
+        with self.log.open("a") as errors:
+            self.process = subprocess.Popen(  # noqa: S603 -- our own command
+                [*command, "--data", str(self.data), *self.options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=self.environment,
+            )
+        assert self.process.stdout is not None
+        banner = self.process.stdout.readline()
+        if "listening on " not in banner:
+            status = self.stop()
+            raise NotUpError(f"exit status {status}: {banner}{self.log.read_text()[-2000:]}")
+        place = banner.split("listening on ")[1].split(";")[0]
+        self.port = int(place.rpartition(":")[2])
+        self.lives += 1
+
+    def kill(self) -> int:
+        """Ends it without a word (SIGKILL); returns its exit status."""
+        if self.process is not None:
+            self.process.kill()
+        return self._wait()
+
+    def stop(self) -> int:
+        """Ends it in order (SIGTERM); returns its exit status."""
+        if self.process is not None:
+            self.process.terminate()
+        return self._wait()
+
+    def crash(self) -> None:
+        """Kills it, and starts the next one."""
+        self.kill()
+        self.start()
+
+    def _wait(self) -> int:
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        try:
+            process.communicate(timeout=STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        return process.returncode

@@ -1,0 +1,274 @@
+"""The run: lives of a broker, each cut short; clients that publish, leave and come back; the end.
+
+What must hold is what the broker promises: a message of QoS 1 or 2 that it acknowledged arrives,
+at QoS 2 once; first arrivals of one publisher at one quality keep their order; a session that
+CONNACK confirmed is there after the crash, with its subscriptions; a retained message that was
+acknowledged is there, or a later one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests import wire as mqtt
+from tests.crash.peers import Keeper, MortalPublisher, MortalSubscriber
+from tests.crash.process import Life
+from tests.soak.ledger import Ledger, Message
+from tests.soak.peers import Peer
+from tests.wire import Wire, unique
+
+TICK_S = 0.005
+KEEPERS = 2
+KEPT_SHARE = 0.05
+LEAVES = ("disconnect", "close", "abort", "takeover")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How often, how many, how fast."""
+
+    cycles: int = 20
+    pairs: int = 8
+    messages_per_s: float = 2_000.0
+    leaves_per_s: float = 20.0
+    life_s: tuple[float, float] = (0.05, 0.6)
+    away_share: float = 0.3
+    stop_share: float = 0.1
+    drain_s: float = 60.0
+    seed: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What a run found."""
+
+    ledger: Ledger
+    seed: int
+    cycles: int = 0
+    sessions_lost: int = 0
+    retained_lost: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def counts(self) -> tuple[int, int, int, int, int]:
+        """Lost, doubled, reordered, sessions lost, unexplained."""
+        ledger = self.ledger
+        lost = len(ledger.lost()) + self.retained_lost
+        return lost, ledger.repeats[2], len(ledger.inversions), self.sessions_lost, lost
+
+    def lines(self) -> list[str]:
+        """The report; its last line is the verdict."""
+        sent = [self.ledger.count(qos) for qos in (1, 2)]
+        figures = ", ".join(f"QoS {qos} {a}/{b}" for qos, (a, b) in enumerate(sent, 1))
+        lost, doubled, reordered, sessions, unexplained = self.counts
+        return [
+            f"sent/arrived: {figures}; repeats at QoS 1 (allowed): {self.ledger.repeats[1]};"
+            f" seed: {self.seed}",
+            *(f"FAULT: {fault}" for fault in self.faults),
+            f"{self.cycles} cycles: {lost} lost, {doubled} doubled, {reordered} reordered,"
+            f" {sessions} sessions lost, {unexplained} unexplained",
+        ]
+
+
+class Crash:
+    """Pairs of a publisher and a subscriber around one folder."""
+
+    def __init__(self, plan: Plan, life: Life, ledger: Ledger | None = None) -> None:
+        self.plan = plan
+        self.life = life
+        self.dice = random.Random(plan.seed)  # noqa: S311 -- a seed that can be repeated
+        self.ledger = ledger or Ledger()
+        self.outcome = Outcome(ledger=self.ledger, seed=plan.seed)
+        base = unique("crash")
+        self.publishers = [self.publisher(base, number) for number in range(plan.pairs)]
+        self.subscribers = [self.subscriber(base, number) for number in range(plan.pairs)]
+        self.state = f"{base}/state"
+        self.keepers = [self.keeper(base, number) for number in range(KEEPERS)]
+        self.peers: list[Peer] = [*self.subscribers, *self.publishers, *self.keepers]
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def publisher(self, base: str, number: int) -> MortalPublisher:
+        """The publisher of a pair; 3.1 cannot tell a lost session, so only some speak it."""
+        return MortalPublisher(
+            name=f"{base}-p{number}",
+            version=(5, 4, 5, 3)[number % 4],
+            port=0,
+            ledger=self.ledger,
+            number=number,
+            topic=f"{base}/{number}/data",
+            padding=b"x" * self.dice.choice((0, 100, 5_000)),
+        )
+
+    def keeper(self, base: str, number: int) -> Keeper:
+        """A publisher of retained messages, with books of its own."""
+        return Keeper(
+            name=f"{base}-k{number}",
+            version=(5, 4)[number % 2],
+            port=0,
+            ledger=Ledger(),
+            number=number,
+            topic=f"{self.state}/{number}",
+        )
+
+    def subscriber(self, base: str, number: int) -> MortalSubscriber:
+        """The subscriber of a pair."""
+        return MortalSubscriber(
+            name=f"{base}-s{number}",
+            version=(5, 4, 3, 5)[number % 4],
+            port=0,
+            ledger=self.ledger,
+            filter=f"{base}/{number}/+" if number % 2 else f"{base}/{number}/data",
+        )
+
+    async def run(self, progress: Callable[[str], None] = lambda _: None) -> Outcome:
+        """All of it."""
+        try:
+            await self.first_life()
+            began = time.monotonic()
+            for cycle in range(self.plan.cycles):
+                await self.one_life()
+                self.outcome.cycles = cycle + 1
+                if time.monotonic() - began > 2:
+                    began = time.monotonic()
+                    progress(f"{cycle + 1} of {self.plan.cycles} cycles")
+            await self.last_life()
+        finally:
+            await self.end()
+        return self.outcome
+
+    async def first_life(self) -> None:
+        """Everybody has a session and a subscription before anything is broken."""
+        await self.begin(1.0)
+        await self.until(lambda: all(each.is_online for each in self.peers), self.plan.drain_s)
+        await self.until(
+            lambda: all(each.is_subscribed for each in self.subscribers), self.plan.drain_s
+        )
+
+    async def one_life(self) -> None:
+        """Publishes until the moment comes; then the broker is gone, and begins again."""
+        end = time.monotonic() + self.dice.uniform(*self.plan.life_s)
+        began = time.monotonic()
+        done = [0, 0]
+        while (now := time.monotonic()) < end:
+            rates = (self.plan.messages_per_s, self.plan.leaves_per_s)
+            for index, (rate, step) in enumerate(
+                zip(rates, (self.publish_one, self.drop_one), strict=True)
+            ):
+                while done[index] < rate * (now - began):
+                    done[index] += 1
+                    step()
+            await asyncio.sleep(TICK_S)
+        if self.dice.random() < self.plan.stop_share:
+            await asyncio.to_thread(self.life.stop)
+        else:
+            self.life.kill()
+        await self.begin(1.0 - self.plan.away_share)
+
+    async def begin(self, share: float) -> None:
+        """Starts the broker and connects a part of the clients."""
+        for peer in self.peers:
+            peer.leave("abort")
+        await asyncio.to_thread(self.life.start)
+        for peer in self.peers:
+            peer.port = self.life.port
+            if self.dice.random() < share:
+                self.connect(peer)
+
+    def connect(self, peer: Peer) -> None:
+        """Connects a peer, in a task of its own."""
+        task = asyncio.get_running_loop().create_task(self.connected(peer))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def connected(self, peer: Peer) -> None:
+        """A connection that comes too late for this life is nobody's fault."""
+        violations = self.ledger.violations.copy()
+        await peer.connect()
+        if peer.line is None:
+            self.ledger.violations = violations
+
+    def publish_one(self) -> None:
+        """Anybody publishes, at QoS 1 or 2."""
+        if self.dice.random() < KEPT_SHARE:
+            self.dice.choice(self.keepers).publish(1)
+        else:
+            self.dice.choice(self.publishers).publish(self.dice.choice((1, 2)))
+
+    def drop_one(self) -> None:
+        """Somebody leaves or comes back."""
+        peer = self.dice.choice(self.peers)
+        if peer.is_online:
+            how = self.dice.choice(LEAVES)
+            peer.leave(how)
+            if how == "takeover":
+                self.connect(peer)
+        elif peer.line is None:
+            self.connect(peer)
+
+    async def last_life(self) -> None:
+        """Everybody comes back; nothing may stay under way."""
+        for peer in self.peers:
+            if not peer.is_online:
+                self.connect(peer)
+        await self.until(lambda: all(each.is_online for each in self.peers), self.plan.drain_s)
+        await self.until(self.is_settled, self.plan.drain_s)
+        self.judge()
+
+    def is_settled(self) -> bool:
+        """Whether everything that was sent is acknowledged and has arrived."""
+        return not any(book.unacknowledged() for book in self.books) and not self.ledger.lost()
+
+    @property
+    def books(self) -> list[Ledger]:
+        """The books of the pairs, and those of the keepers."""
+        return [self.ledger, *(keeper.ledger for keeper in self.keepers)]
+
+    async def until(self, done: Callable[[], bool], limit_s: float) -> None:
+        """Waits until something is so; a run that is not there in time is judged as it is."""
+        deadline = time.monotonic() + limit_s
+        while not done() and time.monotonic() < deadline:  # noqa: ASYNC110 -- no event says so
+            await asyncio.sleep(TICK_S)
+
+    def judge(self) -> None:
+        """Collects everything that is wrong."""
+        for book in self.books:
+            # The farewell of a broker that is stopped in order.
+            book.violations.pop("DISCONNECT 0x8B", None)
+        faults = self.ledger.faults()
+        for keeper in self.keepers:
+            self.ledger.violations.update(keeper.ledger.violations)
+        self.outcome.sessions_lost = self.ledger.violations["session lost"]
+        self.outcome.retained_lost = self.count_stale()
+        if self.outcome.retained_lost:
+            faults.append(f"{self.outcome.retained_lost} retained messages lost")
+        away = sum(not peer.is_online for peer in self.peers)
+        if away:
+            faults.append(f"{away} clients could not come back")
+        if not all(all(self.ledger.count(qos)) for qos in (1, 2)):
+            faults.append("a quality was not tried at all")
+        self.outcome.faults = faults
+
+    def count_stale(self) -> int:
+        """Topics whose retained message is older than the last one that was acknowledged."""
+        kept: dict[str, int] = {}
+        with Wire(self.life.port) as one:
+            one.connect(unique("judge"))
+            one.subscribe(f"{self.state}/+")
+            one.send(mqtt.pingreq())
+            while (packet := one.receive()).kind != mqtt.PINGRESP:
+                if packet.kind == mqtt.PUBLISH:
+                    kept[str(packet.topic)] = Message.of(packet.payload).sequence
+        return sum(kept.get(each.topic, -1) < each.acknowledged() for each in self.keepers)
+
+    async def end(self) -> None:
+        """Leaves no connection, no task and no process behind."""
+        for peer in self.peers:
+            peer.leave("abort")
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.life.kill()

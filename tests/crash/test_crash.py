@@ -1,0 +1,81 @@
+"""The crash run in small, and proof that it notices what a worse broker would do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.crash.process import Life
+from tests.crash.run import Crash, Outcome, Plan
+from tests.soak.ledger import Ledger, Message
+from tests.soak.test_soak import Losing, Repeating, Swapping
+
+SMALL = Plan(cycles=6, pairs=4, messages_per_s=500, life_s=(0.1, 0.5))
+TINY = Plan(cycles=1, pairs=2, messages_per_s=400, life_s=(0.5, 0.6), drain_s=1.0)
+
+
+def crash(plan: Plan, life: Life, ledger: Ledger | None = None) -> Outcome:
+    """One run."""
+
+    async def run() -> Outcome:
+        async with asyncio.timeout(240):
+            return await Crash(plan, life, ledger).run()
+
+    return asyncio.run(run())
+
+
+def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
+    outcome = crash(SMALL, Life(data=tmp_path / "data"))
+
+    assert outcome.faults == [], outcome.lines()
+    assert outcome.lines()[-1] == (
+        "6 cycles: 0 lost, 0 doubled, 0 reordered, 0 sessions lost, 0 unexplained"
+    )
+
+
+def test_nothing_acknowledged_is_lost_when_the_system_has_it(tmp_path: Path) -> None:
+    config = tmp_path / "os.toml"
+    config.write_text('promise = "os"\n[[listeners]]\nanonymous = true\n')
+
+    outcome = crash(SMALL, Life(data=tmp_path / "data", options=("--config", str(config))))
+
+    assert outcome.faults == [], outcome.lines()
+
+
+def test_a_broker_without_memory_is_found_out(tmp_path: Path) -> None:
+    outcome = crash(TINY, Life(data=tmp_path / "data", options=("--data", "")))
+
+    lost, _, _, sessions, unexplained = outcome.counts
+    assert sessions > 0
+    assert lost > 0
+    assert unexplained == lost
+
+
+@pytest.mark.parametrize(
+    ("ledger", "place"), [(Losing, 0), (Repeating, 1), (Swapping, 2)], ids=lambda it: str(it)
+)
+def test_a_broker_that_loses_doubles_or_reorders_is_found_out(
+    tmp_path: Path, ledger: type[Ledger], place: int
+) -> None:
+    outcome = crash(TINY, Life(data=tmp_path / "data"), ledger())
+
+    assert outcome.counts[place] > 0, outcome.lines()
+    assert outcome.faults
+
+
+def test_a_retained_message_that_is_too_old_is_found_out(tmp_path: Path) -> None:
+    life = Life(data=tmp_path / "data")
+    run = Crash(TINY, life)
+    keeper = run.keepers[0]
+    for _ in range(2):
+        keeper.ledger.acknowledge(keeper.ledger.send(keeper.number, 1))
+    life.start()
+
+    try:
+        assert run.count_stale() == 1
+        assert keeper.acknowledged() == 1
+        assert Message(keeper.number, 1, 1) in keeper.ledger.lost()
+    finally:
+        life.kill()
