@@ -122,6 +122,9 @@ soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memo
 interop: build .make/dev .make/interop-python ## foreign clients of every language that is here: docs/interop.md
 	@$(BIN)/python -m tests.interop $(ARGS)
 
+crash: build .make/dev ## kill the broker CYCLES=1000 times: nothing lost, doubled or reordered (SEED=1)
+	@$(BIN)/python -m tests.crash --cycles $(CYCLES) --seed $(SEED) $(ARGS)
+
 nightly: check test loom shuttle fuzz powercut soak interop bench-broker ## the long runs, before an issue is called resolved
 
 ##@ Measure
@@ -189,5 +192,5 @@ help:
 	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut loom shuttle models \
+.PHONY: crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut loom shuttle models \
 	stress miri spec soak interop nightly bench bench-broker tree-report lock clean help
