@@ -68,8 +68,8 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         ' drop_oldest, disconnect; did you mean "drop_oldest"?',
         "mqttcore.toml:14:20: limits.keep_alive_max_s: expected a whole number, found 1.5; allowed:"
         " 0 to 65_535",
-        "mqttcore.toml:16:2: sessions: unknown key; allowed: limits, listeners, log_level,"
-        " plugins, shards, shared_strategy, sys_interval_s",
+        "mqttcore.toml:16:2: sessions: unknown key; allowed: data, limits, listeners,"
+        " log_level, plugins, promise, shards, shared_strategy, sys_interval_s",
     ]
 
 
