@@ -107,7 +107,11 @@ fn data(folder: String, promise: &str) -> PyResult<Option<Data>> {
     let promise = match promise {
         "os" => Promise::Os,
         "fsync" => Promise::Fsync,
-        _ => return Err(PyValueError::new_err(format!("unknown promise {promise:?}"))),
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "unknown promise {promise:?}"
+            )));
+        }
     };
     let folder = PathBuf::from(folder);
     Ok((!folder.as_os_str().is_empty()).then_some(Data { folder, promise }))
