@@ -139,6 +139,12 @@ def build_mqttjs() -> None:
     run(NPM_INSTALL, cwd=folder)
 
 
+def build_nodered() -> None:
+    """Installs what the lock file names."""
+    folder = copy_of("nodered", "package.json", "package-lock.json", "driver.cjs")
+    run(NPM_INSTALL, cwd=folder)
+
+
 def build_paho_go() -> None:
     """Compiles against what `go.sum` names."""
     run(["go", "build", "-mod=readonly", "-o", PAHO_GO, "."], cwd=HERE / "paho_go")
@@ -205,6 +211,14 @@ CLIENTS = (
         command=["node", BUILT / "mqttjs" / "driver.mjs"],
         lacks=lambda: missing("node", "npm"),
         build=build_mqttjs,
+    ),
+    Client(
+        key="nodered",
+        name="Node-RED",
+        source="npm",
+        command=["node", BUILT / "nodered" / "driver.cjs"],
+        lacks=lambda: missing("node", "npm"),
+        build=build_nodered,
     ),
     Client(
         key="paho_go",
