@@ -18,6 +18,7 @@ use crate::journal::open::{self, Known, Recovery};
 use crate::journal::writer::Written;
 use crate::journal::{JournalOptions, Level, Need, Observer, Pressure, Ticket};
 use crate::store::{Store, StoreStats};
+use crate::tools;
 
 /// How a durable store is kept.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +99,7 @@ impl DurableStore {
         let journal = Journal::start(committer, options.journal.line_bytes, forward)?;
         let checkpoints = Arc::new(AtomicU64::new(0));
         let behind = Behind {
+            files: Arc::clone(files),
             shared: Arc::clone(&journal.shared),
             index: Arc::clone(&index),
             options: *options,
@@ -118,6 +120,28 @@ impl DurableStore {
             _claim: claim,
         };
         Ok((store, recovery))
+    }
+
+    /// Copies the store as it is now into an empty folder, while it goes on; returns the bytes
+    /// copied. What can be read waits meanwhile, the log does until its line is full.
+    ///
+    /// # Errors
+    ///
+    /// Those of the checkpoint and of the file system, [`StoreError::Stopped`].
+    pub fn backup(&self, to: &dyn Files) -> Result<u64, StoreError> {
+        self.checkpoint()?;
+        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        // Behind the last group that was written, nothing is copied: a copy that saw half of a
+        // group and the witness of the next one would look damaged.
+        let log = self.journal.shared.ask_for(|committer| {
+            committer.writer.sync()?;
+            let current = &committer.writer.current;
+            Ok((current.header.number, current.end))
+        });
+        let (current, end) = log.ok_or_else(closed)?;
+        let copied = tools::copy_running(&*self.files, to, current, end);
+        drop(index);
+        copied
     }
 
     /// Reads the next full segment behind number `after` and compares every checksum; returns its
@@ -303,8 +327,12 @@ fn closed() -> StoreError {
     StoreError::Stopped("it was closed".into())
 }
 
+/// What a changed row takes in the checkpoint, about; messages stay in the log.
+const ROW_BYTES: u64 = 256;
+
 /// The thread behind the log.
 struct Behind {
+    files: Arc<dyn Files>,
     shared: Arc<Shared>,
     index: Arc<Mutex<Index>>,
     options: StoreOptions,
@@ -363,6 +391,10 @@ impl Behind {
             }
         }
         let mut index = self.index();
+        if !self.has_room(ROW_BYTES * index.pending_rows() as u64)? {
+            // The log has all of it. What is acknowledged makes room sooner or later.
+            return Ok(());
+        }
         index.flush()?;
         // ORDERING: a counter.
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
@@ -371,7 +403,8 @@ impl Behind {
             Pressure::None => self.options.segments_kept,
             _ => 0,
         };
-        if let Some(through) = tidy(&mut index, &full, kept)? {
+        let movable = self.movable(&index, &full, kept)?;
+        if let Some(through) = tidy(&mut index, &full, movable)? {
             self.shared.ask(Box::new(move |committer| {
                 committer.writer.drop_up_to(through)?;
                 committer.restore()
@@ -380,18 +413,49 @@ impl Behind {
         Ok(())
     }
 
+    /// How many of the `full` segments beyond `kept` there is room to empty.
+    fn movable(
+        &self,
+        index: &Index,
+        full: &[(u64, u64)],
+        kept: usize,
+    ) -> Result<usize, StoreError> {
+        let mut needed = 0;
+        let surplus = full.len().saturating_sub(kept);
+        for (place, (number, _)) in full[..surplus].iter().enumerate() {
+            needed += 2 * index.live().get(number).copied().unwrap_or_default();
+            if needed > 0 && !self.has_room(needed)? {
+                return Ok(place);
+            }
+        }
+        Ok(surplus)
+    }
+
+    /// Whether the disk has room for that much more, with the reserve if it must be.
+    fn has_room(&self, bytes: u64) -> Result<bool, StoreError> {
+        const MARGIN: u64 = 1 << 20;
+        let is_there = || match self.files.space() {
+            Ok(space) => Ok(space.free_bytes >= bytes.saturating_add(MARGIN)),
+            Err(error) => Err(StoreError::io("measure", ".", error)),
+        };
+        if is_there()? {
+            return Ok(true);
+        }
+        self.shared.ask_for(Committer::give_up_reserve);
+        is_there()
+    }
+
     fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Empties the oldest full segments beyond `kept`; returns the last one that can go.
+/// Empties the oldest `surplus` segments; returns the last one that can go.
 pub(crate) fn tidy(
     index: &mut Index,
     full: &[(u64, u64)],
-    kept: usize,
+    surplus: usize,
 ) -> Result<Option<u64>, StoreError> {
-    let surplus = full.len().saturating_sub(kept);
     for (number, _) in &full[..surplus] {
         if index.live().get(number).is_some_and(|&live| live > 0) {
             index.empty(*number)?;

@@ -108,6 +108,11 @@ impl Disk {
         Self(Arc::new(Mutex::new(self.successor())))
     }
 
+    /// Bytes of all files.
+    pub fn used_bytes(&self) -> u64 {
+        self.lock().used_bytes()
+    }
+
     /// A copy of the content of a file.
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.lock();

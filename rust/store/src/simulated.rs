@@ -163,7 +163,7 @@ impl Inner {
             Pressure::None => self.options.segments_kept,
             _ => 0,
         };
-        if let Some(through) = tidy(&mut self.index, &full, kept)? {
+        if let Some(through) = tidy(&mut self.index, &full, full.len().saturating_sub(kept))? {
             self.committer.writer.drop_up_to(through)?;
         }
         self.committer.restore()

@@ -4,11 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
 use mqttcore_store::{
-    Batch, Delivery, DurableStore, JournalOptions, Level, MemoryStore, Need, Recovery, Store,
-    StoreError, StoreOptions,
+    Batch, Delivery, DurableStore, JournalOptions, Level, MemoryStore, Need, Pressure, Recovery,
+    Store, StoreError, StoreOptions,
 };
 
 const OPTIONS: StoreOptions = StoreOptions {
@@ -278,6 +279,42 @@ fn a_damaged_message_is_not_handed_out() {
 }
 
 #[test]
+fn a_running_store_is_copied_and_goes_on() {
+    let (folder, copy) = (Temporary::new("running"), Temporary::new("running-copy"));
+    let (store, _) = open(&folder).unwrap();
+    let session = session(&store, "meter");
+    let mut before = Vec::new();
+    for _ in 0..50 {
+        before.push(publish(&store, session, "t", &[7; 1_000], false));
+    }
+
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            for _ in 0..200 {
+                publish(&store, session, "t", &[8; 1_000], false);
+            }
+        });
+        store.backup(&Folder::open(copy.path()).unwrap()).unwrap();
+        busy.join().unwrap();
+    });
+
+    let (copied, recovery) = open(&copy).unwrap();
+    let there = waiting(&copied, session);
+    assert_eq!(there[..50], before);
+    assert!(waiting(&store, session).starts_with(&there));
+    assert_eq!(recovery.torn, None);
+    assert_eq!(
+        copied
+            .message(there[49])
+            .unwrap()
+            .unwrap()
+            .message()
+            .payload,
+        [7; 1_000]
+    );
+}
+
+#[test]
 fn scrubbing_finds_rot_where_nobody_looks() {
     let folder = Temporary::new("scrub");
     let (store, _) = open(&folder).unwrap();
@@ -345,6 +382,94 @@ fn a_checkpoint_that_is_lost_costs_a_replay_only() {
 
     assert_eq!(recovery.records, 2);
     assert_eq!(waiting(&store, session), [message]);
+}
+
+/// A disk that fills up: new messages are refused, what is acknowledged goes through and makes
+/// room, and then new messages are taken again.
+#[test]
+fn a_full_disk_refuses_what_is_new_until_something_is_delivered() {
+    let disk = Disk::new(1, Faults::default());
+    let files: Arc<dyn Files> = Arc::new(disk.clone());
+    let options = StoreOptions {
+        journal: JournalOptions {
+            ballast_bytes: 2 << 20,
+            ..OPTIONS.journal
+        },
+        ..OPTIONS
+    };
+    let (store, _) = DurableStore::open(&files, &options).unwrap();
+    let session = session(&store, "meter");
+    store.checkpoint().unwrap();
+    let used: u64 = disk
+        .list()
+        .unwrap()
+        .iter()
+        .map(|name| disk.content(name).unwrap().len() as u64)
+        .sum();
+    disk.set_faults(Faults {
+        capacity_bytes: used + (4 << 20),
+        ..Faults::default()
+    });
+
+    let mut kept = Vec::new();
+    let refused = loop {
+        match try_publish(&store, session) {
+            Ok(message) => kept.push(message),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, StoreError::NoSpace), "{refused}");
+    assert!(store.pressure() > Pressure::None);
+    assert_eq!(waiting(&store, session), kept);
+    for delivery in &kept {
+        let mut batch = Batch::default();
+        batch.push(&Record::Dropped {
+            session,
+            delivery: *delivery,
+        });
+        let ticket = store
+            .append(&mut batch, Level::Fsync, Need::Essential)
+            .unwrap();
+        store.wait(ticket).unwrap();
+    }
+    store.checkpoint().unwrap();
+    // The log's thread drops segments between two groups.
+    append_essential(&store);
+
+    let message = try_publish(&store, session).unwrap();
+
+    assert_eq!(waiting(&store, session), [message]);
+    store.close().unwrap();
+}
+
+fn append_essential(store: &dyn Store) {
+    let mut batch = Batch::default();
+    batch.push(&Record::Unsubscribed {
+        session: 0,
+        filter: "none",
+    });
+    let ticket = store
+        .append(&mut batch, Level::Fsync, Need::Essential)
+        .unwrap();
+    store.wait(ticket).unwrap();
+}
+
+fn try_publish(store: &dyn Store, session: u64) -> Result<u64, StoreError> {
+    let message = store.numbers(1);
+    let mut recipients = RecipientsBuf::default();
+    recipients.push(session, 1, false, &[]);
+    let mut batch = Batch::default();
+    batch.push(&Record::Message(Message {
+        message,
+        qos: 1,
+        topic: "t",
+        recipients: recipients.as_recipients(),
+        payload: &[9; 4_000],
+        ..Message::default()
+    }));
+    let ticket = store.append(&mut batch, Level::Fsync, Need::Ordinary)?;
+    store.wait(ticket)?;
+    Ok(message)
 }
 
 #[test]

@@ -153,6 +153,15 @@ impl Committer {
         })
     }
 
+    /// Gives up the reserve for something that must be done; [`Committer::restore`] takes it back.
+    pub(crate) fn give_up_reserve(&mut self) -> Result<(), StoreError> {
+        if self.has_ballast {
+            self.remove_ballast()
+        } else {
+            Ok(())
+        }
+    }
+
     fn lacks_reserve(&self) -> bool {
         !self.has_ballast && self.reserve.ballast_bytes > 0
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -286,10 +287,31 @@ impl Shared {
         Ok(ticket)
     }
 
-    /// Asks the thread of the log for something, between two groups.
-    pub(crate) fn ask(&self, errand: Errand) {
-        self.lock_inbox().errands.push(errand);
+    /// Asks the thread of the log for something, between two groups; false if it has ended.
+    pub(crate) fn ask(&self, errand: Errand) -> bool {
+        let mut inbox = self.lock_inbox();
+        if inbox.is_closed {
+            return false;
+        }
+        inbox.errands.push(errand);
+        drop(inbox);
         self.arrived.notify_one();
+        true
+    }
+
+    /// Asks the thread of the log for an answer, and sleeps until it comes; none comes when the
+    /// log has ended.
+    pub(crate) fn ask_for<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Committer) -> Result<T, StoreError> + Send + 'static,
+    ) -> Option<T> {
+        let (sender, answer) = channel();
+        let is_asked = self.ask(Box::new(move |committer| {
+            // Who asked is waiting.
+            let _ = sender.send(question(committer)?);
+            Ok(())
+        }));
+        if is_asked { answer.recv().ok() } else { None }
     }
 
     /// Whether the line has room; a hint, since `append` takes what must be taken.
@@ -392,6 +414,13 @@ impl Shared {
         {
             observer.stopped(error);
         }
+        // Nobody does what was asked for any more; who waits for an answer hears that.
+        let mut inbox = self.lock_inbox();
+        inbox.is_closed = true;
+        let errands = std::mem::take(&mut inbox.errands);
+        drop(inbox);
+        drop(errands);
+        self.arrived.notify_one();
         drop(self.lock_refused());
         self.settled.notify_all();
         drop(self.applied.lock().unwrap_or_else(PoisonError::into_inner));
@@ -533,15 +562,16 @@ impl Writing {
         let level = group.level();
         let segment = self.committer.writer.current.header.number;
         let (written, refused) = self.committer.write(&mut group)?;
+        // Who hears of a refusal sees why.
+        let is_rolled = segment != self.committer.writer.current.header.number;
+        if is_rolled || !refused.is_empty() {
+            self.note_segments();
+        }
         self.shared.refuse(&refused);
         self.note_written(&group, written.as_ref());
         self.shared.publish(Level::Os, last);
         if level == Level::Fsync {
             self.sync(last)?;
-        }
-        let is_rolled = segment != self.committer.writer.current.header.number;
-        if is_rolled || !refused.is_empty() {
-            self.note_segments();
         }
         (self.forward)(group, written);
         Ok(())

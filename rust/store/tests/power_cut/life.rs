@@ -143,6 +143,8 @@ pub(crate) struct Trial {
     batches: Vec<Vec<Step>>,
     /// The first so many are promised.
     promised: usize,
+    /// The disk has an end in this life.
+    is_small: bool,
     /// What happened, for who has to find out why.
     pub(crate) story: Vec<String>,
 }
@@ -164,6 +166,7 @@ impl Trial {
             disk,
             batches: Vec::new(),
             promised: 0,
+            is_small: false,
             story: Vec::new(),
         }
     }
@@ -177,6 +180,7 @@ impl Trial {
                 End::Cut
             };
             let (faults, calls) = (self.faults(), self.random.below(700) + 1);
+            self.is_small = faults.capacity_bytes > 0;
             self.disk.set_faults(faults);
             self.disk.cut_after(calls);
             let lived = self.live(&end);
@@ -201,7 +205,10 @@ impl Trial {
             short_write_one_in: one_in(5, self.random.below(3) == 0),
             write_error_one_in: one_in(60, self.random.below(6) == 0),
             sync_error_one_in: one_in(15, self.random.below(6) == 0),
-            capacity_bytes: 0,
+            capacity_bytes: match self.random.below(6) {
+                0 => self.disk.used_bytes() + self.random.below(40_000),
+                _ => 0,
+            },
         }
     }
 
@@ -230,7 +237,9 @@ impl Trial {
         tickets: &mut Vec<Ticket>,
     ) -> Result<(), StoreError> {
         let mut batch = Batch::default();
+        let is_small = self.is_small;
         for _ in 0..self.random.below(60) {
+            let before = model.clone();
             let steps = self.steps(store, model);
             for step in &steps {
                 step.record(&mut batch);
@@ -238,8 +247,24 @@ impl Trial {
             self.batches.push(steps);
             let level = [Level::Memory, Level::Os, Level::Fsync, Level::Fsync];
             let level = level[usize::try_from(self.random.below(4)).unwrap()];
+            // Who has to know whether it was refused asks for more than nothing.
+            let level = if is_small {
+                level.max(Level::Os)
+            } else {
+                level
+            };
             tickets.push(store.append(&mut batch, level, Need::Ordinary)?);
-            if self.random.below(2) == 0 {
+            let ticket = tickets[tickets.len() - 1];
+            if is_small {
+                // What is refused has left no trace: what comes next builds on what was before.
+                match store.wait(ticket) {
+                    Err(StoreError::NoSpace) => {
+                        (*model, _) = (before, self.batches.pop());
+                        tickets.pop();
+                    }
+                    other => other?,
+                }
+            } else if self.random.below(2) == 0 {
                 store.step()?;
             }
             if self.random.below(25) == 0 {
@@ -410,9 +435,9 @@ impl Trial {
             cycles: 1,
             ..Verdict::default()
         };
-        let opened =
-            SimulatedStore::open(&files, &OPTIONS).and_then(|(store, _)| Model::read(&store));
-        let (found, wrong) = match opened {
+        let opened = SimulatedStore::open(&files, &OPTIONS)
+            .and_then(|(store, _)| Ok((Model::read(&store)?, store.numbers(1))));
+        let ((found, wrong), next) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 self.story.push(format!("not opened: {error}"));
@@ -430,7 +455,7 @@ impl Trial {
             self.promised
         ));
         verdict.lost += self.promised.saturating_sub(count) as u64;
-        verdict.unexplained += wrong.len() as u64;
+        verdict.unexplained += wrong.len() as u64 + u64::from(next <= found.highest_number());
         self.batches.truncate(count);
         // What has been read back is promised from now on.
         self.promised = self.batches.len();

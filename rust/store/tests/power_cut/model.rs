@@ -324,6 +324,21 @@ impl Model {
         }
     }
 
+    /// No number up to this one may be given again.
+    pub(crate) fn highest_number(&self) -> u64 {
+        let rows = self.sessions.values();
+        let queued = rows.clone().flat_map(|row| &row.queue);
+        let publishes = rows.flat_map(|row| row.publishes.iter().map(|(_, waiting)| waiting));
+        let deliveries = queued
+            .chain(publishes)
+            .map(|waiting| waiting.0.max(waiting.1));
+        let numbers = deliveries.chain(self.sessions.keys().copied());
+        numbers
+            .chain(self.retained.values().copied())
+            .max()
+            .unwrap_or(0)
+    }
+
     /// The store's own view, and the messages whose content is not what was published.
     pub(crate) fn read(store: &dyn Store) -> Result<(Self, Vec<u64>), StoreError> {
         let mut model = Self::default();
