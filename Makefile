@@ -131,8 +131,8 @@ nightly: check test loom shuttle fuzz powercut soak interop bench-broker ## the 
 bench: .make/tools ## codec, session and tree: messages or filters a second
 	@cargo bench -p mqttcore-benches $(ARGS)
 
-bench-broker: build .make/dev ## the broker beside Mosquitto, one core each
-	@$(BIN)/python benches/broker_report.py $(ARGS)
+bench-broker: build .make/dev ## the broker beside Mosquitto, one core each (DURABLE=1: with a store)
+	@$(BIN)/python benches/broker_report.py $(if $(DURABLE),--durable) $(ARGS)
 
 tree-report: .make/tools ## the directory beside its peers: docs/tree-report.md (ARGS="--sizes 10k,100k")
 	@cargo run --release --quiet -p mqttcore-benches --bin mqttcore-tree-report -- $(ARGS)

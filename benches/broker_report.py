@@ -70,6 +70,23 @@ ROWS = (
     Row(name="shared group, 100 to 10, 16", load=("shared", "--window", "16")),
     Row(name="50 pairs, QoS 1, 5,000 msg/s", load=("pairs", "--qos", "1", "--rate", "5000")),
 )
+KEPT = ("--sessions", "kept")
+DURABLE_ROWS = (
+    Row(
+        name="50 pairs, QoS 1, 1 in flight, kept",
+        load=("pairs", *KEPT, "--qos", "1", "--window", "1"),
+    ),
+    Row(name="50 pairs, QoS 1, 16 in flight, kept", load=("pairs", *KEPT, "--qos", "1")),
+    Row(name="50 pairs, QoS 2, 16 in flight, kept", load=("pairs", *KEPT, "--qos", "2")),
+    Row(
+        name="50 pairs, QoS 1, 20,000 msg/s, kept",
+        load=("pairs", *KEPT, "--qos", "1", "--rate", "20000"),
+    ),
+    Row(name="fan-out 1 to 1000, QoS 1, 16, kept", load=("fanout", *KEPT, "--qos", "1")),
+    Row(name="50 pairs, QoS 0, 16 in flight, clean", load=("pairs",)),
+)
+"""What `--durable` measures: ours with a folder and sync before acknowledgement, Mosquitto with its
+own persistence, which saves every half hour and at the end."""
 IDLE_GOAL_BYTES = 4_096
 START_GOAL_S = 0.3
 START_ROUNDS = 5
@@ -96,6 +113,7 @@ class Brokers:
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self.python: str = options.python
         self.folder = folder
+        self.durable: bool = options.durable
         self.mosquitto = None if options.ours_only else find_mosquitto()
         cores = sorted(os.sched_getaffinity(0))
         self.broker_core, self.load_core = (cores[0], cores[-1])
@@ -109,10 +127,18 @@ class Brokers:
 
     def command(self, name: str, port: int) -> list[str]:
         """The command line of one broker on one port of the loopback."""
+        data = self.folder / f"{name}-{port}"
         if name == "ours":
-            return [self.python, "-m", "mqttcore.serve", "--listen", f"127.0.0.1:{port}"]
+            ours = [self.python, "-m", "mqttcore.serve", "--listen", f"127.0.0.1:{port}"]
+            return [*ours, "--data", str(data)] if self.durable else ours
         config = self.folder / f"mosquitto-{port}.conf"
-        config.write_text(MOSQUITTO_CONFIG.format(port=port))
+        text = MOSQUITTO_CONFIG.format(port=port)
+        if self.durable:
+            data.mkdir(mode=0o777)
+            data.chmod(0o777)
+            kept = f"persistence true\npersistence_location {data}/"
+            text = text.replace("persistence false", kept)
+        config.write_text(text)
         return [str(self.mosquitto), "-c", str(config)]
 
     @contextlib.contextmanager
@@ -243,7 +269,9 @@ def build_load() -> Path:
 
 def measure_rows(brokers: Brokers, binary: Path, options: argparse.Namespace) -> list[Measured]:
     """All busy rows, interleaved: round by round, row by row, broker by broker."""
-    chosen = [row for row in ROWS if options.rows in row.name]
+    chosen = [
+        row for row in (DURABLE_ROWS if options.durable else ROWS) if options.rows in row.name
+    ]
     results = [Measured(row.name, row.goal, "msg/s") for row in chosen]
     extra = ("--payload", str(options.payload), "--seconds", str(options.seconds))
     for number in range(options.rounds):
@@ -371,6 +399,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--connections", type=int, default=10_000, help="idle ones (10000)")
     parser.add_argument("--rows", default="", help="only rows whose name holds this text")
     parser.add_argument("--ours-only", action="store_true", help="leave Mosquitto out")
+    parser.add_argument(
+        "--durable", action="store_true", help="sessions and messages that outlive the broker"
+    )
     parser.add_argument("--strict", action="store_true", help="fail when a goal is not met")
     parser.add_argument("--json", action="store_true", help="print every round as JSON")
     parser.add_argument("--load", type=Path, help="a mqttcore-load that is built already")

@@ -9,7 +9,8 @@ use super::framing;
 /// How long one step of the handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Connects, and subscribes when there is a filter; the stream still blocks.
+/// Connects, and subscribes when there is a filter; the stream still blocks. A session that is
+/// `kept` outlives its connection.
 ///
 /// # Errors
 ///
@@ -17,12 +18,13 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 pub fn open(
     address: SocketAddr,
     client_id: &str,
+    kept: bool,
     subscription: Option<(&str, u8)>,
 ) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, HANDSHAKE)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(HANDSHAKE))?;
-    stream.write_all(&framing::connect(client_id))?;
+    stream.write_all(&framing::connect(client_id, kept))?;
     let mut connack = [0; 4];
     stream.read_exact(&mut connack)?;
     if connack != [0x20, 2, 0, 0] {

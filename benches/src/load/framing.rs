@@ -80,12 +80,12 @@ fn packet_id(sequence: u64) -> u16 {
     u16::try_from(sequence % 65_535 + 1).unwrap_or(1)
 }
 
-/// A CONNECT with Clean Session and a keep-alive of five minutes.
-pub fn connect(client_id: &str) -> Vec<u8> {
+/// A CONNECT with a keep-alive of five minutes; without Clean Session if the session is `kept`.
+pub fn connect(client_id: &str, kept: bool) -> Vec<u8> {
     let mut out = vec![0x10];
     push_remaining_length(&mut out, 10 + 2 + client_id.len());
     push_text(&mut out, "MQTT");
-    out.extend_from_slice(&[4, 0x02, 0x01, 0x2c]);
+    out.extend_from_slice(&[4, if kept { 0 } else { 0x02 }, 0x01, 0x2c]);
     push_text(&mut out, client_id);
     out
 }
@@ -222,9 +222,10 @@ mod tests {
     #[test]
     fn connect_is_the_bytes_of_a_clean_session_of_3_1_1() {
         assert_eq!(
-            connect("a"),
+            connect("a", false),
             b"\x10\x0d\x00\x04MQTT\x04\x02\x01\x2c\x00\x01a"
         );
+        assert_eq!(connect("a", true)[9], 0);
     }
 
     #[test]

@@ -17,6 +17,7 @@ options  --publishers N   (pairs 50, fanout 1, fanin 200, shared 100)
          --rate N         messages a second over all publishers (as fast as the window lets)
          --seconds S      measured (2)
          --warmup S       before that (0.5)
+         --sessions clean|kept  (clean); kept ones outlive their connections
          --pid N          process whose processor time and memory are read
 prints one JSON object; fails when a connection ends or nothing arrives";
 
@@ -92,6 +93,8 @@ pub struct Options {
     pub payload_bytes: usize,
     /// Messages a second over all publishers; `None` sends what the window lets.
     pub rate: Option<u32>,
+    /// Sessions outlive their connections.
+    pub kept: bool,
     /// How long is measured.
     pub measured: Duration,
     /// How long the load runs before that.
@@ -120,6 +123,7 @@ impl Options {
             window: 16,
             payload_bytes: 64,
             rate: None,
+            kept: false,
             measured: Duration::from_secs(2),
             warmup: Duration::from_millis(500),
         };
@@ -145,6 +149,13 @@ impl Options {
             "--rate" => self.rate = Some(number(word, value)?),
             "--seconds" => self.measured = seconds(word, value)?,
             "--warmup" => self.warmup = seconds(word, value)?,
+            "--sessions" => {
+                self.kept = match value {
+                    "kept" => true,
+                    "clean" => false,
+                    _ => return Err(format!("{word} does not take {value}")),
+                }
+            }
             _ => return Err(format!("no option is called {word}")),
         }
         Ok(())

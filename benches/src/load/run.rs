@@ -40,6 +40,7 @@ pub fn idle(options: &Options) -> io::Result<IdleReport> {
         held.push(connection::open(
             options.address,
             &id,
+            options.kept,
             Some((&filter, options.qos)),
         )?);
     }
@@ -115,7 +116,7 @@ impl Load {
         let mut connections = Vec::with_capacity(options.publishers + options.subscribers);
         for place in 0..options.publishers {
             let id = format!("load-p{place}");
-            connections.push(connection::open(options.address, &id, None)?);
+            connections.push(connection::open(options.address, &id, options.kept, None)?);
         }
         for place in 0..options.subscribers {
             let id = format!("load-s{place}");
@@ -123,6 +124,7 @@ impl Load {
             connections.push(connection::open(
                 options.address,
                 &id,
+                options.kept,
                 Some((&filter, options.qos)),
             )?);
         }
