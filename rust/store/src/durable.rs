@@ -239,7 +239,7 @@ impl Store for DurableStore {
         &self,
         visit: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
     ) -> Result<(), StoreError> {
-        visit_sessions(&mut self.index(), visit)
+        visit_sessions(&self.index(), visit)
     }
 
     fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {
@@ -311,13 +311,12 @@ impl Store for DurableStore {
 }
 
 pub(crate) fn visit_sessions(
-    index: &mut Index,
+    index: &Index,
     visit: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
 ) -> Result<(), StoreError> {
     for session in index.sessions()? {
-        let subscriptions = index.subscriptions(session)?;
-        if let Some(row) = index.session(session)? {
-            visit(session, row, &subscriptions);
+        if let Some((row, subscriptions)) = index.look_at(session)? {
+            visit(session, &row, &subscriptions);
         }
     }
     Ok(())

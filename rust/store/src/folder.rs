@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use crate::files::{Claim, File, Files, Space, write_zeros};
 
 /// Nobody but the owner reads what clients said.
 const MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
 const LOCK: &str = "lock";
 
 /// A folder of the real file system.
@@ -30,7 +31,10 @@ impl Folder {
     /// Those of the system.
     pub fn open(path: &Path) -> io::Result<Self> {
         if !path.is_dir() {
-            fs::create_dir_all(path)?;
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(FOLDER_MODE)
+                .create(path)?;
             if let Some(parent) = path
                 .parent()
                 .filter(|parent| !parent.as_os_str().is_empty())

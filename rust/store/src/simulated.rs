@@ -227,7 +227,7 @@ impl Store for SimulatedStore {
         &self,
         visit: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
     ) -> Result<(), StoreError> {
-        visit_sessions(&mut self.lock().index, visit)
+        visit_sessions(&self.lock().index, visit)
     }
 
     fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {

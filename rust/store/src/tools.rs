@@ -72,8 +72,8 @@ pub fn verify(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
 
 fn read_all(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
     let (mut index, recovery, log) = look(files)?;
-    let mut info = describe(&mut index, &recovery, &log)?;
-    for message in wanted(&mut index)?.into_keys() {
+    let mut info = describe(&index, &recovery, &log)?;
+    for message in wanted(&index)?.into_keys() {
         let found = index.message(message)?;
         found.ok_or_else(|| {
             StoreError::Checkpoint(format!("message {message} is missing").into())
@@ -90,8 +90,8 @@ fn read_all(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
 /// As [`verify`].
 pub fn info(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
     let _claim = claim(&**files)?;
-    let (mut index, recovery, log) = look(files)?;
-    describe(&mut index, &recovery, &log)
+    let (index, recovery, log) = look(files)?;
+    describe(&index, &recovery, &log)
 }
 
 /// Hands every record of the log to `visit`, those in the checkpoint included.
@@ -221,7 +221,7 @@ fn reading(files: &dyn Files, applied_lsn: u64) -> Result<Known, StoreError> {
     })
 }
 
-fn describe(index: &mut Index, recovery: &Recovery, sizes: &[u64]) -> Result<Info, StoreError> {
+fn describe(index: &Index, recovery: &Recovery, sizes: &[u64]) -> Result<Info, StoreError> {
     let mut info = Info {
         segments: sizes.len() as u64,
         log_bytes: sizes.iter().sum(),
@@ -236,22 +236,23 @@ fn describe(index: &mut Index, recovery: &Recovery, sizes: &[u64]) -> Result<Inf
         write!(info.store, "{byte:02x}").expect("a string takes all");
     }
     for session in index.sessions()? {
+        let Some((row, subscriptions)) = index.look_at(session)? else {
+            continue;
+        };
         info.sessions += 1;
-        info.subscriptions += index.subscriptions(session)?.len() as u64;
+        info.subscriptions += subscriptions.len() as u64;
         info.queued += index.queue(session, 0, usize::MAX)?.len() as u64;
-        info.in_flight += index
-            .session(session)?
-            .map_or(0, |row| row.publishes.len() as u64);
+        info.in_flight += row.publishes.len() as u64;
     }
     Ok(info)
 }
 
 /// Every message that something refers to, and how often.
-fn wanted(index: &mut Index) -> Result<BTreeMap<u64, u64>, StoreError> {
+fn wanted(index: &Index) -> Result<BTreeMap<u64, u64>, StoreError> {
     let mut wanted = BTreeMap::new();
     for session in index.sessions()? {
         let mut deliveries = index.queue(session, 0, usize::MAX)?;
-        if let Some(row) = index.session(session)? {
+        if let Some((row, _)) = index.look_at(session)? {
             deliveries.extend(row.publishes.iter().map(|(_, delivery)| delivery.clone()));
         }
         for delivery in deliveries {

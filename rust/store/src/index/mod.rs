@@ -131,13 +131,21 @@ impl Index {
         Ok(self.cached_session(session)?.row.as_ref())
     }
 
-    /// The session's subscriptions.
-    pub(crate) fn subscriptions(&mut self, session: u64) -> Result<Subscriptions, StoreError> {
-        Ok(self
-            .cached_subscriptions(session)?
-            .row
-            .clone()
-            .unwrap_or_default())
+    /// The session's row and subscriptions, without keeping them in memory: for whoever wants all
+    /// sessions once.
+    pub(crate) fn look_at(
+        &self,
+        session: u64,
+    ) -> Result<Option<(SessionRow, Subscriptions)>, StoreError> {
+        let row = match self.sessions.get(&session) {
+            Some(cached) => cached.row.clone(),
+            None => self.tables.session(session)?,
+        };
+        let subscriptions = match self.subscriptions.get(&session) {
+            Some(cached) => cached.row.clone(),
+            None => self.tables.subscriptions(session)?,
+        };
+        Ok(row.map(|row| (row, subscriptions.unwrap_or_default())))
     }
 
     /// The numbers of all sessions, ascending.
