@@ -439,7 +439,7 @@ fn an_idle_websocket_that_took_large_messages_holds_little_more_than_a_plain_con
         .collect();
 
     let each = heap.grown() / CLIENTS;
-    assert!(each < 6 * KIB, "{each} bytes each");
+    assert!(each < 4 * KIB, "{each} bytes each");
     drop(sockets);
 }
 
