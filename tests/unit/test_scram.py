@@ -20,6 +20,7 @@ from mqttcore.auth.scram import (
 from mqttcore.config import Listener, PluginUse
 from mqttcore.errors import PasswordHashError
 from mqttcore.plugin import Allow, Deny, Exchange, Login
+from mqttcore.plugin.breaker import FAILURES
 from mqttcore.plugin.loading import find_class
 
 from tests.wire import AUTH, CONNACK, Wire, auth, connect
@@ -128,6 +129,7 @@ def test_a_wrong_password_proves_nothing() -> None:
         (PROOF.replace(b"k0,", b"k1,"), "another exchange"),
         (PROOF[:-4], "another length"),
         (PROOF[:-1], "no base64"),
+        (PROOF[:-44] + "\u00e4".encode(), "no base64"),
         (b"\xff", "no text"),
         (b"x" * 5_000, "too long"),
     ],
@@ -160,6 +162,8 @@ def test_extensions_that_nobody_knows_are_covered_and_ignored() -> None:
         b"n,,n=,r=abc",
         b"n,,m=1,n=user,r=abc",
         b"n,,n=a=b,r=abc",
+        b"n,,n=a=2cb,r=abc",
+        b"n,,n=a=3=2CD,r=abc",
         b"n,a=other,n=user,r=abc",
         b"p=tls-unique,,n=user,r=abc",
         b"x,,n=user,r=abc",
@@ -209,6 +213,48 @@ def test_an_unknown_user_meets_the_same_salt_each_time(users: pathlib.Path) -> N
     assert once == again
     assert once.salt != other.salt
     assert (once.iterations, len(once.salt)) == (PENCIL.iterations, len(PENCIL.salt))
+
+
+def test_an_unknown_user_meets_the_same_salt_after_a_reload(users: pathlib.Path) -> None:
+    """Else those whose salt changes are the ones that do not exist."""
+    before, after = (Scram(Scram.Config(path=users)) for _ in range(2))
+    for plugin in (before, after):
+        asyncio.run(plugin.start())
+
+    assert before._stand_in("nobody") == after._stand_in("nobody")
+
+
+def test_unknown_users_differ_in_iterations_and_salts_as_known_ones_do(
+    users: pathlib.Path,
+) -> None:
+    """Else only users that exist have those of the later lines."""
+    other = Verifier.of("x", salt=b"12345678", iterations=5_000)
+    users.write_text(f"user:{PENCIL}\nother:{other}\n")
+    plugin = Scram(Scram.Config(path=users))
+    asyncio.run(plugin.start())
+
+    met = {(one.iterations, len(one.salt)) for one in map(plugin._stand_in, map(str, range(99)))}
+
+    assert met == {(4_096, 16), (5_000, 8)}
+
+
+def test_bad_proofs_do_not_shut_out_those_who_have_good_ones(broker: Broker) -> None:
+    """What a stranger sends is no failure of the hook, however odd it is."""
+    props = {"authentication_method": "SCRAM-SHA-256"}
+    for _ in range(FAILURES + 1):
+        client = Client("user", "pencil")
+        with Wire(broker.port) as wire:
+            wire.send(connect("c", props={**props, "authentication_data": client.first}))
+            challenge = wire.expect(AUTH).property("authentication_data")
+            assert isinstance(challenge, bytes)
+            proof = client.answer(challenge).rpartition(b"=")[0] + "=\u00e4".encode()
+            wire.send(auth(0x18, {**props, "authentication_data": proof}))
+            assert wire.expect(CONNACK).reason == 0x87
+
+    client = Client("user", "pencil")
+    with Wire(broker.port) as wire:
+        wire.send(connect("c", props={**props, "authentication_data": client.first}))
+        wire.expect(AUTH)
 
 
 def test_a_message_that_is_no_scram_says_why(users: pathlib.Path) -> None:

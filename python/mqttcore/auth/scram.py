@@ -17,7 +17,6 @@ filled in as for `mqttcore.auth.password_file`.
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import os
@@ -37,9 +36,9 @@ from mqttcore.plugin.hooks import hook
 METHOD = "SCRAM-SHA-256"
 ITERATIONS = 15_000
 ITERATIONS_MIN = 4_096
-SALT_BYTES = 16
 NONCE_BYTES = 18
 MESSAGE_BYTES_MAX = 4_096
+ESCAPED = {"2C": ",", "3D": "="}
 
 
 class ScramError(ValueError):
@@ -65,7 +64,9 @@ class Scram(Plugin):
         """
         texts = read_password_file(self.config.path, check=Verifier.parse)
         self._verifiers = {user: Verifier.parse(text) for user, text in texts.items()}
-        self._secret = os.urandom(32)
+        lines = "\n".join(sorted(texts.values()))
+        # Out of the file, so that a restart changes no stand-in: it changes no salt of a user.
+        self._secret = hashlib.sha256(lines.encode()).digest()
 
     @hook.enhanced_auth(METHOD)
     async def scram(self, talk: Exchange) -> Allow | Deny:
@@ -87,9 +88,11 @@ class Scram(Plugin):
     def _stand_in(self, user: str) -> "Verifier":
         """What an unknown user meets: like a known one, the same each time, and of no password."""
         made = hmac.digest(self._secret, user.encode(), "sha256")
-        salt, key = made[:SALT_BYTES], hmac.digest(made, b"key", "sha256")
-        rounds = next(iter(self._verifiers.values())).iterations
-        return Verifier(iterations=rounds, salt=salt, stored_key=key, server_key=key)
+        known = list(self._verifiers.values())
+        like = known[int.from_bytes(made) % len(known)]
+        salt = hashlib.shake_256(made).digest(len(like.salt))
+        key = hmac.digest(made, b"key", "sha256")
+        return Verifier(iterations=like.iterations, salt=salt, stored_key=key, server_key=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +236,7 @@ def unpacked(proof: str) -> bytes:
     """The 32 bytes of a proof."""
     try:
         found = base64.b64decode(proof, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise ScramError("the proof is no base64") from error
     if len(found) != hashlib.sha256().digest_size:
         raise ScramError("the proof has another length")
@@ -247,10 +250,10 @@ def encoded(data: bytes) -> str:
 
 def unescaped(name: str) -> str:
     """A user name out of a message, where ``=2C`` is a comma and ``=3D`` an equals sign."""
-    plain = name.replace("=2C", "").replace("=3D", "")
-    if "=" in plain or not name:
+    first, *rest = name.split("=")
+    if not name or any(part[:2] not in ESCAPED for part in rest):
         raise ScramError("the user name is not escaped")
-    return name.replace("=2C", ",").replace("=3D", "=")
+    return first + "".join(ESCAPED[part[:2]] + part[2:] for part in rest)
 
 
 PROHIBITED = (
