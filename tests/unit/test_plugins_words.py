@@ -24,6 +24,8 @@ class Porter(Plugin):
         """By the user name."""
         if login.username == "eve":
             return Deny("banned", "until Monday")
+        if login.username == "mallory":
+            return Deny("bad_credentials", "who is that?\nlistener a: all is well")
         return Allow(Grant(), user_properties=PROPERTIES)
 
     @hook.authorize(action="publish", filter="#")
@@ -96,6 +98,28 @@ def test_a_login_that_is_refused_is_told_why(broker: Broker) -> None:
         answer = wire.expect(CONNACK)
 
     assert (answer.reason, answer.property("reason_string")) == (BANNED, "until Monday")
+
+
+def test_words_are_one_line_in_the_log(
+    broker: Broker,
+    porter: Porter,
+    client: Callable[..., Wire],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A plugin may repeat what its client said."""
+    with Wire(broker.port) as wire:
+        wire.send(connect("c", username="mallory"))
+        wire.expect(CONNACK)
+    porter.answer = Disconnect("not_authorized", "no\n\x1b[2J")
+    wire = client()
+    wire.send(publish("a"))
+    wire.expect(DISCONNECT)
+    broker.stop()
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert any("all is well" in line for line in lines)
+    assert any("[2J" in line for line in lines)
+    assert not any(set(line) & set("\n\x1b") for line in lines)
 
 
 def test_user_properties_of_a_login_reach_connack(broker: Broker) -> None:

@@ -52,7 +52,7 @@ impl End {
                 (closing.cause, Some((closing.reason, text.into())))
             }
             Self::Refused { reason, text } => {
-                let what = format_args!("{} {text}", reason.name());
+                let what = format_args!("{} {}", reason.name(), Escaped(text));
                 report(shard, LogClass::Refused, client, link, what);
                 (Cause::Administrative, Some((*reason, text.clone())))
             }
