@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, ready};
 
 use mqttcore_codec::{ReasonCode, decode_connect};
 use mqttcore_session::{Authentication, ConnectRequest, Recipient, Secret};
@@ -195,6 +195,8 @@ impl Handshake<'_> {
     /// Appends what one read brings.
     pub(crate) async fn read(&mut self) -> Result<(), Refusal> {
         let input = poll_fn(|cx| {
+            // A Ping may have come with the bytes that are here already.
+            self.answer_ping(cx);
             // On the stack of this turn: a connection that is silent holds no buffer.
             let mut bytes = [0; 2048];
             let input = ready!(self.transport.poll_read(cx, &mut bytes));
@@ -202,10 +204,7 @@ impl Handshake<'_> {
                 self.buffer
                     .extend_from_slice(bytes.get(..input.payload).unwrap_or_default());
             }
-            if self.transport.has_output() {
-                // A Pong. What the socket does not take now goes before CONNACK.
-                let _ = self.transport.poll_write(cx, &Outbox::default());
-            }
+            self.answer_ping(cx);
             Poll::Ready(input)
         });
         let input = input.await.map_err(|stop| match stop {
@@ -214,6 +213,16 @@ impl Handshake<'_> {
         })?;
         self.shard.metrics().bytes_received.add(input.raw as u64);
         Ok(())
+    }
+
+    /// Writes the Pong that is owed, if one is. What the socket does not take now goes before
+    /// CONNACK.
+    fn answer_ping(&mut self, cx: &mut Context<'_>) {
+        if self.transport.has_output()
+            && let Poll::Ready(Ok(written)) = self.transport.poll_write(cx, &Outbox::default())
+        {
+            self.shard.metrics().bytes_sent.add(written.raw as u64);
+        }
     }
 }
 

@@ -397,3 +397,18 @@ fn a_login_that_takes_its_time_leaves_the_frames_whole() {
     let wanted = [CONNACK, PINGRESP].concat();
     assert_eq!(socket.bytes(wanted.len()), wanted);
 }
+
+/// The answer to a Ping does not wait for the next bytes.
+#[test]
+fn a_ping_right_behind_the_request_is_answered_at_once() {
+    let broker = start(websocket_config());
+    let request = [REQUEST.as_bytes(), &frame(PING, b"1")].concat();
+
+    let mut socket = Socket::ask(&broker, &request);
+    let soon = config().connect_deadline / 4;
+    let set = socket.stream.set_read_timeout(Some(soon));
+    set.expect("a timeout");
+
+    assert!(socket.head().starts_with("HTTP/1.1 101 "));
+    assert_eq!(socket.receive(), Some((PONG, b"1".to_vec())));
+}
