@@ -11,9 +11,9 @@ use mqttcore_topics::{Change, SubscriptionFilter, TopicFilter};
 
 use crate::client::{Client, Closing, Link};
 use crate::end::in_words;
-use crate::grants::{Access, Grant, GrantLimits, RuleAnswer, Takeover};
+use crate::grants::{Access, Grant, GrantLimits, Takeover};
 use crate::handshake::Arrival;
-use crate::hooks::{Action, EventKind, Login};
+use crate::hooks::{EventKind, Login};
 use crate::journal::Journal;
 use crate::life::{arm, confirm, detach, end, handle_events, say_goodbye};
 use crate::refusal::{Denied, turn_away};
@@ -211,23 +211,16 @@ fn lower(limit: &mut usize, cap: Option<usize>) {
 }
 
 /// Subscriptions that a reduced grant no longer covers end at resume, and what they have queued
-/// is dropped (abuse F16). Where a plugin is asked about the filter, its old answer stays.
+/// is dropped (abuse F16).
 pub(crate) fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
     let access = client.access();
-    let is_lost = |filter: &TopicFilter| match access.permissions.subscribe(filter) {
-        RuleAnswer::Allowed => false,
-        RuleAnswer::Denied => true,
-        RuleAnswer::Silent => {
-            !requests::is_asked_about(shard, Action::Subscribe, |about| about.covers(filter))
-        }
-    };
     let lost: Vec<SubscriptionFilter> = client
         .session
         .borrow()
         .subscriptions()
         .iter()
         .map(|subscription| &subscription.filter)
-        .filter(|filter| is_lost(filter.filter()))
+        .filter(|filter| requests::is_lost(shard, client, filter.filter()))
         .cloned()
         .collect();
     if lost.is_empty() && !access.permissions.checks_deliveries() {

@@ -204,9 +204,17 @@ pub(crate) fn publish(
     let answer = ask(shard, client, question);
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
     Some(Box::pin(async move {
-        match answer.await? {
+        let answer = answer.await?;
+        let topic = topic_of(&message);
+        // Its grant may be another one since it asked.
+        let is_denied = |topic| client.access().permissions.publish(topic) == RuleAnswer::Denied;
+        match answer {
+            Ok(()) if topic.is_none_or(is_denied) => {
+                let refusal = Refusal::new(ReasonCode::NOT_AUTHORIZED, PUBLISH_DENIED);
+                deny(&shard, &client, &message, packet_id, refusal);
+            }
             Ok(()) => {
-                if let Some(topic) = topic_of(&message) {
+                if let Some(topic) = topic {
                     accept(&shard, &client, topic, &message, packet_id);
                 }
             }
@@ -349,6 +357,13 @@ pub(crate) fn subscribe(
                 refuse_entry(&shard, &client, entry, refusal, &mut why);
             }
         }
+        // Its grant may be another one since it asked.
+        for entry in &mut request.entries {
+            if entry.refused.is_none() && is_lost(&shard, &client, entry.filter.filter()) {
+                let refusal = Refusal::new(ReasonCode::NOT_AUTHORIZED, SUBSCRIBE_DENIED);
+                refuse_entry(&shard, &client, entry, refusal, &mut why);
+            }
+        }
         complete_subscribe(&shard, &client, request, why);
         confirm(&shard, &client);
         Ok(())
@@ -379,6 +394,18 @@ fn judge_entry(
     let refusal = Refusal::new(ReasonCode::NOT_AUTHORIZED, SUBSCRIBE_DENIED);
     refuse_entry(shard, client, entry, refusal, why);
     false
+}
+
+/// Whether a subscription that was allowed once is not any more. Where a plugin is asked about the
+/// filter, its old answer stays.
+pub(crate) fn is_lost(shard: &Shard, client: &Client, filter: &TopicFilter) -> bool {
+    match client.access().permissions.subscribe(filter) {
+        RuleAnswer::Allowed => false,
+        RuleAnswer::Denied => true,
+        RuleAnswer::Silent => {
+            !is_asked_about(shard, Action::Subscribe, |about| about.covers(filter))
+        }
+    }
 }
 
 /// Refuses an entry; SUBACK has one reason string, that of the first one with any words.

@@ -3,7 +3,9 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use mqttcore_broker::{Broker, Config, EventKind, Grant, GrantLimits, Reply, Turn, Verdict};
+use mqttcore_broker::{
+    Action, Broker, Config, EventKind, Grant, GrantLimits, Reply, Ruling, Turn, Verdict,
+};
 use mqttcore_codec::{Packet, QoS, ReasonCode};
 
 use crate::common::{
@@ -523,4 +525,92 @@ fn refusal(reason: ReasonCode) -> Received {
         session_present: false,
         reason,
     }
+}
+
+/// What a plugin is still asked about is judged by the grant that is in force when it answers.
+#[test]
+fn rights_that_end_while_a_plugin_thinks_are_not_used_afterwards() {
+    let about = [(Action::Subscribe, "ask/#"), (Action::Publish, "ask/#")];
+    let (asked, questions) = channel();
+    let (said, turns) = channel();
+    let plugin = Plugin::default()
+        .method("m", move |what, reply| {
+            let _ = said.send((what, reply));
+        })
+        .authorize(&about, move |ask, reply| {
+            let _ = asked.send((ask, reply));
+        });
+    let broker = start_with(single(), plugin);
+    let conclude = |grant: Grant| {
+        let (_, reply) = turns.recv_timeout(DEADLINE).expect("asked");
+        reply.send(end(allow(grant), "welcome"));
+    };
+    let mut client = hello().dial(&broker);
+    conclude(Grant {
+        subscribe: vec!["free/#".into()],
+        ..Grant::default()
+    });
+    client.expect_welcome();
+
+    client.auth(AGAIN, "hello");
+    client.send_subscribe(&["free/a", "ask/a", "ask/b"], QoS::AtMostOnce);
+    let (_, first) = questions.recv_timeout(DEADLINE).expect("asked");
+    conclude(Grant {
+        deny: vec!["ask/b".into()],
+        ..Grant::default()
+    });
+    let again = client.receive();
+    first.send(Ruling::Allow);
+    let (_, second) = questions.recv_timeout(DEADLINE).expect("asked");
+    second.send(Ruling::Allow);
+
+    assert_eq!(
+        again,
+        Received::Auth(ReasonCode::SUCCESS, fields("welcome"))
+    );
+    let refused = ReasonCode::NOT_AUTHORIZED;
+    let granted = ReasonCode::SUCCESS;
+    let Received::SubAck(_, reasons) = client.receive() else {
+        panic!("no SUBACK");
+    };
+    assert_eq!(reasons, [refused, granted, refused]);
+}
+
+/// The same of a message that waits for the plugin's word.
+#[test]
+fn a_message_is_not_published_where_its_client_may_no_longer() {
+    let (asked, questions) = channel();
+    let (said, turns) = channel();
+    let plugin = Plugin::default()
+        .method("m", move |what, reply| {
+            let _ = said.send((what, reply));
+        })
+        .authorize(&[(Action::Publish, "ask/#")], move |ask, reply| {
+            let _ = asked.send((ask, reply));
+        });
+    let broker = start_with(single(), plugin);
+    let conclude = |grant: Grant| {
+        let (_, reply) = turns.recv_timeout(DEADLINE).expect("asked");
+        reply.send(end(allow(grant), "welcome"));
+    };
+    let mut client = hello().dial(&broker);
+    conclude(Grant::default());
+    client.expect_welcome();
+
+    client.auth(AGAIN, "hello");
+    let id = client.publish("ask/a", "1", QoS::AtLeastOnce);
+    let (_, reply) = questions.recv_timeout(DEADLINE).expect("asked");
+    conclude(Grant {
+        deny: vec!["ask/#".into()],
+        ..Grant::default()
+    });
+    let again = client.receive();
+    reply.send(Ruling::Allow);
+
+    assert_eq!(
+        again,
+        Received::Auth(ReasonCode::SUCCESS, fields("welcome"))
+    );
+    let refused = ReasonCode::NOT_AUTHORIZED;
+    assert_eq!(client.receive(), Received::PubAck(id, refused));
 }
