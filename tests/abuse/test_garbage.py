@@ -6,15 +6,28 @@ import random
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import wire as mqtt
+from tests.conftest import RunningBroker
 from tests.wire import Wire, unique
+
+if TYPE_CHECKING:
+    from mqttcore import Broker
 
 Open = Callable[..., Wire]
 FOLDER = Path(__file__).parent.parent / "vectors"
 LEVELS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
+
+
+@pytest.fixture
+def broker(start_broker: Callable[..., Broker]) -> Iterator[RunningBroker]:
+    """One of its own: what garbage leaves behind, a retained message say, meets nobody else."""
+    running = start_broker()
+    yield running
+    assert running.stats()["panics"] == 0
 
 
 def seeds(version: int) -> list[bytes]:
