@@ -57,7 +57,7 @@ pub struct DurableStore {
     thread: Mutex<Option<JoinHandle<()>>>,
     numbers: AtomicU64,
     checkpoints: Arc<AtomicU64>,
-    _claim: Claim,
+    claim: Mutex<Option<Claim>>,
 }
 
 /// What the thread behind the log is given.
@@ -117,7 +117,7 @@ impl DurableStore {
             thread: Mutex::new(Some(thread)),
             numbers,
             checkpoints,
-            _claim: claim,
+            claim: Mutex::new(Some(claim)),
         };
         Ok((store, recovery))
     }
@@ -306,6 +306,11 @@ impl Store for DurableStore {
                 "the thread of the index panicked".into(),
             ));
         }
+        // Whoever opens the folder next finds it left alone.
+        self.claim
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         written.and_then(|()| self.journal.check())
     }
 }

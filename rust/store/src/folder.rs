@@ -112,7 +112,18 @@ impl Files for Folder {
             other => other?,
         };
         file.try_lock()?;
-        Ok(Claim(Box::new(file)))
+        Ok(Claim(Box::new(Lock(file))))
+    }
+}
+
+/// A file that this process has locked.
+#[derive(Debug)]
+struct Lock(fs::File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing it is not enough where a forked child has it open, too.
+        let _ = self.0.unlock();
     }
 }
 

@@ -84,7 +84,8 @@ pub trait Store: Send + Sync {
     /// Figures.
     fn stats(&self) -> StoreStats;
 
-    /// Writes and syncs everything, brings the checkpoint up to date, and takes nothing more.
+    /// Writes and syncs everything, brings the checkpoint up to date, gives the folder back, and
+    /// takes nothing more.
     ///
     /// # Errors
     ///

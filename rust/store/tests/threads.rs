@@ -4,12 +4,14 @@
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::Record;
 use mqttcore_store::{
-    Batch, Journal, JournalOptions, Level, Need, Observer, Pressure, StoreError, Ticket,
+    Batch, DurableStore, Journal, JournalOptions, Level, Need, Observer, Pressure, Store,
+    StoreError, StoreOptions, Ticket,
 };
 
 const OPTIONS: JournalOptions = JournalOptions {
@@ -82,6 +84,12 @@ fn only_one_process_has_the_folder() {
     assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
     drop(claim);
     folder.claim().unwrap();
+    let files: Arc<dyn Files> = Arc::new(folder);
+    let (store, _) = DurableStore::open(&files, &StoreOptions::default()).unwrap();
+    store.close().unwrap();
+    files
+        .claim()
+        .expect("a store that was closed has given it back");
     std::fs::remove_dir_all(path).unwrap();
 }
 
@@ -182,6 +190,117 @@ fn a_full_disk_refuses_and_says_so_before_later_batches_are_kept() {
     assert!(dropped(&files)[1].iter().copied().eq(0..=kept));
 }
 
+/// What was written before it may be wrong without it, and what comes behind it, too.
+#[test]
+fn nothing_is_kept_behind_an_essential_batch_that_was_refused() {
+    let disk = Disk::new(1, full_after_a_segment());
+    let files: Arc<dyn Files> = Arc::new(disk.clone());
+    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    let (sender, heard) = channel();
+    journal.observe(Arc::new(Heard(Mutex::new(sender))));
+
+    let mut kept = 0;
+    let refused = loop {
+        let ticket = journal
+            .append(&mut batch(1, kept), Level::Fsync, Need::Essential)
+            .unwrap();
+        match journal.wait(ticket) {
+            Ok(()) => kept += 1,
+            Err(StoreError::NoSpace) => break ticket,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    disk.set_faults(Faults::default());
+    assert!(matches!(journal.close(), Err(StoreError::NoSpace)));
+
+    let heard: Vec<Word> = heard.try_iter().collect();
+    assert_eq!(
+        heard[heard.len() - 2..],
+        [Word::Refused(refused.number), Word::Stopped]
+    );
+    assert!(dropped(&files)[1].iter().copied().eq(0..kept));
+}
+
+/// While there is none nothing is taken, so no write can find out.
+#[test]
+fn room_that_comes_back_is_noticed_without_a_write() {
+    let disk = Disk::new(1, full_after_a_segment());
+    let files: Arc<dyn Files> = Arc::new(disk.clone());
+    let options = JournalOptions {
+        ballast_bytes: 1_024,
+        soft_bytes: 1_024,
+        ..OPTIONS
+    };
+    let (journal, _) = Journal::open(&files, &options, &mut |_| Ok(())).unwrap();
+    eventually(|| journal.pressure() == Pressure::Hard);
+
+    disk.set_faults(Faults::default());
+
+    eventually(|| journal.pressure() == Pressure::None);
+    assert!(disk.content("ballast").is_some());
+}
+
+#[test]
+fn little_is_a_tenth_of_a_small_disk() {
+    let disk = Disk::new(
+        1,
+        Faults {
+            capacity_bytes: 200 * 1_024,
+            ..Faults::default()
+        },
+    );
+    let files: Arc<dyn Files> = Arc::new(disk.clone());
+    let options = JournalOptions {
+        ballast_bytes: 1_024,
+        soft_bytes: 1 << 30,
+        ..OPTIONS
+    };
+
+    let (journal, _) = Journal::open(&files, &options, &mut |_| Ok(())).unwrap();
+    let ticket = journal
+        .append(&mut batch(1, 1), Level::Fsync, Need::Ordinary)
+        .unwrap();
+
+    journal.wait(ticket).unwrap();
+    assert_eq!(journal.pressure(), Pressure::None);
+}
+
+/// Who waits for room hears that there is some, after it is there.
+#[test]
+fn who_waits_for_the_line_to_shorten_is_told() {
+    let files: Arc<dyn Files> = Arc::new(Disk::new(1, Faults::default()));
+    let options = JournalOptions {
+        line_bytes: 1,
+        ..OPTIONS
+    };
+    let (journal, _) = Journal::open(&files, &options, &mut |_| Ok(())).unwrap();
+    let (sender, heard) = channel();
+    journal.observe(Arc::new(Heard(Mutex::new(sender))));
+
+    journal
+        .append(&mut batch(1, 1), Level::Os, Need::Ordinary)
+        .unwrap();
+
+    let longest = Duration::from_secs(20);
+    while heard.recv_timeout(longest).unwrap() != Word::Room {}
+    assert!(journal.has_room());
+}
+
+fn eventually(condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "never happened");
+        thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+fn full_after_a_segment() -> Faults {
+    Faults {
+        capacity_bytes: 16 * 1_024,
+        ..Faults::default()
+    }
+}
+
 #[test]
 fn closing_keeps_what_waits() {
     let disk = Disk::new(1, Faults::default());
@@ -221,6 +340,7 @@ fn full_segments_go_when_nobody_needs_them() {
 enum Word {
     Kept(Level, u64),
     Refused(u64),
+    Room,
     Stopped,
 }
 
@@ -242,6 +362,10 @@ impl Observer for Heard {
         for ticket in tickets {
             self.hear(Word::Refused(ticket.number));
         }
+    }
+
+    fn has_room(&self) {
+        self.hear(Word::Room);
     }
 
     fn stopped(&self, _: &StoreError) {

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::error::StoreError;
+use crate::files::Space;
 use crate::journal::inbox::{Group, Need, Ticket};
 use crate::journal::log::JournalOptions;
 use crate::journal::writer::{Writer, Written};
@@ -27,8 +28,14 @@ pub enum Pressure {
 pub(crate) struct Reserve {
     /// Size of the file that is given up when the disk is full; 0 is no reserve.
     pub(crate) ballast_bytes: u64,
-    /// Free bytes below which room counts as little.
+    /// Free bytes below which room counts as little; on a small disk a tenth of it.
     pub(crate) soft_bytes: u64,
+}
+
+impl Reserve {
+    fn soft_bytes(&self, space: Space) -> u64 {
+        self.soft_bytes.min(space.total_bytes / 10)
+    }
 }
 
 impl From<&JournalOptions> for Reserve {
@@ -108,10 +115,7 @@ impl Committer {
 
     /// Takes the reserve again, once there is room for it.
     pub(crate) fn restore(&mut self) -> Result<(), StoreError> {
-        let Reserve {
-            ballast_bytes,
-            soft_bytes,
-        } = self.reserve;
+        let ballast_bytes = self.reserve.ballast_bytes;
         if self.has_ballast || ballast_bytes == 0 {
             return Ok(());
         }
@@ -125,7 +129,9 @@ impl Committer {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
         }
-        if files.space().map_err(failed)?.free_bytes < ballast_bytes.saturating_add(soft_bytes) {
+        let space = files.space().map_err(failed)?;
+        let soft_bytes = self.reserve.soft_bytes(space);
+        if space.free_bytes < ballast_bytes.saturating_add(soft_bytes) {
             return Ok(());
         }
         match files.create(BALLAST, ballast_bytes) {
@@ -145,7 +151,7 @@ impl Committer {
         }
         let space = self.writer.files.space();
         let space = space.map_err(|error| StoreError::io("measure", ".", error))?;
-        let is_soft = space.free_bytes < self.reserve.soft_bytes;
+        let is_soft = space.free_bytes < self.reserve.soft_bytes(space);
         Ok(if is_soft {
             Pressure::Soft
         } else {

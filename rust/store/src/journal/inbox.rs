@@ -84,6 +84,12 @@ impl Group {
         });
     }
 
+    /// How many of its batches must not be refused.
+    pub(crate) fn essential(&self) -> usize {
+        let marks = self.marks.iter();
+        marks.filter(|mark| mark.need == Need::Essential).count()
+    }
+
     /// The highest level that any of its batches asks for.
     pub(crate) fn level(&self) -> Level {
         let levels = self.marks.iter().map(|mark| mark.ticket.level);

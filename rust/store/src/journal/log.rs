@@ -23,8 +23,12 @@ pub trait Observer: Send + Sync {
     /// refused, which have been told before.
     fn kept(&self, level: Level, number: u64);
 
-    /// There was no room for these. They have left no trace.
+    /// There was no room for these. They have left no trace. If one of them was essential,
+    /// [`Observer::stopped`] comes next: what follows would not be true without it.
     fn refused(&self, tickets: &[Ticket]);
+
+    /// [`Journal::has_room`] says yes again. May be called on the thread behind the log.
+    fn has_room(&self) {}
 
     /// The store takes nothing any more; whatever was not kept never will be.
     fn stopped(&self, error: &StoreError);
@@ -46,7 +50,7 @@ pub struct JournalOptions {
     pub segment_bytes: u64,
     /// Size of the file that is given up when the disk is full; 0 is no reserve.
     pub ballast_bytes: u64,
-    /// Free bytes on the disk below which [`Pressure::Soft`] holds.
+    /// Free bytes on the disk below which [`Pressure::Soft`] holds; on a small disk a tenth of it.
     pub soft_bytes: u64,
     /// Bytes that may wait for the disk before [`Journal::has_room`] says no.
     pub line_bytes: usize,
@@ -385,7 +389,17 @@ impl Shared {
     pub(crate) fn recycle(&self, group: Group) {
         *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = group.last_ticket;
         self.caught_up.notify_all();
-        self.lock_inbox().recycle(group);
+        let mut inbox = self.lock_inbox();
+        let was_full = inbox.bytes >= self.line_bytes;
+        inbox.recycle(group);
+        let is_full = inbox.bytes >= self.line_bytes;
+        drop(inbox);
+        if was_full
+            && !is_full
+            && let Some(observer) = self.observer.get()
+        {
+            observer.has_room();
+        }
     }
 
     /// Sleeps until everything that was appended before has been dealt with.
@@ -507,6 +521,7 @@ impl Writing {
                     self.commit(group)
                 }
                 Work::Errands(errands) => self.run_errands(errands),
+                Work::Idle if is_settled => self.look_for_room(),
                 Work::Idle => {
                     is_settled = true;
                     self.settle()
@@ -539,7 +554,9 @@ impl Writing {
             if inbox.is_closed {
                 return Work::End;
             }
-            if is_settled {
+            // Nobody tells when a disk that is full has room again.
+            let is_watched = shared.pressure() > Pressure::None;
+            if is_settled && !is_watched {
                 inbox = shared
                     .arrived
                     .wait(inbox)
@@ -561,6 +578,7 @@ impl Writing {
         let last = group.last_ticket;
         let level = group.level();
         let segment = self.committer.writer.current.header.number;
+        let essential = group.essential();
         let (written, refused) = self.committer.write(&mut group)?;
         // Who hears of a refusal sees why.
         let is_rolled = segment != self.committer.writer.current.header.number;
@@ -568,6 +586,10 @@ impl Writing {
             self.note_segments();
         }
         self.shared.refuse(&refused);
+        if group.essential() < essential {
+            // What comes behind it says what it says because of it.
+            return Err(StoreError::NoSpace);
+        }
         self.note_written(&group, written.as_ref());
         self.shared.publish(Level::Os, last);
         if level == Level::Fsync {
@@ -596,6 +618,13 @@ impl Writing {
         self.sync(last)?;
         self.committer.writer.testify()?;
         self.committer.writer.sync()?;
+        self.committer.restore()?;
+        self.note_pressure();
+        Ok(())
+    }
+
+    /// Nobody has told whether there is room again.
+    fn look_for_room(&mut self) -> Result<(), StoreError> {
         self.committer.restore()?;
         self.note_pressure();
         Ok(())
