@@ -8,7 +8,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
-use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -23,13 +22,11 @@ use smallvec::SmallVec;
 
 use crate::client::Client;
 use crate::grants::RuleAnswer;
+use crate::guard::contained;
 use crate::hub::{self, Publication, Retention, Target};
 use crate::shard::Shard;
 use crate::store::Log;
 use crate::topic::topic_of;
-
-/// Numbers that a shard takes from the store at once.
-const NUMBERS: u64 = 4_096;
 
 /// One shard's way to the store.
 pub(crate) struct Journal {
@@ -45,7 +42,6 @@ pub(crate) struct Journal {
     /// Messages of QoS 2 in that line.
     delivering: Cell<usize>,
     last: Cell<u64>,
-    numbers: RefCell<Range<u64>>,
     recipients: RefCell<RecipientsBuf>,
     /// Connections that do not read until the log has room.
     stalled: RefCell<Vec<Waker>>,
@@ -71,7 +67,6 @@ impl Journal {
             line: RefCell::default(),
             delivering: Cell::default(),
             last: Cell::default(),
-            numbers: RefCell::new(0..0),
             recipients: RefCell::default(),
             stalled: RefCell::default(),
         }
@@ -82,8 +77,25 @@ impl Journal {
         if self.log.store.has_room() {
             return Poll::Ready(());
         }
-        self.stalled.borrow_mut().push(cx.waker().clone());
-        Poll::Pending
+        let mut stalled = self.stalled.borrow_mut();
+        if !stalled.iter().any(|waker| waker.will_wake(cx.waker())) {
+            stalled.push(cx.waker().clone());
+        }
+        drop(stalled);
+        // It may have become shorter before this one was in the list.
+        if self.log.store.has_room() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// Has those go on that waited for the log.
+    fn wake_stalled(&self) {
+        if !self.stalled.borrow().is_empty() && self.log.store.has_room() {
+            let stalled = std::mem::take(&mut *self.stalled.borrow_mut());
+            stalled.iter().for_each(Waker::wake_by_ref);
+        }
     }
 
     /// Whether the disk is too full for anything new that has to be kept.
@@ -93,18 +105,6 @@ impl Journal {
 
     fn write(&self, record: &Record<'_>) {
         self.batch.borrow_mut().push(record);
-    }
-
-    /// The first of `count` numbers that follow each other and were never given before.
-    fn numbers(&self, count: u64) -> u64 {
-        let mut free = self.numbers.borrow_mut();
-        if free.end - free.start < count {
-            let first = self.log.numbers(count.max(NUMBERS));
-            *free = first..first + count.max(NUMBERS);
-        }
-        let first = free.start;
-        free.start += count;
-        first
     }
 
     /// Whether something is written that was not handed over yet.
@@ -166,17 +166,27 @@ pub(crate) fn advance(shard: &Rc<Shard>) {
         return;
     };
     while let Some(then) = journal.next_safe() {
-        match then {
-            Then::Confirm(client, token) => {
+        // One that fails must not keep the others waiting.
+        contained(shard, "what waited for the store", || {
+            then.happen(shard, journal);
+        });
+    }
+    journal.wake_stalled();
+}
+
+impl Then {
+    fn happen(self, shard: &Rc<Shard>, journal: &Journal) {
+        match self {
+            Self::Confirm(client, token) => {
                 client.promised.set(client.promised.get() - 1);
                 client.session.borrow_mut().confirm(token);
                 client.flush_session(shard);
             }
-            Then::Deliver(message, targets) => {
+            Self::Deliver(message, targets) => {
                 journal.delivering.set(journal.delivering.get() - 1);
                 hub::deal(shard, &message, targets.into_iter());
             }
-            Then::Call(call) => call(),
+            Self::Call(call) => call(),
         }
     }
 }
@@ -224,7 +234,8 @@ fn write_publish(
     }
     let mut recipients = journal.recipients.borrow_mut();
     recipients.clear();
-    let first = journal.numbers(targets.len().max(1) as u64);
+    // A queue comes back in the order of its numbers: no shard may have a stock of them.
+    let first = journal.log.numbers(targets.len().max(1) as u64);
     for target in targets {
         let qos = target.qos.min(message.qos());
         let session = shard.world.durable.number(target.handle);
@@ -297,7 +308,7 @@ pub(crate) fn replayed(
     let Some((journal, session)) = durable.filter(|_| qos > QoS::AtMostOnce) else {
         return 0;
     };
-    let number = journal.numbers(1);
+    let number = journal.log.numbers(1);
     let mut recipients = journal.recipients.borrow_mut();
     recipients.clear();
     recipients.push(session, qos as u8, true, &plain(id.as_slice()));
@@ -353,6 +364,18 @@ pub(crate) fn opened(shard: &Shard, client: &Rc<Client>, request: &ConnectReques
         None => will_ended(shard, client),
     }
     journal.promise(client);
+}
+
+/// Writes that a session that came back is without a connection, where nobody had seen it end:
+/// its time runs from now on, through any number of further crashes.
+pub(crate) fn found_away(shard: &Shard, client: &Client) {
+    if let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) {
+        journal.write(&Record::Away {
+            session,
+            at_ms: unix_ms(shard.now(), shard.now()),
+            expiry_s: client.session.borrow().expiry_interval_s(),
+        });
+    }
 }
 
 /// Writes that the connection of a kept session ended, and its will if it is forgotten.

@@ -273,7 +273,7 @@ impl Shard {
     /// Does what other threads want done, and delivers what other shards have sent.
     pub(crate) fn read_mail(self: &Rc<Self>, letters: &mut Vec<Letter>) {
         self.refresh_now();
-        contained(self, "what waited for the store", || journal::advance(self));
+        journal::advance(self);
         let errands = std::mem::take(
             &mut *self.world.errands[self.index]
                 .lock()

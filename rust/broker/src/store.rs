@@ -150,7 +150,8 @@ struct Ear(Weak<Log>);
 impl Observer for Ear {
     fn kept(&self, level: Level, number: u64) {
         let Some(log) = self.0.upgrade() else { return };
-        if level != log.level {
+        // What was refused counts as dealt with, too: it must not pass for kept.
+        if level != log.level || log.failure().is_some() {
             return;
         }
         // ORDERING: whoever sees the number may rely on what it stands for.
@@ -167,9 +168,40 @@ impl Observer for Ear {
         }
     }
 
+    fn has_room(&self) {
+        if let Some(world) = self.0.upgrade().and_then(|log| log.world()) {
+            world.ring_all();
+        }
+    }
+
     fn stopped(&self, error: &StoreError) {
         if let Some(log) = self.0.upgrade() {
             log.fail(error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mqttcore_store::MemoryStore;
+
+    use super::*;
+
+    /// The line goes on behind what was refused, and its number is passed.
+    #[test]
+    fn what_was_refused_never_counts_as_kept() {
+        let log = Log::over(Box::new(MemoryStore::default()), Level::Fsync);
+        let ear = Ear(Arc::downgrade(&log));
+        let ticket = |number| Ticket {
+            number,
+            level: Level::Fsync,
+        };
+        ear.kept(Level::Fsync, 1);
+
+        ear.refused(&[ticket(2)]);
+        ear.kept(Level::Fsync, 3);
+
+        assert_eq!(log.kept(), 1);
+        assert!(matches!(log.failure(), Some(StoreError::NoSpace)));
     }
 }

@@ -225,6 +225,7 @@ impl Session {
             .remove_unless(|outgoing| publish_bytes(outgoing, version) <= limit);
         for entry in removed {
             self.drop_message(DropReason::PacketTooLarge, entry.outgoing);
+            self.record_completed(entry.packet_id);
         }
         for packet_id in self.in_flight.releases() {
             self.controls

@@ -350,6 +350,12 @@ impl Session {
     /// An exchange has ended: the window has room again, and a stray is forgiven.
     fn completed(&mut self, now: Instant, packet_id: PacketId) {
         self.link.strays = self.link.strays.saturating_sub(1);
+        self.record_completed(packet_id);
+        self.refill(now);
+    }
+
+    /// The identifier is free, whatever became of its message.
+    pub(crate) fn record_completed(&mut self, packet_id: PacketId) {
         if self.link.is_durable {
             let record = Record::Completed { packet_id };
             self.events.push_back(Event::Record {
@@ -357,7 +363,6 @@ impl Session {
                 record,
             });
         }
-        self.refill(now);
     }
 
     /// An acknowledgement of nothing: ignored, but not for ever (abuse D15).

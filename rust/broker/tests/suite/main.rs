@@ -9,6 +9,7 @@ mod aftermath;
 mod authenticate;
 mod authorize;
 mod clock;
+mod durable;
 mod enhanced;
 mod fairness;
 mod figures;

@@ -1,0 +1,217 @@
+//! What outlives the broker: the folder of one is copied as it is, as if it had died there and then, and another one
+//! is started over the copy.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use mqttcore_broker::{Broker, Config, Data, Promise};
+use mqttcore_codec::QoS;
+use mqttcore_session::ServerLimits;
+
+use crate::common::{Client, Received, config, config_with_limits, start, v5, within};
+
+const HOUR_S: u32 = 3_600;
+
+/// A folder of this test's own, gone with it.
+struct Home(PathBuf);
+
+impl Home {
+    fn new() -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let made = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("mqttcore-durable-{}-{made}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn life(&self, number: u32) -> PathBuf {
+        self.0.join(number.to_string())
+    }
+
+    /// A broker over life `number` of the folder.
+    fn start(&self, number: u32) -> Broker {
+        self.start_with(number, config())
+    }
+
+    fn start_with(&self, number: u32, config: Config) -> Broker {
+        let data = Data {
+            folder: self.life(number),
+            promise: Promise::Os,
+        };
+        start(Config {
+            data: Some(data),
+            ..config
+        })
+    }
+
+    /// What life `number` has kept by now is where the next one begins.
+    fn crash(&self, broker: Broker, number: u32) -> Broker {
+        settle(&broker);
+        copy(&self.life(number), &self.life(number + 1));
+        drop(broker);
+        self.start(number + 1)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // What cannot be removed is left to the system.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("a folder") {
+        let path = entry.expect("a file").path();
+        let name = path.file_name().expect("a name");
+        if name != "ballast" && name != "lock" {
+            fs::copy(&path, to.join(name)).expect("a copy");
+        }
+    }
+}
+
+/// Waits until everything that was handed to the store so far is kept.
+fn settle(broker: &Broker) {
+    let later = v5("later").clean_start().expiring_s(HOUR_S);
+    later.connect(broker).disconnect();
+}
+
+fn no() -> mqttcore_codec::Properties<'static> {
+    mqttcore_codec::Properties::EMPTY
+}
+
+fn subscribed(broker: &Broker, id: &str, filter: &str, qos: QoS) -> Client {
+    let mut client = v5(id).keeping_session_s(HOUR_S).connect(broker);
+    client.subscribe(filter, qos);
+    client
+}
+
+#[test]
+fn a_broker_that_was_stopped_gives_its_folder_back() {
+    let home = Home::new();
+    let first = home.start(0);
+    drop(subscribed(&first, "reader", "a", QoS::AtLeastOnce));
+
+    first.stop(Duration::from_secs(5));
+    let second = home.start(0);
+
+    assert!(
+        v5("reader")
+            .keeping_session_s(HOUR_S)
+            .connect_or_resume(&second)
+            .1
+    );
+}
+
+#[test]
+fn the_time_of_a_session_runs_on_through_any_number_of_crashes() {
+    let home = Home::new();
+    let first = home.start(0);
+    let reader = v5("reader").keeping_session_s(2);
+    let online = reader.connect(&first);
+    let second = home.crash(first, 0);
+    drop(online);
+    assert!(
+        second
+            .clients()
+            .iter()
+            .any(|client| &*client.client_id == "reader")
+    );
+
+    thread::park_timeout(Duration::from_millis(1_200));
+    let third = home.crash(second, 1);
+    thread::park_timeout(Duration::from_millis(1_200));
+    let fourth = home.crash(third, 2);
+
+    assert!(
+        !fourth
+            .clients()
+            .iter()
+            .any(|client| &*client.client_id == "reader")
+    );
+}
+
+#[test]
+fn a_message_that_was_dropped_as_too_large_does_not_come_back() {
+    let home = Home::new();
+    let first = home.start(0);
+    let mut reader = subscribed(&first, "reader", "a", QoS::ExactlyOnce);
+    let sent = first.publish("a", &[b'x'; 500], QoS::ExactlyOnce, false, no());
+    assert_eq!(sent, Ok(1));
+    assert_eq!(reader.message().payload.len(), 500);
+    reader.vanish();
+    let resumed = v5("reader").keeping_session_s(HOUR_S);
+    let mut reader = resumed.clone().maximum_packet_size(100).connect(&first);
+    assert_eq!(
+        first.publish("a", b"small", QoS::ExactlyOnce, false, no()),
+        Ok(1)
+    );
+    let small = reader.message();
+    assert_eq!(small.text(), "small");
+    reader.acknowledge(&small);
+    assert!(matches!(reader.receive(), Received::PubRel(id, _) if id == small.packet_id));
+    reader.pubcomp(small.packet_id);
+    reader.ping();
+
+    let second = home.crash(first, 0);
+
+    let mut reader = resumed.connect(&second);
+    reader.hears_nothing_for(Duration::from_millis(100));
+}
+
+/// Retained messages are handed out by the subscriber's shard, live ones come from the publisher's.
+#[test]
+fn a_queue_comes_back_in_its_order_whoever_filled_it() {
+    let home = Home::new();
+    let first = home.start(0);
+    let mut publisher = v5("publisher").connect(&first);
+    for topic in ["r/1", "r/2"] {
+        publisher.publish_retained(topic, "old", QoS::AtLeastOnce);
+        assert!(matches!(publisher.receive(), Received::PubAck(..)));
+    }
+    let hello = |index: usize| v5(&format!("reader-{index}")).keeping_session_s(HOUR_S);
+    for index in 0..12 {
+        let mut reader = hello(index).receive_maximum(1).connect(&first);
+        reader.send_subscribe(&["r/#"], QoS::AtLeastOnce);
+        // SUBACK waits for the disk, a message of QoS 1 does not.
+        let both = [reader.receive(), reader.receive()];
+        let is_old =
+            |packet: &Received| matches!(packet, Received::Publish(one) if one.text() == "old");
+        assert!(both.iter().any(is_old), "{both:?}");
+        reader.vanish();
+    }
+    for topic in ["r/1", "r/2"] {
+        publisher.publish_retained(topic, "new", QoS::AtLeastOnce);
+        assert!(matches!(publisher.receive(), Received::PubAck(..)));
+    }
+
+    let second = home.crash(first, 0);
+
+    for index in 0..12 {
+        let mut reader = hello(index).connect(&second);
+        let texts: Vec<String> = (0..4).map(|_| reader.message().text().to_owned()).collect();
+        assert_eq!(texts, ["old", "old", "new", "new"], "reader {index}");
+    }
+}
+
+/// A publisher that is not acknowledged has nothing else that would wake it.
+#[test]
+fn who_waited_for_the_disk_goes_on() {
+    const MIB: usize = 1 << 20;
+    let home = Home::new();
+    let roomy = config_with_limits(|limits: &mut ServerLimits| {
+        limits.maximum_packet_size = u32::try_from(4 * MIB).expect("small");
+    });
+    let broker = home.start_with(0, roomy);
+    let mut publisher = v5("publisher").connect(&broker);
+
+    within(Duration::from_secs(60), "a flood", move || {
+        for _ in 0..150 {
+            publisher.publish_retained("flood", vec![0; 2 * MIB], QoS::AtMostOnce);
+        }
+        publisher.ping();
+    });
+}
