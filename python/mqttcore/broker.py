@@ -42,6 +42,7 @@ class Broker:
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._crew: Crew | None = None
+        self._failure: str | None = None
         self._process = os.getpid()
 
     @property
@@ -67,6 +68,7 @@ class Broker:
                 crew.stop()
                 raise
             self._crew = crew
+            self._failure = None
             self._process = os.getpid()
             running.add(self)
         return self
@@ -86,6 +88,7 @@ class Broker:
         try:
             if engine is not None:
                 engine.stop(deadline)
+                self._failure = engine.wait_for_failure(0.0)
         finally:
             if crew is not None:
                 crew.stop()
@@ -217,18 +220,20 @@ class Broker:
 
         if bound(self._settings) != bound(new):
             log.warning("reload: other listeners or shards take a restart")
+        if (self._settings.data, self._settings.promise) != (new.data, new.promise):
+            log.warning("reload: another data folder or promise takes a restart")
 
     def failure(self, *, within: float = 0.0) -> str | None:
         """Why what must be kept cannot be kept any more; None while all is well.
 
         A broker whose store has failed acknowledges nothing, sends its clients away and takes no
-        new ones: stop it, and look at the disk.
+        new ones: stop it, and look at the disk. One that was stopped tells how it ended.
 
         Args:
             within: Seconds to wait for a failure.
         """
         engine = self._engine
-        return engine.wait_for_failure(within) if engine is not None else None
+        return engine.wait_for_failure(within) if engine is not None else self._failure
 
     def _started(self) -> Engine:
         if self._engine is None:

@@ -104,6 +104,8 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
         log.info("stopping: %s", signal.Signals(number).name)
     signals.release()
     broker.stop()
+    if not failure and (failure := broker.failure()):
+        log.critical("stopped, but the store has failed: %s", failure)
     return EXIT_STORE_FAILED if failure else 0
 
 

@@ -192,3 +192,23 @@ def test_a_fork_cannot_touch_the_broker_of_its_parent(broker: Broker) -> None:
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert broker.stats()["clients_connected"] == 0
+
+
+def test_it_starts_again_over_its_folder(tmp_path: pathlib.Path) -> None:
+    broker = Broker(Settings(listeners=(LISTENER,), data=str(tmp_path / "data")))
+    for times in range(3):
+        with broker, Wire(broker.port) as wire:
+            props = {"session_expiry_interval": 60}
+            connack = wire.connect("c", clean=False, props=props)
+            assert connack.session_present == (times > 0)
+
+
+def test_a_reload_says_what_takes_a_restart(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Broker(Settings(listeners=(LISTENER,), data=str(tmp_path / "data"))) as broker:
+        broker.reload(broker.settings)
+        assert "restart" not in caplog.text
+
+        broker.reload(Settings(listeners=(LISTENER,), data=str(tmp_path / "other")))
+        assert "another data folder or promise takes a restart" in caplog.text

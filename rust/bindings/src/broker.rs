@@ -1,6 +1,5 @@
 //! The running broker.
 
-use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use mqttcore_broker::{Broker, ClientInfo};
@@ -17,7 +16,7 @@ use crate::topics::qos_of;
 #[pyclass(name = "Engine", module = "mqttcore._core", frozen)]
 pub(crate) struct PyEngine {
     /// Never dropped in a forked child: its threads are not there to be joined.
-    broker: ManuallyDrop<Broker>,
+    broker: Option<Broker>,
     process: u32,
 }
 
@@ -31,7 +30,7 @@ impl PyEngine {
         let hooks = lanes.hooks();
         let broker = py.detach(|| Broker::start(config, &hooks));
         Ok(Self {
-            broker: ManuallyDrop::new(broker.map_err(CoreError::Start)?),
+            broker: Some(broker.map_err(CoreError::Start)?),
             process: std::process::id(),
         })
     }
@@ -119,18 +118,21 @@ impl PyEngine {
 impl PyEngine {
     /// The broker, in the process that started it.
     fn running(&self) -> Result<&Broker, CoreError> {
-        if std::process::id() == self.process {
-            Ok(&self.broker)
-        } else {
-            Err(CoreError::Forked)
-        }
+        self.broker
+            .as_ref()
+            .filter(|_| std::process::id() == self.process)
+            .ok_or(CoreError::Forked)
     }
 }
 
 impl Drop for PyEngine {
     fn drop(&mut self) {
         if std::process::id() == self.process {
-            self.broker.stop(Duration::ZERO);
+            if let Some(broker) = &self.broker {
+                broker.stop(Duration::ZERO);
+            }
+        } else {
+            std::mem::forget(self.broker.take());
         }
     }
 }
