@@ -4,6 +4,8 @@
 //! locks, and the plainest grace period there is in the place of the epochs. Reference counts and `OnceLock` are
 //! std's in all builds: no step of theirs is open to another thread of a model.
 
+#[cfg(not(any(loom, shuttle)))]
+mod limbo;
 pub(crate) mod pool;
 
 use std::marker::PhantomData;
@@ -16,7 +18,7 @@ pub(crate) use std::sync::{Arc, OnceLock};
 pub(crate) use std::thread::yield_now;
 
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use crossbeam_epoch::{Atomic, Guard, Owned, Shared, is_pinned, pin, unprotected};
+pub(crate) use crossbeam_epoch::{Atomic, Guard, Owned, Shared, is_pinned, unprotected};
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
@@ -41,6 +43,77 @@ pub(crate) use shuttle::sync::{
 /// Locks a mutex whose data is consistent at every moment, so that a panic elsewhere does not matter.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Pins that a thread makes from one look at the epochs to the next: what crossbeam does by itself.
+#[cfg(not(any(loom, shuttle)))]
+const PINS_A_LOOK: u32 = 128;
+
+/// Pins the calling thread: what it loads under the guard stays alive as long.
+///
+/// A pin now and then ends an epoch. What is over then is freed by writers, see [`free_what_is_over`].
+#[cfg(not(any(loom, shuttle)))]
+#[inline]
+pub(crate) fn pin() -> Guard {
+    let guard = crossbeam_epoch::pin();
+    limbo::pass_on_noted();
+    guard
+}
+
+/// Frees what is over. For writers: what they free they need again soon.
+#[inline]
+pub(crate) fn free_what_is_over() {
+    #[cfg(not(any(loom, shuttle)))]
+    limbo::free();
+}
+
+/// Tries to end an epoch, and frees what is over.
+///
+/// `Guard::flush` would do the first as well, but puts what its thread deferred lately into a bag of 2 KB, however
+/// little that is.
+pub(crate) fn reclaim() {
+    #[cfg(not(any(loom, shuttle)))]
+    (0..PINS_A_LOOK).for_each(|_| drop(pin()));
+    free_what_is_over();
+}
+
+/// Memory that no later pin can reach, and how to free it.
+#[derive(Clone, Copy)]
+pub(crate) struct Waste {
+    data: NonNull<()>,
+    free: unsafe fn(NonNull<()>),
+}
+
+// SAFETY: whoever makes one gives up what it points to, for any thread to free.
+unsafe impl Send for Waste {}
+
+impl Waste {
+    /// # Safety
+    ///
+    /// `free` may be called once with `data`, on any thread, when all pins of before are gone; nobody else frees it.
+    pub(crate) const unsafe fn new(data: NonNull<()>, free: unsafe fn(NonNull<()>)) -> Self {
+        Self { data, free }
+    }
+
+    /// Frees it, at the end of its grace period.
+    fn free(self) {
+        // SAFETY: the maker's promise: each waste goes one way, from a deferral through the notes to here.
+        unsafe { (self.free)(self.data) };
+    }
+
+    /// What a deferral does with it.
+    fn is_over(self) {
+        #[cfg(not(any(loom, shuttle)))]
+        limbo::note(self);
+        #[cfg(any(loom, shuttle))]
+        self.free();
+    }
+
+    /// Lets it be freed after a grace period.
+    pub(crate) fn defer(self, guard: &Guard) {
+        // SAFETY: the maker's promise; a waste is `Send`, and owns what it points to.
+        unsafe { guard.defer_unchecked(move || self.is_over()) };
+    }
 }
 
 /// Asks the processor for the cache line at an address that will be read soon. A hint: any address will do.
@@ -131,43 +204,44 @@ pub(crate) struct Unlinked<'g, T> {
 }
 
 impl<T: Send + Sync + 'static> Unlinked<'_, T> {
-    /// Destroys the value after a grace period, and runs `also` on whichever thread ends that.
-    pub(crate) fn destroy_with(self, also: impl FnOnce() + Send + 'static) {
-        let value = self.value.as_raw();
-        // SAFETY: the value was unlinked by `replace`, which made the only token for it; later pins do not reach it.
-        // `T` is `Send`, and so is `also`; both own what they use.
+    /// Destroys the value after a grace period, and frees `also`.
+    pub(crate) fn destroy_with(self, also: Option<Waste>) {
+        // SAFETY: the pointer is never null.
+        let data = unsafe { NonNull::new_unchecked(self.value.as_raw().cast_mut().cast()) };
+        // SAFETY: the value was unlinked by `replace`, which made the only token for it; later pins do not reach it,
+        // and any thread may destroy a `Send` value. Three words go into the epoch's own lists as they are.
         unsafe {
             self.guard.defer_unchecked(move || {
-                destroy(value.cast_mut());
-                also();
+                Waste::new(data, destroy::<T>).is_over();
+                also.into_iter().for_each(Waste::is_over);
             });
         }
     }
 }
 
 /// Puts a value into memory of its own.
-fn place<T>(value: T) -> *mut T {
+fn place<T>(value: T) -> NonNull<T> {
     const { assert!(align_of::<T>() <= pool::ALIGNMENT && size_of::<T>() > 0) }
     let place = pool::allocate(size_of::<T>()).cast::<T>();
     // SAFETY: the memory is large and aligned enough, and nobody else knows it.
     unsafe { place.write(value) };
-    place.as_ptr()
+    place
 }
 
 /// # Safety
 ///
-/// `value` came from [`place`], is not null, and nobody uses it any more.
-unsafe fn destroy<T>(value: *mut T) {
+/// `value` came from [`place`] for a `T`, and nobody uses it any more.
+unsafe fn destroy<T>(value: NonNull<()>) {
     // SAFETY: the caller's promise.
     unsafe {
-        value.drop_in_place();
-        pool::release(NonNull::new_unchecked(value).cast(), size_of::<T>());
+        value.cast::<T>().drop_in_place();
+        pool::release(value.cast(), size_of::<T>());
     }
 }
 
 impl<T: Send + Sync + 'static> Root<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self(Atomic::from(place(value).cast_const()))
+        Self(Atomic::from(place(value).as_ptr().cast_const()))
     }
 
     /// Returns the current value, alive as long as the pin.
@@ -190,7 +264,7 @@ impl<T: Send + Sync + 'static> Root<T> {
         guard: &'g Guard,
     ) -> Option<Unlinked<'g, T>> {
         let expected = Shared::from(std::ptr::from_ref(current));
-        let new = place(new);
+        let new = place(new).as_ptr();
         // ORDERING: release publishes the new value, acquire orders what the loser reads next.
         let exchanged = self.0.compare_exchange(
             expected,
@@ -201,7 +275,7 @@ impl<T: Send + Sync + 'static> Root<T> {
         );
         if exchanged.is_err() {
             // SAFETY: placed above, and nobody else saw it.
-            unsafe { destroy(new) };
+            unsafe { destroy::<T>(NonNull::new_unchecked(new.cast())) };
             return None;
         }
         Some(Unlinked {
@@ -234,7 +308,7 @@ impl<T> Drop for Root<T> {
         // SAFETY: `&mut self` excludes readers and writers; the pointer is never null and owned by the root.
         unsafe {
             let last = self.0.load(Acquire, unprotected());
-            destroy(last.as_raw().cast_mut());
+            destroy::<T>(NonNull::new_unchecked(last.as_raw().cast_mut().cast()));
         }
     }
 }

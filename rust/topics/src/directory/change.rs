@@ -112,7 +112,7 @@ pub struct DirectoryStats {
     pub subscribers: usize,
     /// Subscriptions of subscribers that left, still to be cleaned.
     pub dead_subscriptions: usize,
-    /// Bytes that were replaced and wait for their grace period.
+    /// Bytes that were replaced and wait for their grace period, with what the allocator and the epoch add to them.
     pub retired_bytes: usize,
     /// Attempts to commit that another writer overtook.
     pub lost_races: u64,

@@ -24,7 +24,8 @@ mod walk;
 
 use crate::subscribers::Dead;
 use crate::sync::{
-    Arc, AtomicU64, Guard, Ledger, Relaxed, Release, Root, is_pinned, pin, pool, yield_now,
+    Arc, AtomicU64, Guard, Ledger, Relaxed, Release, Root, free_what_is_over, is_pinned, pin, pool,
+    reclaim, yield_now,
 };
 use crate::tree::hash::Hasher;
 use crate::tree::node::{Edit, Version, clear};
@@ -43,6 +44,9 @@ const CLEANING_BATCH: usize = 256;
 
 /// Retired bytes above which writers help to reclaim ...
 const HELP_BYTES: usize = 32 << 20;
+
+/// ... each time that so many commits are over ...
+const COMMITS_A_LOOK: u64 = 64;
 
 /// ... and above which they wait for readers: the budget of 64 MiB, less what may be retired while they wait.
 const WAIT_BYTES: usize = 60 << 20;
@@ -283,14 +287,17 @@ impl Directory {
         if self.ledger.bytes() <= HELP_BYTES {
             return;
         }
-        pin().flush();
+        // ORDERING: Relaxed: any number will do.
+        if self.commits.load(Relaxed).is_multiple_of(COMMITS_A_LOOK) {
+            reclaim();
+        }
         if self.ledger.bytes() <= WAIT_BYTES || is_pinned() {
             return;
         }
         self.garbage_waits.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
         for _ in 0..MOST_YIELDS {
             yield_now();
-            pin().flush();
+            reclaim();
             if self.ledger.bytes() <= WAIT_BYTES {
                 return;
             }
@@ -305,6 +312,7 @@ impl Directory {
     /// Counts of the current version, consistent with each other.
     pub fn stats(&self) -> DirectoryStats {
         let guard = pin();
+        free_what_is_over();
         let version = self.root.load(&guard);
         DirectoryStats {
             filters: version.counts.filters,
@@ -326,6 +334,8 @@ impl Directory {
     ///
     /// They are at most 2 MiB a thread, shared by all directories and retained stores, and go with the thread.
     pub fn trim() {
+        drop(pin());
+        free_what_is_over();
         pool::trim();
     }
 

@@ -81,7 +81,7 @@ fn add_one(root: &Root<Watched>) {
         let current = root.load(&guard);
         let next = Watched::new(current.number() + 1, &current.dropped);
         if let Some(replaced) = root.replace(current, next, &guard) {
-            return replaced.destroy_with(|| ());
+            return replaced.destroy_with(None);
         }
     }
 }

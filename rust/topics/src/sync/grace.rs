@@ -208,10 +208,6 @@ impl Guard {
         // SAFETY: the caller's promise.
         self.defer(move || unsafe { destroy(raw) });
     }
-
-    /// Nothing to do: what is due has run.
-    #[expect(clippy::unused_self, reason = "as crossbeam's")]
-    pub(crate) fn flush(&self) {}
 }
 
 /// # Safety

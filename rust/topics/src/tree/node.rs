@@ -14,7 +14,7 @@ use std::slice;
 use smallvec::SmallVec;
 
 use super::word::{Kind, LINE, View, Word};
-use crate::sync::{AtomicU32, Debt, Guard, Ledger, Root, pool, prefetch};
+use crate::sync::{AtomicU32, Debt, Guard, Ledger, Root, Waste, free_what_is_over, pool, prefetch};
 
 /// The first 8 bytes of a block.
 #[repr(C)]
@@ -144,8 +144,9 @@ pub(crate) struct Size {
 }
 
 impl<'g> Edit<'g> {
-    /// Begins an attempt on a version of this `size`.
+    /// Begins an attempt on a version of this `size`. What earlier ones replaced is freed, where it is over.
     pub(crate) fn new(guard: &'g Guard, ledger: &'g Ledger, size: Size) -> Self {
+        free_what_is_over();
         Self {
             guard,
             ledger,
@@ -253,7 +254,7 @@ impl<'g> Edit<'g> {
         };
         self.fresh.clear();
         let bag = Bag::new(&self.retired, self.ledger, size_of::<V>());
-        unlinked.destroy_with(move || bag.free());
+        unlinked.destroy_with(Some(bag.into_waste()));
         true
     }
 }
@@ -264,14 +265,19 @@ impl Drop for Edit<'_> {
         if self.fresh.is_empty() {
             return;
         }
+        // The blocks are in no version, and in no other bag.
         let bag = Bag::new(&self.fresh, self.ledger, 0);
-        // SAFETY: the blocks are in no version, and in no other bag. The bag is freed by any thread: blocks have no
-        // drop code and no affinity.
-        unsafe { self.guard.defer_unchecked(move || bag.free()) };
+        bag.into_waste().defer(self.guard);
     }
 }
 
-/// Blocks that wait for their grace period. A small pointer: it goes into the epoch's own lists as it is.
+/// What glibc adds to a piece of memory whose size is a multiple of 16.
+const CHUNK_BYTES: usize = 16;
+
+/// What an epoch keeps of one deferral: 4 words in a list of 64 with a head.
+const DEFERRAL_BYTES: usize = 40;
+
+/// Blocks that wait for their grace period: a small pointer.
 struct Bag(NonNull<BagHead>);
 
 /// In front of the words of a bag.
@@ -280,16 +286,16 @@ struct BagHead {
     count: usize,
 }
 
-// SAFETY: the bag owns its blocks, which have no drop code and no affinity.
-unsafe impl Send for Bag {}
-
 impl Bag {
-    /// Takes blocks that no later pin can reach, and books them and `more` bytes.
-    fn new(words: &[Word<'_>], ledger: &Ledger, more: usize) -> Self {
+    /// Takes blocks that no later pin can reach, and books all that waits with them: itself, a version of `version`
+    /// bytes, and what the allocator and the epoch add.
+    fn new(words: &[Word<'_>], ledger: &Ledger, version: usize) -> Self {
         let blocks: usize = words.iter().map(|word| bytes_of(*word)).sum();
         let own = Self::bytes(words.len());
         let head = pool::allocate(own).cast::<BagHead>();
-        let debt = ledger.charge(blocks + more + own);
+        let pieces = words.len() + 1 + usize::from(version > 0);
+        let rest = pool::rounded(version) + pool::rounded(own) + DEFERRAL_BYTES;
+        let debt = ledger.charge(blocks + rest + pieces * CHUNK_BYTES);
         // SAFETY: the memory holds the head and behind it the words, and nobody else knows it. Only the lifetime of
         // the words changes; the bag frees the blocks when no pin needs them any more.
         unsafe {
@@ -307,12 +313,22 @@ impl Bag {
         size_of::<BagHead>() + count * WORD_BYTES
     }
 
-    fn free(self) {
+    /// Gives the bag up. Any thread may free it: blocks have no drop code and no affinity.
+    fn into_waste(self) -> Waste {
+        // SAFETY: the bag owns its blocks, and this pointer is the only one to it.
+        unsafe { Waste::new(self.0.cast(), Self::free) }
+    }
+
+    /// # Safety
+    ///
+    /// `bag` is that of `into_waste`, and the grace period of its blocks is over.
+    unsafe fn free(bag: NonNull<()>) {
+        let head = bag.cast::<BagHead>();
         // SAFETY: written by `new`, and read out once.
-        let BagHead { debt, count } = unsafe { self.0.read() };
+        let BagHead { debt, count } = unsafe { head.read() };
         // SAFETY: `new` wrote `count` words behind the head.
         let words =
-            unsafe { slice::from_raw_parts(self.0.add(1).cast::<Word<'static>>().as_ptr(), count) };
+            unsafe { slice::from_raw_parts(head.add(1).cast::<Word<'static>>().as_ptr(), count) };
         // Their headers tell their sizes, and may have left the cache long ago.
         for word in words {
             word.prefetch_head();
@@ -322,7 +338,7 @@ impl Bag {
             unsafe { free(*word) };
         }
         // SAFETY: allocated by `new` with these bytes; nobody else knows it.
-        unsafe { pool::release(self.0.cast(), Self::bytes(count)) };
+        unsafe { pool::release(head.cast(), Self::bytes(count)) };
         drop(debt);
     }
 }
