@@ -25,7 +25,7 @@ const FEW_HITS: u32 = WINDOW / 4;
 /// Matches that a cache which was of no use stands aside for.
 const PAUSE: u32 = 16 * WINDOW;
 
-/// The last small results of one worker, each good until the next commit. Owned by the worker, for one directory.
+/// The last small results of one worker, each good until somebody subscribes, unsubscribes or leaves. Owned by the worker, for one directory.
 ///
 /// It pays where few topics get many messages and subscriptions are quiet. Where hits are rare it stands aside by
 /// itself: it costs a counter then.
@@ -39,46 +39,82 @@ pub struct MatchCache {
     pause: u32,
 }
 
+#[derive(Clone, Copy, Default)]
+struct Receiver {
+    handle: u64,
+    /// What its subscriptions add up to, as bits.
+    sum: u64,
+}
+
+/// In the order in which a hit reads it, from the start of a cache line on.
 #[derive(Clone)]
+#[repr(C, align(64))]
 struct Entry {
     hash: u64,
-    /// The commits that were over when this was looked up.
-    commits: u64,
-    topic_len: usize,
-    receivers: usize,
-    /// Subscriptions, as bits, of one subscriber each.
-    sums: [u64; MOST_CACHED],
+    /// The changes that were over when this was looked up.
+    changes: u64,
+    topic_len: u16,
+    receiver_count: u16,
     topic: [u8; TOPIC_BYTES],
+    receivers: [Receiver; MOST_CACHED],
 }
 
 impl Default for Entry {
     fn default() -> Self {
         Self {
             hash: 0,
-            commits: u64::MAX,
+            changes: u64::MAX,
             topic_len: 0,
-            receivers: 0,
-            sums: [0; MOST_CACHED],
+            receiver_count: 0,
             topic: [0; TOPIC_BYTES],
+            receivers: [Receiver::default(); MOST_CACHED],
         }
     }
 }
 
 impl Entry {
     #[inline]
-    fn is_of(&self, hash: u64, commits: u64, topic: &[u8]) -> bool {
+    fn is_of(&self, hash: u64, changes: u64, topic: &[u8]) -> bool {
         self.hash == hash
-            && self.commits == commits
-            && self.topic.get(..self.topic_len) == Some(topic)
+            && self.changes == changes
+            && self.topic.get(..self.topic_len.into()) == Some(topic)
     }
 
-    fn sums(&self) -> &[u64] {
-        &self.sums[..self.receivers]
+    #[inline]
+    fn receivers(&self) -> &[Receiver] {
+        &self.receivers[..self.receiver_count.into()]
+    }
+
+    /// Keeps a result, whose topic and receivers are few enough; makes room for the receivers.
+    fn keep(&mut self, hash: u64, changes: u64, topic: &[u8]) {
+        self.topic[..topic.len()].copy_from_slice(topic);
+        // INVARIANT: at most `TOPIC_BYTES`.
+        self.topic_len = u16::try_from(topic.len()).unwrap_or(0);
+        (self.hash, self.changes, self.receiver_count) = (hash, changes, 0);
+    }
+
+    fn add(&mut self, receiver: Receiver) {
+        self.receivers[usize::from(self.receiver_count)] = receiver;
+        self.receiver_count += 1;
+    }
+}
+
+impl Receiver {
+    #[inline]
+    fn visit(self, visitor: &mut impl Visitor) {
+        let sum = Subscription::from_bits(self.sum);
+        visitor.plain(Match {
+            handle: self.handle,
+            subscriber: sum.subscriber(),
+            qos: sum.qos(),
+            retain_as_published: sum.retain_as_published(),
+            ids: sum.id().as_slice(),
+        });
     }
 }
 
 impl MatchCache {
-    /// Makes an empty cache. It takes its memory, about 120 KB, with the first match.
+    /// Makes an empty cache. It takes its memory, about 190 KB, with the first match.
     pub fn new() -> Self {
         Self::default()
     }
@@ -113,11 +149,18 @@ impl MatchCache {
     }
 }
 
+/// The two neighbours in which a topic may be kept.
+#[inline]
+fn places(hash: u64) -> [usize; 2] {
+    let first = usize::try_from(hash).unwrap_or(0) % ENTRIES;
+    [first, first ^ 1]
+}
+
 impl Directory {
     /// As [`match_one`](crate::Snapshot::match_one) on the current version, by way of a worker's cache.
     ///
-    /// Every commit that is over when this begins is seen; one that is under way may be. A hit takes no pin. Who
-    /// left is passed over, and results with No Local or shared groups are never kept.
+    /// Every commit and leave that is over when this begins is seen; one that is under way may be. A hit takes no
+    /// pin and reads one word that is shared. Results with No Local or shared groups are never kept.
     #[inline]
     pub fn match_cached(
         &self,
@@ -134,12 +177,14 @@ impl Directory {
         }
         cache.belong_to(self);
         let hash = self.hasher.hash(text);
-        // ORDERING: Acquire pairs with the release of a commit: a result that is looked up from here on shows it.
-        let commits = self.commits.load(Acquire);
-        let index = usize::try_from(hash).unwrap_or(0) % ENTRIES;
-        let entry = &cache.entries[index];
-        if entry.is_of(hash, commits, text) && self.visit_sums(entry.sums(), commits, visitor) {
+        // ORDERING: Acquire pairs with the release of a change: a result that is looked up from here on shows it.
+        let changes = self.changes.load(Acquire);
+        let places = places(hash);
+        let mut entries = places.into_iter().map(|place| &cache.entries[place]);
+        if let Some(entry) = entries.find(|entry| entry.is_of(hash, changes, text)) {
             cache.hits += 1;
+            let receivers = entry.receivers().iter();
+            receivers.for_each(|receiver| receiver.visit(visitor));
             return;
         }
         let snapshot = self.snapshot();
@@ -148,52 +193,20 @@ impl Directory {
             snapshot.match_one(topic, publisher, random, visitor);
             return;
         }
-        let entry = &mut cache.entries[index];
-        entry.sums[..sums.len()].copy_from_slice(&sums);
-        entry.topic[..text.len()].copy_from_slice(text);
-        (entry.hash, entry.commits) = (hash, commits);
-        (entry.topic_len, entry.receivers) = (text.len(), sums.len());
+        // The second place is for who finds the first taken by a topic that may be hot as well.
+        let [first, second] = places;
+        let is_taken = cache.entries[first].changes == changes;
+        let entry = &mut cache.entries[if is_taken { second } else { first }];
+        entry.keep(hash, changes, text);
         for sum in sums {
-            let sum = Subscription::from_bits(sum);
-            // Under the pin of the snapshot a number means whom it meant in its version.
-            if let Some(handle) = self.clients.handle(sum.subscriber()) {
-                visit_sum(sum, handle, visitor);
+            // Under the pin of the snapshot a number means whom it meant in its version. Who left is left out; who
+            // leaves from here on changes the count.
+            let subscriber = Subscription::from_bits(sum).subscriber();
+            if let Some(handle) = self.clients.handle(subscriber) {
+                entry.add(Receiver { handle, sum });
             }
         }
+        let receivers = entry.receivers().iter();
+        receivers.for_each(|receiver| receiver.visit(visitor));
     }
-
-    /// Visits what a result adds up to; `false`, and no visit, when a commit was over before the handles were read.
-    ///
-    /// A number means somebody else only after its cleaning commit, so these handles are those of the result.
-    #[inline]
-    fn visit_sums(&self, sums: &[u64], commits: u64, visitor: &mut impl Visitor) -> bool {
-        let mut handles = [None; MOST_CACHED];
-        for (handle, sum) in handles.iter_mut().zip(sums) {
-            *handle = self
-                .clients
-                .handle(Subscription::from_bits(*sum).subscriber());
-        }
-        // ORDERING: Acquire, and the handles were read with acquire: a commit that is over by now and made way for
-        // another owner of a number is seen here.
-        if self.commits.load(Acquire) != commits {
-            return false;
-        }
-        for (handle, sum) in handles.into_iter().zip(sums) {
-            if let Some(handle) = handle {
-                visit_sum(Subscription::from_bits(*sum), handle, visitor);
-            }
-        }
-        true
-    }
-}
-
-#[inline]
-fn visit_sum(sum: Subscription, handle: u64, visitor: &mut impl Visitor) {
-    visitor.plain(Match {
-        handle,
-        subscriber: sum.subscriber(),
-        qos: sum.qos(),
-        retain_as_published: sum.retain_as_published(),
-        ids: sum.id().as_slice(),
-    });
 }

@@ -45,8 +45,8 @@ const CLEANING_BATCH: usize = 256;
 /// Retired bytes above which writers help to reclaim ...
 const HELP_BYTES: usize = 32 << 20;
 
-/// ... each time that so many commits are over ...
-const COMMITS_A_LOOK: u64 = 64;
+/// ... each time that so many changes are over ...
+const CHANGES_A_LOOK: u64 = 64;
 
 /// ... and above which they wait for readers: the budget of 64 MiB, less what may be retired while they wait.
 const WAIT_BYTES: usize = 60 << 20;
@@ -95,8 +95,8 @@ pub struct Directory {
     ledger: Ledger,
     lost_races: AtomicU64,
     garbage_waits: AtomicU64,
-    /// Commits that are over: what a [`MatchCache`] goes by.
-    commits: AtomicU64,
+    /// Commits and leaves that are over: what a [`MatchCache`] goes by.
+    changes: AtomicU64,
     /// Tells this directory from every other that a cache has met.
     identity: Arc<()>,
 }
@@ -122,7 +122,7 @@ impl Directory {
             ledger: Ledger::new(),
             lost_races: AtomicU64::new(0),
             garbage_waits: AtomicU64::new(0),
-            commits: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             identity: Arc::default(),
         }
     }
@@ -153,7 +153,10 @@ impl Directory {
     ///
     /// Its subscriptions are removed by [`clean`](Self::clean). The caller must not use the id any more.
     pub fn leave(&self, id: SubscriberId) {
-        self.clients.leave(id, &pin());
+        if self.clients.leave(id, &pin()) {
+            // ORDERING: Release, as that of a commit: who sees this count sees the bit cleared.
+            self.changes.fetch_add(1, Release);
+        }
     }
 
     /// Removes up to `limit` subscriptions of subscribers that left; returns how many are left to do.
@@ -272,7 +275,7 @@ impl Directory {
             let next = draft.finish(&edit);
             if edit.publish(&self.root, current, next) {
                 // ORDERING: Release pairs with the acquire of a cache: who sees this count sees the commit.
-                self.commits.fetch_add(1, Release);
+                self.changes.fetch_add(1, Release);
                 return outcomes;
             }
             self.lost_races.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
@@ -288,7 +291,7 @@ impl Directory {
             return;
         }
         // ORDERING: Relaxed: any number will do.
-        if self.commits.load(Relaxed).is_multiple_of(COMMITS_A_LOOK) {
+        if self.changes.load(Relaxed).is_multiple_of(CHANGES_A_LOOK) {
             reclaim();
         }
         if self.ledger.bytes() <= WAIT_BYTES || is_pinned() {
