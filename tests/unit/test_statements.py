@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.spec import __main__ as spec
 from tests.spec import catalogue
 from tests.spec.catalogue import Statement
 
@@ -117,3 +118,18 @@ def test_the_last_line_counts_what_binds_a_server() -> None:
     line = catalogue.summary([ONE, INSIDE, unheld, client], frozenset(ONE.tests))
 
     assert line == ("statements 4, server-side 3, tested 1, untestable 1 (with reason), failing 2")
+
+
+def test_what_did_not_run_is_not_called_tested(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A file that cannot be imported, or `-k`, must not look like a run without failures."""
+    page = tmp_path / "conformance.md"
+    monkeypatch.setattr(catalogue, "TABLE", page)
+    monkeypatch.setattr(pytest, "main", lambda *_args, **_keywords: 0)
+
+    code = spec.run([])
+
+    held = sum(bool(each.wire_tests) for each in catalogue.read_statements())
+    assert (code, page.exists()) == (1, False)
+    assert capsys.readouterr().out.endswith(f", failing {held}\n")
