@@ -127,3 +127,28 @@ def test_a_user_property_for_which_there_is_no_room_is_left_out(
         return one.expect(mqtt.AUTH)
 
     expect_left_out(opened, success, what="user_property")
+
+
+@pytest.mark.spec("5.0", "MQTT-3.1.2-29")
+def test_without_problem_information_auth_explains_nothing(
+    wire: Open, start_broker: Callable[..., Broker]
+) -> None:
+    from tests.spec.plugins import Riddle
+
+    talkative = Riddle()
+    talkative.text, talkative.user_properties = "think", [("from", "us")]
+    port = start_broker(talkative).port
+    terse = {"request_problem_information": 0}
+
+    one, other = wire(port=port), wire(port=port)
+    one.send(mqtt.connect(unique("c"), props={**HELLO, **terse}))
+    answers = [one.expect(mqtt.AUTH)]
+    other.connect(unique("c"), props={**FRIEND, **terse})
+    for said in (HELLO, FRIEND):
+        other.send(mqtt.auth(AGAIN if said is HELLO else CONTINUE, said))
+        answers.append(other.expect(mqtt.AUTH))
+
+    assert [each.reason for each in answers] == [0x18, 0x18, 0x00]
+    for each in answers:
+        assert each.property("reason_string") is None
+        assert each.property("user_property") is None
