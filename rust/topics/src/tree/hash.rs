@@ -32,8 +32,10 @@ impl Hasher {
             rest = behind;
         }
         let (low, high) = last_16(rest);
-        let mixed = folded(low ^ state, high ^ second);
-        folded(mixed, third ^ text.len() as u64) & self.mask
+        // The same words may be read of texts of different length. How two lengths differ here is as secret as the
+        // words themselves, so one multiplication is enough.
+        let length = third.wrapping_mul(2 * text.len() as u64 + 1);
+        folded(low ^ state, high ^ second ^ length) & self.mask
     }
 
     /// A word that depends on `word` and the seed.
