@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::batch::Batch;
 use crate::error::StoreError;
@@ -331,6 +332,9 @@ fn closed() -> StoreError {
     StoreError::Stopped("it was closed".into())
 }
 
+/// Without work for so long, the thread looks whether the disk needs room.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// What a changed row takes in the checkpoint, about; messages stay in the log.
 const ROW_BYTES: u64 = 256;
 
@@ -345,10 +349,12 @@ struct Behind {
 
 impl Behind {
     fn run(&self, requests: &Receiver<Request>) {
-        for request in requests {
-            let done = match request {
-                Request::Group(group, written) => self.take_in(group, written),
-                Request::Checkpoint(asked) => {
+        loop {
+            let done = match requests.recv_timeout(IDLE) {
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => self.make_room(),
+                Ok(Request::Group(group, written)) => self.take_in(group, written),
+                Ok(Request::Checkpoint(asked)) => {
                     let done = self.checkpoint();
                     // Who asked may be gone.
                     let _ = asked.send(done.clone());
@@ -378,6 +384,16 @@ impl Behind {
         drop(index);
         self.shared.recycle(group);
         if is_due { self.checkpoint() } else { Ok(()) }
+    }
+
+    /// The disk is nearly full, and nothing new is taken that would make a checkpoint due: what was
+    /// delivered since the last one may free segments.
+    fn make_room(&self) -> Result<(), StoreError> {
+        if self.shared.pressure() > Pressure::None && self.index().pending_bytes > 0 {
+            self.checkpoint()
+        } else {
+            Ok(())
+        }
     }
 
     /// Writes the checkpoint, and lets segments go that nobody needs any more.

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Files, Folder};
@@ -480,4 +481,47 @@ fn memory_keeps_nothing_and_promises_it_at_once() {
 
     assert_eq!(store.stats().log.records, 0);
     assert_ne!(store.numbers(1), store.numbers(1));
+}
+
+/// While the disk is nearly full nothing new comes that would make a checkpoint due.
+#[test]
+fn what_is_delivered_makes_room_on_a_disk_that_is_nearly_full() {
+    let capacity = Faults {
+        capacity_bytes: 16 << 20,
+        ..Faults::default()
+    };
+    let files: Arc<dyn Files> = Arc::new(Disk::new(1, capacity));
+    let options = StoreOptions {
+        journal: JournalOptions {
+            segment_bytes: 256 * 1_024,
+            ballast_bytes: 256 * 1_024,
+            soft_bytes: 1 << 30,
+            ..OPTIONS.journal
+        },
+        segments_kept: usize::MAX,
+        ..OPTIONS
+    };
+    let (store, _) = DurableStore::open(&files, &options).unwrap();
+    let reader = session(&store, "reader");
+    while store.pressure() == Pressure::None {
+        publish(&store, reader, "t", &vec![0; 60_000], false);
+    }
+    let before = files.space().unwrap().free_bytes;
+
+    for delivery in waiting(&store, reader) {
+        append(
+            &store,
+            &[Record::Dropped {
+                session: reader,
+                delivery,
+            }],
+        );
+    }
+
+    let start = Instant::now();
+    while store.pressure() > Pressure::None {
+        assert!(start.elapsed() < Duration::from_secs(20), "never any room");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    assert!(files.space().unwrap().free_bytes > before + (8 << 20));
 }
