@@ -19,10 +19,10 @@ use loom::thread::{self, JoinHandle};
 use mqttcore_codec::QoS;
 
 use super::{Change, Directory};
-use crate::sync::{Arc, Root, pin};
+use crate::sync::{Acquire, Arc, Release, Root, pin};
 use crate::{
-    Match, Options, Retained, Strategy, SubscriberId, SubscriptionFilter, TopicLimits, TopicName,
-    Visitor,
+    Match, MatchCache, Options, Retained, Strategy, SubscriberId, SubscriptionFilter, TopicLimits,
+    TopicName, Visitor,
 };
 
 /// Runs a model in every order, and says how many these were.
@@ -227,6 +227,42 @@ fn two_subscribers_and_a_match_share_a_filter() {
         assert_eq!(directory.stats().version, 2);
         directory.audit().unwrap();
         assert_eq!(directory.stats().retired_bytes, 0);
+    });
+}
+
+/// A worker's cache: what had returned before a match begins is seen by it, whatever the cache held; and a handle of a
+/// number is that of the subscription, though the number has a new owner by now.
+#[test]
+fn a_cache_sees_what_has_returned() {
+    explore(|| {
+        let directory = Arc::new(Directory::new(1, Strategy::RoundRobin));
+        let first = directory.join(1);
+        subscribe(&directory, first, "a");
+        let is_done = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        let writer = {
+            let (directory, is_done) = (Arc::clone(&directory), Arc::clone(&is_done));
+            thread::spawn(move || {
+                directory.leave(first);
+                directory.clean(1);
+                let second = directory.join(2);
+                subscribe(&directory, second, "b");
+                is_done.store(true, Release);
+            })
+        };
+        let mut cache = MatchCache::new();
+        let mut cached = |topic: &str| {
+            let mut handles = Handles::default();
+            directory.match_cached(&mut cache, name(topic), None, 0, &mut handles);
+            handles.0
+        };
+        for _ in 0..2 {
+            assert!(matches!(cached("a").as_slice(), [] | [1]));
+        }
+        if is_done.load(Acquire) {
+            assert_eq!(cached("a"), [0; 0]);
+            assert_eq!(cached("b"), [2]);
+        }
+        writer.join().unwrap();
     });
 }
 
