@@ -26,7 +26,7 @@ use crate::registry::{self, ClientInfo};
 use crate::shard::{Rules, Shard, World};
 use crate::store::Log;
 use crate::topic::topic_of;
-use crate::{hub, listener, retain};
+use crate::{hub, journal, listener, retain};
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
 const SHARDS_MAX: usize = 64;
@@ -145,7 +145,8 @@ impl Broker {
 
     /// Makes the sessions that were kept, then lets their time go on.
     fn bring_back(&self, log: &Log) -> Result<(), StoreError> {
-        let dealt = recovery::read(&*log.store, &self.world)?;
+        let recovery::Found { dealt, expired } = recovery::read(&*log.store, &self.world)?;
+        self.ask(0, move |shard| journal::expired(shard, &expired));
         log.begin_sessions(recovery::last_number(&dealt));
         let mut installed = Vec::new();
         for (index, sessions) in dealt.into_iter().enumerate() {

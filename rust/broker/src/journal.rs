@@ -366,6 +366,16 @@ pub(crate) fn opened(shard: &Shard, client: &Rc<Client>, request: &ConnectReques
     journal.promise(client);
 }
 
+/// Writes that the retained messages of these topics are over, before anybody replaces one.
+pub(crate) fn expired(shard: &Shard, topics: &[String]) {
+    if let Some(journal) = &shard.journal {
+        for topic in topics {
+            journal.write(&Record::RetainCleared { topic });
+        }
+        journal.commit();
+    }
+}
+
 /// Writes that a session that came back is without a connection, where nobody had seen it end:
 /// its time runs from now on, through any number of further crashes.
 pub(crate) fn found_away(shard: &Shard, client: &Client) {

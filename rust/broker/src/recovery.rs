@@ -59,13 +59,13 @@ struct Clock {
 /// # Errors
 ///
 /// Those of the store: what was promised cannot be read.
-pub(crate) fn read(store: &dyn Store, world: &World) -> Result<Vec<Vec<Kept>>, StoreError> {
+pub(crate) fn read(store: &dyn Store, world: &World) -> Result<Found, StoreError> {
     let mut reader = Reader {
         store,
         clock: Clock::now(),
         messages: HashMap::new(),
     };
-    reader.retained(world)?;
+    let expired = reader.retained(world)?;
     let mut rows = Vec::new();
     store.sessions(&mut |number, row, subscriptions| {
         rows.push((number, row.clone(), subscriptions.clone()));
@@ -75,7 +75,15 @@ pub(crate) fn read(store: &dyn Store, world: &World) -> Result<Vec<Vec<Kept>>, S
         let home = world.home(&row.client_id);
         dealt[home].push(reader.session(number, row, subscriptions)?);
     }
-    Ok(dealt)
+    Ok(Found { dealt, expired })
+}
+
+/// What there is to do.
+pub(crate) struct Found {
+    /// The sessions of each shard.
+    pub(crate) dealt: Vec<Vec<Kept>>,
+    /// Topics whose retained message has expired.
+    pub(crate) expired: Vec<String>,
 }
 
 struct Reader<'s> {
@@ -86,19 +94,21 @@ struct Reader<'s> {
 }
 
 impl Reader<'_> {
-    fn retained(&mut self, world: &World) -> Result<(), StoreError> {
-        let mut numbers = Vec::new();
+    /// Returns the topics whose message has expired meanwhile.
+    fn retained(&mut self, world: &World) -> Result<Vec<String>, StoreError> {
+        let (mut numbers, mut expired) = (Vec::new(), Vec::new());
         self.store.retained(&mut |_, number| numbers.push(number))?;
         for number in numbers {
             let Some(message) = self.message(number)? else {
                 continue;
             };
-            if let Some(topic) = topic_of(&message).filter(|_| !message.is_expired(self.clock.now))
-            {
+            if message.is_expired(self.clock.now) {
+                expired.push(message.topic().to_owned());
+            } else if let Some(topic) = topic_of(&message) {
                 world.retained.set(topic, message.clone());
             }
         }
-        Ok(())
+        Ok(expired)
     }
 
     fn session(

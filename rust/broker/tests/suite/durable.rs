@@ -3,13 +3,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use mqttcore_broker::{Broker, Config, Data, Promise};
-use mqttcore_codec::QoS;
+use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS};
 use mqttcore_session::ServerLimits;
+use mqttcore_store::files::{Files, Folder};
+use mqttcore_store::{DurableStore, Store, StoreOptions};
 
 use crate::common::{Client, Received, config, config_with_limits, start, v5, within};
 
@@ -79,8 +82,8 @@ fn settle(broker: &Broker) {
     later.connect(broker).disconnect();
 }
 
-fn no() -> mqttcore_codec::Properties<'static> {
-    mqttcore_codec::Properties::EMPTY
+fn no() -> Properties<'static> {
+    Properties::EMPTY
 }
 
 fn subscribed(broker: &Broker, id: &str, filter: &str, qos: QoS) -> Client {
@@ -195,6 +198,32 @@ fn a_queue_comes_back_in_its_order_whoever_filled_it() {
         let texts: Vec<String> = (0..4).map(|_| reader.message().text().to_owned()).collect();
         assert_eq!(texts, ["old", "old", "new", "new"], "reader {index}");
     }
+}
+
+/// Who starts again and again must not keep for ever what nobody gets any more.
+#[test]
+fn a_retained_message_that_expired_leaves_the_store_at_the_next_start() {
+    let home = Home::new();
+    let first = home.start(0);
+    let mut expiring = PropertiesBuf::default();
+    let second = Property::MessageExpiryInterval(1);
+    expiring.push(second).expect("the property encodes");
+    let properties = expiring.as_properties();
+    for (topic, properties) in [("short", properties), ("long", no())] {
+        let sent = first.publish(topic, b"1", QoS::AtLeastOnce, true, properties);
+        assert_eq!(sent, Ok(0));
+    }
+    first.stop(Duration::from_secs(5));
+    thread::park_timeout(Duration::from_millis(1_200));
+
+    home.start(0).stop(Duration::from_secs(5));
+
+    let files: Arc<dyn Files> = Arc::new(Folder::open(&home.life(0)).expect("a folder"));
+    let (store, _) = DurableStore::open(&files, &StoreOptions::default()).expect("a store");
+    let mut topics = Vec::new();
+    let visited = store.retained(&mut |topic, _| topics.push(topic.to_owned()));
+    visited.expect("topics");
+    assert_eq!(topics, ["long"]);
 }
 
 /// A publisher that is not acknowledged has nothing else that would wake it.
