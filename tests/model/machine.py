@@ -127,6 +127,27 @@ class Histories(RuleBasedStateMachine):
         self._do("subscribe", self._one(place), **options)
 
     @precondition(_somebody)
+    @rule(
+        place=st.integers(0, 3),
+        which=st.integers(0, 3),
+        qos=st.integers(0, 2),
+        retain_handling=st.integers(0, 2),
+    )
+    def subscribe_again(self, place: int, which: int, qos: int, retain_handling: int) -> None:
+        """Subscribes to what it has."""
+        who = self._one(place)
+        if held := sorted(self.world.reference.sessions[who].subscriptions):
+            options = PLAIN | {"qos": qos, "retain_handling": retain_handling}
+            self._do("subscribe", who, filters=[held[which % len(held)]], **options)
+
+    @precondition(_somebody)
+    @rule(place=st.integers(0, 3), topic=st.sampled_from(TOPICS[:3]), qos=st.integers(0, 2))
+    def retain(self, place: int, topic: str, qos: int) -> None:
+        """Leaves a message for later subscribers."""
+        options = {"topic": topic, "qos": qos, "retain": True, "empty": False}
+        self._do("publish", self._one(place), **options)
+
+    @precondition(_somebody)
     @rule(place=st.integers(0, 3), topic_filter=st.sampled_from(FILTERS + GROUPS))
     def unsubscribe(self, place: int, topic_filter: str) -> None:
         """Unsubscribes, whether it was subscribed or not."""
@@ -174,6 +195,16 @@ class Histories(RuleBasedStateMachine):
         self._do("acknowledge", self._one(place), count=count, refuse=refuse)
 
     @precondition(_somebody)
+    @rule(place=st.integers(0, 3), count=st.integers(0, 2), how=st.sampled_from(["close", "reset"]))
+    def come_back(self, place: int, count: int, how: str) -> None:
+        """Breaks off in the middle of something, and goes on with the session."""
+        who = self._one(place)
+        if count:
+            self._do("acknowledge", who, count=count, refuse=False)
+        self._do("drop", who, how=how)
+        self._do("connect", who, clean=False, lasting=True, window=9, will=None)
+
+    @precondition(_somebody)
     @rule(place=st.integers(0, 3))
     def catch_up(self, place: int) -> None:
         """Acknowledges everything."""
@@ -185,7 +216,7 @@ class Histories(RuleBasedStateMachine):
         self.world.end()
 
 
-def explore(port: int, *, steps: int, tamper: Tamper | None = None) -> Run:
+def explore(port: int, *, steps: int, tamper: Tamper | None = None, shrinks: bool = True) -> Run:
     """Runs histories until `steps` are done, or one differs: then the shortest is looked for."""
     run = Run()
     machine = type(
@@ -200,7 +231,7 @@ def explore(port: int, *, steps: int, tamper: Tamper | None = None) -> Run:
         deadline=None,
         print_blob=False,
         report_multiple_bugs=False,
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
     while run.steps < steps:

@@ -109,15 +109,13 @@ def matches(topic_filter: str, topic: str) -> bool:
         return False
     wanted, levels = topic_filter.split("/"), topic.split("/")
     for place, level in enumerate(wanted):
+        # It stands for its parent level too: "a/#" matches "a".
         if level == "#":
             return True
         if place == len(levels):
             return False
         if level not in ("+", levels[place]):
             return False
-        # "a/#" matches "a" too.
-        if place + 1 == len(levels) and wanted[place + 1 :] == ["#"]:
-            return True
     return len(wanted) == len(levels)
 
 

@@ -7,6 +7,7 @@ leaves nothing on its way.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import socket
 from collections.abc import Callable, Iterable
@@ -229,9 +230,11 @@ class World:
         That is in which member's queue a message waits, and which of its groups a client is served
         for first.
         """
-        groups = list(self.reference.groups(message).values())
+        groups = self.reference.groups(message).values()
         members = [name for group in groups for name in group]
-        waits = any(len(group) > 1 and not self.reference.ready(group) for group in groups)
+        trial = copy.deepcopy(self.reference)
+        trial.publish("", message)
+        waits = any(not choice.now for choice in trial.choices[len(self.reference.choices) :])
         return waits or len(set(members)) < len(members)
 
     def _has_room_for_retained(self, who: str, filters: list[str]) -> bool:
