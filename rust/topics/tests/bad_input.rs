@@ -116,7 +116,7 @@ fn lists_of_equal_hashes_answer_as_maps_do() {
 /// A chain of nodes a thousand levels deep, on a stack that a recursive walk of it would not fit.
 #[test]
 fn nothing_recurses_over_depth() {
-    const DEPTH: usize = if cfg!(miri) { 40 } else { 1_000 };
+    const DEPTH: usize = if cfg!(miri) { 12 } else { 1_000 };
     let limits = TopicLimits {
         levels: MAX_LEVELS,
         ..TopicLimits::default()

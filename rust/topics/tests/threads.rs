@@ -19,7 +19,7 @@ use oracle::{filter, name};
 
 /// Miri takes a thousand times as long, and needs less to see a race.
 const fn rounds(count: u64) -> u64 {
-    if cfg!(miri) { count / 200 } else { count }
+    if cfg!(miri) { count / 500 } else { count }
 }
 
 const OPTIONS: Options = Options::at(QoS::AtLeastOnce);
