@@ -191,6 +191,11 @@ impl Then {
     }
 }
 
+/// The journal, and the number that the store keeps the session of `client` under.
+fn kept<'s>(shard: &'s Shard, client: &Client) -> Option<(&'s Journal, u64)> {
+    shard.journal.as_ref().zip(client.number())
+}
+
 /// Writes what a publish leaves behind, and numbers the deliveries to durable sessions.
 ///
 /// The publisher's promise then waits for it. True if the deliveries have to wait, too: they are of
@@ -304,7 +309,7 @@ pub(crate) fn replayed(
     id: Option<NonZeroU32>,
 ) -> u64 {
     let qos = qos.min(message.qos());
-    let durable = shard.journal.as_ref().zip(client.number());
+    let durable = kept(shard, client);
     let Some((journal, session)) = durable.filter(|_| qos > QoS::AtMostOnce) else {
         return 0;
     };
@@ -331,19 +336,18 @@ pub(crate) fn keep(shard: &Shard, client: &Rc<Client>, durable: bool) {
 
 /// Writes what a connection makes of a kept session; CONNACK waits for it.
 pub(crate) fn opened(shard: &Shard, client: &Rc<Client>, request: &ConnectRequest) {
-    let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) else {
+    let Some((journal, session)) = kept(shard, client) else {
         return;
     };
-    let (login, kept) = (client.login(), client.session.borrow());
+    let login = client.login();
     journal.write(&Record::Opened(Opened {
         session,
         at_ms: unix_ms(shard.now(), shard.now()),
         version: login.version.level(),
-        expiry_s: kept.expiry_interval_s(),
+        expiry_s: client.session.borrow().expiry_interval_s(),
         client_id: &client.id,
         username: login.username.as_deref(),
     }));
-    drop(kept);
     let may_publish = |will: &WillMessage| {
         let topic = topic_of(&will.message);
         topic.is_some_and(|topic| client.access().permissions.publish(topic) == RuleAnswer::Allowed)
@@ -376,10 +380,10 @@ pub(crate) fn expired(shard: &Shard, topics: &[String]) {
     }
 }
 
-/// Writes that a session that came back is without a connection, where nobody had seen it end:
-/// its time runs from now on, through any number of further crashes.
-pub(crate) fn found_away(shard: &Shard, client: &Client) {
-    if let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) {
+/// Writes that a kept session is without a connection: its time runs from now on, through any
+/// number of crashes.
+pub(crate) fn away(shard: &Shard, client: &Client) {
+    if let Some((journal, session)) = kept(shard, client) {
         journal.write(&Record::Away {
             session,
             at_ms: unix_ms(shard.now(), shard.now()),
@@ -390,26 +394,15 @@ pub(crate) fn found_away(shard: &Shard, client: &Client) {
 
 /// Writes that the connection of a kept session ended, and its will if it is forgotten.
 pub(crate) fn left(shard: &Shard, client: &Rc<Client>) {
-    let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) else {
-        return;
-    };
-    let (expiry_s, has_will) = {
-        let session = client.session.borrow();
-        (session.expiry_interval_s(), session.will().is_some())
-    };
-    journal.write(&Record::Away {
-        session,
-        at_ms: unix_ms(shard.now(), shard.now()),
-        expiry_s,
-    });
-    if !has_will {
+    away(shard, client);
+    if client.session.borrow().will().is_none() {
         will_ended(shard, client);
     }
 }
 
 /// Writes that the will of a kept session was published or cancelled.
 pub(crate) fn will_ended(shard: &Shard, client: &Client) {
-    if let Some((journal, session)) = shard.journal.as_ref().zip(client.number())
+    if let Some((journal, session)) = kept(shard, client)
         && client.will_is_kept.replace(false)
     {
         journal.write(&Record::WillEnded { session });
@@ -418,7 +411,7 @@ pub(crate) fn will_ended(shard: &Shard, client: &Client) {
 
 /// Writes that a kept session ended: nothing of it is left.
 pub(crate) fn ended(shard: &Shard, client: &Client) {
-    if let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) {
+    if let Some((journal, session)) = kept(shard, client) {
         journal.write(&Record::Ended { session });
         client.set_number(&shard.world, 0);
     }
@@ -431,7 +424,7 @@ pub(crate) fn subscribed(
     filter: &SubscriptionFilter,
     options: Options,
 ) {
-    let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) else {
+    let Some((journal, session)) = kept(shard, client) else {
         return;
     };
     journal.write(&Record::Subscribed {
@@ -445,7 +438,7 @@ pub(crate) fn subscribed(
 
 /// Writes that a subscription ended; UNSUBACK waits for it.
 pub(crate) fn unsubscribed(shard: &Shard, client: &Rc<Client>, filter: &SubscriptionFilter) {
-    let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) else {
+    let Some((journal, session)) = kept(shard, client) else {
         return;
     };
     let filter = filter.as_str();
@@ -486,7 +479,7 @@ fn unix_ms(now: Instant, at: Instant) -> u64 {
 
 /// Writes what the session of `client` told; promises that wait for it stand in line.
 pub(crate) fn told(shard: &Shard, client: &Rc<Client>, token: Option<AckToken>, record: Told) {
-    let Some((journal, session)) = shard.journal.as_ref().zip(client.number()) else {
+    let Some((journal, session)) = kept(shard, client) else {
         return;
     };
     let mut ended = PacketIdsBuf::default();
@@ -519,7 +512,7 @@ pub(crate) fn told(shard: &Shard, client: &Rc<Client>, token: Option<AckToken>, 
 
 /// Writes that a delivery to `client` ended in a drop.
 pub(crate) fn dropped(shard: &Shard, client: &Client, delivery: u64) {
-    if let Some((journal, session)) = shard.journal.as_ref().zip(client.number())
+    if let Some((journal, session)) = kept(shard, client)
         && delivery != 0
     {
         journal.write(&Record::Dropped { session, delivery });

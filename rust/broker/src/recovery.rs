@@ -305,7 +305,7 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) -> u32 {
     client.set_number(&shard.world, kept.number);
     client.will_is_kept.set(kept.will.is_some());
     if kept.away_since.is_none() {
-        journal::found_away(shard, &client);
+        journal::away(shard, &client);
     }
     shard.metrics().sessions.add(1);
     let changes: Vec<_> = filters
