@@ -238,22 +238,7 @@ fn write_publish(
         return false;
     }
     let mut recipients = journal.recipients.borrow_mut();
-    recipients.clear();
-    // A queue comes back in the order of its numbers: no shard may have a stock of them.
-    let first = journal.log.numbers(targets.len().max(1) as u64);
-    for target in targets {
-        let qos = target.qos.min(message.qos());
-        let session = shard.world.durable.number(target.handle);
-        if let Some(session) = session.filter(|_| qos > QoS::AtMostOnce) {
-            target.key = first + recipients.len();
-            recipients.push(
-                session,
-                qos as u8,
-                target.retain,
-                &plain(&target.subscription_ids),
-            );
-        }
-    }
+    let first = number_deliveries(shard, journal, message, targets, &mut recipients);
     let gate = publication.gate();
     if publication.retention == Retention::Cleared {
         let topic = message.topic();
@@ -276,6 +261,33 @@ fn write_publish(
         ..message_record(shard, first, message, &recipients)
     }));
     true
+}
+
+/// Gives each delivery to a durable session above QoS 0 a number, and lists them; returns the first.
+fn number_deliveries(
+    shard: &Shard,
+    journal: &Journal,
+    message: &Message,
+    targets: &mut [Target],
+    recipients: &mut RecipientsBuf,
+) -> u64 {
+    recipients.clear();
+    // A queue comes back in the order of its numbers: no shard may have a stock of them.
+    let first = journal.log.numbers(targets.len().max(1) as u64);
+    for target in targets {
+        let qos = target.qos.min(message.qos());
+        let session = shard.world.durable.number(target.handle);
+        if let Some(session) = session.filter(|_| qos > QoS::AtMostOnce) {
+            target.key = first + recipients.len();
+            recipients.push(
+                session,
+                qos as u8,
+                target.retain,
+                &plain(&target.subscription_ids),
+            );
+        }
+    }
+    first
 }
 
 fn message_record<'a>(
