@@ -165,6 +165,31 @@ fn a_message_that_was_dropped_as_too_large_does_not_come_back() {
     reader.hears_nothing_for(Duration::from_millis(100));
 }
 
+/// One record for all receivers: each of them has a delivery with a number of its own.
+#[test]
+fn what_several_receivers_acknowledged_comes_back_to_none_of_them() {
+    let home = Home::new();
+    let first = home.start(0);
+    let names = ["one", "two", "three"];
+    let mut readers = names.map(|name| subscribed(&first, name, "a", QoS::AtLeastOnce));
+    assert_eq!(
+        first.publish("a", b"x", QoS::AtLeastOnce, false, no()),
+        Ok(names.len())
+    );
+    for reader in &mut readers {
+        let message = reader.message();
+        reader.acknowledge(&message);
+        reader.ping();
+    }
+
+    let second = home.crash(first, 0);
+
+    for name in names {
+        let mut reader = v5(name).keeping_session_s(HOUR_S).connect(&second);
+        reader.hears_nothing_for(Duration::from_millis(100));
+    }
+}
+
 /// Retained messages are handed out by the subscriber's shard, live ones come from the publisher's.
 #[test]
 fn a_queue_comes_back_in_its_order_whoever_filled_it() {
