@@ -133,8 +133,8 @@ powercut: .make/tools ## CYCLES=1000 lives of the store on a disk that loses pow
 		|| { cat .make/powercut.log; exit 1; }
 	@grep ' cycles: ' .make/powercut.log
 
-model: build .make/dev ## STEPS=10000 of random histories beside a reference of the standard
-	@$(BIN)/python -m tests.model --steps $(STEPS) $(ARGS)
+model: build .make/dev ## STEPS=10000 of random histories beside a reference of the standard (SEED=1)
+	@$(BIN)/python -m tests.model --steps $(STEPS) --seed $(SEED) $(ARGS)
 
 soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)

@@ -19,13 +19,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.model", description=__doc__)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--shards", type=int, default=1, help="event loops of the broker")
+    parser.add_argument("--seed", type=int, default=1, help="other histories with another one")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="one step a line")
     chosen = parser.parse_args()
     with serving(chosen.shards) as broker:
         if chosen.replay:
             return again(broker.port, chosen.replay)
         began = time.monotonic()
-        run = explore(broker.port, steps=chosen.steps)
+        run = explore(broker.port, steps=chosen.steps, seed=chosen.seed)
         seconds = time.monotonic() - began
     print(
         f"model: {run.steps} steps in {run.histories} histories, {run.deliveries} deliveries,"

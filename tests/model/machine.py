@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import random
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -216,8 +218,14 @@ class Histories(RuleBasedStateMachine):
         self.world.end()
 
 
-def explore(port: int, *, steps: int, tamper: Tamper | None = None, shrinks: bool = True) -> Run:
-    """Runs histories until `steps` are done, or one differs: then the shortest is looked for."""
+def explore(
+    port: int, *, steps: int, tamper: Tamper | None = None, shrinks: bool = True, seed: int = 1
+) -> Run:
+    """Runs histories until `steps` are done, or one differs: then the shortest is looked for.
+
+    The histories follow from `seed`, and each batch has one of its own: without, Hypothesis draws
+    the same batch again and again where it is to be deterministic, as it is under CI.
+    """
     run = Run()
     machine = type(
         "Histories",
@@ -234,9 +242,10 @@ def explore(port: int, *, steps: int, tamper: Tamper | None = None, shrinks: boo
         phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
+    draw = random.Random(seed)  # noqa: S311 -- histories, not secrets
     while run.steps < steps:
         try:
-            run_state_machine_as_test(machine, settings=chosen)
+            run_state_machine_as_test(seeded(draw.getrandbits(64))(machine), settings=chosen)
         except Exception:
             # What comes and goes with the broker's own choices is a difference all the same.
             if not run.difference:
