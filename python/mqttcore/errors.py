@@ -24,6 +24,10 @@ __all__ = [
     "StoppedError",
     "StoreError",
     "StoreFailedError",
+    "StreamEpochError",
+    "StreamFolderError",
+    "StreamOptionError",
+    "StreamRangeError",
     "TopicFilterError",
     "TopicNameError",
 ]
@@ -64,3 +68,19 @@ class PluginError(MqttError):
 
 class PasswordFileError(MqttError):
     """A password file cannot be used; the text names the file and the line."""
+
+
+class StreamOptionError(MqttError, ValueError):
+    """An option of the Spark source cannot be used; the text names it and what is allowed."""
+
+
+class StreamFolderError(MqttError):
+    """A folder holds no stream that this version reads; the text names the folder."""
+
+
+class StreamEpochError(MqttError):
+    """A stream was restored, repaired or made anew, so offsets from before mean other rows now."""
+
+
+class StreamRangeError(MqttError):
+    """Rows that were asked for are not there; the text names the range."""

@@ -1,0 +1,1 @@
+"""Streams of an mqttcore broker as Spark tables."""

@@ -1,0 +1,223 @@
+"""Options of ``format("mqttcore")``, from text to checked values. Needs neither Spark nor Arrow.
+
+Spark hands options over with lower-cased names and text values. Every option that cannot be used,
+a misspelt name included, raises `StreamOptionError` with the name as the documentation writes it.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeVar, cast
+
+from mqttcore._core import TopicFilter, TopicFilterError
+from mqttcore.errors import StreamOptionError
+from mqttcore.spark.positions import Position, parse_position, parse_timestamp
+from mqttcore.spark.schema import Fields, parse_columns, parse_fields
+
+__all__ = ["DECODERS", "SourceOptions", "parse_options"]
+
+Decoder = Literal["none", "json", "cbor", "sparkplug", "auto"]
+OnError = Literal["null", "drop", "fail"]
+DECODERS: Final = ("none", "json", "cbor", "sparkplug", "auto")
+ON_ERROR: Final = ("null", "drop", "fail")
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a query asked for."""
+
+    path: str | None = None
+    """The broker's data folder, or the folder of one stream."""
+    endpoint: str | None = None
+    """``http://host:port`` or ``unix:/path``; without it the socket below ``path``."""
+    token: str | None = field(default=None, repr=False)
+    stream: str | None = None
+    topic: str = "#"
+    starting: Position | None = None
+    ending: Position | None = None
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    min_rows: int | None = None
+    max_delay_s: float = 900.0
+    min_partitions: int | None = None
+    max_rows_per_task: int = 500_000
+    columns: tuple[str, ...] | None = None
+    decode: Decoder = "none"
+    payload_schema: Fields = ()
+    on_error: OnError = "null"
+    fail_on_data_loss: bool = True
+    consumer: str | None = None
+    push_filters: bool | None = None
+    """None: when Spark's own setting says so."""
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """Checks options as Spark hands them over.
+
+    Raises:
+        StreamOptionError: a name is unknown, a value is not allowed, or two exclude each other.
+    """
+    values = {name.lower(): value for name, value in given.items()}
+    refuse_unknown(values)
+    refuse_together(values, "startingOffsets", "startingTimestamp")
+    refuse_together(values, "endingOffsets", "endingTimestamp")
+    parsed = {
+        attribute: check(name, values[name.lower()], read)
+        for name, (attribute, read) in OPTIONS.items()
+        if name.lower() in values
+    }
+    options = SourceOptions(**parsed)  # type: ignore[arg-type]  # each reader makes its field's type
+    refuse_contradictions(options)
+    return options
+
+
+def refuse_unknown(values: Mapping[str, str]) -> None:
+    """An option that nobody reads is a mistake; Spark's own bookkeeping is not."""
+    known = {name.lower(): name for name in OPTIONS}
+    for name in values:
+        if name in known or name in SPARKS_OWN:
+            continue
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {known[near[0]]}?" if near else "."
+        raise StreamOptionError(
+            f"option {name!r} is unknown{hint} Known: {', '.join(sorted(OPTIONS))}"
+        )
+
+
+def refuse_together(values: Mapping[str, str], first: str, second: str) -> None:
+    """Both say where to begin, or where to end."""
+    if first.lower() in values and second.lower() in values:
+        raise StreamOptionError(f"options {first} and {second} exclude each other")
+
+
+def refuse_contradictions(options: SourceOptions) -> None:
+    """Options that are fine alone."""
+    if options.path is None and options.endpoint is None:
+        raise StreamOptionError(
+            "option path or endpoint is missing: the broker's data folder, or its HTTP address"
+        )
+    if options.endpoint is not None and options.stream is None:
+        raise StreamOptionError("option stream is missing: which stream of the endpoint to read")
+    if options.payload_schema and options.decode == "none":
+        raise StreamOptionError(
+            f"option payloadSchema needs option decode: one of {', '.join(DECODERS[1:])}"
+        )
+    if options.decode not in {"none", "sparkplug"} and not options.payload_schema:
+        raise StreamOptionError(
+            f"option decode = {options.decode!r} needs option payloadSchema,"
+            ' as in "temperature DOUBLE, unit STRING"'
+        )
+
+
+def check(name: str, text: str, read: Callable[[str], Value]) -> Value:
+    """One value; the reader says in its error what is allowed."""
+    try:
+        return read(text.strip())
+    except (ValueError, TopicFilterError) as error:
+        raise StreamOptionError(f"option {name} = {text!r}: {error}") from error
+
+
+def text_of(text: str) -> str:
+    """Any text but none."""
+    if not text:
+        raise ValueError("must not be empty")
+    return text
+
+
+def stream_name(text: str) -> str:
+    """The name of a stream, which is also the name of its folder."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", text):
+        raise ValueError("allowed are a-z, 0-9, _ and -, 64 at most, the first a letter or digit")
+    return text
+
+
+def endpoint(text: str) -> str:
+    """Where a broker answers HTTP."""
+    if not re.fullmatch(r"https?://[^/\s]+/?|unix:/.+", text):
+        raise ValueError("allowed are http://host:port, https://host:port and unix:/path/to/socket")
+    return text.rstrip("/")
+
+
+def topic_filter(text: str) -> str:
+    """An MQTT topic filter."""
+    return str(TopicFilter(text))
+
+
+def count(text: str) -> int:
+    """A whole number of at least one; underscores may group digits."""
+    if not re.fullmatch(r"[0-9_]+", text) or int(text) < 1:
+        raise ValueError("allowed is a whole number of at least 1")
+    return int(text)
+
+
+def size(text: str) -> int:
+    """A number of bytes, as 64m or 1g."""
+    found = re.fullmatch(r"([0-9_]+)\s*([kmg]?)(?:i?b)?", text.lower())
+    if found is None or int(found[1]) < 1:
+        raise ValueError("allowed is a number of bytes of at least 1, with k, m or g behind it")
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]]
+
+
+def duration(text: str) -> float:
+    """Seconds, from 500ms, 10s, 15m or 2h."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)", text.lower())
+    if found is None:
+        raise ValueError("allowed is a number with ms, s, m or h behind it, as in 500ms or 15m")
+    return float(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[found[2]]
+
+
+def boolean(text: str) -> bool:
+    """True or false."""
+    if text.lower() not in {"true", "false"}:
+        raise ValueError("allowed are true and false")
+    return text.lower() == "true"
+
+
+def word_of(*allowed: str) -> Callable[[str], str]:
+    """One of a few words."""
+
+    def read(text: str) -> str:
+        if text.lower() not in allowed:
+            raise ValueError(f"allowed are {', '.join(allowed)}")
+        return text.lower()
+
+    return read
+
+
+def consumer_name(text: str) -> str:
+    """A name that fits into an URL and a log line."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
+        raise ValueError("allowed are letters, digits, dot, _ and -, 64 at most")
+    return text
+
+
+Reader = Callable[[str], object]
+OPTIONS: Final[Mapping[str, tuple[str, Reader]]] = {
+    "path": ("path", text_of),
+    "endpoint": ("endpoint", endpoint),
+    "token": ("token", text_of),
+    "stream": ("stream", stream_name),
+    "topic": ("topic", topic_filter),
+    "startingOffsets": ("starting", parse_position),
+    "startingTimestamp": ("starting", parse_timestamp),
+    "endingOffsets": ("ending", parse_position),
+    "endingTimestamp": ("ending", parse_timestamp),
+    "maxRowsPerTrigger": ("max_rows", count),
+    "maxBytesPerTrigger": ("max_bytes", size),
+    "minRowsPerTrigger": ("min_rows", count),
+    "maxTriggerDelay": ("max_delay_s", duration),
+    "minPartitions": ("min_partitions", count),
+    "maxRowsPerTask": ("max_rows_per_task", count),
+    "columns": ("columns", parse_columns),
+    "decode": ("decode", cast("Reader", word_of(*DECODERS))),
+    "payloadSchema": ("payload_schema", parse_fields),
+    "onError": ("on_error", cast("Reader", word_of(*ON_ERROR))),
+    "failOnDataLoss": ("fail_on_data_loss", boolean),
+    "consumer": ("consumer", consumer_name),
+    "pushFilters": ("push_filters", boolean),
+}
+SPARKS_OWN: Final = frozenset({"serialization.format"})
+"""Options that Spark adds when a table in its catalog names this source."""

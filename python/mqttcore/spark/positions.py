@@ -1,0 +1,131 @@
+"""Where in a stream a query begins or ends, as text says it, and as offsets."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["AtOffsets", "AtTime", "Position", "parse_position", "parse_timestamp", "resolve"]
+
+Edge = Literal["earliest", "latest"]
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """An offset, or an edge, for each partition that is named; ``epoch`` where the text had one."""
+
+    places: Mapping[int, int | Edge]
+    epoch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first row of each partition at or after a time, in microseconds since 1970."""
+
+    timestamp_us: int
+
+
+Position: TypeAlias = Edge | AtOffsets | AtTime
+
+ALLOWED: Final = (
+    "allowed are earliest, latest, and JSON with an offset or one of these words a partition,"
+    ' as in {"0": 17, "1": "earliest"}'
+)
+
+
+def parse_position(text: str) -> Position:
+    """Reads ``startingOffsets`` and ``endingOffsets``.
+
+    The dict that a query reports as its end offset is such JSON too.
+
+    Raises:
+        ValueError: the text is neither; the message says what is allowed.
+    """
+    if text.lower() == "earliest":
+        return "earliest"
+    if text.lower() == "latest":
+        return "latest"
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        raise ValueError(ALLOWED) from None
+    if not isinstance(value, dict):
+        raise ValueError(ALLOWED)
+    epoch = value.pop("epoch", None)
+    if not value or not (epoch is None or isinstance(epoch, str)):
+        raise ValueError(ALLOWED)
+    return AtOffsets({partition_of(key): place_of(place) for key, place in value.items()}, epoch)
+
+
+def partition_of(key: str) -> int:
+    """The number of a partition, written as a key of JSON."""
+    if not key.isascii() or not key.isdigit():
+        raise ValueError(f"{key!r} is no partition; {ALLOWED}")
+    return int(key)
+
+
+def place_of(place: object) -> int | Edge:
+    """An offset or an edge."""
+    if place == "earliest":
+        return "earliest"
+    if place == "latest":
+        return "latest"
+    if isinstance(place, bool) or not isinstance(place, int) or place < 0:
+        raise ValueError(f"{place!r} is no offset; {ALLOWED}")
+    return place
+
+
+def parse_timestamp(text: str) -> AtTime:
+    """Reads ``startingTimestamp`` and ``endingTimestamp``.
+
+    ISO 8601, in UTC where it names no zone, or milliseconds since 1970 as Spark's Kafka source has.
+
+    Raises:
+        ValueError: the text is neither; the message says what is allowed.
+    """
+    if re.fullmatch(r"[0-9]+", text):
+        return AtTime(int(text) * 1000)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            "allowed are ISO 8601, as 2026-11-21T20:15:00Z, and milliseconds since 1970"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return AtTime((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+
+
+def resolve(
+    position: Position,
+    *,
+    earliest: Sequence[int],
+    end: Sequence[int],
+    at_time: Callable[[int], Sequence[int]],
+) -> tuple[int, ...]:
+    """The offset of each partition that a position means.
+
+    Offsets that the text names are returned as they are: whether the rows are still there, or yet
+    to come, is for the caller to say.
+
+    Raises:
+        ValueError: the text names not exactly the partitions of the stream.
+    """
+    edges: dict[Edge, Sequence[int]] = {"earliest": earliest, "latest": end}
+    if isinstance(position, str):
+        return tuple(edges[position])
+    if isinstance(position, AtTime):
+        return tuple(at_time(position.timestamp_us))
+    named = sorted(position.places)
+    if named != list(range(len(end))):
+        raise ValueError(
+            f"names partitions {', '.join(map(str, named))}, but the stream has"
+            f" {', '.join(map(str, range(len(end))))}: each must be named"
+        )
+    return tuple(
+        place if isinstance(place, int) else edges[place][partition]
+        for partition, place in sorted(position.places.items())
+    )

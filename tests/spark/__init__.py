@@ -1,0 +1,1 @@
+"""The Spark source: its pure parts without Spark, then with it."""

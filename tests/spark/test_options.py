@@ -1,0 +1,178 @@
+"""Options of the source: text to values, each wrong one named."""
+
+import pytest
+from mqttcore.errors import StreamOptionError
+from mqttcore.spark.options import OPTIONS, parse_options
+from mqttcore.spark.positions import AtOffsets, AtTime, parse_position, parse_timestamp, resolve
+from mqttcore.spark.schema import column_types, ddl, parse_columns, parse_fields
+
+PLACE = {"path": "/data", "stream": "plant"}
+
+
+def test_names_arrive_in_lower_case() -> None:
+    options = parse_options({**PLACE, "maxrowspertrigger": "1_000", "failondataloss": "False"})
+
+    assert options.max_rows == 1000
+    assert options.fail_on_data_loss is False
+
+
+def test_without_options_everything_is_read_and_loss_is_an_error() -> None:
+    options = parse_options(PLACE)
+
+    assert (options.topic, options.decode, options.fail_on_data_loss) == ("#", "none", True)
+    assert (options.starting, options.columns, options.max_rows_per_task) == (None, None, 500_000)
+
+
+def test_spark_may_add_what_its_catalog_needs() -> None:
+    assert parse_options({**PLACE, "serialization.format": "1"}).stream == "plant"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"maxRowsPerTriger": "5"}, ["maxrowspertriger", "did you mean maxRowsPerTrigger?"]),
+        ({"nonsense": "5"}, ["'nonsense' is unknown", "startingOffsets"]),
+        ({"maxRowsPerTrigger": "0"}, ["maxRowsPerTrigger", "'0'", "at least 1"]),
+        ({"maxRowsPerTrigger": "-3"}, ["maxRowsPerTrigger", "at least 1"]),
+        ({"maxBytesPerTrigger": "64x"}, ["maxBytesPerTrigger", "k, m or g"]),
+        ({"maxTriggerDelay": "10"}, ["maxTriggerDelay", "ms, s, m or h"]),
+        ({"minPartitions": "many"}, ["minPartitions", "whole number"]),
+        ({"topic": "plant/#/x"}, ["topic", "plant/#/x"]),
+        ({"stream": "../x"}, ["stream", "../x"]),
+        ({"endpoint": "ftp://x"}, ["endpoint", "http://host:port"]),
+        ({"startingOffsets": "first"}, ["startingOffsets", "earliest, latest"]),
+        ({"startingOffsets": '{"0": -1}'}, ["startingOffsets", "-1 is no offset"]),
+        ({"startingOffsets": '{"x": 1}'}, ["startingOffsets", "'x' is no partition"]),
+        ({"startingOffsets": "{}"}, ["startingOffsets", "allowed are"]),
+        ({"startingOffsets": '{"0": true}'}, ["startingOffsets", "True is no offset"]),
+        ({"startingTimestamp": "yesterday"}, ["startingTimestamp", "ISO 8601"]),
+        (
+            {"startingOffsets": "earliest", "startingTimestamp": "1"},
+            ["startingOffsets", "startingTimestamp", "exclude"],
+        ),
+        (
+            {"endingOffsets": "latest", "endingTimestamp": "1"},
+            ["endingOffsets", "endingTimestamp", "exclude"],
+        ),
+        ({"columns": "topic,,offset"}, ["columns", "commas"]),
+        ({"columns": "topic,topic"}, ["columns", "topic stands there twice"]),
+        ({"decode": "xml"}, ["decode", "none, json, cbor, sparkplug, auto"]),
+        ({"decode": "json"}, ["decode", "needs option payloadSchema"]),
+        ({"payloadSchema": "a INT"}, ["payloadSchema", "needs option decode"]),
+        ({"payloadSchema": "a DECIMAL(3)", "decode": "json"}, ["payloadSchema", "allowed is"]),
+        ({"payloadSchema": "a FLOAT", "decode": "json"}, ["payloadSchema", "FLOAT of a", "DOUBLE"]),
+        ({"payloadSchema": "topic INT", "decode": "json"}, ["payloadSchema", "topic is a column"]),
+        ({"payloadSchema": "a INT, A INT", "decode": "json"}, ["payloadSchema", "A stands there"]),
+        ({"onError": "skip"}, ["onError", "null, drop, fail"]),
+        ({"failOnDataLoss": "no"}, ["failOnDataLoss", "true and false"]),
+        ({"consumer": "a/b"}, ["consumer", "letters, digits"]),
+        ({"path": " "}, ["path", "must not be empty"]),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_is_allowed(
+    changes: dict[str, str], words: list[str]
+) -> None:
+    given = {name.lower(): value for name, value in {**PLACE, **changes}.items()}
+
+    with pytest.raises(StreamOptionError) as caught:
+        parse_options(given)
+
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [({}, "path or endpoint"), ({"endpoint": "http://broker:8884"}, "stream")],
+)
+def test_where_the_log_is_must_be_said(given: dict[str, str], missing: str) -> None:
+    with pytest.raises(StreamOptionError, match=missing):
+        parse_options(given)
+
+
+def test_every_option_of_the_table_is_reachable() -> None:
+    from dataclasses import fields
+
+    from mqttcore.spark.options import SourceOptions
+
+    assert {attribute for attribute, _ in OPTIONS.values()} == {
+        field.name for field in fields(SourceOptions)
+    }
+
+
+def test_the_token_is_in_no_text_of_the_options() -> None:
+    options = parse_options({"endpoint": "http://b:1", "stream": "s", "token": "very secret"})
+
+    assert options.token == "very secret"  # noqa: S105 -- a test
+    assert "very secret" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"), [("10", 10), ("2k", 2048), ("64m", 64 << 20), ("1 GiB", 1 << 30)]
+)
+def test_sizes(text: str, bytes_: int) -> None:
+    assert parse_options({**PLACE, "maxBytesPerTrigger": text}).max_bytes == bytes_
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("250ms", 0.25), ("1.5 s", 1.5), ("15m", 900.0), ("2h", 7200.0)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_options({**PLACE, "maxTriggerDelay": text}).max_delay_s == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds"),
+    [
+        ("2026-11-21T20:15:00Z", 1_795_292_100_000_000),
+        ("2026-11-21T20:15:00", 1_795_292_100_000_000),
+        ("2026-11-21T21:15:00.000001+01:00", 1_795_292_100_000_001),
+        ("1795292100123", 1_795_292_100_123_000),
+    ],
+)
+def test_timestamps_are_utc_and_exact(text: str, microseconds: int) -> None:
+    assert parse_timestamp(text) == AtTime(microseconds)
+
+
+def test_positions_become_offsets() -> None:
+    stream = {"earliest": (5, 6), "end": (50, 60), "at_time": lambda us: (us, us + 1)}
+
+    assert resolve("earliest", **stream) == (5, 6)
+    assert resolve("latest", **stream) == (50, 60)
+    assert resolve(AtTime(7), **stream) == (7, 8)
+    assert resolve(parse_position('{"1": 7, "0": "latest"}'), **stream) == (50, 7)
+
+
+def test_the_end_that_a_query_reports_is_a_position() -> None:
+    position = parse_position('{"0": 17, "epoch": "a:1"}')
+
+    assert position == AtOffsets({0: 17}, "a:1")
+
+
+@pytest.mark.parametrize("text", ['{"0": 1}', '{"0": 1, "1": 1, "2": 1}', '{"0": 1, "2": 1}'])
+def test_offsets_name_each_partition_once(text: str) -> None:
+    with pytest.raises(ValueError, match="the stream has 0, 1: each must be named"):
+        resolve(parse_position(text), earliest=(0, 0), end=(9, 9), at_time=lambda us: (us, us))
+
+
+def test_a_payload_schema_in_the_words_of_spark_and_of_the_broker() -> None:
+    assert parse_fields("a INT, b bigint,`c d``e` string , f: double") == (
+        ("a", "int"),
+        ("b", "long"),
+        ("c d`e", "string"),
+        ("f", "double"),
+    )
+
+
+def test_columns_come_in_the_order_that_was_asked_for() -> None:
+    types = column_types(
+        columns=parse_columns("`temp`, topic"), fields=(("temp", "double"),), corrupt=True
+    )
+
+    assert list(types.items()) == [("temp", "DOUBLE"), ("topic", "STRING")]
+    assert ddl(types) == "`temp` DOUBLE, `topic` STRING"
+
+
+def test_a_column_that_there_is_not_is_named() -> None:
+    with pytest.raises(ValueError, match=r"tmp is no column; allowed are partition, .*, temp"):
+        column_types(columns=("tmp",), fields=(("temp", "double"),), corrupt=False)

@@ -1,0 +1,178 @@
+"""Offsets, ranges and limits: the arithmetic of the source, without Spark."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mqttcore.errors import StreamEpochError, StreamOptionError
+from mqttcore.spark.admission import Admission, limited
+from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, advanced, lag_rows, split_start
+from mqttcore.spark.planner import Range, plan, ranges_between, task_count
+
+EPOCH = "8c2e:3"
+spans = st.lists(
+    st.tuples(st.integers(0, 2**40), st.integers(0, 3_000_000)), min_size=1, max_size=12
+)
+
+
+def places(spans_: list[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Where each partition begins and ends."""
+    return tuple(first for first, _ in spans_), tuple(first + rows for first, rows in spans_)
+
+
+@given(spans, st.integers(1, 40))
+def test_each_row_is_in_exactly_one_task(spans_: list[tuple[int, int]], tasks: int) -> None:
+    start, end = places(spans_)
+
+    planned = plan(ranges_between(start, end), tasks)
+
+    pieces = [piece for task in planned for piece in task]
+    for partition, (first, last) in enumerate(zip(start, end, strict=True)):
+        mine = [piece for piece in pieces if piece.partition == partition]
+        assert [first, *(piece.end for piece in mine)] == [*(p.start for p in mine), last]
+        assert all(piece.rows > 0 for piece in mine)
+    assert len(planned) <= tasks
+
+
+@given(spans, st.integers(1, 40))
+def test_tasks_are_of_one_size(spans_: list[tuple[int, int]], tasks: int) -> None:
+    planned = plan(ranges_between(*places(spans_)), tasks)
+
+    sizes = [sum(piece.rows for piece in task) for task in planned]
+    assert max(sizes, default=0) - min(sizes, default=0) <= 1
+
+
+def test_big_ranges_are_split_and_small_ones_packed() -> None:
+    planned = plan([Range(0, 0, 900), Range(1, 50, 100), Range(2, 0, 50)], 2)
+
+    assert planned == [
+        (Range(0, 0, 500),),
+        (Range(0, 500, 900), Range(1, 50, 100), Range(2, 0, 50)),
+    ]
+
+
+def test_nothing_to_read_is_no_task() -> None:
+    assert plan(ranges_between((3, 4), (3, 4)), 5) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "cores", "least", "tasks"),
+    [
+        (0, 8, None, 1),
+        (400, 8, None, 1),
+        (600_000, 8, None, 2),
+        (2_000_000, 2, None, 4),  # no task of more than half a million rows
+        (8_000_000, 8, None, 16),
+        (100, 8, 3, 3),
+        (2, 8, 5, 2),  # a task without rows serves nobody
+    ],
+)
+def test_tasks_are_as_many_as_the_rows_are_worth(
+    rows: int, cores: int, least: int | None, tasks: int
+) -> None:
+    assert task_count(rows, cores=cores, min_partitions=least, max_rows_per_task=500_000) == tasks
+
+
+@given(spans, st.integers(1, 4_000_000))
+def test_a_limited_batch_takes_exactly_what_it_may(
+    spans_: list[tuple[int, int]], max_rows: int
+) -> None:
+    start, end = places(spans_)
+
+    taken = limited(start, end, max_rows)
+
+    assert lag_rows(start, taken) == min(max_rows, lag_rows(start, end))
+    assert all(a <= b <= c for a, b, c in zip(start, taken, end, strict=True))
+
+
+def test_shares_are_proportional_to_the_lag() -> None:
+    assert limited((0, 100, 7), (9_000, 1_100, 7), 1_000) == (900, 200, 7)
+
+
+@given(spans, st.integers(1, 1_000_000))
+def test_batches_one_after_the_other_read_everything(
+    spans_: list[tuple[int, int]], max_rows: int
+) -> None:
+    start, end = places(spans_)
+    batches = [start]
+    while batches[-1] != end and len(batches) < 200:
+        batches.append(limited(batches[-1], end, max_rows))
+
+    assert all(lag_rows(a, b) > 0 for a, b in pairwise(batches))
+    assert batches[-1] == end or len(batches) == 200
+
+
+def admission(**changes: Any) -> Admission:  # noqa: ANN401 -- fields of the dataclass
+    return Admission(
+        **{"max_rows": None, "max_bytes": None, "min_rows": None, "max_delay_s": 10.0, **changes}
+    )
+
+
+def test_the_smaller_limit_holds() -> None:
+    both = admission(max_rows=100, max_bytes=1000)
+
+    assert both.end((0,), (500,), row_bytes=20.0, now_s=0) == (50,)
+    assert both.end((0,), (500,), row_bytes=2.0, now_s=0) == (100,)
+
+
+def test_a_row_larger_than_the_limit_is_taken_alone() -> None:
+    assert admission(max_bytes=10).end((0,), (500,), row_bytes=1e6, now_s=0) == (1,)
+
+
+def test_too_few_rows_wait_for_more_but_not_for_ever() -> None:
+    patient = admission(min_rows=100)
+
+    assert patient.end((0,), (99,), row_bytes=1.0, now_s=5.0) == (0,)
+    assert patient.end((0,), (99,), row_bytes=1.0, now_s=14.9) == (0,)
+    assert patient.end((0,), (99,), row_bytes=1.0, now_s=15.0) == (99,)
+    assert patient.end((99,), (199,), row_bytes=1.0, now_s=15.1) == (199,)
+    assert patient.end((199,), (200,), row_bytes=1.0, now_s=90.0) == (199,)
+
+
+def test_the_same_offset_is_the_same_text() -> None:
+    ends = tuple(range(12))
+    one = SourceOffset(epoch=EPOCH, ends=ends)
+
+    text = json.dumps(one.to_dict())
+
+    assert list(json.loads(text)) == [*sorted(map(str, range(12))), "epoch"]
+    again = SourceOffset.parse(json.loads(text))
+    assert again == one
+    assert again is not None
+    assert json.dumps(again.to_dict()) == text
+
+
+def test_the_first_batch_says_where_it_began() -> None:
+    first = SourceOffset(epoch=EPOCH, starts=(3, 4), ends=(10, 4)).to_dict()
+    second = SourceOffset(epoch=EPOCH, ends=(12, 5)).to_dict()
+
+    assert split_start(UNRESOLVED, first)[1] == (3, 4)
+    assert split_start(first, second)[1] == (10, 4)
+
+
+@pytest.mark.parametrize(
+    "value", [{}, {"0": 1}, {"epoch": "x"}, {"epoch": "x", "1": 3}, {"epoch": "x", "0": "3"}]
+)
+def test_a_checkpoint_of_another_source_is_refused(value: dict[str, Any]) -> None:
+    with pytest.raises(StreamOptionError, match="checkpoint"):
+        SourceOffset.parse(value)
+
+
+def test_a_first_batch_without_beginning_is_refused() -> None:
+    with pytest.raises(StreamOptionError, match="no beginning"):
+        split_start(UNRESOLVED, {"epoch": EPOCH, "0": 4})
+
+
+def test_rule_2_offsets_never_go_back() -> None:
+    assert advanced((10, 5), (8, 6)) == (10, 6)
+
+
+def test_rule_4_offsets_of_another_life_are_refused() -> None:
+    offset = SourceOffset(epoch="8c2e:3", ends=(1,))
+
+    offset.check_epoch("8c2e:3", "plant")
+    with pytest.raises(StreamEpochError, match=r"plant.*8c2e:3.*8c2e:4"):
+        offset.check_epoch("8c2e:4", "plant")
