@@ -304,6 +304,8 @@ def check_scalar(kind: Kind, value: object, found: str) -> Made:
     if origin(plain) is Literal:
         return check_word(typing.get_args(plain), value, found)
     make = wrapper(plain)
+    if make and isinstance(value, make):
+        return value
     if make and not isinstance(value, str):
         raise Wrong(f"expected text, found {found or type(value).__name__}")  # it may be a secret
     if not make and not has_shape(plain, value):
@@ -317,13 +319,13 @@ def check_scalar(kind: Kind, value: object, found: str) -> Made:
     return float(cast(float, value)) if plain is float else value
 
 
-def wrapper(plain: Kind) -> Callable[[Any], Any] | None:
-    """How text becomes a value of a class of its own: a path, a secret."""
+def wrapper(plain: Kind) -> type | None:
+    """The class of its own that text becomes: a path, a secret."""
     if plain is pathlib.Path:
         return pathlib.Path
     maker = origin(plain) or plain
     if getattr(maker, "made_from_text", False):
-        return cast(Callable[[Any], Any], maker)
+        return cast(type, maker)
     return None
 
 

@@ -9,7 +9,7 @@ import ipaddress
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Annotated, Literal, cast
 
@@ -17,6 +17,7 @@ from mqttcore import _core
 from mqttcore._schema import (
     Entry,
     Faults,
+    Made,
     Parsed,
     Place,
     Range,
@@ -27,8 +28,9 @@ from mqttcore._schema import (
 )
 from mqttcore.errors import ConfigError
 from mqttcore.sessions.policy import Count, SessionPolicy
+from mqttcore.streams.settings import Stream, check_streams, read_token
 
-__all__ = ["Access", "Listener", "PluginUse", "ServerLimits", "Settings", "load"]
+__all__ = ["Access", "HttpListener", "Listener", "PluginUse", "ServerLimits", "Settings", "load"]
 
 ENVIRONMENT_PREFIX = "MQTTCORE__"
 BUILT_IN_ADDRESS = "127.0.0.1:1883"
@@ -141,6 +143,36 @@ class Listener:
         if isinstance(self.anonymous, Access):
             return self.anonymous
         return EVERYTHING if self.anonymous else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpListener:
+    """Where the streams are served over TCP, beside the Unix socket in the folder of the data."""
+
+    address: Address
+    """Port 0 takes a free one."""
+    token_file: pathlib.Path
+    """A file with the token that requests bring."""
+    insecure: bool = False
+    """Lets it stand on an address that other machines can reach: nothing of it is encrypted."""
+
+    @property
+    def host_port(self) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
+        """The address in two parts."""
+        host, port = split_address(self.address)
+        return ipaddress.ip_address(host), port
+
+    @property
+    def token(self) -> str:
+        """What the file holds now.
+
+        Raises:
+            ConfigError: no token can be read.
+        """
+        try:
+            return read_token(self.token_file)
+        except ValueError as error:
+            raise ConfigError([f"http.token_file: {error}"]) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,13 +301,51 @@ class Settings:
     """Folder that sessions and messages are kept in; empty: everything lives in memory."""
     promise: Literal["os", "fsync"] = "fsync"
     """What an acknowledgement says about what is kept: the system has it, or the disk has it."""
+    streams: tuple[Stream, ...] = ()
+    """What becomes rows."""
+    http: HttpListener | None = None
+    """Where the rows can be read over TCP; None: over the Unix socket alone."""
 
     def __post_init__(self) -> None:
         faults = Faults()
         check_record(self, key="", faults=faults)
         if not faults:
-            check_listeners(self.listeners, lambda _: Place("Settings"), faults)
+            check_together(vars_of(self), lambda _: Place("Settings"), faults)
         raise_faults(faults)
+
+
+def vars_of(settings: Settings) -> dict[str, Made]:
+    """The fields by name."""
+    return {field.name: getattr(settings, field.name) for field in fields(settings)}
+
+
+def check_together(
+    values: Mapping[str, Made], place: Callable[[str], Place], faults: Faults
+) -> None:
+    """What one value alone cannot know; ``values`` are those that were given, by their keys."""
+    check_listeners(values.get("listeners", (Listener(),)), place, faults)
+    streams = values.get("streams", ())
+    check_streams(streams, values.get("data", ""), place, faults)
+    if http := values.get("http"):
+        check_http(http, place, faults)
+        if not streams:
+            faults.add(place("http"), "http", "does nothing without streams")
+
+
+def check_http(http: HttpListener, place: Callable[[str], Place], faults: Faults) -> None:
+    """What an address demands, and whether the token is one."""
+    if not http.insecure and not is_loopback(http.address):
+        faults.add(
+            place("http.address"),
+            "http.address",
+            f"{http.address} can be reached by other machines, and its tokens be overheard",
+            "allowed: a loopback address, or http.insecure = true",
+        )
+    try:
+        read_token(http.token_file)
+    except ValueError as error:
+        allowed = "allowed: a file for its owner with 16 to 4_096 printable characters"
+        faults.add(place("http.token_file"), "http.token_file", str(error), allowed)
 
 
 def check_listeners(
@@ -363,7 +433,7 @@ def read_settings(root: Entry, faults: Faults) -> Settings | None:
     values = read_fields(Settings, root, key="", faults=faults)
     if values is None:
         return None
-    check_listeners(values.get("listeners", (Listener(),)), partial(place_of, root), faults)
+    check_together(values, partial(place_of, root), faults)
     values["plugins"] = tuple(
         replace(use, place=place_of(root, f"plugins[{index}].use"))
         for index, use in enumerate(values.get("plugins", ()))

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 from mqttcore import Settings
-from mqttcore.config import Listener, ServerLimits, load
+from mqttcore.config import HttpListener, Listener, ServerLimits, load
 from mqttcore.sessions import SessionLimits, SessionPolicy
+from mqttcore.streams.settings import Retention, Stream
 
 from tests.wire import Wire
 
@@ -110,9 +111,11 @@ def test_the_example_file_names_every_key() -> None:
     text = (EXAMPLES / "mqttcore.toml").read_text()
     named = set(re.findall(r"^#? ?(\w+) =", text, re.MULTILINE))
 
-    kinds = (Settings, Listener, ServerLimits, SessionPolicy, SessionLimits)
+    clients = (Settings, Listener, ServerLimits, SessionPolicy, SessionLimits)
+    kinds = (*clients, Stream, Retention, HttpListener)
     keys = {field.name for kind in kinds for field in dataclasses.fields(kind)}
-    assert keys - named == {"listeners", "limits", "plugins", "session"}
+    tables = {"listeners", "limits", "plugins", "session", "streams", "retention", "http"}
+    assert keys - named == tables
 
 
 def readme_blocks() -> list[str]:

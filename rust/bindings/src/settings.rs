@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqttcore_broker::{Config, Data, Listener, Promise, WebSocketRules};
+use mqttcore_broker::{
+    Config, Data, HttpListener, Listener, Promise, Stream, StreamKey, WebSocketRules,
+};
 use mqttcore_session::{QueuePolicy, ServerLimits};
-use mqttcore_topics::TopicLimits;
+use mqttcore_topics::{TopicFilter, TopicLimits};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -23,6 +25,38 @@ struct SettingsFields<'py> {
     limits: LimitsFields,
     data: String,
     promise: String,
+    streams: Vec<StreamFields>,
+    http: Option<HttpFields>,
+}
+
+#[derive(FromPyObject)]
+struct StreamFields {
+    name: String,
+    filter: Vec<String>,
+    partitions: u32,
+    retention: RetentionFields,
+    key: String,
+    schema: Vec<ColumnFields>,
+    decode: String,
+    group_id: Option<u32>,
+}
+
+#[derive(FromPyObject)]
+struct RetentionFields {
+    age_s: Option<u64>,
+    bytes: Option<u64>,
+}
+
+#[derive(FromPyObject)]
+struct ColumnFields {
+    name: String,
+    r#type: String,
+}
+
+#[derive(FromPyObject)]
+struct HttpFields {
+    host_port: (IpAddr, u16),
+    token: String,
 }
 
 #[derive(FromPyObject)]
@@ -97,6 +131,15 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         retained_messages: limits.retained_messages,
         retained_bytes: limits.retained_bytes,
         data: data(fields.data, &fields.promise)?,
+        streams: fields
+            .streams
+            .into_iter()
+            .map(stream)
+            .collect::<PyResult<_>>()?,
+        http: fields.http.map(|http| HttpListener {
+            address: http.host_port.into(),
+            token: http.token,
+        }),
         sys_interval: (!sys_interval.is_zero()).then_some(sys_interval),
         limits: Arc::new(server_limits(limits)?),
     })
@@ -115,6 +158,38 @@ fn data(folder: String, promise: &str) -> PyResult<Option<Data>> {
     };
     let folder = PathBuf::from(folder);
     Ok((!folder.as_os_str().is_empty()).then_some(Data { folder, promise }))
+}
+
+fn stream(fields: StreamFields) -> PyResult<Stream> {
+    let filters = fields.filter.iter().map(|filter| {
+        TopicFilter::parse(filter, &TopicLimits::default()).map_err(|error| {
+            PyValueError::new_err(format!("stream {}: {filter}: {error}", fields.name))
+        })
+    });
+    Ok(Stream {
+        filters: filters.collect::<PyResult<_>>()?,
+        partitions: fields.partitions,
+        key: stream_key(&fields.key)?,
+        retention_age: fields.retention.age_s.map(Duration::from_secs),
+        retention_bytes: fields.retention.bytes,
+        decode: (fields.decode != "none").then_some(fields.decode),
+        schema: fields
+            .schema
+            .into_iter()
+            .map(|column| (column.name, column.r#type))
+            .collect(),
+        group: fields.group_id,
+        name: fields.name,
+    })
+}
+
+fn stream_key(name: &str) -> PyResult<StreamKey> {
+    match name {
+        "topic" => Ok(StreamKey::Topic),
+        "client_id" => Ok(StreamKey::ClientId),
+        "sparkplug" => Ok(StreamKey::Sparkplug),
+        _ => Err(PyValueError::new_err(format!("unknown key {name:?}"))),
+    }
 }
 
 fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mqttcore_session::ServerLimits;
 use mqttcore_store::Level;
-use mqttcore_topics::Strategy;
+use mqttcore_topics::{Strategy, TopicFilter};
 
 use crate::grants::Grant;
 
@@ -41,6 +41,59 @@ pub struct Config {
     pub sys_interval: Option<Duration>,
     /// Where sessions and messages are kept; `None` keeps them in memory alone.
     pub data: Option<Data>,
+    /// What becomes rows; needs `data`.
+    pub streams: Vec<Stream>,
+    /// Where rows can be read over TCP, beside the Unix socket in the folder of the data.
+    pub http: Option<HttpListener>,
+}
+
+/// Messages that are kept as rows, in order and numbered.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Stream {
+    /// A folder, and a part of the endpoint's URLs.
+    pub name: String,
+    /// Messages to topics that one of these matches become rows.
+    pub filters: Vec<TopicFilter>,
+    /// At least one; the number stays as it was first.
+    pub partitions: u32,
+    /// What decides about the partition.
+    pub key: StreamKey,
+    /// Rows that are older go.
+    pub retention_age: Option<Duration>,
+    /// Bytes of sealed files above which the oldest go.
+    pub retention_bytes: Option<u64>,
+    /// How payloads are read for the columns below; `None` has no such columns.
+    pub decode: Option<String>,
+    /// Columns beside those of every stream: names and types.
+    pub schema: Vec<(String, String)>,
+    /// The group that may read the sealed files, by its number.
+    pub group: Option<u32>,
+}
+
+/// What messages have in common that stay in order.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum StreamKey {
+    /// Their topic.
+    Topic,
+    /// Their publisher.
+    ClientId,
+    /// Group and edge node of Sparkplug topics; else the topic.
+    Sparkplug,
+}
+
+/// A TCP address of the endpoint that serves streams.
+#[derive(Clone, Eq, PartialEq)]
+pub struct HttpListener {
+    /// Port 0 takes a free one.
+    pub address: SocketAddr,
+    /// What requests bring to be let in.
+    pub token: String,
+}
+
+impl std::fmt::Debug for HttpListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HttpListener({}, a token)", self.address)
+    }
 }
 
 /// Where sessions and messages are kept, and when they count as kept.
@@ -69,6 +122,8 @@ impl Default for Config {
             retained_bytes: 1 << 30,
             sys_interval: Some(Duration::from_secs(10)),
             data: None,
+            streams: Vec::new(),
+            http: None,
         }
     }
 }

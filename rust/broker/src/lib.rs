@@ -67,7 +67,7 @@ mod websocket;
 mod wheel;
 
 pub use broker::{Broker, PublishError, StartError};
-pub use config::{Config, Data, Listener, WebSocketRules};
+pub use config::{Config, Data, HttpListener, Listener, Stream, StreamKey, WebSocketRules};
 pub use grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
 };

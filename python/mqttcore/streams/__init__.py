@@ -1,0 +1,1 @@
+"""Streams: messages that the broker keeps as rows, numbered and in order, to be read later."""

@@ -1,0 +1,187 @@
+"""What a stream is told before the broker starts, and where its rows can be read."""
+
+import grp
+import pathlib
+import re
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from mqttcore._core import TopicFilter
+from mqttcore._schema import Faults, Parsed, Place, Range
+
+PARTITIONS_MAX: Final = 256
+TOKEN_BYTES_MIN: Final = 16
+TOKEN_BYTES_MAX: Final = 4_096
+UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+OWN_COLUMNS: Final = frozenset(
+    (
+        "partition", "offset", "timestamp", "topic", "payload", "qos", "retain", "dup", "client_id",
+        "content_type", "response_topic", "correlation_data", "expiry", "user_properties",
+    )
+)  # fmt: skip
+"""Columns that every stream has."""
+
+
+def check_name(text: str) -> None:
+    """Refuses what cannot be a folder and a part of a URL everywhere."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", text):
+        raise ValueError(f"{text!r} is no name of a stream")
+
+
+def check_filter(text: str) -> None:
+    """Refuses filters that no topic can match as a stream would be expected to."""
+    TopicFilter(text)
+    if text.startswith("$share/"):
+        raise ValueError(f"{text!r}: a stream gets all messages, it shares them with nobody")
+
+
+def check_column(text: str) -> None:
+    """Refuses names that the readers of the files would stumble over."""
+    if not text or not text.isprintable() or len(text.encode()) > 255:
+        raise ValueError(f"{text!r} is no name of a column")
+    if text.lower() in OWN_COLUMNS or text.startswith("_"):
+        raise ValueError(f"{text!r} is a column of every stream")
+
+
+def age_s(text: str) -> int:
+    """Seconds of ``90s``, ``15m``, ``12h`` or ``7d``.
+
+    Raises:
+        ValueError: the text is no such age, or nothing would be left of a stream.
+    """
+    found = re.fullmatch(r"([1-9][0-9]{0,9})([smhd])", text)
+    if not found:
+        raise ValueError(f"{text!r} is no age")
+    return int(found[1]) * UNITS_S[found[2]]
+
+
+def group_id(name: str) -> int:
+    """The number of a group of this machine.
+
+    Raises:
+        ValueError: there is no such group.
+    """
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError as error:
+        raise ValueError(f"there is no group {name!r} on this machine") from error
+
+
+def read_token(path: pathlib.Path) -> str:
+    """The token in a file, without the space around it.
+
+    Raises:
+        ValueError: it cannot be read, others may read it, or it is none.
+    """
+    try:
+        mode = path.stat().st_mode
+        token = path.read_bytes().strip()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    if stat.S_IMODE(mode) & stat.S_IRWXO:
+        raise ValueError(f"{path} can be read by everybody on this machine")
+    if not re.fullmatch(rb"[!-~]{%d,%d}" % (TOKEN_BYTES_MIN, TOKEN_BYTES_MAX), token):
+        raise ValueError(f"{path} holds no token")
+    return token.decode("ascii")
+
+
+Filter = Annotated[str, Parsed(check_filter, "topic filters, none of them shared")]
+Name = Annotated[str, Parsed(check_name, "a-z, 0-9, _ and -, up to 64, the first a-z or 0-9")]
+ColumnName = Annotated[str, Parsed(check_column, "up to 255 bytes that can be printed")]
+Age = Annotated[str, Parsed(age_s, "a number and s, m, h or d, as 7d")]
+Group = Annotated[str, Parsed(group_id, "a group of this machine")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How much of a stream is kept; what is older or more goes, file by file."""
+
+    age: Age | None = None
+    """``90s``, ``15m``, ``12h``, ``7d``; None: for ever."""
+    bytes: Annotated[int, Range(1 << 20, 2**63 - 1)] | None = None
+    """Bytes of sealed files, over all partitions; None: without limit."""
+
+    @property
+    def age_s(self) -> int | None:
+        """The age in seconds."""
+        return age_s(self.age) if self.age else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One typed column that is decoded out of the payload."""
+
+    name: ColumnName
+    """The column, and the field of the payload."""
+    type: Literal["boolean", "int", "long", "double", "string", "binary", "timestamp"]
+    """What the field is read as; null where it does not fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """One stream: which messages become rows, and how long they stay."""
+
+    name: Name
+    """Its name: a folder, and a part of the endpoint's URLs."""
+    filter: tuple[Filter, ...]
+    """Messages to topics that one of these matches become rows."""
+    partitions: Annotated[int, Range(1, PARTITIONS_MAX)] = 1
+    """Rows of one key are in one partition, in their order; the number stays as it was first."""
+    retention: Retention = Retention()
+    """How much is kept."""
+    key: Literal["topic", "client_id", "sparkplug"] = "topic"
+    """What decides about the partition; ``sparkplug``: group and edge node."""
+    schema: tuple[Column, ...] = ()
+    """Columns that are decoded out of the payload, beside those that every stream has."""
+    decode: Literal["none", "json", "cbor", "sparkplug", "auto"] = "none"
+    """How payloads are read for these columns."""
+    group: Group | None = None
+    """The group that may read the sealed files."""
+    log: Literal["mqttcore", "kafka"] = "mqttcore"
+    """Where the rows are kept."""
+
+    @property
+    def group_id(self) -> int | None:
+        """The group's number."""
+        return group_id(self.group) if self.group else None
+
+
+def check_streams(
+    streams: Sequence[Stream], data: str, place: Callable[[str], Place], faults: Faults
+) -> None:
+    """What one key alone cannot know."""
+    if streams and not data:
+        faults.add(
+            place("streams"), "streams", "rows need a place", "allowed: with `data` set to a folder"
+        )
+    taken: dict[str, int] = {}
+    for index, stream in enumerate(streams):
+        key = f"streams[{index}]"
+        if taken.setdefault(stream.name, index) != index:
+            where = f"{key}.name"
+            faults.add(place(where), where, f"streams[{taken[stream.name]}] has this name already")
+        check_stream(stream, key, place, faults)
+
+
+def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults: Faults) -> None:
+    """What the keys of one stream demand of each other."""
+
+    def fault(name: str, what: str, *notes: str) -> None:
+        faults.add(place(f"{key}.{name}"), f"{key}.{name}", what, *notes)
+
+    if not stream.filter:
+        fault("filter", "there is none", "allowed: one or more")
+    if stream.log != "mqttcore":
+        fault("log", f"{stream.log!r} is not built yet", "allowed: mqttcore")
+    if stream.schema and stream.decode == "none":
+        fault("schema", "does nothing without decode", "allowed: json, cbor, sparkplug, auto")
+    if stream.decode != "none" and not stream.schema:
+        fault("decode", "does nothing without schema")
+    columns: set[str] = set()
+    for index, column in enumerate(stream.schema):
+        if column.name.lower() in columns:
+            fault(f"schema[{index}].name", f"{column.name!r} is there already, case aside")
+        columns.add(column.name.lower())

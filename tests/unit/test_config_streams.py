@@ -1,0 +1,212 @@
+"""Configuration of streams: every fault with its place, and what the engine gets."""
+
+import grp
+import os
+import pathlib
+import textwrap
+from collections.abc import Callable
+
+import pytest
+from mqttcore import ConfigError, Settings
+from mqttcore.config import HttpListener, load
+from mqttcore.streams.settings import Column, Retention, Stream
+
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def write(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a file that messages call `s.toml`, and the token `token` beside it."""
+    monkeypatch.chdir(tmp_path)
+
+    def written(text: str, *, token: str = "0123456789abcdef", mode: int = 0o600) -> str:  # noqa: S107
+        pathlib.Path("s.toml").write_text(textwrap.dedent(text), encoding="utf-8")
+        pathlib.Path("token").write_text(token + "\n", encoding="utf-8")
+        pathlib.Path("token").chmod(mode)
+        return "s.toml"
+
+    return written
+
+
+def faults(path: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    return list(caught.value.faults)
+
+
+def test_a_stream_says_which_messages_become_rows_and_how_long_they_stay(write: Write) -> None:
+    group = grp.getgrgid(os.getgid()).gr_name
+    path = write(f"""\
+        data = "kept"
+
+        [[streams]]
+        name = "plant"
+        filter = ["plant/#", "spBv1.0/#"]
+        partitions = 4
+        retention = {{ age = "7d", bytes = 10_000_000_000 }}
+        key = "sparkplug"
+        decode = "json"
+        schema = [{{ name = "temperature", type = "double" }}, {{ name = "ok", type = "boolean" }}]
+        group = "{group}"
+
+        [http]
+        address = "127.0.0.1:0"
+        token_file = "token"
+    """)
+
+    settings = load(path)
+
+    assert settings.streams == (
+        Stream(
+            name="plant",
+            filter=("plant/#", "spBv1.0/#"),
+            partitions=4,
+            retention=Retention(age="7d", bytes=10_000_000_000),
+            key="sparkplug",
+            decode="json",
+            schema=(
+                Column(name="temperature", type="double"),
+                Column(name="ok", type="boolean"),
+            ),
+            group=group,
+        ),
+    )
+    stream = settings.streams[0]
+    assert (stream.retention.age_s, stream.group_id) == (7 * 24 * 3_600, os.getgid())
+    assert settings.http == HttpListener(
+        address="127.0.0.1:0", token_file=pathlib.Path("token"), insecure=False
+    )
+    assert settings.http.token == "0123456789abcdef"  # noqa: S105 - made up
+    assert "0123456789abcdef" not in repr(settings)
+
+
+def test_every_fault_of_a_stream_is_named_with_its_place(write: Write) -> None:
+    path = write("""\
+        [[streams]]
+        name = "Plant"
+        filter = ["a/#b", "$share/g/a"]
+        partitions = 0
+        retention = { age = "7 days", bytes = 1 }
+        key = "payload"
+        group = "no such group"
+        schema = [{ name = "topic", type = "double" }, { name = "t", type = "float" }]
+
+        [[streams]]
+        filter = []
+    """)
+
+    assert faults(path) == [
+        "s.toml:2:8: streams[0].name: 'Plant' is no name of a stream; allowed: a-z, 0-9, _ and -,"
+        " up to 64, the first a-z or 0-9",
+        "s.toml:3:11: streams[0].filter[0]: [MQTT-4.7.1-1] `#` is not alone in the last level;"
+        " allowed: topic filters, none of them shared",
+        "s.toml:3:19: streams[0].filter[1]: '$share/g/a': a stream gets all messages, it shares"
+        " them with nobody; allowed: topic filters, none of them shared",
+        "s.toml:4:14: streams[0].partitions: 0 is out of range; allowed: 1 to 256",
+        "s.toml:5:21: streams[0].retention.age: '7 days' is no age; allowed: a number and s, m, h"
+        " or d, as 7d",
+        "s.toml:5:39: streams[0].retention.bytes: 1 is out of range; allowed: 1_048_576 to"
+        " 9_223_372_036_854_775_807",
+        "s.toml:6:7: streams[0].key: found 'payload'; allowed: topic, client_id, sparkplug",
+        "s.toml:7:9: streams[0].group: there is no group 'no such group' on this machine; allowed:"
+        " a group of this machine",
+        "s.toml:8:20: streams[0].schema[0].name: 'topic' is a column of every stream; allowed: up"
+        " to 255 bytes that can be printed",
+        "s.toml:8:69: streams[0].schema[1].type: found 'float'; allowed: boolean, int, long,"
+        " double, string, binary, timestamp",
+        "s.toml:10:1: streams[1].name: missing",
+    ]
+
+
+def test_keys_of_streams_are_held_against_each_other(write: Write) -> None:
+    path = write("""\
+        [[streams]]
+        name = "plant"
+        filter = []
+        log = "kafka"
+        decode = "json"
+
+        [[streams]]
+        name = "plant"
+        filter = ["#"]
+        schema = [{ name = "t", type = "long" }]
+
+        [[streams]]
+        name = "third"
+        filter = ["#"]
+        decode = "cbor"
+        schema = [{ name = "t", type = "long" }, { name = "T", type = "long" }]
+    """)
+
+    assert faults(path) == [
+        "s.toml:1:1: streams: rows need a place; allowed: with `data` set to a folder",
+        "s.toml:3:10: streams[0].filter: there is none; allowed: one or more",
+        "s.toml:4:7: streams[0].log: 'kafka' is not built yet; allowed: mqttcore",
+        "s.toml:5:10: streams[0].decode: does nothing without schema",
+        "s.toml:8:8: streams[1].name: streams[0] has this name already",
+        "s.toml:10:10: streams[1].schema: does nothing without decode; allowed: json, cbor,"
+        " sparkplug, auto",
+        "s.toml:16:51: streams[2].schema[1].name: 'T' is there already, case aside",
+    ]
+
+
+STREAM = 'data = "kept"\n[[streams]]\nname = "plant"\nfilter = ["#"]\n'
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:8884", "192.0.2.1:8884", "[::]:0"])
+def test_the_endpoint_stands_on_loopback_unless_it_was_asked_for(
+    write: Write, address: str
+) -> None:
+    text = f'{STREAM}[http]\naddress = "{address}"\ntoken_file = "token"\n'
+
+    assert faults(write(text)) == [
+        f"s.toml:6:11: http.address: {address} can be reached by other machines, and its tokens be"
+        " overheard; allowed: a loopback address, or http.insecure = true"
+    ]
+    assert load(write(text + "insecure = true\n")).http is not None
+
+
+@pytest.mark.parametrize(
+    ("token", "mode", "fault"),
+    [
+        ("0123456789abcdef", 0o644, "token can be read by everybody on this machine"),
+        ("short", 0o600, "token holds no token"),
+        ("", 0o600, "token holds no token"),
+        ("two words of a token", 0o600, "token holds no token"),
+    ],
+)
+def test_a_token_is_long_and_only_its_owners(
+    write: Write, token: str, mode: int, fault: str
+) -> None:
+    text = f'{STREAM}[http]\naddress = "127.0.0.1:0"\ntoken_file = "token"\n'
+
+    assert faults(write(text, token=token, mode=mode)) == [
+        f"s.toml:7:14: http.token_file: {fault}; allowed: a file for its owner with 16 to 4_096"
+        " printable characters"
+    ]
+
+
+def test_a_token_file_that_is_missing_is_a_fault(write: Write) -> None:
+    path = write(f'{STREAM}[http]\naddress = "127.0.0.1:0"\ntoken_file = "nowhere"\n')
+
+    assert [fault.split(";")[0] for fault in faults(path)] == [
+        "s.toml:7:14: http.token_file: nowhere cannot be read: No such file or directory"
+    ]
+
+
+def test_an_endpoint_without_streams_is_a_fault(write: Write) -> None:
+    path = write('[http]\naddress = "127.0.0.1:0"\ntoken_file = "token"\n')
+
+    assert faults(path) == ["s.toml:1:1: http: does nothing without streams"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("15m", 900), ("12h", 43_200), ("7d", 604_800)]
+)
+def test_ages_are_numbers_with_units(text: str, seconds: int) -> None:
+    assert Retention(age=text).age_s == seconds
+
+
+def test_settings_made_in_python_are_checked_alike() -> None:
+    with pytest.raises(ConfigError, match="rows need a place"):
+        Settings(streams=(Stream(name="plant", filter=("#",)),))
