@@ -56,6 +56,8 @@ mod runs;
 mod simulated;
 mod stats;
 mod store;
+#[cfg(feature = "columnar")]
+pub mod stream;
 pub mod tools;
 mod wire;
 

@@ -1,0 +1,83 @@
+//! The columns that a reader hands out, and how a file comes to have them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_schema::{Schema, SchemaRef};
+
+use super::schema::row_schema;
+use super::{ColumnarError, ReadOptions};
+
+/// The columns to hand out, in their order.
+#[derive(Clone, Debug)]
+pub(crate) struct Columns(SchemaRef);
+
+impl Columns {
+    pub(crate) fn of(options: &ReadOptions) -> Result<Self, ColumnarError> {
+        let row = row_schema();
+        let fields = row.fields().iter().cloned();
+        let typed = options.typed.iter().cloned().map(Arc::new);
+        let all = Schema::new(fields.chain(typed).collect::<Vec<_>>());
+        let Some(names) = &options.columns else {
+            return Ok(Self(Arc::new(all)));
+        };
+        let wrong = |problem| ColumnarError::Option {
+            option: "columns",
+            problem,
+        };
+        if names.is_empty() {
+            return Err(wrong("names no column".to_owned()));
+        }
+        let mut fields = Vec::with_capacity(names.len());
+        for (index, name) in names.iter().enumerate() {
+            let Ok(field) = all.field_with_name(name) else {
+                return Err(wrong(format!("there is no column {name:?}")));
+            };
+            if names[..index].contains(name) {
+                return Err(wrong(format!("column {name:?} is named twice")));
+            }
+            fields.push(field.clone());
+        }
+        Ok(Self(Arc::new(Schema::new(fields))))
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.0
+    }
+
+    /// Returns where in a file the columns stand; those that it lacks have no place.
+    ///
+    /// # Errors
+    ///
+    /// [`ColumnarError::OtherFile`] if a column has another type there.
+    pub(crate) fn places(&self, file: &Path, found: &Schema) -> Result<Vec<usize>, ColumnarError> {
+        let mut places = Vec::with_capacity(self.0.fields().len());
+        for field in self.0.fields() {
+            let Some((place, other)) = found.column_with_name(field.name()) else {
+                continue;
+            };
+            if other.data_type() != field.data_type() {
+                let problem = format!("{other} in place of {field}");
+                return Err(ColumnarError::other_file(file, problem));
+            }
+            places.push(place);
+        }
+        Ok(places)
+    }
+
+    /// Puts what was read into order, with nulls for what the file lacks.
+    pub(crate) fn arrange(&self, batch: &RecordBatch) -> Result<RecordBatch, ColumnarError> {
+        let rows = batch.num_rows();
+        let columns = self.0.fields().iter().map(|field| {
+            let column = batch.column_by_name(field.name()).cloned();
+            column.unwrap_or_else(|| new_null_array(field.data_type(), rows))
+        });
+        let columns: Vec<ArrayRef> = columns.collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let schema = self.0.clone();
+        Ok(RecordBatch::try_new_with_options(
+            schema, columns, &options,
+        )?)
+    }
+}

@@ -1,0 +1,125 @@
+//! Why rows cannot be made, written or read.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_schema::ArrowError;
+use parquet::errors::ParquetError;
+use thiserror::Error;
+
+/// Rows cannot be made, written or read.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum ColumnarError {
+    /// A row is larger than any batch may be.
+    #[error("a row of {bytes} bytes is larger than {limit}")]
+    RowTooLarge {
+        /// Its bytes.
+        bytes: usize,
+        /// How many it may have.
+        limit: usize,
+    },
+    /// A row does not fit into what is left of a batch: finish the batch and push it again.
+    #[error("the batch has no room for a row of {bytes} bytes")]
+    BatchFull {
+        /// Bytes of the row.
+        bytes: usize,
+    },
+    /// Batches are not what a file can hold: the rows of one partition, dense and in order.
+    #[error("partition {partition}: {problem}")]
+    NotDense {
+        /// The partition.
+        partition: i32,
+        /// What is wrong, with the offset.
+        problem: String,
+    },
+    /// Batches have other columns than a stream has.
+    #[error("column {column}: {problem}")]
+    Column {
+        /// Its name.
+        column: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The file system failed.
+    #[error("{}: {source}", .file.display())]
+    Io {
+        /// Which file.
+        file: PathBuf,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// A file is no Parquet file, or is damaged.
+    #[error("{} cannot be read: {problem}", .file.display())]
+    Unreadable {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file is not the one that the index says it is.
+    #[error("{} is not what the index says: {problem}", .file.display())]
+    OtherFile {
+        /// Which file.
+        file: PathBuf,
+        /// What differs.
+        problem: String,
+    },
+    /// Rows of the range are in no file.
+    #[error("partition {partition}: offsets {from} to {to} (exclusive) are missing")]
+    Missing {
+        /// The partition.
+        partition: i32,
+        /// The first offset that is missing.
+        from: i64,
+        /// The first behind it that is there, or the end of the range.
+        to: i64,
+    },
+    /// An option says what cannot be.
+    #[error("option {option}: {problem}")]
+    Option {
+        /// Which.
+        option: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Arrow or Parquet refused something that no file is the cause of.
+    #[error("{0}")]
+    Arrow(String),
+}
+
+impl ColumnarError {
+    pub(crate) fn unreadable(file: &Path, problem: &(impl ToString + ?Sized)) -> Self {
+        Self::Unreadable {
+            file: file.to_owned(),
+            problem: problem.to_string(),
+        }
+    }
+
+    pub(crate) fn other_file(file: &Path, problem: String) -> Self {
+        Self::OtherFile {
+            file: file.to_owned(),
+            problem,
+        }
+    }
+
+    pub(crate) fn column(column: &str, problem: &(impl ToString + ?Sized)) -> Self {
+        Self::Column {
+            column: column.to_owned(),
+            problem: problem.to_string(),
+        }
+    }
+}
+
+impl From<ArrowError> for ColumnarError {
+    fn from(error: ArrowError) -> Self {
+        Self::Arrow(error.to_string())
+    }
+}
+
+impl From<ParquetError> for ColumnarError {
+    fn from(error: ParquetError) -> Self {
+        Self::Arrow(error.to_string())
+    }
+}

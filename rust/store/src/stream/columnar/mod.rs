@@ -1,0 +1,28 @@
+//! Rows of a stream as Arrow batches and Parquet files, and the way back.
+//!
+//! [`RowBuilder`] makes a [`RecordBatch`](arrow_array::RecordBatch) out of [`Row`]s, [`write_parquet`] a file out of
+//! batches, and [`PartitionReader`] hands out exactly the rows of a range, or an error that names what is missing.
+//! [`row_schema`] says which columns there are: the same in memory, in files and in Spark.
+//!
+//! Nothing here starts a thread or keeps a file open that is not being read, so that a forked process can go on.
+
+mod columns;
+mod cut;
+mod error;
+mod file;
+mod meta;
+mod options;
+mod part;
+mod reader;
+mod row;
+mod schema;
+mod write;
+
+pub use error::ColumnarError;
+pub use meta::{FileMeta, Origin};
+pub use options::ReadOptions;
+pub use part::Part;
+pub use reader::PartitionReader;
+pub use row::{MAX_ROW_BYTES, Row, RowBuilder};
+pub use schema::row_schema;
+pub use write::write_parquet;

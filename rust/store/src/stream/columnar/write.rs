@@ -1,0 +1,169 @@
+//! Batches of one partition as a Parquet file.
+
+use std::io::Write;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, RecordBatch};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+
+use super::schema::{OFFSET, PARTITION, PAYLOAD, TIMESTAMP, TOPIC, row_schema};
+use super::{ColumnarError, FileMeta, Origin};
+
+/// Rows of a row group.
+const GROUP_ROWS: usize = 128 * 1024;
+
+/// Encoded bytes after which a row group ends, however few its rows are.
+const GROUP_BYTES: usize = 64 << 20;
+
+/// Bytes up to which the values of a column are kept in a dictionary.
+const DICTIONARY_BYTES: usize = 4 << 20;
+
+const ZSTD_LEVEL: i32 = 3;
+
+/// Writes batches as one file, and returns what its footer says.
+///
+/// The batches hold the columns of [`row_schema`] and may hold typed columns behind them, the same in each; their rows are
+/// those of one partition, dense and in order. Neither syncs nor renames: that is the caller's.
+///
+/// # Errors
+///
+/// [`ColumnarError::Column`] for other columns, [`ColumnarError::NotDense`] for a gap, a repeat, another partition or no
+/// row at all, [`ColumnarError::Arrow`] if `out` refuses bytes. What is written by then is no file.
+pub fn write_parquet<'a, W: Write + Send>(
+    out: W,
+    batches: impl IntoIterator<Item = &'a RecordBatch>,
+    origin: &Origin,
+) -> Result<FileMeta, ColumnarError> {
+    let mut batches = batches.into_iter().filter(|batch| batch.num_rows() > 0);
+    let Some(first) = batches.next() else {
+        return Err(ColumnarError::NotDense {
+            partition: 0,
+            problem: "no row to write".to_owned(),
+        });
+    };
+    let mut writer = ArrowWriter::try_new(out, first.schema(), Some(properties()?))?;
+    let mut meta = Extent::of(first, None)?.into_meta(origin);
+    writer.write(first)?;
+    for batch in batches {
+        let extent = Extent::of(batch, Some(&meta))?;
+        meta.last = extent.last;
+        meta.min_us = meta.min_us.min(extent.min_us);
+        meta.max_us = meta.max_us.max(extent.max_us);
+        writer.write(batch)?;
+    }
+    for entry in meta.entries() {
+        writer.append_key_value_metadata(entry);
+    }
+    writer.close()?;
+    Ok(meta)
+}
+
+fn properties() -> Result<WriterProperties, ColumnarError> {
+    let column = |name: &str| ColumnPath::from(name);
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        .set_max_row_group_bytes(Some(GROUP_BYTES))
+        .set_column_encoding(column(PAYLOAD), Encoding::DELTA_LENGTH_BYTE_ARRAY);
+    for name in [OFFSET, TIMESTAMP] {
+        properties = properties
+            .set_column_dictionary_enabled(column(name), false)
+            .set_column_encoding(column(name), Encoding::DELTA_BINARY_PACKED);
+    }
+    for name in [TOPIC, "client_id"] {
+        properties =
+            properties.set_column_dictionary_page_size_limit(column(name), DICTIONARY_BYTES);
+    }
+    for name in [PAYLOAD, "correlation_data"] {
+        properties = properties
+            .set_column_dictionary_enabled(column(name), false)
+            .set_column_statistics_enabled(column(name), EnabledStatistics::None);
+    }
+    Ok(properties.build())
+}
+
+/// Whose rows a batch holds, from where to where.
+struct Extent {
+    partition: i32,
+    base: i64,
+    last: i64,
+    min_us: i64,
+    max_us: i64,
+}
+
+impl Extent {
+    /// Checks that a batch with rows goes on where `before` ended.
+    fn of(batch: &RecordBatch, before: Option<&FileMeta>) -> Result<Self, ColumnarError> {
+        check_columns(batch)?;
+        let column = |name: &str| batch.column_by_name(name).map(|column| &**column);
+        let partitions = column(PARTITION).and_then(AsArray::as_primitive_opt::<Int32Type>);
+        let offsets = column(OFFSET).and_then(AsArray::as_primitive_opt::<Int64Type>);
+        let times =
+            column(TIMESTAMP).and_then(AsArray::as_primitive_opt::<TimestampMicrosecondType>);
+        let (Some(partitions), Some(offsets), Some(times)) = (partitions, offsets, times) else {
+            return Err(ColumnarError::column(OFFSET, "is of another type"));
+        };
+        let partition = before.map_or_else(|| partitions.value(0), |meta| meta.partition);
+        let base = before.map_or_else(|| offsets.value(0), |meta| meta.last + 1);
+        let not_dense = |problem| ColumnarError::NotDense { partition, problem };
+        let is_null = [
+            partitions.null_count(),
+            offsets.null_count(),
+            times.null_count(),
+        ];
+        if base < 0 || is_null != [0; 3] {
+            return Err(not_dense("a row without an offset or a time".to_owned()));
+        }
+        if let Some(other) = partitions
+            .values()
+            .iter()
+            .find(|other| **other != partition)
+        {
+            return Err(not_dense(format!("a row of partition {other}")));
+        }
+        let expected = (base..).zip(offsets.values());
+        if let Some((expected, found)) = expected
+            .clone()
+            .find(|(expected, found)| expected != *found)
+        {
+            return Err(not_dense(format!("offset {found} instead of {expected}")));
+        }
+        Ok(Self {
+            partition,
+            base,
+            last: offsets.value(offsets.len() - 1),
+            // INVARIANT: the caller leaves batches without rows out.
+            min_us: *times.values().iter().min().expect("a row"),
+            max_us: *times.values().iter().max().expect("a row"),
+        })
+    }
+
+    fn into_meta(self, origin: &Origin) -> FileMeta {
+        FileMeta {
+            origin: origin.clone(),
+            partition: self.partition,
+            base: self.base,
+            last: self.last,
+            min_us: self.min_us,
+            max_us: self.max_us,
+        }
+    }
+}
+
+/// The columns of a row come first, as they are in every file.
+fn check_columns(batch: &RecordBatch) -> Result<(), ColumnarError> {
+    let schema = batch.schema();
+    for (index, expected) in row_schema().fields().iter().enumerate() {
+        let found = schema.fields().get(index);
+        let found = found.ok_or_else(|| ColumnarError::column(expected.name(), "is missing"))?;
+        if found.name() != expected.name() || found.data_type() != expected.data_type() {
+            let problem = format!("is {found} in place of {expected}");
+            return Err(ColumnarError::column(expected.name(), &problem));
+        }
+    }
+    Ok(())
+}

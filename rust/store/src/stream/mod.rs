@@ -1,0 +1,3 @@
+//! Streams: messages that matched a filter, as rows with dense offsets a partition.
+
+pub mod columnar;

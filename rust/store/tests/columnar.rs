@@ -1,0 +1,395 @@
+//! Rows become batches, batches files, and files the same rows again.
+#![cfg(feature = "columnar")]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, StringArray};
+use mqttcore_store::stream::columnar::{
+    ColumnarError, FileMeta, Origin, Part, PartitionReader, ReadOptions, Row, RowBuilder,
+    row_schema, write_parquet,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+/// A row that owns what it is made of.
+#[derive(Clone, Debug, PartialEq)]
+struct OwnedRow {
+    timestamp_us: i64,
+    topic: String,
+    payload: Vec<u8>,
+    qos: u8,
+    retain: bool,
+    dup: bool,
+    client_id: String,
+    content_type: Option<String>,
+    response_topic: Option<String>,
+    correlation_data: Option<Vec<u8>>,
+    expiry_s: Option<u32>,
+    user_properties: Vec<(String, String)>,
+}
+
+fn rows(max: usize) -> impl Strategy<Value = Vec<OwnedRow>> {
+    let fixed = (0..1_i64 << 50, 0..3_u8, any::<bool>(), any::<bool>());
+    let texts = (
+        ".{0,12}",
+        ".{0,8}",
+        option::of(".{0,8}"),
+        option::of(".{0,8}"),
+    );
+    let blob = || prop_oneof![9 => vec(any::<u8>(), 0..40), 1 => vec(any::<u8>(), 5_000..9_000)];
+    let blobs = (
+        blob(),
+        option::of(vec(any::<u8>(), 0..9)),
+        option::of(any::<u32>()),
+    );
+    let pairs = vec((".{0,6}", ".{0,6}"), 0..3);
+    let row = (fixed, texts, blobs, pairs).prop_map(|(fixed, texts, blobs, pairs)| OwnedRow {
+        timestamp_us: fixed.0,
+        qos: fixed.1,
+        retain: fixed.2,
+        dup: fixed.3,
+        topic: texts.0,
+        client_id: texts.1,
+        content_type: texts.2,
+        response_topic: texts.3,
+        payload: blobs.0,
+        correlation_data: blobs.1,
+        expiry_s: blobs.2,
+        user_properties: pairs,
+    });
+    vec(row, 1..max)
+}
+
+/// Batches of `sizes` rows, then one of what is left.
+fn batches(rows: &[OwnedRow], partition: i32, base: i64, sizes: &[usize]) -> Vec<RecordBatch> {
+    let mut builder = RowBuilder::new(partition);
+    let mut sizes = sizes.iter().copied();
+    let mut batches = Vec::new();
+    let mut size = sizes.next();
+    for (offset, row) in (base..).zip(rows) {
+        let properties = row.user_properties.iter();
+        let properties: Vec<_> = properties.map(|(key, value)| (&**key, &**value)).collect();
+        let row = Row {
+            offset,
+            timestamp_us: row.timestamp_us,
+            topic: &row.topic,
+            payload: &row.payload,
+            qos: row.qos,
+            retain: row.retain,
+            dup: row.dup,
+            client_id: &row.client_id,
+            content_type: row.content_type.as_deref(),
+            response_topic: row.response_topic.as_deref(),
+            correlation_data: row.correlation_data.as_deref(),
+            expiry_s: row.expiry_s,
+            user_properties: &properties,
+        };
+        builder.push(&row).expect("a small row");
+        if size.is_some_and(|size| builder.rows() >= size) {
+            batches.push(builder.finish());
+            size = sizes.next();
+        }
+    }
+    batches.push(builder.finish());
+    batches
+}
+
+/// Offset and row of each row of a batch that has all columns.
+fn unfold(batch: &RecordBatch, partition: i32) -> Vec<(i64, OwnedRow)> {
+    assert_eq!(batch.schema(), row_schema());
+    let text = |name: &str| batch[name].as_string::<i32>().clone();
+    let optional =
+        |texts: &StringArray, row| texts.is_valid(row).then(|| texts.value(row).to_owned());
+    let (topic, client_id) = (text("topic"), text("client_id"));
+    let (content_type, response_topic) = (text("content_type"), text("response_topic"));
+    let payload = batch["payload"].as_binary::<i32>();
+    let correlation = batch["correlation_data"].as_binary::<i32>();
+    let expiry = batch["expiry"].as_primitive::<Int64Type>();
+    let properties = batch["user_properties"].as_list::<i32>();
+    let row = |row: usize| {
+        assert_eq!(
+            batch["partition"].as_primitive::<Int32Type>().value(row),
+            partition
+        );
+        let pairs = properties.value(row);
+        let pairs = pairs.as_struct();
+        let (keys, values) = (
+            pairs.column(0).as_string::<i32>(),
+            pairs.column(1).as_string::<i32>(),
+        );
+        let pair = |index| (keys.value(index).to_owned(), values.value(index).to_owned());
+        let owned = OwnedRow {
+            timestamp_us: batch["timestamp"]
+                .as_primitive::<TimestampMicrosecondType>()
+                .value(row),
+            topic: topic.value(row).to_owned(),
+            payload: payload.value(row).to_vec(),
+            qos: batch["qos"]
+                .as_primitive::<Int8Type>()
+                .value(row)
+                .cast_unsigned(),
+            retain: batch["retain"].as_boolean().value(row),
+            dup: batch["dup"].as_boolean().value(row),
+            client_id: client_id.value(row).to_owned(),
+            content_type: optional(&content_type, row),
+            response_topic: optional(&response_topic, row),
+            correlation_data: correlation
+                .is_valid(row)
+                .then(|| correlation.value(row).to_vec()),
+            expiry_s: expiry
+                .is_valid(row)
+                .then(|| expiry.value(row).try_into().expect("32 bits")),
+            user_properties: (0..pairs.len()).map(pair).collect(),
+        };
+        (
+            batch["offset"].as_primitive::<Int64Type>().value(row),
+            owned,
+        )
+    };
+    (0..batch.num_rows()).map(row).collect()
+}
+
+fn read(
+    parts: &[Part],
+    partition: i32,
+    from: i64,
+    to: i64,
+) -> Result<Vec<(i64, OwnedRow)>, ColumnarError> {
+    let options = ReadOptions {
+        batch_rows: 7,
+        ..ReadOptions::default()
+    };
+    let mut rows = Vec::new();
+    for batch in PartitionReader::new(parts, partition, from..to, options)? {
+        rows.extend(unfold(&batch?, partition));
+    }
+    Ok(rows)
+}
+
+/// A folder that is gone with its test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("mqttcore-columnar-{}-{number}", process::id()));
+        fs::create_dir_all(&path).expect("a temporary folder");
+        Self(path)
+    }
+
+    fn write(&self, batches: &[RecordBatch]) -> Part {
+        let path = self.0.join("new.parquet");
+        let file = File::create(&path).expect("a new file");
+        let meta = write_parquet(file, batches, &origin()).expect("dense rows");
+        self.keep(&path, &meta)
+    }
+
+    fn keep(&self, path: &Path, meta: &FileMeta) -> Part {
+        let (base, last) = (meta.base, meta.last);
+        let kept = self.0.join(format!("{base:020}-{last}.parquet"));
+        fs::rename(path, &kept).expect("renamed");
+        Part {
+            path: kept,
+            base,
+            last,
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn origin() -> Origin {
+    Origin {
+        stream: "plant".to_owned(),
+        epoch: "7c9e:1".to_owned(),
+        schema: 2,
+    }
+}
+
+fn plain_rows(count: usize) -> Vec<OwnedRow> {
+    let row = |index: usize| OwnedRow {
+        timestamp_us: i64::try_from(index).expect("small") * 1_000,
+        topic: format!("plant/{}", index % 3),
+        payload: index.to_string().into_bytes(),
+        qos: 1,
+        retain: false,
+        dup: false,
+        client_id: "device".to_owned(),
+        content_type: None,
+        response_topic: None,
+        correlation_data: None,
+        expiry_s: None,
+        user_properties: vec![],
+    };
+    (0..count).map(row).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn rows_come_back_as_they_were(rows in rows(60), sizes in vec(1..20_usize, 0..3), base in 0..1_i64 << 40) {
+        let batches = batches(&rows, 5, base, &sizes);
+
+        let seen: Vec<_> = batches.iter().flat_map(|batch| unfold(batch, 5)).collect();
+
+        let expected: Vec<_> = (base..).zip(rows).collect();
+        prop_assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn any_range_of_any_files_is_exactly_that_range(
+        rows in rows(60),
+        cuts in vec(0..60_usize, 0..4),
+        base in 0..1_i64 << 40,
+        range in (0..60_i64, 0..60_i64),
+    ) {
+        let folder = Folder::new();
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(rows.len())).collect();
+        cuts.extend([0, rows.len()]);
+        cuts.sort_unstable();
+        let mut parts = Vec::new();
+        for cut in cuts.windows(2).filter(|cut| cut[0] < cut[1]) {
+            let first = base + i64::try_from(cut[0]).expect("small");
+            parts.push(folder.write(&batches(&rows[cut[0]..cut[1]], 5, first, &[9])));
+        }
+        let end = base + i64::try_from(rows.len()).expect("small");
+        let (from, to) = ((base + range.0).min(end), (base + range.1).min(end));
+
+        let seen = read(&parts, 5, from, to).expect("all of it is there");
+
+        let all = (base..).zip(rows);
+        let expected: Vec<_> = all.filter(|(offset, _)| (from..to).contains(offset)).collect();
+        prop_assert_eq!(seen, expected);
+    }
+}
+
+#[test]
+fn the_footer_says_what_the_file_holds() {
+    let folder = Folder::new();
+    let part = folder.write(&batches(&plain_rows(40), 3, 100, &[16]));
+
+    let meta = FileMeta::read(&part.path).expect("a whole file");
+
+    let expected = FileMeta {
+        origin: origin(),
+        partition: 3,
+        base: 100,
+        last: 139,
+        min_us: 0,
+        max_us: 39_000,
+    };
+    assert_eq!(meta, expected);
+    assert_eq!(meta.rows(), 40);
+}
+
+#[test]
+fn columns_come_as_they_are_asked_for() {
+    let folder = Folder::new();
+    let part = folder.write(&batches(&plain_rows(3), 0, 0, &[]));
+    let options = ReadOptions {
+        columns: Some(vec!["payload".to_owned(), "offset".to_owned()]),
+        ..ReadOptions::default()
+    };
+
+    let reader = PartitionReader::new(&[part], 0, 1..3, options).expect("a plan");
+
+    let schema = reader.schema().clone();
+    let names: Vec<_> = schema.fields().iter().map(|field| field.name()).collect();
+    assert_eq!(names, ["payload", "offset"]);
+    let batches: Vec<_> = reader.map(|batch| batch.expect("a whole file")).collect();
+    assert_eq!(batches.len(), 1);
+    assert_eq!(batches[0].schema(), schema);
+    assert_eq!(batches[0]["payload"].as_binary::<i32>().value(0), b"1");
+    assert_eq!(
+        batches[0]["offset"].as_primitive::<Int64Type>().values(),
+        &[1, 2]
+    );
+}
+
+#[test]
+fn a_wrong_column_is_named() {
+    let refused = |names: &[&str]| {
+        let columns = Some(names.iter().map(|name| (*name).to_owned()).collect());
+        let options = ReadOptions {
+            columns,
+            ..ReadOptions::default()
+        };
+        let reader = PartitionReader::new(&[], 0, 0..0, options);
+        reader.err().expect("refused").to_string()
+    };
+
+    assert_eq!(
+        refused(&["offset", "speed"]),
+        "option columns: there is no column \"speed\""
+    );
+    assert_eq!(
+        refused(&["qos", "qos"]),
+        "option columns: column \"qos\" is named twice"
+    );
+    assert_eq!(refused(&[]), "option columns: names no column");
+}
+
+#[test]
+fn rows_that_are_not_dense_are_no_file() {
+    let refused = |batches: &[RecordBatch]| {
+        let written = write_parquet(Vec::new(), batches, &origin());
+        written.expect_err("refused").to_string()
+    };
+    let rows = plain_rows(3);
+
+    let mut gap = batches(&rows, 2, 0, &[]);
+    gap.extend(batches(&rows, 2, 4, &[]));
+    assert_eq!(refused(&gap), "partition 2: offset 4 instead of 3");
+    let mut repeat = batches(&rows, 2, 0, &[]);
+    repeat.extend(batches(&rows, 2, 2, &[]));
+    assert_eq!(refused(&repeat), "partition 2: offset 2 instead of 3");
+    let mut other = batches(&rows, 2, 0, &[]);
+    other.extend(batches(&rows, 1, 3, &[]));
+    assert_eq!(refused(&other), "partition 2: a row of partition 1");
+    assert_eq!(refused(&[]), "partition 0: no row to write");
+}
+
+#[test]
+fn a_file_that_is_not_what_the_index_says_is_refused() {
+    let folder = Folder::new();
+    let part = folder.write(&batches(&plain_rows(10), 0, 0, &[]));
+    let refused = |part: Part, partition| {
+        let (from, to) = (part.base, part.last + 1);
+        read(&[part], partition, from, to)
+            .expect_err("refused")
+            .to_string()
+    };
+    let file = part.path.display().to_string();
+
+    let other =
+        format!("{file} is not what the index says: it holds offsets 0 to 9 of partition 0");
+    assert_eq!(
+        refused(
+            Part {
+                last: 8,
+                ..part.clone()
+            },
+            0
+        ),
+        other
+    );
+    assert_eq!(refused(part.clone(), 1), other);
+    fs::write(&part.path, b"PAR1 something else PAR1").expect("written");
+    assert!(refused(part.clone(), 0).starts_with(&format!("{file} cannot be read: ")));
+    fs::remove_file(&part.path).expect("removed");
+    assert!(refused(part, 0).starts_with(&format!("{file}: No such file")));
+}
