@@ -304,6 +304,7 @@ fn message_record<'a>(
         gate: None,
         expires_at_ms: message.expires_at().map(|at| unix_ms(shard.now(), at)),
         source: None,
+        streamed: None,
         topic: message.topic(),
         properties: message.properties().as_bytes(),
         recipients: recipients.as_recipients(),

@@ -201,7 +201,8 @@ pub(crate) fn open_parts(
     }
     index.identify(known.store);
     known.applied_lsn = index.applied_lsn;
-    let (writer, recovery) = open::open(files, &known, &mut |logged| index.apply(&logged))?;
+    let (mut writer, recovery) = open::open(files, &known, &mut |logged| index.apply(&logged))?;
+    writer.numbering = index.streams.numbering.clone();
     let committer = Committer::new(writer, (&options.journal).into())?;
     Ok((committer, index, recovery))
 }
@@ -476,8 +477,10 @@ pub(crate) fn tidy(
     full: &[(u64, u64)],
     surplus: usize,
 ) -> Result<Option<u64>, StoreError> {
+    let pinned = index.streams.pinned().unwrap_or(u64::MAX);
     for (number, _) in &full[..surplus] {
-        if index.live().get(number).is_some_and(|&live| live > 0) {
+        // What stays anyway need not be emptied.
+        if *number < pinned && index.live().get(number).is_some_and(|&live| live > 0) {
             index.empty(*number)?;
         }
     }

@@ -51,6 +51,7 @@ mod index;
 pub mod journal;
 mod recipients;
 pub mod record;
+mod rows;
 mod runs;
 #[cfg(feature = "faults")]
 mod simulated;

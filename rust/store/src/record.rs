@@ -7,7 +7,7 @@
 //!
 //! | type | record | flags | body |
 //! | --- | --- | --- | --- |
-//! | 1 | [`Message`] | 0-1 QoS, 2 RETAIN, 3 kept, 4 gate, 5 expiry, 6 source | message; gate: session, packet id; expiry: `u64` ms; source: text; topic: text; properties: bytes; recipients; payload: rest |
+//! | 1 | [`Message`] | 0-1 QoS, 2 RETAIN, 3 kept, 4 gate, 5 expiry, 6 source, 7 rows | rows: see [`Streamed`]; message; gate: session, packet id; expiry: `u64` ms; source: text; topic: text; properties: bytes; recipients; payload: rest |
 //! | 2 | [`Record::Route`] | | message; first delivery; recipients |
 //! | 3 | [`Record::Gate`] | | session; packet id |
 //! | 4 | [`Record::Released`] | | session; packet id |
@@ -23,6 +23,8 @@
 //! | 14 | [`Record::RetainCleared`] | | topic: text |
 //! | 15 | [`WillSet`] | 0-1 QoS, 2 RETAIN | session; delay: `u32` s; topic: text; properties: bytes; payload: rest |
 //! | 16 | [`Record::WillEnded`] | | session |
+//! | 20 | [`Record::Stream`] | | stream: `u32`; epoch: `u64`; name: text |
+//! | 21 | [`Record::Sealed`] | | stream: `u32`; partition: `u16`; end: `u64` |
 //! | 255 | commit marker | | see [`crate::journal`] |
 //!
 //! Recipients: a count, then for each: session; a byte with QoS in bits 0-1, RETAIN in 2, and in 3
@@ -32,6 +34,7 @@
 use crate::wire::{BodyError, Reader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint};
 
 pub use crate::recipients::{Recipient, Recipients, RecipientsBuf};
+pub use crate::rows::{Row, Rows, RowsBuf, Streamed};
 pub use crate::runs::{PacketIds, PacketIdsBuf};
 
 /// One step, borrowing from the log or from whoever writes it.
@@ -139,6 +142,24 @@ pub enum Record<'a> {
         /// The session.
         session: u64,
     },
+    /// A stream has this number from now on; or its offsets mean something else than before.
+    Stream {
+        /// Its number, which no stream of this store had before.
+        stream: u32,
+        /// Grows whenever an offset that somebody knows may mean another row.
+        epoch: u64,
+        /// Its name.
+        name: &'a str,
+    },
+    /// Rows are in files that are safe: the log is not needed for them.
+    Sealed {
+        /// The stream.
+        stream: u32,
+        /// The partition.
+        partition: u16,
+        /// The first offset that is not sealed.
+        end: u64,
+    },
 }
 
 /// A message, once, with those who are to get it.
@@ -156,8 +177,10 @@ pub struct Message<'a> {
     pub gate: Option<(u64, u16)>,
     /// Unix milliseconds after which its delivery must not begin.
     pub expires_at_ms: Option<u64>,
-    /// Who published a message that is kept.
+    /// Who published a message that is kept, or that is a row.
     pub source: Option<&'a str>,
+    /// Which rows of streams it is, if of any.
+    pub streamed: Option<Streamed<'a>>,
     /// Topic name.
     pub topic: &'a str,
     /// Encoded properties, as the engine likes them.
@@ -212,6 +235,7 @@ const KEPT: u8 = 1 << 3;
 const GATE: u8 = 1 << 4;
 const EXPIRY: u8 = 1 << 5;
 const SOURCE: u8 = 1 << 6;
+const STREAMED: u8 = 1 << 7;
 const USERNAME: u8 = 1;
 
 impl<'a> Record<'a> {
@@ -233,6 +257,8 @@ impl<'a> Record<'a> {
             Self::RetainCleared { .. } => 14,
             Self::WillSet(_) => 15,
             Self::WillEnded { .. } => 16,
+            Self::Stream { .. } => 20,
+            Self::Sealed { .. } => 21,
         }
     }
 
@@ -311,6 +337,24 @@ impl<'a> Record<'a> {
             }
             Self::RetainCleared { topic } => put_text(topic, out),
             Self::WillSet(ref will) => will.encode(out),
+            Self::Stream {
+                stream,
+                epoch,
+                name,
+            } => {
+                put_u32(stream, out);
+                put_u64(epoch, out);
+                put_text(name, out);
+            }
+            Self::Sealed {
+                stream,
+                partition,
+                end,
+            } => {
+                put_u32(stream, out);
+                put_u16(partition, out);
+                put_u64(end, out);
+            }
         }
     }
 
@@ -379,6 +423,16 @@ impl<'a> Record<'a> {
             16 => Self::WillEnded {
                 session: from.varint()?,
             },
+            20 => Self::Stream {
+                stream: from.u32()?,
+                epoch: from.u64()?,
+                name: from.text()?,
+            },
+            21 => Self::Sealed {
+                stream: from.u32()?,
+                partition: from.u16()?,
+                end: from.u64()?,
+            },
             kind => return Err(BodyError::Kind(kind)),
         };
         reader.end()?;
@@ -395,9 +449,13 @@ impl<'a> Message<'a> {
             | bit(self.gate.is_some(), GATE)
             | bit(self.expires_at_ms.is_some(), EXPIRY)
             | bit(self.source.is_some(), SOURCE)
+            | bit(self.streamed.is_some(), STREAMED)
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
+        if let Some(streamed) = &self.streamed {
+            streamed.encode(out);
+        }
         put_varint(self.message, out);
         if let Some((session, packet_id)) = self.gate {
             put_varint(session, out);
@@ -416,14 +474,16 @@ impl<'a> Message<'a> {
     }
 
     fn decode(flags: u8, from: &mut Reader<'a>) -> Result<Self, BodyError> {
-        if flags & 0x80 != 0 {
-            return Err(BodyError::Flags);
-        }
         let has = |flag: u8| flags & flag != 0;
         Ok(Self {
             qos: qos(flags)?,
             retain: has(RETAIN),
             kept: has(KEPT),
+            streamed: if has(STREAMED) {
+                Some(Streamed::decode(from)?)
+            } else {
+                None
+            },
             message: from.varint()?,
             gate: if has(GATE) {
                 Some((from.varint()?, from.u16()?))
@@ -498,6 +558,11 @@ impl<'a> WillSet<'a> {
             payload: from.rest(),
         })
     }
+}
+
+/// Whether the body of a record of this kind begins with rows.
+pub(crate) fn is_streamed(kind: u8, flags: u8) -> bool {
+    kind == 1 && flags & STREAMED != 0
 }
 
 pub(crate) fn qos(bits: u8) -> Result<u8, BodyError> {

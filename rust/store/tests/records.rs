@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::Files;
 use mqttcore_store::record::{
-    Message, Opened, PacketIdsBuf, Recipient, RecipientsBuf, Record, WillSet,
+    Message, Opened, PacketIdsBuf, Recipient, RecipientsBuf, Record, RowsBuf, Streamed, WillSet,
 };
 use mqttcore_store::{Batch, Journal, JournalOptions, Level, Need};
 use proptest::prelude::*;
@@ -68,12 +68,18 @@ proptest! {
         topic in "[a-z/é]{0,40}",
         properties: Vec<u8>,
         payload: Vec<u8>,
+        rows in prop::option::of((any::<bool>(), any::<u64>(),
+            prop::collection::btree_set((any::<u32>(), any::<u16>()), 0..4))),
         recipients in prop::collection::vec(
             (any::<u64>(), 0..3_u8, any::<bool>(), prop::collection::vec(any::<u32>(), 0..4)), 0..6),
     ) {
         let mut listed = RecipientsBuf::default();
         for (session, qos, retain, ids) in &recipients {
             listed.push(*session, *qos, *retain, ids);
+        }
+        let mut places = RowsBuf::default();
+        for (stream, partition) in rows.iter().flat_map(|(_, _, rows)| rows) {
+            places.push(*stream, *partition);
         }
         same(Record::Message(Message {
             message,
@@ -83,6 +89,7 @@ proptest! {
             gate,
             expires_at_ms,
             source: source.as_deref(),
+            streamed: rows.map(|(dup, at_us, _)| Streamed { dup, at_us, rows: places.as_rows() }),
             topic: &topic,
             properties: &properties,
             recipients: listed.as_recipients(),
@@ -116,6 +123,8 @@ proptest! {
             username: username.as_deref(),
         }))?;
         same(Record::Away { session, at_ms, expiry_s })?;
+        same(Record::Stream { stream: expiry_s, epoch: at_ms, name: &client_id })?;
+        same(Record::Sealed { stream: expiry_s, partition: u16::from(version), end: at_ms })?;
         same(Record::Ended { session })?;
         same(Record::WillEnded { session })?;
     }

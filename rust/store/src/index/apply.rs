@@ -114,6 +114,22 @@ impl Index {
                 row.will = Some(Will::new(will));
             }),
             Record::WillEnded { session } => self.change(*session, |row| row.will = None),
+            Record::Stream {
+                stream,
+                epoch,
+                name,
+            } => {
+                self.streams.name(*stream, *epoch, name);
+                Ok(())
+            }
+            Record::Sealed {
+                stream,
+                partition,
+                end,
+            } => {
+                self.streams.seal((*stream, *partition), *end);
+                Ok(())
+            }
         }
     }
 
@@ -134,6 +150,9 @@ impl Index {
             references: 0,
             body: Body::Log(place),
         };
+        if let Some(streamed) = &message.streamed {
+            self.streams.add(streamed, place.segment);
+        }
         self.count_live(&row, true);
         let cached = Cached {
             row: Some(row),

@@ -10,6 +10,7 @@ use crate::index::numbered::Numbered;
 use crate::index::rows::{Body, encode_subscriptions};
 use crate::index::tables::{
     MESSAGE, Meta, QUEUE, RETAINED, SEGMENT, SESSION, SUBSCRIPTION, checkpoint, put_meta,
+    put_streams,
 };
 use crate::index::{Cached, Index};
 use crate::journal::frame;
@@ -36,6 +37,7 @@ impl Index {
             next_number: self.next_number,
         };
         put_meta(&transaction, &meta)?;
+        put_streams(&transaction, &self.streams)?;
         transaction.commit().map_err(checkpoint)?;
         self.tables.refresh()?;
         self.checkpoint_lsn = self.applied_lsn;
@@ -47,7 +49,9 @@ impl Index {
     /// segment that is written to is not looked at.
     pub(crate) fn droppable(&self, full: &[(u64, u64)]) -> Option<u64> {
         let is_free = |&&(number, last_lsn): &&(u64, u64)| {
-            last_lsn <= self.checkpoint_lsn && self.live.get(&number).is_none_or(|&live| live == 0)
+            last_lsn <= self.checkpoint_lsn
+                && self.live.get(&number).is_none_or(|&live| live == 0)
+                && self.streams.pinned().is_none_or(|pinned| number < pinned)
         };
         full.iter()
             .take_while(is_free)

@@ -9,6 +9,7 @@ mod apply;
 mod flush;
 mod numbered;
 pub(crate) mod rows;
+pub(crate) mod streams;
 pub(crate) mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ use crate::error::StoreError;
 use crate::files::{File, Files, read_full};
 use crate::index::numbered::Numbered;
 use crate::index::rows::{Body, Delivery, MessageRow, SessionRow, StoredMessage, Subscriptions};
+use crate::index::streams::StreamTable;
 use crate::index::tables::{Meta, RETAINED, SEGMENT, SESSION, Tables, checkpoint, wrong};
 use crate::journal::Place;
 use crate::journal::frame;
@@ -64,6 +66,7 @@ pub(crate) struct Index {
     unqueued: BTreeSet<(u64, u64)>,
     messages: Numbered<Cached<MessageRow>>,
     retained: BTreeMap<String, Option<u64>>,
+    pub(crate) streams: StreamTable,
     /// Messages that nobody seemed to want so far in this group.
     unwanted: Vec<u64>,
     /// Bytes of messages that are wanted, by the segment that holds them.
@@ -90,6 +93,7 @@ impl Index {
             }
         }
         let known = meta.unwrap_or_default();
+        let streams = tables.streams()?;
         let index = Self {
             files: Arc::clone(files),
             tables,
@@ -103,6 +107,7 @@ impl Index {
             unqueued: BTreeSet::new(),
             messages: Numbered::default(),
             retained: BTreeMap::new(),
+            streams,
             unwanted: Vec::new(),
             live,
             reading: None,

@@ -8,7 +8,7 @@
 //! | `message` | message number | references: `u32`; 0 and place: three varints, or 1 and flags: byte, body of a message record: rest |
 //! | `retained` | topic | message number |
 //! | `segment` | segment number | bytes of live messages in it |
-//! | `meta` | `format`, `applied_lsn`, `next_number`, `store` | `u64`; 16 bytes |
+//! | `meta` | `format`, `applied_lsn`, `next_number`, `store`, `streams` | `u64`; 16 bytes; see `StreamTable::encode` |
 //!
 //! A *delivery* is: message number: varint; QoS and RETAIN: byte; count, subscription ids: varints.
 

@@ -12,6 +12,7 @@ use redb::{
 use crate::error::StoreError;
 use crate::files::{File, Files, read_full, write_all};
 use crate::index::rows::{Delivery, MessageRow, SessionRow, Subscriptions, decode_subscriptions};
+use crate::index::streams::StreamTable;
 use crate::journal::segment::StoreId;
 use crate::wire::BodyError;
 
@@ -130,6 +131,17 @@ impl Tables {
         }))
     }
 
+    /// What it says about streams.
+    pub(crate) fn streams(&self) -> Result<StreamTable, StoreError> {
+        let Some(table) = self.table(META)? else {
+            return Ok(StreamTable::default());
+        };
+        let found = table.get("streams").map_err(checkpoint)?;
+        found.map_or(Ok(StreamTable::default()), |found| {
+            StreamTable::decode(found.value()).map_err(wrong)
+        })
+    }
+
     /// Begins a change of everything; it is seen whole or not at all.
     pub(crate) fn begin(&self) -> Result<WriteTransaction, StoreError> {
         let mut transaction = self.database.begin_write().map_err(checkpoint)?;
@@ -222,6 +234,21 @@ pub(crate) fn put_meta(transaction: &WriteTransaction, meta: &Meta) -> Result<()
             .map_err(checkpoint)?;
     }
     table.insert("store", &meta.store[..]).map_err(checkpoint)?;
+    Ok(())
+}
+
+/// Writes what the checkpoint says about streams.
+pub(crate) fn put_streams(
+    transaction: &WriteTransaction,
+    streams: &StreamTable,
+) -> Result<(), StoreError> {
+    if streams.is_empty() {
+        return Ok(());
+    }
+    let mut bytes = Vec::new();
+    streams.encode(&mut bytes);
+    let mut table = transaction.open_table(META).map_err(checkpoint)?;
+    table.insert("streams", &bytes[..]).map_err(checkpoint)?;
     Ok(())
 }
 

@@ -42,6 +42,24 @@ pub(crate) fn seal_all(bytes: &mut [u8], seed: u32, mut lsn: u64) -> u32 {
     chain
 }
 
+/// Hands the body of each frame in `bytes` that `is_wanted` by type and flags to `change`, before
+/// the frames are sealed.
+pub(crate) fn bodies_mut(
+    bytes: &mut [u8],
+    is_wanted: impl Fn(u8, u8) -> bool,
+    mut change: impl FnMut(&mut [u8]),
+) {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let end = 8 + length(rest);
+        let (frame, behind) = rest.split_at_mut(end);
+        if is_wanted(frame[16], frame[17]) {
+            change(&mut frame[HEADER..]);
+        }
+        rest = behind;
+    }
+}
+
 /// Adds a sealed commit marker.
 pub(crate) fn put_marker(commit: &Commit, lsn: u64, seed: u32, out: &mut Vec<u8>) {
     let start = begin(COMMIT, 0, out);

@@ -13,6 +13,7 @@ use crate::error::StoreError;
 use crate::files::Files;
 use crate::journal::commit::{Committer, Pressure};
 use crate::journal::inbox::{Errand, Group, Inbox, Level, Need, Ticket};
+use crate::journal::numbering::Numbering;
 use crate::journal::open::{Known, Recovery, Visit, open};
 use crate::journal::writer::Written;
 use crate::stats::LogStats;
@@ -107,7 +108,12 @@ impl Journal {
         visit: &mut Visit<'_>,
     ) -> Result<(Self, Recovery), StoreError> {
         let known = Known::begin(options.segment_bytes);
-        let (writer, recovery) = open(files, &known, visit)?;
+        let mut numbering = Numbering::default();
+        let (mut writer, recovery) = open(files, &known, &mut |logged| {
+            numbering.observe(&logged.record);
+            visit(logged)
+        })?;
+        writer.numbering = numbering;
         let committer = Committer::new(writer, options.into())?;
         let recycling = |shared: &Arc<Shared>| {
             let shared = Arc::clone(shared);

@@ -38,6 +38,7 @@ pub(crate) mod commit;
 pub(crate) mod frame;
 pub(crate) mod inbox;
 pub(crate) mod log;
+pub(crate) mod numbering;
 pub(crate) mod open;
 pub(crate) mod salvage;
 pub(crate) mod scan;

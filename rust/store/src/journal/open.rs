@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::error::{Damage, StoreError};
 use crate::files::{File, Files, write_all, write_zeros};
 use crate::journal::frame::{self, Frame};
+use crate::journal::numbering::Numbering;
 use crate::journal::scan::{Group, Groups};
 use crate::journal::segment::{self, Header, StoreId};
 use crate::journal::writer::{Current, Past, Writer};
@@ -133,6 +134,7 @@ pub(crate) fn open(
         older,
         current,
         next_lsn,
+        numbering: Numbering::default(),
         durable_lsn,
         is_dirty: false,
     };

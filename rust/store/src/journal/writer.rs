@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::error::StoreError;
 use crate::files::{File, Files, write_all};
 use crate::journal::frame::{self, Commit, MARKER};
+use crate::journal::numbering::Numbering;
 use crate::journal::segment::{self, Header, START, StoreId};
 
 /// The log as its one writer sees it. Not a thread: whoever owns it decides when.
@@ -17,6 +18,8 @@ pub(crate) struct Writer {
     pub(crate) older: VecDeque<Past>,
     pub(crate) current: Current,
     pub(crate) next_lsn: u64,
+    /// The offsets of the next rows.
+    pub(crate) numbering: Numbering,
     /// Everything up to here is safe.
     pub(crate) durable_lsn: u64,
     /// Something was written since the last sync.
@@ -49,6 +52,8 @@ pub(crate) struct Written {
     pub(crate) offset: u64,
     pub(crate) first_lsn: u64,
     pub(crate) last_lsn: u64,
+    /// Some of its messages are rows.
+    pub(crate) has_rows: bool,
 }
 
 impl Current {
@@ -94,6 +99,7 @@ impl Writer {
                 end: START,
             },
             next_lsn,
+            numbering: Numbering::default(),
             durable_lsn: next_lsn - 1,
             is_dirty: false,
         })
@@ -105,8 +111,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSpace`]: nothing was written, no number was used, and `bytes` has its
-    /// frames only. After any other error the log must not be written to again.
+    /// [`StoreError::NoSpace`]: nothing was written, no number and no offset was used, and `bytes`
+    /// has its frames only. After any other error the log must not be written to again.
     pub(crate) fn write(
         &mut self,
         bytes: &mut Vec<u8>,
@@ -122,6 +128,7 @@ impl Writer {
             offset: self.current.end,
             first_lsn: self.next_lsn,
             last_lsn: self.next_lsn + u64::from(records) - 1,
+            has_rows: self.numbering.number(bytes),
         };
         let seed = self.current.header.seed();
         let chain = frame::seal_all(bytes, seed, self.next_lsn);
@@ -136,6 +143,7 @@ impl Writer {
         match write_all(&*self.current.file, bytes, self.current.end) {
             Err(error) if segment::is_full(&error) => {
                 bytes.truncate(frames);
+                self.numbering.take_back(bytes);
                 self.take_back()?;
                 return Err(StoreError::NoSpace);
             }

@@ -3,6 +3,7 @@
 mod bits;
 mod full;
 mod power;
+mod rows;
 
 use std::sync::Arc;
 

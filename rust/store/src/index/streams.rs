@@ -1,0 +1,181 @@
+//! What the log says about streams: their numbers and epochs, how far each partition reaches, how
+//! far it is sealed, and which segments hold rows that are not.
+
+use std::collections::BTreeMap;
+
+use crate::journal::numbering::{Key, Numbering};
+use crate::record::Streamed;
+use crate::wire::{BodyError, Reader, put_text, put_u16, put_u32, put_u64, put_varint};
+
+/// A stream as the log knows it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Known {
+    pub(crate) name: String,
+    pub(crate) epoch: u64,
+}
+
+/// Everything about streams that must outlive the segments it was written in.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct StreamTable {
+    pub(crate) numbering: Numbering,
+    streams: BTreeMap<u32, Known>,
+    /// The first offset of each partition that is not sealed.
+    sealed: BTreeMap<Key, u64>,
+    /// The last offset of each partition in each segment that has rows.
+    segments: BTreeMap<u64, BTreeMap<Key, u64>>,
+}
+
+impl StreamTable {
+    pub(crate) fn name(&mut self, stream: u32, epoch: u64, name: &str) {
+        let name = name.to_owned();
+        self.streams.insert(stream, Known { name, epoch });
+    }
+
+    pub(crate) fn add(&mut self, streamed: &Streamed<'_>, segment: u64) {
+        self.numbering.observe_rows(streamed);
+        let rows = self.segments.entry(segment).or_default();
+        rows.extend(streamed.rows.iter().map(|row| (row.into(), row.offset)));
+    }
+
+    /// Rows of `key` below `end` are in files.
+    pub(crate) fn seal(&mut self, key: Key, end: u64) {
+        self.numbering.reach(key, end);
+        let sealed = self.sealed.entry(key).or_default();
+        *sealed = end.max(*sealed);
+        let sealed = &self.sealed;
+        self.segments.retain(|_, rows| {
+            rows.retain(|key, last| sealed.get(key).is_none_or(|end| *last >= *end));
+            !rows.is_empty()
+        });
+    }
+
+    /// The first offset of `key` that is not sealed.
+    pub(crate) fn sealed(&self, key: Key) -> u64 {
+        self.sealed.get(&key).copied().unwrap_or_default()
+    }
+
+    /// The oldest segment with rows that are in no file.
+    pub(crate) fn pinned(&self) -> Option<u64> {
+        self.segments.keys().next().copied()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Last time: `u64`; then, each with a count: streams (number: `u32`, epoch: `u64`, name:
+    /// text); partitions (key, end: `u64`, sealed: `u64`); segments (number: varint, a count,
+    /// (key, last offset: `u64`)). A key is stream: `u32`, partition: `u16`.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_u64(self.numbering.last_us(), out);
+        put_varint(self.streams.len() as u64, out);
+        for (stream, known) in &self.streams {
+            put_u32(*stream, out);
+            put_u64(known.epoch, out);
+            put_text(&known.name, out);
+        }
+        put_varint(self.numbering.ends().count() as u64, out);
+        for (key, end) in self.numbering.ends() {
+            put_key(key, out);
+            put_u64(end, out);
+            put_u64(self.sealed(key), out);
+        }
+        put_varint(self.segments.len() as u64, out);
+        for (segment, rows) in &self.segments {
+            put_varint(*segment, out);
+            put_varint(rows.len() as u64, out);
+            for (key, last) in rows {
+                put_key(*key, out);
+                put_u64(*last, out);
+            }
+        }
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BodyError> {
+        let mut reader = Reader(bytes);
+        let from = &mut reader;
+        let mut table = Self::default();
+        table.numbering.pass(from.u64()?);
+        for _ in 0..from.length()? {
+            let (stream, epoch) = (from.u32()?, from.u64()?);
+            table.name(stream, epoch, from.text()?);
+        }
+        for _ in 0..from.length()? {
+            let (key, end, sealed) = (read_key(from)?, from.u64()?, from.u64()?);
+            table.numbering.reach(key, end);
+            table.sealed.insert(key, sealed);
+        }
+        for _ in 0..from.length()? {
+            let segment = from.varint()?;
+            let mut rows = BTreeMap::new();
+            for _ in 0..from.length()? {
+                rows.insert(read_key(from)?, from.u64()?);
+            }
+            table.segments.insert(segment, rows);
+        }
+        reader.end()?;
+        Ok(table)
+    }
+}
+
+fn put_key((stream, partition): Key, out: &mut Vec<u8>) {
+    put_u32(stream, out);
+    put_u16(partition, out);
+}
+
+fn read_key(from: &mut Reader<'_>) -> Result<Key, BodyError> {
+    Ok((from.u32()?, from.u16()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::RowsBuf;
+
+    fn table() -> StreamTable {
+        let mut table = StreamTable::default();
+        table.name(3, 7, "plant");
+        for segment in [4, 5] {
+            let mut rows = RowsBuf::default();
+            rows.push(3, 1);
+            rows.push(3, 2);
+            let mut body = Vec::new();
+            let at_us = 10 * segment;
+            let rows = rows.as_rows();
+            Streamed {
+                at_us,
+                rows,
+                ..Streamed::default()
+            }
+            .encode(&mut body);
+            let mut slots = crate::rows::Slots::of(&mut body).unwrap();
+            slots.fill(|_, partition| segment - 4 + u64::from(partition));
+            table.add(&Streamed::decode(&mut Reader(&body)).unwrap(), segment);
+        }
+        table
+    }
+
+    #[test]
+    fn a_table_comes_back_from_the_checkpoint() {
+        let mut table = table();
+        table.seal((3, 1), 2);
+        table.seal((3, 2), 0);
+        let mut bytes = Vec::new();
+        table.encode(&mut bytes);
+
+        assert_eq!(StreamTable::decode(&bytes), Ok(table));
+    }
+
+    #[test]
+    fn a_segment_is_pinned_until_the_rows_of_every_partition_in_it_are_sealed() {
+        let mut table = table();
+        assert_eq!(table.pinned(), Some(4));
+
+        table.seal((3, 1), 3);
+        assert_eq!(table.pinned(), Some(4));
+        table.seal((3, 2), 3);
+        assert_eq!(table.pinned(), Some(5));
+        table.seal((3, 2), 4);
+        assert_eq!(table.pinned(), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Which offset the next row of each partition has.
+
+use std::collections::BTreeMap;
+
+use crate::journal::frame;
+use crate::record::{self, Record};
+use crate::rows::{Row, Slots, Streamed};
+
+/// A partition of a stream.
+pub(crate) type Key = (u32, u16);
+
+/// Offsets and the time, as the thread that writes the log gives them: in the order of the log,
+/// to what is written and to nothing else.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Numbering {
+    next: BTreeMap<Key, u64>,
+    last_us: u64,
+}
+
+impl Numbering {
+    /// Goes on where a row says.
+    pub(crate) fn observe(&mut self, record: &Record<'_>) {
+        if let Record::Message(record::Message {
+            streamed: Some(streamed),
+            ..
+        }) = record
+        {
+            self.observe_rows(streamed);
+        }
+    }
+
+    pub(crate) fn observe_rows(&mut self, streamed: &Streamed<'_>) {
+        self.pass(streamed.at_us);
+        for row in streamed.rows.iter() {
+            self.reach((row.stream, row.partition), row.offset + 1);
+        }
+    }
+
+    /// No row has a time before this one.
+    pub(crate) fn pass(&mut self, at_us: u64) {
+        self.last_us = self.last_us.max(at_us);
+    }
+
+    /// The next row of `key` has this offset, or a later one.
+    pub(crate) fn reach(&mut self, key: Key, offset: u64) {
+        let next = self.next.entry(key).or_default();
+        *next = offset.max(*next);
+    }
+
+    /// Every partition that ever had a row, and the offset of its next one.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (Key, u64)> + '_ {
+        self.next.iter().map(|(key, next)| (*key, *next))
+    }
+
+    pub(crate) fn last_us(&self) -> u64 {
+        self.last_us
+    }
+
+    /// Gives every row in `frames` its offset and time; true if there is one.
+    pub(crate) fn number(&mut self, frames: &mut [u8]) -> bool {
+        let mut has_rows = false;
+        frame::bodies_mut(frames, record::is_streamed, |body| {
+            // INVARIANT: batches are made of records that `Record::encode_body` wrote.
+            let mut slots = Slots::of(body).expect("a list at the front of the body");
+            self.last_us = self.last_us.max(slots.at_us());
+            slots.set_at_us(self.last_us);
+            slots.fill(|stream, partition| {
+                let next = self.next.entry((stream, partition)).or_default();
+                *next += 1;
+                *next - 1
+            });
+            has_rows = true;
+        });
+        has_rows
+    }
+
+    /// Takes the offsets back that [`Numbering::number`] gave: nothing of it was written.
+    pub(crate) fn take_back(&mut self, frames: &mut [u8]) {
+        frame::bodies_mut(frames, record::is_streamed, |body| {
+            // INVARIANT: as above.
+            let mut slots = Slots::of(body).expect("a list at the front of the body");
+            slots.fill(|stream, partition| {
+                let next = self.next.entry((stream, partition)).or_default();
+                *next -= 1;
+                0
+            });
+        });
+    }
+}
+
+/// Where a row belongs.
+impl From<Row> for Key {
+    fn from(row: Row) -> Self {
+        (row.stream, row.partition)
+    }
+}
