@@ -6,7 +6,7 @@ use super::version::{Counts, State};
 use crate::subscribers::{Subscription, group_parts, parts, set};
 use crate::tree::hamt::{DIGIT_BITS, Keys, item_hash, key_of};
 use crate::tree::hash::{Hasher, tag};
-use crate::tree::node::{Block, Version, measure};
+use crate::tree::node::{Block, Branches, Version, measure};
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
 use crate::tree::word::{View, Word};
 
@@ -73,7 +73,7 @@ impl Audit<'_> {
     fn map(&mut self, map: Word<'_>, keys: Keys, path: u64, shift: u32) -> Result<(), String> {
         match map.view() {
             View::Empty => Ok(()),
-            View::Hamt(block) => self.hamt(block, keys, path, shift),
+            View::Hamt(branches) => self.hamt(branches, keys, path, shift),
             View::Collision(list) => self.list(map, list, keys, path, shift),
             View::Leaf(_) | View::Entry(_) => {
                 let hash = item_hash(map, keys, self.hasher);
@@ -95,17 +95,20 @@ impl Audit<'_> {
         })
     }
 
-    fn hamt(&mut self, block: Block<'_>, keys: Keys, path: u64, shift: u32) -> Result<(), String> {
-        let (bitmap, slots) = (block.tag(), block.words());
-        ensure(slots.len() == bitmap.count_ones() as usize, "I4", || {
-            "slots and bitmap".into()
-        })?;
+    fn hamt(
+        &mut self,
+        branches: Branches<'_>,
+        keys: Keys,
+        path: u64,
+        shift: u32,
+    ) -> Result<(), String> {
+        let (bitmap, slots) = (branches.bitmap(), branches.slots());
         ensure(!slots.is_empty(), "I1", || "an empty HAMT".into())?;
         ensure(slots.len() > 1 || slots[0].is_hamt(), "I3", || {
             "one slot, no HAMT".into()
         })?;
         self.note(format!("hamt:{bitmap:x}"));
-        let digits = (0..32).filter(|digit| bitmap & (1 << digit) != 0);
+        let digits = (0..64).filter(|digit| bitmap & (1 << digit) != 0);
         for (digit, slot) in digits.zip(slots) {
             ensure(!slot.is_empty(), "I1", || "an empty slot".into())?;
             self.map(*slot, keys, path | digit << shift, shift + DIGIT_BITS)?;
@@ -200,14 +203,11 @@ impl Audit<'_> {
                 self.note(format!("group:{}", text(leaf.text())));
                 self.payload(leaf.word(0), true)
             }
-            View::Hamt(block) => {
-                let (bitmap, slots) = (block.tag(), block.words());
+            View::Hamt(branches) => {
+                let (bitmap, slots) = (branches.bitmap(), branches.slots());
                 let is_due = slots.len() > 1 || slots.first().is_some_and(|slot| slot.is_hamt());
                 ensure(is_due, "I3", || "groups".into())?;
-                ensure(slots.len() == bitmap.count_ones() as usize, "I4", || {
-                    "slots and bitmap of groups".into()
-                })?;
-                let digits = (0..32).filter(|digit| bitmap & (1 << digit) != 0);
+                let digits = (0..64).filter(|digit| bitmap & (1 << digit) != 0);
                 digits.zip(slots).try_for_each(|(digit, slot)| {
                     self.groups(*slot, path | digit << shift, shift + DIGIT_BITS)
                 })

@@ -124,7 +124,7 @@ impl<'d> Snapshot<'d> {
     fn ask_for_receivers(&self, lanes: &[Lane<'_, '_>]) {
         let clients = &self.directory.clients;
         let sets = || lanes.iter().flat_map(|lane| lane.found.iter());
-        sets().for_each(|set| set.prefetch());
+        sets().for_each(|set| set.prefetch(0));
         for set in sets() {
             set::first_few(*set)
                 .for_each(|subscription| clients.prefetch(subscription.subscriber()));

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::version::State;
 use crate::levels::{is_match, level_len};
-use crate::tree::hamt::{DIGIT_BITS, Keys, digit, find, slot};
+use crate::tree::hamt::{DIGIT_BITS, Keys, digit, find};
 use crate::tree::hash::{Hasher, tag};
 use crate::tree::node::Block;
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
@@ -257,7 +257,7 @@ impl<'g> Walk<'_, '_, 'g> {
             .map(|(field, through)| (fields[field], through));
         for (word, through) in fields {
             if !word.is_empty() {
-                word.prefetch();
+                word.prefetch(digit(found.hash, 0));
                 self.opened.push(Branch {
                     word,
                     path: found.hash,
@@ -273,15 +273,13 @@ impl<'g> Walk<'_, '_, 'g> {
     #[inline]
     fn advance(&mut self, branch: &mut Branch<'g>) -> bool {
         match branch.word.view() {
-            View::Hamt(block) => {
-                let digit = digit(branch.path, 0);
-                let bitmap = block.tag();
-                if bitmap & (1 << digit) == 0 {
+            View::Hamt(branches) => {
+                let Some(slot) = branches.slot(digit(branch.path, 0)) else {
                     return false;
-                }
-                branch.word = block.word(slot(bitmap, digit));
-                branch.word.prefetch();
+                };
                 branch.path >>= DIGIT_BITS;
+                branch.word = slot;
+                slot.prefetch(digit(branch.path, 0));
                 return true;
             }
             View::Leaf(leaf) => self.leaf(leaf, branch),

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::sync::{AtomicUsize, Guard, Ledger, Relaxed, Root, pin};
 use crate::tree::hash::Hasher;
 use crate::tree::lookup::payload_of;
-use crate::tree::node::{Edit, Size, Turn, Version, measure};
+use crate::tree::node::{Edit, Size, TURN_BYTES, Version, measure};
 use crate::tree::update::{Fields, change_tree};
 use crate::tree::word::{Stored, Word};
 use crate::{TopicFilter, TopicName};
@@ -290,7 +290,7 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
         let mut reached = measure(&version.fields());
         // A cell is measured as a turn is, and counted as an entry.
         reached.nodes -= self.len();
-        reached.bytes -= self.len() * size_of::<Turn>();
+        reached.bytes -= self.len() * TURN_BYTES;
         if reached == version.size {
             return Ok(reached.nodes);
         }

@@ -233,7 +233,7 @@ impl<'g> Walk<'_, '_, 'g> {
 
     fn run(&mut self, task: Task<'g>) {
         match task.word.view() {
-            View::Hamt(block) => self.split(task, block.tag(), block.words()),
+            View::Hamt(branches) => self.split(task, branches.bitmap(), branches.slots()),
             View::Collision(list) => {
                 let items = list.words().iter().rev();
                 self.pending.extend(items.map(|item| Task {
@@ -248,11 +248,11 @@ impl<'g> Walk<'_, '_, 'g> {
     }
 
     /// Plans the slots of a HAMT block, less those in front of the resumed topic.
-    fn split(&mut self, task: Task<'g>, bitmap: u32, slots: &[Word<'g>]) {
+    fn split(&mut self, task: Task<'g>, bitmap: u64, slots: &[Word<'g>]) {
         let resume = self.ask.resume.filter(|_| task.is_bound);
         let resumed = resume.and_then(|resume| resume.level(task.depth));
         let first = resumed.map(|(_, hash)| digit(hash, task.shift));
-        let digits = (0..u32::BITS)
+        let digits = (0..u64::BITS)
             .rev()
             .filter(|digit| bitmap & (1 << digit) != 0);
         for (digit, word) in digits.zip(slots.iter().rev()) {

@@ -162,7 +162,7 @@ pub(crate) fn for_each_group<'g>(groups: Word<'g>, mut visit: impl FnMut(Word<'g
     pending.push(groups);
     while let Some(word) = pending.pop() {
         match word.view() {
-            View::Hamt(block) | View::Collision(block) => pending.extend_from_slice(block.words()),
+            View::Hamt(_) | View::Collision(_) => pending.extend_from_slice(word.children()),
             View::Leaf(leaf) => {
                 if let (set, Some(turn)) = group_parts(leaf.word(0)) {
                     visit(set, turn);

@@ -11,14 +11,20 @@ use std::ptr::{self, NonNull};
 /// Every piece of memory is aligned to this.
 pub(crate) const ALIGNMENT: usize = 16;
 
-/// Sizes up to here are told apart by [`ALIGNMENT`], ...
-const FINE_BYTES: usize = 320;
+/// What allocators of the malloc family keep in front of a piece: what is 8 bytes short of a multiple of 16 wastes none.
+const SHORT: usize = 8;
+
+/// The smallest piece.
+const LEAST_BYTES: usize = 2 * ALIGNMENT - SHORT;
+
+/// Sizes up to here, a full HAMT block, are told apart by [`ALIGNMENT`], ...
+const FINE_BYTES: usize = LEAST_BYTES + 31 * ALIGNMENT;
 
 /// ... and up to here by this many bytes; larger ones are no business of the lists.
 const COARSE_STEP: usize = 128;
-const COARSE_BYTES: usize = FINE_BYTES + 15 * COARSE_STEP;
+const COARSE_BYTES: usize = FINE_BYTES + 12 * COARSE_STEP;
 
-const FINE_CLASSES: usize = FINE_BYTES / ALIGNMENT;
+const FINE_CLASSES: usize = 1 + (FINE_BYTES - LEAST_BYTES) / ALIGNMENT;
 const CLASSES: usize = FINE_CLASSES + (COARSE_BYTES - FINE_BYTES) / COARSE_STEP;
 
 /// The most that the lists of one thread hold.
@@ -88,22 +94,22 @@ impl Drop for Pool {
 /// Returns how many bytes a piece of at least `bytes` takes.
 #[inline]
 pub(crate) const fn rounded(bytes: usize) -> usize {
-    if bytes <= FINE_BYTES {
-        bytes.next_multiple_of(ALIGNMENT)
-    } else if bytes <= COARSE_BYTES {
+    if bytes <= LEAST_BYTES {
+        LEAST_BYTES
+    } else if bytes > FINE_BYTES && bytes <= COARSE_BYTES {
         FINE_BYTES + (bytes - FINE_BYTES).next_multiple_of(COARSE_STEP)
     } else {
-        bytes.next_multiple_of(ALIGNMENT)
+        (bytes + SHORT).next_multiple_of(ALIGNMENT) - SHORT
     }
 }
 
-/// The list of a rounded size; `None` for 0 and for what is too large.
+/// The list of a rounded size; `None` for what is too large.
 #[inline]
 const fn class_of(rounded: usize) -> Option<usize> {
-    if rounded == 0 || rounded > COARSE_BYTES {
+    if rounded > COARSE_BYTES {
         None
     } else if rounded <= FINE_BYTES {
-        Some(rounded / ALIGNMENT - 1)
+        Some((rounded - LEAST_BYTES) / ALIGNMENT)
     } else {
         Some(FINE_CLASSES + (rounded - FINE_BYTES) / COARSE_STEP - 1)
     }
@@ -111,7 +117,7 @@ const fn class_of(rounded: usize) -> Option<usize> {
 
 const fn class_bytes(class: usize) -> usize {
     if class < FINE_CLASSES {
-        (class + 1) * ALIGNMENT
+        LEAST_BYTES + class * ALIGNMENT
     } else {
         FINE_BYTES + (class + 1 - FINE_CLASSES) * COARSE_STEP
     }
@@ -136,7 +142,7 @@ pub(crate) fn allocate(bytes: usize) -> NonNull<u8> {
 
 #[cold]
 fn allocate_anew(bytes: usize) -> NonNull<u8> {
-    let layout = layout(bytes.max(ALIGNMENT));
+    let layout = layout(bytes);
     // SAFETY: the layout's size is not 0.
     let piece = unsafe { alloc(layout) };
     NonNull::new(piece).unwrap_or_else(|| handle_alloc_error(layout))
@@ -156,7 +162,7 @@ pub(crate) unsafe fn release(piece: NonNull<u8>, bytes: usize) {
         return;
     }
     // SAFETY: the caller's promise; sizes that differ have the same rounded size or another layout.
-    unsafe { dealloc(piece.as_ptr(), layout(bytes.max(ALIGNMENT))) };
+    unsafe { dealloc(piece.as_ptr(), layout(bytes)) };
 }
 
 /// Gives what this thread's lists hold back to the system.
@@ -185,10 +191,10 @@ mod tests {
         let first = allocate(40);
         // SAFETY: allocated above, with the same size, and not used.
         unsafe { release(first, 40) };
-        let second = allocate(48);
+        let second = allocate(33);
         assert_eq!(first, second);
         // SAFETY: as above.
-        unsafe { release(second, 48) };
+        unsafe { release(second, 33) };
 
         trim();
 

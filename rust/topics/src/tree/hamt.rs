@@ -1,4 +1,4 @@
-//! The children of a node: a 32-way branch by hash, in as few levels as tell the keys apart.
+//! The children of a node: a 64-way branch by hash, in as few levels as tell the keys apart.
 //!
 //! A map is a word: nothing, one item, or a HAMT block. Items are leaves, entries, and lists of such with equal
 //! hashes. A HAMT block with one slot leads to another HAMT block, so equal content has equal shape.
@@ -12,7 +12,7 @@ use super::word::{Kind, View, Word};
 use crate::levels::SEPARATOR;
 
 /// Bits of the hash that one level takes.
-pub(crate) const DIGIT_BITS: u32 = 5;
+pub(crate) const DIGIT_BITS: u32 = 6;
 
 const DIGIT_MASK: u64 = (1 << DIGIT_BITS) - 1;
 
@@ -48,14 +48,8 @@ impl Keys {
 
 /// The digit of `hash` that a HAMT block branches by, `shift` bits deep.
 pub(crate) const fn digit(hash: u64, shift: u32) -> u32 {
-    // INVARIANT: masked to 5 bits.
+    // INVARIANT: masked to 6 bits.
     ((hash >> shift) & DIGIT_MASK) as u32
-}
-
-/// Where the slot of `digit` is, or would be.
-#[inline]
-pub(crate) fn slot(bitmap: u32, digit: u32) -> usize {
-    (bitmap & ((1 << digit) - 1)).count_ones() as usize
 }
 
 /// Finds the leaf or entry with this key.
@@ -67,13 +61,10 @@ pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: Keys) -> Opti
     let mut path = hash;
     loop {
         match word.view() {
-            View::Hamt(block) => {
-                block.prefetch_rest();
+            View::Hamt(branches) => {
                 let digit = digit(path, 0);
-                if block.tag() & (1 << digit) == 0 {
-                    return None;
-                }
-                word = block.word(slot(block.tag(), digit));
+                branches.prefetch(digit);
+                word = branches.slot(digit)?;
                 path >>= DIGIT_BITS;
             }
             View::Leaf(item) => {
@@ -118,21 +109,15 @@ pub(crate) fn locate<'g>(
     let mut shift = 0;
     loop {
         match word.view() {
-            View::Hamt(block) => {
-                // The whole block is copied later.
-                block.prefetch_rest();
+            View::Hamt(branches) => {
+                branches.prefetch_all();
                 let digit = digit(hash, shift);
-                let index = slot(block.tag(), digit);
-                if block.tag() & (1 << digit) == 0 {
+                let Some(slot) = branches.slot(digit) else {
                     frames.push(Frame::Gap { block: word, digit });
                     return Spot::Vacant;
-                }
-                frames.push(Frame::Slot {
-                    block: word,
-                    index,
-                    digit,
-                });
-                word = block.word(index);
+                };
+                frames.push(Frame::Slot { block: word, digit });
+                word = slot;
                 shift += DIGIT_BITS;
             }
             View::Leaf(item) | View::Entry(item) => {
@@ -216,9 +201,9 @@ pub(crate) fn pair<'g>(
     } else {
         [two.1, one.1]
     };
-    let mut map = edit.make(Kind::Hamt, 1 << first | 1 << second, &[&items], &[]);
+    let mut map = edit.make_branches(1 << first | 1 << second, &[&items]);
     for digit in digits.into_iter().rev() {
-        map = edit.make(Kind::Hamt, 1 << digit, &[&[map]], &[]);
+        map = edit.make_branches(1 << digit, &[&[map]]);
     }
     map
 }

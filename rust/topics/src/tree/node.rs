@@ -1,7 +1,8 @@
 //! The one heap layout of the tree, and the edit that makes and retires blocks.
 //!
 //! A block is 8 bytes of header (tag: 4, number of words: 2, length of text: 2), then the words of 8 bytes, then the
-//! text. It never changes after it was made, with the exception of a group's [`Turn`], which is no block.
+//! text. A HAMT block is 8 bytes of bitmap, then a word a bit. Neither changes after it was made, with the exception
+//! of a group's [`Turn`], which is no block.
 //!
 //! Who frees: a block is reachable from versions. A writer that replaces a block in a new version retires it in the
 //! edit; when the version is published, the retired blocks are freed after a grace period. A failed edit frees what
@@ -27,6 +28,9 @@ pub(crate) struct Header {
 const HEADER_BYTES: usize = size_of::<Header>();
 const WORD_BYTES: usize = size_of::<Word<'static>>();
 
+/// The largest HAMT block.
+const FULL_BRANCHES_BYTES: usize = HEADER_BYTES + u64::BITS as usize * WORD_BYTES;
+
 /// A block that lives as long as the pin `'g`.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'g> {
@@ -44,14 +48,6 @@ impl<'g> Block<'g> {
             header,
             life: PhantomData,
         }
-    }
-
-    /// Asks for the lines of a large block behind the first, while that one comes.
-    #[inline]
-    pub(crate) fn prefetch_rest(self) {
-        let block = self.header.as_ptr().cast::<u8>().cast_const();
-        prefetch(block.wrapping_add(LINE));
-        prefetch(block.wrapping_add(2 * LINE));
     }
 
     #[inline]
@@ -91,17 +87,87 @@ impl<'g> Block<'g> {
         }
     }
 
-    /// Heap bytes, without what the allocator adds.
-    #[inline]
-    pub(crate) fn bytes(self) -> usize {
-        pool::rounded(self.used_bytes())
-    }
-
     #[inline]
     fn used_bytes(self) -> usize {
         let header = self.header();
         HEADER_BYTES + usize::from(header.words) * WORD_BYTES + usize::from(header.text)
     }
+}
+
+/// A HAMT block that lives as long as the pin `'g`.
+#[derive(Clone, Copy)]
+pub(crate) struct Branches<'g> {
+    bitmap: NonNull<u64>,
+    life: PhantomData<&'g u64>,
+}
+
+impl<'g> Branches<'g> {
+    /// # Safety
+    ///
+    /// `bitmap` begins a block made by [`Edit::make_branches`] that is not freed before `'g` ends.
+    #[inline]
+    pub(super) unsafe fn from_raw(bitmap: NonNull<u64>) -> Self {
+        Self {
+            bitmap,
+            life: PhantomData,
+        }
+    }
+
+    /// A bit a digit that has a slot.
+    #[inline]
+    pub(crate) fn bitmap(self) -> u64 {
+        // SAFETY: `from_raw` promises a live block, and bitmaps are never written again.
+        unsafe { self.bitmap.read() }
+    }
+
+    /// The slots, by rising digit.
+    #[inline]
+    pub(crate) fn slots(self) -> &'g [Word<'g>] {
+        let count = self.bitmap().count_ones() as usize;
+        // SAFETY: a word a bit follows the bitmap, initialized and never written again; what they point to lives
+        // as long as this block is reachable, and longer than the pin under which it was reached.
+        unsafe { slice::from_raw_parts(self.bitmap.add(1).cast().as_ptr(), count) }
+    }
+
+    /// The slot of a digit below 64, if it has one.
+    #[inline]
+    pub(crate) fn slot(self, digit: u32) -> Option<Word<'g>> {
+        let bitmap = self.bitmap();
+        if bitmap >> digit & 1 == 0 {
+            return None;
+        }
+        // SAFETY: as in `slots`: as many words stand before this one as bits are set below its own.
+        Some(unsafe {
+            self.bitmap
+                .add(1)
+                .cast()
+                .add(place_of(bitmap, digit))
+                .read()
+        })
+    }
+
+    /// Asks for the lines in which the slot of a digit may be, while the first comes: most blocks are short or full.
+    #[inline]
+    pub(crate) fn prefetch(self, digit: u32) {
+        let block = self.bitmap.as_ptr().cast::<u8>().cast_const();
+        prefetch(block.wrapping_add(LINE));
+        prefetch(block.wrapping_add(HEADER_BYTES + digit as usize * WORD_BYTES));
+    }
+
+    /// Asks for all lines of a block that is full; it is copied soon.
+    #[inline]
+    pub(crate) fn prefetch_all(self) {
+        let block = self.bitmap.as_ptr().cast::<u8>().cast_const();
+        for line in 1..=FULL_BRANCHES_BYTES / LINE {
+            prefetch(block.wrapping_add(line * LINE));
+        }
+    }
+}
+
+/// The place of the slot of a digit, or where it would be.
+#[inline]
+pub(crate) fn place_of(bitmap: u64, digit: u32) -> usize {
+    (bitmap & ((1 << digit) - 1)).count_ones() as usize
 }
 
 /// Whose turn it is in a shared group: outside of the versions, shared by all of them.
@@ -114,7 +180,33 @@ pub(crate) struct Turn {
     pub(crate) sticky: AtomicU32,
 }
 
+/// The heap bytes of a turn, without what the allocator adds.
+pub(crate) const TURN_BYTES: usize = pool::rounded(size_of::<Turn>());
+
 impl<'g> Word<'g> {
+    /// The words of the block that this one points to, if it does.
+    pub(crate) fn children(self) -> &'g [Word<'g>] {
+        match self.view() {
+            View::Hamt(branches) => branches.slots(),
+            _ => self.block().map_or(&[], Block::words),
+        }
+    }
+
+    /// The memory of the block or turn that the word points to, and its bytes.
+    fn memory(self) -> Option<(NonNull<u8>, usize)> {
+        match self.view() {
+            View::Hamt(branches) => {
+                let bytes = HEADER_BYTES + branches.slots().len() * WORD_BYTES;
+                Some((branches.bitmap.cast(), bytes))
+            }
+            View::Cell(cell) => Some((cell.cast(), size_of::<Turn>())),
+            _ => {
+                let block = self.block()?;
+                Some((block.header.cast(), block.used_bytes()))
+            }
+        }
+    }
+
     /// The turn of a group; `None` if the word is no cell. Only for words of a directory.
     pub(crate) fn turn(self) -> Option<&'g Turn> {
         match self.view() {
@@ -173,38 +265,49 @@ impl<'g> Edit<'g> {
             // INVARIANT: texts are filters, topics or share names, which have at most 65,535 bytes.
             text: u16::try_from(text_len).expect("a text fits its length"),
         };
-        let block = pool::allocate(bytes_for(word_count, text_len));
+        let bytes = HEADER_BYTES + word_count * WORD_BYTES + text_len;
+        let block = pool::allocate(bytes);
         // SAFETY: the allocation holds the header, then `word_count` words, then `text_len` bytes; nobody else
         // knows it yet, and the sources are other allocations.
         unsafe {
             let head = block.cast::<Header>();
             head.write(header);
-            let mut target = head.add(1).cast::<Word<'g>>();
-            for part in words {
-                target.copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
-                target = target.add(part.len());
-            }
-            let mut target = target.cast::<u8>();
-            for part in text {
-                target.copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
-                target = target.add(part.len());
-            }
+            let target = write_parts(head.add(1).cast(), words);
+            write_parts(target.cast(), text);
         }
-        self.adopt(Word::pointer(kind, block.cast()))
+        self.adopt(Word::pointer(kind, block.cast()), bytes)
+    }
+
+    /// Makes a HAMT block out of the concatenation of `slots`, of which there is one a bit.
+    pub(crate) fn make_branches(&mut self, bitmap: u64, slots: &[&[Word<'g>]]) -> Word<'g> {
+        let count: usize = slots.iter().map(|part| part.len()).sum();
+        assert!(
+            count == bitmap.count_ones() as usize,
+            "a slot a bit: all readers rely on it"
+        );
+        let bytes = HEADER_BYTES + count * WORD_BYTES;
+        let block = pool::allocate(bytes);
+        // SAFETY: the allocation holds the bitmap, then `count` words; nobody else knows it yet, and the sources are
+        // other allocations.
+        unsafe {
+            let head = block.cast::<u64>();
+            head.write(bitmap);
+            write_parts(head.add(1).cast(), slots);
+        }
+        self.adopt(Word::pointer(Kind::Hamt, block.cast()), bytes)
     }
 
     /// Makes a copy of the block of `word` with another word in one place, and retires `word`.
     pub(crate) fn with_word(&mut self, word: Word<'g>, index: usize, new: Word<'g>) -> Word<'g> {
-        let Some(old) = word.block().filter(|old| index < old.words().len()) else {
+        let Some((old, bytes)) = word.memory().filter(|_| index < word.children().len()) else {
             return word;
         };
-        let (used, bytes) = (old.used_bytes(), old.bytes());
         let block = pool::allocate(bytes);
         // SAFETY: the allocation is as large as the old block, whose header, words and text are initialized and lie
         // together; nobody else knows it yet. The index is that of one of the words.
         unsafe {
-            block.copy_from_nonoverlapping(old.header.cast(), used);
-            let words = block.cast::<Header>().add(1).cast::<Word<'g>>();
+            block.copy_from_nonoverlapping(old, bytes);
+            let words = block.add(HEADER_BYTES).cast::<Word<'g>>();
             words.add(index).write(new);
         }
         // One comes, one goes: the size stays.
@@ -219,12 +322,12 @@ impl<'g> Edit<'g> {
         let cell = pool::allocate(size_of::<Turn>());
         // SAFETY: the allocation is large and aligned enough for a `Turn`, and nobody else knows it yet.
         unsafe { cell.cast::<Turn>().write(Turn::default()) };
-        self.adopt(Word::cell(cell.cast()))
+        self.adopt(Word::cell(cell.cast()), size_of::<Turn>())
     }
 
-    fn adopt(&mut self, word: Word<'g>) -> Word<'g> {
+    fn adopt(&mut self, word: Word<'g>, bytes: usize) -> Word<'g> {
         self.size.nodes += 1;
-        self.size.bytes += bytes_of(word);
+        self.size.bytes += pool::rounded(bytes);
         self.fresh.push(word);
         word
     }
@@ -233,11 +336,11 @@ impl<'g> Edit<'g> {
     ///
     /// The caller no longer links it in the version that this edit makes. Other words are ignored.
     pub(crate) fn retire(&mut self, word: Word<'g>) {
-        if matches!(word.view(), View::Empty | View::Inline(_)) {
+        let Some((_, bytes)) = word.memory() else {
             return;
-        }
+        };
         self.size.nodes -= 1;
-        self.size.bytes -= bytes_of(word);
+        self.size.bytes -= pool::rounded(bytes);
         self.retired.push(word);
     }
 
@@ -271,8 +374,8 @@ impl Drop for Edit<'_> {
     }
 }
 
-/// What glibc adds to a piece of memory whose size is a multiple of 16.
-const CHUNK_BYTES: usize = 16;
+/// What glibc adds to a piece of memory of a rounded size.
+const CHUNK_BYTES: usize = 8;
 
 /// What an epoch keeps of one deferral: 4 words in a list of 64 with a head.
 const DEFERRAL_BYTES: usize = 40;
@@ -293,8 +396,12 @@ impl Bag {
         let blocks: usize = words.iter().map(|word| bytes_of(*word)).sum();
         let own = Self::bytes(words.len());
         let head = pool::allocate(own).cast::<BagHead>();
-        let pieces = words.len() + 1 + usize::from(version > 0);
-        let rest = pool::rounded(version) + pool::rounded(own) + DEFERRAL_BYTES;
+        let (version, versions) = match version {
+            0 => (0, 0),
+            bytes => (pool::rounded(bytes), 1),
+        };
+        let pieces = words.len() + 1 + versions;
+        let rest = version + pool::rounded(own) + DEFERRAL_BYTES;
         let debt = ledger.charge(blocks + rest + pieces * CHUNK_BYTES);
         // SAFETY: the memory holds the head and behind it the words, and nobody else knows it. Only the lifetime of
         // the words changes; the bag frees the blocks when no pin needs them any more.
@@ -349,12 +456,9 @@ impl Bag {
 ///
 /// Nobody reaches it any more, and nobody else frees it.
 unsafe fn free(word: Word<'_>) {
-    match (word.view(), word.block()) {
-        // SAFETY: blocks are allocated with the size that their header tells.
-        (_, Some(block)) => unsafe { pool::release(block.header.cast(), block.bytes()) },
-        // SAFETY: turns are allocated with the size of their type.
-        (View::Cell(cell), None) => unsafe { pool::release(cell.cast(), size_of::<Turn>()) },
-        _ => {}
+    if let Some((memory, bytes)) = word.memory() {
+        // SAFETY: blocks are allocated with the size that their header tells, turns with that of their type.
+        unsafe { pool::release(memory, bytes) };
     }
 }
 
@@ -366,12 +470,12 @@ unsafe fn free(word: Word<'_>) {
 unsafe fn free_all(roots: &[Word<'_>], mut free_cell: impl FnMut(Word<'_>)) {
     let mut pending = roots.to_vec();
     while let Some(word) = pending.pop() {
-        if let Some(block) = word.block() {
-            pending.extend_from_slice(block.words());
+        if let View::Cell(_) = word.view() {
+            free_cell(word);
+        } else {
+            pending.extend_from_slice(word.children());
             // SAFETY: the caller's promise; each block has one parent, so it comes by once.
             unsafe { free(word) };
-        } else if let View::Cell(_) = word.view() {
-            free_cell(word);
         }
     }
 }
@@ -403,22 +507,33 @@ pub(crate) fn measure(roots: &[Word<'_>]) -> Size {
     let mut size = Size::default();
     let mut pending = roots.to_vec();
     while let Some(word) = pending.pop() {
-        if matches!(word.view(), View::Empty | View::Inline(_)) {
+        let Some((_, bytes)) = word.memory() else {
             continue;
-        }
+        };
         size.nodes += 1;
-        size.bytes += bytes_of(word);
-        pending.extend_from_slice(word.block().map_or(&[], Block::words));
+        size.bytes += pool::rounded(bytes);
+        pending.extend_from_slice(word.children());
     }
     size
 }
 
+/// The heap bytes of a block, without what the allocator adds.
 fn bytes_of(word: Word<'_>) -> usize {
-    word.block().map_or(size_of::<Turn>(), Block::bytes)
+    word.memory().map_or(0, |(_, bytes)| pool::rounded(bytes))
 }
 
-/// The heap bytes of a block, without what the allocator adds.
-#[inline]
-fn bytes_for(words: usize, text: usize) -> usize {
-    pool::rounded(HEADER_BYTES + words * WORD_BYTES + text)
+/// Writes parts one behind the other; answers the place behind the last.
+///
+/// # Safety
+///
+/// There is memory for all of them from `target` on, which no part is in.
+unsafe fn write_parts<T: Copy>(mut target: NonNull<T>, parts: &[&[T]]) -> NonNull<T> {
+    for part in parts {
+        // SAFETY: the caller's promise.
+        unsafe {
+            target.copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
+            target = target.add(part.len());
+        }
+    }
+    target
 }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::hamt::{Keys, Spot, item_hash, locate, pair};
 use super::hash::{Hasher, tag};
-use super::node::{Block, Edit};
+use super::node::{Block, Edit, place_of};
 use super::word::{Kind, View, Word};
 use crate::levels::split_level;
 
@@ -31,11 +31,7 @@ const NO_FIELDS: Fields<'static> = [Word::EMPTY; 4];
 #[derive(Clone, Copy)]
 pub(crate) enum Frame<'g> {
     /// A HAMT block, through one of its slots.
-    Slot {
-        block: Word<'g>,
-        index: usize,
-        digit: u32,
-    },
+    Slot { block: Word<'g>, digit: u32 },
     /// A HAMT block without the slot.
     Gap { block: Word<'g>, digit: u32 },
     /// A collision list, through one of its items.
@@ -309,21 +305,12 @@ fn ascend<'g>(
 /// Copies one block of the path with its new child, or without it when that is empty.
 fn copy<'g>(edit: &mut Edit<'g>, child: Word<'g>, frame: Frame<'g>) -> Word<'g> {
     match frame {
-        Frame::Slot {
-            block,
-            index,
-            digit,
-        } => copy_slot(edit, block, index, digit, child),
+        Frame::Slot { block, digit } => copy_slot(edit, block, digit, child),
         Frame::Gap { block: word, digit } => {
-            let (bitmap, slots) = tag_and_words(word);
-            let (before, after) = slots.split_at(super::hamt::slot(bitmap, digit));
+            let (bitmap, slots) = bitmap_and_slots(word);
+            let (before, after) = slots.split_at(place_of(bitmap, digit));
             edit.retire(word);
-            edit.make(
-                Kind::Hamt,
-                bitmap | 1 << digit,
-                &[before, &[child], after],
-                &[],
-            )
+            edit.make_branches(bitmap | 1 << digit, &[before, &[child], after])
         }
         Frame::Listed { list: word, index } => copy_listed(edit, word, index, child),
         Frame::Unlisted { list: word, index } => {
@@ -341,6 +328,13 @@ fn tag_and_words(word: Word<'_>) -> (u32, &[Word<'_>]) {
         .map_or((0, &[]), |block| (block.tag(), block.words()))
 }
 
+fn bitmap_and_slots(word: Word<'_>) -> (u64, &[Word<'_>]) {
+    match word.view() {
+        View::Hamt(branches) => (branches.bitmap(), branches.slots()),
+        _ => (0, &[]),
+    }
+}
+
 fn copy_entry<'g>(edit: &mut Edit<'g>, entry: Word<'g>, field: usize, child: Word<'g>) -> Word<'g> {
     let Some(block) = entry.block() else {
         return Word::EMPTY;
@@ -356,14 +350,9 @@ fn copy_entry<'g>(edit: &mut Edit<'g>, entry: Word<'g>, field: usize, child: Wor
     }
 }
 
-fn copy_slot<'g>(
-    edit: &mut Edit<'g>,
-    word: Word<'g>,
-    index: usize,
-    digit: u32,
-    child: Word<'g>,
-) -> Word<'g> {
-    let (bitmap, slots) = tag_and_words(word);
+fn copy_slot<'g>(edit: &mut Edit<'g>, word: Word<'g>, digit: u32, child: Word<'g>) -> Word<'g> {
+    let (bitmap, slots) = bitmap_and_slots(word);
+    let index = place_of(bitmap, digit);
     if !child.is_empty() && (slots.len() > 1 || child.is_hamt()) {
         return edit.with_word(word, index, child);
     }
@@ -375,7 +364,7 @@ fn copy_slot<'g>(
     match (before, after) {
         ([], []) => Word::EMPTY,
         ([only], []) | ([], [only]) if !only.is_hamt() => *only,
-        _ => edit.make(Kind::Hamt, bitmap & !(1 << digit), &[before, after], &[]),
+        _ => edit.make_branches(bitmap & !(1 << digit), &[before, after]),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use super::node::{Block, Header};
+use super::node::{Block, Branches, Header};
 use crate::sync::prefetch;
 
 const _: () = assert!(
@@ -23,7 +23,7 @@ pub(super) const LINE: usize = 64;
 /// What a block is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
-    /// A 32-way branch by hash: bitmap in the tag, one word a bit.
+    /// A 64-way branch by hash: a bitmap, and one word a bit.
     Hamt = 0,
     /// The one filter of its subtree: hash in the tag, the payload as word, its remaining levels as text.
     Leaf = 1,
@@ -54,7 +54,7 @@ pub(crate) struct Word<'g> {
 pub(crate) enum View<'g> {
     Empty,
     Inline(u64),
-    Hamt(Block<'g>),
+    Hamt(Branches<'g>),
     Leaf(Block<'g>),
     Entry(Block<'g>),
     Collision(Block<'g>),
@@ -113,16 +113,16 @@ impl<'g> Word<'g> {
 
     /// Asks for the block that the word points to, if it does: a hint, without effect on anything else.
     ///
-    /// For the first lines of a large one, whose bitmap and slot are in different lines, and both of a small one.
+    /// For the bitmap of a HAMT block, and the lines in which the slot of `digit` may be; for both lines of another.
     #[inline]
-    pub(crate) fn prefetch(self) {
+    pub(crate) fn prefetch(self, digit: u32) {
         if self.bits.addr() & INLINE == 0 {
             let block = self.bits.map_addr(|address| address & !TAG_BITS);
             prefetch(block);
             let block = block.cast::<u8>();
             if self.bits.addr() & TAG_BITS == (Kind::Hamt as usize) << 1 {
                 prefetch(block.wrapping_add(LINE));
-                prefetch(block.wrapping_add(2 * LINE));
+                prefetch(block.wrapping_add((1 + digit as usize) * size_of::<u64>()));
             } else {
                 prefetch(block.wrapping_add(LINE / 2));
             }
@@ -159,11 +159,15 @@ impl<'g> Word<'g> {
         if address & TAG_BITS == (Kind::Cell as usize) << 1 {
             return View::Cell(pointer);
         }
-        // SAFETY: a word that is neither inline nor a cell was made by `pointer` from a live block, and the block
-        // is not freed before the pin `'g` ends.
+        if address & TAG_BITS == (Kind::Hamt as usize) << 1 {
+            // SAFETY: a word of this kind was made by `pointer` from a live HAMT block, which is not freed before
+            // the pin `'g` ends.
+            return View::Hamt(unsafe { Branches::from_raw(pointer.cast()) });
+        }
+        // SAFETY: a word of any other kind was made by `pointer` from a live block, which is not freed before the pin
+        // `'g` ends.
         let block = unsafe { Block::from_raw(pointer.cast()) };
         match (address & TAG_BITS) >> 1 {
-            0 => View::Hamt(block),
             1 => View::Leaf(block),
             2 => View::Entry(block),
             3 => View::Collision(block),
@@ -173,12 +177,11 @@ impl<'g> Word<'g> {
         }
     }
 
-    /// The block that the word points to, if it does.
+    /// The block that the word points to, if it does; none of a HAMT.
     pub(crate) fn block(self) -> Option<Block<'g>> {
         match self.view() {
-            View::Empty | View::Inline(_) | View::Cell(_) => None,
-            View::Hamt(block)
-            | View::Leaf(block)
+            View::Empty | View::Inline(_) | View::Cell(_) | View::Hamt(_) => None,
+            View::Leaf(block)
             | View::Entry(block)
             | View::Collision(block)
             | View::Array(block)
