@@ -13,7 +13,7 @@ ARGS ?=
 SECONDS ?= 60
 SOAK_SECONDS ?= 120
 SOAK_CLIENTS ?= 2000
-# Lives in `make powercut`, and which ones.
+# Lives in `make crash`, `make powercut` and `make powercut-process`, and which ones.
 CYCLES ?= 1000
 SEED ?= 1
 
@@ -127,11 +127,15 @@ miri: .make/tools ## the unsafe parts of the directory under Miri, SEEDS=4 sched
 spec: build .make/dev ## every normative statement against a running broker; writes docs/conformance.md
 	@$(BIN)/python -m tests.spec $(ARGS)
 
-powercut: .make/tools ## CYCLES=1000 lives of the store on a disk that loses power (SEED=1)
+powercut: build .make/dev ## CYCLES=1000 lives of the store on a disk that loses power, a hundredth of them whole brokers (SEED=1)
+	@$(MAKE) powercut-process CYCLES=$$((($(CYCLES) + 99) / 100))
 	@MQTTCORE_CYCLES=$(CYCLES) MQTTCORE_SEED=$(SEED) CARGO_PROFILE_TEST_OPT_LEVEL=2 CARGO_PROFILE_DEV_OPT_LEVEL=2 \
 		cargo test --quiet -p mqttcore-store --test power_cut $(CARGO_ARGS) -- --nocapture nothing_that >.make/powercut.log 2>&1 \
 		|| { cat .make/powercut.log; exit 1; }
 	@grep ' cycles: ' .make/powercut.log
+
+powercut-process: build .make/dev ## CYCLES=1000 power cuts under the real broker, by a library between it and its disk (SEED=1)
+	@$(BIN)/python -m tests.crash --power --cycles $(CYCLES) --seed $(SEED) $(ARGS)
 
 model: build .make/dev ## STEPS=10000 of random histories beside a reference of the standard (SEED=1)
 	@$(BIN)/python -m tests.model --steps $(STEPS) --seed $(SEED) $(ARGS)
@@ -214,5 +218,5 @@ help:
 	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut loom shuttle models \
+.PHONY: crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process loom shuttle models \
 	stress miri model spec soak interop nightly bench bench-broker tree-report lock clean help

@@ -31,12 +31,8 @@ class Life:
         """What all lives said on standard error."""
         return self.data.with_name(self.data.name + ".log")
 
-    def start(self) -> None:
-        """Starts a broker over the folder; clients can connect when this returns.
-
-        Raises:
-            NotUpError: it ended instead.
-        """
+    def spawn(self) -> None:
+        """Starts a process, and does not wait until it is there."""
         command = [sys.executable, "-m", "mqttcore.serve", "--listen", "127.0.0.1:0"]
         with self.log.open("a") as errors:
             self.process = subprocess.Popen(  # noqa: S603 -- our own command
@@ -47,6 +43,15 @@ class Life:
                 text=True,
                 env=self.environment,
             )
+
+    def start(self) -> None:
+        """Starts a broker over the folder; clients can connect when this returns.
+
+        Raises:
+            NotUpError: it ended instead.
+        """
+        self.spawn()
+        assert self.process is not None
         assert self.process.stdout is not None
         banner = self.process.stdout.readline()
         if "listening on " not in banner:
@@ -60,20 +65,21 @@ class Life:
         """Ends it without a word (SIGKILL); returns its exit status."""
         if self.process is not None:
             self.process.kill()
-        return self._wait()
+        return self.wait()
 
     def stop(self) -> int:
         """Ends it in order (SIGTERM); returns its exit status."""
         if self.process is not None:
             self.process.terminate()
-        return self._wait()
+        return self.wait()
 
     def crash(self) -> None:
         """Kills it, and starts the next one."""
         self.kill()
         self.start()
 
-    def _wait(self) -> int:
+    def wait(self) -> int:
+        """Waits until it has ended; returns its exit status."""
         process, self.process = self.process, None
         if process is None:
             return 0

@@ -1,0 +1,207 @@
+"""Power cuts and failing disks under the real process, and proof that the disk of these is one."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import wire as mqtt
+from tests.crash.platter import SECTOR, SIZE, WRITE, Body, Entry
+from tests.crash.power import PoweredLife
+from tests.crash.process import NotUpError
+from tests.crash.run import Crash, Outcome, Plan
+from tests.crash.test_promise import arrive, leave_subscribed, messages
+from tests.wire import Wire, WireError
+
+SMALL = Plan(cycles=3, pairs=4, messages_per_s=500, life_s=(0.1, 0.4))
+TINY = Plan(cycles=1, pairs=2, messages_per_s=400, life_s=(0.5, 0.6), drain_s=1.0, stop_share=0)
+STORE_FAILED = 74
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[PoweredLife]:
+    """A broker that runs, on a disk of its own."""
+    life = PoweredLife(tmp_path / "disk")
+    life.start()
+    yield life
+    life.is_cut = False
+    life.kill()
+
+
+def run(plan: Plan, life: PoweredLife) -> Outcome:
+    """Lives of a broker, each cut short."""
+
+    async def run() -> Outcome:
+        async with asyncio.timeout(240):
+            return await Crash(plan, life).run()
+
+    return asyncio.run(run())
+
+
+def test_nothing_acknowledged_is_lost_when_the_power_goes(tmp_path: Path) -> None:
+    life = PoweredLife(tmp_path / "disk", early_share=0.3)
+    life.control["short_one_in"] = 20
+    life.control["sync_us"] = 2_000
+
+    outcome = run(SMALL, life)
+
+    assert outcome.faults == [], outcome.lines()
+    assert outcome.lines()[-1] == (
+        "3 cycles: 0 lost, 0 doubled, 0 reordered, 0 sessions lost, 0 unexplained"
+    )
+    assert life.control["syncs"] > SMALL.cycles
+
+
+def lie(life: PoweredLife) -> Outcome:
+    """A run whose first life is spent on a disk that only says that it syncs."""
+    crash = Crash(TINY, life)
+
+    async def run() -> Outcome:
+        try:
+            await crash.first_life()
+            life.control["lies"] = 1
+            await crash.one_life()
+            life.control["lies"] = 0
+            await crash.last_life()
+        finally:
+            await crash.end()
+        return crash.outcome
+
+    return asyncio.run(run())
+
+
+def test_a_disk_that_forgets_what_it_synced_is_found_out(tmp_path: Path) -> None:
+    life = PoweredLife(tmp_path / "disk")
+    life.forgets_all = True
+
+    outcome = lie(life)
+
+    assert outcome.counts[0] > 0, outcome.lines()
+    assert outcome.faults
+
+
+def test_a_disk_that_forgets_some_of_what_it_synced_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotUpError, match="is damaged at"):
+        lie(PoweredLife(tmp_path / "disk"))
+
+
+def test_a_promise_of_the_system_ends_with_the_power(tmp_path: Path) -> None:
+    config = tmp_path / "os.toml"
+    config.write_text('promise = "os"\n[[listeners]]\nanonymous = true\n')
+
+    outcome = run(TINY, PoweredLife(tmp_path / "disk", options=("--config", str(config))))
+
+    lost, _, _, sessions, _ = outcome.counts
+    assert lost + sessions > 0, outcome.lines()
+
+
+def publish_for_ever(life: PoweredLife, acknowledged: list[bytes]) -> None:
+    """One message after the other, until the broker ends."""
+    with Wire(life.port) as writer:
+        writer.connect("writer")
+        for number in itertools.count():
+            writer.publish("t", b"%d" % number, qos=1)
+            acknowledged.append(b"%d" % number)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 5])
+def test_a_sync_that_fails_ends_the_broker_and_nothing_false_was_said(
+    life: PoweredLife, calls: int
+) -> None:
+    leave_subscribed(life, ("t", 1))
+    acknowledged: list[bytes] = []
+    life.control["fail_sync"] = calls
+
+    with pytest.raises(WireError):
+        publish_for_ever(life, acknowledged)
+    status = life.wait()
+
+    assert status == STORE_FAILED
+    assert life.control["fail_sync"] == 0
+    life.start()
+    with arrive(life, "reader", present=True) as reader:
+        found = [payload for _, payload, _ in messages(reader)]
+    assert found[: len(acknowledged)] == acknowledged
+    # What was not acknowledged may be there: the next of its writer, and no other.
+    assert found[len(acknowledged) :] in ([], [b"%d" % len(acknowledged)])
+
+
+def test_what_a_failed_sync_left_in_the_cache_is_written_anew(life: PoweredLife) -> None:
+    life.is_cut = False
+    leave_subscribed(life, ("t", 1))
+    life.crash()
+    with Wire(life.port) as writer:
+        writer.connect("writer")
+        # With this everything from before is synced, too.
+        writer.publish("t", b"sure", qos=1)
+        life.control["fail_sync"] = 1
+        writer.send(mqtt.publish("t", b"unsure", qos=1, packet_id=1))
+        assert life.wait() == STORE_FAILED
+
+    # The next broker reads it back out of the cache, and promises it anew.
+    life.start()
+    life.is_cut = life.forgets_all = True
+    life.crash()
+
+    with arrive(life, "reader", present=True) as reader:
+        assert messages(reader) == [("t", b"sure", 1), ("t", b"unsure", 1)]
+
+
+def test_a_broker_that_cannot_sync_does_not_start(tmp_path: Path) -> None:
+    life = PoweredLife(tmp_path / "disk")
+    life.control["fail_sync"] = 1
+
+    with pytest.raises(NotUpError, match="exit status 1"):
+        life.start()
+
+    life.start()
+    life.kill()
+
+
+def test_the_journal_of_the_shim_knows_every_change(tmp_path: Path) -> None:
+    life = PoweredLife(tmp_path / "disk")
+    life.control["short_one_in"] = 7
+    life.is_cut = False
+
+    outcome = run(SMALL, life)
+
+    assert outcome.faults == [], outcome.lines()
+    assert life.control["writes"] > 0
+    assert life.platter.differences() == []
+
+
+def body(path: Path, *changes: Entry) -> Body:
+    """A file whose safe content is 4 sectors of a dot, and what came since."""
+    path.write_bytes(b"." * SECTOR * 4)
+    return Body(path, list(changes))
+
+
+def test_a_cut_mixes_old_and_new_sectors(tmp_path: Path) -> None:
+    write = Entry(0, WRITE, 1, SECTOR // 2, b"x" * SECTOR * 2)
+    found = set()
+    for seed in range(200):
+        one = body(tmp_path / "file", write, Entry(1, SIZE, 1, SECTOR * 5, b""))
+        one.lose(one.pending, random.Random(seed))  # noqa: S311 -- a seed that can be repeated
+        content = one.path.read_bytes()
+        found.add((content[SECTOR - 1 : SECTOR], content[SECTOR * 2 - 1 : SECTOR * 2]))
+        assert len(content) in (SECTOR * 4, SECTOR * 5)
+        assert content[: SECTOR // 2] == b"." * (SECTOR // 2)
+        assert content[SECTOR * 5 // 2 : SECTOR * 4].strip(b".") == b""
+
+    assert found == {(b".", b"."), (b".", b"x"), (b"x", b"."), (b"x", b"x")}
+
+
+def test_what_was_synced_is_there_and_a_later_write_is_not_covered(tmp_path: Path) -> None:
+    early = Entry(0, WRITE, 1, 0, b"a" * SECTOR)
+    late = Entry(100, WRITE, 1, SECTOR, b"b" * SECTOR)
+    one = body(tmp_path / "file", early, late)
+
+    one.sync(100)
+
+    assert one.path.read_bytes() == b"a" * SECTOR + b"." * SECTOR * 3
+    assert one.pending == [late]
