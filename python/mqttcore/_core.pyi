@@ -29,6 +29,10 @@ __all__ = [
     "StartError",
     "StoppedError",
     "StoreError",
+    "StreamBatch",
+    "StreamOptions",
+    "StreamReader",
+    "StreamSchema",
     "TomlValue",
     "TopicFilter",
     "TopicFilterError",
@@ -40,12 +44,14 @@ __all__ = [
     "encode_packet",
     "hash_password",
     "parse_toml",
+    "read_stream_file_meta",
     "store_backup",
     "store_dump",
     "store_info",
     "store_repair",
     "store_verify",
     "verify_password",
+    "write_stream_file",
 ]
 
 __version__: Final[str]
@@ -709,3 +715,81 @@ def store_repair(directory: StrPath, /) -> dict[str, Any]:
 
 def store_dump(directory: StrPath, line: Callable[[str], object], /) -> int:
     """Calls ``line`` with a text for each record of the log, in order; returns how many."""
+
+# --- streams
+
+@final
+class StreamOptions:
+    """Which rows and columns a `StreamReader` hands out."""
+
+    def __new__(
+        cls, *, columns: Sequence[str] | None = None, batch_rows: int | None = None
+    ) -> StreamOptions:
+        """Check the options; raise `StreamOptionError` with the name of the wrong one.
+
+        ``columns`` come in the order in which they are named; None is all of them. A batch has
+        ``batch_rows`` rows at most (16 k), and about 16 MB.
+        """
+
+    @property
+    def schema(self) -> StreamSchema:
+        """The columns of every batch."""
+
+@final
+class StreamSchema:
+    """Columns and their types; ``pyarrow.schema(it)`` makes an Arrow schema of it."""
+
+    def __arrow_c_schema__(self, /) -> object: ...
+
+@final
+class StreamBatch:
+    """Rows of one schema; ``pyarrow.record_batch(it)`` takes them over without a copy."""
+
+    def __arrow_c_array__(self, /, requested_schema: object = None) -> tuple[object, object]:
+        """The rows as two capsules; ``requested_schema`` is not looked at."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+@final
+class StreamReader:
+    """Exactly the rows of a range of one partition, batch after batch.
+
+    Raises `StreamRangeError` for rows that are in no file and `StreamFileError` for a file that
+    cannot be read or is another than was said; behind an error nothing follows. Files are opened
+    while it is iterated. Threads may share it: each batch goes to one of them.
+    """
+
+    def __new__(
+        cls,
+        files: Sequence[tuple[StrPath, int, int]],
+        /,
+        *,
+        partition: int,
+        start: int,
+        end: int,
+        options: StreamOptions | None = None,
+    ) -> StreamReader:
+        """Plan to read the offsets from ``start`` to before ``end``.
+
+        ``files`` are path, first and last offset of each file of the partition that may be of use.
+        """
+
+    @property
+    def schema(self) -> StreamSchema:
+        """The columns of every batch."""
+
+    def __iter__(self) -> StreamReader: ...
+    def __next__(self) -> StreamBatch: ...
+
+def write_stream_file(
+    path: StrPath, ipc: bytes, /, *, stream: str, epoch: str = "", schema: int = 0
+) -> dict[str, int | str]:
+    """Write a file as the broker seals them, out of an Arrow IPC stream of rows.
+
+    The rows have the columns of ``StreamOptions().schema`` and are those of one partition, dense
+    and in order. Returns what `read_stream_file_meta` does.
+    """
+
+def read_stream_file_meta(path: StrPath, /) -> dict[str, int | str]:
+    """What a footer says: stream, epoch, schema, partition, base, last, min_us, max_us."""

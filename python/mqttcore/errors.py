@@ -25,6 +25,7 @@ __all__ = [
     "StoreError",
     "StoreFailedError",
     "StreamEpochError",
+    "StreamFileError",
     "StreamFolderError",
     "StreamOptionError",
     "StreamRangeError",
@@ -80,6 +81,10 @@ class StreamFolderError(MqttError):
 
 class StreamEpochError(MqttError):
     """A stream was restored, repaired or made anew, so offsets from before mean other rows now."""
+
+
+class StreamFileError(MqttError):
+    """A file of a stream cannot be read or written; the text names the file."""
 
 
 class StreamRangeError(MqttError):

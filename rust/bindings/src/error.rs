@@ -2,7 +2,9 @@
 
 use mqttcore_broker::{PublishError, StartError as StartFailure};
 use mqttcore_codec::{DecodeError, EncodeError, TextError};
+use mqttcore_store::stream::columnar::ColumnarError;
 use mqttcore_topics::TopicError;
+use pyo3::call::PyCallArgs;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -75,6 +77,8 @@ pub(crate) enum CoreError {
     Forked,
     Hash(HashError),
     Store(mqttcore_store::StoreError),
+    /// Rows of a stream, on the way out of files or into them.
+    Columnar(ColumnarError),
     /// The folder of a store, before there is a store to ask.
     StoreFolder(String),
     /// Python itself refused something.
@@ -92,6 +96,12 @@ impl From<HashError> for CoreError {
 impl From<mqttcore_store::StoreError> for CoreError {
     fn from(error: mqttcore_store::StoreError) -> Self {
         Self::Store(error)
+    }
+}
+
+impl From<ColumnarError> for CoreError {
+    fn from(error: ColumnarError) -> Self {
+        Self::Columnar(error)
     }
 }
 
@@ -153,12 +163,22 @@ impl From<CoreError> for PyErr {
                 TopicNameError::new_err(error.to_string())
             }
             CoreError::Publish(error) => StoppedError::new_err(error.to_string()),
-            CoreError::Encode(error) => packet_error(error.to_string(), None, ""),
-            CoreError::Decode(error) => packet_error(
-                error.to_string(),
-                Some(error.reason_code().value()),
-                error.statement(),
-            ),
+            CoreError::Encode(error) => python_error("PacketError", (error.to_string(),)),
+            CoreError::Decode(error) => {
+                let reason = error.reason_code().value();
+                python_error(
+                    "PacketError",
+                    (error.to_string(), reason, error.statement()),
+                )
+            }
+            CoreError::Columnar(error) => {
+                let class = match error {
+                    ColumnarError::Missing { .. } => "StreamRangeError",
+                    ColumnarError::Option { .. } => "StreamOptionError",
+                    _ => "StreamFileError",
+                };
+                python_error(class, (error.to_string(),))
+            }
             CoreError::Forked => StoppedError::new_err(
                 "the broker belongs to the process that started it, and this one is its fork",
             ),
@@ -171,13 +191,16 @@ impl From<CoreError> for PyErr {
     }
 }
 
-/// `mqttcore.errors.PacketError`; a class of Python's, because it carries more than a text.
-fn packet_error(text: String, reason: Option<u8>, statement: &'static str) -> PyErr {
+/// An error of a class that Python defines, in `mqttcore.errors`: it carries more than a text, or has two bases.
+fn python_error<A>(class: &str, arguments: A) -> PyErr
+where
+    A: for<'py> PyCallArgs<'py>,
+{
     Python::attach(|py| {
         let class = py
             .import("mqttcore.errors")
-            .and_then(|module| module.getattr("PacketError"));
-        match class.and_then(|class| class.call1((text, reason, statement))) {
+            .and_then(|module| module.getattr(class));
+        match class.and_then(|class| class.call1(arguments)) {
             Ok(error) => PyErr::from_value(error),
             Err(error) => error,
         }

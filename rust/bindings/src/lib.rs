@@ -13,6 +13,7 @@ mod passwords;
 mod plugin;
 mod settings;
 mod store;
+mod stream;
 mod topics;
 
 /// Native half of mqttcore. Import from `mqttcore`, not from here.
@@ -44,6 +45,11 @@ mod _core {
     use super::plugin::{PyAsk, PyClient, PyEvent, PyLogin};
     #[pymodule_export]
     use super::store::{store_backup, store_dump, store_info, store_repair, store_verify};
+    #[pymodule_export]
+    use super::stream::{
+        PyStreamBatch, PyStreamOptions, PyStreamReader, PyStreamSchema, read_stream_file_meta,
+        write_stream_file,
+    };
     #[pymodule_export]
     use super::topics::{PyTopicFilter, PyTopicName};
 }

@@ -90,6 +90,14 @@ pub enum ColumnarError {
 }
 
 impl ColumnarError {
+    /// The file system failed with `file`.
+    pub fn io(file: &Path, source: io::Error) -> Self {
+        Self::Io {
+            file: file.to_owned(),
+            source: Arc::new(source),
+        }
+    }
+
     pub(crate) fn unreadable(file: &Path, problem: &(impl ToString + ?Sized)) -> Self {
         Self::Unreadable {
             file: file.to_owned(),

@@ -12,7 +12,6 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::RowGroupMetaData;
 
 use super::columns::Columns;
-use super::meta::io;
 use super::part::Part;
 use super::{ColumnarError, FileMeta, ReadOptions};
 
@@ -33,7 +32,7 @@ impl SealedFile {
         columns: &Columns,
     ) -> Result<Self, ColumnarError> {
         let path = part.path;
-        let file = File::open(&path).map_err(|error| io(&path, error))?;
+        let file = File::open(&path).map_err(|error| ColumnarError::io(&path, error))?;
         let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
             .map_err(|error| ColumnarError::unreadable(&path, &error))?;
         let meta = FileMeta::of(&path, metadata.metadata())?;
@@ -82,7 +81,7 @@ impl SealedFile {
         let file = self
             .file
             .try_clone()
-            .map_err(|error| io(&self.path, error))?;
+            .map_err(|error| ColumnarError::io(&self.path, error))?;
         let metadata = self.metadata.metadata().row_group(index);
         let mut builder =
             ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())

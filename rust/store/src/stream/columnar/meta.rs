@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
 
@@ -51,7 +50,7 @@ impl FileMeta {
     /// [`ColumnarError::Io`], [`ColumnarError::Unreadable`] for what is no Parquet file, and
     /// [`ColumnarError::OtherFile`] for one that no stream wrote, or whose rows are not as many as its offsets.
     pub fn read(path: &Path) -> Result<Self, ColumnarError> {
-        let file = File::open(path).map_err(|error| io(path, error))?;
+        let file = File::open(path).map_err(|error| ColumnarError::io(path, error))?;
         let footer = ParquetMetaDataReader::new()
             .parse_and_finish(&file)
             .map_err(|error| ColumnarError::unreadable(path, &error))?;
@@ -98,13 +97,6 @@ impl FileMeta {
             entry(MIN_US, self.min_us.to_string()),
             entry(MAX_US, self.max_us.to_string()),
         ]
-    }
-}
-
-pub(crate) fn io(path: &Path, error: std::io::Error) -> ColumnarError {
-    ColumnarError::Io {
-        file: path.to_owned(),
-        source: Arc::new(error),
     }
 }
 

@@ -10,6 +10,7 @@ mod columns;
 mod cut;
 mod error;
 mod file;
+mod ipc;
 mod meta;
 mod options;
 mod part;
@@ -19,6 +20,7 @@ mod schema;
 mod write;
 
 pub use error::ColumnarError;
+pub use ipc::read_ipc;
 pub use meta::{FileMeta, Origin};
 pub use options::ReadOptions;
 pub use part::Part;

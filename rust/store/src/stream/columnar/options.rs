@@ -1,6 +1,9 @@
 //! What a reader hands out.
 
-use arrow_schema::Field;
+use arrow_schema::{Field, SchemaRef};
+
+use super::ColumnarError;
+use super::columns::Columns;
 
 /// Which rows and columns a reader hands out, and in how large batches.
 #[derive(Clone, Debug)]
@@ -23,5 +26,16 @@ impl Default for ReadOptions {
             batch_rows: 16 * 1024,
             batch_bytes: 16 << 20,
         }
+    }
+}
+
+impl ReadOptions {
+    /// Returns the columns of every batch.
+    ///
+    /// # Errors
+    ///
+    /// [`ColumnarError::Option`] names a column that there is not, or that is named twice.
+    pub fn schema(&self) -> Result<SchemaRef, ColumnarError> {
+        Ok(Columns::of(self)?.schema().clone())
     }
 }

@@ -1,0 +1,186 @@
+//! Rows of streams for Python: what a Spark executor uses. No thread, no socket, nothing that a fork would break.
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "Python hands over owned values"
+)]
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use arrow_array::ffi::{FFI_ArrowArray, to_ffi};
+use arrow_array::{Array, RecordBatch, StructArray};
+use arrow_schema::SchemaRef;
+use arrow_schema::ffi::FFI_ArrowSchema;
+use mqttcore_store::stream::columnar::{
+    ColumnarError, FileMeta, Origin, Part, PartitionReader, ReadOptions, read_ipc, write_parquet,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+
+use crate::error::CoreError;
+
+/// Which rows and columns a reader hands out.
+#[pyclass(name = "StreamOptions", module = "mqttcore._core", frozen)]
+pub(crate) struct PyStreamOptions(ReadOptions);
+
+#[pymethods]
+impl PyStreamOptions {
+    #[new]
+    #[pyo3(signature = (*, columns=None, batch_rows=None))]
+    fn new(columns: Option<Vec<String>>, batch_rows: Option<usize>) -> Result<Self, CoreError> {
+        let defaults = ReadOptions::default();
+        let options = ReadOptions {
+            columns,
+            batch_rows: batch_rows.unwrap_or(defaults.batch_rows),
+            ..defaults
+        };
+        options.schema()?;
+        Ok(Self(options))
+    }
+
+    /// The columns of every batch.
+    #[getter]
+    fn schema(&self) -> Result<PyStreamSchema, CoreError> {
+        Ok(PyStreamSchema(self.0.schema()?))
+    }
+}
+
+/// Columns and their types; ``pyarrow.schema(it)`` makes an Arrow schema of it.
+#[pyclass(name = "StreamSchema", module = "mqttcore._core", frozen)]
+pub(crate) struct PyStreamSchema(SchemaRef);
+
+#[pymethods]
+impl PyStreamSchema {
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyCapsule>, CoreError> {
+        let schema = FFI_ArrowSchema::try_from(self.0.as_ref()).map_err(ColumnarError::from)?;
+        Ok(PyCapsule::new_with_value(py, schema, c"arrow_schema")?)
+    }
+}
+
+/// Rows of one schema; ``pyarrow.record_batch(it)`` takes them over without a copy.
+#[pyclass(name = "StreamBatch", module = "mqttcore._core", frozen)]
+pub(crate) struct PyStreamBatch(RecordBatch);
+
+#[pymethods]
+impl PyStreamBatch {
+    /// The rows as the two capsules of the Arrow PyCapsule interface; ``requested_schema`` is not looked at.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> Result<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>), CoreError> {
+        let _ = requested_schema;
+        let rows = StructArray::from(self.0.clone()).into_data();
+        let (array, schema): (FFI_ArrowArray, FFI_ArrowSchema) =
+            to_ffi(&rows).map_err(ColumnarError::from)?;
+        Ok((
+            PyCapsule::new_with_value(py, schema, c"arrow_schema")?,
+            PyCapsule::new_with_value(py, array, c"arrow_array")?,
+        ))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.num_rows()
+    }
+}
+
+/// Exactly the rows of a range of one partition, batch after batch.
+///
+/// Files are opened while it is iterated. Threads may share it: each batch goes to one of them.
+#[pyclass(name = "StreamReader", module = "mqttcore._core", frozen)]
+pub(crate) struct PyStreamReader {
+    schema: SchemaRef,
+    batches: Mutex<Batches>,
+}
+
+type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ColumnarError>> + Send>;
+
+#[pymethods]
+impl PyStreamReader {
+    #[new]
+    #[pyo3(signature = (files, /, *, partition, start, end, options=None))]
+    fn new(
+        files: Vec<(PathBuf, i64, i64)>,
+        partition: i32,
+        start: i64,
+        end: i64,
+        options: Option<&Bound<'_, PyStreamOptions>>,
+    ) -> Result<Self, CoreError> {
+        let part = |(path, base, last)| Part { path, base, last };
+        let parts: Vec<Part> = files.into_iter().map(part).collect();
+        let options = options.map_or_else(ReadOptions::default, |options| options.get().0.clone());
+        let reader = PartitionReader::new(&parts, partition, start..end, options)?;
+        Ok(Self {
+            schema: reader.schema().clone(),
+            batches: Mutex::new(Box::new(reader)),
+        })
+    }
+
+    /// The columns of every batch.
+    #[getter]
+    fn schema(&self) -> PyStreamSchema {
+        PyStreamSchema(self.schema.clone())
+    }
+
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__(&self, py: Python<'_>) -> Result<Option<PyStreamBatch>, CoreError> {
+        let next = py.detach(|| {
+            let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+            batches.next().transpose()
+        });
+        Ok(next?.map(PyStreamBatch))
+    }
+}
+
+/// Writes one file out of an Arrow IPC stream of rows, dense and of one partition; returns what its footer says.
+#[pyfunction]
+#[pyo3(signature = (path, ipc, /, *, stream, epoch="", schema=0))]
+pub(crate) fn write_stream_file<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    ipc: &[u8],
+    stream: &str,
+    epoch: &str,
+    schema: u32,
+) -> Result<Bound<'py, PyDict>, CoreError> {
+    let origin = Origin {
+        stream: stream.to_owned(),
+        epoch: epoch.to_owned(),
+        schema,
+    };
+    let meta = py.detach(|| {
+        let batches = read_ipc(ipc)?;
+        let file = File::create(&path).map_err(|error| ColumnarError::io(&path, error))?;
+        write_parquet(file, &batches, &origin)
+    })?;
+    described(py, &meta)
+}
+
+/// Returns what the footer of a stream's file says.
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+pub(crate) fn read_stream_file_meta(
+    py: Python<'_>,
+    path: PathBuf,
+) -> Result<Bound<'_, PyDict>, CoreError> {
+    let meta = py.detach(|| FileMeta::read(&path))?;
+    described(py, &meta)
+}
+
+fn described<'py>(py: Python<'py>, meta: &FileMeta) -> Result<Bound<'py, PyDict>, CoreError> {
+    let described = PyDict::new(py);
+    described.set_item("stream", &meta.origin.stream)?;
+    described.set_item("epoch", &meta.origin.epoch)?;
+    described.set_item("schema", meta.origin.schema)?;
+    described.set_item("partition", meta.partition)?;
+    described.set_item("base", meta.base)?;
+    described.set_item("last", meta.last)?;
+    described.set_item("min_us", meta.min_us)?;
+    described.set_item("max_us", meta.max_us)?;
+    Ok(described)
+}
