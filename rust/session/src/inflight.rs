@@ -17,7 +17,7 @@ pub(crate) struct InFlight {
     /// PUBLISHes without PUBACK or PUBREC, in their original order [MQTT-4.6.0-1].
     publishes: VecDeque<Entry>,
     /// How many of them were sent on this connection: a front part of `publishes`.
-    sent: usize,
+    sent: u16,
     /// PUBRELs without PUBCOMP, in the order of their PUBRECs [MQTT-4.6.0-4].
     releases: VecDeque<PacketId>,
     ids: PacketIds,
@@ -103,8 +103,9 @@ impl InFlight {
 
     /// The next PUBLISH to send, first what an earlier connection left open.
     pub(crate) fn poll(&mut self, window: u16, gate: &Gate) -> Option<PublishTransmit> {
-        let on_the_wire = self.sent + self.releases.len();
-        let entry = self.publishes.get_mut(self.sent)?;
+        let place = usize::from(self.sent);
+        let on_the_wire = place + self.releases.len();
+        let entry = self.publishes.get_mut(place)?;
         if on_the_wire >= usize::from(window) || !gate.is_open(entry.token) {
             return None;
         }
@@ -143,7 +144,7 @@ impl InFlight {
 
     /// Ends the exchange at `place`; its identifier is free.
     pub(crate) fn remove(&mut self, place: usize) -> Option<Entry> {
-        self.sent -= usize::from(place < self.sent);
+        self.sent -= u16::from(place < usize::from(self.sent));
         self.publishes.remove(place)
     }
 

@@ -91,6 +91,7 @@ mod received;
 mod request;
 mod restore;
 mod session;
+mod spill;
 mod subscriptions;
 mod timers;
 mod transmit;

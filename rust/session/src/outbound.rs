@@ -247,13 +247,19 @@ impl Session {
     }
 
     fn enqueue(&mut self, mut outgoing: Outgoing) -> Delivered {
-        outgoing.message.release_chunk();
+        if !self.queue.only_counts(&outgoing) {
+            outgoing.message.release_chunk();
+        }
         let cost_bytes = outgoing.cost_bytes();
         let may_evict = self.limits.queue_policy == QueuePolicy::DropOldest
             && cost_bytes <= self.limits.queue_bytes;
         while !self.queue.has_room(cost_bytes, &self.limits) {
             let oldest = if may_evict { self.queue.pop() } else { None };
             let Some(oldest) = oldest else {
+                if may_evict && self.queue.spilled() > 0 {
+                    // The oldest is on its way: `page` drops it.
+                    break;
+                }
                 return self.refuse_newest();
             };
             self.drop_message(DropReason::QueueFull, oldest);

@@ -76,7 +76,7 @@ impl Session {
     }
 }
 
-fn outgoing(message: Message, delivery: Delivery<'_>) -> Outgoing {
+pub(crate) fn outgoing(message: Message, delivery: Delivery<'_>) -> Outgoing {
     Outgoing {
         message,
         subscription_ids: SubscriptionIds::new(delivery.subscription_ids),

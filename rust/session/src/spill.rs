@@ -1,0 +1,117 @@
+//! A queue that waits in the engine's store: counted while the client is away, read back in pages.
+//!
+//! What may be let go of is what the store has: messages that were delivered with a
+//! [`Delivery::key`]. The engine closes the queue of a client that stays away
+//! ([`Session::spill`]), opens it when the client is back ([`Session::begin_paging`]), and puts
+//! page after page in front of what has come since ([`Session::page`]).
+
+use std::time::Instant;
+
+use crate::event::DropReason;
+use crate::limits::QueuePolicy;
+use crate::message::Message;
+use crate::outbound::Delivery;
+use crate::restore::outgoing;
+use crate::session::Session;
+
+/// Messages at hand below which the next page is wanted.
+const AT_HAND: usize = 128;
+
+impl Session {
+    /// Lets go of the waiting messages that the store has, and only counts those that come, until
+    /// [`Session::begin_paging`]. False if nothing was done: the client is here, the queue is
+    /// closed already, or its policy must know the oldest message.
+    pub fn spill(&mut self) -> bool {
+        let is_done = self.may_spill();
+        if is_done {
+            self.queue.close();
+        }
+        is_done
+    }
+
+    /// Whether [`Session::spill`] would do something.
+    pub fn may_spill(&self) -> bool {
+        let is_away = !self.is_connected();
+        is_away && !self.queue.is_closed() && !self.drops_oldest()
+    }
+
+    /// Since when the client is away; `None` while it is here.
+    pub fn away_since(&self) -> Option<Instant> {
+        self.link.since.filter(|_| !self.is_connected())
+    }
+
+    /// Counts messages of an earlier life of the engine, with the [`Message::len`] of all of
+    /// them; what comes until [`Session::begin_paging`] is counted, too.
+    pub fn restore_spilled(&mut self, count: usize, bytes: usize) {
+        self.queue.close();
+        self.queue.count(count, bytes);
+    }
+
+    /// Waiting messages that the store alone has.
+    pub fn spilled(&self) -> usize {
+        self.queue.spilled()
+    }
+
+    /// Whether the queue is closed: what comes is counted, and opening it comes first.
+    pub fn is_spilling(&self) -> bool {
+        self.queue.is_closed()
+    }
+
+    /// Opens the queue: what comes from now on is held in memory. Everything that was counted has
+    /// a key below `below`; what comes with such a key was on its way.
+    pub fn begin_paging(&mut self, below: u64) {
+        self.queue.open(below);
+    }
+
+    /// Whether the next page is wanted: the client is here and has little at hand, or the oldest
+    /// messages have to be known.
+    pub fn wants_page(&self) -> bool {
+        let has_use = self.is_connected() || self.drops_oldest();
+        let is_short = self.queue.at_hand() < AT_HAND || self.drops_oldest();
+        !self.queue.is_closed() && self.queue.spilled() > 0 && has_use && is_short
+    }
+
+    /// Puts back the next messages from the store, in their order, and sends what may be sent.
+    /// What `keep` refuses is dropped, as by [`Session::keep_queued`]. With `is_last` there are
+    /// no more of them, whatever the count was.
+    pub fn page<'d>(
+        &mut self,
+        now: Instant,
+        page: impl IntoIterator<Item = (Message, Delivery<'d>)>,
+        is_last: bool,
+        keep: impl Fn(&Message) -> bool,
+    ) {
+        for (message, delivery) in page {
+            let outgoing = outgoing(message, delivery);
+            if !self.queue.fetch(&outgoing) {
+                continue;
+            }
+            if keep(&outgoing.message) {
+                self.queue.put_back(outgoing);
+            } else {
+                self.drop_message(DropReason::Revoked, outgoing);
+            }
+        }
+        if is_last || self.queue.spilled() == 0 {
+            self.queue.join();
+        }
+        self.drop_surplus();
+        if self.is_connected() {
+            self.refill(now);
+        }
+    }
+
+    /// The oldest messages had to be known before they could be dropped.
+    fn drop_surplus(&mut self) {
+        while self.drops_oldest()
+            && !self.queue.is_within(&self.limits)
+            && let Some(oldest) = self.queue.pop()
+        {
+            self.drop_message(DropReason::QueueFull, oldest);
+        }
+    }
+
+    fn drops_oldest(&self) -> bool {
+        self.limits.queue_policy == QueuePolicy::DropOldest
+    }
+}

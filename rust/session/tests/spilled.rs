@@ -1,0 +1,433 @@
+//! A queue whose middle is in the engine's store, beside one that was never let go of.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use common::{CONNECT_5_KEPT, Wire, message, message_with, seconds};
+use mqttcore_codec::{Property, QoS};
+use mqttcore_session::{
+    Delivered, Delivery, DropReason, Event, Message, QueuePolicy, Record, ServerLimits, Transmit,
+};
+use proptest::prelude::*;
+
+const ONCE: QoS = QoS::AtLeastOnce;
+
+/// A session, the store behind it, and what is on its way between the two and the publishers.
+struct World {
+    wire: Wire,
+    /// The queue as the store has it.
+    store: BTreeMap<u64, Message>,
+    next: u64,
+    /// What publishers have written and the session has not got, in their order.
+    lanes: [VecDeque<u64>; 2],
+    /// Which publisher a key is of.
+    lane_of: BTreeMap<u64, usize>,
+    below: u64,
+    from: u64,
+    has_settled: bool,
+    /// A page that was read and is on its way.
+    page: Option<(Vec<u64>, bool)>,
+    sent: Vec<u64>,
+    dropped: BTreeSet<u64>,
+    unacknowledged: VecDeque<u16>,
+}
+
+fn limits() -> ServerLimits {
+    ServerLimits {
+        inflight_max: 3,
+        queue_messages: 12,
+        queue_bytes: 12 * 130,
+        ..ServerLimits::default()
+    }
+}
+
+impl World {
+    fn with(limits: ServerLimits) -> Self {
+        let mut wire = Wire::with(limits);
+        wire.durable = true;
+        wire.connect(CONNECT_5_KEPT);
+        let mut world = Self {
+            wire,
+            store: BTreeMap::new(),
+            next: 1,
+            lanes: Default::default(),
+            lane_of: BTreeMap::new(),
+            below: 0,
+            from: 0,
+            has_settled: false,
+            page: None,
+            sent: Vec::new(),
+            dropped: BTreeSet::new(),
+            unacknowledged: VecDeque::new(),
+        };
+        world.look();
+        world
+    }
+
+    fn publish(&mut self, lane: usize, len: usize) {
+        let key = self.next;
+        self.next += 1;
+        let mut payload = key.to_be_bytes().to_vec();
+        payload.resize(8 + len, b'.');
+        self.store.insert(key, message("t", &payload, ONCE));
+        self.lanes[lane].push_back(key);
+        self.lane_of.insert(key, lane);
+    }
+
+    fn arrive(&mut self, lane: usize) -> Option<Delivered> {
+        let key = self.lanes[lane].pop_front()?;
+        let message = self.store[&key].clone();
+        let delivery = Delivery {
+            key,
+            ..Delivery::new(ONCE, &[])
+        };
+        let delivered = self.wire.session.deliver(self.wire.now, &message, delivery);
+        if matches!(delivered, Delivered::Dropped(_)) {
+            self.store.remove(&key);
+            self.dropped.insert(key);
+        }
+        self.look();
+        Some(delivered)
+    }
+
+    fn lose(&mut self) {
+        self.wire.lose();
+        self.unacknowledged.clear();
+        self.look();
+    }
+
+    fn spill(&mut self) {
+        if self.wire.session.spill() {
+            self.page = None;
+        }
+    }
+
+    fn resume(&mut self) {
+        if self.wire.session.is_connected() {
+            self.lose();
+        }
+        self.wire.resume(CONNECT_5_KEPT);
+        if self.wire.session.is_spilling() {
+            self.wire.session.begin_paging(self.next);
+            (self.below, self.from) = (self.next, 0);
+            (self.has_settled, self.page) = (false, None);
+        }
+        self.look();
+    }
+
+    /// What was on its way when the queue was opened has come.
+    fn settle(&mut self) {
+        for lane in 0..self.lanes.len() {
+            while self.lanes[lane]
+                .front()
+                .is_some_and(|&key| key < self.below)
+            {
+                self.arrive(lane);
+            }
+        }
+        self.has_settled = true;
+    }
+
+    fn read_page(&mut self, limit: usize) {
+        if !self.has_settled || self.page.is_some() || !self.wire.session.wants_page() {
+            return;
+        }
+        let rest = self.store.range(self.from..self.below);
+        let page: Vec<u64> = rest.map(|(key, _)| *key).take(limit).collect();
+        let is_last = page.len() < limit;
+        self.from = page.last().map_or(self.from, |last| last + 1);
+        self.page = Some((page, is_last));
+    }
+
+    fn take_page(&mut self) {
+        let Some((page, is_last)) = self.page.take() else {
+            return;
+        };
+        let page: Vec<_> = page
+            .into_iter()
+            .map(|key| {
+                let delivery = Delivery {
+                    key,
+                    ..Delivery::new(ONCE, &[])
+                };
+                (self.store[&key].clone(), delivery)
+            })
+            .collect();
+        let session = &mut self.wire.session;
+        session.page(self.wire.now, page, is_last, |_| true);
+        self.look();
+    }
+
+    fn acknowledge(&mut self) {
+        if let Some(id) = self.unacknowledged.pop_front() {
+            let [high, low] = id.to_be_bytes();
+            self.wire.ok(&[0x40, 2, high, low]);
+            self.look();
+        }
+    }
+
+    /// Takes what comes out, and does with the store what it says.
+    fn look(&mut self) {
+        for event in self.wire.events() {
+            match event {
+                Event::Record {
+                    record: Record::Sending { key, .. },
+                    ..
+                } => assert!(self.store.remove(&key).is_some(), "{key} was not waiting"),
+                Event::Dropped { key, .. } => {
+                    assert!(self.store.remove(&key).is_some(), "{key} was not waiting");
+                    self.dropped.insert(key);
+                }
+                _ => {}
+            }
+        }
+        self.wire.confirm_all();
+        while let Some(transmit) = self.wire.session.poll_transmit() {
+            if let Transmit::Publish(publish) = transmit {
+                self.unacknowledged
+                    .push_back(publish.packet_id().unwrap().get());
+                if !publish.dup() {
+                    self.sent.push(publish.key());
+                }
+            }
+        }
+    }
+
+    /// Pages as quick as can be.
+    fn page_at_once(&mut self) {
+        self.settle();
+        while self.wire.session.wants_page() {
+            self.read_page(4);
+            self.take_page();
+        }
+    }
+
+    /// Everything that is due reaches the client.
+    fn finish(&mut self) {
+        self.resume();
+        self.take_page();
+        for lane in 0..self.lanes.len() {
+            while self.arrive(lane).is_some() {}
+        }
+        while self.wire.session.queued() + self.wire.session.in_flight() > 0 {
+            self.page_at_once();
+            self.acknowledge();
+        }
+    }
+
+    fn seen(&self) -> (&[u64], &BTreeSet<u64>, usize, usize, usize) {
+        let session = &self.wire.session;
+        let (queued, bytes) = (session.queued(), session.queued_bytes());
+        (
+            &self.sent,
+            &self.dropped,
+            queued,
+            bytes,
+            session.in_flight(),
+        )
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Publish(usize, usize),
+    Arrive(usize),
+    Lose,
+    Spill,
+    Resume,
+    Settle,
+    Read(usize),
+    Page,
+    Acknowledge,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0..2_usize, 0..40_usize).prop_map(|(lane, len)| Op::Publish(lane, len)),
+        6 => (0..2_usize).prop_map(Op::Arrive),
+        1 => Just(Op::Lose),
+        2 => Just(Op::Spill),
+        2 => Just(Op::Resume),
+        1 => Just(Op::Settle),
+        3 => (1..6_usize).prop_map(Op::Read),
+        3 => Just(Op::Page),
+        3 => Just(Op::Acknowledge),
+    ]
+}
+
+fn both(one: &mut World, other: &mut World, act: fn(&mut World)) {
+    act(one);
+    act(other);
+}
+
+proptest! {
+    /// Whatever the order of pages, arrivals, losses and returns: everything that was accepted is
+    /// sent once, in the order of its publisher.
+    #[test]
+    fn nothing_is_lost_doubled_or_out_of_order(ops in prop::collection::vec(op(), 1..200)) {
+        let mut world = World::with(limits());
+        for op in ops {
+            match op {
+                Op::Publish(lane, len) => world.publish(lane, len),
+                Op::Arrive(lane) => { world.arrive(lane); }
+                Op::Lose => world.lose(),
+                Op::Spill => world.spill(),
+                Op::Resume => world.resume(),
+                Op::Settle => world.settle(),
+                Op::Read(limit) => world.read_page(limit),
+                Op::Page => world.take_page(),
+                Op::Acknowledge => world.acknowledge(),
+            }
+        }
+        world.finish();
+
+        prop_assert!(world.store.is_empty(), "left: {:?}", world.store.keys());
+        prop_assert_eq!(world.sent.len() + world.dropped.len(), world.lane_of.len());
+        for lane in 0..2 {
+            let of_lane = |key: &&u64| world.lane_of[key] == lane;
+            let sent: Vec<_> = world.sent.iter().filter(of_lane).collect();
+            prop_assert!(sent.is_sorted_by(|a, b| a < b), "{sent:?}");
+        }
+    }
+
+    /// With pages that come at once, nobody can tell it from a queue in memory: the limits drop
+    /// the same messages, and every figure is the same.
+    #[test]
+    fn limits_and_figures_are_those_of_a_queue_in_memory(
+        ops in prop::collection::vec(op(), 1..200),
+        drops_oldest: bool,
+    ) {
+        let limits = || ServerLimits {
+            queue_policy: if drops_oldest { QueuePolicy::DropOldest } else { QueuePolicy::DropNewest },
+            ..limits()
+        };
+        let (mut spilled, mut plain) = (World::with(limits()), World::with(limits()));
+        for op in ops {
+            match op {
+                Op::Publish(_, len) | Op::Read(len) => {
+                    for world in [&mut spilled, &mut plain] {
+                        world.publish(0, len);
+                        world.arrive(0);
+                    }
+                }
+                Op::Lose => both(&mut spilled, &mut plain, World::lose),
+                Op::Spill => spilled.spill(),
+                Op::Resume => both(&mut spilled, &mut plain, World::resume),
+                Op::Acknowledge | Op::Page => both(&mut spilled, &mut plain, World::acknowledge),
+                Op::Arrive(_) | Op::Settle => {}
+            }
+            if spilled.wire.session.is_connected() {
+                spilled.page_at_once();
+            }
+            prop_assert_eq!(spilled.seen(), plain.seen());
+        }
+    }
+}
+
+#[test]
+fn a_closed_queue_holds_nothing_but_figures() {
+    let mut world = World::with(ServerLimits::default());
+    world.lose();
+    world.spill();
+    let before = world.wire.session.heap_bytes();
+
+    for _ in 0..1_000 {
+        world.publish(0, 30);
+        world.arrive(0);
+    }
+
+    assert_eq!(world.wire.session.queued(), 1_000);
+    let grown = world.wire.session.heap_bytes() - before;
+    assert!(grown < 200, "{grown} bytes");
+}
+
+#[test]
+fn what_the_store_does_not_have_is_never_let_go_of() {
+    let mut wire = Wire::with(ServerLimits {
+        queue_qos0: true,
+        ..ServerLimits::default()
+    });
+    wire.connect(CONNECT_5_KEPT);
+    wire.receive();
+    wire.lose();
+    wire.deliver(&message("t", b"before", QoS::AtMostOnce), QoS::AtMostOnce);
+    assert!(wire.session.spill());
+    wire.deliver(&message("t", b"after", QoS::AtMostOnce), QoS::AtMostOnce);
+    wire.deliver(&message("t", b"memory", ONCE), ONCE);
+
+    wire.resume(CONNECT_5_KEPT);
+    wire.session.begin_paging(1);
+
+    assert!(!wire.session.wants_page());
+    assert_eq!(wire.receive().len(), 4, "CONNACK and three messages");
+}
+
+#[test]
+fn mqtt_3_3_2_5_what_expired_in_the_store_is_dropped_when_its_page_comes() {
+    let mut wire = Wire::new();
+    wire.session.restore_spilled(2, 20);
+    wire.resume(CONNECT_5_KEPT);
+    wire.session.begin_paging(3);
+    wire.receive();
+    let expiry = [Property::MessageExpiryInterval(5)];
+    let page = [
+        (1, message_with("t", b"late", ONCE, &expiry)),
+        (2, message("t", b"still good", ONCE)),
+    ];
+    let page = page.map(|(key, message)| {
+        let delivery = Delivery {
+            key,
+            ..Delivery::new(ONCE, &[])
+        };
+        (message, delivery)
+    });
+
+    wire.now += seconds(5);
+    wire.session.page(wire.now, page, true, |_| true);
+
+    assert_eq!(wire.receive().len(), 1);
+    let is_drop = |event: &Event| {
+        matches!(
+            event,
+            Event::Dropped {
+                reason: DropReason::Expired,
+                key: 1,
+                ..
+            }
+        )
+    };
+    assert!(wire.events().iter().any(is_drop));
+    assert_eq!((wire.session.queued(), wire.session.queued_bytes()), (0, 0));
+}
+
+#[test]
+fn what_the_client_may_not_have_any_more_is_dropped_when_its_page_comes() {
+    let mut wire = Wire::new();
+    wire.session.restore_spilled(1, 10);
+    wire.resume(CONNECT_5_KEPT);
+    wire.session.begin_paging(3);
+    wire.receive();
+    let delivery = Delivery {
+        key: 1,
+        ..Delivery::new(ONCE, &[])
+    };
+
+    let page = [(message("secret", b"x", ONCE), delivery)];
+    wire.session
+        .page(wire.now, page, true, |message| message.topic() != "secret");
+
+    assert!(wire.receive().is_empty());
+    let is_drop = |event: &Event| {
+        matches!(
+            event,
+            Event::Dropped {
+                reason: DropReason::Revoked,
+                key: 1,
+                ..
+            }
+        )
+    };
+    assert!(wire.events().iter().any(is_drop));
+}
