@@ -1,20 +1,21 @@
 //! The only import of atomics, reference counts, locks and epochs, and the one pointer that writers replace.
 //!
 //! Two builds of the tests, `--cfg loom` and `--cfg shuttle`, put the scheduler of that tool under the atomics and
-//! locks, and the plainest grace period there is in the place of the epochs. Reference counts and `OnceLock` are
-//! std's in all builds: no step of theirs is open to another thread of a model.
+//! locks, and the plainest grace period there is in the place of the epochs. Reference counts and the
+//! buckets of tables are std's in all builds: no step of theirs is open to another thread of a model.
 
 #[cfg(not(any(loom, shuttle)))]
 mod limbo;
 pub(crate) mod pool;
+pub(crate) mod table;
 
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 
+pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-pub(crate) use std::sync::{Arc, OnceLock};
 pub(crate) use std::thread::yield_now;
 
 #[cfg(not(any(loom, shuttle)))]

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::filters::Filters;
-use super::table::Table;
 use crate::SubscriberId;
+use crate::sync::table::{Place, Table};
 use crate::sync::{
     Acquire, Arc, AtomicU32, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, Relaxed, Release,
     lock, prefetch,
@@ -14,18 +14,18 @@ use crate::sync::{
 const MAX_SUBSCRIBERS: u32 = 1 << 31;
 
 /// Subscribers that share a word of the living, one bit each.
-const ROW: u32 = u64::BITS;
+const ROW: usize = u64::BITS as usize;
 
 /// The bit of a subscriber in its word of the living.
 #[inline]
 fn bit(id: SubscriberId) -> u64 {
-    1 << (id.0 % ROW)
+    1 << (id.0 % u64::BITS)
 }
 
 /// All subscribers of a directory.
 pub(crate) struct Clients {
     /// Who is alive: dense, so that it stays in the cache.
-    alive_words: Table<AtomicU64>,
+    alive_words: Table<AtomicU64, ROW>,
     handles: Table<AtomicU64>,
     /// What a publisher is told apart by in shared groups; `None` where no strategy asks.
     keys: Option<Table<AtomicU64>>,
@@ -59,14 +59,14 @@ impl Clients {
     /// Takes a free number, or the next one that nobody had.
     pub(crate) fn join(&self, handle: u64, key: u64) -> SubscriberId {
         let number = lock(&self.free).pop().unwrap_or_else(|| self.next_number());
-        self.filters.slot_or_default(number);
-        let id = SubscriberId(number);
+        let (id, place) = (SubscriberId(number), Place::of(number));
+        self.filters.slot_or_default(place);
         // ORDERING: Release: who reads this handle sees the cleaning commit that freed the number.
-        self.handles.slot_or_default(number).store(handle, Release);
+        self.handles.slot_or_default(place).store(handle, Release);
         if let Some(keys) = &self.keys {
-            keys.slot_or_default(number).store(key, Relaxed); // ORDERING: read by whoever has the id.
+            keys.slot_or_default(place).store(key, Relaxed); // ORDERING: read by whoever has the id.
         }
-        let alive = self.alive_words.slot_or_default(number / ROW);
+        let alive = self.alive_words.slot_or_default(place);
         alive.fetch_or(bit(id), Release); // ORDERING: Release pairs with the acquire of `handle`.
         self.alive.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
         id
@@ -84,18 +84,19 @@ impl Clients {
     /// Returns the handle of a subscriber that is alive.
     #[inline]
     pub(crate) fn handle(&self, id: SubscriberId) -> Option<u64> {
-        let alive = self.alive_words.slot(id.0 / ROW)?;
+        let place = Place::of(id.0);
+        let alive = self.alive_words.slot(place)?;
         // ORDERING: Acquire pairs with the release of `join`: the handle is that of this joining. A subscription of
         // an earlier joining is in no version that this pin can reach.
         if alive.load(Acquire) & bit(id) == 0 {
             return None;
         }
-        Some(self.handles.slot(id.0)?.load(Acquire)) // ORDERING: as above.
+        Some(self.handles.slot(place)?.load(Acquire)) // ORDERING: as above.
     }
 
     /// Returns the key of a subscriber, if keys are kept.
     pub(crate) fn key(&self, id: SubscriberId) -> Option<u64> {
-        let key = self.keys.as_ref()?.slot(id.0)?;
+        let key = self.keys.as_ref()?.slot(Place::of(id.0))?;
         Some(key.load(Relaxed)) // ORDERING: Relaxed: the caller has the id from `join`.
     }
 
@@ -104,7 +105,7 @@ impl Clients {
         // ORDERING: Relaxed: who left once is dead in every version that this pin can reach.
         let word = self
             .alive_words
-            .slot(id.0 / ROW)
+            .slot(Place::of(id.0))
             .map(|word| word.load(Relaxed));
         word.is_none_or(|word| word & bit(id) == 0)
     }
@@ -117,19 +118,28 @@ impl Clients {
     /// Asks for the handle of a subscriber that a match will hand out soon.
     #[inline]
     pub(crate) fn prefetch(&self, id: SubscriberId) {
-        if let Some(handle) = self.handles.slot(id.0) {
+        if let Some(handle) = self.handles.slot(Place::of(id.0)) {
             prefetch(handle);
+        }
+    }
+
+    /// Asks for the filters of a subscriber that a commit will lock soon.
+    #[inline]
+    pub(crate) fn prefetch_filters(&self, id: SubscriberId) {
+        if let Some(filters) = self.filters.slot(Place::of(id.0)) {
+            prefetch(filters);
         }
     }
 
     /// Locks a subscriber's filters against other changes; `None` for a number that nobody ever had.
     pub(crate) fn filters(&self, id: SubscriberId) -> Option<MutexGuard<'_, Filters>> {
-        self.filters.slot(id.0).map(lock)
+        self.filters.slot(Place::of(id.0)).map(lock)
     }
 
     /// Tombstones a subscriber; `false` if it left before.
     pub(crate) fn leave(&self, id: SubscriberId, guard: &Guard) -> bool {
-        let (Some(alive), Some(filters)) = (self.alive_words.slot(id.0 / ROW), self.filters(id))
+        let (Some(alive), Some(filters)) =
+            (self.alive_words.slot(Place::of(id.0)), self.filters(id))
         else {
             return false;
         };

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::num::NonZeroU32;
 
 use mqttcore_codec::QoS;
@@ -23,92 +24,77 @@ pub(crate) struct Merged {
 }
 
 impl Merged {
-    pub(crate) fn new(first: Subscription) -> Self {
-        Self {
-            subscriber: first.subscriber(),
-            qos: first.qos(),
-            retain_as_published: first.retain_as_published(),
-            ids: first.id().into_iter().collect(),
-        }
-    }
-
-    fn add(&mut self, other: Subscription) {
-        self.qos = self.qos.max(other.qos());
-        self.retain_as_published |= other.retain_as_published();
-        self.ids.extend(other.id());
+    /// Adds up the subscriptions of one subscriber.
+    pub(crate) fn of(run: &[Subscription]) -> Option<Self> {
+        let retains = |one: &Subscription| one.retain_as_published();
+        Some(Self {
+            subscriber: run.first()?.subscriber(),
+            qos: run.iter().map(|one| one.qos()).max()?,
+            retain_as_published: run.iter().any(retains),
+            ids: run.iter().filter_map(|one| one.id()).collect(),
+        })
     }
 }
 
-/// Visits each subscriber of `sets` once, in order of their numbers; `keep` decides about each subscription first.
+/// Visits the subscriptions of each subscriber of `sets` together, in order of their numbers; `keep` decides about
+/// each subscription first.
+#[inline]
 pub(crate) fn merge(
     sets: &[Word<'_>],
     keep: impl Fn(Subscription) -> bool,
-    visit: impl FnMut(&Merged),
+    mut visit: impl FnMut(&[Subscription]),
 ) {
     let total: usize = sets.iter().map(|set| set::len(*set)).sum();
-    let mut runs = Runs {
-        current: None,
-        visit,
-    };
-    if total <= FEW {
-        let mut all: SmallVec<[Subscription; 64]> = SmallVec::with_capacity(total);
-        for set in sets {
-            set::for_each(*set, |subscription| all.push(subscription));
-        }
-        all.sort_unstable();
-        all.into_iter()
-            .filter(|subscription| keep(*subscription))
-            .for_each(|one| runs.push(one));
-    } else {
-        merge_large(sets, |subscription| {
+    if total > FEW {
+        merge_large(sets, keep, visit);
+        return;
+    }
+    let mut all: SmallVec<[Subscription; 32]> = SmallVec::with_capacity(total);
+    for set in sets {
+        set::for_each(*set, |subscription| {
             if keep(subscription) {
-                runs.push(subscription);
+                all.push(subscription);
             }
         });
     }
-    runs.finish();
+    all.sort_unstable();
+    let is_same = |one: &Subscription, next: &Subscription| one.subscriber() == next.subscriber();
+    all.chunk_by(is_same).for_each(&mut visit);
 }
 
-/// Visits the subscriptions of all sets in order, by a heap of the sets' next ones.
-fn merge_large(sets: &[Word<'_>], mut visit: impl FnMut(Subscription)) {
+/// As [`merge`], by a heap of the sets' next ones.
+fn merge_large(
+    sets: &[Word<'_>],
+    keep: impl Fn(Subscription) -> bool,
+    mut visit: impl FnMut(&[Subscription]),
+) {
     let mut sources: Vec<_> = sets.iter().map(|set| set::Iter::new(*set)).collect();
     let mut heads: BinaryHeap<_> = sources
         .iter_mut()
         .enumerate()
         .filter_map(|(index, source)| source.next().map(|head| Reverse((head, index))))
         .collect();
+    let mut run: SmallVec<[Subscription; 8]> = SmallVec::new();
     while let Some(mut head) = heads.peek_mut() {
-        let Reverse((subscription, index)) = *head;
-        visit(subscription);
+        let Reverse((next, index)) = *head;
+        if keep(next) {
+            if run
+                .first()
+                .is_some_and(|one| one.subscriber() != next.subscriber())
+            {
+                visit(&run);
+                run.clear();
+            }
+            run.push(next);
+        }
         match sources[index].next() {
             Some(next) => *head = Reverse((next, index)),
             None => {
-                std::collections::binary_heap::PeekMut::pop(head);
+                PeekMut::pop(head);
             }
         }
     }
-}
-
-/// Joins neighbours of the same subscriber.
-struct Runs<V> {
-    current: Option<Merged>,
-    visit: V,
-}
-
-impl<V: FnMut(&Merged)> Runs<V> {
-    fn push(&mut self, next: Subscription) {
-        match &mut self.current {
-            Some(current) if current.subscriber == next.subscriber() => current.add(next),
-            _ => {
-                self.finish();
-                self.current = Some(Merged::new(next));
-            }
-        }
-    }
-
-    fn finish(&mut self) {
-        if let Some(current) = self.current.take() {
-            (self.visit)(&current);
-        }
+    if !run.is_empty() {
+        visit(&run);
     }
 }

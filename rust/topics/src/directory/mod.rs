@@ -18,14 +18,13 @@ mod merge;
 #[cfg(all(test, loom))]
 mod models;
 mod snapshot;
-mod table;
 mod version;
 mod walk;
 
 use crate::subscribers::Dead;
 use crate::sync::{
     Arc, AtomicU64, Guard, Ledger, Relaxed, Release, Root, free_what_is_over, is_pinned, pin, pool,
-    reclaim, yield_now,
+    prefetch, reclaim, yield_now,
 };
 use crate::tree::hash::Hasher;
 use crate::tree::node::{Edit, Version, clear};
@@ -232,6 +231,11 @@ impl Directory {
     /// Changes of a subscriber that left do nothing, and their outcomes say so. Takes the lock of this subscriber's
     /// filters; batches of other subscribers run beside it.
     pub fn commit(&self, id: SubscriberId, changes: &[Change<'_>]) -> Outcomes {
+        // What the lock would wait for one after the other.
+        self.clients.prefetch_filters(id);
+        for change in changes {
+            prefetch(change.filter().filter().as_str().as_ptr());
+        }
         let Some(mut filters) = self.clients.filters(id) else {
             return Outcomes::of_none(changes.len());
         };
@@ -262,6 +266,8 @@ impl Directory {
         let has_dead = self.clients.dead_subscriptions.load(Relaxed) > 0;
         let dead: Dead<'_> = if has_dead { Some(&is_dead) } else { None };
         loop {
+            // Before the version is loaded: the longer an attempt takes from there, the more are overtaken.
+            free_what_is_over();
             let current = self.root.load(guard);
             let mut edit = Edit::new(guard, &self.ledger, current.counts.size);
             let mut draft = Draft::new(current);

@@ -152,7 +152,10 @@ impl<'d> Snapshot<'d> {
         merge(
             &lane.found,
             |_| true,
-            |merged| {
+            |run| {
+                let Some(merged) = Merged::of(run) else {
+                    return;
+                };
                 is_summed_up &= merged.ids.len() < 2;
                 let (qos, retain) = (merged.qos, merged.retain_as_published);
                 let sum = Subscription::merged(
@@ -195,7 +198,7 @@ impl<'d> Snapshot<'d> {
             several => merge(
                 several,
                 |subscription| message.may_go_to(subscription),
-                |merged| self.visit_merged(merged, visitor),
+                |run| self.visit_run(run, visitor),
             ),
         }
         for map in groups {
@@ -211,7 +214,16 @@ impl<'d> Snapshot<'d> {
         });
     }
 
-    fn visit_merged(&self, merged: &Merged, visitor: &mut impl Visitor) {
+    /// Visits the subscriber of a run, once for all of its subscriptions.
+    #[inline]
+    fn visit_run(&self, run: &[Subscription], visitor: &mut impl Visitor) {
+        if let [only] = run {
+            self.with_match(*only, |found| visitor.plain(found));
+            return;
+        }
+        let Some(merged) = Merged::of(run) else {
+            return;
+        };
         if let Some(handle) = self.directory.clients.handle(merged.subscriber) {
             visitor.plain(Match {
                 handle,

@@ -8,7 +8,7 @@ mod walk;
 
 use smallvec::SmallVec;
 
-use crate::sync::{AtomicUsize, Guard, Ledger, Relaxed, Root, pin};
+use crate::sync::{AtomicUsize, Guard, Ledger, Relaxed, Root, free_what_is_over, pin};
 use crate::tree::hash::Hasher;
 use crate::tree::lookup::payload_of;
 use crate::tree::node::{Edit, Size, TURN_BYTES, Version, measure};
@@ -166,6 +166,7 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
 
     /// Publishes the version in which `topic` has the payload `new`; `false` when another writer was faster.
     fn exchange(&self, version: &State, topic: &[u8], new: Word<'_>, guard: &Guard) -> bool {
+        free_what_is_over();
         let mut edit = Edit::new(guard, &self.ledger, version.size);
         let mut fields = version.fields();
         if !change_tree(&mut edit, &self.hasher, &mut fields, topic, |_, _| new) {

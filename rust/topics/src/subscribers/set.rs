@@ -53,9 +53,13 @@ impl Shape {
         (self.bitmap & ((1 << digit) - 1)).count_ones() as usize
     }
 
+    /// The first word: prefix and count.
+    fn summary<'g>(self) -> Word<'g> {
+        Word::inline(self.prefix << 33 | self.len << 1 | 1)
+    }
+
     fn make<'g>(self, edit: &mut Edit<'g>, children: &[&[Word<'g>]]) -> Word<'g> {
-        let summary = Word::inline(self.prefix << 33 | self.len << 1 | 1);
-        let first = [summary];
+        let first = [self.summary()];
         let mut words: SmallVec<[&[Word<'g>]; 4]> = SmallVec::from_slice(&[&first[..]]);
         words.extend_from_slice(children);
         edit.make(
@@ -165,6 +169,10 @@ pub(crate) fn for_each(set: Word<'_>, mut visit: impl FnMut(Subscription)) {
     match set.view() {
         View::Inline(bits) => visit(Subscription::from_bits(bits)),
         View::Empty => {}
+        View::Array(array) => {
+            let subscriptions = array.words().iter();
+            subscriptions.for_each(|word| visit(Subscription::from_bits(word.value())));
+        }
         _ => Iter::new(set).for_each(visit),
     }
 }
@@ -211,9 +219,13 @@ impl Iterator for Iter<'_> {
             match self.pending.pop()?.view() {
                 View::Inline(bits) => return Some(Subscription::from_bits(bits)),
                 View::Array(array) => self.array = array.words().iter(),
-                View::Branch(branch) => self
-                    .pending
-                    .extend(branch.words()[1..].iter().rev().copied()),
+                View::Branch(branch) => {
+                    let children = &branch.words()[1..];
+                    for child in children {
+                        child.prefetch(0);
+                    }
+                    self.pending.extend(children.iter().rev().copied());
+                }
                 _ => {}
             }
         }
@@ -371,6 +383,10 @@ impl<'g> Step<'g> {
             len: self.shape.len + added - removed,
             ..self.shape
         };
+        if shape.bitmap & bit != 0 && !child.is_empty() && shape.len > ARRAY_LEN as u64 {
+            let words = [(0, shape.summary()), (1 + before.len(), child)];
+            return edit.with_words(self.word, words);
+        }
         edit.retire(self.word);
         if shape.len <= ARRAY_LEN as u64 {
             return gather(edit, &[before, &[child], after]);

@@ -15,7 +15,7 @@ use std::slice;
 use smallvec::SmallVec;
 
 use super::word::{Kind, LINE, View, Word};
-use crate::sync::{AtomicU32, Debt, Guard, Ledger, Root, Waste, free_what_is_over, pool, prefetch};
+use crate::sync::{AtomicU32, Debt, Guard, Ledger, Root, Waste, pool, prefetch};
 
 /// The first 8 bytes of a block.
 #[repr(C)]
@@ -223,6 +223,7 @@ pub(crate) struct Edit<'g> {
     ledger: &'g Ledger,
     fresh: SmallVec<[Word<'g>; 32]>,
     retired: SmallVec<[Word<'g>; 32]>,
+    retired_bytes: usize,
     size: Size,
 }
 
@@ -236,14 +237,14 @@ pub(crate) struct Size {
 }
 
 impl<'g> Edit<'g> {
-    /// Begins an attempt on a version of this `size`. What earlier ones replaced is freed, where it is over.
+    /// Begins an attempt on a version of this `size`.
     pub(crate) fn new(guard: &'g Guard, ledger: &'g Ledger, size: Size) -> Self {
-        free_what_is_over();
         Self {
             guard,
             ledger,
             fresh: SmallVec::new(),
             retired: SmallVec::new(),
+            retired_bytes: 0,
             size,
         }
     }
@@ -297,24 +298,41 @@ impl<'g> Edit<'g> {
         self.adopt(Word::pointer(Kind::Hamt, block.cast()), bytes)
     }
 
-    /// Makes a copy of the block of `word` with another word in one place, and retires `word`.
-    pub(crate) fn with_word(&mut self, word: Word<'g>, index: usize, new: Word<'g>) -> Word<'g> {
-        let Some((old, bytes)) = word.memory().filter(|_| index < word.children().len()) else {
+    /// Makes a copy of the block of `word` with other words in these places, and retires `word`.
+    pub(crate) fn with_words<const N: usize>(
+        &mut self,
+        word: Word<'g>,
+        new: [(usize, Word<'g>); N],
+    ) -> Word<'g> {
+        let Some((old, bytes)) = word.memory() else {
             return word;
         };
+        let len = word.children().len();
+        assert!(
+            new.iter().all(|(index, _)| *index < len),
+            "only words of the block are replaced"
+        );
         let block = pool::allocate(bytes);
         // SAFETY: the allocation is as large as the old block, whose header, words and text are initialized and lie
-        // together; nobody else knows it yet. The index is that of one of the words.
+        // together; nobody else knows it yet. Each index is that of one of the words.
         unsafe {
             block.copy_from_nonoverlapping(old, bytes);
             let words = block.add(HEADER_BYTES).cast::<Word<'g>>();
-            words.add(index).write(new);
+            for (index, new) in new {
+                words.add(index).write(new);
+            }
         }
         // One comes, one goes: the size stays.
         self.retired.push(word);
+        self.retired_bytes += pool::rounded(bytes);
         let copy = word.with_block(block.cast());
         self.fresh.push(copy);
         copy
+    }
+
+    /// As [`with_words`](Self::with_words), for one word.
+    pub(crate) fn with_word(&mut self, word: Word<'g>, index: usize, new: Word<'g>) -> Word<'g> {
+        self.with_words(word, [(index, new)])
     }
 
     /// Makes the turn of a new group.
@@ -339,8 +357,10 @@ impl<'g> Edit<'g> {
         let Some((_, bytes)) = word.memory() else {
             return;
         };
+        let bytes = pool::rounded(bytes);
         self.size.nodes -= 1;
-        self.size.bytes -= pool::rounded(bytes);
+        self.size.bytes -= bytes;
+        self.retired_bytes += bytes;
         self.retired.push(word);
     }
 
@@ -356,7 +376,8 @@ impl<'g> Edit<'g> {
             return false;
         };
         self.fresh.clear();
-        let bag = Bag::new(&self.retired, self.ledger, size_of::<V>());
+        let bytes = (self.retired_bytes, size_of::<V>());
+        let bag = Bag::new(&self.retired, self.ledger, bytes);
         unlinked.destroy_with(Some(bag.into_waste()));
         true
     }
@@ -369,7 +390,8 @@ impl Drop for Edit<'_> {
             return;
         }
         // The blocks are in no version, and in no other bag.
-        let bag = Bag::new(&self.fresh, self.ledger, 0);
+        let bytes = self.fresh.iter().map(|word| bytes_of(*word)).sum();
+        let bag = Bag::new(&self.fresh, self.ledger, (bytes, 0));
         bag.into_waste().defer(self.guard);
     }
 }
@@ -390,10 +412,9 @@ struct BagHead {
 }
 
 impl Bag {
-    /// Takes blocks that no later pin can reach, and books all that waits with them: itself, a version of `version`
-    /// bytes, and what the allocator and the epoch add.
-    fn new(words: &[Word<'_>], ledger: &Ledger, version: usize) -> Self {
-        let blocks: usize = words.iter().map(|word| bytes_of(*word)).sum();
+    /// Takes blocks of `blocks` bytes that no later pin can reach, and books all that waits with them: itself, a
+    /// version of `version` bytes, and what the allocator and the epoch add.
+    fn new(words: &[Word<'_>], ledger: &Ledger, (blocks, version): (usize, usize)) -> Self {
         let own = Self::bytes(words.len());
         let head = pool::allocate(own).cast::<BagHead>();
         let (version, versions) = match version {
