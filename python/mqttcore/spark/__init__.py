@@ -1,1 +1,33 @@
-"""Streams of an mqttcore broker as Spark tables."""
+"""Streams of an mqttcore broker as tables of Spark, each row exactly once.
+
+It needs Java 17 or newer and the extra: ``pip install mqttcore[spark]``. Workers of Spark import
+only what reads rows; nothing here starts a thread or opens a socket before it is used.
+
+    from mqttcore.spark import session
+
+    spark = session("look")
+    rows = spark.read.format("mqttcore").load("/var/lib/mqttcore", stream="plant")
+    rows.groupBy("topic").count().show()
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mqttcore.spark.sessions import Tuning, session, tune
+
+__all__ = ["Tuning", "session", "tune"]
+
+HOMES: Final = {"Tuning": "sessions", "session": "sessions", "tune": "sessions"}
+
+
+def __getattr__(name: str) -> object:
+    """Loads what is asked for: workers and the tests of pure parts need no session."""
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f"{__name__}.{HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name not in {"pyspark", "pyarrow", "pandas"}:
+            raise
+        raise ImportError(f"{error.name} is missing: pip install 'mqttcore[spark]'") from error

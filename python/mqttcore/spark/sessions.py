@@ -1,0 +1,130 @@
+"""A local Spark that is set up for streams, and the same settings for a Spark that runs already."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from mqttcore.spark.java import find_java
+
+__all__ = ["Tuning", "session", "settings", "tune"]
+
+LOOPBACK: Final = "127.0.0.1"
+MIB: Final = str(1 << 20)
+
+# Each line takes something off every micro-batch or every row; `make bench-spark` measures them.
+RUNTIME: Final[Mapping[str, str]] = {
+    # a local folder needs no `chmod` process for each file of a checkpoint
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # state in RocksDB, written as changes instead of as whole files
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.python.udf.buffer.size": MIB,
+    "spark.sql.session.timeZone": "UTC",
+}
+AT_START: Final[Mapping[str, str]] = {
+    # between the JVM and Python, TCP stalls 40 ms a task
+    "spark.python.unix.domain.socket.enabled": "true",
+    # no .crc file beside each file of a checkpoint
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.buffer.size": MIB,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """What `tune` did: settings that it changed, and those that only a new session can have."""
+
+    changed: Mapping[str, str] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
+    """What is wanted for each setting that stays as it is."""
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.changed)} settings changed"]
+        lines += [f"needs a new session: {name} = {value}" for name, value in self.left.items()]
+        return "\n".join(lines)
+
+
+def session(
+    app: str = "mqttcore",
+    *,
+    cores: int | str = "*",
+    memory: str = "1g",
+    java: str = "auto",
+    warm: bool = True,
+    **conf: object,
+) -> SparkSession:
+    """Starts Spark on this machine, on the loopback only, and prints the link to its page.
+
+    ``cores`` is a number, ``*``, or as Spark writes it (``2,3``: two cores, three tries a task).
+    ``conf`` is any other setting of Spark: ``session(**{"spark.ui.port": 4050})``. With ``warm``
+    one Python worker is started now, which the first query would wait for otherwise.
+
+    Raises:
+        StartError: no Java of version 17 or newer was found.
+    """
+    prepare_environment(java)
+    builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
+    for name, value in {**settings(cores=cores, memory=memory), **conf}.items():
+        builder = builder.config(name, str(value))
+    spark = builder.getOrCreate()
+    if warm:
+        spark.range(1).mapInArrow(lambda batches: batches, "id LONG").collect()
+    print(f"Spark {spark.version}: {spark.sparkContext.uiWebUrl or 'no page'}")
+    return spark
+
+
+def settings(*, cores: int | str, memory: str) -> dict[str, str]:
+    """Everything that `session` tells Spark."""
+    return {
+        **RUNTIME,
+        **AT_START,
+        "spark.sql.shuffle.partitions": str(core_count(cores)),
+        "spark.driver.memory": memory,
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def tune(spark: SparkSession) -> Tuning:
+    """Brings a Spark that somebody else started as far as it can still be brought.
+
+    The number of shuffle partitions stays: it belongs to the machines, and to checkpoints.
+    """
+    changed, left = {}, {}
+    for name, value in {**RUNTIME, **AT_START}.items():
+        if spark.conf.get(name, None) == value:
+            continue
+        if name in RUNTIME and spark.conf.isModifiable(name):
+            spark.conf.set(name, value)
+            changed[name] = value
+        else:
+            left[name] = value
+    return Tuning(changed=changed, left=left)
+
+
+def prepare_environment(java: str) -> None:
+    """What Spark's launcher and its workers read from the environment."""
+    os.environ["JAVA_HOME"] = str(find_java(java).spark_home())
+    # without it workers run whatever `python3` the PATH has
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # where the page of Spark listens
+    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+
+
+def core_count(cores: int | str) -> int:
+    """How many tasks run at once with ``local[cores]``."""
+    first = str(cores).partition(",")[0]
+    return len(os.sched_getaffinity(0)) if first == "*" else int(first)
