@@ -1,0 +1,236 @@
+"""The folder of a stream, as it lies on the disk: readable while no broker runs.
+
+``stream.json`` says what the stream is, ``sealed.json`` which Parquet files hold which offsets. A
+file that the index does not name does not count, whatever lies beside it.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mqttcore._core import StreamOptions, StreamReader
+from mqttcore.errors import StreamFolderError, StreamOptionError, StreamRangeError
+
+__all__ = ["Description", "SealedFile", "SealedIndex", "StreamFolder", "find_folder"]
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What a stream is."""
+
+    name: str
+    epoch: str
+    """Store and counter: offsets of another epoch mean other rows."""
+    partitions: int
+    schema: Any
+    """Its typed columns, as the broker wrote them; None if it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedFile:
+    """A file with the rows ``base..=last`` of one partition."""
+
+    path: str
+    base: int
+    last: int
+    min_us: int
+    max_us: int
+    size_bytes: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows it holds."""
+        return self.last - self.base + 1
+
+
+@dataclass(frozen=True, slots=True)
+class SealedIndex:
+    """The sealed files of each partition, ascending, and the first offset that still counts."""
+
+    files: tuple[tuple[SealedFile, ...], ...]
+    earliest: tuple[int, ...]
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The first offset of each partition that is not sealed."""
+        return tuple(
+            max((file.last + 1 for file in files), default=earliest)
+            for files, earliest in zip(self.files, self.earliest, strict=True)
+        )
+
+    def between(self, partition: int, start: int, end: int) -> list[SealedFile]:
+        """The files that hold any row of ``[start, end)``."""
+        return [file for file in self.files[partition] if file.base < end and file.last >= start]
+
+    def row_bytes(self) -> float | None:
+        """What a sealed row takes on average, in bytes of its file; None if nothing is sealed."""
+        newest = [files[-1] for files in self.files if files]
+        rows = sum(file.rows for file in newest)
+        return sum(file.size_bytes for file in newest) / rows if rows else None
+
+
+class StreamFolder:
+    """The folder of one stream. Pickles as its path; reads its files anew when they changed."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self._index: tuple[object, SealedIndex] | None = None
+
+    def __reduce__(self) -> tuple[type["StreamFolder"], tuple[pathlib.Path]]:
+        return StreamFolder, (self.path,)
+
+    def describe(self) -> Description:
+        """Reads ``stream.json``.
+
+        Raises:
+            StreamFolderError: there is none, or it is of a format that this version does not read.
+        """
+        found = self.read("stream.json")
+        if found is None:
+            raise StreamFolderError(f"{self.path} is no folder of a stream: it has no stream.json")
+        if found.get("format") != FORMAT:
+            raise StreamFolderError(
+                f"{self.path}: stream.json has format {found.get('format')!r}, this version reads"
+                f" {FORMAT}"
+            )
+        try:
+            return Description(
+                name=found["name"],
+                epoch=f"{found['store']}:{found['epoch']}",
+                partitions=found["partitions"],
+                schema=found.get("schema"),
+            )
+        except KeyError as error:
+            raise StreamFolderError(f"{self.path}: stream.json has no {error}") from error
+
+    def index(self) -> SealedIndex:
+        """Reads ``sealed.json``, if it changed since the last time.
+
+        Raises:
+            StreamFolderError: the folder is none, or the index cannot be read.
+        """
+        identity = self.identity("sealed.json")
+        if self._index is None or self._index[0] != identity:
+            self._index = identity, self.read_index()
+        return self._index[1]
+
+    def read_index(self) -> SealedIndex:
+        """What the index says now; without one nothing is sealed yet."""
+        partitions = self.describe().partitions
+        found = self.read("sealed.json")
+        if found is None:
+            return SealedIndex(((),) * partitions, (0,) * partitions)
+        try:
+            files = tuple(
+                tuple(sorted((self.file(partition, entry) for entry in entries), key=by_end))
+                for partition, entries in enumerate(found["partitions"])
+            )
+            index = SealedIndex(files, tuple(found["earliest"]))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise StreamFolderError(
+                f"{self.path}: sealed.json cannot be read: {error!r}"
+            ) from error
+        if len(index.files) != partitions or len(index.earliest) != partitions:
+            raise StreamFolderError(f"{self.path}: sealed.json is not of {partitions} partitions")
+        return index
+
+    def file(self, partition: int, entry: dict[str, Any]) -> SealedFile:
+        """One entry of the index."""
+        return SealedFile(
+            path=str(self.path / "data" / str(partition) / entry["file"]),
+            base=entry["base"],
+            last=entry["last"],
+            min_us=entry["min_us"],
+            max_us=entry["max_us"],
+            size_bytes=entry["bytes"],
+        )
+
+    def sealed_at(self, timestamp_us: int) -> tuple[int, ...]:
+        """The first sealed offset of each partition at or after a time; else where sealing ends."""
+        index = self.index()
+        return tuple(
+            max(first_at(partition, files, timestamp_us, end), earliest)
+            for partition, (files, end, earliest) in enumerate(
+                zip(index.files, index.ends, index.earliest, strict=True)
+            )
+        )
+
+    def read(self, name: str) -> Any:  # noqa: ANN401 -- JSON
+        """The JSON in a file of this folder; None if there is no such file."""
+        try:
+            return json.loads((self.path / name).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise StreamFolderError(f"{self.path}: {name} cannot be read: {error}") from error
+
+    def identity(self, name: str) -> object:
+        """Changes whenever the file is replaced."""
+        try:
+            status = os.stat(self.path / name)
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def by_end(file: SealedFile) -> tuple[int, int]:
+    """Files in the order of their rows; merged ones after those that they were made of."""
+    return file.last, -file.base
+
+
+def first_at(partition: int, files: Sequence[SealedFile], timestamp_us: int, end: int) -> int:
+    """The first offset at or after a time: timestamps never fall within a partition."""
+    for file in files:
+        if file.max_us < timestamp_us:
+            continue
+        if file.min_us >= timestamp_us:
+            return file.base
+        return first_in(partition, file, timestamp_us)
+    return end
+
+
+def first_in(partition: int, file: SealedFile, timestamp_us: int) -> int:
+    """The same within one file that begins before that time and ends after it."""
+    import pyarrow as pa
+
+    offset = file.base
+    for batch in StreamReader(
+        [(file.path, file.base, file.last)],
+        partition=partition,
+        start=file.base,
+        end=file.last + 1,
+        options=StreamOptions(columns=["timestamp"]),
+    ):
+        times = pa.record_batch(batch).column(0).cast(pa.int64()).to_numpy()
+        place = int(times.searchsorted(timestamp_us))
+        if place < len(times):
+            return offset + place
+        offset += len(times)
+    raise StreamRangeError(f"{file.path}: its timestamps are not those that the index says")
+
+
+def find_folder(path: str, stream: str | None) -> StreamFolder:
+    """The folder of a stream, given that folder itself or the broker's data folder.
+
+    Raises:
+        StreamFolderError: there is no such stream below the path; the text names those there are.
+        StreamOptionError: the path is a data folder, and no stream of it was named.
+    """
+    given = pathlib.Path(path.removeprefix("file://"))
+    if (given / "stream.json").is_file():
+        folder = StreamFolder(given)
+        if stream is not None and folder.describe().name != stream:
+            raise StreamFolderError(f"{given} is stream {folder.describe().name}, not {stream}")
+        return folder
+    names = sorted(found.parent.name for found in given.glob("streams/*/stream.json"))
+    if stream in names:
+        return StreamFolder(given / "streams" / str(stream))
+    have = f"it has {', '.join(names)}" if names else "nothing of that kind is there"
+    if stream is None and names:
+        raise StreamOptionError(f"option stream is missing: which stream of {given}; {have}")
+    raise StreamFolderError(f"{given} has no stream {stream or ''}: {have}".replace(" :", ":"))
