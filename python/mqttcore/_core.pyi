@@ -723,10 +723,18 @@ class StreamOptions:
     """Which rows and columns a `StreamReader` hands out."""
 
     def __new__(
-        cls, *, columns: Sequence[str] | None = None, batch_rows: int | None = None
+        cls,
+        *,
+        filter: str | None = None,  # noqa: A002 - what MQTT calls it
+        start_us: int | None = None,
+        end_us: int | None = None,
+        columns: Sequence[str] | None = None,
+        batch_rows: int | None = None,
     ) -> StreamOptions:
         """Check the options; raise `StreamOptionError` with the name of the wrong one.
 
+        ``filter`` is a topic filter by the rules of MQTT, so ``#`` leaves out what begins with $.
+        Rows are wanted from ``start_us`` on and before ``end_us``, in Unix microseconds.
         ``columns`` come in the order in which they are named; None is all of them. A batch has
         ``batch_rows`` rows at most (16 k), and about 16 MB.
         """
@@ -774,6 +782,18 @@ class StreamReader:
 
         ``files`` are path, first and last offset of each file of the partition that may be of use.
         """
+
+    @staticmethod
+    def tail(
+        ipc: bytes,
+        /,
+        *,
+        partition: int,
+        start: int,
+        end: int,
+        options: StreamOptions | None = None,
+    ) -> StreamReader:
+        """Read the same out of the tail: an Arrow IPC stream that holds exactly these rows."""
 
     @property
     def schema(self) -> StreamSchema:

@@ -130,7 +130,35 @@ def test_rows_that_are_in_no_file_are_named(folder: StreamFolder) -> None:
         StreamReader(folder.files(), partition=0, start=3, end=12)
 
 
+def test_only_what_the_filter_and_the_times_want_comes(folder: StreamFolder) -> None:
+    table = rows(messages(30))
+    folder.seal(table)
+    options = StreamOptions(
+        filter="+/2", start_us=START_US + 5_000_000, end_us=START_US + 14_000_000
+    )
+
+    sealed = StreamReader(folder.files(), partition=0, start=3, end=25, options=options)
+    assert read(sealed)["offset"].to_pylist() == [5, 8, 11]
+
+    part = ipc(table.slice(3, 22))
+    tail = StreamReader.tail(part, partition=0, start=3, end=25, options=options)
+    assert read(tail)["offset"].to_pylist() == [5, 8, 11]
+
+
+def test_the_tail_has_all_rows_or_says_which_are_missing() -> None:
+    table = rows(messages(9), base=7)
+
+    tail = StreamReader.tail(ipc(table), partition=0, start=7, end=16)
+    assert read(tail) == table
+
+    short = StreamReader.tail(ipc(table), partition=0, start=7, end=20)
+    with pytest.raises(StreamRangeError, match=r"offsets 16 to 20 \(exclusive\) are missing"):
+        read(short)
+
+
 def test_a_wrong_option_is_named() -> None:
+    with pytest.raises(StreamOptionError, match='filter: "plant/#/a"'):
+        StreamOptions(filter="plant/#/a")
     with pytest.raises(StreamOptionError, match='columns: there is no column "speed"'):
         StreamOptions(columns=["offset", "speed"])
 

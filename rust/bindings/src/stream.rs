@@ -13,7 +13,8 @@ use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_schema::SchemaRef;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use mqttcore_store::stream::columnar::{
-    ColumnarError, FileMeta, Origin, Part, PartitionReader, ReadOptions, read_ipc, write_parquet,
+    ColumnarError, FileMeta, Origin, Part, PartitionReader, ReadOptions, TailReader, read_ipc,
+    write_parquet,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
@@ -27,10 +28,19 @@ pub(crate) struct PyStreamOptions(ReadOptions);
 #[pymethods]
 impl PyStreamOptions {
     #[new]
-    #[pyo3(signature = (*, columns=None, batch_rows=None))]
-    fn new(columns: Option<Vec<String>>, batch_rows: Option<usize>) -> Result<Self, CoreError> {
+    #[pyo3(signature = (*, filter=None, start_us=None, end_us=None, columns=None, batch_rows=None))]
+    fn new(
+        filter: Option<&str>,
+        start_us: Option<i64>,
+        end_us: Option<i64>,
+        columns: Option<Vec<String>>,
+        batch_rows: Option<usize>,
+    ) -> Result<Self, CoreError> {
         let defaults = ReadOptions::default();
         let options = ReadOptions {
+            filter: filter.map(ReadOptions::parse_filter).transpose()?,
+            start_us,
+            end_us,
             columns,
             batch_rows: batch_rows.unwrap_or(defaults.batch_rows),
             ..defaults
@@ -110,8 +120,26 @@ impl PyStreamReader {
     ) -> Result<Self, CoreError> {
         let part = |(path, base, last)| Part { path, base, last };
         let parts: Vec<Part> = files.into_iter().map(part).collect();
-        let options = options.map_or_else(ReadOptions::default, |options| options.get().0.clone());
-        let reader = PartitionReader::new(&parts, partition, start..end, options)?;
+        let reader = PartitionReader::new(&parts, partition, start..end, taken(options))?;
+        Ok(Self {
+            schema: reader.schema().clone(),
+            batches: Mutex::new(Box::new(reader)),
+        })
+    }
+
+    /// The same out of the tail: an Arrow IPC stream that holds exactly these rows.
+    #[staticmethod]
+    #[pyo3(signature = (ipc, /, *, partition, start, end, options=None))]
+    fn tail(
+        py: Python<'_>,
+        ipc: &[u8],
+        partition: i32,
+        start: i64,
+        end: i64,
+        options: Option<&Bound<'_, PyStreamOptions>>,
+    ) -> Result<Self, CoreError> {
+        let batches = py.detach(|| read_ipc(ipc))?;
+        let reader = TailReader::new(batches, partition, start..end, &taken(options))?;
         Ok(Self {
             schema: reader.schema().clone(),
             batches: Mutex::new(Box::new(reader)),
@@ -135,6 +163,10 @@ impl PyStreamReader {
         });
         Ok(next?.map(PyStreamBatch))
     }
+}
+
+fn taken(options: Option<&Bound<'_, PyStreamOptions>>) -> ReadOptions {
+    options.map_or_else(ReadOptions::default, |options| options.get().0.clone())
 }
 
 /// Writes one file out of an Arrow IPC stream of rows, dense and of one partition; returns what its footer says.

@@ -12,8 +12,12 @@ use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMicrosecondTyp
 use arrow_array::{Array, StringArray};
 use mqttcore_store::stream::columnar::{
     ColumnarError, FileMeta, Origin, Part, PartitionReader, ReadOptions, Row, RowBuilder,
-    row_schema, write_parquet,
+    TailReader, row_schema, write_parquet,
 };
+use mqttcore_topics::{TopicLimits, TopicName};
+use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -235,6 +239,171 @@ fn plain_rows(count: usize) -> Vec<OwnedRow> {
         user_properties: vec![],
     };
     (0..count).map(row).collect()
+}
+
+/// A file by another writer: row groups of a few rows, with or without dictionaries.
+fn write_by_hand(
+    folder: &Folder,
+    batch: &RecordBatch,
+    meta: &FileMeta,
+    group_rows: usize,
+    dictionary: bool,
+) -> Part {
+    let entry = |key: &str, value: String| KeyValue::new(format!("mqttcore.{key}"), value);
+    let entries = vec![
+        entry("stream", meta.origin.stream.clone()),
+        entry("epoch", meta.origin.epoch.clone()),
+        entry("schema", meta.origin.schema.to_string()),
+        entry("partition", meta.partition.to_string()),
+        entry("base", meta.base.to_string()),
+        entry("last", meta.last.to_string()),
+        entry("min_us", meta.min_us.to_string()),
+        entry("max_us", meta.max_us.to_string()),
+    ];
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(group_rows))
+        .set_dictionary_enabled(dictionary)
+        .set_key_value_metadata(Some(entries))
+        .build();
+    let path = folder.0.join("hand.parquet");
+    let file = File::create(&path).expect("a new file");
+    let mut writer =
+        ArrowWriter::try_new(file, batch.schema(), Some(properties)).expect("a writer");
+    writer.write(batch).expect("rows");
+    writer.close().expect("a footer");
+    folder.keep(&path, meta)
+}
+
+fn meta(partition: i32, base: i64, rows: usize) -> FileMeta {
+    FileMeta {
+        origin: origin(),
+        partition,
+        base,
+        last: base + i64::try_from(rows).expect("small") - 1,
+        min_us: 0,
+        max_us: i64::MAX,
+    }
+}
+
+/// Offsets that a reader hands out.
+fn offsets(reader: impl Iterator<Item = Result<RecordBatch, ColumnarError>>) -> Vec<i64> {
+    let batches = reader.map(|batch| batch.expect("whole files"));
+    let offsets = batches.map(|batch| {
+        batch["offset"]
+            .as_primitive::<Int64Type>()
+            .values()
+            .to_vec()
+    });
+    offsets.flatten().collect()
+}
+
+const FILTERS: [&str; 9] = [
+    "#",
+    "plant/#",
+    "plant/+",
+    "plant/1",
+    "plant/+/b",
+    "+/1",
+    "plant/1/#",
+    "z/#",
+    "$SYS/#",
+];
+const TOPICS: [&str; 8] = [
+    "plant",
+    "plant/1",
+    "plant/2",
+    "plant/1/b",
+    "plant/2/b",
+    "$SYS/1",
+    "z/1",
+    "größe/1",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_filter_leaves_what_it_matches(
+        picks in vec((0..TOPICS.len(), 0..4_i64), 1..60),
+        filter in option::weighted(0.8, 0..FILTERS.len()),
+        times in (option::of(-5..150_i64), option::of(-5..150_i64)),
+        range in (0..60_i64, 0..60_i64),
+        layout in (1..20_usize, any::<bool>()),
+        columns in option::of(Just(vec!["offset".to_owned()])),
+    ) {
+        let mut now = 0;
+        let rows = picks.iter().map(|(topic, pause)| {
+            now += pause;
+            OwnedRow { timestamp_us: now, topic: TOPICS[*topic].to_owned(), ..plain_rows(1).remove(0) }
+        });
+        let rows: Vec<OwnedRow> = rows.collect();
+        let batch = batches(&rows, 0, 0, &[]).remove(0);
+        let filter = filter.map(|filter| ReadOptions::parse_filter(FILTERS[filter]).expect("a filter"));
+        let options = ReadOptions {
+            filter: filter.clone(),
+            start_us: times.0,
+            end_us: times.1,
+            batch_rows: 7,
+            columns,
+            ..ReadOptions::default()
+        };
+        let end = i64::try_from(rows.len()).expect("small");
+        let (from, to) = (range.0.min(end), range.1.min(end));
+        let expected: Vec<i64> = (0..).zip(&rows).filter(|(offset, row)| {
+            let topic = TopicName::parse(&row.topic, &TopicLimits::default()).expect("a topic");
+            (from..to).contains(offset)
+                && filter.as_ref().is_none_or(|filter| filter.matches(topic))
+                && times.0.is_none_or(|start| row.timestamp_us >= start)
+                && times.1.is_none_or(|end| row.timestamp_us < end)
+        }).map(|(offset, _)| offset).collect();
+
+        let folder = Folder::new();
+        let part = write_by_hand(&folder, &batch, &meta(0, 0, rows.len()), layout.0, layout.1);
+        let reader = PartitionReader::new(&[part], 0, from..to, options.clone()).expect("a plan");
+        prop_assert_eq!(offsets(reader), expected.clone());
+
+        let wanted = batch.slice(usize::try_from(from).expect("small"), usize::try_from((to - from).max(0)).expect("small"));
+        let reader = TailReader::new(vec![wanted], 0, from..to, &options).expect("a plan");
+        prop_assert_eq!(offsets(reader), expected);
+    }
+}
+
+#[test]
+fn a_tail_that_is_not_the_range_is_refused() {
+    let batch = |base| batches(&plain_rows(5), 0, base, &[]).remove(0);
+    let refused = |batches: Vec<RecordBatch>, range| {
+        let mut reader =
+            TailReader::new(batches, 0, range, &ReadOptions::default()).expect("a plan");
+        let error = reader.find_map(Result::err).expect("refused");
+        assert!(reader.next().is_none());
+        error.to_string()
+    };
+
+    assert_eq!(
+        refused(vec![], 3..5),
+        "partition 0: offsets 3 to 5 (exclusive) are missing"
+    );
+    assert_eq!(
+        refused(vec![batch(3)], 3..9),
+        "partition 0: offsets 8 to 9 (exclusive) are missing"
+    );
+    assert_eq!(
+        refused(vec![batch(3)], 3..7),
+        "partition 0: offset 7, which is behind the range"
+    );
+    assert_eq!(
+        refused(vec![batch(3)], 2..8),
+        "partition 0: offset 3 instead of 2"
+    );
+    assert_eq!(
+        refused(vec![batch(3), batch(9)], 3..14),
+        "partition 0: offset 9 instead of 8"
+    );
+    let other = batches(&plain_rows(1), 1, 0, &[]).remove(0);
+    assert_eq!(
+        refused(vec![other], 0..1),
+        "partition 0: a row of partition 1"
+    );
 }
 
 proptest! {

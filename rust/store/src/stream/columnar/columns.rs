@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
+use arrow_select::take::take;
 
 use super::schema::row_schema;
 use super::{ColumnarError, ReadOptions};
@@ -70,14 +73,22 @@ impl Columns {
     pub(crate) fn arrange(&self, batch: &RecordBatch) -> Result<RecordBatch, ColumnarError> {
         let rows = batch.num_rows();
         let columns = self.0.fields().iter().map(|field| {
-            let column = batch.column_by_name(field.name()).cloned();
-            column.unwrap_or_else(|| new_null_array(field.data_type(), rows))
+            let column = batch.column_by_name(field.name());
+            column.map_or_else(|| Ok(new_null_array(field.data_type(), rows)), unfold)
         });
-        let columns: Vec<ArrayRef> = columns.collect();
+        let columns = columns.collect::<Result<Vec<ArrayRef>, ArrowError>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let schema = self.0.clone();
         Ok(RecordBatch::try_new_with_options(
             schema, columns, &options,
         )?)
+    }
+}
+
+/// Writes the values of a dictionary out, since Spark takes none.
+fn unfold(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    match column.as_dictionary_opt::<Int32Type>() {
+        Some(dictionary) => take(dictionary.values(), dictionary.keys(), None),
+        None => Ok(column.clone()),
     }
 }

@@ -3,34 +3,63 @@
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, DataType, Schema};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
+    ArrowPredicateFn, ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder, RowFilter, RowSelection, RowSelector,
 };
+use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 
-use super::columns::Columns;
 use super::part::Part;
+use super::pruning::prune;
+use super::schema::TOPIC;
+use super::shape::Shape;
+use super::wanted::Wanted;
 use super::{ColumnarError, FileMeta, ReadOptions};
 
 /// A file whose footer is what the index says.
 pub(crate) struct SealedFile {
     path: PathBuf,
-    file: File,
+    file: Arc<File>,
     metadata: ArrowReaderMetadata,
     mask: ProjectionMask,
     base: i64,
 }
 
+/// A row group, and the offsets that are wanted of it.
+pub(crate) struct Group {
+    pub(crate) index: usize,
+    pub(crate) all: Range<i64>,
+    pub(crate) wanted: Range<i64>,
+}
+
+/// Rows of a row group, behind a filter if there is one.
+pub(crate) struct FileRows {
+    pub(crate) batches: ParquetRecordBatchReader,
+    /// Rows that the filter has seen and nobody has counted yet.
+    seen: Option<Arc<AtomicUsize>>,
+}
+
+impl FileRows {
+    /// Returns how many rows were read for `batch`, before any filter.
+    pub(crate) fn read(&self, batch: Option<&RecordBatch>) -> usize {
+        match &self.seen {
+            // ORDERING: one thread at a time has the reader, and the filter within it.
+            Some(seen) => seen.swap(0, Ordering::Relaxed),
+            None => batch.map_or(0, RecordBatch::num_rows),
+        }
+    }
+}
+
 impl SealedFile {
     /// Opens a file and holds its footer against the index.
-    pub(crate) fn open(
-        part: Part,
-        partition: i32,
-        columns: &Columns,
-    ) -> Result<Self, ColumnarError> {
+    pub(crate) fn open(part: Part, partition: i32, shape: &Shape) -> Result<Self, ColumnarError> {
         let path = part.path;
         let file = File::open(&path).map_err(|error| ColumnarError::io(&path, error))?;
         let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
@@ -43,11 +72,11 @@ impl SealedFile {
             );
             return Err(ColumnarError::other_file(&path, problem));
         }
-        let places = columns.places(&path, metadata.schema())?;
+        let places = shape.columns().places(&path, metadata.schema())?;
         let mask = ProjectionMask::roots(metadata.parquet_schema(), places);
         Ok(Self {
             path,
-            file,
+            file: Arc::new(file),
             metadata,
             mask,
             base: meta.base,
@@ -70,35 +99,76 @@ impl SealedFile {
         groups.collect()
     }
 
-    /// Begins to read `wanted`, offsets of row group `index`, which holds `group`.
+    /// Begins to read the wanted rows of a row group; `None` if it has none of them.
     pub(crate) fn read(
         &self,
-        index: usize,
-        group: &Range<i64>,
-        wanted: &Range<i64>,
+        group: &Group,
+        wanted: &Wanted,
         options: &ReadOptions,
-    ) -> Result<ParquetRecordBatchReader, ColumnarError> {
-        let file = self
-            .file
-            .try_clone()
-            .map_err(|error| ColumnarError::io(&self.path, error))?;
-        let metadata = self.metadata.metadata().row_group(index);
-        let mut builder =
-            ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
-                .with_projection(self.mask.clone())
-                .with_row_groups(vec![index])
-                .with_batch_size(batch_rows(metadata, options));
-        if wanted != group {
-            let skipped = count(&(group.start..wanted.start));
-            let selectors = vec![
+    ) -> Result<Option<FileRows>, ColumnarError> {
+        let rows = self.try_read(group, wanted, options);
+        rows.map_err(|error| ColumnarError::unreadable(&self.path, &error))
+    }
+
+    fn try_read(
+        &self,
+        group: &Group,
+        wanted: &Wanted,
+        options: &ReadOptions,
+    ) -> Result<Option<FileRows>, ParquetError> {
+        let row_group = self.metadata.metadata().row_group(group.index);
+        let Some(wanted) = prune(wanted, &self.file, row_group)? else {
+            return Ok(None);
+        };
+        let metadata = match wanted.topics() {
+            Some(_) => self.with_topic_dictionary()?,
+            None => self.metadata.clone(),
+        };
+        let file = self.file.try_clone()?;
+        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
+            .with_projection(self.mask.clone())
+            .with_row_groups(vec![group.index])
+            .with_batch_size(batch_rows(row_group, options));
+        if group.wanted != group.all {
+            let skipped = count(&(group.all.start..group.wanted.start));
+            let selectors = [
                 RowSelector::skip(skipped),
-                RowSelector::select(count(wanted)),
+                RowSelector::select(count(&group.wanted)),
             ];
-            builder = builder.with_row_selection(RowSelection::from(selectors));
+            builder = builder.with_row_selection(RowSelection::from(selectors.to_vec()));
         }
-        builder
-            .build()
-            .map_err(|error| ColumnarError::unreadable(&self.path, &error))
+        let seen = (!wanted.is_everything()).then(|| Arc::new(AtomicUsize::new(0)));
+        if let Some(seen) = &seen {
+            builder = builder.with_row_filter(self.filter(wanted, Arc::clone(seen)));
+        }
+        let batches = builder.build()?;
+        Ok(Some(FileRows { batches, seen }))
+    }
+
+    /// The same file with its topics as a dictionary, so that a filter looks at each topic once.
+    fn with_topic_dictionary(&self) -> Result<ArrowReaderMetadata, ParquetError> {
+        let fields = self.metadata.schema().fields().iter().map(|field| {
+            if field.name() != TOPIC {
+                return field.clone();
+            }
+            let texts = DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into());
+            Arc::new(field.as_ref().clone().with_data_type(texts))
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let options = ArrowReaderOptions::new().with_schema(schema);
+        ArrowReaderMetadata::try_new(self.metadata.metadata().clone(), options)
+    }
+
+    fn filter(&self, mut wanted: Wanted, seen: Arc<AtomicUsize>) -> RowFilter {
+        let names = wanted.columns();
+        let mask = ProjectionMask::columns(self.metadata.parquet_schema(), names);
+        let predicate = ArrowPredicateFn::new(mask, move |batch: RecordBatch| {
+            // ORDERING: one thread at a time has the reader, and this filter within it.
+            seen.fetch_add(batch.num_rows(), Ordering::Relaxed);
+            let mask = wanted.mask(&batch);
+            mask.map_err(|error| ArrowError::ComputeError(error.to_string()))
+        });
+        RowFilter::new(vec![Box::new(predicate)])
     }
 }
 

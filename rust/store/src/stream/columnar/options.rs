@@ -1,13 +1,21 @@
 //! What a reader hands out.
 
 use arrow_schema::{Field, SchemaRef};
+use mqttcore_topics::TopicFilter;
 
 use super::ColumnarError;
 use super::columns::Columns;
+use super::wanted::ANY_TOPIC;
 
 /// Which rows and columns a reader hands out, and in how large batches.
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
+    /// Only rows whose topic this matches, by the rules of MQTT: `#` leaves topics out that begin with `$`.
+    pub filter: Option<TopicFilter>,
+    /// Only rows at or after this time, in Unix microseconds.
+    pub start_us: Option<i64>,
+    /// Only rows before this time, in Unix microseconds.
+    pub end_us: Option<i64>,
     /// Typed columns of the stream, which follow those of every row; a file without one has nulls in it.
     pub typed: Vec<Field>,
     /// The columns to hand out, in this order; all of them if `None`.
@@ -21,6 +29,9 @@ pub struct ReadOptions {
 impl Default for ReadOptions {
     fn default() -> Self {
         Self {
+            filter: None,
+            start_us: None,
+            end_us: None,
             typed: Vec::new(),
             columns: None,
             batch_rows: 16 * 1024,
@@ -30,6 +41,18 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
+    /// Parses a filter of any length that a stream may be asked with.
+    ///
+    /// # Errors
+    ///
+    /// [`ColumnarError::Option`] says what is wrong with it.
+    pub fn parse_filter(text: &str) -> Result<TopicFilter, ColumnarError> {
+        TopicFilter::parse(text, &ANY_TOPIC).map_err(|error| ColumnarError::Option {
+            option: "filter",
+            problem: format!("{text:?}: {error}"),
+        })
+    }
+
     /// Returns the columns of every batch.
     ///
     /// # Errors

@@ -6,12 +6,11 @@ use std::vec;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 
-use super::columns::Columns;
-use super::cut::rows_within;
-use super::file::{SealedFile, count};
+use super::file::{FileRows, Group, SealedFile, count};
 use super::part::{Span, cover};
+use super::shape::Shape;
+use super::wanted::Wanted;
 use super::{ColumnarError, Part, ReadOptions};
 
 /// The rows `from..to` of a partition, batch after batch.
@@ -21,7 +20,7 @@ use super::{ColumnarError, Part, ReadOptions};
 pub struct PartitionReader {
     partition: i32,
     options: ReadOptions,
-    columns: Columns,
+    shape: Shape,
     spans: vec::IntoIter<Span>,
     file: Option<OpenFile>,
     ready: VecDeque<RecordBatch>,
@@ -34,17 +33,10 @@ struct OpenFile {
     reader: Option<GroupReader>,
 }
 
-/// A row group, and the offsets that are wanted of it.
-struct Group {
-    index: usize,
-    all: Range<i64>,
-    wanted: Range<i64>,
-}
-
 struct GroupReader {
-    batches: ParquetRecordBatchReader,
-    /// Offsets that are still to come.
-    left: Range<i64>,
+    rows: FileRows,
+    /// Rows that are still to come, before any filter.
+    left: usize,
 }
 
 impl PartitionReader {
@@ -62,7 +54,7 @@ impl PartitionReader {
     ) -> Result<Self, ColumnarError> {
         Ok(Self {
             partition,
-            columns: Columns::of(&options)?,
+            shape: Shape::of(&options)?,
             spans: cover(parts, partition, range.start, range.end)?.into_iter(),
             options,
             file: None,
@@ -72,7 +64,7 @@ impl PartitionReader {
 
     /// Returns the columns of every batch.
     pub fn schema(&self) -> &SchemaRef {
-        self.columns.schema()
+        self.shape.schema()
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, ColumnarError> {
@@ -81,8 +73,8 @@ impl PartitionReader {
                 return Ok(Some(batch));
             }
             if let Some(open) = &mut self.file {
-                match open.poll(&self.options)? {
-                    Some(batch) => self.take(&batch)?,
+                match open.poll(self.shape.wanted(), &self.options)? {
+                    Some(batch) => self.shape.apply(batch, true, &mut self.ready)?,
                     None => self.file = None,
                 }
                 continue;
@@ -90,19 +82,8 @@ impl PartitionReader {
             let Some(span) = self.spans.next() else {
                 return Ok(None);
             };
-            self.file = Some(OpenFile::open(span, self.partition, &self.columns)?);
+            self.file = Some(OpenFile::open(span, self.partition, &self.shape)?);
         }
-    }
-
-    /// Cuts a batch to its size.
-    fn take(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
-        let mut rest = self.columns.arrange(batch)?;
-        while rest.num_rows() > 0 {
-            let rows = rows_within(&rest, self.options.batch_bytes);
-            self.ready.push_back(rest.slice(0, rows));
-            rest = rest.slice(rows, rest.num_rows() - rows);
-        }
-        Ok(())
     }
 }
 
@@ -120,8 +101,8 @@ impl Iterator for PartitionReader {
 }
 
 impl OpenFile {
-    fn open(span: Span, partition: i32, columns: &Columns) -> Result<Self, ColumnarError> {
-        let file = SealedFile::open(span.part, partition, columns)?;
+    fn open(span: Span, partition: i32, shape: &Shape) -> Result<Self, ColumnarError> {
+        let file = SealedFile::open(span.part, partition, shape)?;
         let groups = file.groups().into_iter().enumerate();
         let groups = groups.filter_map(|(index, all)| {
             let wanted = all.start.max(span.from)..all.end.min(span.to);
@@ -134,7 +115,11 @@ impl OpenFile {
         })
     }
 
-    fn poll(&mut self, options: &ReadOptions) -> Result<Option<RecordBatch>, ColumnarError> {
+    fn poll(
+        &mut self,
+        wanted: &Wanted,
+        options: &ReadOptions,
+    ) -> Result<Option<RecordBatch>, ColumnarError> {
         loop {
             if let Some(reader) = &mut self.reader {
                 if let Some(batch) = reader.poll(&self.file)? {
@@ -145,34 +130,26 @@ impl OpenFile {
             let Some(group) = self.groups.next() else {
                 return Ok(None);
             };
-            let batches = self
-                .file
-                .read(group.index, &group.all, &group.wanted, options)?;
-            let left = group.wanted;
-            self.reader = Some(GroupReader { batches, left });
+            let rows = self.file.read(&group, wanted, options)?;
+            let left = count(&group.wanted);
+            self.reader = rows.map(|rows| GroupReader { rows, left });
         }
     }
 }
 
 impl GroupReader {
     fn poll(&mut self, file: &SealedFile) -> Result<Option<RecordBatch>, ColumnarError> {
-        let Some(batch) = self.batches.next() else {
-            let Range { start, end } = self.left;
-            let problem = format!("offsets {start} to {end} (exclusive) are not in it");
-            if self.left.is_empty() {
-                return Ok(None);
-            }
-            return Err(ColumnarError::unreadable(file.path(), &problem));
-        };
+        let batch = self.rows.batches.next().transpose();
         let batch = batch.map_err(|error| ColumnarError::unreadable(file.path(), &error))?;
-        if batch.num_rows() > count(&self.left) {
-            return Err(ColumnarError::unreadable(
-                file.path(),
-                "more rows than its footer says",
-            ));
+        let read = self.rows.read(batch.as_ref());
+        let left = self.left.checked_sub(read);
+        self.left = left.ok_or_else(|| {
+            ColumnarError::unreadable(file.path(), "more rows than its footer says")
+        })?;
+        if batch.is_none() && self.left > 0 {
+            let problem = format!("{} rows less than its footer says", self.left);
+            return Err(ColumnarError::unreadable(file.path(), &problem));
         }
-        // INVARIANT: not more than what is left, which an i64 counts.
-        self.left.start += i64::try_from(batch.num_rows()).expect("fits what is left");
-        Ok(Some(batch))
+        Ok(batch)
     }
 }

@@ -1,0 +1,127 @@
+//! Exactly the rows of a range, out of batches of the tail.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::vec;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::SchemaRef;
+
+use super::schema::{OFFSET, PARTITION};
+use super::shape::Shape;
+use super::{ColumnarError, ReadOptions};
+
+/// The rows `from..to` of a partition out of batches that hold them, as [`PartitionReader`](super::PartitionReader)
+/// hands them out of files.
+pub struct TailReader {
+    partition: i32,
+    /// Offsets that are still to come.
+    left: Range<i64>,
+    shape: Shape,
+    batches: vec::IntoIter<RecordBatch>,
+    ready: VecDeque<RecordBatch>,
+}
+
+impl TailReader {
+    /// Reads `range` of `partition` out of `batches`, which hold exactly those rows, in order.
+    ///
+    /// # Errors
+    ///
+    /// [`ColumnarError::Option`] says which option is wrong.
+    pub fn new(
+        batches: Vec<RecordBatch>,
+        partition: i32,
+        range: Range<i64>,
+        options: &ReadOptions,
+    ) -> Result<Self, ColumnarError> {
+        Ok(Self {
+            partition,
+            left: range,
+            shape: Shape::of(options)?,
+            batches: batches.into_iter(),
+            ready: VecDeque::new(),
+        })
+    }
+
+    /// Returns the columns of every batch.
+    pub fn schema(&self) -> &SchemaRef {
+        self.shape.schema()
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, ColumnarError> {
+        loop {
+            if let Some(batch) = self.ready.pop_front() {
+                return Ok(Some(batch));
+            }
+            let Some(batch) = self.batches.next() else {
+                return self.end();
+            };
+            self.advance(&batch)?;
+            self.shape.apply(batch, false, &mut self.ready)?;
+        }
+    }
+
+    fn end(&self) -> Result<Option<RecordBatch>, ColumnarError> {
+        let Range { start, end } = self.left;
+        if start < end {
+            let (partition, from, to) = (self.partition, start, end);
+            return Err(ColumnarError::Missing {
+                partition,
+                from,
+                to,
+            });
+        }
+        Ok(None)
+    }
+
+    /// Checks that a batch goes on where the last one ended.
+    fn advance(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
+        let partition = self.partition;
+        let not_dense = |problem| ColumnarError::NotDense { partition, problem };
+        let offsets = batch.column_by_name(OFFSET);
+        let offsets = offsets.and_then(|offsets| offsets.as_primitive_opt::<Int64Type>());
+        let partitions = batch.column_by_name(PARTITION);
+        let partitions = partitions.and_then(|column| column.as_primitive_opt::<Int32Type>());
+        let (Some(offsets), Some(partitions)) = (offsets, partitions) else {
+            return Err(ColumnarError::column(OFFSET, "is missing"));
+        };
+        if offsets.null_count() + partitions.null_count() > 0 {
+            return Err(not_dense("a row without an offset".to_owned()));
+        }
+        if let Some(other) = partitions
+            .values()
+            .iter()
+            .find(|other| **other != partition)
+        {
+            return Err(not_dense(format!("a row of partition {other}")));
+        }
+        for &offset in offsets.values() {
+            if self.left.is_empty() {
+                return Err(not_dense(format!(
+                    "offset {offset}, which is behind the range"
+                )));
+            }
+            if offset != self.left.start {
+                let expected = self.left.start;
+                return Err(not_dense(format!("offset {offset} instead of {expected}")));
+            }
+            self.left.start += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for TailReader {
+    type Item = Result<RecordBatch, ColumnarError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let polled = self.poll();
+        if polled.is_err() {
+            self.batches = Vec::new().into_iter();
+            self.left = 0..0;
+        }
+        polled.transpose()
+    }
+}

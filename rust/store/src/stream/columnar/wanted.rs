@@ -1,0 +1,133 @@
+//! Which rows are wanted: by topic filter and by time.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray};
+use arrow_buffer::BooleanBuffer;
+use mqttcore_topics::{TopicFilter, TopicLimits, TopicName};
+
+use super::schema::{TIMESTAMP, TOPIC};
+use super::{ColumnarError, ReadOptions};
+
+/// Every topic that the wire can carry: what a stream holds was allowed in once.
+pub(crate) const ANY_TOPIC: TopicLimits = TopicLimits {
+    bytes: usize::MAX,
+    levels: usize::MAX,
+    refuse_control_characters: false,
+};
+
+/// A test of rows. Remembers what it said about the dictionary that it met last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    topics: Option<TopicFilter>,
+    times: Option<Range<i64>>,
+    known: Option<(ArrayRef, BooleanBuffer)>,
+}
+
+impl Wanted {
+    pub(crate) fn of(options: &ReadOptions) -> Self {
+        let (start, end) = (options.start_us, options.end_us);
+        let times = start.unwrap_or(i64::MIN)..end.unwrap_or(i64::MAX);
+        Self {
+            topics: options.filter.clone(),
+            times: (start.is_some() || end.is_some()).then_some(times),
+            known: None,
+        }
+    }
+
+    /// Whether every row is wanted, whatever is in it.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.topics.is_none() && self.times.is_none()
+    }
+
+    /// Returns the columns that the test looks at.
+    pub(crate) fn columns(&self) -> Vec<&'static str> {
+        let topic = self.topics.is_some().then_some(TOPIC);
+        let time = self.times.is_some().then_some(TIMESTAMP);
+        topic.into_iter().chain(time).collect()
+    }
+
+    pub(crate) fn topics(&self) -> Option<&TopicFilter> {
+        self.topics.as_ref()
+    }
+
+    pub(crate) fn times(&self) -> Option<&Range<i64>> {
+        self.times.as_ref()
+    }
+
+    /// Forgets a half of the test that all rows of a row group pass.
+    pub(crate) fn without(&self, topics: bool, times: bool) -> Self {
+        Self {
+            topics: self.topics.clone().filter(|_| !topics),
+            times: self.times.clone().filter(|_| !times),
+            known: None,
+        }
+    }
+
+    /// Says of each row whether it is wanted.
+    pub(crate) fn mask(&mut self, batch: &RecordBatch) -> Result<BooleanArray, ColumnarError> {
+        let mut mask = BooleanBuffer::new_set(batch.num_rows());
+        if let Some(times) = &self.times {
+            let column = column(batch, TIMESTAMP)?;
+            let column = column.as_primitive_opt::<TimestampMicrosecondType>();
+            let column = column.ok_or_else(|| ColumnarError::column(TIMESTAMP, "is no instant"))?;
+            let wanted = |row| times.contains(&column.value(row)) && column.is_valid(row);
+            mask = &mask & &BooleanBuffer::collect_bool(column.len(), wanted);
+        }
+        if self.topics.is_some() {
+            mask = &mask & &self.topic_mask(column(batch, TOPIC)?)?;
+        }
+        Ok(BooleanArray::new(mask, None))
+    }
+
+    fn topic_mask(&mut self, column: &ArrayRef) -> Result<BooleanBuffer, ColumnarError> {
+        if let Some(texts) = column.as_string_opt::<i32>() {
+            return Ok(self.matches(texts));
+        }
+        let Some(dictionary) = column.as_dictionary_opt::<Int32Type>() else {
+            return Err(ColumnarError::column(TOPIC, "is no text"));
+        };
+        let known = self.known_matches(dictionary.values())?;
+        let keys = dictionary.keys();
+        let wanted = |row| {
+            let key = keys
+                .is_valid(row)
+                .then(|| usize::try_from(keys.value(row)).ok());
+            key.flatten().is_some_and(|key| known.value(key))
+        };
+        Ok(BooleanBuffer::collect_bool(keys.len(), wanted))
+    }
+
+    fn known_matches(&mut self, values: &ArrayRef) -> Result<BooleanBuffer, ColumnarError> {
+        if let Some((known, matches)) = &self.known
+            && Arc::ptr_eq(known, values)
+        {
+            return Ok(matches.clone());
+        }
+        let texts = values.as_string_opt::<i32>();
+        let texts = texts.ok_or_else(|| ColumnarError::column(TOPIC, "is no text"))?;
+        let matches = self.matches(texts);
+        self.known = Some((values.clone(), matches.clone()));
+        Ok(matches)
+    }
+
+    fn matches(&self, texts: &StringArray) -> BooleanBuffer {
+        let wanted = |row| texts.is_valid(row) && self.matches_topic(texts.value(row));
+        BooleanBuffer::collect_bool(texts.len(), wanted)
+    }
+
+    /// Whether the filter takes a topic; an empty text is none.
+    pub(crate) fn matches_topic(&self, topic: &str) -> bool {
+        self.topics.as_ref().is_none_or(|filter| {
+            TopicName::parse(topic, &ANY_TOPIC).is_ok_and(|topic| filter.matches(topic))
+        })
+    }
+}
+
+fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, ColumnarError> {
+    let column = batch.column_by_name(name);
+    column.ok_or_else(|| ColumnarError::column(name, "is missing"))
+}
