@@ -14,12 +14,17 @@ from mqttcore._core import (
 
 __all__ = [
     "ConfigError",
+    "EndpointError",
+    "EndpointUnreachableError",
     "MqttError",
     "OverloadedError",
     "PacketError",
     "PasswordFileError",
     "PasswordHashError",
     "PluginError",
+    "RangeBeyondError",
+    "RangeGoneError",
+    "RangeSealedError",
     "StartError",
     "StoppedError",
     "StoreError",
@@ -61,6 +66,43 @@ class PacketError(MqttError):
 
 class StoreFailedError(StoppedError):
     """What must be kept cannot be kept any more, so the broker took nothing further and stopped."""
+
+
+class EndpointError(MqttError):
+    """The endpoint of the streams refuses a request; ``code`` is its word for the reason."""
+
+    def __init__(self, text: str, *, status: int = 0, code: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.code = code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_restored, (type(self), str(self), self.status, self.code))
+
+
+def _restored(kind: type[EndpointError], text: str, status: int, code: str) -> EndpointError:
+    """An error that was pickled."""
+    return kind(text, status=status, code=code)
+
+
+class EndpointUnreachableError(EndpointError):
+    """Nobody answers, or an answer broke off: it may go well another time."""
+
+
+class StreamUnknownError(EndpointError):
+    """There is no stream of this name."""
+
+
+class RangeSealedError(EndpointError):
+    """Rows of the range are in files, and are read there."""
+
+
+class RangeGoneError(EndpointError):
+    """Rows of the range are not kept any more."""
+
+
+class RangeBeyondError(EndpointError):
+    """Rows of the range are not there yet."""
 
 
 class PluginError(MqttError):

@@ -1,0 +1,351 @@
+"""A client of the endpoint that serves streams: over its Unix socket, or over TCP with a token.
+
+It blocks, needs nothing but the standard library, starts no thread and keeps no state outside of
+its objects. Spark's driver and executors use it.
+"""
+
+import http.client
+import io
+import json
+import os
+import pathlib
+import socket
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+from mqttcore.errors import (
+    EndpointError,
+    EndpointUnreachableError,
+    RangeBeyondError,
+    RangeGoneError,
+    RangeSealedError,
+    StreamUnknownError,
+)
+
+SOCKET_NAME: Final = pathlib.PurePath("streams", "endpoint.sock")
+ERROR_BYTES: Final = 1 << 16
+SOCKET_PATH_BYTES: Final = 108
+
+Json = Any  # what `json.loads` gives: checked where it is taken apart
+
+
+@dataclass(frozen=True, slots=True)
+class StreamName:
+    """One of the streams that there are."""
+
+    name: str
+    partitions: int
+    epoch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Offsets of one partition: rows are there from ``earliest`` on, before ``end``."""
+
+    earliest: int
+    sealed_end: int
+    """The first one that is in no file yet."""
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """What a reader has to know of a stream."""
+
+    name: str
+    epoch: str
+    """Offsets of another epoch mean other rows."""
+    seed: int
+    filters: tuple[str, ...]
+    partitions: tuple[Bounds, ...]
+    path: pathlib.Path
+    """Its folder, as the broker's machine calls it."""
+    schema: Json | None
+
+
+class Client:
+    """Asks an endpoint. Threads may share it; each has a connection of its own.
+
+    Args:
+        endpoint: ``http://host:port``, ``unix:/path/of/endpoint.sock``, or the folder of a
+            broker's data on this machine.
+        token: What the TCP address asks for.
+        timeout_s: For each step of a request: to connect, to send, to get the next bytes.
+    """
+
+    def __init__(
+        self, endpoint: str | os.PathLike[str], *, token: str | None = None, timeout_s: float = 30.0
+    ) -> None:
+        self._endpoint = os.fspath(endpoint)
+        self._token = token
+        self._timeout_s = timeout_s
+        self._connect = connector(self._endpoint, timeout_s)
+        self._own = threading.local()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_restored, (self._endpoint, self._token, self._timeout_s))
+
+    def __repr__(self) -> str:
+        return f"Client({self._endpoint!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes this thread's connection; the next request makes a new one."""
+        connection = self._kept()
+        if connection is not None:
+            connection.close()
+        self._own.connection = None
+
+    def streams(self) -> list[StreamName]:
+        """The streams that there are."""
+        found = self._json("GET", "/v1/streams")
+        return [StreamName(item["name"], item["partitions"], item["epoch"]) for item in found]
+
+    def stream(self, name: str) -> StreamInfo:
+        """One stream, as it is now.
+
+        Raises:
+            StreamUnknownError: there is none of this name.
+        """
+        return info(self._json("GET", path(name)))
+
+    def rows(self, name: str, *, partition: int, start: int, end: int) -> "Rows":
+        """The rows ``[start, end)`` of a partition, as a file with an Arrow IPC stream.
+
+        Raises:
+            RangeSealedError: some of them are in files.
+            RangeGoneError: some of them are not kept any more.
+            RangeBeyondError: some of them are not there yet.
+        """
+        query = urllib.parse.urlencode({"partition": partition, "from": start, "to": end})
+        # read while other requests are made, so it has a connection of its own
+        connection = self._connect()
+        try:
+            response = self._exchange(connection, "GET", f"{path(name)}/rows?{query}")
+        except BaseException:
+            connection.close()
+            raise
+        return Rows(connection, response)
+
+    def offsets(self, name: str, *, timestamp_us: int) -> tuple[int, ...]:
+        """The first offset at or after a time, in unix microseconds, of each partition."""
+        found = self._json("GET", f"{path(name)}/offsets?timestamp_us={timestamp_us}")
+        return tuple(found["offsets"])
+
+    def hold(self, name: str, consumer: str, offsets: Sequence[int]) -> None:
+        """Keeps the rows from these offsets on, one a partition, until `release` or for a week."""
+        self._json("POST", f"{path(name)}/holds", {"consumer": consumer, "offsets": list(offsets)})
+
+    def release(self, name: str, consumer: str) -> bool:
+        """Ends a hold; False: there was none."""
+        try:
+            self._json("DELETE", f"{path(name)}/holds/{urllib.parse.quote(consumer, safe='')}")
+        except EndpointError as error:
+            if error.code != "not_held":
+                raise
+            return False
+        return True
+
+    def seal(self, name: str) -> StreamInfo:
+        """Has all rows written to files; answers how the stream is then."""
+        return info(self._json("POST", f"{path(name)}/seal"))
+
+    def _json(self, method: str, target: str, body: Json | None = None) -> Json:
+        """One request that may be sent twice without harm, over the connection that is kept."""
+        connection = self._kept()
+        if connection is not None:
+            try:
+                return self._whole(connection, method, target, body)
+            except EndpointUnreachableError:
+                # the other side may close what was idle: that is no answer
+                self.close()
+        connection = self._own.connection = self._connect()
+        self._own.process = os.getpid()
+        try:
+            return self._whole(connection, method, target, body)
+        except EndpointUnreachableError:
+            self.close()
+            raise
+
+    def _whole(
+        self, connection: http.client.HTTPConnection, method: str, target: str, body: Json | None
+    ) -> Json:
+        sent = None if body is None else json.dumps(body).encode()
+        response = self._exchange(connection, method, target, sent)
+        with reaching(self._endpoint):
+            text = response.read()
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise EndpointError(f"{self._endpoint}: the answer is no JSON: {error}") from error
+
+    def _exchange(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+    ) -> http.client.HTTPResponse:
+        """Sends a request; its answer, if that is a good one."""
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        with reaching(self._endpoint):
+            connection.request(method, target, body, headers)
+            response = connection.getresponse()
+            if response.status == http.client.OK:
+                return response
+            text = response.read(ERROR_BYTES)
+        raise refusal(response.status, text)
+
+    def _kept(self) -> http.client.HTTPConnection | None:
+        """This thread's connection, if this process made it."""
+        if getattr(self._own, "process", None) != os.getpid():
+            return None
+        return cast(http.client.HTTPConnection | None, self._own.connection)
+
+
+def _restored(endpoint: str, token: str | None, timeout_s: float) -> Client:
+    """A client that was pickled."""
+    return Client(endpoint, token=token, timeout_s=timeout_s)
+
+
+class Rows(io.BufferedIOBase):
+    """The body of an answer, read as it comes; what breaks off is an error, never an end."""
+
+    def __init__(
+        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
+    ) -> None:
+        self._connection = connection
+        self._response = response
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """As many bytes as asked for, or fewer at the end.
+
+        Raises:
+            EndpointUnreachableError: they do not come.
+        """
+        wanted = None if size is None or size < 0 else size
+        with reaching("the rest of the rows"):
+            read = self._response.read(wanted)
+            if wanted and not read and self._response.length:
+                raise http.client.IncompleteRead(read, self._response.length)
+        return read
+
+    def close(self) -> None:
+        """Gives the connection up, read to its end or not."""
+        self._response.close()
+        self._connection.close()
+        super().close()
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: pathlib.Path, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+        self._timeout_s = timeout_s
+
+    def connect(self) -> None:
+        """Connects, also where the path is longer than that of a socket may be."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        try:
+            self.sock.settimeout(self._timeout_s)
+            if len(os.fsencode(self._path)) < SOCKET_PATH_BYTES:
+                self.sock.connect(str(self._path))
+            else:
+                connect_through_folder(self.sock, self._path)
+        except OSError:
+            self.sock.close()
+            raise
+
+
+def connect_through_folder(sock: socket.socket, path: pathlib.Path) -> None:
+    """Connects to a socket whose folder has a short name while it is open."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        sock.connect(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
+
+
+def connector(endpoint: str, timeout_s: float) -> Callable[[], http.client.HTTPConnection]:
+    """What makes connections to ``endpoint``.
+
+    Raises:
+        ValueError: it is no endpoint.
+    """
+    scheme, colon, rest = endpoint.partition(":")
+    if colon and scheme == "unix":
+        return lambda: UnixConnection(pathlib.Path(rest.removeprefix("//")), timeout_s)
+    if "://" not in endpoint:
+        return lambda: UnixConnection(pathlib.Path(endpoint, SOCKET_NAME), timeout_s)
+    url = urllib.parse.urlsplit(endpoint)
+    host, port = url.hostname, url.port
+    if url.scheme != "http" or host is None or url.path.strip("/") or url.query:
+        raise ValueError(f"{endpoint!r} is no endpoint: http://host:port, unix:/path or a folder")
+    return lambda: http.client.HTTPConnection(host, port, timeout=timeout_s)
+
+
+@contextmanager
+def reaching(endpoint: str) -> Iterator[None]:
+    """Says of what goes wrong on the way that it may go well another time."""
+    try:
+        yield
+    except (OSError, http.client.HTTPException) as error:
+        problem = str(error) or type(error).__name__
+        raise EndpointUnreachableError(f"{endpoint}: {problem}") from error
+
+
+def refusal(status: int, text: bytes) -> EndpointError:
+    """What a bad answer is raised as."""
+    try:
+        said = json.loads(text)
+        problem, code = str(said["error"]), str(said["code"])
+    except (ValueError, KeyError, TypeError):
+        problem, code = f"the endpoint answered {status}", "unknown"
+    return KINDS.get(code, EndpointError)(problem, status=status, code=code)
+
+
+KINDS: Final[dict[str, type[EndpointError]]] = {
+    "unknown_stream": StreamUnknownError,
+    "sealed": RangeSealedError,
+    "gone": RangeGoneError,
+    "beyond": RangeBeyondError,
+}
+
+
+def path(name: str) -> str:
+    """Where a stream is in the endpoint's tree."""
+    return f"/v1/streams/{urllib.parse.quote(name, safe='')}"
+
+
+def info(found: Json) -> StreamInfo:
+    """A stream out of its JSON."""
+    return StreamInfo(
+        name=found["name"],
+        epoch=found["epoch"],
+        seed=int(found["seed"]),
+        filters=tuple(found["filters"]),
+        partitions=tuple(Bounds(**bounds) for bounds in found["partitions"]),
+        path=pathlib.Path(found["path"]),
+        schema=found["schema"],
+    )
