@@ -26,6 +26,7 @@ pub struct Message {
     form: Form,
     qos: QoS,
     retain: bool,
+    dup: bool,
     /// A property must not be forwarded as it is.
     rewrites: bool,
     expires_at: Option<Instant>,
@@ -64,8 +65,11 @@ impl Message {
         Self::within(now, version, publish, source, chunk, frame_at).unwrap_or_else(|| {
             let (topic, payload) = (publish.topic.as_str(), publish.payload);
             let qos = publish.delivery.qos();
-            Self::from_parts(topic, publish.properties, payload, qos, publish.retain)
-                .published_at(now)
+            Self {
+                dup: publish.delivery.dup(),
+                ..Self::from_parts(topic, publish.properties, payload, qos, publish.retain)
+            }
+            .published_at(now)
         })
     }
 
@@ -147,6 +151,17 @@ impl Message {
     /// The RETAIN flag that it was published with.
     pub fn retain(&self) -> bool {
         self.retain
+    }
+
+    /// The DUP flag that it came with: nobody's business but that of who keeps what came.
+    pub fn dup(&self) -> bool {
+        self.dup
+    }
+
+    /// The same message, said to have come with this DUP flag.
+    #[must_use]
+    pub fn with_dup(self, dup: bool) -> Self {
+        Self { dup, ..self }
     }
 
     /// When it is too late to begin delivering it.
@@ -277,6 +292,7 @@ impl Message {
             },
             qos,
             retain: publish.retain,
+            dup: publish.delivery.dup(),
             rewrites: facts.rewrites,
             expires_at: facts.expires_at,
         })
@@ -314,6 +330,7 @@ impl Message {
             form: Form::Bare,
             qos,
             retain,
+            dup: false,
             rewrites: false,
             expires_at: None,
         }

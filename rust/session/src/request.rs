@@ -119,9 +119,11 @@ impl<'p> PublishRequest<'p> {
             properties,
             payload,
             retain,
+            delivery,
             ..
         } = self.publish;
         Message::copied(now, self.topic(), properties, payload, self.qos(), retain)
+            .with_dup(delivery.dup())
     }
 }
 

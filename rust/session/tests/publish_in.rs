@@ -79,6 +79,21 @@ fn an_unseen_qos_2_publish_with_dup_is_a_new_message() {
     assert!(matches!(wire.ok(QOS_2_DUP), Asked::Publish(_)));
 }
 
+/// Who keeps what came wants to know, whether the topic came as text or as an alias.
+#[test]
+fn a_message_says_whether_it_came_with_dup() {
+    let mut wire = Wire::connected(CONNECT_5);
+    let alias_1 = b"\x32\x09\x00\x01t\x00\x01\x03\x23\x00\x01";
+    let repeat_by_alias = b"\x3a\x08\x00\x00\x00\x02\x03\x23\x00\x01";
+
+    for (packet, dup) in [(QOS_2_DUP, true), (alias_1, false), (repeat_by_alias, true)] {
+        match wire.ok(packet) {
+            Asked::Publish(message) => assert_eq!((message.topic(), message.dup()), ("t", dup)),
+            other => panic!("no publish: {other:?}"),
+        }
+    }
+}
+
 /// [MQTT-4.3.3-12] (abuse D10).
 #[test]
 fn mqtt_4_3_3_12_after_pubcomp_the_id_means_a_new_message() {
