@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::files::{Claim, File, Files, Space};
+use crate::files::{Access, Claim, File, Files, Space};
 
 const SECTOR: usize = 512;
 
@@ -25,9 +25,13 @@ pub struct Faults {
     pub capacity_bytes: u64,
 }
 
-/// A simulated disk with one folder. Clones are the same disk.
+/// A simulated disk, or a folder of one. Clones are the same disk.
 #[derive(Clone, Debug)]
-pub struct Disk(Arc<Mutex<State>>);
+pub struct Disk {
+    state: Arc<Mutex<State>>,
+    /// Path of the folder, with a slash behind each name; empty for the outermost.
+    folder: String,
+}
 
 #[derive(Clone, Debug)]
 struct State {
@@ -37,11 +41,17 @@ struct State {
     fuse: Option<u64>,
     is_off: bool,
     is_claimed: bool,
-    names: BTreeMap<String, usize>,
-    /// The names as they were at the last sync, and after each change since.
-    old_names: Vec<BTreeMap<String, usize>>,
+    folders: BTreeMap<String, Names>,
     bodies: Vec<Body>,
     syncs: u64,
+}
+
+/// The files of one folder.
+#[derive(Clone, Debug)]
+struct Names {
+    now: BTreeMap<String, usize>,
+    /// As they were at the last sync, and after each change since.
+    old: Vec<BTreeMap<String, usize>>,
 }
 
 /// One file's content.
@@ -60,17 +70,23 @@ struct Body {
 impl Disk {
     /// An empty disk.
     pub fn new(seed: u64, faults: Faults) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self::outermost(State {
             random: Random(seed),
             faults,
             fuse: None,
             is_off: false,
             is_claimed: false,
-            names: BTreeMap::new(),
-            old_names: vec![BTreeMap::new()],
+            folders: BTreeMap::from([(String::new(), Names::default())]),
             bodies: Vec::new(),
             syncs: 0,
-        })))
+        })
+    }
+
+    fn outermost(state: State) -> Self {
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            folder: String::new(),
+        }
     }
 
     /// Lets the power go in the `calls`-th call from now.
@@ -98,14 +114,14 @@ impl Disk {
     pub fn after_power_cut(&self) -> Self {
         let mut state = self.successor();
         state.lose_unsynced();
-        Self(Arc::new(Mutex::new(state)))
+        Self::outermost(state)
     }
 
     /// The disk after the death of the process: everything written is still there to be read,
     /// whether it is safe or not. This one is off.
     #[must_use]
     pub fn after_kill(&self) -> Self {
-        Self(Arc::new(Mutex::new(self.successor())))
+        Self::outermost(self.successor())
     }
 
     /// Bytes of all files.
@@ -113,17 +129,17 @@ impl Disk {
         self.lock().used_bytes()
     }
 
-    /// A copy of the content of a file.
-    pub fn content(&self, name: &str) -> Option<Vec<u8>> {
+    /// A copy of the content of a file, named from here with slashes.
+    pub fn content(&self, path: &str) -> Option<Vec<u8>> {
         let state = self.lock();
-        let body = *state.names.get(name)?;
+        let body = state.find(&self.folder, path)?;
         Some(state.bodies[body].now.clone())
     }
 
     /// Changes a file behind everybody's back, as a failing disk does; what it holds is safe.
-    pub fn corrupt(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    pub fn corrupt(&self, path: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.lock();
-        if let Some(&body) = state.names.get(name) {
+        if let Some(body) = state.find(&self.folder, path) {
             let body = &mut state.bodies[body];
             change(&mut body.now);
             body.safe.clone_from(&body.now);
@@ -142,7 +158,7 @@ impl Disk {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn call(&self) -> io::Result<MutexGuard<'_, State>> {
@@ -168,7 +184,7 @@ impl State {
     }
 
     fn used_bytes(&self) -> u64 {
-        let held = self.names.values();
+        let held = self.folders.values().flat_map(|names| names.now.values());
         held.map(|&body| self.bodies[body].now.len() as u64).sum()
     }
 
@@ -177,18 +193,43 @@ impl State {
         capacity == 0 || self.used_bytes() + bytes <= capacity
     }
 
-    fn names_changed(&mut self) {
-        let names = self.names.clone();
-        self.old_names.push(names);
+    fn names(&mut self, folder: &str) -> io::Result<&mut Names> {
+        self.folders
+            .get_mut(folder)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn find(&self, folder: &str, path: &str) -> Option<usize> {
+        let path = format!("{folder}{path}");
+        let name = path.rfind('/').map_or(0, |slash| slash + 1);
+        let names = self.folders.get(&path[..name])?;
+        names.now.get(&path[name..]).copied()
     }
 
     fn lose_unsynced(&mut self) {
-        let survived = self.random.below(self.old_names.len() as u64);
-        self.names = self.old_names.swap_remove(index(survived));
-        self.old_names = vec![self.names.clone()];
+        for names in self.folders.values_mut() {
+            let survived = self.random.below(names.old.len() as u64);
+            names.now = names.old.swap_remove(index(survived));
+            names.old = vec![names.now.clone()];
+        }
         for body in &mut self.bodies {
             body.lose_unsynced(&mut self.random);
         }
+    }
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        let now = BTreeMap::new();
+        let old = vec![now.clone()];
+        Self { now, old }
+    }
+}
+
+impl Names {
+    fn change(&mut self, change: impl FnOnce(&mut BTreeMap<String, usize>)) {
+        change(&mut self.now);
+        self.old.push(self.now.clone());
     }
 }
 
@@ -254,7 +295,7 @@ impl Body {
 impl Files for Disk {
     fn create(&self, name: &str, bytes: u64) -> io::Result<Arc<dyn File>> {
         let mut state = self.call()?;
-        if state.names.contains_key(name) {
+        if state.names(&self.folder)?.now.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         if !state.has_room(bytes) {
@@ -265,8 +306,9 @@ impl Files for Disk {
             now: vec![0; index(bytes)],
             ..Body::default()
         });
-        state.names.insert(name.to_owned(), body);
-        state.names_changed();
+        state.names(&self.folder)?.change(|names| {
+            names.insert(name.to_owned(), body);
+        });
         drop(state);
         Ok(Arc::new(Opened {
             disk: self.clone(),
@@ -276,8 +318,9 @@ impl Files for Disk {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let state = self.call()?;
-        let body = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        let body = state.find(&self.folder, name);
         drop(state);
+        let body = body.ok_or(io::ErrorKind::NotFound)?;
         Ok(Arc::new(Opened {
             disk: self.clone(),
             body,
@@ -286,26 +329,47 @@ impl Files for Disk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.call()?;
-        let body = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        state.names.insert(to.to_owned(), body);
-        state.names_changed();
+        let body = state.find(&self.folder, from);
+        let body = body.ok_or(io::ErrorKind::NotFound)?;
+        state.names(&self.folder)?.change(|names| {
+            names.remove(from);
+            names.insert(to.to_owned(), body);
+        });
         Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.call()?;
-        state.names.remove(name).ok_or(io::ErrorKind::NotFound)?;
-        state.names_changed();
+        if state.find(&self.folder, name).is_none() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.names(&self.folder)?.change(|names| {
+            names.remove(name);
+        });
         Ok(())
     }
 
+    fn folder(&self, name: &str, _: Access) -> io::Result<Arc<dyn Files>> {
+        let folder = format!("{}{name}/", self.folder);
+        self.call()?.folders.entry(folder.clone()).or_default();
+        let state = Arc::clone(&self.state);
+        Ok(Arc::new(Self { state, folder }))
+    }
+
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.call()?.names.keys().cloned().collect())
+        let mut state = self.call()?;
+        let mut names: Vec<String> = state.names(&self.folder)?.now.keys().cloned().collect();
+        let inner = state.folders.keys();
+        let inner = inner.filter_map(|path| path.strip_prefix(&self.folder)?.strip_suffix('/'));
+        names.extend(inner.filter(|name| !name.contains('/')).map(str::to_owned));
+        names.sort_unstable();
+        Ok(names)
     }
 
     fn sync_names(&self) -> io::Result<()> {
         let mut state = self.call()?;
-        state.old_names = vec![state.names.clone()];
+        let names = state.names(&self.folder)?;
+        names.old = vec![names.now.clone()];
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The few calls to the file system that the store makes, behind a trait.
 //!
-//! A [`Files`] is one flat folder. The real one is [`Folder`]; the simulated one, which loses
-//! power on request, is `faults::Disk` (feature `faults`).
+//! A [`Files`] is one folder. The real one is [`Folder`]; the simulated one, which loses power on
+//! request, is `faults::Disk` (feature `faults`).
 
 use std::fmt::Debug;
 use std::io;
@@ -16,6 +16,18 @@ pub struct Space {
     pub free_bytes: u64,
     /// The size of the whole.
     pub total_bytes: u64,
+}
+
+/// Who else than the owner may look into a folder.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Access {
+    /// Nobody.
+    #[default]
+    Owner,
+    /// Its group may pass through it, and read nothing in it.
+    Passage(Option<u32>),
+    /// Its group may read everything in it; `None` is the group that new files get by themselves.
+    Group(Option<u32>),
 }
 
 /// A folder that belongs to the store alone. Names have no separators.
@@ -50,7 +62,14 @@ pub trait Files: Debug + Send + Sync {
     /// `NotFound`, and others of the system.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// All names, sorted.
+    /// Opens a folder in this one, and makes it first if it is missing; then its name is safe.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn folder(&self, name: &str, access: Access) -> io::Result<Arc<dyn Files>>;
+
+    /// All names, those of folders included, sorted.
     ///
     /// # Errors
     ///

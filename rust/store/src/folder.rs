@@ -2,17 +2,21 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-use crate::files::{Claim, File, Files, Space, write_zeros};
+use crate::files::{Access, Claim, File, Files, Space, write_zeros};
 
 /// Nobody but the owner reads what clients said.
 const MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
+/// What a group may read, pass and list, where it may at all.
+const GROUP_MODE: u32 = 0o640;
+const PASSAGE_MODE: u32 = 0o710;
+const GROUP_FOLDER_MODE: u32 = 0o750;
 const LOCK: &str = "lock";
 
 /// A folder of the real file system.
@@ -21,6 +25,7 @@ pub struct Folder {
     path: PathBuf,
     /// Open for as long as the folder is used, to sync its names.
     handle: fs::File,
+    access: Access,
 }
 
 impl Folder {
@@ -45,6 +50,7 @@ impl Folder {
         Ok(Self {
             path: path.to_owned(),
             handle: fs::File::open(path)?,
+            access: Access::Owner,
         })
     }
 
@@ -57,8 +63,18 @@ impl Folder {
         #[expect(clippy::disallowed_types, reason = "this is the one place")]
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create_new(is_new).mode(MODE);
-        options.open(self.path.join(name))
+        let file = options.open(self.path.join(name))?;
+        if is_new && let Access::Group(group) = self.access {
+            file.set_permissions(fs::Permissions::from_mode(GROUP_MODE))?;
+            give(&file, group)?;
+        }
+        Ok(file)
     }
+}
+
+/// Hands a file or folder to a group, if there is one to hand it to.
+fn give(file: &fs::File, group: Option<u32>) -> io::Result<()> {
+    group.map_or(Ok(()), |group| fchown(file, None, Some(group)))
 }
 
 impl Files for Folder {
@@ -82,6 +98,26 @@ impl Files for Folder {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.path.join(name))
+    }
+
+    fn folder(&self, name: &str, access: Access) -> io::Result<Arc<dyn Files>> {
+        let path = self.path.join(name);
+        let is_new = !path.is_dir();
+        let mut folder = Self::open(&path)?;
+        folder.access = access;
+        let (mode, group) = match access {
+            Access::Owner => return Ok(Arc::new(folder)),
+            Access::Passage(group) => (PASSAGE_MODE, group),
+            Access::Group(group) => (GROUP_FOLDER_MODE, group),
+        };
+        // Whoever changed it since knows why.
+        if is_new {
+            folder
+                .handle
+                .set_permissions(fs::Permissions::from_mode(mode))?;
+            give(&folder.handle, group)?;
+        }
+        Ok(Arc::new(folder))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
