@@ -19,6 +19,9 @@ use crate::journal::open::{self, Known, Recovery};
 use crate::journal::writer::Written;
 use crate::journal::{JournalOptions, Level, Need, Observer, Pressure, Ticket};
 use crate::store::{Store, StoreStats};
+use crate::stream::Streams;
+#[cfg(feature = "columnar")]
+use crate::stream::{StreamError, StreamOptions, sealer::Sealer, sealing::Wanted};
 use crate::tools;
 
 /// How a durable store is kept.
@@ -59,6 +62,9 @@ pub struct DurableStore {
     numbers: AtomicU64,
     checkpoints: Arc<AtomicU64>,
     claim: Mutex<Option<Claim>>,
+    rows: Mutex<Option<JoinHandle<()>>>,
+    #[cfg(feature = "columnar")]
+    streams: Option<(Arc<Streams>, Sealer)>,
 }
 
 /// What the thread behind the log is given.
@@ -76,21 +82,114 @@ impl fmt::Debug for DurableStore {
 }
 
 impl DurableStore {
-    /// Opens the store in `files`, or begins one; claims the folder and starts two threads.
+    /// Opens the store in `files`, or begins one; claims the folder and starts two threads, and two
+    /// more if there are streams in it.
     ///
     /// # Errors
     ///
     /// [`StoreError::Locked`], and whatever keeps its content from being trusted.
+    #[cfg(feature = "columnar")]
+    pub fn open(
+        files: &Arc<dyn Files>,
+        options: &StoreOptions,
+    ) -> Result<(Self, Recovery), StoreError> {
+        Self::open_with(files, options, &StreamOptions::default())
+    }
+
+    /// Opens the store in `files`, or begins one; claims the folder and starts two threads.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Locked`], and whatever keeps its content from being trusted, or its streams
+    /// from being kept: they need the feature `columnar`.
+    #[cfg(not(feature = "columnar"))]
     pub fn open(
         files: &Arc<dyn Files>,
         options: &StoreOptions,
     ) -> Result<(Self, Recovery), StoreError> {
         let claim = claim(&**files)?;
         let (committer, index, recovery) = open_parts(files, options)?;
+        if let Some(stream) = index.streams.names().next() {
+            return Err(StoreError::Stream {
+                stream: stream.to_owned(),
+                problem: "this build has no streams: its rows would be lost".into(),
+            });
+        }
+        let store = Self::start(files, options, claim, (committer, index), None)?;
+        Ok((store, recovery))
+    }
+
+    /// Opens the store in `files` with streams.
+    ///
+    /// # Errors
+    ///
+    /// As [`DurableStore::open`]; [`StoreError::Stream`] if a stream is not what it was, or belongs
+    /// to another store.
+    #[cfg(feature = "columnar")]
+    pub fn open_with(
+        files: &Arc<dyn Files>,
+        options: &StoreOptions,
+        streams: &StreamOptions,
+    ) -> Result<(Self, Recovery), StoreError> {
+        let claim = claim(&**files)?;
+        let (mut committer, mut index, recovery) = open_parts(files, options)?;
+        let streams = crate::stream::open::open(files, &mut committer, &mut index, streams)?;
+        let parts = (committer, index);
+        let mut store = Self::start(files, options, claim, parts, streams.clone())?;
+        if let Some(streams) = streams {
+            let shared = Arc::clone(&store.journal.shared);
+            let behind = Box::new(Pinned {
+                shared: Arc::clone(&shared),
+                index: Arc::clone(&store.index),
+                requests: store.lock_requests().clone(),
+            });
+            let sealer = Sealer::start(Arc::clone(&streams), shared, behind)?;
+            store.streams = Some((streams, sealer));
+        }
+        Ok((store, recovery))
+    }
+
+    /// The streams, if there are any.
+    #[cfg(feature = "columnar")]
+    pub fn streams(&self) -> Option<Arc<Streams>> {
+        let (streams, _) = self.streams.as_ref()?;
+        Some(Arc::clone(streams))
+    }
+
+    /// Writes the rows of a stream that are safe into files; sleeps until they are.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Unknown`], and those of the file system.
+    #[cfg(feature = "columnar")]
+    pub fn seal(&self, stream: &str) -> Result<(), StreamError> {
+        let unknown = || StreamError::Unknown(stream.to_owned());
+        let (streams, sealer) = self.streams.as_ref().ok_or_else(unknown)?;
+        streams.find(stream).ok_or_else(unknown)?;
+        self.journal.shared.catch_up();
+        Ok(sealer.seal(Wanted::Stream(stream.to_owned()))?)
+    }
+
+    /// Starts the threads of what was opened.
+    fn start(
+        files: &Arc<dyn Files>,
+        options: &StoreOptions,
+        claim: Claim,
+        (committer, index): (Committer, Index),
+        streams: Option<Arc<Streams>>,
+    ) -> Result<Self, StoreError> {
         let numbers = AtomicU64::new(index.next_number);
         let index = Arc::new(Mutex::new(index));
         let (sender, requests) = channel();
-        let to_thread = sender.clone();
+        let mut rows = None;
+        let to_index = sender.clone();
+        let to_thread = if streams.is_some() {
+            let (to_rows, groups) = channel();
+            rows = Some((groups, to_index));
+            to_rows
+        } else {
+            to_index
+        };
         let forward = move |_: &Arc<Shared>| -> Forward {
             Box::new(move |group, written| {
                 // The thread ends before its sender only when it panicked: then the log stops.
@@ -98,6 +197,15 @@ impl DurableStore {
             })
         };
         let journal = Journal::start(committer, options.journal.line_bytes, forward)?;
+        let rows = match (streams, rows) {
+            (Some(streams), Some((groups, to_index))) => {
+                streams.follow(Arc::clone(&journal.shared.durable_lsn));
+                let shared = Arc::clone(&journal.shared);
+                let intake = Intake { streams, shared };
+                Some(spawn("rows", move || intake.run(&groups, &to_index))?)
+            }
+            _ => None,
+        };
         let checkpoints = Arc::new(AtomicU64::new(0));
         let behind = Behind {
             files: Arc::clone(files),
@@ -106,11 +214,8 @@ impl DurableStore {
             options: *options,
             checkpoints: Arc::clone(&checkpoints),
         };
-        let thread = thread::Builder::new().name("mqttcore-index".into());
-        let thread = thread.spawn(move || behind.run(&requests));
-        let thread =
-            thread.map_err(|error| StoreError::io("start the thread of", "index", error))?;
-        let store = Self {
+        let thread = spawn("index", move || behind.run(&requests))?;
+        Ok(Self {
             files: Arc::clone(files),
             journal,
             index,
@@ -119,8 +224,10 @@ impl DurableStore {
             numbers,
             checkpoints,
             claim: Mutex::new(Some(claim)),
-        };
-        Ok((store, recovery))
+            rows: Mutex::new(rows),
+            #[cfg(feature = "columnar")]
+            streams: None,
+        })
     }
 
     /// Copies the store as it is now into an empty folder, while it goes on; returns the bytes
@@ -165,6 +272,24 @@ impl DurableStore {
             other => other?,
         }
         Ok(Some(number))
+    }
+
+    fn lock_requests(&self) -> MutexGuard<'_, Option<Sender<Request>>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Seals all rows and ends the threads that make them.
+    #[cfg(feature = "columnar")]
+    fn close_streams(&self) {
+        let Some((_, sealer)) = &self.streams else {
+            return;
+        };
+        // What was appended before is in the files. A log that has stopped is left to recovery.
+        let all = self.append(&mut Batch::default(), Level::Fsync, Need::Essential);
+        if all.and_then(|all| self.wait(all)).is_ok() {
+            self.journal.shared.catch_up();
+        }
+        sealer.stop();
     }
 
     /// The index with everything in it that was appended before.
@@ -265,7 +390,7 @@ impl Store for DurableStore {
         let all = self.append(&mut Batch::default(), Level::Fsync, Need::Essential)?;
         self.wait(all)?;
         let (sender, done) = channel();
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = self.lock_requests();
         let sent = requests
             .as_ref()
             .map(|requests| requests.send(Request::Checkpoint(sender)));
@@ -290,22 +415,26 @@ impl Store for DurableStore {
     }
 
     fn close(&self) -> Result<(), StoreError> {
+        #[cfg(feature = "columnar")]
+        self.close_streams();
         let written = self.journal.close();
-        // The thread ends when nobody can send to it any more: the log's thread is gone.
-        self.requests
+        // The threads end when nobody can send to them any more: the log's thread is gone.
+        let rows = self
+            .rows
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
+        let has_rows = rows.is_none_or(|rows| rows.join().is_ok());
+        self.lock_requests().take();
         let thread = self
             .thread
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
+        let has_index = thread.is_none_or(|thread| thread.join().is_ok());
+        if !has_rows || !has_index {
             return Err(StoreError::Stopped(
-                "the thread of the index panicked".into(),
+                "a thread behind the log panicked".into(),
             ));
         }
         // Whoever opens the folder next finds it left alone.
@@ -329,6 +458,12 @@ pub(crate) fn visit_sessions(
     Ok(())
 }
 
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
+    let thread = thread::Builder::new().name(format!("mqttcore-{name}"));
+    let thread = thread.spawn(run);
+    thread.map_err(|error| StoreError::io("start the thread of", name, error))
+}
+
 fn closed() -> StoreError {
     StoreError::Stopped("it was closed".into())
 }
@@ -338,6 +473,61 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// What a changed row takes in the checkpoint, about; messages stay in the log.
 const ROW_BYTES: u64 = 256;
+
+/// The thread that takes rows out of groups, before the index has them.
+struct Intake {
+    streams: Arc<Streams>,
+    shared: Arc<Shared>,
+}
+
+impl Intake {
+    fn run(&self, groups: &Receiver<Request>, to_index: &Sender<Request>) {
+        for request in groups {
+            if let Request::Group(group, Some(written)) = &request
+                && written.has_rows
+                && let Err(error) = self.streams.take_in(&group.bytes, written)
+            {
+                self.shared.stop(&error);
+                return;
+            }
+            // Until rows are sealed, the line in front of the log grows, and nobody publishes.
+            while self.streams.is_full() && self.shared.check().is_ok() {
+                self.streams.wait_for_room(IDLE);
+            }
+            // The index ends before its sender only when it panicked: then the log stops.
+            let _ = to_index.send(request);
+        }
+    }
+}
+
+/// What the sealer asks of the rest.
+#[cfg(feature = "columnar")]
+struct Pinned {
+    shared: Arc<Shared>,
+    index: Arc<Mutex<Index>>,
+    requests: Option<Sender<Request>>,
+}
+
+#[cfg(feature = "columnar")]
+impl crate::stream::sealer::Behind for Pinned {
+    fn pinned_bytes(&self) -> Option<u64> {
+        let pinned = self.index.try_lock().ok()?.streams.pinned();
+        let full = self.shared.full_segments();
+        let pinned = pinned.map(|first| full.iter().filter(|(number, _)| *number >= first).count());
+        let stats = self.shared.stats();
+        // Segments are of one size, but for those of a single large group.
+        let bytes = stats.log_bytes / stats.segments.max(1);
+        Some(pinned.unwrap_or_default() as u64 * bytes)
+    }
+
+    fn shrink(&self) {
+        let (sender, _) = channel();
+        if let Some(requests) = &self.requests {
+            // A store that is being closed writes a checkpoint anyway.
+            let _ = requests.send(Request::Checkpoint(sender));
+        }
+    }
+}
 
 /// The thread behind the log.
 struct Behind {

@@ -55,6 +55,14 @@ pub enum StoreError {
     /// The checkpoint cannot be read or written.
     #[error("checkpoint: {0}")]
     Checkpoint(Arc<str>),
+    /// A stream cannot be opened, or its rows cannot be kept.
+    #[error("stream {stream}: {problem}")]
+    Stream {
+        /// Its name.
+        stream: String,
+        /// What is wrong.
+        problem: Arc<str>,
+    },
     /// There is no room on the disk.
     #[error("no room on the disk")]
     NoSpace,

@@ -59,6 +59,9 @@ mod stats;
 mod store;
 #[cfg(feature = "columnar")]
 pub mod stream;
+#[cfg(not(feature = "columnar"))]
+#[path = "stream/none.rs"]
+mod stream;
 pub mod tools;
 mod wire;
 

@@ -2,6 +2,7 @@
 //! seed says all.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::batch::Batch;
@@ -14,6 +15,9 @@ use crate::journal::commit::{Committer, Pressure};
 use crate::journal::inbox::Inbox;
 use crate::journal::{Level, Need, Observer, Recovery, Ticket};
 use crate::store::{Store, StoreStats};
+use crate::stream::Streams;
+#[cfg(feature = "columnar")]
+use crate::stream::{StreamOptions, sealing::Wanted};
 
 /// A [`DurableStore`](crate::DurableStore) that one thread drives, for tests.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ struct Inner {
     refused: BTreeSet<u64>,
     stopped: Option<StoreError>,
     numbers: u64,
+    streams: Option<Arc<Streams>>,
+    safe_lsn: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -53,6 +59,40 @@ impl SimulatedStore {
     ) -> Result<(Self, Recovery), StoreError> {
         let claim = claim(&**files)?;
         let (committer, index, recovery) = open_parts(files, options)?;
+        Ok((Self::of(claim, committer, index, options, None), recovery))
+    }
+
+    /// Opens the store in `files` with streams, or begins one.
+    ///
+    /// # Errors
+    ///
+    /// As [`SimulatedStore::open`], [`StoreError::Stream`].
+    #[cfg(feature = "columnar")]
+    pub fn open_with(
+        files: &Arc<dyn Files>,
+        options: &StoreOptions,
+        streams: &StreamOptions,
+    ) -> Result<(Self, Recovery), StoreError> {
+        let claim = claim(&**files)?;
+        let (mut committer, mut index, recovery) = open_parts(files, options)?;
+        let streams = crate::stream::open::open(files, &mut committer, &mut index, streams)?;
+        Ok((
+            Self::of(claim, committer, index, options, streams),
+            recovery,
+        ))
+    }
+
+    fn of(
+        claim: Claim,
+        committer: Committer,
+        index: Index,
+        options: &StoreOptions,
+        streams: Option<Arc<Streams>>,
+    ) -> Self {
+        let safe_lsn = Arc::new(AtomicU64::new(committer.writer.durable_lsn));
+        if let Some(streams) = &streams {
+            streams.follow(Arc::clone(&safe_lsn));
+        }
         let inner = Inner {
             inbox: Inbox::default(),
             numbers: index.next_number,
@@ -64,14 +104,59 @@ impl SimulatedStore {
             durable: 0,
             refused: BTreeSet::new(),
             stopped: None,
+            streams,
+            safe_lsn,
         };
-        Ok((
-            Self {
-                inner: Mutex::new(inner),
-                _claim: claim,
-            },
-            recovery,
-        ))
+        Self {
+            inner: Mutex::new(inner),
+            _claim: claim,
+        }
+    }
+
+    /// The streams, if there are any.
+    #[cfg(feature = "columnar")]
+    pub fn streams(&self) -> Option<Arc<Streams>> {
+        self.lock().streams.clone()
+    }
+
+    /// Writes all rows that are safe into files.
+    ///
+    /// # Errors
+    ///
+    /// What stopped the store; [`StoreError::NoSpace`], after which it goes on.
+    #[cfg(feature = "columnar")]
+    pub fn seal(&self) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.check()?;
+        let Some(streams) = inner.streams.clone() else {
+            return Ok(());
+        };
+        let sealed = streams.seal(&Wanted::Everything, &mut |batch| {
+            inner.inbox.push(batch, Level::Fsync, Need::Essential);
+            inner.drain()
+        });
+        match sealed {
+            Err(StoreError::NoSpace) => Err(StoreError::NoSpace),
+            done => inner.note(done),
+        }
+    }
+
+    /// Merges files and gives some up, as of `now_us`.
+    ///
+    /// # Errors
+    ///
+    /// As [`SimulatedStore::seal`].
+    #[cfg(feature = "columnar")]
+    pub fn tidy(&self, now_us: u64) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.check()?;
+        let Some(streams) = inner.streams.clone() else {
+            return Ok(());
+        };
+        match streams.tidy(now_us) {
+            Err(StoreError::NoSpace) => Err(StoreError::NoSpace),
+            done => inner.note(done),
+        }
     }
 
     /// Writes one group, and syncs it if one of its batches asks for that; false if nothing waits.
@@ -130,6 +215,9 @@ impl Inner {
             self.sync()?;
         }
         if let Some(written) = written {
+            if let Some(streams) = self.streams.as_ref().filter(|_| written.has_rows) {
+                streams.take_in(&group.bytes, &written)?;
+            }
             self.index.apply_group(&group.bytes, &written)?;
         }
         self.inbox.recycle(group);
@@ -138,6 +226,9 @@ impl Inner {
 
     fn sync(&mut self) -> Result<(), StoreError> {
         self.committer.writer.sync()?;
+        // ORDERING: as behind the log's own thread.
+        self.safe_lsn
+            .store(self.committer.writer.durable_lsn, Ordering::Release);
         self.durable = self.written;
         self.tell(Level::Fsync, self.durable);
         Ok(())

@@ -49,6 +49,28 @@ impl StreamTable {
         });
     }
 
+    /// The names of all of them.
+    #[cfg(not(feature = "columnar"))]
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.streams.values().map(|known| &*known.name)
+    }
+
+    /// The number and epoch of the newest stream of that name.
+    #[cfg(feature = "columnar")]
+    pub(crate) fn find(&self, name: &str) -> Option<(u32, &Known)> {
+        let named = self.streams.iter().rev();
+        let mut named = named.filter(|(_, known)| known.name == name);
+        named.next().map(|(stream, known)| (*stream, known))
+    }
+
+    /// A number that no stream ever had.
+    #[cfg(feature = "columnar")]
+    pub(crate) fn next_stream(&self) -> u32 {
+        let named = self.streams.keys().next_back().copied();
+        let counted = self.numbering.ends().map(|((stream, _), _)| stream).last();
+        named.max(counted).map_or(1, |last| last.saturating_add(1))
+    }
+
     /// The first offset of `key` that is not sealed.
     pub(crate) fn sealed(&self, key: Key) -> u64 {
         self.sealed.get(&key).copied().unwrap_or_default()
@@ -57,6 +79,15 @@ impl StreamTable {
     /// The oldest segment with rows that are in no file.
     pub(crate) fn pinned(&self) -> Option<u64> {
         self.segments.keys().next().copied()
+    }
+
+    /// Forgets rows of streams that are not `wanted`: they pin nothing any more.
+    #[cfg(feature = "columnar")]
+    pub(crate) fn forget_rows(&mut self, is_wanted: impl Fn(u32) -> bool) {
+        self.segments.retain(|_, rows| {
+            rows.retain(|(stream, _), _| is_wanted(*stream));
+            !rows.is_empty()
+        });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -177,5 +208,14 @@ mod tests {
         assert_eq!(table.pinned(), Some(5));
         table.seal((3, 2), 4);
         assert_eq!(table.pinned(), None);
+    }
+
+    #[cfg(feature = "columnar")]
+    #[test]
+    fn a_number_is_never_given_to_a_second_stream() {
+        let mut table = table();
+        assert_eq!(table.next_stream(), 4);
+        table.seal((9, 0), 1);
+        assert_eq!(table.next_stream(), 10);
     }
 }

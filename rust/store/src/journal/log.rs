@@ -77,7 +77,8 @@ pub(crate) struct Shared {
     settled: Condvar,
     written: AtomicU64,
     durable: AtomicU64,
-    durable_lsn: AtomicU64,
+    /// Those who show rows follow it.
+    pub(crate) durable_lsn: Arc<AtomicU64>,
     pressure: AtomicU8,
     stopped: OnceLock<StoreError>,
     observer: OnceLock<Arc<dyn Observer>>,
@@ -94,6 +95,8 @@ pub(crate) struct Shared {
 const REMEMBERED: usize = 65_536;
 /// The log syncs what nobody waits for after so long without work.
 const IDLE: Duration = Duration::from_secs(1);
+/// Rows are seen so long after they were written, if nobody waits for them.
+const ROWS_UNSEEN: Duration = Duration::from_millis(50);
 
 impl Journal {
     /// Opens the log in `files`, or begins one, and starts its thread. `visit` sees every record
@@ -135,6 +138,7 @@ impl Journal {
             shared: Arc::clone(&shared),
             committer,
             forward,
+            rows_due: None,
         };
         let thread = thread::Builder::new().name("mqttcore-log".into());
         let thread = thread.spawn(move || writing.run());
@@ -259,7 +263,7 @@ impl Shared {
             settled: Condvar::new(),
             written: AtomicU64::new(0),
             durable: AtomicU64::new(0),
-            durable_lsn: AtomicU64::new(durable_lsn),
+            durable_lsn: Arc::new(AtomicU64::new(durable_lsn)),
             pressure: AtomicU8::new(0),
             stopped: OnceLock::new(),
             observer: OnceLock::new(),
@@ -506,6 +510,8 @@ struct Writing {
     shared: Arc<Shared>,
     committer: Committer,
     forward: Forward,
+    /// When rows that were written and not synced are to be.
+    rows_due: Option<Instant>,
 }
 
 /// What there is to do.
@@ -513,6 +519,7 @@ enum Work {
     Group(Group),
     Errands(Vec<Errand>),
     Idle,
+    Rows,
     End,
 }
 
@@ -527,6 +534,7 @@ impl Writing {
                     self.commit(group)
                 }
                 Work::Errands(errands) => self.run_errands(errands),
+                Work::Rows => self.sync_written(),
                 Work::Idle if is_settled => self.look_for_room(),
                 Work::Idle => {
                     is_settled = true;
@@ -569,13 +577,20 @@ impl Writing {
                     .unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
+            let due = self
+                .rows_due
+                .map(|due| due.saturating_duration_since(Instant::now()));
             let (woken, timeout) = shared
                 .arrived
-                .wait_timeout(inbox, IDLE)
+                .wait_timeout(inbox, due.unwrap_or(IDLE))
                 .unwrap_or_else(PoisonError::into_inner);
             inbox = woken;
             if timeout.timed_out() && inbox.is_empty() {
-                return Work::Idle;
+                return if due.is_some() {
+                    Work::Rows
+                } else {
+                    Work::Idle
+                };
             }
         }
     }
@@ -598,7 +613,11 @@ impl Writing {
         }
         self.note_written(&group, written.as_ref());
         self.shared.publish(Level::Os, last);
-        if level == Level::Fsync {
+        if written.is_some_and(|written| written.has_rows) {
+            self.rows_due
+                .get_or_insert_with(|| Instant::now() + ROWS_UNSEEN);
+        }
+        if level == Level::Fsync || self.rows_due.is_some_and(|due| due <= Instant::now()) {
             self.sync(last)?;
         }
         (self.forward)(group, written);
@@ -608,6 +627,7 @@ impl Writing {
     fn sync(&mut self, number: u64) -> Result<(), StoreError> {
         let began = Instant::now();
         self.committer.writer.sync()?;
+        self.rows_due = None;
         self.shared.lock_stats().syncs.add(began.elapsed());
         // ORDERING: the sync happened before.
         self.shared
@@ -619,14 +639,19 @@ impl Writing {
 
     /// Nobody waits: makes safe what is not yet, and says so in the log.
     fn settle(&mut self) -> Result<(), StoreError> {
-        // ORDERING: this thread wrote it.
-        let last = self.shared.written.load(Ordering::Relaxed);
-        self.sync(last)?;
+        self.sync_written()?;
         self.committer.writer.testify()?;
         self.committer.writer.sync()?;
         self.committer.restore()?;
         self.note_pressure();
         Ok(())
+    }
+
+    /// Makes everything safe that is written.
+    fn sync_written(&mut self) -> Result<(), StoreError> {
+        // ORDERING: this thread wrote it.
+        let last = self.shared.written.load(Ordering::Relaxed);
+        self.sync(last)
     }
 
     /// Nobody has told whether there is room again.

@@ -47,6 +47,12 @@ impl Numbering {
         *next = offset.max(*next);
     }
 
+    /// The offset that the next row of `key` will have.
+    #[cfg(feature = "columnar")]
+    pub(crate) fn next(&self, key: Key) -> u64 {
+        self.next.get(&key).copied().unwrap_or_default()
+    }
+
     /// Every partition that ever had a row, and the offset of its next one.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (Key, u64)> + '_ {
         self.next.iter().map(|(key, next)| (*key, *next))

@@ -40,6 +40,19 @@ pub enum Key {
 }
 
 impl Key {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Topic => "topic",
+            Self::ClientId => "client_id",
+            Self::Sparkplug => "sparkplug",
+        }
+    }
+
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        let all = [Self::Topic, Self::ClientId, Self::Sparkplug];
+        all.into_iter().find(|key| key.name() == name)
+    }
+
     /// Returns the partition, one of `partitions`, of a message: the same for ever.
     ///
     /// It is the remainder of the 64-bit xxh3 hash, with `seed`, of the bytes of the key; those of

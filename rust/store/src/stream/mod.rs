@@ -1,6 +1,30 @@
 //! Streams: messages that matched a filter, as rows with dense offsets a partition.
+//!
+//! There is **one truth**: the log. A message that is a row is one record, with a list of streams
+//! and partitions; the log's thread gives the offsets when it writes it. **One tail**: once the
+//! record is safe, its rows are visible in memory, as Arrow batches. **One history**: the sealer
+//! writes rows from memory into Parquet files and says so in the log, which needs them no more.
+//!
+//! ```text
+//! <folder>/streams/<name>/stream.json   what it is: number, partitions, seed, epoch, columns
+//!                         sealed.json   which file holds which offsets, and the first that may be read
+//!                         holds.json    what consumers still need
+//!                         data/<partition>/<first offset, 20 digits>.parquet
+//! ```
 
 pub mod columnar;
 mod definition;
+mod error;
+mod history;
+mod manifest;
+pub(crate) mod open;
+mod parquet_io;
+mod row;
+pub(crate) mod sealer;
+pub(crate) mod sealing;
+mod streams;
+mod tail;
 
 pub use definition::{Definition, Key};
+pub use error::StreamError;
+pub use streams::{Bounds, Description, StreamFigures, StreamLimits, StreamOptions, Streams};

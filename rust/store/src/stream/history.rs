@@ -1,0 +1,272 @@
+//! The rows of a partition that are in files.
+//!
+//! A file has its final name when it is whole and safe. So after a crash a name without an
+//! underscore is a whole file, and whether it counts is told by the offsets in its footer.
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampMicrosecondType;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::metadata::ParquetMetaDataReader;
+
+use crate::error::StoreError;
+use crate::files::Files;
+use crate::stream::columnar::{FileMeta, Origin, write_parquet};
+use crate::stream::manifest::{SealedFile, full_or, remove_if_there};
+use crate::stream::parquet_io::{Reading, Writing};
+
+/// Small files that lie side by side before they are merged.
+const MERGE_FILES: usize = 16;
+
+/// A file of so many bytes is not small.
+const SMALL_BYTES: u64 = 16 << 20;
+
+/// The files of one partition.
+#[derive(Clone, Debug)]
+pub(super) struct History {
+    pub(super) folder: Arc<dyn Files>,
+    /// In the order of their rows, without overlap.
+    pub(super) files: Vec<SealedFile>,
+    /// The first offset that may be read.
+    pub(super) earliest: u64,
+}
+
+/// What a history is to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expected<'a> {
+    pub(super) stream: &'a str,
+    pub(super) partition: u16,
+    /// The first offset that the log does not call sealed.
+    pub(super) sealed: u64,
+}
+
+impl History {
+    /// Finds the files in `folder`, of which the index has `known`.
+    ///
+    /// A whole file that begins where the sealed rows end is adopted; others behind that are
+    /// removed, and will be written again. So are files that a merge left behind.
+    pub(super) fn open(
+        folder: Arc<dyn Files>,
+        known: &[SealedFile],
+        earliest: u64,
+        expected: &Expected<'_>,
+    ) -> Result<Self, StoreError> {
+        let mut history = Self {
+            folder,
+            files: Vec::new(),
+            earliest,
+        };
+        let names = history.folder.list();
+        let names = names.map_err(|error| StoreError::io("list", "data", error))?;
+        let (mut found, mut removed) = (Vec::new(), Vec::new());
+        for name in names {
+            if name.starts_with('_') {
+                removed.push(name);
+            } else if let Some(base) = base(&name) {
+                match history.look_at(&name, base, known, expected)? {
+                    Some(file) => found.push(file),
+                    // What was sealed is not given up because it cannot be read now.
+                    None if base < expected.sealed => {}
+                    None => removed.push(name),
+                }
+            }
+        }
+        found.sort_unstable_by_key(|file| file.base);
+        let mut next = 0;
+        for file in found {
+            let is_covered = file.last < next;
+            let is_ahead = file.base >= expected.sealed && file.base != next.max(expected.sealed);
+            if is_covered || is_ahead {
+                removed.push(file.file);
+            } else {
+                next = file.last + 1;
+                history.files.push(file);
+            }
+        }
+        if !removed.is_empty() {
+            history.remove(&removed)?;
+        }
+        // A file that is known and gone leaves a hole that readers are told of.
+        Ok(history)
+    }
+
+    /// Behind the last row that is in a file; 0 without files.
+    pub(super) fn end(&self) -> u64 {
+        self.files.last().map_or(0, |file| file.last + 1)
+    }
+
+    /// What a file holds, if it is one of this partition.
+    fn look_at(
+        &self,
+        name: &str,
+        base: u64,
+        known: &[SealedFile],
+        expected: &Expected<'_>,
+    ) -> Result<Option<SealedFile>, StoreError> {
+        let failed = |error| StoreError::io("read", name, error);
+        let file = self.folder.open(name).map_err(failed)?;
+        let bytes = file.bytes().map_err(failed)?;
+        let mut known = known.iter();
+        if let Some(known) = known.find(|known| known.file == name && known.bytes == bytes) {
+            return Ok(Some(known.clone()));
+        }
+        let reading = Reading::new(file).map_err(failed)?;
+        let Ok(footer) = ParquetMetaDataReader::new().parse_and_finish(&reading) else {
+            return Ok(None);
+        };
+        let meta = FileMeta::of(Path::new(name), &footer).ok();
+        let meta = meta.filter(|meta| {
+            meta.origin.stream == expected.stream
+                && meta.partition == i32::from(expected.partition)
+                && u64::try_from(meta.base) == Ok(base)
+        });
+        Ok(meta.map(|meta| sealed_file(&meta, bytes)))
+    }
+
+    /// Writes rows into a file that has its name and is safe.
+    pub(super) fn write<'a>(
+        &self,
+        base: u64,
+        batches: impl IntoIterator<Item = &'a RecordBatch>,
+        origin: &Origin,
+    ) -> Result<SealedFile, StoreError> {
+        let name = name(base);
+        let unborn = format!("_{name}");
+        let failed = |error| full_or(error, &name);
+        let file = remove_if_there(&*self.folder, &unborn)
+            .and_then(|()| self.folder.create(&unborn, 0))
+            .map_err(failed)?;
+        let mut writing = Writing::new(file);
+        let written = write_parquet(&mut writing, batches, origin);
+        let bytes = match written {
+            Ok(_) => writing.finish(),
+            Err(ref error) => Err(writing.explain(error)),
+        };
+        if bytes.is_err() {
+            // The rows stay where they are; what was written of them is in the way.
+            remove_if_there(&*self.folder, &unborn).map_err(failed)?;
+        }
+        let bytes = bytes.map_err(failed)?;
+        self.folder
+            .rename(&unborn, &name)
+            .and_then(|()| self.folder.sync_names())
+            .map_err(failed)?;
+        // INVARIANT: an error became one of `bytes`.
+        Ok(sealed_file(&written.expect("written"), bytes))
+    }
+
+    /// Neighbours that are small and many, as a range of `files`.
+    pub(super) fn mergeable(&self) -> Option<Range<usize>> {
+        let (mut begin, mut bytes) = (0, 0);
+        for (place, file) in self.files.iter().enumerate() {
+            let follows = place > begin && self.files[place - 1].last + 1 == file.base;
+            if file.bytes >= SMALL_BYTES || bytes >= SMALL_BYTES || !follows {
+                (begin, bytes) = (place, 0);
+            }
+            bytes += file.bytes;
+            if file.bytes >= SMALL_BYTES {
+                begin = place + 1;
+            } else if place + 1 - begin == MERGE_FILES {
+                return Some(begin..place + 1);
+            }
+        }
+        None
+    }
+
+    /// Writes the rows of the files in `range` into one, which takes the name of the first.
+    pub(super) fn merge(
+        &self,
+        range: Range<usize>,
+        origin: &Origin,
+    ) -> Result<SealedFile, StoreError> {
+        let mut batches = Vec::new();
+        for file in &self.files[range.clone()] {
+            batches.extend(self.read(file, None)?);
+        }
+        self.write(self.files[range.start].base, &batches, origin)
+    }
+
+    /// All rows of a file, or one column of them.
+    pub(super) fn read(
+        &self,
+        sealed: &SealedFile,
+        column: Option<&str>,
+    ) -> Result<Vec<RecordBatch>, StoreError> {
+        let failed = |error| StoreError::io("read", &sealed.file, error);
+        let broken = |error: &dyn ToString| failed(io::Error::other(error.to_string()));
+        let file = self.folder.open(&sealed.file).and_then(Reading::new);
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file.map_err(failed)?);
+        let mut builder = builder.map_err(|error| broken(&error))?;
+        if let Some(column) = column {
+            let mask = ProjectionMask::columns(builder.parquet_schema(), [column]);
+            builder = builder.with_projection(mask);
+        }
+        let reader = builder.build().map_err(|error| broken(&error))?;
+        let batches = reader.collect::<Result<Vec<_>, _>>();
+        batches.map_err(|error| broken(&error))
+    }
+
+    /// The first offset at or behind `at_us`, if it is in a file; times never fall.
+    pub(super) fn at(&self, at_us: i64) -> Result<Option<u64>, StoreError> {
+        let found = self.files.partition_point(|file| file.max_us < at_us);
+        let Some(file) = self.files.get(found) else {
+            return Ok(None);
+        };
+        if file.min_us >= at_us {
+            return Ok(Some(file.base));
+        }
+        let older = self
+            .read(file, Some("timestamp"))?
+            .into_iter()
+            .map(|batch| {
+                let times = batch
+                    .column(0)
+                    .as_primitive_opt::<TimestampMicrosecondType>();
+                times.map_or(0, |times| {
+                    times.values().partition_point(|time| *time < at_us) as u64
+                })
+            });
+        Ok(Some(file.base + older.sum::<u64>()))
+    }
+
+    /// Removes files, and makes that safe.
+    pub(super) fn remove(&self, names: &[String]) -> Result<(), StoreError> {
+        for name in names {
+            let removed = remove_if_there(&*self.folder, name);
+            removed.map_err(|error| StoreError::io("remove", name, error))?;
+        }
+        let synced = self.folder.sync_names();
+        synced.map_err(|error| StoreError::io("sync the names of", "data", error))
+    }
+}
+
+fn sealed_file(meta: &FileMeta, bytes: u64) -> SealedFile {
+    let base = meta.base.cast_unsigned();
+    SealedFile {
+        file: name(base),
+        base,
+        last: meta.last.cast_unsigned(),
+        min_us: meta.min_us,
+        max_us: meta.max_us,
+        rows: meta.rows().cast_unsigned(),
+        bytes,
+    }
+}
+
+/// The name of a file.
+pub(super) fn name(base: u64) -> String {
+    format!("{base:020}.parquet")
+}
+
+/// The first offset of a file, from its name.
+fn base(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".parquet")?;
+    let is_ours = digits.len() == 20 && digits.bytes().all(|digit| digit.is_ascii_digit());
+    is_ours.then(|| digits.parse().ok())?
+}

@@ -1,0 +1,442 @@
+//! Opening the streams of a store: who they are, which files count, and their rows out of the log.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use crate::batch::Batch;
+use crate::error::StoreError;
+use crate::files::{Access, Files};
+use crate::index::Index;
+use crate::journal::commit::Committer;
+use crate::journal::scan::Groups;
+use crate::journal::segment::{self, HEADER, Header, StoreId};
+use crate::record::Record;
+use crate::stream::definition::{Definition, Key};
+use crate::stream::history::{Expected, History};
+use crate::stream::manifest::{
+    self, Column, FORMAT, HOLDS, Holds, Identity, SEALED, STREAM, Schema, Sealed,
+};
+use crate::stream::streams::{Kept, Partition, Stream, StreamOptions, Streams, now_us};
+use crate::stream::tail::Tail;
+
+/// The folder of all streams.
+pub(crate) const FOLDER: &str = "streams";
+
+/// Its presence says that the store is a copy, or was mended: offsets that somebody knows may
+/// stand for other rows.
+pub(crate) const RESTORED: &str = "restored";
+
+/// Opens the streams that are defined or that are in the folder; `None` if there are none.
+///
+/// Nothing else writes to the log meanwhile.
+///
+/// # Errors
+///
+/// [`StoreError::Stream`] for a definition that does not fit to what is there, for a folder of
+/// another store; and those of the file system.
+pub(crate) fn open(
+    files: &Arc<dyn Files>,
+    committer: &mut Committer,
+    index: &mut Index,
+    options: &StreamOptions,
+) -> Result<Option<Arc<Streams>>, StoreError> {
+    let failed = |error| StoreError::io("open", FOLDER, error);
+    let names = files.list().map_err(failed)?;
+    let is_there = names.iter().any(|name| name == FOLDER);
+    if options.definitions.is_empty() && !is_there {
+        return Ok(None);
+    }
+    let is_restored = names.iter().any(|name| name == RESTORED);
+    let group = options.definitions.iter().find_map(|known| known.group);
+    let root = files
+        .folder(FOLDER, Access::Passage(group))
+        .map_err(failed)?;
+    let mut found = find(&*root, options)?;
+    let mut opening = Opening {
+        committer,
+        index,
+        is_restored,
+    };
+    let mut streams = Vec::new();
+    for found in &mut found {
+        streams.push(opening.stream(found)?);
+    }
+    if is_restored {
+        files
+            .remove(RESTORED)
+            .and_then(|()| files.sync_names())
+            .map_err(failed)?;
+    }
+    let streams = Arc::new(Streams::new(streams, options.limits));
+    refill(files, index, &streams)?;
+    Ok(Some(streams))
+}
+
+/// A stream that is defined, or in the folder, or both.
+struct Found {
+    name: String,
+    folder: Arc<dyn Files>,
+    definition: Option<Definition>,
+    identity: Option<Identity>,
+}
+
+fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Found>, StoreError> {
+    let mut definitions = BTreeMap::new();
+    for definition in &options.definitions {
+        let is_valid = is_name(&definition.name) && definition.partitions > 0;
+        if !is_valid || definitions.insert(&definition.name, definition).is_some() {
+            let problem = "it has no valid name, the name of another, or no partition";
+            return Err(wrong(&definition.name, problem));
+        }
+    }
+    let listed = root.list();
+    let mut names = listed.map_err(|error| StoreError::io("list", FOLDER, error))?;
+    names.retain(|name| is_name(name));
+    names.extend(definitions.keys().map(|name| (*name).clone()));
+    names.sort_unstable();
+    names.dedup();
+    let mut found = Vec::new();
+    for name in names {
+        let definition = definitions.get(&name).map(|known| (*known).clone());
+        let group = definition.as_ref().and_then(|known| known.group);
+        let folder = root.folder(&name, Access::Passage(group));
+        let folder = folder.map_err(|error| StoreError::io("open", &name, error))?;
+        let identity: Option<Identity> = manifest::read(&*folder, STREAM)?;
+        if definition.is_some() || identity.is_some() {
+            found.push(Found {
+                name,
+                folder,
+                definition,
+                identity,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a name can be a folder and a part of a URL everywhere.
+fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let mut bytes = name.bytes();
+    name.len() <= 64
+        && bytes.next().is_some_and(is_plain)
+        && bytes.all(|byte| is_plain(byte) || matches!(byte, b'_' | b'-'))
+}
+
+struct Opening<'o> {
+    committer: &'o mut Committer,
+    index: &'o mut Index,
+    is_restored: bool,
+}
+
+/// The files of a stream, and what the index of them says.
+struct Sealings {
+    histories: Vec<History>,
+    sealed: Sealed,
+}
+
+impl Opening<'_> {
+    fn stream(&mut self, found: &mut Found) -> Result<Stream, StoreError> {
+        let store = uuid(self.index.store());
+        let mut identity = self.identify(found, &store)?;
+        let files = self.histories(found, &identity)?;
+        let holds: Holds = manifest::read(&*found.folder, HOLDS)?.unwrap_or_default();
+        let is_new = found.identity.is_none();
+        let known = self.index.streams.find(&identity.name);
+        let known = known.map(|(id, known)| (id, known.epoch));
+        let is_known = known.is_some_and(|(id, _)| id == identity.id);
+        if let Some((_, epoch)) = known {
+            identity.epoch = identity.epoch.max(epoch);
+        }
+        if !is_new && (self.is_restored || !is_known || self.is_behind(&identity, &files, &holds)) {
+            identity.epoch += 1;
+        }
+        self.record(&identity, known, &files.histories)?;
+        if found.identity.as_ref() != Some(&identity) {
+            manifest::write(&*found.folder, STREAM, &identity)?;
+        }
+        let stream = self.stream_of(found, identity, files.histories, holds)?;
+        let written: Vec<_> = files.sealed.partitions;
+        let now = stream.partitions.iter().map(|partition| {
+            let partition = crate::stream::streams::lock(partition);
+            partition.history.files.clone()
+        });
+        if !now.eq(written) {
+            stream.write_index()?;
+        }
+        Ok(stream)
+    }
+
+    /// What the stream is from now on; its epoch is the one that is known so far.
+    fn identify(&self, found: &Found, store: &str) -> Result<Identity, StoreError> {
+        let Some(old) = &found.identity else {
+            // INVARIANT: it was found because of one of the two.
+            let definition = found.definition.as_ref().expect("a definition");
+            return Ok(self.begin(definition, store));
+        };
+        if old.format > FORMAT {
+            return Err(StoreError::NewerFormat {
+                file: format!("{FOLDER}/{}/{STREAM}", found.name),
+                found: old.format,
+                known: FORMAT,
+            });
+        }
+        if old.store != store {
+            let other = &old.store;
+            let problem = format!(
+                "its folder belongs to store {other}, this one is {store}: move the folder away"
+            );
+            return Err(wrong(&found.name, &problem));
+        }
+        let mut identity = old.clone();
+        if let Some(definition) = &found.definition {
+            adapt(&mut identity, definition)?;
+        }
+        Ok(identity)
+    }
+
+    fn begin(&self, definition: &Definition, store: &str) -> Identity {
+        let mut seed = [0; 8];
+        seed.copy_from_slice(&segment::new_store()[..8]);
+        let known = self.index.streams.find(&definition.name);
+        Identity {
+            format: FORMAT,
+            name: definition.name.clone(),
+            id: self.index.streams.next_stream(),
+            filters: definition.filters.clone(),
+            partitions: definition.partitions,
+            key: definition.key.name().to_owned(),
+            seed: u64::from_le_bytes(seed).to_string(),
+            store: store.to_owned(),
+            // One of that name was there, and somebody may know offsets of it.
+            epoch: known.map_or(1, |(_, known)| known.epoch + 1),
+            schema: columns(definition, None),
+            created_us: now_us(),
+        }
+    }
+
+    fn histories(&self, found: &Found, identity: &Identity) -> Result<Sealings, StoreError> {
+        let failed = |error| StoreError::io("open", "data", error);
+        let group = found.definition.as_ref().and_then(|known| known.group);
+        let data = found.folder.folder("data", Access::Group(group));
+        let data = data.map_err(failed)?;
+        let sealed: Sealed = manifest::read(&*found.folder, SEALED)?.unwrap_or_default();
+        let mut histories = Vec::new();
+        for partition in 0..identity.partitions {
+            let place = usize::from(partition);
+            let folder = data.folder(&partition.to_string(), Access::Group(group));
+            let known = sealed.partitions.get(place).map_or(&[][..], Vec::as_slice);
+            let indexed = known.last().map_or(0, |file| file.last + 1);
+            let earliest = sealed.earliest.get(place).copied().unwrap_or_default();
+            let logged = self.index.streams.sealed((identity.id, partition));
+            let expected = Expected {
+                stream: &identity.name,
+                partition,
+                sealed: logged.max(indexed).max(earliest),
+            };
+            histories.push(History::open(
+                folder.map_err(failed)?,
+                known,
+                earliest,
+                &expected,
+            )?);
+        }
+        Ok(Sealings { histories, sealed })
+    }
+
+    /// Whether somebody knows rows that the log does not: it was set back.
+    fn is_behind(&self, identity: &Identity, files: &Sealings, holds: &Holds) -> bool {
+        let end = |partition: usize| {
+            let partition = u16::try_from(partition).unwrap_or(u16::MAX);
+            self.index.streams.numbering.next((identity.id, partition))
+        };
+        let mut ahead = files.histories.iter().enumerate();
+        let mut held = holds
+            .values()
+            .flat_map(|hold| hold.offsets.iter().enumerate());
+        ahead.any(|(place, history)| history.end() > end(place))
+            || held.any(|(place, offset)| *offset > end(place))
+    }
+
+    /// Makes the log know the stream, its epoch and what is in files.
+    fn record(
+        &mut self,
+        identity: &Identity,
+        known: Option<(u32, u64)>,
+        histories: &[History],
+    ) -> Result<(), StoreError> {
+        let (stream, epoch) = (identity.id, identity.epoch);
+        let mut batch = Batch::default();
+        if known != Some((stream, epoch)) {
+            let name = &identity.name;
+            batch.push(&Record::Stream {
+                stream,
+                epoch,
+                name,
+            });
+        }
+        for (partition, history) in (0..).zip(histories) {
+            let end = history.end().max(history.earliest);
+            if end > self.index.streams.sealed((stream, partition)) {
+                batch.push(&Record::Sealed {
+                    stream,
+                    partition,
+                    end,
+                });
+            }
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let writer = &mut self.committer.writer;
+        let written = writer.write(&mut batch.bytes, batch.records)?;
+        writer.sync()?;
+        self.index.apply_group(&batch.bytes, &written)?;
+        writer.numbering = self.index.streams.numbering.clone();
+        Ok(())
+    }
+
+    fn stream_of(
+        &self,
+        found: &Found,
+        identity: Identity,
+        histories: Vec<History>,
+        holds: Holds,
+    ) -> Result<Stream, StoreError> {
+        let gone_ms = now_us() / 1_000;
+        let partitions = (0..).zip(histories).map(|(number, mut history)| {
+            let sealed = self.index.streams.sealed((identity.id, number));
+            let earliest = history.earliest;
+            let old = history.files.extract_if(.., |file| file.last < earliest);
+            let doomed = old.map(|file| (file.file, gone_ms)).collect();
+            let tail = Tail::new(number, sealed.max(history.end()));
+            Mutex::new(Partition {
+                tail,
+                history,
+                doomed,
+            })
+        });
+        let partitions = partitions.collect();
+        let damaged = |what: &str| wrong(&identity.name, &format!("{STREAM} has no {what}"));
+        let key = Key::from_name(&identity.key).ok_or_else(|| damaged("valid key"))?;
+        let seed = identity.seed.parse();
+        let seed = seed.map_err(|_| damaged("valid seed"))?;
+        let definition = found.definition.as_ref();
+        Ok(Stream {
+            key,
+            seed,
+            retention_age: definition.and_then(|known| known.retention_age),
+            retention_bytes: definition.and_then(|known| known.retention_bytes),
+            folder: Arc::clone(&found.folder),
+            partitions,
+            holds: Mutex::new(Kept::new(holds)),
+            identity,
+        })
+    }
+}
+
+/// Takes over what may change, and refuses what may not.
+fn adapt(identity: &mut Identity, definition: &Definition) -> Result<(), StoreError> {
+    let (old, new) = (identity.partitions, definition.partitions);
+    if old != new {
+        let problem = format!("it has {old} partitions for ever, {new} are configured");
+        return Err(wrong(&identity.name, &problem));
+    }
+    if identity.key != definition.key.name() {
+        let (old, new) = (&identity.key, definition.key.name());
+        let problem = format!("its rows are dealt by {old} for ever, {new} is configured");
+        return Err(wrong(&identity.name, &problem));
+    }
+    identity.filters.clone_from(&definition.filters);
+    let schema = columns(definition, identity.schema.as_ref());
+    let (old, new) = (identity.schema.as_ref(), schema.as_ref());
+    let kept = old.map_or(&[][..], |old| &old.columns);
+    if !new.map_or(&[][..], |new| &new.columns).starts_with(kept) {
+        let problem = "its columns stay as they are: new ones come behind them";
+        return Err(wrong(&identity.name, problem));
+    }
+    identity.schema = schema;
+    Ok(())
+}
+
+/// The typed columns of a definition; their version grows with them.
+fn columns(definition: &Definition, old: Option<&Schema>) -> Option<Schema> {
+    let decode = definition.decode.clone()?;
+    let column = |(name, r#type): &(String, String)| Column {
+        name: name.clone(),
+        r#type: r#type.clone(),
+    };
+    let columns: Vec<_> = definition.columns.iter().map(column).collect();
+    let version = match old {
+        Some(old) if old.columns == columns && old.decode == decode => old.version,
+        old => old.map_or(0, |old| old.version) + 1,
+    };
+    Some(Schema {
+        version,
+        decode,
+        columns,
+    })
+}
+
+/// Puts rows that are in no file back into memory.
+fn refill(files: &Arc<dyn Files>, index: &mut Index, streams: &Streams) -> Result<(), StoreError> {
+    let ids: Vec<u32> = streams
+        .list
+        .iter()
+        .map(|stream| stream.identity.id)
+        .collect();
+    // Rows of a stream whose folder is gone will never be sealed.
+    index.streams.forget_rows(|stream| ids.contains(&stream));
+    let Some(first) = index.streams.pinned() else {
+        return Ok(());
+    };
+    let mut touched = Vec::new();
+    for number in segment::numbers(&**files)? {
+        if number >= first {
+            read_segment(&**files, number, streams, &mut touched)?;
+        }
+    }
+    // What opening has read is safe: it was, or it was written again.
+    streams.mark(&mut touched, 0);
+    Ok(())
+}
+
+fn read_segment(
+    files: &dyn Files,
+    number: u64,
+    streams: &Streams,
+    touched: &mut Vec<(usize, u16)>,
+) -> Result<(), StoreError> {
+    let name = segment::name(number);
+    let file = files.open(&name);
+    let file = file.map_err(|error| StoreError::io("open", &name, error))?;
+    let mut bytes = Vec::new();
+    segment::read(&*file, &name, &mut bytes)?;
+    let Some(header) = Header::parse(&name, &bytes)? else {
+        return Ok(());
+    };
+    let groups = Groups::new(&bytes, header.seed(), HEADER, header.first_lsn);
+    for (_, frame) in groups.flat_map(|group| group.records()) {
+        if crate::record::is_streamed(frame.kind, frame.flags)
+            && let Ok(Record::Message(message)) =
+                Record::decode(frame.kind, frame.flags, frame.body)
+        {
+            streams.add(&message, touched)?;
+        }
+    }
+    Ok(())
+}
+
+/// A store's identifier in the usual form.
+pub(crate) fn uuid(store: StoreId) -> String {
+    let hex: Vec<String> = store.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [0..4, 4..6, 6..8, 8..10, 10..16];
+    parts.map(|part| hex[part].concat()).join("-")
+}
+
+fn wrong(stream: &str, problem: &str) -> StoreError {
+    StoreError::Stream {
+        stream: stream.to_owned(),
+        problem: problem.into(),
+    }
+}

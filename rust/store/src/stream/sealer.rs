@@ -1,0 +1,160 @@
+//! The thread that writes rows into files.
+
+use std::fmt;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::batch::Batch;
+use crate::error::StoreError;
+use crate::journal::log::Shared;
+use crate::journal::{Level, Need};
+use crate::stream::sealing::Wanted;
+use crate::stream::streams::{Streams, lock, now_us};
+
+/// So often the thread looks what is due.
+const TICK: Duration = Duration::from_secs(1);
+
+/// So many looks pass between two for what is to be merged, or has become too old.
+const TICKS_TO_TIDY: u32 = 30;
+
+/// The way to the thread.
+pub(crate) struct Sealer {
+    requests: Mutex<Option<Sender<Request>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What it is asked, and where the answer goes.
+struct Request(Wanted, Sender<Result<(), StoreError>>);
+
+/// What the thread asks of the rest of the store.
+pub(crate) trait Behind: Send {
+    /// Bytes of the log that stay because of rows that are in no file; `None` if nobody knows now.
+    fn pinned_bytes(&self) -> Option<u64>;
+
+    /// Lets segments go that nobody needs any more, soon.
+    fn shrink(&self);
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Sealer").finish_non_exhaustive()
+    }
+}
+
+impl Sealer {
+    pub(crate) fn start(
+        streams: Arc<Streams>,
+        shared: Arc<Shared>,
+        behind: Box<dyn Behind>,
+    ) -> Result<Self, StoreError> {
+        let (sender, requests) = channel();
+        let running = Running {
+            streams,
+            shared,
+            behind,
+        };
+        let thread = thread::Builder::new().name("mqttcore-sealer".into());
+        let thread = thread.spawn(move || running.run(&requests));
+        let thread =
+            thread.map_err(|error| StoreError::io("start the thread of", "sealer", error))?;
+        Ok(Self {
+            requests: Mutex::new(Some(sender)),
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Sleeps until the rows are in files that were safe when this was called.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file system, [`StoreError::Stopped`].
+    pub(crate) fn seal(&self, wanted: Wanted) -> Result<(), StoreError> {
+        let (sender, done) = channel();
+        let requests = lock(&self.requests);
+        let sent = requests
+            .as_ref()
+            .map(|requests| requests.send(Request(wanted, sender)));
+        drop(requests);
+        match sent {
+            Some(Ok(())) => done.recv().unwrap_or_else(|_| Err(ended())),
+            _ => Err(ended()),
+        }
+    }
+
+    /// Seals everything and ends the thread.
+    pub(crate) fn stop(&self) {
+        lock(&self.requests).take();
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread {
+            // A panic there leaves the rows in the log.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Running {
+    streams: Arc<Streams>,
+    shared: Arc<Shared>,
+    behind: Box<dyn Behind>,
+}
+
+impl Running {
+    fn run(&self, requests: &Receiver<Request>) {
+        let mut ticks = 0;
+        loop {
+            let done = match requests.recv_timeout(TICK) {
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    ticks += 1;
+                    self.look(ticks % TICKS_TO_TIDY == 0)
+                }
+                Ok(Request(wanted, asked)) => {
+                    let done = self.seal(&wanted);
+                    // Who asked may be gone.
+                    let _ = asked.send(done.clone());
+                    done
+                }
+            };
+            match done {
+                // The rows wait where they are; there may be room at the next look.
+                Ok(()) | Err(StoreError::NoSpace | StoreError::Stopped(_)) => {}
+                Err(error) => {
+                    self.shared.stop(&error);
+                    return;
+                }
+            }
+        }
+        // What cannot be sealed now is in the log.
+        let _ = self.seal(&Wanted::Everything);
+    }
+
+    fn look(&self, is_tidied: bool) -> Result<(), StoreError> {
+        let now_us = now_us();
+        let pinned_bytes = self.behind.pinned_bytes().unwrap_or_default();
+        self.seal(&Wanted::Due {
+            now_us,
+            log_bytes: pinned_bytes,
+        })?;
+        if self.streams.limits().log_bytes <= pinned_bytes {
+            self.behind.shrink();
+        }
+        if is_tidied {
+            self.streams.tidy(now_us)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn seal(&self, wanted: &Wanted) -> Result<(), StoreError> {
+        self.streams.seal(wanted, &mut |batch: &mut Batch| {
+            let ticket = self.shared.append(batch, Level::Fsync, Need::Essential)?;
+            self.shared.wait(ticket)
+        })
+    }
+}
+
+fn ended() -> StoreError {
+    StoreError::Stopped("it was closed".into())
+}

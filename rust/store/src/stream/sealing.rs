@@ -1,0 +1,229 @@
+//! From memory into files, from small files into larger ones, and away.
+
+use std::collections::BTreeMap;
+
+use arrow_array::RecordBatch;
+
+use crate::batch::Batch;
+use crate::error::StoreError;
+use crate::record::Record;
+use crate::stream::history::History;
+use crate::stream::streams::{Stream, Streams, lock};
+use crate::stream::tail::Tail;
+
+/// Writes a batch of records and returns when it is safe.
+pub(crate) type Commit<'c> = dyn FnMut(&mut Batch) -> Result<(), StoreError> + 'c;
+
+/// What is to be sealed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Wanted {
+    /// What has become old or large.
+    Due {
+        /// The time, in unix microseconds.
+        now_us: u64,
+        /// Size of the log.
+        log_bytes: u64,
+    },
+    /// All rows of one stream.
+    Stream(String),
+    /// All rows.
+    Everything,
+}
+
+impl Streams {
+    /// Writes rows that are safe into files, says so in the log, and lets them go.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file system and of `commit`. The rows are where they were then.
+    pub(crate) fn seal(&self, wanted: &Wanted, commit: &mut Commit<'_>) -> Result<(), StoreError> {
+        let _work = self.lock_work();
+        let is_pressed = match wanted {
+            Wanted::Due { log_bytes, .. } => {
+                self.held_bytes() >= self.limits().tail_bytes
+                    || *log_bytes >= self.limits().log_bytes
+            }
+            _ => true,
+        };
+        for stream in &self.list {
+            let is_asked = match wanted {
+                Wanted::Stream(name) => *name == stream.identity.name,
+                _ => true,
+            };
+            if is_asked {
+                let is_due = |tail: &Tail| is_pressed || self.is_due(tail, wanted);
+                self.seal_stream(stream, &is_due, commit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_due(&self, tail: &Tail, wanted: &Wanted) -> bool {
+        let Wanted::Due { now_us, .. } = wanted else {
+            return true;
+        };
+        let age = self.limits().tail_age.as_micros();
+        let is_old = |oldest: u64| u128::from(now_us.saturating_sub(oldest)) >= age;
+        tail.bytes() >= self.limits().partition_bytes || tail.oldest_us().is_some_and(is_old)
+    }
+
+    /// File, name, SEAL, index, memory: in this order, so that a crash between any two of them
+    /// leaves the rows in at least one place, and counted once.
+    fn seal_stream(
+        &self,
+        stream: &Stream,
+        is_due: &dyn Fn(&Tail) -> bool,
+        commit: &mut Commit<'_>,
+    ) -> Result<(), StoreError> {
+        let (mut batch, mut ends) = (Batch::default(), BTreeMap::new());
+        for number in 0..stream.identity.partitions {
+            let runs = {
+                let mut partition = self.partition(stream, number);
+                if !is_due(&partition.tail) {
+                    continue;
+                }
+                partition.tail.runs(self.limits().file_bytes)
+            };
+            for run in runs {
+                let (Some(first), Some(last)) = (run.first(), run.last()) else {
+                    continue;
+                };
+                let end = last.end();
+                let history = history_of(stream, number);
+                let batches: Vec<&RecordBatch> = run.iter().map(|frozen| &frozen.batch).collect();
+                let file = history.write(first.base, batches, &stream.origin())?;
+                self.count_file();
+                lock(&stream.partitions[usize::from(number)])
+                    .history
+                    .files
+                    .push(file);
+                ends.insert(number, end);
+            }
+        }
+        if ends.is_empty() {
+            return Ok(());
+        }
+        for (partition, end) in &ends {
+            let (stream, partition, end) = (stream.identity.id, *partition, *end);
+            batch.push(&Record::Sealed {
+                stream,
+                partition,
+                end,
+            });
+        }
+        commit(&mut batch)?;
+        stream.write_index()?;
+        for (number, end) in ends {
+            let freed = self.partition(stream, number).tail.seal(end);
+            self.give_back(freed);
+        }
+        Ok(())
+    }
+
+    /// Merges small files that lie side by side, gives up what is too old or too much, and
+    /// removes what was given up long enough ago.
+    pub(crate) fn tidy(&self, now_us: u64) -> Result<(), StoreError> {
+        let _work = self.lock_work();
+        for stream in &self.list {
+            for number in 0..stream.identity.partitions {
+                self.merge(stream, number)?;
+            }
+            retain(stream, now_us, self.limits().grace.as_millis())?;
+            remove_doomed(stream, now_us / 1_000)?;
+        }
+        Ok(())
+    }
+
+    /// The merged file replaces the first of those that it is made of; the index stops naming the
+    /// others before they go.
+    fn merge(&self, stream: &Stream, number: u16) -> Result<(), StoreError> {
+        let history = history_of(stream, number);
+        let Some(range) = history.mergeable() else {
+            return Ok(());
+        };
+        let merged = history.merge(range.clone(), &stream.origin())?;
+        self.count_file();
+        let old: Vec<String> = history.files[range.clone()][1..]
+            .iter()
+            .map(|file| file.file.clone())
+            .collect();
+        lock(&stream.partitions[usize::from(number)])
+            .history
+            .files
+            .splice(range, [merged]);
+        stream.write_index()?;
+        history.remove(&old)
+    }
+
+    fn count_file(&self) {
+        // ORDERING: a counter.
+        self.files
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// The files of a partition as they are now; only who holds `work` changes them.
+fn history_of(stream: &Stream, number: u16) -> History {
+    let partition = lock(&stream.partitions[usize::from(number)]);
+    partition.history.clone()
+}
+
+/// Raises the first offset that may be read, where files are too old or too many; the files stay
+/// for the grace, for those who have begun to read them.
+fn retain(stream: &Stream, now_us: u64, grace_ms: u128) -> Result<(), StoreError> {
+    let grace_ms = u64::try_from(grace_ms).unwrap_or(u64::MAX);
+    let gone_ms = (now_us / 1_000).saturating_add(grace_ms);
+    let mut is_changed = false;
+    while let Some(number) = surplus(stream, now_us) {
+        let mut partition = lock(&stream.partitions[number]);
+        let file = partition.history.files.remove(0);
+        partition.history.earliest = file.last + 1;
+        partition.doomed.push((file.file, gone_ms));
+        is_changed = true;
+    }
+    if is_changed {
+        stream.write_index()?;
+    }
+    Ok(())
+}
+
+/// A partition whose first file goes next.
+fn surplus(stream: &Stream, now_us: u64) -> Option<usize> {
+    let kept = lock(&stream.holds);
+    let (mut total, mut oldest): (u64, Option<(i64, usize)>) = (0, None);
+    for (number, partition) in stream.partitions.iter().enumerate() {
+        let partition = lock(partition);
+        let files = &partition.history.files;
+        total += files.iter().map(|file| file.bytes).sum::<u64>();
+        let floor = kept.floor(number, now_us / 1_000);
+        let first = files.first().filter(|file| file.last < floor);
+        let first = first.map(|file| (file.max_us, number));
+        oldest = oldest.into_iter().chain(first).min();
+    }
+    let (max_us, number) = oldest?;
+    let is_too_much = stream.retention_bytes.is_some_and(|limit| total > limit);
+    let is_too_old = stream.retention_age.is_some_and(|age| {
+        let age_us = u128::from(now_us.saturating_sub(max_us.max(0).cast_unsigned()));
+        age_us > age.as_micros()
+    });
+    (is_too_much || is_too_old).then_some(number)
+}
+
+fn remove_doomed(stream: &Stream, now_ms: u64) -> Result<(), StoreError> {
+    for partition in &stream.partitions {
+        let (history, gone) = {
+            let mut partition = lock(partition);
+            let due = |(_, at_ms): &mut (String, u64)| *at_ms <= now_ms;
+            let gone: Vec<String> = partition
+                .doomed
+                .extract_if(.., due)
+                .map(|(name, _)| name)
+                .collect();
+            (partition.history.clone(), gone)
+        };
+        if !gone.is_empty() {
+            history.remove(&gone)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! A store with streams that one thread drives, and what its streams should hold.
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use bytes::Bytes;
+use mqttcore_store::faults::Disk;
+use mqttcore_store::files::{Access, Files};
+use mqttcore_store::record::{Message, Record, RowsBuf, Streamed};
+use mqttcore_store::stream::{Bounds, Definition, StreamError, StreamOptions, Streams};
+use mqttcore_store::{
+    Batch, JournalOptions, Level, Need, SimulatedStore, Store, StoreError, StoreOptions, Ticket,
+};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+pub const STORE: StoreOptions = StoreOptions {
+    journal: JournalOptions {
+        segment_bytes: 2 * 1_024,
+        ballast_bytes: 0,
+        soft_bytes: 0,
+        line_bytes: 1 << 20,
+    },
+    cache_bytes: 1 << 20,
+    checkpoint_bytes: u64::MAX,
+    checkpoint_rows: usize::MAX,
+    segments_kept: 2,
+};
+
+pub fn definition(name: &str, partitions: u16) -> Definition {
+    Definition {
+        name: name.to_owned(),
+        filters: vec!["#".to_owned()],
+        partitions,
+        ..Definition::default()
+    }
+}
+
+pub fn options(definitions: &[Definition]) -> StreamOptions {
+    StreamOptions {
+        definitions: definitions.to_vec(),
+        ..StreamOptions::default()
+    }
+}
+
+/// Offset, time, payload.
+pub type Row = (i64, i64, Vec<u8>);
+
+pub struct Log {
+    pub disk: Disk,
+    pub store: SimulatedStore,
+    /// What a second of the test is, in unix microseconds: the present, so that ages are real.
+    begin_us: u64,
+    published: Cell<u64>,
+}
+
+impl Log {
+    pub fn open(disk: &Disk, options: &StreamOptions) -> Result<Self, StoreError> {
+        let files: Arc<dyn Files> = Arc::new(disk.clone());
+        let (store, _) = SimulatedStore::open_with(&files, &STORE, options)?;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Ok(Self {
+            disk: disk.clone(),
+            store,
+            begin_us: u64::try_from(now.unwrap().as_micros()).unwrap(),
+            published: Cell::new(0),
+        })
+    }
+
+    pub fn streams(&self) -> Arc<Streams> {
+        self.store.streams().unwrap()
+    }
+
+    pub fn bounds(&self, name: &str) -> Vec<Bounds> {
+        self.streams().bounds(name).unwrap()
+    }
+
+    pub fn epoch(&self, name: &str) -> String {
+        self.streams().describe(name).unwrap().epoch
+    }
+
+    /// The time of the message that comes next: one a second.
+    pub fn now_us(&self) -> u64 {
+        self.begin_us + self.published.get() * 1_000_000
+    }
+
+    /// Hands a message over that is a row in each of `places`.
+    pub fn append(&self, level: Level, text: u64, places: &[(&str, u16)]) -> Ticket {
+        let at_us = self.now_us();
+        self.published.set(self.published.get() + 1);
+        append(&self.store, level, text, at_us, places).unwrap()
+    }
+
+    /// A message for each place, each safe when this returns.
+    pub fn publish(&self, places: &[(&str, u16)]) {
+        for place in places {
+            let ticket = self.append(Level::Fsync, self.published.get(), &[*place]);
+            self.store.wait(ticket).unwrap();
+        }
+    }
+
+    /// Every row of a partition, out of files and memory.
+    pub fn rows(&self, name: &str, partition: u16) -> Vec<Row> {
+        read(&self.disk, &self.streams(), name, partition)
+    }
+}
+
+/// Hands a message over that is a row in each of `places`.
+pub fn append(
+    store: &SimulatedStore,
+    level: Level,
+    text: u64,
+    at_us: u64,
+    places: &[(&str, u16)],
+) -> Result<Ticket, StoreError> {
+    let streams = store.streams().unwrap();
+    let mut rows = RowsBuf::default();
+    for (stream, partition) in places {
+        rows.push(streams.find(stream).unwrap(), *partition);
+    }
+    let mut batch = Batch::default();
+    batch.push(&Record::Message(Message {
+        message: store.numbers(1),
+        topic: "plant/1",
+        source: Some("meter"),
+        streamed: Some(Streamed {
+            dup: false,
+            at_us,
+            rows: rows.as_rows(),
+        }),
+        payload: &payload(text),
+        ..Message::default()
+    }));
+    store.append(&mut batch, level, Need::Ordinary)
+}
+
+pub fn payload(text: u64) -> Vec<u8> {
+    format!("{text:040}").into_bytes()
+}
+
+pub fn tail(
+    log: &Log,
+    name: &str,
+    partition: u16,
+    from: u64,
+    to: u64,
+) -> Result<Vec<RecordBatch>, StreamError> {
+    log.streams().tail(name, partition, from, to)
+}
+
+pub fn offsets(batches: &[RecordBatch]) -> Vec<i64> {
+    let rows = batches.iter().flat_map(rows_of);
+    rows.map(|(offset, ..)| offset).collect()
+}
+
+/// Every row of a partition from its first one on: files first, then memory.
+pub fn read(disk: &Disk, streams: &Streams, name: &str, partition: u16) -> Vec<Row> {
+    let bounds = streams.bounds(name).unwrap()[usize::from(partition)];
+    let data = format!("streams/{name}/data/{partition}");
+    let mut rows = Vec::new();
+    for file in disk.folder(&data, Access::Owner).unwrap().list().unwrap() {
+        let content = disk.content(&format!("{data}/{file}")).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(content));
+        for batch in reader.unwrap().build().unwrap() {
+            rows.extend(rows_of(&batch.unwrap()));
+        }
+    }
+    rows.retain(|(offset, ..)| *offset >= bounds.earliest.cast_signed());
+    let tail = streams.tail(name, partition, bounds.sealed_end, bounds.end);
+    rows.extend(tail.unwrap().iter().flat_map(rows_of));
+    rows
+}
+
+fn rows_of(batch: &RecordBatch) -> Vec<Row> {
+    let offsets = batch.column_by_name("offset").unwrap();
+    let offsets = offsets.as_primitive::<Int64Type>().values();
+    let times = batch.column_by_name("timestamp").unwrap();
+    let times = times.as_primitive::<TimestampMicrosecondType>().values();
+    let payloads = batch.column_by_name("payload").unwrap();
+    let payloads = payloads.as_binary::<i32>();
+    let rows = offsets.iter().zip(times).zip(payloads.iter());
+    rows.map(|((offset, time), payload)| (*offset, *time, payload.unwrap().to_vec()))
+        .collect()
+}

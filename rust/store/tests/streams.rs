@@ -1,0 +1,351 @@
+//! Streams over a simulated disk and a real folder: what is seen, when, and what is left of it.
+#![cfg(feature = "columnar")]
+#![allow(clippy::unwrap_used, reason = "a test fails with it")]
+
+mod stream_support;
+
+use mqttcore_store::faults::{Disk, Faults};
+use mqttcore_store::files::{Access, Files};
+use mqttcore_store::stream::{Bounds, StreamError};
+use mqttcore_store::{Level, StoreError};
+use stream_support::{Log, definition, offsets, options, payload, tail};
+
+const SECOND_US: u64 = 1_000_000;
+
+#[test]
+fn a_row_is_seen_once_it_is_safe() {
+    let disk = Disk::new(1, Faults::default());
+    let log = Log::open(&disk, &options(&[definition("plant", 2)])).unwrap();
+    log.append(Level::Os, 1, &[("plant", 0), ("plant", 1)]);
+    log.store.step().unwrap();
+    assert_eq!(log.bounds("plant")[0].end, 0);
+
+    log.append(Level::Fsync, 2, &[("plant", 0)]);
+    log.store.step().unwrap();
+
+    assert_eq!(
+        log.bounds("plant")
+            .iter()
+            .map(|bounds| bounds.end)
+            .collect::<Vec<_>>(),
+        [2, 1]
+    );
+    assert_eq!(offsets(&tail(&log, "plant", 0, 0, 2).unwrap()), [0, 1]);
+    assert!(matches!(
+        tail(&log, "plant", 1, 0, 2),
+        Err(StreamError::Beyond { end: 1, .. })
+    ));
+    assert!(matches!(
+        tail(&log, "other", 0, 0, 1),
+        Err(StreamError::Unknown(_))
+    ));
+    assert!(matches!(
+        tail(&log, "plant", 2, 0, 1),
+        Err(StreamError::Partition { .. })
+    ));
+}
+
+#[test]
+fn rows_come_back_after_a_restart_sealed_or_not() {
+    let disk = Disk::new(1, Faults::default());
+    let options = options(&[definition("plant", 1)]);
+    let log = Log::open(&disk, &options).unwrap();
+    log.publish(&[("plant", 0), ("plant", 0)]);
+    log.store.seal().unwrap();
+    log.publish(&[("plant", 0)]);
+    let expected = Bounds {
+        earliest: 0,
+        sealed_end: 2,
+        end: 3,
+    };
+    assert_eq!(log.bounds("plant"), [expected]);
+    let before = log.rows("plant", 0);
+
+    let disk = disk.after_kill();
+    let log = Log::open(&disk, &options).unwrap();
+
+    assert_eq!(log.bounds("plant"), [expected]);
+    assert_eq!(offsets(&tail(&log, "plant", 0, 2, 3).unwrap()), [2]);
+    assert!(matches!(
+        tail(&log, "plant", 0, 0, 3),
+        Err(StreamError::Sealed { from: 0, to: 2, .. })
+    ));
+    assert_eq!(log.rows("plant", 0), before);
+    let payloads: Vec<_> = before.into_iter().map(|(_, _, payload)| payload).collect();
+    assert_eq!(payloads, [payload(0), payload(1), payload(2)]);
+}
+
+/// A name, once given, belongs to one stream of one store for ever.
+#[test]
+fn a_stream_that_is_not_what_it_was_is_refused() {
+    let disk = Disk::new(1, Faults::default());
+    drop(Log::open(&disk, &options(&[definition("plant", 2)])).unwrap());
+    let mut other_key = definition("plant", 2);
+    other_key.key = mqttcore_store::stream::Key::ClientId;
+    let cases = [
+        definition("plant", 3),
+        other_key,
+        definition("../x", 1),
+        definition("plant", 0),
+    ];
+
+    for case in cases {
+        let refused = Log::open(&disk.after_kill(), &options(&[case])).err();
+        assert!(
+            matches!(refused, Some(StoreError::Stream { .. })),
+            "{refused:?}"
+        );
+    }
+    let disk = disk.after_kill();
+    disk.corrupt("streams/plant/stream.json", |text| {
+        let store = text
+            .windows(9)
+            .position(|part| part == b"\"store\":\"")
+            .unwrap()
+            + 9;
+        text[store] = if text[store] == b'0' { b'1' } else { b'0' };
+    });
+    let refused = Log::open(&disk, &options(&[definition("plant", 2)])).err();
+    let told = refused.unwrap().to_string();
+    assert!(told.contains("belongs to store"), "{told}");
+}
+
+#[test]
+fn a_stream_that_is_configured_no_more_can_be_read_and_sealed() {
+    let disk = Disk::new(1, Faults::default());
+    let log = Log::open(&disk, &options(&[definition("plant", 1)])).unwrap();
+    log.publish(&[("plant", 0)]);
+
+    let disk = disk.after_kill();
+    let log = Log::open(&disk, &options(&[])).unwrap();
+    log.store.seal().unwrap();
+
+    assert_eq!(
+        log.bounds("plant"),
+        [Bounds {
+            earliest: 0,
+            sealed_end: 1,
+            end: 1
+        }]
+    );
+}
+
+/// Rule 3: what was only in the page cache is made safe before it is seen.
+#[test]
+fn rule_3_what_is_seen_after_a_crash_survives_the_next_one() {
+    let disk = Disk::new(1, Faults::default());
+    let options = options(&[definition("plant", 1)]);
+    let log = Log::open(&disk, &options).unwrap();
+    log.append(Level::Os, 7, &[("plant", 0)]);
+    log.store.step().unwrap();
+
+    let disk = disk.after_kill();
+    let log = Log::open(&disk, &options).unwrap();
+    assert_eq!(log.bounds("plant")[0].end, 1);
+    drop(log);
+    let log = Log::open(&disk.after_power_cut(), &options).unwrap();
+
+    assert_eq!(log.bounds("plant")[0].end, 1);
+}
+
+/// Rule 4: a deleted folder, a restored copy, a log that was set back.
+#[test]
+fn rule_4_an_offset_of_another_epoch_is_told_from_ours() {
+    let disk = Disk::new(1, Faults::default());
+    let options = options(&[definition("plant", 1)]);
+    let log = Log::open(&disk, &options).unwrap();
+    let first = log.epoch("plant");
+    log.publish(&[("plant", 0)]);
+    drop(log);
+    let log = Log::open(&disk.after_kill(), &options).unwrap();
+    assert_eq!(log.epoch("plant"), first, "a crash is none of these");
+    let disk = disk.after_kill();
+    let streams = disk.folder("streams", Access::Owner).unwrap();
+    let folder = streams.folder("plant", Access::Owner).unwrap();
+    folder.remove("stream.json").unwrap();
+    folder.sync_names().unwrap();
+
+    let log = Log::open(&disk, &options).unwrap();
+    let deleted = log.epoch("plant");
+    assert_ne!(deleted, first);
+    assert_eq!(log.bounds("plant")[0].end, 0);
+    drop(log);
+    let disk = disk.after_kill();
+    disk.create("restored", 0).unwrap();
+    disk.sync_names().unwrap();
+    let restored = Log::open(&disk, &options).unwrap().epoch("plant");
+    assert_ne!(restored, deleted);
+    let disk = disk.after_kill();
+    assert_eq!(Log::open(&disk, &options).unwrap().epoch("plant"), restored);
+}
+
+#[test]
+fn rule_4_a_log_that_ends_below_what_somebody_has_read_begins_a_new_epoch() {
+    let disk = Disk::new(1, Faults::default());
+    let options = options(&[definition("plant", 1)]);
+    let log = Log::open(&disk, &options).unwrap();
+    log.publish(&[("plant", 0)]);
+    let old = disk.after_kill();
+    let disk = old.after_kill();
+    let log = Log::open(&disk, &options).unwrap();
+    let first = log.epoch("plant");
+    log.publish(&[("plant", 0)]);
+    log.streams().hold("plant", "spark", &[2]).unwrap();
+    let holds = disk.content("streams/plant/holds.json").unwrap();
+
+    // The log of before, and what was read of the one after.
+    let old = old.after_kill();
+    let streams = old.folder("streams", Access::Owner).unwrap();
+    let folder = streams.folder("plant", Access::Owner).unwrap();
+    let file = folder.create("holds.json", 0).unwrap();
+    file.write_at(&holds, 0).unwrap();
+    let log = Log::open(&old, &options).unwrap();
+
+    assert_ne!(log.epoch("plant"), first);
+}
+
+/// Rule 6: a hold keeps rows from being given up, and ends by itself.
+#[test]
+fn rule_6_a_hold_keeps_rows_until_it_expires() {
+    let disk = Disk::new(1, Faults::default());
+    let mut plant = definition("plant", 1);
+    plant.retention_bytes = Some(1);
+    let options = options(&[plant]);
+    let log = Log::open(&disk, &options).unwrap();
+    log.publish(&[("plant", 0), ("plant", 0)]);
+    log.store.seal().unwrap();
+    log.publish(&[("plant", 0)]);
+    log.store.seal().unwrap();
+    log.streams().hold("plant", "spark", &[1]).unwrap();
+    let refused = log.streams().hold("plant", "spark", &[4]);
+    assert!(matches!(refused, Err(StreamError::Argument { .. })));
+
+    let now_us = log.now_us();
+    log.store.tidy(now_us).unwrap();
+    assert_eq!(
+        log.bounds("plant")[0].earliest,
+        0,
+        "the first file has row 1"
+    );
+    drop(log);
+    let log = Log::open(&disk.after_kill(), &options).unwrap();
+    log.store.tidy(now_us).unwrap();
+    assert_eq!(
+        log.bounds("plant")[0].earliest,
+        0,
+        "a hold outlives the broker"
+    );
+
+    log.streams().hold("plant", "spark", &[2]).unwrap();
+    log.store.tidy(now_us).unwrap();
+    assert_eq!(log.bounds("plant")[0].earliest, 2);
+    log.store.tidy(now_us + 8 * 86_400 * SECOND_US).unwrap();
+    assert_eq!(log.bounds("plant")[0].earliest, 3, "seven days are over");
+    assert!(log.streams().release("plant", "spark").unwrap());
+    assert!(!log.streams().release("plant", "spark").unwrap());
+}
+
+/// Rule 7: first nobody may begin to read it, an hour later it goes.
+#[test]
+fn rule_7_a_file_goes_an_hour_after_its_rows_were_given_up() {
+    let disk = Disk::new(1, Faults::default());
+    let mut plant = definition("plant", 1);
+    plant.retention_age = Some(std::time::Duration::from_secs(60));
+    let options = options(&[plant]);
+    let log = Log::open(&disk, &options).unwrap();
+    log.publish(&[("plant", 0)]);
+    log.store.seal().unwrap();
+    log.publish(&[("plant", 0)]);
+    let file = "streams/plant/data/0/00000000000000000000.parquet";
+    let now_us = log.now_us();
+
+    log.store.tidy(now_us).unwrap();
+    assert_eq!(log.bounds("plant")[0].earliest, 0);
+    log.store.tidy(now_us + 61 * SECOND_US).unwrap();
+
+    assert_eq!(
+        log.bounds("plant")[0],
+        Bounds {
+            earliest: 1,
+            sealed_end: 1,
+            end: 2
+        }
+    );
+    let gone = tail(&log, "plant", 0, 0, 2);
+    assert!(matches!(
+        gone,
+        Err(StreamError::Gone {
+            from: 0,
+            to: 1,
+            earliest: 1,
+            ..
+        })
+    ));
+    assert!(disk.content(file).is_some());
+    log.store.tidy(now_us + 3_660 * SECOND_US).unwrap();
+    assert!(disk.content(file).is_some());
+    log.store.tidy(now_us + 3_662 * SECOND_US).unwrap();
+    assert!(disk.content(file).is_none());
+    drop(log);
+    let log = Log::open(&disk.after_kill(), &options).unwrap();
+    assert_eq!(
+        log.bounds("plant")[0],
+        Bounds {
+            earliest: 1,
+            sealed_end: 1,
+            end: 2
+        }
+    );
+}
+
+#[test]
+fn small_neighbours_become_one_file_with_the_same_rows() {
+    let disk = Disk::new(1, Faults::default());
+    let options = options(&[definition("plant", 1)]);
+    let log = Log::open(&disk, &options).unwrap();
+    for _ in 0..17 {
+        log.publish(&[("plant", 0), ("plant", 0)]);
+        log.store.seal().unwrap();
+    }
+    let before = log.rows("plant", 0);
+
+    log.store.tidy(log.now_us()).unwrap();
+
+    let data = disk.folder("streams/plant/data/0", Access::Owner).unwrap();
+    assert_eq!(data.list().unwrap().len(), 2);
+    assert_eq!((before.len(), log.rows("plant", 0)), (34, before));
+}
+
+#[test]
+fn a_time_leads_to_the_first_row_at_or_behind_it() {
+    let disk = Disk::new(1, Faults::default());
+    let log = Log::open(&disk, &options(&[definition("plant", 1)])).unwrap();
+    let begin = log.now_us();
+    for _ in 0..4 {
+        log.publish(&[("plant", 0)]);
+    }
+    log.store.seal().unwrap();
+    log.publish(&[("plant", 0)]);
+    let at = |half_seconds: u64| {
+        let at_us = i64::try_from(begin + half_seconds * SECOND_US / 2).unwrap();
+        log.streams().offsets_at("plant", at_us).unwrap()[0]
+    };
+
+    let found = [0, 1, 2, 5, 6, 7, 8, 9].map(at);
+    assert_eq!(found, [0, 1, 1, 3, 3, 4, 4, 5]);
+}
+
+/// Rule 12: what is too large for a row is no row, and is counted.
+#[test]
+fn rule_12_a_message_too_large_for_a_row_is_refused_and_counted() {
+    let disk = Disk::new(1, Faults::default());
+    let log = Log::open(&disk, &options(&[definition("plant", 4)])).unwrap();
+    let streams = log.streams();
+    let plant = streams.find("plant").unwrap();
+
+    let partition = streams.route(plant, "t", "c", 1 << 30).unwrap();
+    assert!(partition < 4);
+    assert_eq!(streams.route(plant, "t", "c", 2_000), Some(partition));
+    assert_eq!(streams.route(plant, "t", "c", (1 << 30) + 1), None);
+    assert_eq!(streams.figures().refused_rows, 1);
+}
