@@ -381,6 +381,13 @@ impl Store for DurableStore {
         Ok(())
     }
 
+    fn notes(&self, visit: &mut dyn FnMut(&str, &[u8])) -> Result<(), StoreError> {
+        for (key, value) in self.index().notes.all() {
+            visit(key, value);
+        }
+        Ok(())
+    }
+
     fn message(&self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
         self.index().message(message)
     }

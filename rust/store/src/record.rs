@@ -25,6 +25,7 @@
 //! | 16 | [`Record::WillEnded`] | | session |
 //! | 20 | [`Record::Stream`] | | stream: `u32`; epoch: `u64`; name: text |
 //! | 21 | [`Record::Sealed`] | | stream: `u32`; partition: `u16`; end: `u64` |
+//! | 22 | [`Record::Note`] | | key: text; value: rest |
 //! | 255 | commit marker | | see [`crate::journal`] |
 //!
 //! Recipients: a count, then for each: session; a byte with QoS in bits 0-1, RETAIN in 2, and in 3
@@ -160,6 +161,13 @@ pub enum Record<'a> {
         /// The first offset that is not sealed.
         end: u64,
     },
+    /// The engine notes something that is true with what else is in the batch, and only then.
+    Note {
+        /// What it is about; the last note of a key stands.
+        key: &'a str,
+        /// As the engine likes it; the store does not look. Empty: the key has no note any more.
+        value: &'a [u8],
+    },
 }
 
 /// A message, once, with those who are to get it.
@@ -259,6 +267,7 @@ impl<'a> Record<'a> {
             Self::WillEnded { .. } => 16,
             Self::Stream { .. } => 20,
             Self::Sealed { .. } => 21,
+            Self::Note { .. } => 22,
         }
     }
 
@@ -355,6 +364,10 @@ impl<'a> Record<'a> {
                 put_u16(partition, out);
                 put_u64(end, out);
             }
+            Self::Note { key, value } => {
+                put_text(key, out);
+                out.extend_from_slice(value);
+            }
         }
     }
 
@@ -432,6 +445,10 @@ impl<'a> Record<'a> {
                 stream: from.u32()?,
                 partition: from.u16()?,
                 end: from.u64()?,
+            },
+            22 => Self::Note {
+                key: from.text()?,
+                value: from.rest(),
             },
             kind => return Err(BodyError::Kind(kind)),
         };

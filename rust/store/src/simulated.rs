@@ -333,6 +333,13 @@ impl Store for SimulatedStore {
         Ok(())
     }
 
+    fn notes(&self, visit: &mut dyn FnMut(&str, &[u8])) -> Result<(), StoreError> {
+        for (key, value) in self.lock().index.notes.all() {
+            visit(key, value);
+        }
+        Ok(())
+    }
+
     fn message(&self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
         self.lock().index.message(message)
     }

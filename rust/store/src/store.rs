@@ -67,6 +67,13 @@ pub trait Store: Send + Sync {
     /// Those of the checkpoint.
     fn retained(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError>;
 
+    /// Hands every note to `visit`, by its key.
+    ///
+    /// # Errors
+    ///
+    /// Those of the checkpoint.
+    fn notes(&self, visit: &mut dyn FnMut(&str, &[u8])) -> Result<(), StoreError>;
+
     /// A message that some delivery or topic refers to; `None` if none does.
     ///
     /// # Errors
@@ -166,6 +173,10 @@ impl Store for MemoryStore {
     }
 
     fn retained(&self, _: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn notes(&self, _: &mut dyn FnMut(&str, &[u8])) -> Result<(), StoreError> {
         Ok(())
     }
 

@@ -525,3 +525,34 @@ fn what_is_delivered_makes_room_on_a_disk_that_is_nearly_full() {
     }
     assert!(files.space().unwrap().free_bytes > before + (8 << 20));
 }
+
+fn notes(store: &dyn Store) -> Vec<(String, Vec<u8>)> {
+    let mut notes = Vec::new();
+    store
+        .notes(&mut |key, value| notes.push((key.to_owned(), value.to_owned())))
+        .unwrap();
+    notes
+}
+
+#[test]
+fn the_last_note_of_a_key_comes_back_from_the_log_and_from_the_checkpoint() {
+    let folder = Temporary::new("notes");
+    let note = |key, value| Record::Note { key, value };
+    let (store, _) = open(&folder).unwrap();
+    append(&store, &[note("a", b"1"), note("b", b"1"), note("c", b"1")]);
+    store.checkpoint().unwrap();
+    append(&store, &[note("a", b"2"), note("b", b""), note("d", b"1")]);
+    let expected = [("a", "2"), ("c", "1"), ("d", "1")]
+        .map(|(key, value)| (key.to_owned(), value.as_bytes().to_owned()));
+
+    assert_eq!(notes(&store), expected);
+    store.checkpoint().unwrap();
+    drop(store);
+    let (store, _) = open(&folder).unwrap();
+    assert_eq!(notes(&store), expected);
+
+    append(&store, &[note("d", b"")]);
+    drop(store);
+    let (store, _) = open(&folder).unwrap();
+    assert_eq!(notes(&store), expected[..2]);
+}

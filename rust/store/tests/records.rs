@@ -168,6 +168,7 @@ proptest! {
 
     #[test]
     fn subscriptions_come_back(session: u64, options: u8, id: u32, filter: String) {
+        same(Record::Note { key: &filter, value: filter.as_bytes() })?;
         same(Record::Subscribed { session, filter: &filter, options, id })?;
         same(Record::Unsubscribed { session, filter: &filter })?;
         same(Record::RetainCleared { topic: &filter })?;

@@ -130,6 +130,10 @@ impl Index {
                 self.streams.seal((*stream, *partition), *end);
                 Ok(())
             }
+            Record::Note { key, value } => {
+                self.notes.set(key, value);
+                Ok(())
+            }
         }
     }
 

@@ -38,9 +38,11 @@ impl Index {
         };
         put_meta(&transaction, &meta)?;
         put_streams(&transaction, &self.streams)?;
+        self.notes.put(&transaction)?;
         transaction.commit().map_err(checkpoint)?;
         self.tables.refresh()?;
         self.checkpoint_lsn = self.applied_lsn;
+        self.notes.settle();
         self.forget();
         Ok(())
     }

@@ -7,6 +7,7 @@
 
 mod apply;
 mod flush;
+pub(crate) mod notes;
 mod numbered;
 pub(crate) mod rows;
 pub(crate) mod streams;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use crate::error::StoreError;
 use crate::files::{File, Files, read_full};
+use crate::index::notes::Notes;
 use crate::index::numbered::Numbered;
 use crate::index::rows::{Body, Delivery, MessageRow, SessionRow, StoredMessage, Subscriptions};
 use crate::index::streams::StreamTable;
@@ -67,6 +69,7 @@ pub(crate) struct Index {
     messages: Numbered<Cached<MessageRow>>,
     retained: BTreeMap<String, Option<u64>>,
     pub(crate) streams: StreamTable,
+    pub(crate) notes: Notes,
     /// Messages that nobody seemed to want so far in this group.
     unwanted: Vec<u64>,
     /// Bytes of messages that are wanted, by the segment that holds them.
@@ -94,6 +97,7 @@ impl Index {
         }
         let known = meta.unwrap_or_default();
         let streams = tables.streams()?;
+        let notes = Notes::read(&tables)?;
         let index = Self {
             files: Arc::clone(files),
             tables,
@@ -108,6 +112,7 @@ impl Index {
             messages: Numbered::default(),
             retained: BTreeMap::new(),
             streams,
+            notes,
             unwanted: Vec::new(),
             live,
             reading: None,

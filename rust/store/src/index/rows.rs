@@ -8,6 +8,7 @@
 //! | `message` | message number | references: `u32`; 0 and place: three varints, or 1 and flags: byte, body of a message record: rest |
 //! | `retained` | topic | message number |
 //! | `segment` | segment number | bytes of live messages in it |
+//! | `note` | key of a [`Record::Note`](crate::record::Record::Note) | its value |
 //! | `meta` | `format`, `applied_lsn`, `next_number`, `store`, `streams` | `u64`; 16 bytes; see `StreamTable::encode` |
 //!
 //! A *delivery* is: message number: varint; QoS and RETAIN: byte; count, subscription ids: varints.

@@ -27,6 +27,7 @@ pub(crate) const QUEUE: TableDefinition<'_, (u64, u64), &[u8]> = TableDefinition
 pub(crate) const MESSAGE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("message");
 pub(crate) const RETAINED: TableDefinition<'_, &str, u64> = TableDefinition::new("retained");
 pub(crate) const SEGMENT: TableDefinition<'_, u64, u64> = TableDefinition::new("segment");
+pub(crate) const NOTE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("note");
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
 /// What the checkpoint says about itself.
