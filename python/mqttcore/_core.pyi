@@ -251,6 +251,9 @@ class Engine:
     def addresses(self) -> list[tuple[str, int]]:
         """Where it listens, as (host, port), in the order of the settings."""
 
+    def promises(self) -> str:
+        """The levels of acknowledgements that are in force, in one line."""
+
     def publish(
         self,
         topic: str,

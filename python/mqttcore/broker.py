@@ -178,6 +178,11 @@ class Broker:
         return self._engine is not None
 
     @property
+    def promises(self) -> str:
+        """How safe something is before it is acknowledged, with all exceptions, in one line."""
+        return self._started().promises()
+
+    @property
     def addresses(self) -> list[tuple[str, int]]:
         """Where it listens, as (host, port), in the order of the settings."""
         return self._started().addresses()
@@ -220,8 +225,8 @@ class Broker:
 
         if bound(self._settings) != bound(new):
             log.warning("reload: other listeners or shards take a restart")
-        if (self._settings.data, self._settings.promise) != (new.data, new.promise):
-            log.warning("reload: another data folder or promise takes a restart")
+        if self._settings.data != new.data:
+            log.warning("reload: another data folder takes a restart")
 
     def failure(self, *, within: float = 0.0) -> str | None:
         """Why what must be kept cannot be kept any more; None while all is well.

@@ -27,10 +27,19 @@ from mqttcore._schema import (
     read_fields,
 )
 from mqttcore.errors import ConfigError
-from mqttcore.sessions.policy import Count, SessionPolicy
+from mqttcore.sessions.policy import Count, Promise, SessionPolicy
 from mqttcore.streams.settings import Stream, check_streams, read_token
 
-__all__ = ["Access", "HttpListener", "Listener", "PluginUse", "ServerLimits", "Settings", "load"]
+__all__ = [
+    "Access",
+    "HttpListener",
+    "Listener",
+    "PluginUse",
+    "ServerLimits",
+    "Settings",
+    "TopicRule",
+    "load",
+]
 
 ENVIRONMENT_PREFIX = "MQTTCORE__"
 BUILT_IN_ADDRESS = "127.0.0.1:1883"
@@ -125,6 +134,9 @@ class Listener:
     port; ``*``: every page. Clients that are no browsers have none."""
     session: SessionPolicy = SessionPolicy()
     """How sessions are kept for which no plugin says otherwise."""
+    promise: Promise | None = None
+    """How safe what its clients do is before it is acknowledged, where their grants do not say;
+    None: as ``promise`` of the broker."""
 
     @property
     def title(self) -> str:
@@ -250,6 +262,16 @@ class ServerLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRule:
+    """What holds for messages on some topics, whoever publishes them."""
+
+    filter: Filter
+    """The topics."""
+    promise: Promise
+    """How safe a message is before it is acknowledged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PluginUse:
     """One plugin in the order in which they are asked."""
 
@@ -299,8 +321,12 @@ class Settings:
     """Asked in this order."""
     data: str = ""
     """Folder that sessions and messages are kept in; empty: everything lives in memory."""
-    promise: Literal["os", "fsync"] = "fsync"
-    """What an acknowledgement says about what is kept: the system has it, or the disk has it."""
+    promise: Promise = "fsync"
+    """How safe something is before it is acknowledged: ``memory``, ``os`` or ``fsync``
+    (docs/promise.md), where neither a topic's rule, a client's grant nor its listener says
+    otherwise. Without ``data`` it is ``memory`` whatever this says."""
+    topics: tuple[TopicRule, ...] = ()
+    """The first one whose filter matches holds for a message."""
     streams: tuple[Stream, ...] = ()
     """What becomes rows."""
     http: HttpListener | None = None
@@ -324,6 +350,8 @@ def check_together(
 ) -> None:
     """What one value alone cannot know; ``values`` are those that were given, by their keys."""
     check_listeners(values.get("listeners", (Listener(),)), place, faults)
+    if not values.get("data"):
+        check_promises(values, place, faults)
     streams = values.get("streams", ())
     check_streams(streams, values.get("data", ""), place, faults)
     if http := values.get("http"):
@@ -368,6 +396,18 @@ def check_listeners(
                 f"allowed: a loopback address, or {key}.insecure = true",
             )
         check_transport(listener, key, place, faults)
+
+
+def check_promises(
+    values: Mapping[str, Made], place: Callable[[str], Place], faults: Faults
+) -> None:
+    """Refuses what cannot be promised where everything lives in memory."""
+    for name in ("listeners", "topics"):
+        for index, entry in enumerate(values.get(name, ())):
+            if entry.promise in ("os", "fsync"):
+                key = f"{name}[{index}].promise"
+                what = f"{entry.promise!r} is not kept without a folder for data"
+                faults.add(place(key), key, what, "allowed: memory")
 
 
 def check_transport(

@@ -114,9 +114,8 @@ def banner(broker: Broker, *, has_file: bool) -> str:
     settings = broker.settings
     listeners = zip(settings.listeners, broker.addresses, strict=True)
     places = ", ".join(place(listener, *address) for listener, address in listeners)
-    promise = settings.promise if settings.data else "memory"
     fate = "" if settings.data else "; nothing outlives the process"
-    lines = [f"mqttcore {_core.__version__}: listening on {places}; promise: {promise}"]
+    lines = [f"mqttcore {_core.__version__}: listening on {places}; promise: {broker.promises}"]
     if not has_file:
         lines.append(
             "no configuration file, so the built-in profile: anonymous clients may publish to # and"

@@ -21,10 +21,19 @@ class Life:
 
     data: Path
     options: tuple[str, ...] = ()
+    config: Path | None = None
+    """With its own listeners; without one there is a listener on a free port."""
     environment: Mapping[str, str] | None = None
-    port: int = 0
+    ports: list[int] = field(default_factory=list)
+    promise: str = ""
+    """What the banner of this life promises."""
     lives: int = 0
     process: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    @property
+    def port(self) -> int:
+        """Where its first listener is."""
+        return self.ports[0]
 
     @property
     def log(self) -> Path:
@@ -33,7 +42,8 @@ class Life:
 
     def spawn(self) -> None:
         """Starts a process, and does not wait until it is there."""
-        command = [sys.executable, "-m", "mqttcore.serve", "--listen", "127.0.0.1:0"]
+        listen = ["-c", str(self.config)] if self.config else ["--listen", "127.0.0.1:0"]
+        command = [sys.executable, "-m", "mqttcore.serve", *listen]
         with self.log.open("a") as errors:
             self.process = subprocess.Popen(  # noqa: S603 -- our own command
                 [*command, "--data", str(self.data), *self.options],
@@ -57,8 +67,8 @@ class Life:
         if "listening on " not in banner:
             status = self.stop()
             raise NotUpError(f"exit status {status}: {banner}{self.log.read_text()[-2000:]}")
-        place = banner.split("listening on ")[1].split(";")[0]
-        self.port = int(place.rpartition(":")[2])
+        places, self.promise = banner.strip().split("listening on ")[1].split("; promise: ")
+        self.ports = [int(place.rpartition(":")[2]) for place in places.split(", ")]
         self.lives += 1
 
     def kill(self) -> int:

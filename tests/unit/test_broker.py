@@ -211,4 +211,4 @@ def test_a_reload_says_what_takes_a_restart(
         assert "restart" not in caplog.text
 
         broker.reload(Settings(listeners=(LISTENER,), data=str(tmp_path / "other")))
-        assert "another data folder or promise takes a restart" in caplog.text
+        assert "another data folder takes a restart" in caplog.text

@@ -54,11 +54,11 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
 
     assert faults(path) == [
         "mqttcore.toml:1:1: log_levle: unknown key; allowed: data, http, limits, listeners,"
-        " log_level, plugins, promise, shards, shared_strategy, streams, sys_interval_s; did you"
-        ' mean "log_level"?',
+        " log_level, plugins, promise, shards, shared_strategy, streams, sys_interval_s, topics;"
+        ' did you mean "log_level"?',
         "mqttcore.toml:2:10: shards: expected a whole number, found 'two'; allowed: 0 to 64",
         "mqttcore.toml:5:1: listeners[0].adress: unknown key; allowed: address, anonymous,"
-        ' insecure, name, origins, path, session, transport; did you mean "address"?',
+        ' insecure, name, origins, path, promise, session, transport; did you mean "address"?',
         "mqttcore.toml:8:11: listeners[1].address: '127.0.0.1' has no port; allowed: IP address or"
         " localhost, and port, as 127.0.0.1:1883 or [::1]:1883",
         "mqttcore.toml:9:13: listeners[1].anonymous: expected true or false or a table, found"
@@ -70,7 +70,7 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         "mqttcore.toml:14:20: limits.keep_alive_max_s: expected a whole number, found 1.5; allowed:"
         " 0 to 65_535",
         "mqttcore.toml:16:2: sessions: unknown key; allowed: data, http, limits, listeners,"
-        " log_level, plugins, promise, shards, shared_strategy, streams, sys_interval_s",
+        " log_level, plugins, promise, shards, shared_strategy, streams, sys_interval_s, topics",
     ]
 
 
@@ -390,6 +390,48 @@ def test_a_path_in_the_file_is_relative_to_the_file(write: Write, tmp_path: path
     (plugin,) = load_plugins(load(tmp_path / path))
 
     assert plugin.config.path == tmp_path / "passwords"
+
+
+def test_a_promise_that_no_folder_keeps_is_refused(write: Write) -> None:
+    text = """\
+        [[listeners]]
+        promise = "os"
+
+        [[topics]]
+        filter = "lost/#"
+        promise = "memory"
+
+        [[topics]]
+        filter = "kept/#"
+        promise = "fsync"
+    """
+    path = write(text)
+
+    assert faults(path) == [
+        "mqttcore.toml:2:11: listeners[0].promise: 'os' is not kept without a folder for data;"
+        " allowed: memory",
+        "mqttcore.toml:10:11: topics[1].promise: 'fsync' is not kept without a folder for data;"
+        " allowed: memory",
+    ]
+    kept = load(path, data="folder")
+    assert kept.listeners[0].promise == "os"
+    assert [rule.promise for rule in kept.topics] == ["memory", "fsync"]
+    with pytest.raises(ConfigError, match="without a folder"):
+        Settings(listeners=(Listener(promise="fsync"),))
+
+
+def test_a_promise_is_one_of_three_words_on_a_filter(write: Write) -> None:
+    path = write("""\
+        promise = "sync"
+
+        [[topics]]
+        filter = "a/#/b"
+        promise = "memory"
+    """)
+
+    first, second = faults(path)
+    assert first.startswith("mqttcore.toml:1:11: promise: found 'sync'; allowed: memory, os, fsync")
+    assert second.startswith("mqttcore.toml:4:10: topics[0].filter:")
 
 
 def test_python_code_names_plugins_without_a_file() -> None:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from mqttcore._core import TopicFilter
 from mqttcore._schema import Faults, Range, check_record
-from mqttcore.sessions.policy import SessionPolicy
+from mqttcore.sessions.policy import Promise, SessionPolicy
 
 DenyReason = Literal[
     "unspecified_error",
@@ -50,7 +50,7 @@ class Grant:
 
     Raises:
         TopicFilterError: a rule is not a topic filter.
-        ValueError: ``expires_at`` has no time zone.
+        ValueError: ``expires_at`` has no time zone, or ``promise`` is none of its words.
     """
 
     publish: Sequence[str] = ()
@@ -63,6 +63,9 @@ class Grant:
     """Caps for this client."""
     session: SessionPolicy | None = None
     """How its session is kept; None: as its listener says."""
+    promise: Promise | None = None
+    """How safe its session is, and what it publishes, before that is acknowledged; None: as its
+    listener says. A rule of the configuration for a topic beats it."""
     expires_at: datetime | None = None
     """When it is disconnected; with a time zone."""
 
@@ -76,6 +79,8 @@ class Grant:
             object.__setattr__(self, name, tuple(rules))
         if self.expires_at is not None and self.expires_at.tzinfo is None:
             raise ValueError("expires_at has no time zone")
+        if self.promise is not None and self.promise not in get_args(Promise):
+            raise ValueError(f"promise is {self.promise!r}: one of {', '.join(get_args(Promise))}")
 
 
 @dataclass(frozen=True, slots=True)

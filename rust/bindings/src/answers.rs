@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use mqttcore_broker::{Grant, GrantLimits, Ruling, Secret, SessionPolicy, Takeover, Verdict};
+use mqttcore_broker::{
+    Grant, GrantLimits, Promise, Ruling, Secret, SessionPolicy, Takeover, Verdict,
+};
 use mqttcore_codec::{PacketType, ReasonCode};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -52,7 +54,26 @@ struct GrantFields<'py> {
     deny: Vec<String>,
     limits: LimitsFields,
     session: Option<SessionTerms>,
+    promise: Option<Level>,
     expires_at: Option<Bound<'py, PyAny>>,
+}
+
+/// One of the words of `mqttcore.sessions.policy.Promise`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Level(pub(crate) Promise);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Level {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let word: String = object.extract()?;
+        match word.as_str() {
+            "memory" => Ok(Self(Promise::Memory)),
+            "os" => Ok(Self(Promise::Os)),
+            "fsync" => Ok(Self(Promise::Fsync)),
+            _ => Err(PyValueError::new_err(format!("unknown promise {word:?}"))),
+        }
+    }
 }
 
 /// A policy and the caps that come with it; a listener has one for those without.
@@ -110,6 +131,7 @@ fn grant(object: &Bound<'_, PyAny>, default: Option<&SessionTerms>) -> PyResult<
             messages_per_second: fields.limits.messages_per_second,
             ..GrantLimits::default()
         },
+        promise: fields.promise.map(|level| level.0),
         expires_at: fields.expires_at.as_ref().map(moment).transpose()?,
         ..Grant::default()
     };

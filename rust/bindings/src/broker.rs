@@ -43,6 +43,12 @@ impl PyEngine {
             .collect())
     }
 
+    /// The levels of acknowledgements that are in force, in one line.
+    fn promises(&self, py: Python<'_>) -> Result<String, CoreError> {
+        let broker = self.running()?;
+        Ok(py.detach(|| broker.promises()))
+    }
+
     /// Publishes as the broker itself; answers how many subscriptions matched.
     #[pyo3(signature = (topic, payload, /, *, qos, retain, properties))]
     fn publish(

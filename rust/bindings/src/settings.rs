@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_broker::{
-    Config, Data, HttpListener, Listener, Promise, Stream, StreamKey, WebSocketRules,
+    Config, Data, HttpListener, Listener, Promise, Stream, StreamKey, TopicPromise, WebSocketRules,
 };
 use mqttcore_session::{QueuePolicy, ServerLimits};
 use mqttcore_topics::{TopicFilter, TopicLimits};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::answers::{SessionTerms, access};
-use crate::topics::{qos_of, strategy_named};
+use crate::answers::{Level, SessionTerms, access};
+use crate::topics::{parse_filter, qos_of, strategy_named};
 
 #[derive(FromPyObject)]
 struct SettingsFields<'py> {
@@ -24,9 +24,16 @@ struct SettingsFields<'py> {
     sys_interval_s: f64,
     limits: LimitsFields,
     data: String,
-    promise: String,
+    promise: Level,
+    topics: Vec<TopicFields>,
     streams: Vec<StreamFields>,
     http: Option<HttpFields>,
+}
+
+#[derive(FromPyObject)]
+struct TopicFields {
+    filter: String,
+    promise: Level,
 }
 
 #[derive(FromPyObject)]
@@ -65,6 +72,7 @@ struct ListenerFields<'py> {
     host_port: (IpAddr, u16),
     access: Option<Bound<'py, PyAny>>,
     session: SessionTerms,
+    promise: Option<Level>,
     transport: String,
     path: String,
     origins: Vec<String>,
@@ -130,7 +138,12 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         shared_strategy: strategy_named(&fields.shared_strategy)?,
         retained_messages: limits.retained_messages,
         retained_bytes: limits.retained_bytes,
-        data: data(fields.data, &fields.promise)?,
+        data: data(fields.data, fields.promise.0),
+        topic_promises: fields
+            .topics
+            .iter()
+            .map(topic_promise)
+            .collect::<PyResult<_>>()?,
         streams: fields
             .streams
             .into_iter()
@@ -146,18 +159,16 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
 }
 
 /// An empty folder name keeps everything in memory.
-fn data(folder: String, promise: &str) -> PyResult<Option<Data>> {
-    let promise = match promise {
-        "os" => Promise::Os,
-        "fsync" => Promise::Fsync,
-        _ => {
-            return Err(PyValueError::new_err(format!(
-                "unknown promise {promise:?}"
-            )));
-        }
-    };
+fn data(folder: String, promise: Promise) -> Option<Data> {
     let folder = PathBuf::from(folder);
-    Ok((!folder.as_os_str().is_empty()).then_some(Data { folder, promise }))
+    (!folder.as_os_str().is_empty()).then_some(Data { folder, promise })
+}
+
+fn topic_promise(fields: &TopicFields) -> PyResult<TopicPromise> {
+    Ok(TopicPromise {
+        filter: parse_filter(&fields.filter)?,
+        promise: fields.promise.0,
+    })
 }
 
 fn stream(fields: StreamFields) -> PyResult<Stream> {
@@ -204,6 +215,7 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
         name: fields.title,
         address: SocketAddr::new(host, port),
         anonymous: anonymous.transpose()?,
+        promise: fields.promise.map(|level| level.0),
         websocket: (fields.transport == "websocket").then_some(rules),
     })
 }

@@ -13,10 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:1883".into());
     let config = Config {
         listeners: vec![Listener {
-            name: "local".into(),
-            address: address.parse()?,
             anonymous: Some(Grant::everything()),
-            websocket: None,
+            ..Listener::new("local", address.parse()?)
         }],
         ..Config::default()
     };

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::{Cause, ConnectRequest, Details, Message, ServerLimits, Session, Terms};
+use mqttcore_store::Level;
 use mqttcore_topics::{Change, SubscriptionFilter, TopicFilter};
 
 use crate::client::{Client, Closing, Link};
@@ -42,7 +43,10 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         session_present,
         ..terms
     };
-    terms.durable = shard.journal.is_some() && terms.session_expiry_s(&request) > 0;
+    // What was promised of a session stays so for as long as there is the session.
+    let was_kept = resumed.as_ref().is_some_and(|old| old.number().is_some());
+    terms.durable =
+        (was_kept || arrival.promise > Level::Memory) && terms.session_expiry_s(&request) > 0;
     let expires_at = access.grant.expires_at;
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
     let client = match resumed {
@@ -50,6 +54,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         None => create(shard, &login, &access),
     };
     client.identify(login, access, ends);
+    client.promise.set(arrival.promise);
     let link = Rc::new(Link::new(
         request.version,
         request.maximum_packet_size,
@@ -65,13 +70,16 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     if session_present {
         drop_lost_rights(&client, shard);
     }
-    journal::keep(shard, &client, terms.durable);
+    let is_new = journal::keep(shard, &client, terms.durable);
     client
         .session
         .borrow_mut()
         .connect(shard.now(), &request, terms);
     handle_events(shard, &client);
     journal::opened(shard, &client, &request);
+    if is_new && session_present {
+        journal::adopted(shard, &client);
+    }
     confirm(shard, &client);
     client.flush_session(shard);
     arm(shard, &client);
@@ -100,8 +108,9 @@ fn refusal(
         return Some((ReasonCode::PACKET_TOO_LARGE, "CONNACK is too large"));
     }
     let Some(old) = existing else {
-        let outlives = arrival.request.session_expiry_interval_s > 0;
-        if outlives
+        let is_to_be_kept =
+            arrival.promise > Level::Memory && arrival.request.session_expiry_interval_s > 0;
+        if is_to_be_kept
             && shard
                 .journal
                 .as_ref()

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -10,16 +11,16 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 use mqttcore_session::Message;
-use mqttcore_store::StoreError;
+use mqttcore_store::{Level, StoreError};
 use mqttcore_topics::{TopicError, TopicLimits, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
-use crate::config::{Config, Listener};
+use crate::config::{Config, Data, Listener};
 use crate::door::{doors, doors_of};
 use crate::grants::GrantError;
 use crate::hooks::Hooks;
 use crate::hub::Publication;
-use crate::journal::Then;
+use crate::line::Then;
 use crate::metrics::Stats;
 use crate::recovery;
 use crate::registry::{self, ClientInfo};
@@ -37,6 +38,8 @@ pub struct Broker {
     addresses: Vec<SocketAddr>,
     /// As they were bound.
     listeners: Vec<Listener>,
+    /// The folder of its store.
+    folder: Option<PathBuf>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -119,6 +122,7 @@ impl Broker {
             world: Arc::clone(&world),
             addresses,
             listeners: config.listeners.clone(),
+            folder: config.data.as_ref().map(|data| data.folder.clone()),
             threads: Mutex::default(),
         };
         let config = Arc::new(config);
@@ -217,14 +221,23 @@ impl Broker {
         .unwrap_or(false)
     }
 
-    /// Takes new limits, grants and plugins into force; listeners and shards stay as they are.
+    /// The levels of acknowledgements that are in force, in one line for people.
+    pub fn promises(&self) -> String {
+        let promises = self.ask(0, |shard| shard.config().promises());
+        promises.unwrap_or_else(|| "nothing: the broker is stopped".to_owned())
+    }
+
+    /// Takes new limits, grants, promises and plugins into force; listeners, shards and the folder of
+    /// the store stay as they are. A client's own level is that of its CONNECT.
     ///
     /// # Errors
     ///
     /// A grant with a rule that is no filter; nothing changes then.
     pub fn reload(&self, config: &Config, hooks: Arc<dyn Hooks>) -> Result<(), StartError> {
         let doors = doors_of(&self.listeners, config)?;
-        let rules = (Arc::new(config.clone()), hooks, doors);
+        let mut config = config.clone();
+        config.data = keep_folder(self.folder.as_deref(), config.data);
+        let rules = (Arc::new(config), hooks, doors);
         self.ask_all(move |shard| shard.reload(rules.clone()));
         Ok(())
     }
@@ -339,6 +352,14 @@ fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<usize>) {
     if let Some(answer) = answer {
         answer();
     }
+}
+
+/// What `new` says of how data is kept, in the `folder` where they are.
+fn keep_folder(folder: Option<&Path>, new: Option<Data>) -> Option<Data> {
+    folder.map(|folder| Data {
+        folder: folder.to_owned(),
+        promise: new.map_or(Level::Fsync, |data| data.promise),
+    })
 }
 
 fn shard_count(config: &Config) -> usize {

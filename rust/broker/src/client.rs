@@ -10,10 +10,12 @@ use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::{PropertiesBuf, ReasonCode, Version};
 use mqttcore_session::{Cause, Control, PublishTransmit, Session, Transmit};
+use mqttcore_store::Level;
 use mqttcore_topics::{SubscriberId, TopicFilter};
 
 use crate::grants::Access;
 use crate::hooks::{Action, Login};
+use crate::line::Standing;
 use crate::outbox::{Outbox, SHARE_FROM_BYTES};
 use crate::retain::Replay;
 use crate::shard::{Shard, World};
@@ -64,10 +66,10 @@ pub(crate) struct Client {
     number: Cell<u64>,
     /// The store has a will of the session's.
     pub(crate) will_is_kept: Cell<bool>,
-    /// Its promises wait for what its shard has not handed to the store yet.
-    pub(crate) is_promising: Cell<bool>,
-    /// How many times its promises stand in the line of its shard's journal.
-    pub(crate) promised: Cell<u32>,
+    /// How safe what it does is.
+    pub(crate) promise: Cell<Level>,
+    /// Where its promises stand in its shard's journal.
+    pub(crate) standing: Standing,
 }
 
 /// What a plugin allowed beyond the grant, for a while.
@@ -111,14 +113,19 @@ impl Client {
             link: RefCell::new(None),
             number: Cell::new(0),
             will_is_kept: Cell::new(false),
-            is_promising: Cell::new(false),
-            promised: Cell::new(0),
+            promise: Cell::new(Level::Fsync),
+            standing: Standing::default(),
         }
     }
 
     /// The number that the store keeps the session under.
     pub(crate) fn number(&self) -> Option<u64> {
         Some(self.number.get()).filter(|number| *number != 0)
+    }
+
+    /// How safe what the store keeps of the session is.
+    pub(crate) fn kept_at(&self) -> Level {
+        self.promise.get().max(Level::Os)
     }
 
     /// The store keeps the session under `number` from now on; 0 is no longer.

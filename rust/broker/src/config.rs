@@ -10,6 +10,7 @@ use mqttcore_store::Level;
 use mqttcore_topics::{Strategy, TopicFilter};
 
 use crate::grants::Grant;
+use crate::promise::TopicPromise;
 
 /// Everything the engine needs to run. The caller checks; the engine trusts.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct Config {
     pub sys_interval: Option<Duration>,
     /// Where sessions and messages are kept; `None` keeps them in memory alone.
     pub data: Option<Data>,
+    /// How safe messages on some topics are, whoever publishes them; the first that matches.
+    pub topic_promises: Vec<TopicPromise>,
     /// What becomes rows; needs `data`.
     pub streams: Vec<Stream>,
     /// Where rows can be read over TCP, beside the Unix socket in the folder of the data.
@@ -101,7 +104,7 @@ impl std::fmt::Debug for HttpListener {
 pub struct Data {
     /// The folder; it is made if it is missing.
     pub folder: PathBuf,
-    /// What an acknowledgement says about what has to be kept.
+    /// What an acknowledgement says about what has to be kept, where nobody says otherwise.
     pub promise: Level,
 }
 
@@ -122,6 +125,7 @@ impl Default for Config {
             retained_bytes: 1 << 30,
             sys_interval: Some(Duration::from_secs(10)),
             data: None,
+            topic_promises: Vec::new(),
             streams: Vec::new(),
             http: None,
         }
@@ -139,6 +143,21 @@ pub struct Listener {
     pub anonymous: Option<Grant>,
     /// Packets come in WebSocket frames, for requests that these rules let in; `None`: plain TCP.
     pub websocket: Option<WebSocketRules>,
+    /// How safe what its clients do is, where their grants do not say; `None`: as the broker says.
+    pub promise: Option<Level>,
+}
+
+impl Listener {
+    /// Plain TCP, and nothing for clients without user name.
+    pub fn new(name: &str, address: SocketAddr) -> Self {
+        Self {
+            name: name.to_owned(),
+            address,
+            anonymous: None,
+            websocket: None,
+            promise: None,
+        }
+    }
 }
 
 /// Which HTTP requests become MQTT connections.

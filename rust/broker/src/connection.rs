@@ -182,7 +182,9 @@ impl Connection {
             self.handle_bytes(&bytes)?;
             return Ok(Poll::Ready(()));
         }
-        if self.outbox_len() >= READ_BELOW_BYTES || self.shard.poll_room(cx).is_pending() {
+        let may_keep = self.shard.config().may_keep(self.client.promise.get());
+        if self.outbox_len() >= READ_BELOW_BYTES || self.shard.poll_room(cx, may_keep).is_pending()
+        {
             return Ok(Poll::Pending);
         }
         self.link.is_unread.set(false);

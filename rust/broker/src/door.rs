@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use mqttcore_store::Level;
+
 use crate::broker::StartError;
 use crate::config::{Config, Listener, WebSocketRules};
 use crate::grants::Access;
@@ -11,6 +13,8 @@ use crate::grants::Access;
 pub(crate) struct Door {
     pub(crate) name: Arc<str>,
     pub(crate) anonymous: Option<Arc<Access>>,
+    /// How safe what its clients do is.
+    pub(crate) promise: Option<Level>,
     /// How its clients ask for WebSocket frames; `None`: there are none.
     pub(crate) websocket: Option<Arc<WebSocketRules>>,
 }
@@ -30,6 +34,7 @@ pub(crate) fn doors(config: &Config) -> Result<Arc<[Door]>, StartError> {
         Ok(Door {
             name: Arc::from(listener.name.as_str()),
             anonymous: anonymous.map(Arc::new),
+            promise: listener.promise,
             websocket: listener.websocket.clone().map(Arc::new),
         })
     };
@@ -51,6 +56,7 @@ pub(crate) fn doors_of(bound: &[Listener], config: &Config) -> Result<Arc<[Door]
         Door {
             name: Arc::from(bound.name.as_str()),
             anonymous: found.and_then(|door| door.anonymous.clone()),
+            promise: found.and_then(|door| door.promise),
             websocket: bound
                 .websocket
                 .clone()

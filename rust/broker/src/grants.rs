@@ -5,6 +5,7 @@
 use std::time::{Duration, SystemTime};
 
 use mqttcore_codec::QoS;
+use mqttcore_store::Level;
 use mqttcore_topics::{TopicError, TopicFilter, TopicLimits, TopicName};
 
 /// Permissions as data, before they are compiled.
@@ -20,6 +21,8 @@ pub struct Grant {
     pub limits: GrantLimits,
     /// How its session is kept.
     pub session: SessionPolicy,
+    /// How safe what it does is; `None`: as its listener says.
+    pub promise: Option<Level>,
     /// When the client is disconnected with 0xA0.
     pub expires_at: Option<SystemTime>,
 }

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use mqttcore_codec::{ReasonCode, decode_connect};
 use mqttcore_session::{Authentication, ConnectRequest, Recipient, Secret};
+use mqttcore_store::Level;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
@@ -44,6 +45,8 @@ pub(crate) struct Arrival {
     pub(crate) request: ConnectRequest,
     pub(crate) login: Arc<Login>,
     pub(crate) access: Arc<Access>,
+    /// How safe what it does is.
+    pub(crate) promise: Level,
     pub(crate) greeting: Greeting,
 }
 
@@ -102,7 +105,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     };
     drop(pending);
     match outcome {
-        Ok(admitted) => send_home(&shard, transport, unread, *admitted),
+        Ok(admitted) => send_home(&shard, transport, unread, *admitted, door.promise),
         Err(refusal) => {
             let farewell = refuse(&shard, peer, &door.name, &refusal);
             Box::pin(part(&shard, transport, farewell)).await;
@@ -255,18 +258,26 @@ fn check_will(
 }
 
 /// Hands the client over to the shard where its session lives.
-fn send_home(shard: &Rc<Shard>, transport: Transport, unread: Vec<u8>, admitted: Admitted) {
+fn send_home(
+    shard: &Rc<Shard>,
+    transport: Transport,
+    unread: Vec<u8>,
+    admitted: Admitted,
+    listener: Option<Level>,
+) {
     let Ok(transport) = transport.park() else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
     let home = shard.world.home(&admitted.login.client_id);
+    let granted = admitted.access.grant.promise;
     let arrival = Arrival {
         transport,
         unread,
         request: admitted.request,
         login: admitted.login,
         access: admitted.access,
+        promise: shard.config().promise_to(granted, listener),
         greeting: admitted.greeting,
     };
     shard.refresh_now();

@@ -106,8 +106,8 @@ pub(crate) fn route(shard: &Rc<Shard>, publication: &Publication<'_>) -> usize {
         &mut collector,
     );
     let matched = targets.len();
-    if journal::published(shard, publication, &mut targets) {
-        journal::hold(shard, message, std::mem::take(&mut targets));
+    if let Some(level) = journal::published(shard, publication, &mut targets) {
+        journal::hold(shard, level, message, std::mem::take(&mut targets));
     }
     deal(shard, message, targets.drain(..));
     *shard.targets.borrow_mut() = targets;
@@ -192,7 +192,7 @@ impl Together {
         for ((message, _), (topic, matched)) in messages.iter().zip(topics.iter().zip(&counts)) {
             let publication = Publication::plain(publisher, *topic, message);
             // None of them is of QoS 2, so none has to wait.
-            journal::published(shard, &publication, &mut targets[start..start + matched]);
+            let _ = journal::published(shard, &publication, &mut targets[start..start + matched]);
             start += matched;
         }
         let mut rest = targets.drain(..);

@@ -3,27 +3,28 @@
 //! A shard collects the records of a turn and hands them over at the turn's end, before its mail
 //! leaves and before it writes to a socket. The store answers with a ticket; what depends on the
 //! records stands in line behind it: promises to clients, and the delivery of what was published
-//! at QoS 2 (decisions 2 and 19). Nobody waits for the disk but those.
+//! at QoS 2 (decisions 2 and 19). Nobody waits for the disk but those. `promise.rs` says how safe
+//! is safe enough.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use mqttcore_codec::QoS;
+use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::{AckToken, ConnectRequest, Message, Record as Told, WillMessage};
 use mqttcore_store::record::{self, Opened, PacketIdsBuf, RecipientsBuf, Record, WillSet};
-use mqttcore_store::{Batch, Pressure};
+use mqttcore_store::{Batch, Level, Pressure};
 use mqttcore_topics::{Options, SubscriptionFilter};
 use smallvec::SmallVec;
 
 use crate::client::Client;
 use crate::grants::RuleAnswer;
 use crate::guard::contained;
-use crate::hub::{self, Publication, Retention, Target};
+use crate::hub::{Publication, Retention, Target};
+use crate::line::{Lines, Then};
 use crate::shard::Shard;
 use crate::store::Log;
 use crate::topic::topic_of;
@@ -33,28 +34,17 @@ pub(crate) struct Journal {
     log: Arc<Log>,
     /// The records of this turn.
     batch: RefCell<Batch>,
+    /// The safest that one of them has to be.
+    level: Cell<Level>,
     /// Clients whose promises depend on them.
     promising: RefCell<Vec<Rc<Client>>>,
     /// What else depends on them.
-    held: RefCell<Vec<Then>>,
-    /// What waits for earlier turns' records, in their order.
-    line: RefCell<VecDeque<(u64, Then)>>,
-    /// Messages of QoS 2 in that line.
-    delivering: Cell<usize>,
-    last: Cell<u64>,
+    held: RefCell<Vec<(Level, Then)>>,
+    /// What waits for earlier turns' records.
+    lines: Lines,
     recipients: RefCell<RecipientsBuf>,
     /// Connections that do not read until the log has room.
     stalled: RefCell<Vec<Waker>>,
-}
-
-/// What is done once a ticket is safe.
-pub(crate) enum Then {
-    /// Let the promises of a session leave, up to this one.
-    Confirm(Rc<Client>, AckToken),
-    /// Deliver what was published at QoS 2.
-    Deliver(Message, Vec<Target>),
-    /// Tell another thread.
-    Call(Box<dyn FnOnce()>),
 }
 
 impl Journal {
@@ -62,11 +52,10 @@ impl Journal {
         Self {
             log,
             batch: RefCell::default(),
+            level: Cell::new(Level::Memory),
             promising: RefCell::default(),
             held: RefCell::default(),
-            line: RefCell::default(),
-            delivering: Cell::default(),
-            last: Cell::default(),
+            lines: Lines::default(),
             recipients: RefCell::default(),
             stalled: RefCell::default(),
         }
@@ -103,7 +92,8 @@ impl Journal {
         self.log.store.pressure() > Pressure::None
     }
 
-    fn write(&self, record: &Record<'_>) {
+    fn write(&self, level: Level, record: &Record<'_>) {
+        self.level.set(self.level.get().max(level));
         self.batch.borrow_mut().push(record);
     }
 
@@ -112,21 +102,20 @@ impl Journal {
         !self.batch.borrow().is_empty()
     }
 
-    /// Has `then` done once all that is written so far is safe.
+    /// Has `then` done once all that is written so far is as safe as it has to be.
     pub(crate) fn after_all(&self, then: Then) {
-        self.held.borrow_mut().push(then);
+        self.after(self.level.get(), then);
     }
 
-    /// The promises of `client` wait for what is written so far.
-    pub(crate) fn promise(&self, client: &Rc<Client>) {
-        if !client.is_promising.replace(true) {
+    fn after(&self, level: Level, then: Then) {
+        self.held.borrow_mut().push((level, then));
+    }
+
+    /// The promises of `client` wait until what is written so far is as safe as `level` says.
+    pub(crate) fn promise(&self, client: &Rc<Client>, level: Level) {
+        if client.standing.ask(level) {
             self.promising.borrow_mut().push(Rc::clone(client));
         }
-    }
-
-    /// Whether promises of `client` have to stand in line.
-    pub(crate) fn holds(client: &Client) -> bool {
-        client.is_promising.get() || client.promised.get() > 0
     }
 
     /// Hands the records of this turn over, and lines up what depends on them.
@@ -135,27 +124,23 @@ impl Journal {
         let mut held = self.held.borrow_mut();
         let mut batch = self.batch.borrow_mut();
         if !batch.is_empty() {
-            self.last.set(self.log.append(&mut batch));
+            // Who stands behind something safer waits for that level, and so does what it depends on.
+            let clients = promising
+                .iter()
+                .filter_map(|client| client.standing.level());
+            let others = held.iter().map(|(level, _)| *level);
+            let level = self.level.replace(Level::Memory);
+            let level = clients.chain(others).fold(level, Level::max);
+            self.lines
+                .advance_to(self.log.append(&mut batch, level), level);
         }
-        let mut line = self.line.borrow_mut();
-        let ticket = self.last.get();
         for client in promising.drain(..) {
-            client.is_promising.set(false);
-            client.promised.set(client.promised.get() + 1);
+            let level = client.standing.stand();
             let token = client.session.borrow().last_token();
-            line.push_back((ticket, Then::Confirm(client, token)));
+            self.lines.push(level, Then::Confirm(client, token));
         }
-        line.extend(held.drain(..).map(|then| (ticket, then)));
-    }
-
-    fn next_safe(&self) -> Option<Then> {
-        let mut line = self.line.borrow_mut();
-        let kept = self.log.kept();
-        let is_safe = line.front().is_some_and(|(ticket, _)| *ticket <= kept);
-        if is_safe {
-            line.pop_front().map(|(_, then)| then)
-        } else {
-            None
+        for (level, then) in held.drain(..) {
+            self.lines.push(level, then);
         }
     }
 }
@@ -165,30 +150,13 @@ pub(crate) fn advance(shard: &Rc<Shard>) {
     let Some(journal) = &shard.journal else {
         return;
     };
-    while let Some(then) = journal.next_safe() {
+    while let Some(then) = journal.lines.next_safe(&journal.log) {
         // One that fails must not keep the others waiting.
         contained(shard, "what waited for the store", || {
-            then.happen(shard, journal);
+            then.happen(shard, &journal.lines);
         });
     }
     journal.wake_stalled();
-}
-
-impl Then {
-    fn happen(self, shard: &Rc<Shard>, journal: &Journal) {
-        match self {
-            Self::Confirm(client, token) => {
-                client.promised.set(client.promised.get() - 1);
-                client.session.borrow_mut().confirm(token);
-                client.flush_session(shard);
-            }
-            Self::Deliver(message, targets) => {
-                journal.delivering.set(journal.delivering.get() - 1);
-                hub::deal(shard, &message, targets.into_iter());
-            }
-            Self::Call(call) => call(),
-        }
-    }
 }
 
 /// The journal, and the number that the store keeps the session of `client` under.
@@ -198,43 +166,54 @@ fn kept<'s>(shard: &'s Shard, client: &Client) -> Option<(&'s Journal, u64)> {
 
 /// Writes what a publish leaves behind, and numbers the deliveries to durable sessions.
 ///
-/// The publisher's promise then waits for it. True if the deliveries have to wait, too: they are of
-/// QoS 2, and this message or an earlier one that it must not overtake is not safe yet.
+/// The publisher's promise then waits for it. Answers how safe it has to be before it is delivered,
+/// if that has to wait: it is of QoS 2, and it or an earlier one that it must not overtake is not
+/// safe yet.
 pub(crate) fn published(
     shard: &Shard,
     publication: &Publication<'_>,
     targets: &mut [Target],
-) -> bool {
-    let Some(journal) = &shard.journal else {
-        return false;
-    };
-    let is_written = write_publish(shard, journal, publication, targets);
+) -> Option<Level> {
+    let journal = shard.journal.as_ref()?;
+    let level = level_of(shard, publication);
+    let is_written = write_publish(shard, journal, publication, level, targets);
     if let Some(publisher) = publication.publisher.filter(|_| is_written) {
-        journal.promise(publisher);
+        journal.promise(publisher, level);
     }
     let is_exact = publication.message.qos() == QoS::ExactlyOnce;
-    is_exact && (is_written || journal.delivering.get() > 0)
+    let own = is_written.then_some(level);
+    own.max(journal.lines.delivering()).filter(|_| is_exact)
 }
 
-/// Has `message` delivered once all that is written so far is safe.
-pub(crate) fn hold(shard: &Shard, message: &Message, targets: Vec<Target>) {
+/// How safe a publish has to be before it is acknowledged.
+fn level_of(shard: &Shard, publication: &Publication<'_>) -> Level {
+    let config = shard.config();
+    let publisher = publication.publisher.map(|client| client.promise.get());
+    let publisher = publisher.unwrap_or_else(|| config.promise());
+    config.promise_on(publication.topic, publisher)
+}
+
+/// Has `message` delivered once all that is written so far is as safe as `level` says.
+pub(crate) fn hold(shard: &Shard, level: Level, message: &Message, targets: Vec<Target>) {
     let Some(journal) = &shard.journal else {
         return;
     };
-    journal.delivering.set(journal.delivering.get() + 1);
+    journal.lines.deliver_at(level);
     let mut message = message.clone();
     message.release_chunk();
-    journal.after_all(Then::Deliver(message, targets));
+    journal.after(level, Then::Deliver(message, targets));
 }
 
 fn write_publish(
     shard: &Shard,
     journal: &Journal,
     publication: &Publication<'_>,
+    level: Level,
     targets: &mut [Target],
 ) -> bool {
     let message = publication.message;
-    if message.qos() == QoS::AtMostOnce && publication.retention == Retention::None {
+    let is_passing = message.qos() == QoS::AtMostOnce && publication.retention == Retention::None;
+    if is_passing || level == Level::Memory {
         return false;
     }
     let mut recipients = journal.recipients.borrow_mut();
@@ -242,24 +221,23 @@ fn write_publish(
     let gate = publication.gate();
     if publication.retention == Retention::Cleared {
         let topic = message.topic();
-        journal.write(&Record::RetainCleared { topic });
+        journal.write(level, &Record::RetainCleared { topic });
     }
     let is_kept = publication.retention == Retention::Kept;
     if recipients.is_empty() && !is_kept {
         if let Some((session, packet_id)) = gate {
-            journal.write(&Record::Gate { session, packet_id });
+            journal.write(level, &Record::Gate { session, packet_id });
         }
         return gate.is_some() || publication.retention == Retention::Cleared;
     }
-    journal.write(&Record::Message(record::Message {
+    let publisher = publication.publisher.filter(|_| is_kept);
+    let record = record::Message {
         kept: is_kept,
         gate,
-        source: publication
-            .publisher
-            .filter(|_| is_kept)
-            .map(|client| &*client.id),
+        source: publisher.map(|client| &*client.id),
         ..message_record(shard, first, message, &recipients)
-    }));
+    };
+    journal.write(level, &Record::Message(record));
     true
 }
 
@@ -331,19 +309,39 @@ pub(crate) fn replayed(
     recipients.clear();
     recipients.push(session, qos as u8, true, &plain(id.as_slice()));
     let record = message_record(shard, number, message, &recipients);
-    journal.write(&Record::Message(record));
+    journal.write(client.kept_at(), &Record::Message(record));
     number
 }
 
-/// A session is kept from now on, or is no longer.
-pub(crate) fn keep(shard: &Shard, client: &Rc<Client>, durable: bool) {
+/// A session is kept from now on, or is no longer; true if the store has not heard of it yet.
+pub(crate) fn keep(shard: &Shard, client: &Rc<Client>, durable: bool) -> bool {
     let Some(journal) = &shard.journal else {
+        return false;
+    };
+    let is_new = durable && client.number().is_none();
+    if is_new {
+        client.set_number(&shard.world, journal.log.session_number());
+    } else if !durable {
+        ended(shard, client);
+    }
+    is_new
+}
+
+/// Writes what a session has that lived in memory alone so far, behind [`opened`]: subscriptions,
+/// and the identifiers that stand for messages. The messages themselves were never kept.
+pub(crate) fn adopted(shard: &Shard, client: &Rc<Client>) {
+    let Some((journal, session)) = kept(shard, client) else {
         return;
     };
-    match client.number() {
-        None if durable => client.set_number(&shard.world, journal.log.session_number()),
-        Some(_) if !durable => ended(shard, client),
-        _ => {}
+    let (held, level) = (client.session.borrow(), client.kept_at());
+    for subscription in held.subscriptions() {
+        subscribed(shard, client, &subscription.filter, subscription.options);
+    }
+    for packet_id in held.unreleased_ids().map(PacketId::get) {
+        journal.write(level, &Record::Gate { session, packet_id });
+    }
+    for packet_id in held.exactly_once_ids().map(PacketId::get) {
+        journal.write(level, &Record::Received { session, packet_id });
     }
 }
 
@@ -352,22 +350,23 @@ pub(crate) fn opened(shard: &Shard, client: &Rc<Client>, request: &ConnectReques
     let Some((journal, session)) = kept(shard, client) else {
         return;
     };
-    let login = client.login();
-    journal.write(&Record::Opened(Opened {
+    let (login, level) = (client.login(), client.kept_at());
+    let opened = Opened {
         session,
         at_ms: unix_ms(shard.now(), shard.now()),
         version: login.version.level(),
         expiry_s: client.session.borrow().expiry_interval_s(),
         client_id: &client.id,
         username: login.username.as_deref(),
-    }));
+    };
+    journal.write(level, &Record::Opened(opened));
     let may_publish = |will: &WillMessage| {
         let topic = topic_of(&will.message);
         topic.is_some_and(|topic| client.access().permissions.publish(topic) == RuleAnswer::Allowed)
     };
     match request.will.as_ref().filter(|will| may_publish(will)) {
         Some(will) => {
-            journal.write(&Record::WillSet(WillSet {
+            let will = WillSet {
                 session,
                 delay_s: will.delay_s,
                 qos: will.message.qos() as u8,
@@ -375,19 +374,20 @@ pub(crate) fn opened(shard: &Shard, client: &Rc<Client>, request: &ConnectReques
                 topic: will.message.topic(),
                 properties: will.message.properties().as_bytes(),
                 payload: will.message.payload(),
-            }));
+            };
+            journal.write(level, &Record::WillSet(will));
             client.will_is_kept.set(true);
         }
         None => will_ended(shard, client),
     }
-    journal.promise(client);
+    journal.promise(client, level);
 }
 
 /// Writes that the retained messages of these topics are over, before anybody replaces one.
 pub(crate) fn expired(shard: &Shard, topics: &[String]) {
     if let Some(journal) = &shard.journal {
         for topic in topics {
-            journal.write(&Record::RetainCleared { topic });
+            journal.write(Level::Memory, &Record::RetainCleared { topic });
         }
         journal.commit();
     }
@@ -397,11 +397,12 @@ pub(crate) fn expired(shard: &Shard, topics: &[String]) {
 /// number of crashes.
 pub(crate) fn away(shard: &Shard, client: &Client) {
     if let Some((journal, session)) = kept(shard, client) {
-        journal.write(&Record::Away {
+        let away = Record::Away {
             session,
             at_ms: unix_ms(shard.now(), shard.now()),
             expiry_s: client.session.borrow().expiry_interval_s(),
-        });
+        };
+        journal.write(client.kept_at(), &away);
     }
 }
 
@@ -418,14 +419,14 @@ pub(crate) fn will_ended(shard: &Shard, client: &Client) {
     if let Some((journal, session)) = kept(shard, client)
         && client.will_is_kept.replace(false)
     {
-        journal.write(&Record::WillEnded { session });
+        journal.write(client.kept_at(), &Record::WillEnded { session });
     }
 }
 
 /// Writes that a kept session ended: nothing of it is left.
 pub(crate) fn ended(shard: &Shard, client: &Client) {
     if let Some((journal, session)) = kept(shard, client) {
-        journal.write(&Record::Ended { session });
+        journal.write(client.kept_at(), &Record::Ended { session });
         client.set_number(&shard.world, 0);
     }
 }
@@ -440,13 +441,14 @@ pub(crate) fn subscribed(
     let Some((journal, session)) = kept(shard, client) else {
         return;
     };
-    journal.write(&Record::Subscribed {
+    let subscribed = Record::Subscribed {
         session,
         filter: filter.as_str(),
         options: pack(options),
         id: options.id.map_or(0, NonZeroU32::get),
-    });
-    journal.promise(client);
+    };
+    journal.write(client.kept_at(), &subscribed);
+    journal.promise(client, client.kept_at());
 }
 
 /// Writes that a subscription ended; UNSUBACK waits for it.
@@ -455,8 +457,8 @@ pub(crate) fn unsubscribed(shard: &Shard, client: &Rc<Client>, filter: &Subscrip
         return;
     };
     let filter = filter.as_str();
-    journal.write(&Record::Unsubscribed { session, filter });
-    journal.promise(client);
+    journal.write(client.kept_at(), &Record::Unsubscribed { session, filter });
+    journal.promise(client, client.kept_at());
 }
 
 fn plain(ids: &[NonZeroU32]) -> SmallVec<[u32; 2]> {
@@ -496,7 +498,15 @@ pub(crate) fn told(shard: &Shard, client: &Rc<Client>, token: Option<AckToken>, 
         return;
     };
     let mut ended = PacketIdsBuf::default();
-    journal.write(&match record {
+    let record = match record {
+        // The message was never kept. After a crash only its identifier counts: the client may have
+        // it, and must not take another message for a repeat.
+        Told::Sending {
+            packet_id, key: 0, ..
+        } => Record::Received {
+            session,
+            packet_id: packet_id.get(),
+        },
         Told::Sending { packet_id, key, .. } => Record::Sending {
             session,
             delivery: key,
@@ -517,9 +527,10 @@ pub(crate) fn told(shard: &Shard, client: &Rc<Client>, token: Option<AckToken>, 
             session,
             packet_id: packet_id.get(),
         },
-    });
+    };
+    journal.write(client.kept_at(), &record);
     if token.is_some() {
-        journal.promise(client);
+        journal.promise(client, client.kept_at());
     }
 }
 
@@ -528,6 +539,6 @@ pub(crate) fn dropped(shard: &Shard, client: &Client, delivery: u64) {
     if let Some((journal, session)) = kept(shard, client)
         && delivery != 0
     {
-        journal.write(&Record::Dropped { session, delivery });
+        journal.write(client.kept_at(), &Record::Dropped { session, delivery });
     }
 }

@@ -12,10 +12,8 @@
 //!
 //! let config = Config {
 //!     listeners: vec![Listener {
-//!         name: "local".into(),
-//!         address: "127.0.0.1:0".parse()?,
 //!         anonymous: Some(Grant::everything()),
-//!         websocket: None,
+//!         ..Listener::new("local", "127.0.0.1:0".parse()?)
 //!     }],
 //!     shards: 1,
 //!     ..Config::default()
@@ -45,12 +43,14 @@ mod hub;
 mod identify;
 mod journal;
 mod life;
+mod line;
 mod linger;
 mod listener;
 mod log;
 mod mailbox;
 mod metrics;
 mod outbox;
+mod promise;
 mod reauthentication;
 mod recovery;
 mod refusal;
@@ -78,4 +78,5 @@ pub use hooks::{
 pub use metrics::Stats;
 pub use mqttcore_session::Secret;
 pub use mqttcore_store::Level as Promise;
+pub use promise::TopicPromise;
 pub use registry::ClientInfo;

@@ -9,7 +9,6 @@ use crate::client::{Client, Closing, Link};
 use crate::grants::RuleAnswer;
 use crate::hooks::EventKind;
 use crate::hub::Publication;
-use crate::journal::Journal;
 use crate::log::{Escaped, LogClass};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
@@ -18,9 +17,9 @@ use crate::{hub, journal, retain};
 /// Lets every promise so far leave: at once, unless one waits for the store (decision 2).
 pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
     if let Some(journal) = &shard.journal
-        && Journal::holds(client)
+        && let Some(level) = client.standing.level()
     {
-        journal.promise(client);
+        journal.promise(client, level);
         return;
     }
     let mut session = client.session.borrow_mut();

@@ -12,6 +12,7 @@ use mqttcore_codec::{PacketId, QoS, ReasonCode};
 use mqttcore_session::{
     Cause, Details, Message, SubscribeEntry, SubscribeRequest, UnsubscribeRequest,
 };
+use mqttcore_store::Level;
 use mqttcore_topics::{Change, ShareName, TopicFilter, TopicName};
 
 use crate::client::Client;
@@ -146,7 +147,7 @@ pub(crate) fn may_wait(
     message: &Message,
 ) -> bool {
     !message.retain()
-        && !is_short_of_room(shard)
+        && !lacks_room(shard, client, topic)
         && message.qos() != QoS::ExactlyOnce
         && client.access().permissions.publish(topic) == RuleAnswer::Allowed
 }
@@ -236,7 +237,7 @@ fn accept(
     message: &Message,
     packet_id: Option<PacketId>,
 ) {
-    if let Some(packet_id) = packet_id.filter(|_| is_short_of_room(shard)) {
+    if let Some(packet_id) = packet_id.filter(|_| lacks_room(shard, client, topic)) {
         refuse_for_room(shard, client, message, packet_id);
         return;
     }
@@ -265,10 +266,13 @@ fn accept(
     }
 }
 
-/// Whether the disk is too full for anything new that has to be kept.
-fn is_short_of_room(shard: &Shard) -> bool {
-    let journal = shard.journal.as_ref();
-    journal.is_some_and(Journal::is_short_of_room)
+/// Whether the disk is too full for a message on `topic`, which would have to be kept.
+fn lacks_room(shard: &Shard, client: &Client, topic: TopicName<'_>) -> bool {
+    let is_short = shard
+        .journal
+        .as_ref()
+        .is_some_and(Journal::is_short_of_room);
+    is_short && shard.config().promise_on(topic, client.promise.get()) > Level::Memory
 }
 
 /// The disk is nearly full: what is not taken on cannot be lost. A 3.x client cannot be told, so

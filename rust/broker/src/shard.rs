@@ -452,16 +452,17 @@ impl Shard {
     }
 
     /// Pending while another shard's box is full of this shard's letters.
-    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+    ///
+    /// Also while more waits for the disk than should, for a client that `may_keep` something.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>, may_keep: bool) -> Poll<()> {
         for boxes in &self.world.mail {
             let mailbox = &boxes[self.index];
             if !mailbox.has_room() && mailbox.wait_for_room(cx.waker()) {
                 return Poll::Pending;
             }
         }
-        self.journal
-            .as_ref()
-            .map_or(Poll::Ready(()), |journal| journal.poll_room(cx))
+        let journal = self.journal.as_ref().filter(|_| may_keep);
+        journal.map_or(Poll::Ready(()), |journal| journal.poll_room(cx))
     }
 
     /// Counts a task out; the last one lets a stopping shard end.

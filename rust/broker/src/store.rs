@@ -1,6 +1,6 @@
 //! The store of a broker: one log for all shards, and word of how far it is safe.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -19,9 +19,10 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// The log that all shards write to.
 pub(crate) struct Log {
     pub(crate) store: Box<dyn Store>,
-    level: Level,
-    /// The last ticket that is safe.
-    kept: AtomicU64,
+    /// The last ticket that the system has, and the last one that the disk has.
+    kept: [AtomicU64; 2],
+    /// Something waits for the system alone.
+    is_os_awaited: AtomicBool,
     last_session: AtomicU64,
     failure: Mutex<Option<StoreError>>,
     has_failed: Condvar,
@@ -42,15 +43,15 @@ impl Log {
         })?;
         let files: Arc<dyn Files> = Arc::new(folder);
         let (store, _) = DurableStore::open(&files, &StoreOptions::default())?;
-        Ok(Self::over(Box::new(store), data.promise))
+        Ok(Self::over(Box::new(store)))
     }
 
     /// Puts `store` behind a broker.
-    fn over(store: Box<dyn Store>, level: Level) -> Arc<Self> {
+    fn over(store: Box<dyn Store>) -> Arc<Self> {
         let log = Arc::new(Self {
             store,
-            level,
-            kept: AtomicU64::new(0),
+            kept: [AtomicU64::new(0), AtomicU64::new(0)],
+            is_os_awaited: AtomicBool::new(false),
             last_session: AtomicU64::new(0),
             failure: Mutex::default(),
             has_failed: Condvar::new(),
@@ -83,18 +84,26 @@ impl Log {
         self.last_session.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Hands a batch over; returns what [`Log::kept`] will reach when it is safe.
-    pub(crate) fn append(&self, batch: &mut Batch) -> u64 {
-        let appended = self.store.append(batch, self.level, Need::Essential);
+    /// Hands a batch over; returns what [`Log::kept`] will reach when it is as safe as `level` says.
+    pub(crate) fn append(&self, batch: &mut Batch, level: Level) -> u64 {
+        if level == Level::Os {
+            // ORDERING: the lock of the log's line comes before its thread looks.
+            self.is_os_awaited.store(true, Ordering::Relaxed);
+        }
+        let appended = self.store.append(batch, level, Need::Essential);
         batch.clear();
         // What waits for a log that has stopped waits for ever: nothing is promised any more.
         appended.map_or(u64::MAX, |ticket| ticket.number)
     }
 
-    /// The last ticket that is safe.
-    pub(crate) fn kept(&self) -> u64 {
+    /// The last ticket that is as safe as `level` says.
+    pub(crate) fn kept(&self, level: Level) -> u64 {
         // ORDERING: pairs with the release in `Ear::kept`.
-        self.kept.load(Ordering::Acquire)
+        self.mark(level).load(Ordering::Acquire)
+    }
+
+    fn mark(&self, level: Level) -> &AtomicU64 {
+        &self.kept[usize::from(level == Level::Fsync)]
     }
 
     /// Makes everything safe that was handed over, and ends.
@@ -151,12 +160,14 @@ impl Observer for Ear {
     fn kept(&self, level: Level, number: u64) {
         let Some(log) = self.0.upgrade() else { return };
         // What was refused counts as dealt with, too: it must not pass for kept.
-        if level != log.level || log.failure().is_some() {
+        if log.failure().is_some() {
             return;
         }
         // ORDERING: whoever sees the number may rely on what it stands for.
-        log.kept.store(number, Ordering::Release);
-        if let Some(world) = log.world() {
+        log.mark(level).store(number, Ordering::Release);
+        // ORDERING: as in `append`.
+        let is_awaited = level == Level::Fsync || log.is_os_awaited.load(Ordering::Relaxed);
+        if is_awaited && let Some(world) = log.world() {
             world.ring_all();
         }
     }
@@ -190,7 +201,7 @@ mod tests {
     /// The line goes on behind what was refused, and its number is passed.
     #[test]
     fn what_was_refused_never_counts_as_kept() {
-        let log = Log::over(Box::new(MemoryStore::default()), Level::Fsync);
+        let log = Log::over(Box::new(MemoryStore::default()));
         let ear = Ear(Arc::downgrade(&log));
         let ticket = |number| Ticket {
             number,
@@ -201,7 +212,7 @@ mod tests {
         ear.refused(&[ticket(2)]);
         ear.kept(Level::Fsync, 3);
 
-        assert_eq!(log.kept(), 1);
+        assert_eq!(log.kept(Level::Fsync), 1);
         assert!(matches!(log.failure(), Some(StoreError::NoSpace)));
     }
 }

@@ -39,6 +39,8 @@ fn publish(shard: &Rc<Shard>) {
         "version",
         concat!("mqttcore ", env!("CARGO_PKG_VERSION")),
     );
+    let promises = shard.config().promises();
+    publish_text(shard, "promise", &promises);
     for (topic, value) in topics(&stats) {
         publish_text(shard, topic, &value.to_string());
     }

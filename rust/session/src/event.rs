@@ -39,8 +39,9 @@ pub enum Event {
 /// holds their token already.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Record {
-    /// A message of the queue got a packet identifier and is about to be sent. Above QoS 1 the
-    /// PUBLISH waits for it.
+    /// A message got a packet identifier and is about to be sent. Above QoS 1 the PUBLISH waits for
+    /// it, and it is told even with key 0: whoever forgets the identifier may use it again, and the
+    /// client would take the new message for a repeat.
     Sending {
         /// Its identifier from now on.
         packet_id: PacketId,
@@ -49,7 +50,8 @@ pub enum Record {
         /// The engine's own number of the delivery.
         key: u64,
     },
-    /// The client has the QoS 2 message: it must never be sent again, and PUBREL waits for this.
+    /// The client has the QoS 2 message: it must never be sent again, and PUBREL waits for this. Not
+    /// told with key 0.
     Received {
         /// Its identifier.
         packet_id: PacketId,

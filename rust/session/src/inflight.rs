@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use mqttcore_codec::PacketId;
+use mqttcore_codec::{PacketId, QoS};
 
 use crate::gate::{AckToken, Gate};
 use crate::message::Message;
@@ -169,6 +169,13 @@ impl InFlight {
     /// Identifiers whose PUBREL is open, in the order of their PUBRECs.
     pub(crate) fn releases(&self) -> impl Iterator<Item = PacketId> {
         self.releases.iter().copied()
+    }
+
+    /// Identifiers of QoS 2 messages whose exchange is open.
+    pub(crate) fn exactly_once_ids(&self) -> impl Iterator<Item = PacketId> {
+        let publishes = self.publishes.iter();
+        let exact = publishes.filter(|entry| entry.outgoing.qos == QoS::ExactlyOnce);
+        self.releases().chain(exact.map(|entry| entry.packet_id))
     }
 
     /// Begins again on a new connection: nothing of it has been sent there.

@@ -27,7 +27,8 @@ pub struct Delivery<'a> {
     pub retain: bool,
     /// The Subscription Identifiers of all subscriptions that match [MQTT-3.3.4-3].
     pub subscription_ids: &'a [NonZeroU32],
-    /// A number of the engine's own, told back in events and records.
+    /// A number of the engine's own, told back in events and records; 0: the store does not have the
+    /// message.
     pub key: u64,
 }
 
@@ -99,7 +100,8 @@ impl Session {
         if let Some(packet_id) = transmit.packet_id
             && self.in_flight.remove_id(packet_id).is_some()
         {
-            self.completed(now, packet_id);
+            self.record_completed(packet_id);
+            self.completed(now);
         }
     }
 
@@ -136,8 +138,12 @@ impl Session {
         if self.in_flight.get(place).outgoing.qos != QoS::AtLeastOnce {
             return Err(WRONG_PUBACK);
         }
-        self.in_flight.remove(place);
-        self.completed(now, ack.packet_id);
+        let entry = self.in_flight.remove(place);
+        // The store does not know what it does not have.
+        if entry.is_some_and(|entry| entry.outgoing.key != 0) {
+            self.record_completed(ack.packet_id);
+        }
+        self.completed(now);
         Ok(Request::None)
     }
 
@@ -175,7 +181,8 @@ impl Session {
             Stage::Unknown => self.stray(),
             Stage::Releasing => {
                 self.in_flight.complete(ack.packet_id);
-                self.completed(now, ack.packet_id);
+                self.record_completed(ack.packet_id);
+                self.completed(now);
                 Ok(Request::None)
             }
         }
@@ -300,6 +307,9 @@ impl Session {
             return AckToken::default();
         }
         let (qos, key) = (outgoing.qos, outgoing.key);
+        if key == 0 && qos != QoS::ExactlyOnce {
+            return AckToken::default();
+        }
         let token = (qos == QoS::ExactlyOnce).then(|| self.gate.promise());
         let record = Record::Sending {
             packet_id,
@@ -323,22 +333,22 @@ impl Session {
         }
         if ack.reason.is_error() {
             self.in_flight.remove(place);
-            self.completed(now, packet_id);
+            self.record_completed(packet_id);
+            self.completed(now);
             return Ok(Request::None);
         }
         self.in_flight.release(place);
-        let token = if self.link.is_durable {
-            self.gate.promise()
-        } else {
-            AckToken::default()
-        };
-        if self.link.is_durable {
+        let token = if self.link.is_durable && key != 0 {
+            let token = self.gate.promise();
             let record = Record::Received { packet_id, key };
             self.events.push_back(Event::Record {
                 token: Some(token),
                 record,
             });
-        }
+            token
+        } else {
+            self.gate.last()
+        };
         self.hold_release(token, packet_id);
         Ok(Request::None)
     }
@@ -354,9 +364,8 @@ impl Session {
     }
 
     /// An exchange has ended: the window has room again, and a stray is forgiven.
-    fn completed(&mut self, now: Instant, packet_id: PacketId) {
+    fn completed(&mut self, now: Instant) {
         self.link.strays = self.link.strays.saturating_sub(1);
-        self.record_completed(packet_id);
         self.refill(now);
     }
 

@@ -86,6 +86,19 @@ impl ReceivedIds {
         }
     }
 
+    /// Every identifier in the set.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = PacketId> {
+        let all = (1..=u16::MAX).filter_map(PacketId::new);
+        let (few, many) = match self {
+            Self::Few(ids) => (ids.iter().copied(), None),
+            Self::Many { .. } => (
+                [].iter().copied(),
+                Some(all.filter(|id| self.contains(*id))),
+            ),
+        };
+        few.chain(many.into_iter().flatten())
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Few(ids) => ids.len(),

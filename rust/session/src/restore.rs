@@ -1,4 +1,5 @@
-//! A session made again out of what a store kept of it, before its client is back.
+//! A session made again out of what a store kept of it, before its client is back; and what a store
+//! has to know of one.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -73,6 +74,18 @@ impl Session {
     /// accepted.
     pub fn restore_queued(&mut self, message: Message, delivery: Delivery<'_>) {
         self.queue.push(outgoing(message, delivery));
+    }
+
+    /// QoS 2 identifiers of the client's that it has not released, for a store that begins to keep
+    /// the session.
+    pub fn unreleased_ids(&self) -> impl Iterator<Item = PacketId> {
+        let incoming = self.incoming.iter();
+        incoming.flat_map(|incoming| incoming.received.iter())
+    }
+
+    /// QoS 2 identifiers of messages to the client without PUBCOMP, for the same.
+    pub fn exactly_once_ids(&self) -> impl Iterator<Item = PacketId> {
+        self.in_flight.exactly_once_ids()
     }
 }
 

@@ -174,13 +174,70 @@ fn mqtt_4_3_3_6_qos_2_to_a_durable_session_waits_twice() {
 fn qos_1_to_a_durable_session_is_recorded_late_and_leaves_at_once() {
     let mut wire = durable();
 
-    wire.deliver(&message("t", b"!", QoS::AtLeastOnce), EXACTLY);
+    wire.session.deliver(
+        wire.now,
+        &message("t", b"!", QoS::AtLeastOnce),
+        mqttcore_session::Delivery {
+            key: 77,
+            ..mqttcore_session::Delivery::new(EXACTLY, &[])
+        },
+    );
 
     assert_eq!(wire.receive(), [b"\x32\x06\x00\x01t\x00\x01!"]);
     assert!(matches!(
         &wire.events()[..],
         [Event::Record { token: None, .. }]
     ));
+}
+
+#[test]
+fn qos_1_that_the_store_does_not_have_is_not_recorded() {
+    let mut wire = durable();
+
+    wire.deliver(&message("t", b"!", QoS::AtLeastOnce), EXACTLY);
+    assert_eq!(wire.receive(), [b"\x32\x06\x00\x01t\x00\x01!"]);
+    wire.ok(b"\x40\x02\x00\x01");
+
+    assert!(wire.events().is_empty());
+}
+
+/// The message may be lost, but not its identifier: the next one under it would pass for a repeat.
+#[test]
+fn of_qos_2_that_the_store_does_not_have_the_identifier_is_recorded() {
+    let mut wire = durable();
+    wire.deliver(&message("t", b"!", EXACTLY), EXACTLY);
+    let sending = Record::Sending {
+        packet_id: id(1),
+        qos: EXACTLY,
+        key: 0,
+    };
+    let token = promised(&mut wire, sending);
+    assert!(wire.receive().is_empty());
+    wire.session.confirm(token);
+    assert_eq!(wire.receive(), [b"\x34\x06\x00\x01t\x00\x01!"]);
+
+    wire.ok(b"\x50\x02\x00\x01");
+    assert!(wire.events().is_empty());
+    assert_eq!(wire.receive(), [b"\x62\x02\x00\x01"]);
+    wire.ok(b"\x70\x02\x00\x01");
+
+    let completed = Record::Completed { packet_id: id(1) };
+    let events = wire.events();
+    assert!(matches!(&events[..], [Event::Record { token: None, record }] if *record == completed));
+}
+
+#[test]
+fn a_store_that_begins_to_keep_a_session_is_told_its_open_identifiers() {
+    let mut wire = Wire::connected(CONNECT_3_KEPT);
+    for (payload, qos) in [(b"1", QoS::AtLeastOnce), (b"2", EXACTLY), (b"3", EXACTLY)] {
+        wire.deliver(&message("t", payload, qos), EXACTLY);
+    }
+    wire.receive();
+    wire.ok(b"\x50\x02\x00\x02");
+    wire.ok(b"\x34\x06\x00\x01t\x00\x09!");
+
+    assert!(wire.session.exactly_once_ids().eq([id(2), id(3)]));
+    assert!(wire.session.unreleased_ids().eq([id(9)]));
 }
 
 #[test]

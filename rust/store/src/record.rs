@@ -76,7 +76,8 @@ pub enum Record<'a> {
         /// Its identifier.
         packet_id: u16,
     },
-    /// The receiver has the QoS 2 message: only its release is open.
+    /// The receiver has the QoS 2 message, or may have one that the log does not: only its release
+    /// is open.
     Received {
         /// The receiver's session.
         session: u64,

@@ -20,13 +20,12 @@ pub const PONG: u8 = 0x8A;
 /// A plain listener as always, and one for WebSocket behind it.
 pub fn with_websocket(mut config: Config) -> Config {
     config.listeners.push(Listener {
-        name: "web".into(),
-        address: ([127, 0, 0, 1], 0).into(),
         anonymous: Some(Grant::everything()),
         websocket: Some(WebSocketRules {
             path: "/mqtt".into(),
             origins: Vec::new(),
         }),
+        ..Listener::new("web", ([127, 0, 0, 1], 0).into())
     });
     config
 }

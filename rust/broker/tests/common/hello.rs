@@ -189,6 +189,14 @@ impl Hello {
         client
     }
 
+    /// Connects to the listener of this number, and tells whether the session was there.
+    pub fn connect_at(&self, broker: &Broker, listener: usize) -> (Client, bool) {
+        let mut client = self.open(broker.addresses()[listener]);
+        client.send_bytes(&self.bytes());
+        let session_present = client.expect_welcome();
+        (client, session_present)
+    }
+
     /// Connects; the broker must let the client in.
     pub fn connect(&self, broker: &Broker) -> Client {
         self.connect_or_resume(broker).0

@@ -11,6 +11,7 @@
 mod client;
 pub mod frames;
 mod hello;
+mod home;
 pub mod plugin;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use mqttcore_session::ServerLimits;
 
 pub use client::{AuthFields, Client, Message, Received};
 pub use hello::{Hello, v3, v5};
+pub use home::{HOUR_S, Home};
 pub use plugin::{Plugin, Said, allow, challenge, end, filter};
 
 /// Longer than anything takes on a loaded machine; only a failing test waits for it.
@@ -30,10 +32,8 @@ pub const DEADLINE: Duration = Duration::from_secs(20);
 pub fn config() -> Config {
     Config {
         listeners: vec![Listener {
-            name: "test".into(),
-            address: ([127, 0, 0, 1], 0).into(),
             anonymous: Some(Grant::everything()),
-            websocket: None,
+            ..Listener::new("test", ([127, 0, 0, 1], 0).into())
         }],
         shards: 4,
         sys_interval: None,

@@ -1,86 +1,17 @@
 //! What outlives the broker: the folder of one is copied as it is, as if it had died there and then, and another one
 //! is started over the copy.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Data, Promise};
+use mqttcore_broker::Broker;
 use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS};
 use mqttcore_session::ServerLimits;
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::{DurableStore, Store, StoreOptions};
 
-use crate::common::{Client, Received, config, config_with_limits, start, v5, within};
-
-const HOUR_S: u32 = 3_600;
-
-/// A folder of this test's own, gone with it.
-struct Home(PathBuf);
-
-impl Home {
-    fn new() -> Self {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let made = MADE.fetch_add(1, Ordering::Relaxed);
-        let name = format!("mqttcore-durable-{}-{made}", std::process::id());
-        Self(std::env::temp_dir().join(name))
-    }
-
-    fn life(&self, number: u32) -> PathBuf {
-        self.0.join(number.to_string())
-    }
-
-    /// A broker over life `number` of the folder.
-    fn start(&self, number: u32) -> Broker {
-        self.start_with(number, config())
-    }
-
-    fn start_with(&self, number: u32, config: Config) -> Broker {
-        let data = Data {
-            folder: self.life(number),
-            promise: Promise::Os,
-        };
-        start(Config {
-            data: Some(data),
-            ..config
-        })
-    }
-
-    /// What life `number` has kept by now is where the next one begins.
-    fn crash(&self, broker: Broker, number: u32) -> Broker {
-        settle(&broker);
-        copy(&self.life(number), &self.life(number + 1));
-        drop(broker);
-        self.start(number + 1)
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        // What cannot be removed is left to the system.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("a folder");
-    for entry in fs::read_dir(from).expect("a folder") {
-        let path = entry.expect("a file").path();
-        let name = path.file_name().expect("a name");
-        if name != "ballast" && name != "lock" {
-            fs::copy(&path, to.join(name)).expect("a copy");
-        }
-    }
-}
-
-/// Waits until everything that was handed to the store so far is kept.
-fn settle(broker: &Broker) {
-    let later = v5("later").clean_start().expiring_s(HOUR_S);
-    later.connect(broker).disconnect();
-}
+use crate::common::{Client, HOUR_S, Home, Received, config_with_limits, v5, within};
 
 fn no() -> Properties<'static> {
     Properties::EMPTY

@@ -18,6 +18,7 @@ mod framing;
 mod grants;
 mod limits;
 mod panics;
+mod promise;
 mod reasons;
 mod reload;
 mod retained;

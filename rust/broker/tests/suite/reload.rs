@@ -9,10 +9,8 @@ use crate::common::{Plugin, Received, config, eventually, v5};
 
 fn listener(name: &str, anonymous: Option<Grant>) -> Listener {
     Listener {
-        name: name.into(),
-        address: ([127, 0, 0, 1], 0).into(),
         anonymous,
-        websocket: None,
+        ..Listener::new(name, ([127, 0, 0, 1], 0).into())
     }
 }
 

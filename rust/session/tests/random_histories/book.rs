@@ -101,7 +101,7 @@ impl Kept {
                 qos,
                 key,
             } => {
-                let is_it = |(number, _): &(u16, QoS)| u64::from(*number) == key;
+                let is_it = |(number, _): &(u16, QoS)| key_of(*number) == key;
                 let at = self.queue.iter().position(is_it).expect("it was queued");
                 let (number, _) = self.queue.remove(at).expect("it was found");
                 self.publishes.push((packet_id, number, qos));
@@ -150,7 +150,12 @@ impl Kept {
 
 fn delivery(number: u16, qos: QoS) -> Delivery<'static> {
     Delivery {
-        key: number.into(),
+        key: key_of(number),
         ..Delivery::new(qos, &[])
     }
+}
+
+/// The book has every message: none has the key 0.
+pub(crate) fn key_of(number: u16) -> u64 {
+    u64::from(number) + 1
 }

@@ -12,7 +12,7 @@ use mqttcore_session::{
 };
 
 use crate::Step;
-use crate::book::{Book, Entry};
+use crate::book::{Book, Entry, key_of};
 use crate::client::{Client, V5, number, read};
 use crate::common::{connect_5, message, start};
 
@@ -100,7 +100,7 @@ impl World {
         self.book.write(None, Entry::Given { number, qos });
         let message = message("t", &number.to_be_bytes(), qos);
         let delivery = Delivery {
-            key: number.into(),
+            key: key_of(number),
             ..Delivery::new(QoS::ExactlyOnce, &[])
         };
         self.session.deliver(start(), &message, delivery);

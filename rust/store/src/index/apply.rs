@@ -212,7 +212,7 @@ impl Index {
         let mut taken = None;
         self.change(session, |row| {
             taken = take_publish(row, packet_id);
-            if taken.is_some() {
+            if !row.releases.contains(&packet_id) {
                 row.releases.push(packet_id);
             }
         })?;

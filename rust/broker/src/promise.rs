@@ -1,0 +1,167 @@
+//! How safe something is before it is acknowledged: who may say so, and who is heard.
+//!
+//! * A **client** has the level that its grant names; else that of its listener; else the
+//!   broker's. It is the level of its session, and of what it publishes.
+//! * A **message** has the level of the first rule that matches its topic, whoever publishes it;
+//!   without such a rule, that of its publisher.
+//!
+//! Nothing else decides: not the QoS, not who receives it. Without a store every level is
+//! [`Level::Memory`].
+
+use mqttcore_store::Level;
+use mqttcore_topics::{TopicFilter, TopicName};
+
+use crate::config::Config;
+
+/// A rule of the configuration: how safe messages on these topics are.
+#[derive(Clone, Debug)]
+pub struct TopicPromise {
+    /// The topics.
+    pub filter: TopicFilter,
+    /// Their level.
+    pub promise: Level,
+}
+
+impl Config {
+    /// The level where nobody says otherwise.
+    pub(crate) fn promise(&self) -> Level {
+        self.data
+            .as_ref()
+            .map_or(Level::Memory, |data| data.promise)
+    }
+
+    /// The level of a client, by what its grant and its listener say.
+    pub(crate) fn promise_to(&self, grant: Option<Level>, listener: Option<Level>) -> Level {
+        let said = grant.or(listener).filter(|_| self.data.is_some());
+        said.unwrap_or_else(|| self.promise())
+    }
+
+    /// The level of a message on `topic`, of a publisher of that level.
+    pub(crate) fn promise_on(&self, topic: TopicName<'_>, publisher: Level) -> Level {
+        if self.data.is_none() {
+            return Level::Memory;
+        }
+        let mut rules = self.topic_promises.iter();
+        let rule = rules.find(|rule| rule.filter.matches(topic));
+        rule.map_or(publisher, |rule| rule.promise)
+    }
+
+    /// Whether anything of a client with this level may have to be kept.
+    pub(crate) fn may_keep(&self, client: Level) -> bool {
+        client > Level::Memory || !self.topic_promises.is_empty()
+    }
+
+    /// The levels in force, for people: `fsync; os at door-2; memory on telemetry/#`.
+    pub(crate) fn promises(&self) -> String {
+        let base = name(self.promise()).to_owned();
+        if self.data.is_none() {
+            return base;
+        }
+        let listeners = self.listeners.iter().filter_map(|listener| {
+            let level = name(listener.promise?);
+            Some(format!("{level} at {}", listener.name))
+        });
+        let rules = self.topic_promises.iter();
+        let topics =
+            rules.map(|rule| format!("{} on {}", name(rule.promise), rule.filter.as_str()));
+        let all: Vec<String> = [base].into_iter().chain(listeners).chain(topics).collect();
+        all.join("; ")
+    }
+}
+
+fn name(level: Level) -> &'static str {
+    match level {
+        Level::Memory => "memory",
+        Level::Os => "os",
+        Level::Fsync => "fsync",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use mqttcore_topics::TopicLimits;
+
+    use super::*;
+    use crate::config::{Data, Listener};
+
+    fn topic(text: &str) -> TopicName<'_> {
+        TopicName::parse(text, &TopicLimits::default()).unwrap()
+    }
+
+    fn rule(filter: &str, promise: Level) -> TopicPromise {
+        TopicPromise {
+            filter: TopicFilter::parse(filter, &TopicLimits::default()).unwrap(),
+            promise,
+        }
+    }
+
+    fn config(promise: Level) -> Config {
+        Config {
+            data: Some(Data {
+                folder: PathBuf::new(),
+                promise,
+            }),
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn a_grant_is_heard_before_a_listener_and_that_before_the_broker() {
+        let config = config(Level::Fsync);
+
+        assert_eq!(config.promise_to(None, None), Level::Fsync);
+        assert_eq!(config.promise_to(None, Some(Level::Os)), Level::Os);
+        assert_eq!(
+            config.promise_to(Some(Level::Memory), Some(Level::Os)),
+            Level::Memory
+        );
+        assert_eq!(
+            config.promise_to(Some(Level::Fsync), Some(Level::Os)),
+            Level::Fsync
+        );
+    }
+
+    #[test]
+    fn the_first_rule_of_a_topic_is_heard_before_its_publisher() {
+        let config = Config {
+            topic_promises: vec![rule("a/b", Level::Fsync), rule("a/#", Level::Memory)],
+            ..config(Level::Os)
+        };
+
+        assert_eq!(config.promise_on(topic("a/b"), Level::Os), Level::Fsync);
+        assert_eq!(config.promise_on(topic("a/c"), Level::Fsync), Level::Memory);
+        assert_eq!(config.promise_on(topic("b"), Level::Fsync), Level::Fsync);
+    }
+
+    #[test]
+    fn without_a_store_everything_lives_in_memory() {
+        let config = Config {
+            topic_promises: vec![rule("#", Level::Fsync)],
+            ..Config::default()
+        };
+
+        assert_eq!(config.promise_to(Some(Level::Fsync), None), Level::Memory);
+        assert_eq!(config.promise_on(topic("a"), Level::Fsync), Level::Memory);
+        assert_eq!(config.promises(), "memory");
+    }
+
+    #[test]
+    fn what_is_in_force_is_said_in_one_line() {
+        let listener = Listener {
+            promise: Some(Level::Os),
+            ..Listener::new("door-2", ([127, 0, 0, 1], 0).into())
+        };
+        let config = Config {
+            listeners: vec![listener],
+            topic_promises: vec![rule("telemetry/#", Level::Memory)],
+            ..config(Level::Fsync)
+        };
+
+        assert_eq!(
+            config.promises(),
+            "fsync; os at door-2; memory on telemetry/#"
+        );
+    }
+}

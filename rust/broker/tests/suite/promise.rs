@@ -1,0 +1,295 @@
+//! Levels by listener, topic and client: what each of them keeps through a crash, and what it does not.
+//!
+//! Levels above `memory` differ in what they wait for; here is told what they keep. See `durable.rs` for the rest.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mqttcore_broker::{Broker, Config, Data, Grant, Listener, Promise, TopicPromise};
+use mqttcore_codec::QoS;
+
+use crate::common::{
+    Client, HOUR_S, Hello, Home, Plugin, Received, allow, config, eventually, filter, start_with,
+    v5,
+};
+
+const BASE: usize = 0;
+const MEMORY: usize = 1;
+
+/// The broker says `os`; its second listener, and topics below `lost`, say `memory`; topics below `kept` say `fsync`.
+fn leveled() -> Config {
+    let mut config = config();
+    config.listeners.push(Listener {
+        promise: Some(Promise::Memory),
+        ..config.listeners[0].clone()
+    });
+    let rule = |text: &str, promise| TopicPromise {
+        filter: filter(text),
+        promise,
+    };
+    config.topic_promises = vec![
+        rule("lost/#", Promise::Memory),
+        rule("kept/#", Promise::Fsync),
+    ];
+    config
+}
+
+fn resuming(id: &str) -> Hello {
+    v5(id).keeping_session_s(HOUR_S)
+}
+
+fn subscribed(broker: &Broker, id: &str, listener: usize) -> Client {
+    let (mut client, _) = resuming(id).connect_at(broker, listener);
+    client.subscribe("#", QoS::ExactlyOnce);
+    client
+}
+
+/// Everything that waits for a client, in order.
+fn waiting(client: &mut Client) -> Vec<String> {
+    client.send(&mqttcore_codec::Packet::PingReq);
+    let mut texts = Vec::new();
+    loop {
+        match client.receive() {
+            Received::Publish(message) => texts.push(message.text().to_owned()),
+            Received::PingResp => return texts,
+            other => panic!("no message: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_listener_says_how_sessions_are_kept() {
+    let home = Home::new();
+    let first = home.start_with(0, leveled());
+    subscribed(&first, "base", BASE).vanish();
+    subscribed(&first, "memory", MEMORY).vanish();
+
+    let second = home.crash_with(first, 0, leveled());
+
+    assert!(resuming("base").connect_at(&second, BASE).1);
+    assert!(!resuming("memory").connect_at(&second, MEMORY).1);
+}
+
+#[test]
+fn a_publish_has_the_level_of_its_topic_and_else_of_its_client() {
+    let home = Home::new();
+    let first = home.start_with(0, leveled());
+    subscribed(&first, "reader", BASE).vanish();
+    let (mut base, _) = v5("base").connect_at(&first, BASE);
+    let (mut memory, _) = v5("memory").connect_at(&first, MEMORY);
+    for (client, name) in [(&mut base, "base"), (&mut memory, "memory")] {
+        for topic in ["lost/1", "kept/1", "other"] {
+            client.publish_acknowledged(topic, format!("{name} {topic}"));
+        }
+    }
+
+    let second = home.crash_with(first, 0, leveled());
+
+    let (mut reader, _) = resuming("reader").connect_at(&second, BASE);
+    let texts = waiting(&mut reader);
+    assert_eq!(texts, ["base kept/1", "base other", "memory kept/1"]);
+}
+
+#[test]
+fn what_lives_in_memory_is_delivered_like_everything_else() {
+    let home = Home::new();
+    let broker = home.start_with(0, leveled());
+    subscribed(&broker, "reader", BASE).vanish();
+    let mut writer = v5("writer").connect(&broker);
+    for (topic, qos) in [
+        ("lost/1", QoS::AtLeastOnce),
+        ("kept/1", QoS::AtLeastOnce),
+        ("lost/2", QoS::ExactlyOnce),
+    ] {
+        writer.publish(topic, topic, qos);
+        writer.receive();
+    }
+
+    let mut reader = resuming("reader").connect(&broker);
+
+    let texts: Vec<String> = (0..3)
+        .map(|_| reader.take_message().text().to_owned())
+        .collect();
+    assert_eq!(texts, ["lost/1", "kept/1", "lost/2"]);
+}
+
+#[test]
+fn a_grant_says_how_its_client_is_kept() {
+    let plugin = || {
+        Plugin::default().authenticate(|login, reply| {
+            let promise = match login.username.as_deref() {
+                Some("careless") => Some(Promise::Memory),
+                Some("careful") => Some(Promise::Os),
+                _ => None,
+            };
+            reply.send(allow(Grant {
+                promise,
+                ..Grant::everything()
+            }));
+        })
+    };
+    let home = Home::new();
+    let data = |number: u32, promise| Config {
+        data: Some(Data {
+            folder: home.life(number),
+            promise,
+        }),
+        ..config()
+    };
+    let first = start_with(data(0, Promise::Memory), plugin());
+    for name in ["careless", "careful", "silent"] {
+        let hello = resuming(name).username(name);
+        hello.connect(&first).subscribe("t", QoS::AtLeastOnce);
+    }
+    let mut careful = v5("writer").username("careful").connect(&first);
+    careful.publish_acknowledged("t", "!");
+    first.stop(Duration::from_secs(5));
+
+    let second = start_with(data(0, Promise::Memory), plugin());
+
+    for (name, is_kept) in [("careless", false), ("careful", true), ("silent", false)] {
+        let hello = resuming(name).username(name);
+        assert_eq!(hello.connect_or_resume(&second).1, is_kept, "{name}");
+    }
+}
+
+/// The store hears of the session when it comes through the other listener, with all that it has by then.
+#[test]
+fn a_session_may_rise_from_memory() {
+    let home = Home::new();
+    let first = home.start_with(0, leveled());
+    let mut reader = subscribed(&first, "riser", MEMORY);
+    let mut writer = v5("writer").connect(&first);
+    writer.publish_acknowledged("lost/1", "gone");
+    let gone = reader.message();
+    let open = reader.publish("lost/2", "open", QoS::ExactlyOnce);
+    while !matches!(reader.receive(), Received::PubRec(..)) {}
+    reader.vanish();
+    let (reader, is_resumed) = resuming("riser").connect_at(&first, BASE);
+    assert!(is_resumed);
+    reader.vanish();
+    writer.publish_acknowledged("kept/1", "here");
+
+    let second = home.crash_with(first, 0, leveled());
+
+    let (mut reader, is_resumed) = resuming("riser").connect_at(&second, BASE);
+    assert!(is_resumed);
+    assert_eq!(gone.text(), "gone");
+    let (released, here) = (reader.receive(), reader.message());
+    assert!(matches!(released, Received::PubRel(..)), "{released:?}");
+    assert_eq!(here.text(), "here");
+    reader.pubrel(open);
+    match reader.receive() {
+        Received::PubComp(id, reason) => assert_eq!((id, reason.value()), (open, 0)),
+        other => panic!("no PUBCOMP: {other:?}"),
+    }
+}
+
+/// The client may have the message. Whoever gives its identifier to another one loses that.
+#[test]
+fn an_identifier_of_qos_2_outlives_a_message_that_does_not() {
+    for rises in [false, true] {
+        let home = Home::new();
+        let first = home.start_with(0, leveled());
+        let mut reader = subscribed(&first, "reader", if rises { MEMORY } else { BASE });
+        let mut writer = v5("writer").connect(&first);
+        writer.publish("lost/1", "gone", QoS::ExactlyOnce);
+        assert!(matches!(writer.receive(), Received::PubRec(..)));
+        let gone = reader.message();
+        reader.vanish();
+        if rises {
+            resuming("reader").connect_at(&first, BASE).0.vanish();
+        }
+
+        let second = home.crash_with(first, 0, leveled());
+
+        let (mut reader, is_resumed) = resuming("reader").connect_at(&second, BASE);
+        assert!(is_resumed);
+        match reader.receive() {
+            Received::PubRel(id, _) => assert_eq!(id, gone.packet_id),
+            other => panic!("no release: {other:?}"),
+        }
+        reader.pubcomp(gone.packet_id);
+        let sent = second.publish(
+            "kept/1",
+            b"here",
+            QoS::ExactlyOnce,
+            false,
+            mqttcore_codec::Properties::EMPTY,
+        );
+        assert_eq!(sent, Ok(1));
+        assert_eq!(reader.message().text(), "here");
+    }
+}
+
+/// What was promised to a session stays so, by whatever door its client comes back.
+#[test]
+fn a_kept_session_does_not_sink_to_memory() {
+    let home = Home::new();
+    let first = home.start_with(0, leveled());
+    subscribed(&first, "reader", BASE).vanish();
+    v5("writer")
+        .connect(&first)
+        .publish_acknowledged("kept/1", "here");
+    let (reader, is_resumed) = resuming("reader")
+        .receive_maximum(1)
+        .connect_at(&first, MEMORY);
+    assert!(is_resumed);
+    reader.vanish();
+    eventually("the reader is away", || {
+        let clients = first.clients();
+        let mut readers = clients.iter().filter(|one| &*one.client_id == "reader");
+        readers.all(|one| !one.connected)
+    });
+
+    let second = home.crash_with(first, 0, leveled());
+
+    let (mut reader, is_resumed) = resuming("reader").connect_at(&second, BASE);
+    assert!(is_resumed);
+    assert_eq!(reader.message().text(), "here");
+}
+
+/// Each publish waits for what its own topic asks for, and their acknowledgements keep their order.
+#[test]
+fn acknowledgements_of_all_levels_come_in_the_order_of_their_publishes() {
+    let home = Home::new();
+    let broker = home.start_with(0, leveled());
+    subscribed(&broker, "reader", BASE).vanish();
+    let mut writer = v5("writer").connect(&broker);
+    let topics = ["kept/1", "lost/1", "other", "kept/2", "other", "lost/2"];
+
+    let sent: Vec<u16> = (0..60)
+        .map(|number| {
+            let qos = [QoS::AtLeastOnce, QoS::ExactlyOnce][number / 7 % 2];
+            writer.publish(topics[number % topics.len()], "!", qos)
+        })
+        .collect();
+
+    let answers: Vec<u16> = (0..60)
+        .map(|_| match writer.receive() {
+            Received::PubAck(id, _) | Received::PubRec(id, _) => id,
+            other => panic!("no acknowledgement: {other:?}"),
+        })
+        .collect();
+    assert_eq!(answers, sent);
+}
+
+#[test]
+fn the_levels_in_force_are_told() {
+    let home = Home::new();
+    let broker = home.start_with(0, leveled());
+
+    let told = "os; memory at test; memory on lost/#; fsync on kept/#";
+    assert_eq!(broker.promises(), told);
+    let without_rules = Config {
+        data: Some(Data {
+            folder: PathBuf::from("elsewhere"),
+            promise: Promise::Fsync,
+        }),
+        ..config()
+    };
+    let hooks: std::sync::Arc<dyn mqttcore_broker::Hooks> = std::sync::Arc::new(Plugin::default());
+    broker.reload(&without_rules, hooks).expect("a reload");
+    assert_eq!(broker.promises(), "fsync");
+    assert_eq!(crate::common::start(config()).promises(), "memory");
+}

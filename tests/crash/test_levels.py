@@ -1,0 +1,196 @@
+"""Levels by listener, topic and client: what a killed broker (SIGKILL) has kept, and what not."""
+
+from __future__ import annotations
+
+import contextlib
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import wire as mqtt
+from tests.crash.process import Life
+from tests.crash.test_promise import HOUR, waiting
+from tests.wire import Wire
+
+BASE, OS, MEMORY = range(3)
+
+LISTENERS = """
+    [[listeners]]
+    name = "base"
+    address = "127.0.0.1:0"
+    anonymous = true
+
+    [[listeners]]
+    name = "os"
+    address = "127.0.0.1:0"
+    anonymous = true
+    promise = "os"
+
+    [[listeners]]
+    name = "memory"
+    address = "127.0.0.1:0"
+    anonymous = true
+    promise = "memory"
+
+    [[topics]]
+    filter = "lost/#"
+    promise = "memory"
+
+    [[topics]]
+    filter = "kept/#"
+    promise = "fsync"
+
+    [[plugins]]
+    use = "tests.crash.plugins:Wishes"
+"""
+
+
+@contextlib.contextmanager
+def living(folder: Path, text: str) -> Iterator[Life]:
+    """A broker with this configuration, over a folder of its own."""
+    config = folder / "mqttcore.toml"
+    config.write_text(textwrap.dedent(text))
+    life = Life(data=folder / "data", config=config)
+    life.start()
+    try:
+        yield life
+    finally:
+        life.kill()
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Life]:
+    """A broker that promises ``fsync``, with the listeners and the topics above."""
+    with living(tmp_path, LISTENERS) as life:
+        yield life
+
+
+def arrive(life: Life, listener: int, name: str, wish: str | None = None) -> tuple[Wire, bool]:
+    """A client whose session is to be kept, and whether it was."""
+    wire = Wire(life.ports[listener])
+    connack = wire.connect(name, clean=False, props=HOUR, username=wish, password=wish and b"")
+    return wire, connack.session_present
+
+
+def subscribe(life: Life, listener: int, name: str, wish: str | None = None) -> None:
+    wire, _ = arrive(life, listener, name, wish)
+    with wire:
+        wire.subscribe(("#", 2))
+
+
+def waiting_for(life: Life, listener: int, name: str) -> list[bytes]:
+    """What waits for a client that was kept."""
+    wire, is_resumed = arrive(life, listener, name)
+    assert is_resumed
+    with wire:
+        return [one.payload for one in waiting(wire) if one.kind == mqtt.PUBLISH]
+
+
+def test_os_survives_the_process_and_memory_does_not(life: Life) -> None:
+    for listener, name in ((BASE, "base"), (OS, "os"), (MEMORY, "memory")):
+        subscribe(life, listener, name)
+    for listener in (BASE, OS, MEMORY):
+        with Wire(life.ports[listener]) as writer:
+            writer.connect("writer")
+            writer.publish("t", b"%d" % listener, qos=1)
+            writer.publish("t", b"%d, retained" % listener, qos=2, retain=True)
+
+    life.crash()
+
+    expected = [b"0", b"0, retained", b"1", b"1, retained"]
+    assert waiting_for(life, BASE, "base") == expected
+    assert waiting_for(life, OS, "os") == expected
+    wire, is_resumed = arrive(life, MEMORY, "memory")
+    assert not is_resumed
+    wire.subscribe(("t", 0))
+    assert wire.receive_publish().payload == b"1, retained"
+    wire.close()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_topic_says_how_its_messages_are_kept(life: Life, qos: int) -> None:
+    subscribe(life, BASE, "reader")
+    for listener in (BASE, MEMORY):
+        with Wire(life.ports[listener]) as writer:
+            writer.connect("writer")
+            writer.publish("lost/t", b"lost", qos=qos, retain=True)
+            writer.publish("kept/t", b"kept", qos=qos, retain=True)
+
+    life.crash()
+
+    assert waiting_for(life, BASE, "reader") == [b"kept", b"kept"]
+    with Wire(life.ports[BASE]) as late:
+        late.connect("late")
+        late.subscribe(("#", 0))
+        assert [one.topic for one in waiting(late) if one.kind == mqtt.PUBLISH] == ["kept/t"]
+
+
+def test_a_grant_says_how_its_client_is_kept(life: Life) -> None:
+    for wish in ("memory", "os", "fsync"):
+        subscribe(life, BASE, wish, wish)
+    with Wire(life.ports[MEMORY]) as writer:
+        writer.connect("writer", username="os", password=b"")
+        writer.publish("t", b"kept", qos=1)
+    with Wire(life.ports[OS]) as writer:
+        writer.connect("writer", username="memory", password=b"")
+        writer.publish("t", b"lost", qos=1)
+
+    life.crash()
+
+    for wish in ("os", "fsync"):
+        wire, is_resumed = arrive(life, BASE, wish, wish)
+        assert is_resumed
+        assert [one.payload for one in waiting(wire) if one.kind == mqtt.PUBLISH] == [b"kept"]
+        wire.close()
+    wire, is_resumed = arrive(life, BASE, "memory", "memory")
+    assert not is_resumed
+    wire.close()
+
+
+def test_the_banner_and_sys_say_what_is_promised(life: Life) -> None:
+    assert life.promise == ("fsync; os at os; memory at memory; memory on lost/#; fsync on kept/#")
+    with Wire(life.port) as wire:
+        wire.connect("reader", username="memory", password=b"")
+        assert wire.subscribe(("$SYS/broker/promise", 0)).reasons == (0x87,)
+    with Wire(life.port) as wire:
+        wire.connect("reader")
+        wire.subscribe(("$SYS/broker/promise", 0))
+        assert wire.receive_publish().payload.decode() == life.promise
+
+
+def test_a_broker_may_promise_memory_but_for_some_topics(tmp_path: Path) -> None:
+    text = """
+        promise = "memory"
+
+        [[listeners]]
+        name = "base"
+        address = "127.0.0.1:0"
+        anonymous = true
+
+        [[listeners]]
+        name = "os"
+        address = "127.0.0.1:0"
+        anonymous = true
+        promise = "os"
+
+        [[topics]]
+        filter = "kept/#"
+        promise = "os"
+    """
+    with living(tmp_path, text) as life:
+        subscribe(life, BASE, "careless")
+        subscribe(life, OS, "reader")
+        with Wire(life.ports[BASE]) as writer:
+            writer.connect("writer")
+            writer.publish("kept/t", b"kept", qos=1)
+            writer.publish("t", b"lost", qos=1)
+
+        life.crash()
+
+        assert life.promise == "memory; os at os; os on kept/#"
+        assert waiting_for(life, OS, "reader") == [b"kept"]
+        wire, is_resumed = arrive(life, BASE, "careless")
+        wire.close()
+        assert not is_resumed
