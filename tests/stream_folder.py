@@ -51,7 +51,7 @@ def rows(messages: Sequence[Mapping[str, Any]], *, partition: int = 0, base: int
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFolder:
-    """``root`` is `<data>/streams/<name>`: stream.json, sealed.json, data/<partition>/*.parquet."""
+    """``root`` is `<data>/streams/<name>`: stream.json, sealed.json, data/*.parquet."""
 
     root: pathlib.Path
     name: str = "plant"
@@ -80,7 +80,7 @@ class StreamFolder:
         """Write the rows of one partition as a file, and put it into the index."""
         partition = table["partition"][0].as_py()
         base = table["offset"][0].as_py()
-        path = self.root / "data" / str(partition) / f"{base:020}.parquet"
+        path = self.root / "data" / f"{partition:05}-{base:020}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         meta = write_stream_file(path, ipc(table), stream=self.name, epoch=EPOCH)
         entry = {key: meta[key] for key in ("base", "last", "min_us", "max_us")}
@@ -92,7 +92,7 @@ class StreamFolder:
 
     def files(self, partition: int = 0) -> list[tuple[str, int, int]]:
         """The sealed files of a partition, as a `StreamReader` wants them."""
-        folder = self.root / "data" / str(partition)
+        folder = self.root / "data"
         entries = self.index()[partition]
         return [(str(folder / entry["file"]), entry["base"], entry["last"]) for entry in entries]
 

@@ -127,8 +127,8 @@ class StreamFolder:
             return SealedIndex(((),) * partitions, (0,) * partitions)
         try:
             files = tuple(
-                tuple(sorted((self.file(partition, entry) for entry in entries), key=by_end))
-                for partition, entries in enumerate(found["partitions"])
+                tuple(sorted((self.file(entry) for entry in entries), key=by_end))
+                for entries in found["partitions"]
             )
             index = SealedIndex(files, tuple(found["earliest"]))
         except (KeyError, TypeError, AttributeError) as error:
@@ -139,10 +139,10 @@ class StreamFolder:
             raise StreamFolderError(f"{self.path}: sealed.json is not of {partitions} partitions")
         return index
 
-    def file(self, partition: int, entry: dict[str, Any]) -> SealedFile:
+    def file(self, entry: dict[str, Any]) -> SealedFile:
         """One entry of the index."""
         return SealedFile(
-            path=str(self.path / "data" / str(partition) / entry["file"]),
+            path=str(self.path / "data" / entry["file"]),
             base=entry["base"],
             last=entry["last"],
             min_us=entry["min_us"],

@@ -35,7 +35,8 @@ class SourceOptions:
     """``http://host:port`` or ``unix:/path``; without it the socket below ``path``."""
     token: str | None = field(default=None, repr=False)
     stream: str | None = None
-    topic: str = "#"
+    topic: str | None = None
+    """An MQTT topic filter; None is every row, also of topics that begin with ``$``."""
     starting: Position | None = None
     ending: Position | None = None
     max_rows: int | None = None

@@ -38,8 +38,8 @@ def is_planned_with_filters() -> bool:
 class Narrowing:
     """What filters leave of a stream; all of them hold together."""
 
-    topic: str
-    """The topic filter: that of the options, or a narrower one."""
+    topic: str | None
+    """The topic filter: that of the options, or a narrower one; None is every row."""
     nothing: bool = False
     """No row can pass."""
     partitions: frozenset[int] | None = None
@@ -105,15 +105,14 @@ class Narrowing:
     def takes_topic(self, one: spark.Filter, value: Any) -> bool:  # noqa: ANN401 -- Spark's literal
         """One topic; of a prefix only the whole levels, so Spark looks at each row again."""
         if isinstance(one, spark.EqualTo):
-            if is_literal(value) and TopicFilter(self.topic).matches(value):
+            if is_literal(value) and (self.topic is None or TopicFilter(self.topic).matches(value)):
                 self.topic = value
             else:
                 self.nothing = True
             return True
-        if isinstance(one, spark.StringStartsWith) and self.topic == "#":
+        if isinstance(one, spark.StringStartsWith) and self.topic is None:
             levels, slash, _ = value.rpartition("/")
-            # `#` leaves topics that begin with a dollar out, a longer filter would let them in
-            if slash and levels and not levels.startswith("$") and is_literal(levels):
+            if slash and is_literal(levels):
                 self.topic = f"{levels}/#"
         return False
 

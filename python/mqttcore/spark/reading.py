@@ -1,4 +1,4 @@
-"""Reads one task's ranges in a Spark worker.
+"""Reads one task's ranges in a Spark worker: sealed files, then the tail at the endpoint.
 
 The tier is chosen by offset when a range is read, not when it was planned: what was in the tail
 then may be sealed by now. Nothing here outlives the task, since workers fork and are used again.
@@ -7,26 +7,45 @@ then may be sealed by now. Nothing here outlives the task, since workers fork an
 from __future__ import annotations
 
 import itertools
+import logging
 import pathlib
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from mqttcore._core import StreamOptions, StreamReader
-from mqttcore.errors import StreamEpochError, StreamFileError, StreamRangeError
+from mqttcore._core import StreamOptions
+from mqttcore._core import StreamReader as Rows
+from mqttcore.errors import (
+    EndpointUnreachableError,
+    RangeBeyondError,
+    RangeGoneError,
+    RangeSealedError,
+    StreamEpochError,
+    StreamFileError,
+    StreamRangeError,
+)
 from mqttcore.spark.planner import Range
 
 if TYPE_CHECKING:
     from mqttcore.spark.folder import SealedFile
-    from mqttcore.spark.log import StreamLog
+    from mqttcore.spark.log import State, StreamLog
+    from mqttcore.spark.options import SourceOptions
 
-__all__ = ["RowReader", "Task"]
+__all__ = ["RowReader", "Task", "tasks_for"]
 
+logger = logging.getLogger(__name__)
 TRIES: Final = 3
-"""How often the index is asked again for a file that went away before it was opened."""
+"""How often a row is looked for in both tiers before it counts as missing."""
+TAIL_ROWS: Final = 131_072
+"""Rows of one request for the tail: they are in memory at once."""
+PATIENCE_S: Final = 300.0
+"""How long a task waits for a broker that is away."""
+FIRST_WAIT_S: Final = 0.05
+LONGEST_WAIT_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +54,13 @@ class Task(InputPartition):
 
     epoch: str
     ranges: tuple[Range, ...]
+    sealed: tuple[int, ...]
+    """Where the sealed rows of each partition ended when it was planned, or behind that."""
+
+
+def tasks_for(state: State, planned: Sequence[tuple[Range, ...]]) -> list[Task]:
+    """What Spark is given; always a task, or Spark would make one of its own."""
+    return [Task(state.epoch, ranges, state.sealed) for ranges in planned or [()]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,10 +68,20 @@ class RowReader:
     """Yields exactly the rows of a range, less those that filters drop, or raises."""
 
     log: StreamLog
-    arguments: dict[str, Any]
-    """Those of `StreamOptions`, which itself does not travel to workers."""
+    options: StreamOptions
+    fail_on_data_loss: bool
+    patience_s: float = PATIENCE_S
 
-    def read(self, task: Task) -> Iterator[pa.RecordBatch]:
+    @classmethod
+    def of(cls, log: StreamLog, options: SourceOptions, topic: str | None) -> RowReader:
+        """A reader of what options say, of topics that match a filter."""
+        return cls(
+            log=log,
+            options=StreamOptions(**reader_arguments(options, topic)),
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """All rows of a task as Arrow batches.
 
         Raises:
@@ -53,74 +89,142 @@ class RowReader:
             StreamRangeError: rows of a range are nowhere; the text names them.
             StreamFileError: a file of the index cannot be read.
         """
-        self.check_epoch(task.epoch)
-        options = StreamOptions(**self.arguments)
-        for one in task.ranges:
-            yield from self.rows(one, options)
+        if not isinstance(partition, Task):
+            raise TypeError(f"{partition!r} was not made by this source")
+        self.check_epoch(partition.epoch)
+        for one in partition.ranges:
+            yield from self.rows(one, partition.sealed[one.partition])
 
     def check_epoch(self, epoch: str) -> None:
-        """Files of a restored stream hold other rows under the same offsets."""
-        found = self.log.folder.describe().epoch
+        """The same offsets are other rows in a stream that was restored meanwhile."""
+        folder = self.log.folder
+        found = folder.describe().epoch if folder else self.asked_epoch()
         if found != epoch:
             raise StreamEpochError(
                 f"stream {self.log.name}: planned in epoch {epoch}, it has {found} now"
             )
 
-    def rows(self, wanted: Range, options: StreamOptions) -> Iterator[pa.RecordBatch]:
-        """One range, file by file."""
-        place = wanted.start
-        while place < wanted.end:
-            part = Range(wanted.partition, place, wanted.end)
-            file, batches = self.opened(part, options)
-            yield from batches
-            place = min(file.last + 1, wanted.end)
+    def asked_epoch(self) -> str:
+        """What the broker says where this machine does not see its folder."""
+        try:
+            return self.log.live_state().epoch
+        finally:
+            self.log.close()
 
-    def opened(
-        self, wanted: Range, options: StreamOptions
-    ) -> tuple[SealedFile, Iterator[pa.RecordBatch]]:
-        """The file with the first row of a range, and all rows of the range that it holds."""
-        for _ in range(TRIES):
-            file = self.file_with_start(wanted)
-            end = min(file.last + 1, wanted.end)
-            part = Range(wanted.partition, wanted.start, end)
+    def rows(self, wanted: Range, sealed: int) -> Iterator[pa.RecordBatch]:
+        """One range, piece by piece; below ``sealed`` rows are in files for sure."""
+        place, tries = wanted.start, 0
+        while place < wanted.end:
+            rest = Range(wanted.partition, place, wanted.end)
             try:
-                return file, begun(sealed_rows(file, part, options))
-            except StreamFileError:
-                # merged into another one: the index names that one now
-                if pathlib.Path(file.path).exists():
-                    raise
-        raise StreamRangeError(self.nowhere(wanted))
+                end, batches = self.sealed(rest) if place < sealed else self.tail(rest)
+            except (RangeSealedError, LookupError) as error:
+                # sealed since, or merged into another file: the index has the last word
+                tries += 1
+                if tries > TRIES:
+                    raise StreamRangeError(self.nowhere(rest)) from error
+                sealed = self.sealed_end(rest)
+                continue
+            yield from batches
+            place, tries = end, 0
+
+    def sealed(self, wanted: Range) -> tuple[int, Iterator[pa.RecordBatch]]:
+        """The rows of a range that the file with the first of them holds, and where they end.
+
+        Raises:
+            LookupError: that file is gone since the index was read.
+        """
+        file = self.file_with_start(wanted)
+        end = min(file.last + 1, wanted.end)
+        reader = Rows(
+            [(file.path, file.base, file.last)],
+            partition=wanted.partition,
+            start=wanted.start,
+            end=end,
+            options=self.options,
+        )
+        try:
+            return end, begun(reader)
+        except StreamFileError as error:
+            if pathlib.Path(file.path).exists():
+                raise
+            raise LookupError(file.path) from error
 
     def file_with_start(self, wanted: Range) -> SealedFile:
         """Of the files that hold the first row, the one that reaches farthest."""
-        holders = self.log.folder.index().between(wanted.partition, wanted.start, wanted.start + 1)
+        index = self.log.needed_folder().index()
+        holders = index.between(wanted.partition, wanted.start, wanted.start + 1)
         if not holders:
             raise StreamRangeError(self.nowhere(wanted))
         return max(holders, key=lambda file: file.last)
+
+    def sealed_end(self, wanted: Range) -> int:
+        """Where the files of a partition end now."""
+        return self.log.needed_folder().index().ends[wanted.partition]
+
+    def tail(self, wanted: Range) -> tuple[int, Iterator[pa.RecordBatch]]:
+        """The first rows of a range out of the broker's memory, and where they end.
+
+        Raises:
+            RangeSealedError: they are in files by now.
+            StreamRangeError: the broker does not have them, or does not come back.
+        """
+        end = min(wanted.start + TAIL_ROWS, wanted.end)
+        try:
+            ipc = self.tail_bytes(wanted, end)
+        except RangeGoneError as error:
+            return self.lost(wanted, error)
+        except RangeBeyondError as error:
+            raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
+        reader = Rows.tail(
+            ipc, partition=wanted.partition, start=wanted.start, end=end, options=self.options
+        )
+        return end, map(pa.record_batch, reader)
+
+    def tail_bytes(self, wanted: Range, end: int) -> bytes:
+        """An Arrow IPC stream with the rows up to ``end``; waits while the broker is away."""
+        deadline, wait_s = time.monotonic() + self.patience_s, FIRST_WAIT_S
+        while True:
+            try:
+                with self.log.client.rows(
+                    self.log.name, partition=wanted.partition, start=wanted.start, end=end
+                ) as body:
+                    return body.read()
+            except EndpointUnreachableError as error:
+                # a broker that stops seals its tail first
+                if self.log.folder is not None and wanted.start < self.sealed_end(wanted):
+                    raise RangeSealedError(str(error)) from error
+                if time.monotonic() > deadline:
+                    raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+
+    def lost(self, wanted: Range, error: RangeGoneError) -> tuple[int, Iterator[pa.RecordBatch]]:
+        """Rows that retention deleted after they were planned."""
+        earliest = self.log.state().earliest[wanted.partition]
+        if self.fail_on_data_loss or earliest <= wanted.start:
+            raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
+        end = min(earliest, wanted.end)
+        logger.warning(
+            "stream %s: partition %d, offsets %d to %d (exclusive) are deleted and were not read",
+            self.log.name, wanted.partition, wanted.start, end,
+        )  # fmt: skip
+        return end, iter(())
 
     def nowhere(self, wanted: Range) -> str:
         """What is missing."""
         return (
             f"stream {self.log.name}: partition {wanted.partition}, offsets {wanted.start} to"
-            f" {wanted.end} (exclusive) are in no sealed file"
+            f" {wanted.end} (exclusive) are nowhere to be read"
         )
 
 
-def sealed_rows(
-    file: SealedFile, wanted: Range, options: StreamOptions
-) -> Iterator[pa.RecordBatch]:
-    """Rows out of one file."""
-    reader = StreamReader(
-        [(file.path, file.base, file.last)],
-        partition=wanted.partition,
-        start=wanted.start,
-        end=wanted.end,
-        options=options,
-    )
-    return (pa.record_batch(batch) for batch in reader)
-
-
-def begun(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def begun(batches: Rows) -> Iterator[pa.RecordBatch]:
     """The same batches, with the first one read already: a file that is missing says so now."""
-    first = next(batches, None)
-    return iter(()) if first is None else itertools.chain([first], batches)
+    first = list(itertools.islice(batches, 1))
+    return map(pa.record_batch, itertools.chain(first, batches))
+
+
+def reader_arguments(options: SourceOptions, topic: str | None) -> dict[str, Any]:
+    """What the reader in Rust is told."""
+    return {"columns": list(options.columns or ()), "filter": topic}

@@ -5,20 +5,33 @@ Its class name is part of every checkpoint and does not change.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 
-from mqttcore.errors import StreamOptionError, StreamRangeError
-from mqttcore.spark.log import State, StreamLog, open_log
+from mqttcore.errors import StreamOptionError
+from mqttcore.spark.log import State, open_log
 from mqttcore.spark.options import SourceOptions, parse_options
-from mqttcore.spark.planner import Range, plan, ranges_between, task_count
-from mqttcore.spark.positions import Position, resolve
+from mqttcore.spark.planner import Range, ranges_between
+from mqttcore.spark.planning import (
+    check_ends,
+    columns_of,
+    not_before_earliest,
+    place_of,
+    tasks_of,
+    with_schema,
+)
+from mqttcore.spark.positions import Position
 from mqttcore.spark.pushdown import Narrowing, is_planned_with_filters
-from mqttcore.spark.reading import RowReader, Task
-from mqttcore.spark.schema import column_types, ddl
+from mqttcore.spark.reading import RowReader, tasks_for
+from mqttcore.spark.schema import ddl
+from mqttcore.spark.streaming import MqttcoreStreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +61,10 @@ class MqttcoreDataSource(DataSource):
             pushes = is_planned_with_filters()
         return PushingBatchReader(options) if pushes else BatchReader(options)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
+        """Reads what comes, batch after batch."""
+        return MqttcoreStreamReader(with_schema(parse_options(self.options), schema))
+
 
 class BatchReader(DataSourceReader):
     """Plans on the driver, reads in the workers."""
@@ -63,17 +80,15 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of this read."""
-        state = self.log.state()
-        ranges = self.ranges(state)
-        tasks = tasks_of(ranges, self.options)
-        return [Task(state.epoch, task) for task in tasks] or [Task(state.epoch, ())]
+        try:
+            state = self.log.state()
+            return tasks_for(state, tasks_of(self.ranges(state), self.options))
+        finally:
+            self.log.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        reader = RowReader(
-            log=self.log, arguments=reader_arguments(self.options, self.narrowing.topic)
-        )
-        return reader.read(task_of(partition))
+        return RowReader.of(self.log, self.options, self.narrowing.topic).read(partition)
 
     def ranges(self, state: State) -> list[Range]:
         """What the options and the filters leave of the stream."""
@@ -115,92 +130,3 @@ class PushingBatchReader(BatchReader):
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 -- Spark's name
         """Takes up what narrows offsets or topics; the rest is Spark's."""
         return self.narrowing.push(filters)
-
-
-def columns_of(options: SourceOptions) -> dict[str, str]:
-    """Names and types of the columns of a query."""
-    corrupt = options.decode != "none" and options.on_error == "null"
-    try:
-        return column_types(columns=options.columns, fields=options.payload_schema, corrupt=corrupt)
-    except ValueError as error:
-        raise StreamOptionError(f"option columns: {error}") from error
-
-
-def with_schema(options: SourceOptions, schema: StructType) -> SourceOptions:
-    """The options with ``columns`` as Spark's schema has them: a user may have given one.
-
-    Raises:
-        StreamOptionError: the user's schema has a column that there is not, or of another type.
-    """
-    known = columns_of(options)
-    for field in schema.fields:
-        have = known.get(field.name)
-        if have is None or same_type(have) != same_type(field.dataType.simpleString()):
-            raise StreamOptionError(
-                f"schema: {field.name} {field.dataType.simpleString()} is no column of this source;"
-                f" it has {ddl(known)}. Option payloadSchema adds typed ones, option columns leaves"
-                " some out"
-            )
-    import dataclasses
-
-    return dataclasses.replace(options, columns=tuple(schema.fieldNames()))
-
-
-def same_type(text: str) -> str:
-    """A type in one spelling."""
-    return text.lower().replace(" ", "")
-
-
-def reader_arguments(options: SourceOptions, topic: str) -> dict[str, Any]:
-    """What the reader in Rust is told."""
-    return {"columns": list(options.columns or ())}
-
-
-def place_of(option: str, position: Position, state: State, log: StreamLog) -> tuple[int, ...]:
-    """Offsets of a position; what is wrong with it is said with the option's name."""
-    try:
-        return resolve(position, earliest=state.earliest, end=state.end, at_time=log.offsets_at)
-    except ValueError as error:
-        raise StreamOptionError(f"option {option}: {error}") from error
-
-
-def not_before_earliest(
-    start: Sequence[int], state: State, options: SourceOptions
-) -> tuple[int, ...]:
-    """Where reading can begin; rows that retention deleted are an error unless loss is allowed."""
-    if options.fail_on_data_loss:
-        for partition, (wanted, first) in enumerate(zip(start, state.earliest, strict=True)):
-            if wanted < first:
-                raise StreamRangeError(
-                    f"stream {state.name}: partition {partition}, offsets {wanted} to {first}"
-                    " (exclusive) are deleted; failOnDataLoss=false goes on behind them"
-                )
-    return tuple(max(pair) for pair in zip(start, state.earliest, strict=True))
-
-
-def check_ends(ranges: Sequence[Range], state: State) -> None:
-    """Refuses what is not there yet."""
-    for one in ranges:
-        if one.end > state.end[one.partition]:
-            raise StreamRangeError(
-                f"stream {state.name}: partition {one.partition} ends at"
-                f" {state.end[one.partition]}, offsets up to {one.end} were asked for"
-            )
-
-
-def tasks_of(ranges: Sequence[Range], options: SourceOptions) -> list[tuple[Range, ...]]:
-    """Deals ranges to tasks."""
-    tasks = task_count(
-        sum(one.rows for one in ranges),
-        cores=len(os.sched_getaffinity(0)),
-        min_partitions=options.min_partitions,
-        max_rows_per_task=options.max_rows_per_task,
-    )
-    return plan(ranges, tasks)
-
-
-def task_of(partition: InputPartition) -> Task:
-    """What `partitions` made, back from Spark."""
-    if not isinstance(partition, Task):
-        raise TypeError(f"{partition!r} was not made by this source")
-    return partition

@@ -1,0 +1,113 @@
+"""What the options of a query come to: its columns, its offsets, its tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mqttcore.errors import StreamOptionError, StreamRangeError
+from mqttcore.spark.planner import Range, plan, task_count
+from mqttcore.spark.positions import Position, resolve
+from mqttcore.spark.schema import column_types, ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from mqttcore.spark.log import State, StreamLog
+    from mqttcore.spark.options import SourceOptions
+
+__all__ = [
+    "check_ends",
+    "columns_of",
+    "not_before_earliest",
+    "place_of",
+    "tasks_of",
+    "with_schema",
+]
+
+logger = logging.getLogger(__name__)
+
+
+def columns_of(options: SourceOptions) -> dict[str, str]:
+    """Names and types of the columns of a query."""
+    corrupt = options.decode != "none" and options.on_error == "null"
+    try:
+        return column_types(columns=options.columns, fields=options.payload_schema, corrupt=corrupt)
+    except ValueError as error:
+        raise StreamOptionError(f"option columns: {error}") from error
+
+
+def with_schema(options: SourceOptions, schema: StructType) -> SourceOptions:
+    """The options with ``columns`` as Spark's schema has them: a user may have given one.
+
+    Raises:
+        StreamOptionError: the user's schema has a column that there is not, or of another type.
+    """
+    known = columns_of(options)
+    for field in schema.fields:
+        have = known.get(field.name)
+        if have is None or same_type(have) != same_type(field.dataType.simpleString()):
+            raise StreamOptionError(
+                f"schema: {field.name} {field.dataType.simpleString()} is no column of this source;"
+                f" it has {ddl(known)}. Option payloadSchema adds typed ones, option columns leaves"
+                " some out"
+            )
+    return dataclasses.replace(options, columns=tuple(schema.fieldNames()))
+
+
+def same_type(text: str) -> str:
+    """A type in one spelling."""
+    return text.lower().replace(" ", "")
+
+
+def place_of(option: str, position: Position, state: State, log: StreamLog) -> tuple[int, ...]:
+    """Offsets of a position; what is wrong with it is said with the option's name."""
+    try:
+        return resolve(position, earliest=state.earliest, end=state.end, at_time=log.offsets_at)
+    except ValueError as error:
+        raise StreamOptionError(f"option {option}: {error}") from error
+
+
+def not_before_earliest(
+    start: Sequence[int], state: State, options: SourceOptions
+) -> tuple[int, ...]:
+    """Where reading can begin: behind the rows that retention deleted, which is told.
+
+    Raises:
+        StreamRangeError: there are such rows, and loss is not allowed.
+    """
+    for partition, (wanted, first) in enumerate(zip(start, state.earliest, strict=True)):
+        if wanted >= first:
+            continue
+        lost = (
+            f"stream {state.name}: partition {partition}, offsets {wanted} to {first} (exclusive)"
+            " are deleted"
+        )
+        if options.fail_on_data_loss:
+            raise StreamRangeError(f"{lost}; failOnDataLoss=false goes on behind them")
+        logger.warning("%s and were not read", lost)
+    return tuple(max(pair) for pair in zip(start, state.earliest, strict=True))
+
+
+def check_ends(ranges: Sequence[Range], state: State) -> None:
+    """Refuses what is not there yet."""
+    for one in ranges:
+        if one.end > state.end[one.partition]:
+            raise StreamRangeError(
+                f"stream {state.name}: partition {one.partition} ends at"
+                f" {state.end[one.partition]}, offsets up to {one.end} were asked for"
+            )
+
+
+def tasks_of(ranges: Sequence[Range], options: SourceOptions) -> list[tuple[Range, ...]]:
+    """Deals ranges to tasks."""
+    tasks = task_count(
+        sum(one.rows for one in ranges),
+        cores=len(os.sched_getaffinity(0)),
+        min_partitions=options.min_partitions,
+        max_rows_per_task=options.max_rows_per_task,
+    )
+    return plan(ranges, tasks)

@@ -1,0 +1,178 @@
+"""``spark.readStream.format("mqttcore")``: what a micro-batch reads, decided on the driver.
+
+Spark asks in this order, and exactly once hangs on each answer: `initialOffset` (twice, and never
+stored: so it is a constant), `latestOffset` (stored before anything is read), `partitions` (the
+same rows for the same offsets, always), `commit` (a batch late, and not at all after the last).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from mqttcore.errors import StreamOptionError
+from mqttcore.spark.admission import Admission
+from mqttcore.spark.log import State, open_log
+from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, advanced, split_start
+from mqttcore.spark.planner import ranges_between
+from mqttcore.spark.planning import check_ends, not_before_earliest, place_of, tasks_of
+from mqttcore.spark.reading import RowReader, tasks_for
+
+try:
+    from pyspark.sql.streaming import datasource as limits
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+    TAKES_LIMITS = True
+except ImportError:  # before Spark 4.2: each batch takes all there is
+    TAKES_LIMITS = False
+    limits = None  # type: ignore[assignment]  # and nobody asks for one
+    SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]  # a class like any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mqttcore.spark.options import SourceOptions
+
+__all__ = ["MqttcoreStreamReader"]
+
+logger = logging.getLogger(__name__)
+
+
+class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query's view of a stream.
+
+    One object lives on the driver for as long as the query; others, in the workers, only `read`.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        if options.ending is not None:
+            raise StreamOptionError(
+                "options endingOffsets and endingTimestamp are for batches; a stream ends with"
+                " trigger(availableNow=True)"
+            )
+        if not TAKES_LIMITS and (options.max_rows or options.max_bytes or options.min_rows):
+            logger.warning("limits of rows and bytes a trigger need Spark 4.2 or newer")
+        self.options = options
+        self.log = open_log(options)
+        self.admission = Admission(
+            max_rows=options.max_rows,
+            max_bytes=options.max_bytes,
+            min_rows=options.min_rows,
+            max_delay_s=options.max_delay_s,
+        )
+        self.seen: State | None = None
+        """The stream when it was last asked."""
+        self.target: tuple[int, ...] | None = None
+        """Where an AvailableNow query ends."""
+        self.holds = False
+        """Whether the broker was told since this object began."""
+        self.last: dict[str, Any] = UNRESOLVED
+        """For a Spark that does not say where a batch begins."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
+        """Where every new query begins, whatever that will mean."""
+        return dict(UNRESOLVED)
+
+    def getDefaultReadLimit(self) -> limits.ReadLimit:  # noqa: N802 -- Spark's name
+        """Tells Spark that there are limits: it hands this back, or "all" when all must be read."""
+        if self.options.max_rows is not None:
+            return limits.ReadMaxRows(self.options.max_rows)
+        if self.options.max_bytes is not None:
+            return limits.ReadMaxBytes(self.options.max_bytes)
+        if self.options.min_rows is not None:
+            return limits.ReadMinRows(self.options.min_rows)
+        return limits.ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
+        """Fixes the end: what comes later is for the next run."""
+        self.target = self.log.state().end
+        # nobody would bring the rows that such a limit waits for
+        self.admission.min_rows = None
+
+    def latestOffset(  # noqa: N802 -- Spark's name
+        self, start: dict[str, Any] | None = None, limit: limits.ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Where the next batch ends; the same dict as ``start`` if there is nothing to read."""
+        start = self.last if start is None else start
+        state = self.seen = self.log.state()
+        offset = SourceOffset.parse(start)
+        limited = limit is not None and not isinstance(limit, limits.ReadAllAvailable)
+        if offset is None:
+            begin = self.first_place(state)
+            end = self.next_end(begin, state, limited=limited)
+            made = SourceOffset(epoch=state.epoch, starts=begin, ends=end)
+        else:
+            offset.check_epoch(state.epoch, self.log.name)
+            begin = not_before_earliest(offset.ends, state, self.options)
+            end = self.next_end(begin, state, limited=limited)
+            made = SourceOffset(epoch=state.epoch, ends=end)
+        self.hold_first(begin)
+        if offset is not None and made.ends == offset.ends:
+            return start
+        self.last = made.to_dict()
+        return self.last
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 -- Spark's name
+        """The end of the stream, for the progress of the query."""
+        if self.seen is None:
+            return None
+        return SourceOffset(epoch=self.seen.epoch, ends=self.seen.end).to_dict()
+
+    def partitions(
+        self, start: Mapping[str, Any], end: Mapping[str, Any]
+    ) -> Sequence[InputPartition]:
+        """The tasks of one batch, which may be one that was begun before a restart."""
+        offset, begin = split_start(start, end)
+        if self.seen is None:
+            self.seen = self.log.state()
+            offset.check_epoch(self.seen.epoch, self.log.name)
+        begin = not_before_earliest(begin, self.seen, self.options)
+        ranges = ranges_between(begin, advanced(begin, offset.ends))
+        return tasks_for(self.seen, tasks_of(ranges, self.options))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        return RowReader.of(self.log, self.options, self.options.topic).read(partition)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """A batch is done with: the broker need not keep its rows for this consumer any more."""
+        offset = SourceOffset.parse(end)
+        if self.options.consumer is not None and offset is not None:
+            self.log.hold(self.options.consumer, offset.ends)
+
+    def stop(self) -> None:
+        """The query ends; its hold stays until it expires, for the next run."""
+        self.log.close()
+
+    def first_place(self, state: State) -> tuple[int, ...]:
+        """Where a new query begins."""
+        position = self.options.starting or "latest"
+        begin = place_of("startingOffsets", position, state, self.log)
+        check_ends(ranges_between((0,) * len(begin), begin), state)
+        return not_before_earliest(begin, state, self.options)
+
+    def next_end(self, begin: tuple[int, ...], state: State, *, limited: bool) -> tuple[int, ...]:
+        """Where a batch from ``begin`` on ends."""
+        end = state.end
+        if self.target is not None:
+            end = tuple(min(pair) for pair in zip(end, self.target, strict=True))
+        # after a crash or while the broker is away the end may lie before where the query is
+        end = advanced(begin, end)
+        if not limited:
+            return end
+        return self.admission.end(begin, end, row_bytes=self.row_bytes(), now_s=time.monotonic())
+
+    def row_bytes(self) -> float:
+        """Bytes of a row, where a limit needs them."""
+        return self.log.row_bytes() if self.options.max_bytes is not None else 1.0
+
+    def hold_first(self, begin: Sequence[int]) -> None:
+        """Places the hold before the first batch: `commit` comes late, and not after the last."""
+        if self.holds or self.options.consumer is None:
+            return
+        self.log.hold(self.options.consumer, begin)
+        self.holds = True

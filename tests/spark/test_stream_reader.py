@@ -1,0 +1,347 @@
+"""What the streaming source answers Spark, rule by rule, without a query."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from mqttcore.errors import StreamEpochError, StreamOptionError, StreamRangeError
+from mqttcore.spark.options import parse_options
+from mqttcore.spark.reading import Task
+from mqttcore.spark.streaming import MqttcoreStreamReader
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from tests.spark.conftest import at, numbered
+from tests.spark.endpoint import FakeEndpoint
+from tests.stream_folder import StreamFolder
+
+Make = Callable[..., StreamFolder]
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def endpoint(make_stream: Make) -> Iterator[FakeEndpoint]:
+    """A broker with a stream of two partitions: ten rows and five, all in the tail."""
+    with FakeEndpoint(make_stream(partitions=2)) as running:
+        running.write(numbered(10))
+        running.write(numbered(5, partition=1))
+        yield running
+
+
+@pytest.fixture
+def open_reader(endpoint: FakeEndpoint) -> Iterator[Callable[..., MqttcoreStreamReader]]:
+    """A reader as a query has it: `open_reader(startingOffsets="earliest")`."""
+    with contextlib.ExitStack() as stack:
+
+        def open_with(**options: Any) -> MqttcoreStreamReader:  # noqa: ANN401 -- texts
+            place = {} if "endpoint" in options else {"path": str(endpoint.stream.root)}
+            reader = MqttcoreStreamReader(parse_options({**place, "columns": "offset", **options}))
+            stack.callback(reader.stop)
+            return reader
+
+        yield open_with
+
+
+Open = Callable[..., MqttcoreStreamReader]
+
+
+def batch(
+    reader: MqttcoreStreamReader,
+    start: dict[str, Any],
+    limit: Any = None,  # noqa: ANN401 -- any
+) -> dict[str, Any]:
+    """The end of the next batch, as it comes back from Spark's offset log."""
+    end: dict[str, Any] = json.loads(json.dumps(reader.latestOffset(start, limit or ALL)))
+    return end
+
+
+def as_in_a_worker(reader: MqttcoreStreamReader) -> MqttcoreStreamReader:
+    """A copy that came through Spark."""
+    copy: MqttcoreStreamReader = pickle.loads(pickle.dumps(reader))  # noqa: S301 -- our own
+    return copy
+
+
+def rows_of(
+    reader: MqttcoreStreamReader, start: dict[str, Any], end: dict[str, Any]
+) -> list[tuple[int, int]]:
+    """Partition and offset of each row of a batch, read by a copy as a worker has it."""
+    worker = as_in_a_worker(reader)
+    found = []
+    for task in reader.partitions(start, end):
+        assert isinstance(task, Task)
+        ranges = {one.partition for one in task.ranges}
+        batches = list(worker.read(task))
+        offsets = pa.concat_arrays([b.column(0) for b in batches]).to_pylist() if batches else []
+        partition = ranges.pop() if len(ranges) == 1 else -1
+        found += [(partition, offset) for offset in offsets]
+    return found
+
+
+def test_rule_1_the_beginning_is_a_constant_that_the_first_batch_pins(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
+    reader = open_reader()
+    first = reader.initialOffset()
+    assert first == open_reader().initialOffset()
+
+    end = batch(reader, first)
+    endpoint.write(numbered(3, base=10))
+
+    # "latest" was the end when the query began, not when the batch is planned or planned again
+    assert end == {"epoch": endpoint.epoch, "from": {"0": 10, "1": 5}, "to": {"0": 10, "1": 5}}
+    assert rows_of(open_reader(), first, end) == []
+    after = batch(open_reader(), end)
+    assert rows_of(open_reader(), end, after) == [(0, 10), (0, 11), (0, 12)]
+
+
+def test_rule_1_earliest_and_times_are_pinned_too(open_reader: Open) -> None:
+    earliest = open_reader(startingOffsets="earliest")
+    timed = open_reader(startingTimestamp=at(4))
+
+    assert batch(earliest, earliest.initialOffset())["from"] == {"0": 0, "1": 0}
+    assert batch(timed, timed.initialOffset())["from"] == {"0": 4, "1": 4}
+
+
+def test_rule_2_an_end_that_falls_back_is_no_new_offset(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
+    reader = open_reader(startingOffsets="earliest")
+    end = batch(reader, reader.initialOffset())
+
+    # nobody answers: only the files count, and there are none
+    endpoint.close()
+
+    assert batch(reader, end) == end
+
+
+def test_rule_4_a_checkpoint_of_another_epoch_is_refused(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
+    reader = open_reader(startingOffsets="earliest")
+    first, end = reader.initialOffset(), batch(reader, reader.initialOffset())
+    endpoint.epoch = f"{endpoint.epoch}9"
+
+    with pytest.raises(StreamEpochError, match="the stream has epoch"):
+        reader.latestOffset(end, ALL)
+    with pytest.raises(StreamEpochError, match="the stream has epoch"):
+        open_reader().partitions(first, end)
+
+
+def test_rule_5_a_range_that_was_sealed_meanwhile_is_read_from_its_file(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
+    reader = open_reader(startingOffsets="earliest")
+    first = reader.initialOffset()
+    end = batch(reader, first)
+    (task,) = reader.partitions(first, end)
+    endpoint.seal()
+    endpoint.write(numbered(5, base=10))
+
+    batches = list(as_in_a_worker(reader).read(task))
+
+    assert sum(one.num_rows for one in batches) == 15
+
+
+def test_rule_5_half_in_a_file_and_half_in_the_tail_is_each_row_once(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
+    reader = open_reader(startingOffsets='{"0": 7, "1": "latest"}')
+    endpoint.seal()
+    endpoint.write(numbered(4, base=10))
+    first = reader.initialOffset()
+
+    assert rows_of(reader, first, batch(reader, first)) == [(0, n) for n in range(7, 14)]
+
+
+def test_rule_5_rows_that_the_broker_lost_are_an_error_that_names_them(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
+    reader = open_reader(startingOffsets="earliest")
+    first = reader.initialOffset()
+    end = batch(reader, first)
+    (task,) = reader.partitions(first, end)
+    endpoint.tails[0].clear()
+    endpoint.write(numbered(8))
+
+    with pytest.raises(StreamRangeError, match=r"partition 0, offsets 0 to 10 .* beyond"):
+        list(reader.read(task))
+
+
+def test_rule_6_the_hold_is_placed_before_the_first_batch_and_follows_commits(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
+    reader = open_reader(startingOffsets='{"0": 3, "1": 1}', consumer="query")
+    end = batch(reader, reader.initialOffset(), ReadMaxRows(4))
+
+    assert endpoint.holds == {"query": [3, 1]}
+
+    reader.commit(end)
+    assert endpoint.holds == {"query": list(end["to"].values())}
+    batch(reader, end)
+    assert endpoint.holds == {"query": list(end["to"].values())}
+
+
+def test_rule_6_a_query_that_is_started_again_renews_its_hold(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
+    batch(open_reader(consumer="query"), {"epoch": endpoint.epoch, "0": 2, "1": 4})
+
+    assert endpoint.holds == {"query": [2, 4]}
+
+
+def test_without_a_consumer_nothing_is_held(endpoint: FakeEndpoint, open_reader: Open) -> None:
+    reader = open_reader()
+    reader.commit(batch(reader, reader.initialOffset()))
+
+    assert endpoint.holds == {}
+
+
+def test_rule_7_rows_that_retention_took_from_a_stopped_query_are_named(
+    endpoint: FakeEndpoint, open_reader: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint.seal()
+    stopped_at = {"epoch": endpoint.epoch, "0": 2, "1": 5}
+    endpoint.earliest = [6, 0]
+
+    with pytest.raises(StreamRangeError, match=r"partition 0, offsets 2 to 6 .* are deleted"):
+        batch(open_reader(), stopped_at)
+
+    careless = open_reader(failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        end = batch(careless, stopped_at)
+        assert rows_of(careless, stopped_at, end) == [(0, n) for n in range(6, 10)]
+    assert "offsets 2 to 6 (exclusive) are deleted" in caplog.text
+
+
+def test_rule_10_what_comes_after_the_start_is_for_the_next_run(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
+    reader = open_reader(startingOffsets="earliest", maxRowsPerTrigger="6")
+    reader.prepareForTriggerAvailableNow()
+    endpoint.write(numbered(90, base=10))
+    limit = reader.getDefaultReadLimit()
+
+    ends = [reader.initialOffset()]
+    while len(ends) < 3 or ends[-1] != ends[-2]:
+        ends.append(batch(reader, ends[-1], limit))
+
+    assert [end.get("to", end) for end in ends[-2:]] == [
+        {"epoch": endpoint.epoch, "0": 10, "1": 5}
+    ] * 2
+    assert len(ends) == 5  # the beginning, 6, 12, 15 rows, and nothing new
+
+
+def test_rule_10_available_now_does_not_wait_for_more_rows(open_reader: Open) -> None:
+    reader = open_reader(startingOffsets="earliest", minRowsPerTrigger="1000")
+    waiting = batch(reader, reader.initialOffset(), reader.getDefaultReadLimit())
+    assert waiting["to"] == waiting["from"]
+
+    reader.prepareForTriggerAvailableNow()
+    end = batch(reader, waiting, reader.getDefaultReadLimit())
+
+    assert (end["0"], end["1"]) == (10, 5)
+
+
+def test_a_batch_is_limited_by_the_lag_of_each_partition(open_reader: Open) -> None:
+    reader = open_reader(startingOffsets="earliest", maxRowsPerTrigger="6")
+
+    end = batch(reader, reader.initialOffset(), reader.getDefaultReadLimit())
+
+    assert end["to"] == {"0": 4, "1": 2}
+
+
+def test_spark_overrules_the_limits_when_it_wants_all(open_reader: Open) -> None:
+    reader = open_reader(startingOffsets="earliest", maxRowsPerTrigger="6")
+
+    assert batch(reader, reader.initialOffset(), ALL)["to"] == {"0": 10, "1": 5}
+
+
+def test_a_spark_that_says_nothing_gets_the_offsets_after_the_last_ones(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
+    reader = open_reader(startingOffsets="earliest")
+
+    first = reader.latestOffset()
+    assert reader.latestOffset() == first
+    endpoint.write(numbered(1, base=10))
+
+    assert reader.latestOffset() == {"0": 11, "1": 5, "epoch": endpoint.epoch}
+    assert list(rows_of(reader, first, reader.latestOffset())) == [(0, 10)]
+
+
+def test_the_end_of_the_stream_is_reported(open_reader: Open, endpoint: FakeEndpoint) -> None:
+    reader = open_reader(startingOffsets="earliest", maxRowsPerTrigger="1")
+    assert reader.reportLatestOffset() is None
+
+    batch(reader, reader.initialOffset(), reader.getDefaultReadLimit())
+
+    assert reader.reportLatestOffset() == {"0": 10, "1": 5, "epoch": endpoint.epoch}
+
+
+def test_a_task_waits_for_a_broker_that_is_away(
+    endpoint: FakeEndpoint, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = open_reader(startingOffsets="earliest")
+    first = reader.initialOffset()
+    (task,) = reader.partitions(first, batch(reader, first))
+    endpoint.close()
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            endpoint.open()
+
+    monkeypatch.setattr("mqttcore.spark.reading.time.sleep", wait)
+
+    assert sum(one.num_rows for one in reader.read(task)) == 15
+    assert waits == [0.05, 0.1, 0.2]
+
+
+def test_a_broker_that_sealed_its_tail_and_went_is_not_waited_for(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
+    reader = open_reader(startingOffsets="earliest")
+    first = reader.initialOffset()
+    (task,) = reader.partitions(first, batch(reader, first))
+    endpoint.seal()
+    endpoint.close()
+
+    assert sum(one.num_rows for one in reader.read(task)) == 15
+
+
+def test_only_an_endpoint_is_enough_where_its_folder_can_be_seen(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
+    endpoint.seal()
+    reader = open_reader(
+        endpoint=f"unix:{endpoint.path}", stream="plant", startingOffsets="earliest"
+    )
+    first = reader.initialOffset()
+
+    assert len(rows_of(reader, first, batch(reader, first))) == 15
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"endingOffsets": "latest"}, "endingOffsets and endingTimestamp are for batches"),
+        ({"startingOffsets": '{"0": 1}'}, "startingOffsets: names partitions 0"),
+    ],
+)
+def test_options_that_a_stream_cannot_have_are_named(
+    open_reader: Open, options: dict[str, str], words: str
+) -> None:
+    with pytest.raises(StreamOptionError, match=words):
+        batch(open_reader(**options), {"unresolved": True})
+
+
+def test_a_beginning_behind_the_end_is_refused(open_reader: Open) -> None:
+    with pytest.raises(StreamRangeError, match="partition 0 ends at 10, offsets up to 11"):
+        batch(open_reader(startingOffsets='{"0": 11, "1": 0}'), {"unresolved": True})
