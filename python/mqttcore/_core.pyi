@@ -278,6 +278,13 @@ class Engine:
     def reload(self, settings: Settings, lanes: Lanes, /) -> None:
         """Take new limits, grants and plugins into force; listeners and shards stay."""
 
+    def backup(self, to: StrPath, /) -> int:
+        """Copies what is kept into ``to``, a new or empty folder; returns the bytes of the copy.
+
+        Raises:
+            StoreError: nothing is kept, or the folder cannot be made.
+        """
+
     def wait_for_failure(self, seconds: float, /) -> str | None:
         """Wait up to ``seconds`` for the store to fail; answer why it did."""
 

@@ -12,6 +12,7 @@ from typing import Self
 from mqttcore import config
 from mqttcore._core import Engine, MessageProperties, Session
 from mqttcore.config import Settings
+from mqttcore.control import Control
 from mqttcore.errors import StoppedError, StoreFailedError
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.crew import Crew
@@ -42,6 +43,7 @@ class Broker:
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._crew: Crew | None = None
+        self._control: Control | None = None
         self._failure: str | None = None
         self._process = os.getpid()
 
@@ -68,6 +70,7 @@ class Broker:
                 crew.stop()
                 raise
             self._crew = crew
+            self._control = self._open_control()
             self._failure = None
             self._process = os.getpid()
             running.add(self)
@@ -82,9 +85,12 @@ class Broker:
         with self._lock:
             engine, self._engine = self._engine, None
             crew, self._crew = self._crew, None
+            control, self._control = self._control, None
             running.discard(self)
             if self._process != os.getpid():
                 return  # the threads are the parent's: a fork has none to wait for
+        if control is not None:
+            control.stop()
         try:
             if engine is not None:
                 engine.stop(deadline)
@@ -168,6 +174,21 @@ class Broker:
             raise StoppedError("the broker does not run")
         return crew.hook_stats()
 
+    def backup(self, to: pathlib.Path | str) -> int:
+        """Copies what is kept into a new or empty folder, while everything goes on.
+
+        All that was acknowledged before is in the copy, which a broker can be started on. Full
+        segments of the log are shared with it (hard links) where the file system allows.
+
+        Returns:
+            The bytes of the copy.
+
+        Raises:
+            StoreError: nothing is kept, or the folder cannot be made.
+            StoppedError: the broker does not run.
+        """
+        return self._started().backup(pathlib.Path(to).absolute())
+
     def disconnect(self, client_id: str) -> bool:
         """Ends a client's connection; False: it has none."""
         return self._started().disconnect(client_id)
@@ -246,6 +267,15 @@ class Broker:
         if failure := self.failure():
             raise StoreFailedError(failure)
         return self._engine
+
+    def _open_control(self) -> Control | None:
+        if not self._settings.data:
+            return None
+        try:
+            return Control(pathlib.Path(self._settings.data), {"backup": self.backup})
+        except OSError as error:
+            log.warning("tools cannot reach this broker: %s", error)
+            return None
 
     def _make_crew(self, settings: Settings) -> Crew:
         named = load_plugins(settings)

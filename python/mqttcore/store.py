@@ -1,4 +1,7 @@
-"""`python -m mqttcore.store verify|repair|dump|backup|info DIR`: a store that no broker has open.
+"""`python -m mqttcore.store verify|repair|dump|backup|info DIR`: looks at stores, mends, copies.
+
+``backup`` also copies the store of a running broker, which goes on meanwhile; for everything else
+no broker may have the folder open.
 
 Exit status: 0 all is well, 1 it cannot be done, 2 the command line is wrong, 3 the store is
 damaged (``verify``) or something was given up (``repair``).
@@ -11,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from mqttcore import control
 from mqttcore._core import store_backup, store_dump, store_info, store_repair, store_verify
 from mqttcore.errors import StoreError
 
@@ -32,14 +36,15 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="mqttcore store",
-        description="Works on the folder of a durable store. The broker must not be running on it.",
+        description="Works on the folder of a durable store. No broker may be running on it,"
+        " but for a backup.",
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     for name, run, words in (
         ("verify", verify, "read everything, compare every checksum, change nothing"),
         ("repair", repair, "give up what cannot be read, keep all else"),
         ("dump", dump, "print every record of the log, payloads by their length"),
-        ("backup", backup, "copy the store into an empty folder"),
+        ("backup", backup, "copy the store, of a running broker too, into a new or empty folder"),
         ("info", info, "tell what the store holds"),
     ):
         command = commands.add_parser(name, help=words, description=words)
@@ -85,8 +90,13 @@ def dump(options: argparse.Namespace) -> int:
 
 
 def backup(options: argparse.Namespace) -> int:
-    """Copies the store."""
-    tell({"copied_bytes": store_backup(options.directory, options.to)})
+    """Copies the store, or has the broker do it that is running on it."""
+    to = options.to.absolute()
+    try:
+        copied = control.ask(options.directory, "backup", str(to))
+    except control.NobodyThereError:
+        copied = store_backup(options.directory, to)
+    tell({"copied_bytes": copied})
     return 0
 
 

@@ -127,7 +127,7 @@ class Platter:
         """Everything that is in the folder is safe."""
         shutil.rmtree(self.safe, ignore_errors=True)
         copy(self.folder, self.safe)
-        self.inodes = {each.stat().st_ino: each.name for each in self.folder.iterdir()}
+        self.inodes = {each.stat().st_ino: each.name for each in files(self.folder)}
         self.journal.write_bytes(b"")
 
     def mend(self) -> None:
@@ -155,7 +155,7 @@ class Platter:
         for body in replay.bodies:
             body.apply(body.pending)
         _, names = replay.versions[-1]
-        found = {each.name for each in self.folder.iterdir()} ^ set(names)
+        found = {each.name for each in files(self.folder)} ^ set(names)
         for name in set(names) - found:
             if not filecmp.cmp(names[name].path, self.folder / name, shallow=False):
                 found.add(name)
@@ -212,6 +212,13 @@ class Replay:
         return names
 
 
+def files(folder: Path) -> list[Path]:
+    """What is in a folder, but for sockets."""
+    return [each for each in folder.iterdir() if each.is_file()]
+
+
 def copy(source: Path, target: Path) -> None:
-    """Copies a folder of files; holes stay holes."""
-    subprocess.run(["cp", "-R", "--sparse=always", source, target], check=True)  # noqa: S603, S607 -- our own folders
+    """Copies the files of a folder into a new one; holes stay holes."""
+    target.mkdir()
+    if found := files(source):
+        subprocess.run(["cp", "--sparse=always", *found, target], check=True)  # noqa: S603, S607 -- our own files

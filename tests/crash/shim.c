@@ -296,8 +296,10 @@ int unlink(const char *path)
     if (!name)
         return REAL(unlink)(path);
     pthread_mutex_lock(&lock);
+    struct stat facts;
+    int is_file = !lstat(path, &facts) && S_ISREG(facts.st_mode);
     int failed = REAL(unlink)(path);
-    if (!failed)
+    if (!failed && is_file)
         note(UNLINK, 0, 0, name, strlen(name));
     pthread_mutex_unlock(&lock);
     return failed;

@@ -1,5 +1,6 @@
 //! The running broker.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mqttcore_broker::{Broker, ClientInfo};
@@ -109,6 +110,17 @@ impl PyEngine {
         let limit = Duration::try_from_secs_f64(seconds)?;
         let failure = py.detach(|| broker.wait_for_failure(limit));
         Ok(failure.map(|error| error.to_string()))
+    }
+
+    /// Copies what is kept into ``to``, a new or empty folder; returns the bytes of the copy.
+    #[pyo3(signature = (to, /))]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "Python hands over owned values"
+    )]
+    fn backup(&self, py: Python<'_>, to: PathBuf) -> Result<u64, CoreError> {
+        let broker = self.running()?;
+        Ok(py.detach(|| broker.backup(&to))?)
     }
 
     /// Disconnects every client, waits up to ``deadline`` seconds for their last bytes, and ends.

@@ -40,7 +40,7 @@ pub(crate) fn store_info(
     described(py, &info, false)
 }
 
-/// Copies the store in ``directory`` into ``to``, an empty folder; returns the bytes copied.
+/// Copies the store in ``directory`` into ``to``, a new or empty folder; returns the bytes copied.
 #[pyfunction]
 #[pyo3(signature = (directory, to, /))]
 pub(crate) fn store_backup(
@@ -50,14 +50,7 @@ pub(crate) fn store_backup(
 ) -> Result<u64, CoreError> {
     let copied = py.detach(|| {
         let files = open(&directory)?;
-        let to = folder(&to)?;
-        let names = to.list().map_err(|error| failed("list", &error))?;
-        if !names.is_empty() {
-            return Err(CoreError::Argument(
-                "the folder to copy to is not empty".into(),
-            ));
-        }
-        Ok(tools::backup(&files, &to)?)
+        Ok::<_, CoreError>(Folder::make(&to, |to| tools::backup(&files, to))?)
     })?;
     Ok(copied)
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 use mqttcore_session::Message;
+use mqttcore_store::files::Folder;
 use mqttcore_store::{Level, StoreError};
 use mqttcore_topics::{TopicError, TopicLimits, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -173,6 +174,17 @@ impl Broker {
     /// Waits for the store to fail, for so long at most.
     pub fn wait_for_failure(&self, limit: Duration) -> Option<StoreError> {
         self.world.log.as_ref()?.wait_for_failure(limit)
+    }
+
+    /// Copies what is kept into a new or empty folder, while everything goes on; returns the bytes
+    /// of the copy. All that was acknowledged before is in it. Blocks until the copy is safe.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Missing`] if nothing is kept; those of the store and of the file system.
+    pub fn backup(&self, to: &Path) -> Result<u64, StoreError> {
+        let log = self.world.log.as_ref().ok_or(StoreError::Missing)?;
+        Folder::make(to, |to| log.store.backup(to))
     }
 
     /// The addresses that it listens on, in the order of the configuration, with real ports.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::backup;
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::files::{Claim, Files};
@@ -22,7 +23,6 @@ use crate::store::{Store, StoreStats};
 use crate::stream::Streams;
 #[cfg(feature = "columnar")]
 use crate::stream::{StreamError, StreamOptions, sealer::Sealer, sealing::Wanted};
-use crate::tools;
 
 /// How a durable store is kept.
 #[derive(Clone, Copy, Debug)]
@@ -230,28 +230,6 @@ impl DurableStore {
         })
     }
 
-    /// Copies the store as it is now into an empty folder, while it goes on; returns the bytes
-    /// copied. What can be read waits meanwhile, the log does until its line is full.
-    ///
-    /// # Errors
-    ///
-    /// Those of the checkpoint and of the file system, [`StoreError::Stopped`].
-    pub fn backup(&self, to: &dyn Files) -> Result<u64, StoreError> {
-        self.checkpoint()?;
-        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        // Behind the last group that was written, nothing is copied: a copy that saw half of a
-        // group and the witness of the next one would look damaged.
-        let log = self.journal.shared.ask_for(|committer| {
-            committer.writer.sync()?;
-            let current = &committer.writer.current;
-            Ok((current.header.number, current.end))
-        });
-        let (current, end) = log.ok_or_else(closed)?;
-        let copied = tools::copy_running(&*self.files, to, current, end);
-        drop(index);
-        copied
-    }
-
     /// Reads the next full segment behind number `after` and compares every checksum; returns its
     /// number, or `None` at the end. For idle hours: it reads up to a segment at once, and takes
     /// no lock while it does.
@@ -406,6 +384,22 @@ impl Store for DurableStore {
             Some(Ok(())) => done.recv().unwrap_or_else(|_| Err(closed())),
             _ => Err(closed()),
         }
+    }
+
+    fn backup(&self, to: &dyn Files) -> Result<u64, StoreError> {
+        let index = self.index();
+        let snapshot = index.snapshot()?;
+        // Behind the last group that was written, nothing is copied: a copy that saw half of a
+        // group and the witness of the next one would look damaged.
+        let log = self.journal.shared.ask_for(|committer| {
+            committer.writer.sync()?;
+            let current = &committer.writer.current;
+            Ok((current.header.number, current.end))
+        });
+        let (current, end) = log.ok_or_else(closed)?;
+        let segments = backup::hold(&*self.files, to, current, end)?;
+        drop(index);
+        backup::copy(segments, &snapshot, to)
     }
 
     fn stats(&self) -> StoreStats {

@@ -5,6 +5,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 pub use crate::folder::Folder;
@@ -68,6 +69,21 @@ pub trait Files: Debug + Send + Sync {
     ///
     /// Those of the system.
     fn folder(&self, name: &str, access: Access) -> io::Result<Arc<dyn Files>>;
+
+    /// Gives a file that nobody writes to any more to another folder, under the same name,
+    /// without copying it.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where a file has one folder only, and others of the system.
+    fn share(&self, _name: &str, _with: &dyn Files) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Where the folder is, if the system knows it.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
 
     /// All names, those of folders included, sorted.
     ///

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
+use crate::error::StoreError;
 use crate::files::{Access, Claim, File, Files, Space, write_zeros};
 
 /// Nobody but the owner reads what clients said.
@@ -40,12 +41,7 @@ impl Folder {
                 .recursive(true)
                 .mode(FOLDER_MODE)
                 .create(path)?;
-            if let Some(parent) = path
-                .parent()
-                .filter(|parent| !parent.as_os_str().is_empty())
-            {
-                fs::File::open(parent)?.sync_all()?;
-            }
+            sync_parent(path)?;
         }
         Ok(Self {
             path: path.to_owned(),
@@ -54,9 +50,40 @@ impl Folder {
         })
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Makes a folder at `path` of what `fill` puts into it: it is there whole, or not at all.
+    ///
+    /// Meanwhile it has `.part` behind its name.
+    ///
+    /// # Errors
+    ///
+    /// Something is at `path` already, or at its `.part`; those of `fill` and of the system.
+    pub fn make(
+        path: &Path,
+        fill: impl FnOnce(&Self) -> Result<u64, StoreError>,
+    ) -> Result<u64, StoreError> {
+        let failed = |doing, path: &Path, error| {
+            let path = path.display().to_string();
+            StoreError::io(doing, &path, error)
+        };
+        is_free(path).map_err(|error| failed("copy into", path, error))?;
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        if part.exists() {
+            let error = io::ErrorKind::AlreadyExists.into();
+            return Err(failed("make", &part, error));
+        }
+        let folder = Self::open(&part).map_err(|error| failed("make", &part, error))?;
+        let filled = fill(&folder).and_then(|bytes| {
+            let renamed = fs::rename(&part, path).and_then(|()| sync_parent(path));
+            renamed.map_err(|error| failed("make", path, error))?;
+            Ok(bytes)
+        });
+        if filled.is_err() {
+            // If it stays nevertheless, the next attempt says so.
+            let _ = fs::remove_dir_all(&part);
+        }
+        filled
     }
 
     fn open_with(&self, name: &str, is_new: bool) -> io::Result<fs::File> {
@@ -118,6 +145,15 @@ impl Files for Folder {
             give(&folder.handle, group)?;
         }
         Ok(Arc::new(folder))
+    }
+
+    fn share(&self, name: &str, with: &dyn Files) -> io::Result<()> {
+        let target = with.path().ok_or(io::ErrorKind::Unsupported)?;
+        fs::hard_link(self.path.join(name), target.join(name))
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -183,6 +219,24 @@ impl File for fs::File {
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
+}
+
+/// Nothing may be at `path` but an empty folder.
+fn is_free(path: &Path) -> io::Result<()> {
+    match fs::read_dir(path).map(Iterator::count) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(io::ErrorKind::DirectoryNotEmpty.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the name of a folder safe.
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Takes room on the disk; where the file system cannot, by writing it.

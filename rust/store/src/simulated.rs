@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::backup;
 use crate::batch::Batch;
 use crate::durable::{StoreOptions, claim, open_parts, tidy, visit_sessions};
 use crate::error::StoreError;
@@ -349,6 +350,17 @@ impl Store for SimulatedStore {
         inner.check()?;
         let done = inner.checkpoint();
         inner.note(done)
+    }
+
+    fn backup(&self, to: &dyn Files) -> Result<u64, StoreError> {
+        let mut inner = self.lock();
+        inner.check()?;
+        inner.drain()?;
+        let snapshot = inner.index.snapshot()?;
+        let writer = &inner.committer.writer;
+        let (current, end) = (writer.current.header.number, writer.current.end);
+        let segments = backup::hold(&*writer.files, to, current, end)?;
+        backup::copy(segments, &snapshot, to)
     }
 
     fn stats(&self) -> StoreStats {

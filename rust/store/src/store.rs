@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::error::StoreError;
+use crate::files::Files;
 use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
 use crate::journal::{Level, Need, Observer, Pressure, Ticket};
 use crate::stats::LogStats;
@@ -87,6 +88,15 @@ pub trait Store: Send + Sync {
     ///
     /// Those of the checkpoint, [`StoreError::Stopped`].
     fn checkpoint(&self) -> Result<(), StoreError>;
+
+    /// Copies the store as it is now into an empty folder, while it goes on; returns the bytes of
+    /// the copy. All that was appended before is in it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the checkpoint and of the file system, [`StoreError::Stopped`];
+    /// [`StoreError::Missing`] where nothing is kept.
+    fn backup(&self, to: &dyn Files) -> Result<u64, StoreError>;
 
     /// Figures.
     fn stats(&self) -> StoreStats;
@@ -186,6 +196,10 @@ impl Store for MemoryStore {
 
     fn checkpoint(&self) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    fn backup(&self, _: &dyn Files) -> Result<u64, StoreError> {
+        Err(StoreError::Missing)
     }
 
     fn stats(&self) -> StoreStats {

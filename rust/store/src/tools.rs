@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use crate::backup;
 use crate::durable::{StoreOptions, claim, open_parts};
 use crate::error::{Damage, StoreError};
-use crate::files::{Files, read_full, write_all};
+use crate::files::Files;
 use crate::index::Index;
 use crate::index::tables;
 use crate::journal::open::{self, Known, Recovery, Visit};
@@ -118,7 +119,9 @@ pub fn backup(files: &Arc<dyn Files>, to: &dyn Files) -> Result<u64, StoreError>
     let ours = names.iter().filter(|name| is_content(name));
     let mut bytes = 0;
     for name in ours {
-        let copied = copy(&**files, to, name, u64::MAX);
+        let copied = files
+            .open(name)
+            .and_then(|source| backup::copy_file(&*source, to, name, u64::MAX));
         bytes += copied.map_err(|error| StoreError::io("copy", name, error))?;
     }
     if bytes == 0 {
@@ -267,54 +270,4 @@ fn wanted(index: &Index) -> Result<BTreeMap<u64, u64>, StoreError> {
 
 fn is_content(name: &str) -> bool {
     segment::number(name).is_some() || name == tables::FILE
-}
-
-/// Copies a store whose checkpoint stands still: all before byte `end` of segment `current`.
-pub(crate) fn copy_running(
-    files: &dyn Files,
-    to: &dyn Files,
-    current: u64,
-    end: u64,
-) -> Result<u64, StoreError> {
-    let names = files
-        .list()
-        .map_err(|error| StoreError::io("list", ".", error))?;
-    let mut bytes = 0;
-    for name in names.iter().filter(|name| is_content(name)) {
-        let end = match segment::number(name) {
-            Some(number) if number > current => continue,
-            Some(number) if number == current => end,
-            _ => u64::MAX,
-        };
-        match copy(files, to, name, end) {
-            // A segment that nobody needs any more went meanwhile.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            other => bytes += other.map_err(|error| StoreError::io("copy", name, error))?,
-        }
-    }
-    to.sync_names()
-        .map_err(|error| StoreError::io("sync the names of", "the copy", error))?;
-    Ok(bytes)
-}
-
-/// Copies a file up to `end`, and zeros from there on.
-fn copy(from: &dyn Files, to: &dyn Files, name: &str, end: u64) -> std::io::Result<u64> {
-    const STEP: u64 = 1 << 20;
-    let source = from.open(name)?;
-    let bytes = source.bytes()?;
-    let target = to.create(name, bytes)?;
-    let mut buffer = Vec::new();
-    let mut offset = 0;
-    while offset < bytes.min(end) {
-        let step = STEP.min(bytes.min(end) - offset);
-        buffer.resize(usize::try_from(step).unwrap_or(usize::MAX), 0);
-        let read = read_full(&*source, &mut buffer, offset)?;
-        if read == 0 {
-            break;
-        }
-        write_all(&*target, &buffer[..read], offset)?;
-        offset += read as u64;
-    }
-    target.sync()?;
-    Ok(bytes)
 }

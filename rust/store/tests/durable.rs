@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mqttcore_store::faults::{Disk, Faults};
@@ -10,7 +11,7 @@ use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
 use mqttcore_store::{
     Batch, Delivery, DurableStore, JournalOptions, Level, MemoryStore, Need, Pressure, Recovery,
-    Store, StoreError, StoreOptions,
+    Store, StoreError, StoreOptions, tools,
 };
 
 const OPTIONS: StoreOptions = StoreOptions {
@@ -313,6 +314,72 @@ fn a_running_store_is_copied_and_goes_on() {
             .payload,
         [7; 1_000]
     );
+}
+
+/// Segments go, checkpoints come, and what was acknowledged before is in each copy.
+#[test]
+fn copies_are_whole_whatever_the_store_does_meanwhile() {
+    let folder = Temporary::new("busy");
+    let (store, _) = open(&folder).unwrap();
+    let session = session(&store, "meter");
+    let is_over = AtomicBool::new(false);
+
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for _ in 0..40 {
+                    publish(&store, session, "t", &[8; 1_000], false);
+                }
+                store.checkpoint().unwrap();
+            }
+        });
+        for round in 0..10 {
+            let before = waiting(&store, session);
+            let copy = Temporary::new(&format!("busy-copy-{round}"));
+            Folder::make(copy.path(), |to| store.backup(to)).unwrap();
+
+            let files: Arc<dyn Files> = Arc::new(Folder::open(copy.path()).unwrap());
+            assert_eq!(tools::verify(&files).unwrap().torn, None);
+            let (copied, _) = open(&copy).unwrap();
+            let there = waiting(&copied, session);
+            assert!(there.starts_with(&before));
+            // The copy is a store of its own.
+            publish(&copied, session, "t", b"more", false);
+            assert_eq!(waiting(&copied, session).len(), there.len() + 1);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let files: Arc<dyn Files> = Arc::new(Folder::open(folder.path()).unwrap());
+    drop(store);
+    tools::verify(&files).unwrap();
+}
+
+#[test]
+fn a_copy_is_there_whole_or_not_at_all() {
+    let folder = Temporary::new("half");
+    std::fs::create_dir(folder.path()).unwrap();
+    let target = folder.path().join("copy");
+    let half = |to: &Folder| {
+        to.create("checkpoint.redb", 10).unwrap();
+        assert!(!target.exists());
+        Err(StoreError::NoSpace)
+    };
+
+    assert!(matches!(
+        Folder::make(&target, half),
+        Err(StoreError::NoSpace)
+    ));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+
+    std::fs::create_dir(folder.path().join("copy.part")).unwrap();
+    let refused = Folder::make(&target, |_| Ok(1)).unwrap_err();
+    assert!(refused.to_string().contains("copy.part"), "{refused}");
+    std::fs::remove_dir(folder.path().join("copy.part")).unwrap();
+
+    assert_eq!(Folder::make(&target, |_| Ok(1)).unwrap(), 1);
+    assert_eq!(Folder::make(&target, |_| Ok(1)).unwrap(), 1);
+    std::fs::write(target.join("mine"), "").unwrap();
+    assert!(Folder::make(&target, |_| Ok(1)).is_err());
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub(crate) mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use redb::ReadTransaction;
+
 use crate::error::StoreError;
 use crate::files::{File, Files, read_full};
 use crate::index::notes::Notes;
@@ -124,6 +126,11 @@ impl Index {
     /// Names the store, once the log has been opened.
     pub(crate) fn identify(&mut self, store: StoreId) {
         self.store = store;
+    }
+
+    /// The checkpoint as it is now, for as long as the snapshot is kept.
+    pub(crate) fn snapshot(&self) -> Result<ReadTransaction, StoreError> {
+        self.tables.snapshot()
     }
 
     /// Whose it is.

@@ -6,7 +6,8 @@ use std::io;
 use std::sync::Arc;
 
 use redb::{
-    Database, ReadOnlyTable, ReadableDatabase, TableDefinition, TableError, WriteTransaction,
+    Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
+    TableError, WriteTransaction,
 };
 
 use crate::error::StoreError;
@@ -19,6 +20,8 @@ use crate::wire::BodyError;
 pub(crate) const FILE: &str = "checkpoint.redb";
 const UNBORN: &str = "checkpoint.new";
 const FORMAT: u64 = 1;
+/// Memory for writing a copy.
+const COPY_CACHE_BYTES: usize = 16 << 20;
 
 pub(crate) const SESSION: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("session");
 pub(crate) const SUBSCRIPTION: TableDefinition<'_, u64, &[u8]> =
@@ -185,6 +188,11 @@ impl Tables {
         Ok(found.map(|found| found.value()))
     }
 
+    /// All tables as they are now, for as long as the snapshot is kept.
+    pub(crate) fn snapshot(&self) -> Result<ReadTransaction, StoreError> {
+        self.database.begin_read().map_err(checkpoint)
+    }
+
     /// The whole of a table, or `None` if it has never been written.
     pub(crate) fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
         &self,
@@ -250,6 +258,44 @@ pub(crate) fn put_streams(
     streams.encode(&mut bytes);
     let mut table = transaction.open_table(META).map_err(checkpoint)?;
     table.insert("streams", &bytes[..]).map_err(checkpoint)?;
+    Ok(())
+}
+
+/// Makes a checkpoint in `to` out of a snapshot of one.
+pub(crate) fn copy(snapshot: &ReadTransaction, to: &dyn Files) -> Result<(), StoreError> {
+    let copied = Tables::open(to, COPY_CACHE_BYTES)?;
+    let transaction = copied.begin()?;
+    copy_table(snapshot, &transaction, META)?;
+    copy_table(snapshot, &transaction, SESSION)?;
+    copy_table(snapshot, &transaction, SUBSCRIPTION)?;
+    copy_table(snapshot, &transaction, QUEUE)?;
+    copy_table(snapshot, &transaction, MESSAGE)?;
+    copy_table(snapshot, &transaction, RETAINED)?;
+    copy_table(snapshot, &transaction, SEGMENT)?;
+    let known = snapshot.list_tables().map_err(checkpoint)?.count();
+    let there = transaction.list_tables().map_err(checkpoint)?.count();
+    if known != there {
+        return Err(StoreError::Checkpoint("a table has no copy".into()));
+    }
+    transaction.commit().map_err(checkpoint)
+}
+
+fn copy_table<K: redb::Key + 'static, V: redb::Value + 'static>(
+    from: &ReadTransaction,
+    to: &WriteTransaction,
+    definition: TableDefinition<'_, K, V>,
+) -> Result<(), StoreError> {
+    let source = match from.open_table(definition) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(()),
+        other => other.map_err(checkpoint)?,
+    };
+    let mut target = to.open_table(definition).map_err(checkpoint)?;
+    for row in source.iter().map_err(checkpoint)? {
+        let (key, value) = row.map_err(checkpoint)?;
+        target
+            .insert(key.value(), value.value())
+            .map_err(checkpoint)?;
+    }
     Ok(())
 }
 

@@ -1,0 +1,127 @@
+"""The door of a running broker for tools beside it: a socket in the folder of its data.
+
+A request is one line of JSON, ``{"do": "backup", "with": "/copy"}``; so is the answer, with
+``"done"`` or ``"error"``. Who may not look into the folder does not reach it.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from mqttcore.errors import MqttError, StoreError
+
+log = logging.getLogger("mqttcore")
+
+NAME: Final = "control"
+LONGEST_LINE: Final = 64 * 1_024
+PATIENCE_S: Final = 5.0
+FAREWELL_S: Final = 1.0
+
+Actions = Mapping[str, Callable[[str], int]]
+
+
+class NobodyThereError(MqttError):
+    """No broker listens in the folder."""
+
+
+class Control:
+    """Listens in a folder until it is stopped; one request at a time, on a thread of its own."""
+
+    def __init__(self, folder: pathlib.Path, actions: Actions) -> None:
+        self._path = folder.absolute() / NAME
+        self._actions = actions
+        self._socket = socket.socket(socket.AF_UNIX)
+        # The folder is this broker's alone: what lies there is left of one that was killed.
+        self._path.unlink(missing_ok=True)
+        try:
+            with short(self._path) as address:
+                self._socket.bind(address)
+            self._path.chmod(0o600)
+            self._socket.listen()
+        except OSError:
+            self._socket.close()
+            raise
+        self._thread = threading.Thread(target=self._run, name="mqttcore-control", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Listens no more. A request that takes longer than a moment is left alone."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(FAREWELL_S)
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                line, _ = self._socket.accept()
+            except OSError:
+                return  # stopped
+            with line:
+                try:
+                    self._answer(line)
+                except OSError as error:
+                    log.info("control: %s", error)
+
+    def _answer(self, line: socket.socket) -> None:
+        line.settimeout(PATIENCE_S)
+        with line.makefile("rb") as lines:
+            request = lines.readline(LONGEST_LINE)
+        line.settimeout(None)
+        answer: dict[str, object]
+        try:
+            asked = json.loads(request)
+            action, argument = self._actions[asked["do"]], str(asked["with"])
+        except (KeyError, TypeError, ValueError):
+            answer = {"error": "not a request that this version knows"}
+        else:
+            answer = self._do(action, argument)
+        line.sendall(json.dumps(answer).encode() + b"\n")
+
+    @staticmethod
+    def _do(action: Callable[[str], int], argument: str) -> dict[str, object]:
+        try:
+            return {"done": action(argument)}
+        except (MqttError, OSError) as error:
+            return {"error": str(error)}
+
+
+def ask(folder: pathlib.Path, action: str, argument: str) -> int:
+    """Has the broker that runs on `folder` do something; waits until it is done.
+
+    Raises:
+        NobodyThereError: none does.
+        StoreError: it could not be done, or the broker ended meanwhile.
+    """
+    with socket.socket(socket.AF_UNIX) as line:
+        try:
+            with short(folder / NAME) as address:
+                line.connect(address)
+        except OSError as error:
+            raise NobodyThereError(str(error)) from error
+        line.sendall(json.dumps({"do": action, "with": argument}).encode() + b"\n")
+        with line.makefile("rb") as lines:
+            answer = lines.readline()
+    if not answer:
+        raise StoreError("the broker ended before it was done")
+    found = json.loads(answer)
+    if "error" in found:
+        raise StoreError(found["error"])
+    return int(found["done"])
+
+
+@contextlib.contextmanager
+def short(path: pathlib.Path) -> Iterator[str]:
+    """A name for `path` that fits into the address of a socket, which has 108 bytes."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
