@@ -65,7 +65,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     shard
         .world
         .online
-        .set(shard.index, client.handle.slot, true);
+        .set_online(shard.index, client.handle.slot, true);
     shard.metrics().clients_connected.add(1);
     if session_present {
         drop_lost_rights(&client, shard);

@@ -99,12 +99,14 @@ pub(crate) fn route(shard: &Rc<Shard>, publication: &Publication<'_>) -> usize {
         targets: &mut targets,
         starts: SmallVec::new(),
     };
-    shard.world.directory.snapshot().match_one(
+    let was_kept = shard.world.directory.match_cached(
+        &mut shard.results.borrow_mut(),
         publication.topic,
         publisher.map(|client| client.subscriber),
         shard.random(),
         &mut collector,
     );
+    shard.metrics().matches_cached.add(was_kept.into());
     let matched = targets.len();
     if let Some(level) = journal::published(shard, publication, &mut targets) {
         journal::hold(shard, level, message, std::mem::take(&mut targets));
@@ -170,14 +172,14 @@ impl Together {
             targets: &mut targets,
             starts: SmallVec::new(),
         };
-        let snapshot = shard.world.directory.snapshot();
-        snapshot.match_many(
+        let kept = shard.world.directory.match_many_cached(
+            &mut shard.results.borrow_mut(),
             &topics,
             Some(publisher.subscriber),
             shard.random(),
             &mut collector,
         );
-        drop(snapshot);
+        shard.metrics().matches_cached.add(kept as u64);
         let starts = std::mem::take(&mut collector.starts);
         if targets.len() > MANY_TARGETS {
             shard.one_at_a_time.set(ONE_AT_A_TIME);
@@ -232,12 +234,18 @@ impl Visitor for Collector<'_> {
     }
 
     fn shared(&mut self, matched: Match<'_>) -> bool {
-        let handle = Handle::unpack(matched.handle);
-        let online = self.world.online.is_online(handle.shard, handle.slot);
-        if online {
+        let Handle { shard, slot, .. } = Handle::unpack(matched.handle);
+        let online = &self.world.online;
+        let takes = online.is_online(shard, slot) && !online.is_full(shard, slot);
+        if takes {
             self.push(&matched);
         }
-        online
+        takes
+    }
+
+    fn is_busy(&mut self, matched: Match<'_>) -> bool {
+        let handle = Handle::unpack(matched.handle);
+        self.world.online.is_online(handle.shard, handle.slot)
     }
 
     fn shared_offline(&mut self, matched: Match<'_>) {
@@ -308,15 +316,16 @@ pub(crate) fn deliver(
         .deliver(shard.now(), message, delivery);
     match delivered {
         Delivered::Sent => {
+            if client.session.borrow().is_full() {
+                pass_over(shard, client);
+            }
             if client.number().is_some() {
                 life::handle_events(shard, client);
             }
             client.flush_session(shard);
         }
         Delivered::Queued => {
-            if client.session.borrow().is_behind() {
-                pass_over(shard, client);
-            }
+            pass_over(shard, client);
             life::handle_events(shard, client);
         }
         Delivered::Dropped(reason) => {
@@ -330,19 +339,22 @@ pub(crate) fn deliver(
     }
 }
 
-/// Shared subscriptions give their messages to other members until this one has caught up
+/// Shared subscriptions give their messages to other members until this one can take some again
 /// (abuse E17).
 fn pass_over(shard: &Shard, client: &Client) {
+    let (index, slot) = (shard.index, client.handle.slot);
     let online = &shard.world.online;
-    online.set(shard.index, client.handle.slot, false);
+    if !online.is_full(index, slot) {
+        online.set_full(index, slot, true);
+    }
 }
 
-/// A client that nothing waits for any more takes its share again.
+/// A client that takes messages at once again takes its share again.
 pub(crate) fn take_part_again(shard: &Shard, client: &Client) {
     let (index, slot) = (shard.index, client.handle.slot);
     let online = &shard.world.online;
-    if !online.is_online(index, slot) && client.session.borrow().queued() == 0 {
-        online.set(index, slot, true);
+    if online.is_full(index, slot) && !client.session.borrow().is_full() {
+        online.set_full(index, slot, false);
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     shard
         .world
         .online
-        .set(shard.index, client.handle.slot, false);
+        .set_online(shard.index, client.handle.slot, false);
     shard.metrics().clients_connected.sub(1);
     shard.tell(EventKind::Disconnected, client, EventDetails::default());
     if let Some(will) = departure.will {

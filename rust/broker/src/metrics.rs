@@ -95,6 +95,8 @@ counters! {
     messages_received,
     /// PUBLISH packets sent, retained ones and repeats among them.
     messages_sent,
+    /// PUBLISH packets whose receivers a shard still knew from an earlier one.
+    matches_cached,
     /// Publishes and subscribes refused by permissions.
     denied,
     /// Connections closed because of malformed or unexpected packets.

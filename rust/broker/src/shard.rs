@@ -15,7 +15,7 @@ use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::PropertiesBuf;
 use mqttcore_session::Message;
-use mqttcore_topics::{Directory, Retained};
+use mqttcore_topics::{Directory, MatchCache, Retained};
 use tokio::sync::{Barrier, Notify};
 
 use crate::client::Client;
@@ -145,39 +145,73 @@ impl World {
     }
 }
 
-/// Which sessions have a connection and keep up: one bit each, readable from every shard.
+/// Which sessions have a connection, and which of them would let a message wait: bits, readable from every shard.
 ///
-/// Shared subscriptions use it to pass over members that are away or behind (decision 13).
+/// Shared subscriptions use it to pass over members that are away or full (decision 13).
 pub(crate) struct Presence {
-    shards: Vec<Vec<AtomicU64>>,
+    shards: Vec<Vec<Signs>>,
+}
+
+/// A bit a session.
+#[derive(Default)]
+struct Signs {
+    online: AtomicU64,
+    full: AtomicU64,
 }
 
 impl Presence {
     fn new(shards: usize, sessions: usize) -> Self {
-        let words = || (0..sessions.div_ceil(64)).map(|_| AtomicU64::new(0));
+        let words = || (0..sessions.div_ceil(64)).map(|_| Signs::default());
         Self {
             shards: (0..shards).map(|_| words().collect()).collect(),
         }
     }
 
-    pub(crate) fn set(&self, shard: usize, slot: u32, online: bool) {
-        let bit = 1 << (slot % 64);
-        if let Some(word) = self.shards[shard].get(slot as usize / 64) {
-            // ORDERING: a hint; the session itself decides when the message arrives.
-            if online {
-                word.fetch_or(bit, Ordering::Relaxed);
-            } else {
-                word.fetch_and(!bit, Ordering::Relaxed);
-            }
+    /// The signs of a session, and its bit in them. A reload may allow more sessions than there are bits.
+    fn signs(&self, shard: usize, slot: u32) -> Option<(&Signs, u64)> {
+        let signs = self.shards[shard].get(slot as usize / 64)?;
+        Some((signs, 1 << (slot % 64)))
+    }
+
+    /// A connection begins or ends. Until it is heard of otherwise, it is not full.
+    pub(crate) fn set_online(&self, shard: usize, slot: u32, online: bool) {
+        if let Some((signs, bit)) = self.signs(shard, slot) {
+            set(&signs.online, bit, online);
+            set(&signs.full, bit, false);
         }
     }
 
-    pub(crate) fn is_online(&self, shard: usize, slot: u32) -> bool {
-        let word = self.shards[shard].get(slot as usize / 64);
-        // A reload may allow more sessions than there are bits: those count as there.
-        // ORDERING: as in `set`.
-        word.is_none_or(|word| word.load(Ordering::Relaxed) & (1 << (slot % 64)) != 0)
+    pub(crate) fn set_full(&self, shard: usize, slot: u32, full: bool) {
+        if let Some((signs, bit)) = self.signs(shard, slot) {
+            set(&signs.full, bit, full);
+        }
     }
+
+    /// Sessions without bits count as there.
+    pub(crate) fn is_online(&self, shard: usize, slot: u32) -> bool {
+        let signs = self.signs(shard, slot);
+        signs.is_none_or(|(signs, bit)| has(&signs.online, bit))
+    }
+
+    /// Sessions without bits never count as full.
+    pub(crate) fn is_full(&self, shard: usize, slot: u32) -> bool {
+        let signs = self.signs(shard, slot);
+        signs.is_some_and(|(signs, bit)| has(&signs.full, bit))
+    }
+}
+
+fn set(word: &AtomicU64, bit: u64, value: bool) {
+    // ORDERING: a hint; the session itself decides when the message arrives.
+    if value {
+        word.fetch_or(bit, Ordering::Relaxed);
+    } else {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
+fn has(word: &AtomicU64, bit: u64) -> bool {
+    // ORDERING: as in `set`.
+    word.load(Ordering::Relaxed) & bit != 0
 }
 
 /// What can change while the broker runs: configuration, plugins, what listeners give.
@@ -192,6 +226,8 @@ pub(crate) struct Shard {
     pub(crate) log: Log,
     /// The way to the store, if there is one.
     pub(crate) journal: Option<Journal>,
+    /// What topics that come again and again matched last.
+    pub(crate) results: RefCell<MatchCache>,
     /// Scratch space of [`hub::route`].
     pub(crate) targets: RefCell<Vec<Target>>,
     /// Publishes that are still to be matched one at a time, because such went to very many.
@@ -225,6 +261,7 @@ impl Shard {
             wheel: RefCell::new(Wheel::new(Instant::now())),
             log: Log::new(Arc::clone(&hooks)),
             journal: world.log.clone().map(Journal::new),
+            results: RefCell::default(),
             targets: RefCell::default(),
             one_at_a_time: Cell::new(0),
             properties: RefCell::default(),

@@ -282,7 +282,7 @@ impl Session {
         Delivered::Dropped(DropReason::QueueFull)
     }
 
-    fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.in_flight.len() < usize::from(self.link.window)
     }
 

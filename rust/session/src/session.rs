@@ -235,9 +235,9 @@ impl Session {
         self.queue.len()
     }
 
-    /// Whether the queue is more than half full: a shared subscription has better members.
-    pub fn is_behind(&self) -> bool {
-        self.queue.len() * 2 > self.limits.queue_messages
+    /// Whether a message at QoS 1 or 2 would wait for an acknowledgement: a shared subscription has better members.
+    pub fn is_full(&self) -> bool {
+        !self.queue.is_empty() || !self.has_room()
     }
 
     /// Bytes that [`Session::queued`] messages count with.

@@ -85,7 +85,14 @@ pub trait Visitor {
     /// next member is asked.
     fn shared(&mut self, candidate: Match<'_>) -> bool;
 
-    /// The first choice of a shared group in which no member took the message.
+    /// Whether a member that did not take the message is there all the same, and better than one that is away.
+    fn is_busy(&mut self, candidate: Match<'_>) -> bool {
+        let _ = candidate;
+        false
+    }
+
+    /// The first choice of a shared group in which no member took the message: the best that is busy, or else the
+    /// best of all.
     fn shared_offline(&mut self, first_choice: Match<'_>);
 
     /// The matches of topic number `index` of [`Snapshot::match_many`](crate::Snapshot::match_many) begin.

@@ -53,6 +53,67 @@ fn uncached(directory: &Directory, topic: &str, from: Option<SubscriberId>) -> S
     seen
 }
 
+/// A cache that saw one topic for a window of matches, and so takes part.
+fn warm(directory: &Directory) -> MatchCache {
+    let mut cache = MatchCache::new();
+    for _ in 0..=256 {
+        cached(directory, &mut cache, "warm", None);
+    }
+    assert!(is_kept(directory, &mut cache, "warm"));
+    cache
+}
+
+/// Whether the cache answers by itself.
+fn is_kept(directory: &Directory, cache: &mut MatchCache, topic: &str) -> bool {
+    directory.match_cached(cache, name(topic), None, 0, &mut Seen::default())
+}
+
+#[test]
+fn a_result_is_kept_until_somebody_subscribes_unsubscribes_or_leaves() {
+    let directory = Directory::new(1, Strategy::RoundRobin);
+    let mut cache = warm(&directory);
+    let (id, other) = (directory.join(1), directory.join(2));
+    let changes: [&dyn Fn(); 4] = [
+        &|| subscribe(&directory, id, "t", OPTIONS),
+        &|| subscribe(&directory, other, "elsewhere", OPTIONS),
+        &|| {
+            let filter = &filter("t");
+            directory.commit(id, &[Change::Unsubscribe { filter }]);
+        },
+        &|| directory.leave(other),
+    ];
+
+    for change in changes {
+        change();
+
+        assert!(!is_kept(&directory, &mut cache, "t"));
+        assert!(is_kept(&directory, &mut cache, "t"));
+    }
+}
+
+#[test]
+fn several_topics_are_answered_in_order_kept_or_not() {
+    let directory = Directory::new(1, Strategy::RoundRobin);
+    let mut cache = warm(&directory);
+    for handle in 0..3 {
+        subscribe(
+            &directory,
+            directory.join(handle),
+            &format!("t/{handle}"),
+            OPTIONS,
+        );
+    }
+    is_kept(&directory, &mut cache, "t/1");
+    let topics = ["t/2", "t/1", "t/0", "none"].map(name);
+
+    let mut seen = Seen::default();
+    let hits = directory.match_many_cached(&mut cache, &topics, None, 0, &mut seen);
+
+    assert_eq!(hits, 1);
+    let handles: Vec<_> = seen.0.iter().map(|row| row.0).collect();
+    assert_eq!(handles, [2, 1, 0]);
+}
+
 #[test]
 fn a_cached_result_is_that_of_the_directory_through_every_change() {
     const FILTERS: [&str; 7] = ["a/b", "a/+", "+/b", "#", "a/#", "c", "+/+/+"];
@@ -104,7 +165,7 @@ fn a_cached_result_is_that_of_the_directory_through_every_change() {
 #[test]
 fn who_left_gets_nothing_from_a_cached_result() {
     let directory = Directory::new(1, Strategy::RoundRobin);
-    let mut cache = MatchCache::new();
+    let mut cache = warm(&directory);
     let (stays, leaves) = (directory.join(1), directory.join(2));
     subscribe(&directory, stays, "t", OPTIONS);
     subscribe(&directory, leaves, "t", OPTIONS);
@@ -120,7 +181,7 @@ fn who_left_gets_nothing_from_a_cached_result() {
 #[test]
 fn members_of_a_group_take_turns_beside_a_cache() {
     let directory = Directory::new(1, Strategy::RoundRobin);
-    let mut cache = MatchCache::new();
+    let mut cache = warm(&directory);
     for handle in 0..3 {
         subscribe(&directory, directory.join(handle), "$share/g/t", OPTIONS);
     }
@@ -138,7 +199,7 @@ fn members_of_a_group_take_turns_beside_a_cache() {
 #[test]
 fn no_local_holds_beside_a_cache() {
     let directory = Directory::new(1, Strategy::RoundRobin);
-    let mut cache = MatchCache::new();
+    let mut cache = warm(&directory);
     let id = directory.join(1);
     subscribe(
         &directory,
@@ -162,7 +223,7 @@ fn a_cache_may_move_from_one_directory_to_another() {
         Directory::new(1, Strategy::RoundRobin),
         Directory::new(1, Strategy::RoundRobin),
     );
-    let mut cache = MatchCache::new();
+    let mut cache = warm(&one);
     subscribe(&one, one.join(1), "t", OPTIONS);
     subscribe(&two, two.join(2), "t", OPTIONS);
 

@@ -304,3 +304,44 @@ fn match_many_says_which_topic_comes_and_matches_as_match_one() {
 
     assert_eq!(by_topic.seen, [(0, 2), (2, 0), (2, 1), (3, 1)]);
 }
+
+#[test]
+fn when_nobody_takes_a_message_it_goes_to_a_member_that_is_busy_before_one_that_is_away() {
+    struct Busy(&'static [u64], Option<u64>);
+
+    impl Visitor for Busy {
+        fn plain(&mut self, _: Match<'_>) {}
+
+        fn shared(&mut self, _: Match<'_>) -> bool {
+            false
+        }
+
+        fn is_busy(&mut self, candidate: Match<'_>) -> bool {
+            self.0.contains(&candidate.handle)
+        }
+
+        fn shared_offline(&mut self, first_choice: Match<'_>) {
+            self.1 = Some(first_choice.handle);
+        }
+    }
+
+    let directory = Directory::new(1, Strategy::RoundRobin);
+    for handle in 0..4 {
+        let filter = &oracle::filter("$share/g/t");
+        let options = Options::at(QoS::AtMostOnce);
+        directory.commit(
+            directory.join(handle),
+            &[Change::Subscribe { filter, options }],
+        );
+    }
+    let mut chosen = |busy| {
+        let mut visitor = Busy(busy, None);
+        let topic = oracle::name("t");
+        directory.snapshot().match_one(topic, None, 0, &mut visitor);
+        visitor.1
+    };
+
+    // Four in turn, from the first on.
+    let turns = [chosen(&[2]), chosen(&[0, 3]), chosen(&[]), chosen(&[1])];
+    assert_eq!(turns, [Some(2), Some(3), Some(2), Some(1)]);
+}

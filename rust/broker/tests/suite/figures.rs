@@ -348,3 +348,38 @@ fn a_wildcard_does_not_reach_the_brokers_figures() {
 
     client.ping();
 }
+
+/// What a shard remembers of a hot topic is used, and is void with the next subscription.
+#[test]
+fn receivers_of_a_hot_topic_are_remembered_until_somebody_subscribes() {
+    let broker = start(Config {
+        shards: 1,
+        ..config()
+    });
+    let mut first = v5("first").connect(&broker);
+    first.subscribe("hot", QoS::AtLeastOnce);
+    let mut publisher = v5("publisher").connect(&broker);
+    // The first matches of a shard only show that it has some.
+    for _ in 0..300 {
+        publisher.publish_acknowledged("hot", "");
+        first.take_message();
+    }
+    assert!(broker.stats().matches_cached > 0);
+
+    let mut second = v5("second").connect(&broker);
+    second.subscribe("+", QoS::AtLeastOnce);
+    for _ in 0..2 {
+        publisher.publish_acknowledged("hot", "");
+        first.take_message();
+        second.take_message();
+    }
+
+    first.disconnect();
+    eventually("it is forgotten", || broker.stats().subscriptions == 1);
+    let before = broker.stats().matches_cached;
+    for _ in 0..3 {
+        publisher.publish_acknowledged("hot", "");
+        second.take_message();
+    }
+    assert_eq!(broker.stats().matches_cached - before, 2);
+}

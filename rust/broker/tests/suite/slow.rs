@@ -269,22 +269,67 @@ fn a_slow_reader_that_pings_is_not_closed_for_silence() {
     assert_eq!(slow.receive(), Received::PingResp);
 }
 
-/// Abuse E17: a member of a shared group that is slow takes its share and no more.
+/// One shard: a member that is full is so before the next publish is matched.
+fn team() -> Broker {
+    start(Config {
+        shards: 1,
+        ..config()
+    })
+}
+
+/// Abuse E17: a member of a shared group that acknowledges nothing gets what it may have in flight, and no more.
 #[test]
-fn a_stalled_member_of_a_shared_group_does_not_stop_the_others() {
-    let broker = start(config());
-    let mut deaf = v5("deaf").small_buffer().connect(&broker);
-    deaf.subscribe("$share/team/work", QoS::AtLeastOnce);
+fn a_member_of_a_shared_group_whose_window_is_full_is_passed_over() {
+    const WINDOW: usize = 2;
+    let broker = team();
+    let mut stuck = v5("stuck").receive_maximum(2).connect(&broker);
+    stuck.subscribe("$share/team/work", QoS::AtLeastOnce);
     let mut member = v5("member").connect(&broker);
     member.subscribe("$share/team/work", QoS::AtLeastOnce);
 
     let mut publisher = v3("publisher").connect(&broker);
-    publisher.publish_numbers("work", QoS::AtLeastOnce, 200);
+    for _ in 0..20 {
+        publisher.publish_acknowledged("work", "");
+    }
 
-    for _ in 0..100 {
+    for _ in 0..20 - WINDOW {
         member.take_message();
     }
     member.ping();
+    let held = [stuck.message(), stuck.message()];
+    stuck.ping();
+
+    // With room again it takes its share again.
+    for message in &held {
+        stuck.acknowledge(message);
+    }
+    stuck.ping();
+    for _ in 0..2 {
+        publisher.publish_acknowledged("work", "");
+    }
+    stuck.take_message();
+    member.take_message();
+}
+
+#[test]
+fn when_every_member_of_a_shared_group_is_full_its_messages_wait() {
+    let broker = team();
+    let hello = ["one", "two"].map(|name| v5(name).receive_maximum(1));
+    let mut members = hello.map(|hello| hello.connect(&broker));
+    for member in &mut members {
+        member.subscribe("$share/team/work", QoS::AtLeastOnce);
+    }
+
+    let mut publisher = v3("publisher").connect(&broker);
+    for number in 0..6 {
+        publisher.publish_acknowledged("work", number.to_string());
+    }
+
+    let mut got: Vec<_> = (0..6)
+        .map(|number| members[number % 2].take_message().text().to_owned())
+        .collect();
+    got.sort();
+    assert_eq!(got, ["0", "1", "2", "3", "4", "5"]);
 }
 
 #[test]

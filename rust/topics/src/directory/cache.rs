@@ -25,18 +25,41 @@ const FEW_HITS: u32 = WINDOW / 4;
 /// Matches that a cache which was of no use stands aside for.
 const PAUSE: u32 = 16 * WINDOW;
 
+/// Results that a cache without memory remembers to have seen.
+const PROBES: usize = 64;
+
 /// The last small results of one worker, each good until somebody subscribes, unsubscribes or leaves. Owned by the worker, for one directory.
 ///
 /// It pays where few topics get many messages and subscriptions are quiet. Where hits are rare it stands aside by
-/// itself: it costs a counter then.
+/// itself: it costs a counter then, and no memory.
 #[derive(Default)]
 pub struct MatchCache {
     /// The directory that the entries are of.
     identity: Option<Arc<()>>,
+    /// None until a window showed that they would be of use.
     entries: Vec<Entry>,
+    probe: Probe,
     seen: u32,
     hits: u32,
     pause: u32,
+}
+
+/// Which results would have been hits.
+struct Probe([u64; PROBES]);
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self([0; PROBES])
+    }
+}
+
+impl Probe {
+    /// Whether this was the last result in its place.
+    fn saw(&mut self, hash: u64, changes: u64) -> bool {
+        let seen = hash ^ changes;
+        let place = usize::try_from(hash).unwrap_or(0) % PROBES;
+        std::mem::replace(&mut self.0[place], seen) == seen
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -114,7 +137,7 @@ impl Receiver {
 }
 
 impl MatchCache {
-    /// Makes an empty cache. It takes its memory, about 190 KB, with the first match.
+    /// Makes an empty cache. It takes its memory, about 190 KB, once a quarter of 256 matches would have been hits.
     pub fn new() -> Self {
         Self::default()
     }
@@ -133,10 +156,20 @@ impl MatchCache {
         }
         self.seen += 1;
         if self.seen > WINDOW {
-            self.pause = if self.hits < FEW_HITS { PAUSE } else { 0 };
-            (self.seen, self.hits) = (1, 0);
+            self.end_window();
         }
-        true
+        self.pause == 0
+    }
+
+    #[cold]
+    fn end_window(&mut self) {
+        if self.hits < FEW_HITS {
+            self.entries = Vec::new();
+            self.pause = PAUSE;
+        } else if self.entries.is_empty() {
+            self.entries = vec![Entry::default(); ENTRIES];
+        }
+        (self.seen, self.hits) = (1, 0);
     }
 
     /// Forgets everything when the directory is another one.
@@ -144,7 +177,7 @@ impl MatchCache {
         let is_same = |identity: &Arc<()>| Arc::ptr_eq(identity, &directory.identity);
         if !self.identity.as_ref().is_some_and(is_same) {
             self.identity = Some(Arc::clone(&directory.identity));
-            self.entries = vec![Entry::default(); ENTRIES];
+            self.entries.fill(Entry::default());
         }
     }
 }
@@ -160,7 +193,8 @@ impl Directory {
     /// As [`match_one`](crate::Snapshot::match_one) on the current version, by way of a worker's cache.
     ///
     /// Every commit and leave that is over when this begins is seen; one that is under way may be. A hit takes no
-    /// pin and reads one word that is shared. Results with No Local or shared groups are never kept.
+    /// pin and reads one word that is shared. Results with No Local or shared groups are never kept. Answers whether
+    /// the result was one that the cache kept.
     #[inline]
     pub fn match_cached(
         &self,
@@ -169,29 +203,34 @@ impl Directory {
         publisher: Option<SubscriberId>,
         random: u64,
         visitor: &mut impl Visitor,
-    ) {
+    ) -> bool {
         let text = topic.as_str().as_bytes();
         if text.len() > TOPIC_BYTES || !cache.takes_part() {
             self.snapshot().match_one(topic, publisher, random, visitor);
-            return;
+            return false;
         }
         cache.belong_to(self);
         let hash = self.hasher.hash(text);
         // ORDERING: Acquire pairs with the release of a change: a result that is looked up from here on shows it.
         let changes = self.changes.load(Acquire);
+        if cache.entries.is_empty() {
+            cache.hits += u32::from(cache.probe.saw(hash, changes));
+            self.snapshot().match_one(topic, publisher, random, visitor);
+            return false;
+        }
         let places = places(hash);
         let mut entries = places.into_iter().map(|place| &cache.entries[place]);
         if let Some(entry) = entries.find(|entry| entry.is_of(hash, changes, text)) {
             cache.hits += 1;
             let receivers = entry.receivers().iter();
             receivers.for_each(|receiver| receiver.visit(visitor));
-            return;
+            return true;
         }
         let snapshot = self.snapshot();
         let mut sums = SmallVec::new();
         if !snapshot.summarize(text, &mut sums) {
             snapshot.match_one(topic, publisher, random, visitor);
-            return;
+            return false;
         }
         // The second place is for who finds the first taken by a topic that may be hot as well.
         let [first, second] = places;
@@ -208,5 +247,32 @@ impl Directory {
         }
         let receivers = entry.receivers().iter();
         receivers.for_each(|receiver| receiver.visit(visitor));
+        false
+    }
+
+    /// As [`match_many`](crate::Snapshot::match_many), by way of a worker's cache where the tree is too small for the
+    /// reads of several topics to overlap. Answers how many of the results were kept.
+    pub fn match_many_cached(
+        &self,
+        cache: &mut MatchCache,
+        topics: &[TopicName<'_>],
+        publisher: Option<SubscriberId>,
+        random: u64,
+        visitor: &mut impl Visitor,
+    ) -> usize {
+        let snapshot = self.snapshot();
+        if snapshot.is_worth_turns() {
+            snapshot.match_many(topics, publisher, random, visitor);
+            return 0;
+        }
+        drop(snapshot);
+        let mut hits = 0;
+        for (index, topic) in topics.iter().enumerate() {
+            visitor.topic(index);
+            let random = self.hasher.scramble(random ^ index as u64);
+            let is_hit = self.match_cached(cache, *topic, publisher, random, visitor);
+            hits += usize::from(is_hit);
+        }
+        hits
     }
 }

@@ -70,6 +70,11 @@ impl<'d> Snapshot<'d> {
         self.deliver(&lanes[0].found, message, visitor);
     }
 
+    /// Whether the reads of several topics overlap in [`match_many`](Self::match_many).
+    pub(crate) fn is_worth_turns(&self) -> bool {
+        self.version.is_worth_turns()
+    }
+
     /// Matches several topics of one publisher in one go; [`Visitor::topic`] says which one comes.
     ///
     /// `random` is one fresh random word for all of them. In a large tree the reads of several topics overlap, so
@@ -81,7 +86,7 @@ impl<'d> Snapshot<'d> {
         random: u64,
         visitor: &mut impl Visitor,
     ) {
-        if topics.len() >= FEW && self.version.is_worth_turns() {
+        if topics.len() >= FEW && self.is_worth_turns() {
             self.match_in_turn(topics, publisher, random, visitor);
             return;
         }
@@ -256,7 +261,7 @@ impl<'d> Snapshot<'d> {
     fn choose(&self, set: Word<'_>, turn: &Turn, message: Message<'_>, visitor: &mut impl Visitor) {
         let len = set::len(set);
         let start = self.first_choice(set, len, turn, message);
-        let mut first_choice = None;
+        let (mut first_choice, mut first_busy) = (None, None);
         for step in 0..len {
             let index = if start + step < len {
                 start + step
@@ -275,9 +280,13 @@ impl<'d> Snapshot<'d> {
                 turn.sticky.store(member.subscriber().0 + 1, Relaxed);
                 return;
             }
-            first_choice = first_choice.or(answer.map(|_| member));
+            if answer.is_some() && first_busy.is_none() {
+                let is_busy = self.with_match(member, |candidate| visitor.is_busy(candidate));
+                first_busy = (is_busy == Some(true)).then_some(member);
+                first_choice = first_choice.or(Some(member));
+            }
         }
-        if let Some(member) = first_choice {
+        if let Some(member) = first_busy.or(first_choice) {
             self.with_match(member, |candidate| visitor.shared_offline(candidate));
         }
     }
