@@ -327,16 +327,16 @@ fn when_nobody_takes_a_message_it_goes_to_a_member_that_is_busy_before_one_that_
 
     let directory = Directory::new(1, Strategy::RoundRobin);
     for handle in 0..4 {
-        let filter = &oracle::filter("$share/g/t");
+        let filter = &filter("$share/g/t");
         let options = Options::at(QoS::AtMostOnce);
         directory.commit(
             directory.join(handle),
             &[Change::Subscribe { filter, options }],
         );
     }
-    let mut chosen = |busy| {
+    let chosen = |busy| {
         let mut visitor = Busy(busy, None);
-        let topic = oracle::name("t");
+        let topic = name("t");
         directory.snapshot().match_one(topic, None, 0, &mut visitor);
         visitor.1
     };
