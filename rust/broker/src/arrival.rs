@@ -20,7 +20,7 @@ use crate::life::{arm, confirm, detach, end, handle_events, say_goodbye};
 use crate::refusal::{Denied, turn_away};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
-use crate::{connection, journal, requests};
+use crate::{connection, journal, paging, requests};
 
 /// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
 pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
@@ -43,10 +43,13 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         session_present,
         ..terms
     };
-    // What was promised of a session stays so for as long as there is the session.
+    // What was promised of a session stays so for as long as there is the session, and what waits
+    // in the store alone must not be forgotten there before it is read.
     let was_kept = resumed.as_ref().is_some_and(|old| old.number().is_some());
-    terms.durable =
-        (was_kept || arrival.promise > Level::Memory) && terms.session_expiry_s(&request) > 0;
+    let is_spilled = |old: &Rc<Client>| old.session.borrow().spilled() > 0;
+    let outlives = terms.session_expiry_s(&request) > 0;
+    terms.durable = (was_kept || arrival.promise > Level::Memory) && outlives
+        || resumed.as_ref().is_some_and(is_spilled);
     let expires_at = access.grant.expires_at;
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
     let client = match resumed {
@@ -80,6 +83,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     if is_new && session_present {
         journal::adopted(shard, &client);
     }
+    paging::resume(shard, &client);
     confirm(shard, &client);
     client.flush_session(shard);
     arm(shard, &client);
@@ -244,6 +248,17 @@ pub(crate) fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
         journal::unsubscribed(shard, client, filter);
         client.session.borrow_mut().revoke(filter);
     }
+    let may_have = may_have(client);
+    client.session.borrow_mut().keep_queued(may_have);
+    // The rest is judged when it is read.
+    let is_spilled = client.session.borrow().spilled() > 0;
+    client.is_queue_judged.set(is_spilled);
+    handle_events(shard, client);
+}
+
+/// Whether a message that waited for `client` may go to it with the rights that it has now.
+pub(crate) fn may_have(client: &Client) -> impl Fn(&Message) -> bool + use<> {
+    let access = client.access();
     let held: Vec<TopicFilter> = client
         .session
         .borrow()
@@ -251,13 +266,11 @@ pub(crate) fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
         .iter()
         .map(|subscription| subscription.filter.filter().clone())
         .collect();
-    let may_have = |message: &Message| {
+    move |message: &Message| {
         topic_of(message).is_some_and(|topic| {
             access.permissions.receives(topic) && held.iter().any(|filter| filter.matches(topic))
         })
-    };
-    client.session.borrow_mut().keep_queued(may_have);
-    handle_events(shard, client);
+    }
 }
 
 /// A wall-clock time as the monotonic clock will show it.

@@ -17,6 +17,7 @@ use crate::grants::Access;
 use crate::hooks::{Action, Login};
 use crate::line::Standing;
 use crate::outbox::{Outbox, SHARE_FROM_BYTES};
+use crate::paging::Paging;
 use crate::retain::Replay;
 use crate::shard::{Shard, World};
 
@@ -64,6 +65,10 @@ pub(crate) struct Client {
     link: RefCell<Option<Rc<Link>>>,
     /// The store's number of the session; 0 while it is not kept.
     number: Cell<u64>,
+    /// How far its queue is read back from the store, while that is to be done.
+    pub(crate) paging: RefCell<Option<Box<Paging>>>,
+    /// It has lost rights: what is read back may be what it must not have.
+    pub(crate) is_queue_judged: Cell<bool>,
     /// The store has a will of the session's.
     pub(crate) will_is_kept: Cell<bool>,
     /// How safe what it does is.
@@ -112,6 +117,8 @@ impl Client {
             widened: RefCell::default(),
             link: RefCell::new(None),
             number: Cell::new(0),
+            paging: RefCell::default(),
+            is_queue_judged: Cell::new(false),
             will_is_kept: Cell::new(false),
             promise: Cell::new(Level::Fsync),
             standing: Standing::default(),

@@ -40,6 +40,8 @@ pub struct Config {
     pub retained_bytes: usize,
     /// How often `$SYS/broker/...` is published; `None` publishes nothing.
     pub sys_interval: Option<Duration>,
+    /// A kept session whose client is away for so long has its queue in the store alone.
+    pub spill_after: Duration,
     /// Where sessions and messages are kept; `None` keeps them in memory alone.
     pub data: Option<Data>,
     /// How safe messages on some topics are, whoever publishes them; the first that matches.
@@ -124,6 +126,7 @@ impl Default for Config {
             retained_messages: 1_000_000,
             retained_bytes: 1 << 30,
             sys_interval: Some(Duration::from_secs(10)),
+            spill_after: Duration::from_secs(600),
             data: None,
             topic_promises: Vec::new(),
             streams: Vec::new(),

@@ -24,7 +24,7 @@ use crate::requests::Pause;
 use crate::shard::{SCRATCH_BYTES, Shard};
 use crate::throttle::Throttle;
 use crate::transport::{Stop, Transport};
-use crate::{hub, requests, retain};
+use crate::{hub, paging, requests, retain};
 
 /// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
 const TURN_BYTES: usize = 64 * 1024;
@@ -256,6 +256,7 @@ impl Connection {
         life::handle_events(&self.shard, &self.client);
         confirm(&self.shard, &self.client);
         self.client.flush_session(&self.shard);
+        paging::read_on(&self.shard, &self.client);
         step.map(|_| ())
     }
 

@@ -26,7 +26,7 @@ use crate::guard::contained;
 use crate::hub::{Publication, Retention, Target};
 use crate::line::{Lines, Then};
 use crate::shard::Shard;
-use crate::store::Log;
+use crate::store::{Log, PageRequest};
 use crate::topic::topic_of;
 
 /// One shard's way to the store.
@@ -116,6 +116,25 @@ impl Journal {
         if client.standing.ask(level) {
             self.promising.borrow_mut().push(Rc::clone(client));
         }
+    }
+
+    /// No delivery was given this number or a higher one so far.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.log.numbers(0)
+    }
+
+    /// Has a page of a queue read; it comes as work for the shard.
+    pub(crate) fn read_page(&self, request: PageRequest) {
+        self.log.read_page(request);
+    }
+
+    /// Has `then` done behind every message that waits to be delivered; gives it back if none does.
+    pub(crate) fn after_deliveries(&self, then: Then) -> Option<Then> {
+        let Some(level) = self.lines.delivering() else {
+            return Some(then);
+        };
+        self.after(level.max(Level::Os), then);
+        None
     }
 
     /// Hands the records of this turn over, and lines up what depends on them.

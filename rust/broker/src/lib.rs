@@ -50,6 +50,7 @@ mod log;
 mod mailbox;
 mod metrics;
 mod outbox;
+mod paging;
 mod promise;
 mod reauthentication;
 mod recovery;

@@ -12,7 +12,7 @@ use crate::hub::Publication;
 use crate::log::{Escaped, LogClass};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
-use crate::{hub, journal, retain};
+use crate::{hub, journal, paging, retain};
 
 /// Lets every promise so far leave: at once, unless one waits for the store (decision 2).
 pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
@@ -180,7 +180,8 @@ pub(crate) fn arm(shard: &Shard, client: &Client) {
         .map(|since| since + shard.config().stall_deadline);
     let ends = client.grant_ends().filter(|_| client.is_online());
     let session = client.session.borrow().poll_timeout();
-    if let Some(at) = [stall, ends, session].into_iter().flatten().min() {
+    let spill = paging::deadline(shard, client);
+    if let Some(at) = [stall, ends, session, spill].into_iter().flatten().min() {
         shard.wheel.borrow_mut().arm(client.handle.slot, at);
     }
 }
@@ -225,6 +226,7 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
     }
     handle_events(shard, &client);
     client.flush_session(shard);
+    paging::spill_if_due(shard, &client);
     arm(shard, &client);
 }
 

@@ -12,6 +12,7 @@ use mqttcore_store::Level;
 
 use crate::client::Client;
 use crate::hub::{self, Target};
+use crate::paging::{self, Settle};
 use crate::shard::Shard;
 use crate::store::Log;
 
@@ -21,6 +22,8 @@ pub(crate) enum Then {
     Confirm(Rc<Client>, AckToken),
     /// Deliver what was published at QoS 2.
     Deliver(Message, Vec<Target>),
+    /// Say that everything numbered before has been handed over.
+    Settle(Settle),
     /// Tell another thread.
     Call(Box<dyn FnOnce()>),
 }
@@ -96,6 +99,7 @@ impl Then {
                 lines.delivering.leave();
                 hub::deal(shard, &message, targets.into_iter());
             }
+            Self::Settle(asked) => paging::answer(shard, asked),
             Self::Call(call) => call(),
         }
     }

@@ -18,11 +18,13 @@ use crate::grants::{Access, Grant};
 use crate::hooks::Login;
 use crate::journal;
 use crate::life;
+use crate::paging;
 use crate::shard::{Shard, World};
 use crate::topic::{AS_IT_CAME, topic_of};
 
-/// Deliveries that are read of a queue at once.
-const READ_AT_ONCE: usize = 1_024;
+/// Deliveries that are read of a queue at once, and bytes of their messages.
+const PAGE: usize = 256;
+const PAGE_BYTES: u64 = 1 << 20;
 
 /// One session.
 pub(crate) struct Kept {
@@ -34,7 +36,17 @@ pub(crate) struct Kept {
     will: Option<WillMessage>,
     subscriptions: Subscriptions,
     publishes: Vec<(PacketId, Waiting)>,
-    queue: Vec<Waiting>,
+    /// What waits for it: that stays in the store.
+    waiting: stored::Waiting,
+}
+
+/// Deliveries that wait for one session, read back.
+pub(crate) struct Page {
+    waiting: Vec<Waiting>,
+    /// Where the next page begins.
+    pub(crate) next: u64,
+    /// There are no more.
+    pub(crate) is_last: bool,
 }
 
 /// A message on its way to one session.
@@ -70,10 +82,15 @@ pub(crate) fn read(store: &dyn Store, world: &World) -> Result<Found, StoreError
     store.sessions(&mut |number, row, subscriptions| {
         rows.push((number, row.clone(), subscriptions.clone()));
     })?;
+    let mut waiting = HashMap::new();
+    store.waiting(&mut |number, waits| {
+        waiting.insert(number, waits);
+    })?;
     let mut dealt: Vec<Vec<Kept>> = (0..world.shards()).map(|_| Vec::new()).collect();
     for (number, row, subscriptions) in rows {
         let home = world.home(&row.client_id);
-        dealt[home].push(reader.session(number, row, subscriptions)?);
+        let waiting = waiting.remove(&number).unwrap_or_default();
+        dealt[home].push(reader.session(number, row, subscriptions, waiting)?);
     }
     Ok(Found { dealt, expired })
 }
@@ -116,6 +133,7 @@ impl Reader<'_> {
         number: u64,
         row: SessionRow,
         subscriptions: Subscriptions,
+        waiting: stored::Waiting,
     ) -> Result<Kept, StoreError> {
         let mut publishes = Vec::with_capacity(row.publishes.len());
         for (packet_id, delivery) in &row.publishes {
@@ -127,37 +145,16 @@ impl Reader<'_> {
             client_id: row.client_id.as_str().into(),
             away_since: row.away_since_ms.map(|at_ms| self.clock.instant(at_ms)),
             will: row.will.as_ref().and_then(to_will),
-            queue: self.queue(number)?,
             row,
             subscriptions,
             publishes,
+            waiting,
         })
-    }
-
-    fn queue(&mut self, session: u64) -> Result<Vec<Waiting>, StoreError> {
-        let (mut queue, mut from) = (Vec::new(), 0);
-        loop {
-            let deliveries = self.store.queue(session, from, READ_AT_ONCE)?;
-            let Some(last) = deliveries.last() else {
-                return Ok(queue);
-            };
-            from = last.number + 1;
-            for delivery in &deliveries {
-                queue.extend(self.waiting(delivery)?);
-            }
-        }
     }
 
     fn waiting(&mut self, delivery: &stored::Delivery) -> Result<Option<Waiting>, StoreError> {
         let message = self.message(delivery.message)?;
-        let ids = delivery.subscription_ids.iter();
-        Ok(message.map(|message| Waiting {
-            delivery: delivery.number,
-            message,
-            qos: QoS::try_from(delivery.qos).unwrap_or_default(),
-            retain: delivery.retain,
-            subscription_ids: ids.filter_map(|id| NonZeroU32::new(*id)).collect(),
-        }))
+        Ok(message.map(|message| Waiting::new(delivery, message)))
     }
 
     fn message(&mut self, number: u64) -> Result<Option<Message>, StoreError> {
@@ -165,11 +162,7 @@ impl Reader<'_> {
             return Ok(Some(message.clone()));
         }
         let stored = self.store.message(number)?;
-        let message = stored.and_then(|stored| {
-            let kept = stored.message();
-            let expires_at = kept.expires_at_ms.map(|at_ms| self.clock.instant(at_ms));
-            to_message(&kept, expires_at)
-        });
+        let message = stored.and_then(|stored| self.clock.message(&stored));
         if let Some(message) = &message {
             self.messages.insert(number, message.clone());
         }
@@ -177,7 +170,49 @@ impl Reader<'_> {
     }
 }
 
+impl Page {
+    /// Reads the deliveries that wait for `session` from number `from` on and below `below`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store: what was promised cannot be read.
+    pub(crate) fn read(
+        store: &dyn Store,
+        session: u64,
+        from: u64,
+        below: u64,
+    ) -> Result<Self, StoreError> {
+        let clock = Clock::now();
+        let mut page = Self {
+            waiting: Vec::new(),
+            next: from,
+            is_last: true,
+        };
+        for (delivery, message) in store.page(session, from, PAGE, PAGE_BYTES)? {
+            if delivery.number >= below {
+                break;
+            }
+            (page.next, page.is_last) = (delivery.number + 1, false);
+            let message = message.and_then(|stored| clock.message(&stored));
+            let waiting = message.map(|message| Waiting::new(&delivery, message));
+            page.waiting.extend(waiting);
+        }
+        Ok(page)
+    }
+
+    pub(crate) fn deliveries(&self) -> impl Iterator<Item = (Message, Delivery<'_>)> {
+        let waiting = self.waiting.iter();
+        waiting.map(|waiting| (waiting.message.clone(), waiting.delivery()))
+    }
+}
+
 impl Clock {
+    fn message(self, stored: &stored::StoredMessage) -> Option<Message> {
+        let kept = stored.message();
+        let expires_at = kept.expires_at_ms.map(|at_ms| self.instant(at_ms));
+        to_message(&kept, expires_at)
+    }
+
     fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
@@ -197,6 +232,17 @@ impl Clock {
 }
 
 impl Waiting {
+    fn new(delivery: &stored::Delivery, message: Message) -> Self {
+        let ids = delivery.subscription_ids.iter();
+        Self {
+            delivery: delivery.number,
+            message,
+            qos: QoS::try_from(delivery.qos).unwrap_or_default(),
+            retain: delivery.retain,
+            subscription_ids: ids.filter_map(|id| NonZeroU32::new(*id)).collect(),
+        }
+    }
+
     fn delivery(&self) -> Delivery<'_> {
         Delivery {
             qos: self.qos,
@@ -230,8 +276,12 @@ impl Kept {
         for packet_id in self.row.releases.iter().copied().filter_map(PacketId::new) {
             session.restore_release(packet_id);
         }
-        for waiting in &self.queue {
-            session.restore_queued(waiting.message.clone(), waiting.delivery());
+        let stored::Waiting {
+            deliveries, bytes, ..
+        } = self.waiting;
+        if deliveries > 0 {
+            let count = |figure: u64| usize::try_from(figure).unwrap_or(usize::MAX);
+            session.restore_spilled(count(deliveries), count(bytes));
         }
         if let Some(will) = &self.will {
             session.restore_will(will.clone());
@@ -303,6 +353,7 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) -> u32 {
         )
     });
     client.set_number(&shard.world, kept.number);
+    paging::resume_if_needed(shard, &client);
     client.will_is_kept.set(kept.will.is_some());
     if kept.away_since.is_none() {
         journal::away(shard, &client);

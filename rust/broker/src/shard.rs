@@ -30,6 +30,7 @@ use crate::journal::Journal;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
+use crate::paging::{self, Settle};
 use crate::registry::Registry;
 use crate::wheel::Wheel;
 use crate::{arrival, journal, life, registry, retain, store, sys_topics};
@@ -70,6 +71,9 @@ type Errand = Box<dyn FnOnce(&Rc<Shard>) + Send>;
 pub(crate) enum Letter {
     /// A message for sessions that live there.
     Deliver(Message, Vec<Target>),
+    /// A question whether everything has been handed over, and its answer.
+    Settle(Settle),
+    Settled(Settle),
     /// A socket that the acceptor dealt to it.
     Accepted(Accepted),
     /// A client whose session lives there, with its socket.
@@ -325,6 +329,8 @@ impl Shard {
         for letter in letters.drain(..) {
             contained(self, "mail of another shard", || match letter {
                 Letter::Deliver(message, targets) => hub::deliver_all(self, &message, &targets),
+                Letter::Settle(asked) => paging::settle(self, asked),
+                Letter::Settled(asked) => paging::settled(self, asked),
                 Letter::Accepted(accepted) => handshake::start(self, accepted),
                 Letter::Arrived(arrival) => arrival::arrive(self, *arrival),
             });

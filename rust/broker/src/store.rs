@@ -1,7 +1,11 @@
 //! The store of a broker: one log for all shards, and word of how far it is safe.
 
+use std::io;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::thread;
 use std::time::Duration;
 
 use mqttcore_store::files::{Files, Folder};
@@ -9,16 +13,20 @@ use mqttcore_store::{
     Batch, DurableStore, Level, Need, Observer, Store, StoreError, StoreOptions, Ticket,
 };
 
+use crate::client::Handle;
 use crate::config::Data;
-use crate::registry;
-use crate::shard::World;
+use crate::recovery::Page;
+use crate::shard::{Shard, World};
+use crate::{paging, registry};
 
 /// How long clients have to take their last bytes when the store has failed.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The log that all shards write to.
 pub(crate) struct Log {
-    pub(crate) store: Box<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
+    /// Pages that are to be read, for a thread that may wait for the disk.
+    pages: Mutex<Option<Sender<PageRequest>>>,
     /// The last ticket that the system has, and the last one that the disk has.
     kept: [AtomicU64; 2],
     /// Something waits for the system alone.
@@ -43,13 +51,20 @@ impl Log {
         })?;
         let files: Arc<dyn Files> = Arc::new(folder);
         let (store, _) = DurableStore::open(&files, &StoreOptions::default())?;
-        Ok(Self::over(Box::new(store)))
+        let log = Self::over(Arc::new(store));
+        log.read_pages().map_err(|source| StoreError::Io {
+            doing: "start the thread of",
+            file: "pages".into(),
+            source: Arc::new(source),
+        })?;
+        Ok(log)
     }
 
     /// Puts `store` behind a broker.
-    fn over(store: Box<dyn Store>) -> Arc<Self> {
+    fn over(store: Arc<dyn Store>) -> Arc<Self> {
         let log = Arc::new(Self {
             store,
+            pages: Mutex::default(),
             kept: [AtomicU64::new(0), AtomicU64::new(0)],
             is_os_awaited: AtomicBool::new(false),
             last_session: AtomicU64::new(0),
@@ -59,6 +74,38 @@ impl Log {
         });
         log.store.observe(Arc::new(Ear(Arc::downgrade(&log))));
         log
+    }
+
+    /// Starts the thread that reads pages. It ends with the log.
+    fn read_pages(self: &Arc<Self>) -> io::Result<()> {
+        let (sender, requests) = channel::<PageRequest>();
+        let (store, log) = (Arc::clone(&self.store), Arc::downgrade(self));
+        let read = move || {
+            for request in requests {
+                match request.read(&*store) {
+                    Ok(page) => request.answer(page),
+                    // What was promised cannot be read: nothing more is promised.
+                    Err(error) => log.upgrade().iter().for_each(|log| log.fail(&error)),
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("mqttcore-pages".into())
+            .spawn(read)?;
+        *self.lock_pages() = Some(sender);
+        Ok(())
+    }
+
+    /// Has a page of a queue read; it comes as work for the shard that asks.
+    pub(crate) fn read_page(&self, request: PageRequest) {
+        if let Some(pages) = &*self.lock_pages() {
+            // A thread that has ended has said why.
+            let _ = pages.send(request);
+        }
+    }
+
+    fn lock_pages(&self) -> std::sync::MutexGuard<'_, Option<Sender<PageRequest>>> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says which session numbers were given before.
@@ -108,6 +155,7 @@ impl Log {
 
     /// Makes everything safe that was handed over, and ends.
     pub(crate) fn close(&self) {
+        self.lock_pages().take();
         // A failure has been told by `Ear::stopped`.
         let _ = self.store.close();
     }
@@ -150,6 +198,29 @@ impl Log {
         for index in 0..world.shards() {
             world.run_on(index, Box::new(|shard| registry::stop(shard, FAREWELL)));
         }
+    }
+}
+
+/// A page of a queue that a shard wants to have read.
+pub(crate) struct PageRequest {
+    pub(crate) world: Arc<World>,
+    pub(crate) shard: usize,
+    pub(crate) handle: Handle,
+    pub(crate) serial: u64,
+    pub(crate) session: u64,
+    pub(crate) from: u64,
+    pub(crate) below: u64,
+}
+
+impl PageRequest {
+    fn read(&self, store: &dyn Store) -> Result<Page, StoreError> {
+        Page::read(store, self.session, self.from, self.below)
+    }
+
+    fn answer(self, page: Page) {
+        let (handle, serial) = (self.handle, self.serial);
+        let errand = move |shard: &Rc<Shard>| paging::arrived(shard, handle, serial, &page);
+        self.world.run_on(self.shard, Box::new(errand));
     }
 }
 
@@ -201,7 +272,7 @@ mod tests {
     /// The line goes on behind what was refused, and its number is passed.
     #[test]
     fn what_was_refused_never_counts_as_kept() {
-        let log = Log::over(Box::new(MemoryStore::default()));
+        let log = Log::over(Arc::new(MemoryStore::default()));
         let ear = Ear(Arc::downgrade(&log));
         let ticket = |number| Ticket {
             number,

@@ -70,12 +70,6 @@ impl Session {
         self.in_flight.restore_release(packet_id);
     }
 
-    /// Puts back a message that waits for the client, whatever the limits are today: it was
-    /// accepted.
-    pub fn restore_queued(&mut self, message: Message, delivery: Delivery<'_>) {
-        self.queue.push(outgoing(message, delivery));
-    }
-
     /// QoS 2 identifiers of the client's that it has not released, for a store that begins to keep
     /// the session.
     pub fn unreleased_ids(&self) -> impl Iterator<Item = PacketId> {

@@ -38,10 +38,12 @@ fn mqtt_4_4_0_1_what_was_open_is_sent_again_with_its_ids_and_the_queue_behind_it
     );
     wire.session.restore_release(id(1));
     let ids = [NonZeroU32::new(5).unwrap()];
-    wire.session
-        .restore_queued(message("t", b"c", EXACTLY), Delivery::new(ONCE, &ids));
+    wire.session.restore_spilled(1, 2);
 
     wire.resume(CONNECT_5_KEPT);
+    wire.session.begin_paging(2);
+    let page = [(message("t", b"c", EXACTLY), Delivery::new(ONCE, &ids))];
+    wire.session.page(wire.now, page, true, |_| true);
 
     assert_eq!(
         wire.receive()[1..],
@@ -127,12 +129,15 @@ fn what_was_accepted_waits_whatever_the_limits_are_today() {
         ..Default::default()
     });
     wire.session = Session::restored("c".into(), Arc::clone(&wire.limits), start(), 100);
-    for payload in [b"a", b"b", b"c"] {
-        wire.session
-            .restore_queued(message("t", payload, ONCE), Delivery::new(ONCE, &[]));
-    }
+    wire.session.restore_spilled(3, 6);
 
     wire.resume(CONNECT_5_KEPT);
+    wire.session.begin_paging(4);
+    let page = [b"a", b"b", b"c"].map(|payload| {
+        let message = message("t", payload, ONCE);
+        (message, Delivery::new(ONCE, &[]))
+    });
+    wire.session.page(wire.now, page, true, |_| true);
 
     assert_eq!(wire.receive().len(), 4, "CONNACK and three messages");
 }

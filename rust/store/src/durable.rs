@@ -11,15 +11,15 @@ use crate::backup;
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::files::{Claim, Files};
-use crate::index::Index;
 use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
+use crate::index::{Found, Index, Waiting};
 use crate::journal::commit::Committer;
 use crate::journal::inbox::Group;
 use crate::journal::log::{Forward, Journal, Shared};
 use crate::journal::open::{self, Known, Recovery};
 use crate::journal::writer::Written;
 use crate::journal::{JournalOptions, Level, Need, Observer, Pressure, Ticket};
-use crate::store::{Store, StoreStats};
+use crate::store::{Store, StoreStats, first_bytes};
 use crate::stream::Streams;
 #[cfg(feature = "columnar")]
 use crate::stream::{StreamError, StreamOptions, sealer::Sealer, sealing::Wanted};
@@ -349,6 +349,37 @@ impl Store for DurableStore {
 
     fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {
         self.index().queue(session, from, limit)
+    }
+
+    fn page(
+        &self,
+        session: u64,
+        from: u64,
+        limit: usize,
+        bytes: u64,
+    ) -> Result<Vec<(Delivery, Option<StoredMessage>)>, StoreError> {
+        let mut index = self.index();
+        let queue = index.queue(session, from, limit)?;
+        let mut found = Vec::new();
+        for delivery in first_bytes(queue, bytes) {
+            let message = index.find(delivery.message)?;
+            found.push((delivery, message));
+        }
+        // The log goes on while the disk is read.
+        drop(index);
+        let read = found.into_iter().map(|(delivery, message)| {
+            let message = message.map(Found::read).transpose()?;
+            Ok((delivery, message))
+        });
+        read.collect()
+    }
+
+    fn waiting(&self, visit: &mut dyn FnMut(u64, Waiting)) -> Result<(), StoreError> {
+        let waiting = self.index().waiting()?;
+        for (session, waiting) in waiting {
+            visit(session, waiting);
+        }
+        Ok(())
     }
 
     fn retained(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {

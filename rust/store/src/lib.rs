@@ -69,6 +69,7 @@ mod wire;
 pub use batch::Batch;
 pub use durable::{DurableStore, StoreOptions};
 pub use error::{Damage, StoreError};
+pub use index::Waiting;
 pub use index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions, Will};
 pub use journal::{
     Journal, JournalOptions, Level, Logged, Need, Observer, Place, Pressure, Recovery, Ticket,

@@ -459,6 +459,13 @@ impl<'a> Record<'a> {
 }
 
 impl<'a> Message<'a> {
+    /// Bytes of topic, properties and payload.
+    pub(crate) fn size(&self) -> u32 {
+        let size = self.topic.len() + self.properties.len() + self.payload.len();
+        // INVARIANT: a message comes from a packet, which is below 256 MiB.
+        u32::try_from(size).expect("a message is below 4 GiB")
+    }
+
     fn flags(&self) -> u8 {
         let bit = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         self.qos & QOS

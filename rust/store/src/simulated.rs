@@ -10,8 +10,8 @@ use crate::batch::Batch;
 use crate::durable::{StoreOptions, claim, open_parts, tidy, visit_sessions};
 use crate::error::StoreError;
 use crate::files::{Claim, Files};
-use crate::index::Index;
 use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
+use crate::index::{Index, Waiting};
 use crate::journal::commit::{Committer, Pressure};
 use crate::journal::inbox::Inbox;
 use crate::journal::{Level, Need, Observer, Recovery, Ticket};
@@ -324,6 +324,14 @@ impl Store for SimulatedStore {
 
     fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {
         self.lock().index.queue(session, from, limit)
+    }
+
+    fn waiting(&self, visit: &mut dyn FnMut(u64, Waiting)) -> Result<(), StoreError> {
+        let waiting = self.lock().index.waiting()?;
+        for (session, waiting) in waiting {
+            visit(session, waiting);
+        }
+        Ok(())
     }
 
     fn retained(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {

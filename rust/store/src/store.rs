@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::files::Files;
+use crate::index::Waiting;
 use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
 use crate::journal::{Level, Need, Observer, Pressure, Ticket};
 use crate::stats::LogStats;
@@ -61,6 +62,36 @@ pub trait Store: Send + Sync {
     /// Those of the checkpoint.
     fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError>;
 
+    /// Up to `limit` deliveries as [`Store::queue`], with their messages, of which there are about
+    /// `bytes` at most: at least one delivery, if any waits. A message that nobody refers to is
+    /// `None`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Store::queue`] and [`Store::message`].
+    fn page(
+        &self,
+        session: u64,
+        from: u64,
+        limit: usize,
+        bytes: u64,
+    ) -> Result<Vec<(Delivery, Option<StoredMessage>)>, StoreError> {
+        let queue = self.queue(session, from, limit)?;
+        let mut page = Vec::new();
+        for delivery in first_bytes(queue, bytes) {
+            let message = self.message(delivery.message)?;
+            page.push((delivery, message));
+        }
+        Ok(page)
+    }
+
+    /// Hands every session for which deliveries wait to `visit`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the checkpoint.
+    fn waiting(&self, visit: &mut dyn FnMut(u64, Waiting)) -> Result<(), StoreError>;
+
     /// Hands every topic with a retained message to `visit`, with the message's number.
     ///
     /// # Errors
@@ -108,6 +139,16 @@ pub trait Store: Send + Sync {
     ///
     /// What stopped the store, if something did.
     fn close(&self) -> Result<(), StoreError>;
+}
+
+/// The front part of `queue` whose messages have `bytes` together, but for the last one.
+pub(crate) fn first_bytes(queue: Vec<Delivery>, bytes: u64) -> impl Iterator<Item = Delivery> {
+    let mut taken = 0;
+    queue.into_iter().take_while(move |delivery| {
+        let is_taken = taken < bytes.max(1);
+        taken += u64::from(delivery.bytes);
+        is_taken
+    })
 }
 
 /// Figures about a store.
@@ -180,6 +221,10 @@ impl Store for MemoryStore {
 
     fn queue(&self, _: u64, _: u64, _: usize) -> Result<Vec<Delivery>, StoreError> {
         Ok(Vec::new())
+    }
+
+    fn waiting(&self, _: &mut dyn FnMut(u64, Waiting)) -> Result<(), StoreError> {
+        Ok(())
     }
 
     fn retained(&self, _: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {

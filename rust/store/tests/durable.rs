@@ -138,6 +138,7 @@ fn a_session_and_its_queue_survive_a_restart() {
         message,
         qos: 1,
         retain: false,
+        bytes: 6,
         subscription_ids: vec![3, 4],
     };
     assert_eq!(queue, [delivery]);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use mqttcore_codec::{
@@ -335,10 +336,15 @@ impl Client {
 
     /// Publishes `0..count` as payloads, 50 under way, and sees all of them acknowledged.
     pub fn publish_numbers(&mut self, topic: &str, qos: QoS, count: usize) {
+        self.publish_range(topic, qos, 0..count);
+    }
+
+    /// The same for any numbers.
+    pub fn publish_range(&mut self, topic: &str, qos: QoS, numbers: Range<usize>) {
         const BATCH: usize = 50;
-        let mut next = 0;
-        while next < count {
-            let end = count.min(next + BATCH);
+        let mut next = numbers.start;
+        while next < numbers.end {
+            let end = numbers.end.min(next + BATCH);
             let batch = self.numbered(topic, qos, next..end);
             self.send_bytes(&batch);
             for _ in next..end {

@@ -24,6 +24,7 @@ mod reload;
 mod retained;
 mod shards;
 mod slow;
+mod spilled;
 mod stop;
 mod takeover;
 mod websocket;

@@ -140,10 +140,18 @@ impl Kept {
         for (packet_id, _) in &self.releases {
             session.restore_release(*packet_id);
         }
-        for (number, qos) in &self.queue {
-            let message = message("t", &number.to_be_bytes(), *qos);
-            session.restore_queued(message, delivery(*number, *qos));
-        }
+        let page: Vec<_> = self
+            .queue
+            .iter()
+            .map(|(number, qos)| {
+                let message = message("t", &number.to_be_bytes(), *qos);
+                (message, delivery(*number, *qos))
+            })
+            .collect();
+        let bytes = page.iter().map(|(message, _)| message.len()).sum();
+        session.restore_spilled(page.len(), bytes);
+        session.begin_paging(u64::MAX);
+        session.page(start(), page, true, |_| true);
         session
     }
 }

@@ -152,6 +152,7 @@ impl Index {
         }
         let row = MessageRow {
             references: 0,
+            size: message.size(),
             body: Body::Log(place),
         };
         if let Some(streamed) = &message.streamed {
@@ -180,9 +181,10 @@ impl Index {
         recipients: Recipients<'_>,
     ) -> Result<(), StoreError> {
         self.use_up(first, recipients.len());
-        if self.cached_message(message)?.row.is_none() {
+        let Some(bytes) = self.cached_message(message)?.row.as_ref() else {
             return Ok(());
-        }
+        };
+        let bytes = bytes.size;
         let mut wanted = 0;
         for (number, recipient) in (first..).zip(recipients.iter()) {
             if self.session(recipient.session)?.is_none() {
@@ -194,6 +196,7 @@ impl Index {
                 message,
                 qos: recipient.qos,
                 retain: recipient.retain,
+                bytes,
                 subscription_ids: recipient.subscription_ids,
             };
             self.queued.insert((recipient.session, number), delivery);

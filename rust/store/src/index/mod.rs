@@ -82,6 +82,55 @@ pub(crate) struct Index {
     pub(crate) pending_bytes: u64,
 }
 
+/// What waits for a session.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Waiting {
+    /// How many deliveries.
+    pub deliveries: u64,
+    /// Sizes of their messages: topic, properties and payload.
+    pub bytes: u64,
+}
+
+/// The content of a message, not read yet.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// Flags and body of its record.
+    Here(u8, Vec<u8>),
+    Log {
+        place: Place,
+        store: StoreId,
+        file: Arc<dyn File>,
+    },
+}
+
+impl Found {
+    /// Reads it; the checksum is checked each time.
+    pub(crate) fn read(self) -> Result<StoredMessage, StoreError> {
+        let (place, store, file) = match self {
+            Self::Here(flags, body) => return StoredMessage::new(flags, body).map_err(wrong),
+            Self::Log { place, store, file } => (place, store, file),
+        };
+        let name = segment::name(place.segment);
+        let mut bytes = vec![0; usize::try_from(place.bytes).unwrap_or(usize::MAX)];
+        let read = read_full(&*file, &mut bytes, place.offset);
+        let read = read.map_err(|error| StoreError::io("read", &name, error))?;
+        let header = Header {
+            store,
+            number: place.segment,
+            first_lsn: 0,
+        };
+        let frame = frame::parse(&bytes[..read], header.seed());
+        let frame = frame.ok_or_else(|| crate::error::Damage {
+            file: name,
+            offset: place.offset,
+            first_lsn: frame::claimed_lsn(&bytes).unwrap_or_default(),
+            last_lsn: frame::claimed_lsn(&bytes).unwrap_or_default(),
+            reason: "a message that was safe cannot be read",
+        })?;
+        StoredMessage::new(frame.flags, frame.body.to_vec()).map_err(wrong)
+    }
+}
+
 impl Index {
     /// Opens the checkpoint.
     pub(crate) fn open(
@@ -211,6 +260,30 @@ impl Index {
         Ok(waiting.into_values().take(limit).collect())
     }
 
+    /// How many deliveries wait for each session that has any, and the sizes of their messages.
+    pub(crate) fn waiting(&self) -> Result<BTreeMap<u64, Waiting>, StoreError> {
+        let mut waiting: BTreeMap<u64, Waiting> = BTreeMap::new();
+        let mut count = |session: u64, bytes: u32| {
+            let waiting = waiting.entry(session).or_default();
+            waiting.deliveries += 1;
+            waiting.bytes += u64::from(bytes);
+        };
+        if let Some(table) = self.tables.queues() {
+            for row in redb::ReadableTable::iter(table).map_err(checkpoint)? {
+                let (key, bytes) = row.map_err(checkpoint)?;
+                let (session, number) = key.value();
+                if !self.unqueued.contains(&(session, number)) {
+                    let delivery = Delivery::decode_row(number, bytes.value()).map_err(wrong)?;
+                    count(session, delivery.bytes);
+                }
+            }
+        }
+        for ((session, _), delivery) in &self.queued {
+            count(*session, delivery.bytes);
+        }
+        Ok(waiting)
+    }
+
     /// Every topic with a retained message, and the number of it.
     pub(crate) fn retained(&self) -> Result<BTreeMap<String, u64>, StoreError> {
         let mut retained = BTreeMap::new();
@@ -231,18 +304,25 @@ impl Index {
 
     /// The content of a message that is still wanted.
     pub(crate) fn message(&mut self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
-        let body = self
-            .cached_message(message)?
-            .row
-            .as_ref()
-            .map(|row| row.body.clone());
-        match body {
-            None => Ok(None),
-            Some(Body::Here(flags, body)) => {
-                StoredMessage::new(flags, body).map(Some).map_err(wrong)
-            }
-            Some(Body::Log(place)) => self.read(place).map(Some),
-        }
+        let found = self.find(message)?;
+        found.map(Found::read).transpose()
+    }
+
+    /// Where the content of a message is that is still wanted. What is found can be read when the
+    /// index has gone on: an open file does not go away.
+    pub(crate) fn find(&mut self, message: u64) -> Result<Option<Found>, StoreError> {
+        let row = self.cached_message(message)?.row.as_ref();
+        let Some(body) = row.map(|row| row.body.clone()) else {
+            return Ok(None);
+        };
+        Ok(Some(match body {
+            Body::Here(flags, body) => Found::Here(flags, body),
+            Body::Log(place) => Found::Log {
+                place,
+                store: self.store,
+                file: self.open_segment(place.segment)?,
+            },
+        }))
     }
 
     /// Messages whose content is in each segment, in bytes.
@@ -260,34 +340,17 @@ impl Index {
             + self.retained.len()
     }
 
-    /// Reads a message from the log; its checksum is checked each time.
-    fn read(&mut self, place: Place) -> Result<StoredMessage, StoreError> {
-        let name = segment::name(place.segment);
-        let failed = |error| StoreError::io("read", &name, error);
-        let file = match &self.reading {
-            Some((number, file)) if *number == place.segment => Arc::clone(file),
+    fn open_segment(&mut self, number: u64) -> Result<Arc<dyn File>, StoreError> {
+        match &self.reading {
+            Some((open, file)) if *open == number => Ok(Arc::clone(file)),
             _ => {
-                let file = self.files.open(&name).map_err(failed)?;
-                self.reading = Some((place.segment, Arc::clone(&file)));
-                file
+                let name = segment::name(number);
+                let file = self.files.open(&name);
+                let file = file.map_err(|error| StoreError::io("read", &name, error))?;
+                self.reading = Some((number, Arc::clone(&file)));
+                Ok(file)
             }
-        };
-        let mut bytes = vec![0; usize::try_from(place.bytes).unwrap_or(usize::MAX)];
-        let read = read_full(&*file, &mut bytes, place.offset).map_err(failed)?;
-        let header = Header {
-            store: self.store,
-            number: place.segment,
-            first_lsn: 0,
-        };
-        let frame = frame::parse(&bytes[..read], header.seed());
-        let frame = frame.ok_or_else(|| crate::error::Damage {
-            file: name.clone(),
-            offset: place.offset,
-            first_lsn: frame::claimed_lsn(&bytes).unwrap_or_default(),
-            last_lsn: frame::claimed_lsn(&bytes).unwrap_or_default(),
-            reason: "a message that was safe cannot be read",
-        })?;
-        StoredMessage::new(frame.flags, frame.body.to_vec()).map_err(wrong)
+        }
     }
 
     fn cached_session(&mut self, session: u64) -> Result<&mut Cached<SessionRow>, StoreError> {

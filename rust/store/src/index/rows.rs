@@ -5,13 +5,15 @@
 //! | `session` | session | version: byte; flags: byte (0 user name, 1 away, 2 will); opened: `u64` ms; expiry: `u32` s; client id: text; user name: text; away since: `u64` ms; gates: count, packet ids; publishes: count, (packet id, delivery number: varint, delivery); releases: count, packet ids; will: flags byte, length: varint, body of a will record |
 //! | `subscription` | session | count, (filter: text, options: byte, id: varint) |
 //! | `queue` | session, delivery number | delivery |
-//! | `message` | message number | references: `u32`; 0 and place: three varints, or 1 and flags: byte, body of a message record: rest |
+//! | `message` | message number | references: `u32`; size: varint; 0 and place: three varints, or 1 and flags: byte, body of a message record: rest |
 //! | `retained` | topic | message number |
 //! | `segment` | segment number | bytes of live messages in it |
 //! | `note` | key of a [`Record::Note`](crate::record::Record::Note) | its value |
 //! | `meta` | `format`, `applied_lsn`, `next_number`, `store`, `streams` | `u64`; 16 bytes; see `StreamTable::encode` |
 //!
-//! A *delivery* is: message number: varint; QoS and RETAIN: byte; count, subscription ids: varints.
+//! A *delivery* is: message number: varint; QoS and RETAIN: byte; size of the message: varint;
+//! count, subscription ids: varints. The *size* of a message is that of topic, properties and
+//! payload.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,6 +74,8 @@ pub struct Delivery {
     pub qos: u8,
     /// RETAIN.
     pub retain: bool,
+    /// Bytes of the message's topic, properties and payload.
+    pub bytes: u32,
     /// Subscription Identifiers.
     pub subscription_ids: Vec<u32>,
 }
@@ -83,6 +87,8 @@ pub type Subscriptions = BTreeMap<String, (u8, u32)>;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct MessageRow {
     pub(crate) references: u32,
+    /// Bytes of topic, properties and payload.
+    pub(crate) size: u32,
     pub(crate) body: Body,
 }
 
@@ -259,6 +265,7 @@ impl Delivery {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(self.message, out);
         out.push(self.qos | if self.retain { RETAIN } else { 0 });
+        put_varint(u64::from(self.bytes), out);
         put_varint(self.subscription_ids.len() as u64, out);
         for &id in &self.subscription_ids {
             put_varint(u64::from(id), out);
@@ -271,6 +278,7 @@ impl Delivery {
         if options & !(0b11 | RETAIN) != 0 {
             return Err(BodyError::Flags);
         }
+        let bytes = u32::try_from(from.varint()?).map_err(|_| BodyError::Number)?;
         let count = from.length()?;
         let mut subscription_ids = Vec::with_capacity(count);
         for _ in 0..count {
@@ -283,6 +291,7 @@ impl Delivery {
             message,
             qos: qos(options)?,
             retain,
+            bytes,
             subscription_ids,
         })
     }
@@ -320,6 +329,7 @@ pub(crate) fn decode_subscriptions(bytes: &[u8]) -> Result<Subscriptions, BodyEr
 impl MessageRow {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_u32(self.references, out);
+        put_varint(u64::from(self.size), out);
         match &self.body {
             Body::Log(place) => {
                 out.push(0);
@@ -338,6 +348,7 @@ impl MessageRow {
         let mut reader = Reader(bytes);
         let from = &mut reader;
         let references = from.u32()?;
+        let size = u32::try_from(from.varint()?).map_err(|_| BodyError::Number)?;
         let body = match from.byte()? {
             0 => Body::Log(Place {
                 segment: from.varint()?,
@@ -348,6 +359,10 @@ impl MessageRow {
             _ => return Err(BodyError::Flags),
         };
         reader.end()?;
-        Ok(Self { references, body })
+        Ok(Self {
+            references,
+            size,
+            body,
+        })
     }
 }

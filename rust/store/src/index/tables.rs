@@ -19,7 +19,7 @@ use crate::wire::BodyError;
 
 pub(crate) const FILE: &str = "checkpoint.redb";
 const UNBORN: &str = "checkpoint.new";
-const FORMAT: u64 = 1;
+const FORMAT: u32 = 2;
 /// Memory for writing a copy.
 const COPY_CACHE_BYTES: usize = 16 << 20;
 
@@ -119,11 +119,11 @@ impl Tables {
             bytes.map(u64::from_le_bytes).ok_or_else(|| broken("meta"))
         };
         let found = number("format")?;
-        if found != FORMAT {
+        if found != u64::from(FORMAT) {
             return Err(StoreError::NewerFormat {
                 file: FILE.into(),
                 found: u32::try_from(found).unwrap_or(u32::MAX),
-                known: 1,
+                known: FORMAT,
             });
         }
         let store = table.get("store").map_err(checkpoint)?;
@@ -233,7 +233,7 @@ fn begin(files: &dyn Files) -> io::Result<Arc<dyn File>> {
 pub(crate) fn put_meta(transaction: &WriteTransaction, meta: &Meta) -> Result<(), StoreError> {
     let mut table = transaction.open_table(META).map_err(checkpoint)?;
     let numbers = [
-        ("format", FORMAT),
+        ("format", u64::from(FORMAT)),
         ("applied_lsn", meta.applied_lsn),
         ("next_number", meta.next_number),
     ];

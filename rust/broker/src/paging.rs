@@ -1,0 +1,186 @@
+//! Queues that are in the store alone, and their way back.
+//!
+//! A kept session whose client stays away has its queue let go of: it counts what comes
+//! (`Session::spill`). When the client is back, the queue is opened and read back in pages, on a
+//! thread that may wait for the disk, while what comes is held behind it.
+//!
+//! The store has a delivery before its session does: it may be in the mail of another shard, or
+//! be of QoS 2 and wait for its record. A page must not hold such a one, or it would come twice.
+//! So the numbers of a page end where they had come to when the queue was opened, and the first
+//! page is read when every shard has said that it has handed over what it had numbered until then.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mqttcore_session::QueuePolicy;
+
+use crate::arrival;
+use crate::client::{Client, Handle};
+use crate::life;
+use crate::line::Then;
+use crate::recovery::Page;
+use crate::shard::{Letter, Shard};
+use crate::store::PageRequest;
+
+/// How far the queue of a client that is back has been read.
+pub(crate) struct Paging {
+    /// Tells its pages from those of an earlier one.
+    serial: u64,
+    /// Everything that was counted has a lower number.
+    below: u64,
+    /// The number with which the next page begins.
+    from: u64,
+    /// Shards that have not handed over yet what they had numbered.
+    unsettled: usize,
+    is_reading: bool,
+}
+
+/// One shard wants to know that another one has handed over everything that it has numbered.
+#[derive(Clone, Copy)]
+pub(crate) struct Settle {
+    home: usize,
+    handle: Handle,
+    serial: u64,
+}
+
+/// When the queue of `client` is to be let go of.
+pub(crate) fn deadline(shard: &Shard, client: &Client) -> Option<Instant> {
+    let session = client.session.borrow();
+    let may_spill = client.number().is_some() && session.may_spill();
+    let since = session.away_since().filter(|_| may_spill)?;
+    since.checked_add(shard.config().spill_after)
+}
+
+/// Lets go of the queue of a client that has been away for long.
+pub(crate) fn spill_if_due(shard: &Shard, client: &Client) {
+    if deadline(shard, client).is_some_and(|at| at <= shard.now()) {
+        client.session.borrow_mut().spill();
+        // Its pages are of no use any more.
+        *client.paging.borrow_mut() = None;
+    }
+}
+
+/// Opens the queue of a client that is back, and goes on reading it.
+pub(crate) fn resume(shard: &Rc<Shard>, client: &Client) {
+    let Some(journal) = &shard.journal else {
+        return;
+    };
+    if client.session.borrow().is_spilling() {
+        let below = journal.next_number();
+        client.session.borrow_mut().begin_paging(below);
+        *client.paging.borrow_mut() = None;
+        if client.session.borrow().spilled() > 0 {
+            begin(shard, client, below);
+        }
+    }
+    read_on(shard, client);
+}
+
+/// Reads back what a session must have in memory, although its client is away: who drops the
+/// oldest message has to know it.
+pub(crate) fn resume_if_needed(shard: &Rc<Shard>, client: &Client) {
+    if shard.config().limits.queue_policy == QueuePolicy::DropOldest {
+        resume(shard, client);
+    }
+}
+
+fn begin(shard: &Rc<Shard>, client: &Client, below: u64) {
+    let asked = Settle {
+        home: shard.index,
+        handle: client.handle,
+        serial: shard.world.unique(),
+    };
+    *client.paging.borrow_mut() = Some(Box::new(Paging {
+        serial: asked.serial,
+        below,
+        from: 0,
+        unsettled: shard.world.shards(),
+        is_reading: false,
+    }));
+    for to in 0..shard.world.shards() {
+        shard.post(to, Letter::Settle(asked));
+    }
+}
+
+/// Answers once everything that this shard has numbered so far is on its way.
+pub(crate) fn settle(shard: &Rc<Shard>, asked: Settle) {
+    let Some(journal) = &shard.journal else {
+        return;
+    };
+    if journal.after_deliveries(Then::Settle(asked)).is_some() {
+        answer(shard, asked);
+    }
+}
+
+/// Everything that this shard had numbered is on its way: the answer goes behind it.
+pub(crate) fn answer(shard: &Shard, asked: Settle) {
+    shard.post(asked.home, Letter::Settled(asked));
+}
+
+/// One shard has handed over what it had numbered.
+pub(crate) fn settled(shard: &Rc<Shard>, asked: Settle) {
+    let client = shard.registry.borrow().at(asked.handle);
+    let Some(client) = client else { return };
+    if let Some(paging) = client.paging.borrow_mut().as_mut()
+        && paging.serial == asked.serial
+    {
+        paging.unsettled -= 1;
+    }
+    read_on(shard, &client);
+}
+
+/// Has the next page read, if the session wants it.
+pub(crate) fn read_on(shard: &Rc<Shard>, client: &Client) {
+    let mut paging = client.paging.borrow_mut();
+    let (Some(paging), Some(journal)) = (paging.as_mut(), &shard.journal) else {
+        return;
+    };
+    let is_ready = paging.unsettled == 0 && !paging.is_reading;
+    if !is_ready || !client.session.borrow().wants_page() {
+        return;
+    }
+    let Some(session) = client.number() else {
+        return;
+    };
+    paging.is_reading = true;
+    // What left the queue in this turn has left it in the store, too.
+    journal.commit();
+    journal.read_page(PageRequest {
+        world: Arc::clone(&shard.world),
+        shard: shard.index,
+        handle: client.handle,
+        serial: paging.serial,
+        session,
+        from: paging.from,
+        below: paging.below,
+    });
+}
+
+/// A page is there.
+pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Page) {
+    let client = shard.registry.borrow().at(handle);
+    let Some(client) = client else { return };
+    {
+        let mut paging = client.paging.borrow_mut();
+        let Some(paging) = paging.as_mut().filter(|paging| paging.serial == serial) else {
+            return;
+        };
+        (paging.is_reading, paging.from) = (false, page.next);
+    }
+    let is_judged = client.is_queue_judged.get();
+    let may_have = arrival::may_have(&client);
+    client
+        .session
+        .borrow_mut()
+        .page(shard.now(), page.deliveries(), page.is_last, |message| {
+            !is_judged || may_have(message)
+        });
+    if client.session.borrow().spilled() == 0 {
+        *client.paging.borrow_mut() = None;
+        client.is_queue_judged.set(false);
+    }
+    life::handle_events(shard, &client);
+    client.flush_session(shard);
+    read_on(shard, &client);
+}

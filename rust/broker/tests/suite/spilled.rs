@@ -1,0 +1,272 @@
+//! Queues that are in the store alone: after a restart, or because the client stays away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use mqttcore_broker::{Broker, Config, Data, Promise};
+use mqttcore_codec::{Packet, Properties, QoS};
+use mqttcore_session::{QueuePolicy, ServerLimits};
+
+use crate::common::{
+    Client, HOUR_S, Home, Message, Received, config_with_limits, deep_queues, eventually, v5,
+};
+
+const MANY: usize = 1_500;
+
+/// A broker that lets go of a queue as soon as its client is away.
+fn hasty(config: Config) -> Config {
+    Config {
+        spill_after: Duration::ZERO,
+        ..config
+    }
+}
+
+fn subscribed(broker: &Broker, id: &str, filter: &str, qos: QoS) -> Client {
+    let mut client = v5(id).keeping_session_s(HOUR_S).connect(broker);
+    client.subscribe(filter, qos);
+    client
+}
+
+fn back(broker: &Broker, id: &str) -> Client {
+    let (client, is_resumed) = v5(id).keeping_session_s(HOUR_S).connect_or_resume(broker);
+    assert!(is_resumed, "the session is there");
+    client
+}
+
+fn queued(broker: &Broker, id: &str) -> usize {
+    let clients = broker.clients();
+    let client = clients.iter().find(|client| &*client.client_id == id);
+    client.map_or(0, |client| client.queued)
+}
+
+fn is_away(broker: &Broker, id: &str) -> bool {
+    let clients = broker.clients();
+    clients
+        .iter()
+        .any(|client| &*client.client_id == id && !client.connected)
+}
+
+/// Sees the session away, and its queue let go of: the wheel turns in less.
+fn leave(broker: &Broker, client: Client, id: &str) {
+    client.vanish();
+    eventually("the client is away", || is_away(broker, id));
+    thread::park_timeout(Duration::from_millis(400));
+}
+
+#[test]
+fn a_long_queue_comes_back_in_pages_after_a_restart_and_what_comes_meanwhile_behind_it() {
+    let home = Home::new();
+    let first = home.start_with(0, deep_queues());
+    drop(subscribed(&first, "reader", "a", QoS::ExactlyOnce));
+    let mut publisher = v5("publisher").connect(&first);
+    publisher.publish_numbers("a", QoS::ExactlyOnce, MANY);
+
+    let second = home.crash_with(first, 0, deep_queues());
+
+    assert_eq!(queued(&second, "reader"), MANY);
+    let mut reader = back(&second, "reader");
+    let mut publisher = v5("publisher").connect(&second);
+    for number in 0..MANY {
+        assert_eq!(reader.take_message().number(), number);
+        if number == MANY / 2 {
+            publisher.publish_numbers("a", QoS::ExactlyOnce, 50);
+        }
+    }
+    for number in 0..50 {
+        assert_eq!(reader.take_message().number(), number);
+    }
+    eventually("nothing waits", || queued(&second, "reader") == 0);
+}
+
+#[test]
+fn a_queue_that_was_let_go_of_is_counted_exactly_and_comes_back_whole() {
+    let home = Home::new();
+    let small = || {
+        hasty(config_with_limits(|limits: &mut ServerLimits| {
+            limits.queue_messages = 300;
+        }))
+    };
+    let broker = home.start_with(0, small());
+    let reader = subscribed(&broker, "reader", "a", QoS::AtLeastOnce);
+    leave(&broker, reader, "reader");
+    let mut publisher = v5("publisher").connect(&broker);
+    publisher.publish_numbers("a", QoS::AtLeastOnce, 200);
+
+    let broker = home.crash_with(broker, 0, small());
+
+    let mut publisher = v5("publisher").connect(&broker);
+    publisher.publish_numbers("a", QoS::AtLeastOnce, 150);
+    assert_eq!(queued(&broker, "reader"), 300);
+    assert_eq!(broker.stats().dropped_queue_full, 50);
+    let mut reader = back(&broker, "reader");
+    for number in (0..200).chain(0..100) {
+        assert_eq!(reader.take_message().number(), number);
+    }
+    reader.hears_nothing_for(Duration::from_millis(100));
+}
+
+#[test]
+fn who_drops_the_oldest_message_does_so_after_a_restart() {
+    let home = Home::new();
+    let oldest = || {
+        hasty(config_with_limits(|limits: &mut ServerLimits| {
+            limits.queue_messages = 300;
+            limits.queue_policy = QueuePolicy::DropOldest;
+        }))
+    };
+    let broker = home.start_with(0, oldest());
+    let reader = subscribed(&broker, "reader", "a", QoS::AtLeastOnce);
+    leave(&broker, reader, "reader");
+    let mut publisher = v5("publisher").connect(&broker);
+    publisher.publish_numbers("a", QoS::AtLeastOnce, 300);
+
+    let broker = home.crash_with(broker, 0, oldest());
+    let mut publisher = v5("publisher").connect(&broker);
+    publisher.publish_numbers("a", QoS::AtLeastOnce, 10);
+
+    eventually("ten are dropped", || {
+        broker.stats().dropped_queue_full == 10
+    });
+    let mut reader = back(&broker, "reader");
+    for number in (10..300).chain(0..10) {
+        assert_eq!(reader.take_message().number(), number);
+    }
+}
+
+/// Publishers of all shards and QoS go on while the reader comes, reads a little and goes: what a
+/// page has must not come another time from another shard, whenever that hands it over. What is
+/// published at QoS 2 is handed over when the disk has it.
+#[test]
+fn nothing_is_lost_or_doubled_while_a_reader_comes_and_goes() {
+    const PUBLISHERS: usize = 6;
+    const ROUNDS: usize = 8;
+    let home = Home::new();
+    let data = Data {
+        folder: home.life(0),
+        promise: Promise::Fsync,
+    };
+    let broker = Arc::new(home.start_with(
+        0,
+        Config {
+            data: Some(data),
+            ..hasty(deep_queues())
+        },
+    ));
+    drop(subscribed(&broker, "reader", "flood/#", QoS::ExactlyOnce));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let publishers: Vec<_> = (0..PUBLISHERS)
+        .map(|index| {
+            let (broker, is_over) = (Arc::clone(&broker), Arc::clone(&is_over));
+            thread::spawn(move || publish_until(&broker, index, &is_over))
+        })
+        .collect();
+
+    let mut received = Book::default();
+    for round in 1..=ROUNDS {
+        let mut reader = back(&broker, "reader");
+        for _ in 0..30 * round {
+            received.add(&reader.take_message());
+        }
+        leave(&broker, reader, "reader");
+    }
+    is_over.store(true, Ordering::Release);
+    let published: usize = publishers
+        .into_iter()
+        .map(|publisher| publisher.join().expect("a publisher"))
+        .sum();
+    let mut reader = back(&broker, "reader");
+    while received.seen.len() < published {
+        received.add(&reader.take_message());
+    }
+    reader.send(&Packet::PingReq);
+    loop {
+        match reader.receive() {
+            Received::PubRel(id, _) => reader.pubcomp(id),
+            Received::PingResp => break,
+            other => panic!("one too many: {other:?}"),
+        }
+    }
+}
+
+/// Publishes numbers to a topic of its own, a few at a time; returns how many.
+fn publish_until(broker: &Broker, index: usize, is_over: &AtomicBool) -> usize {
+    const TOGETHER: usize = 10;
+    let mut publisher = v5(&format!("publisher-{index}")).connect(broker);
+    let qos = [QoS::AtLeastOnce, QoS::ExactlyOnce][index % 2];
+    let mut next = 0;
+    while !is_over.load(Ordering::Acquire) {
+        publisher.publish_range(&format!("flood/{index}"), qos, next..next + TOGETHER);
+        next += TOGETHER;
+    }
+    next
+}
+
+/// What came, by publisher.
+#[derive(Default)]
+struct Book {
+    last: BTreeMap<usize, usize>,
+    seen: BTreeSet<(usize, usize)>,
+}
+
+impl Book {
+    fn add(&mut self, message: &Message) {
+        let index = message.topic["flood/".len()..].parse().expect("a number");
+        let number = message.number();
+        if !self.seen.insert((index, number)) {
+            assert!(message.dup, "{number} of publisher {index} came twice");
+            return;
+        }
+        let last = self.last.insert(index, number);
+        assert!(
+            last.is_none_or(|last| last < number),
+            "{number} of publisher {index} is late"
+        );
+    }
+}
+
+#[test]
+fn a_session_that_starts_clean_does_not_get_what_was_on_its_way_back() {
+    let home = Home::new();
+    let broker = home.start_with(0, hasty(deep_queues()));
+    let reader = subscribed(&broker, "reader", "a", QoS::AtLeastOnce);
+    leave(&broker, reader, "reader");
+    v5("publisher")
+        .connect(&broker)
+        .publish_numbers("a", QoS::AtLeastOnce, MANY);
+    back(&broker, "reader").vanish();
+
+    let mut reader = v5("reader")
+        .clean_start()
+        .expiring_s(HOUR_S)
+        .connect(&broker);
+    reader.subscribe("a", QoS::AtLeastOnce);
+
+    reader.hears_nothing_for(Duration::from_millis(200));
+    assert_eq!(
+        broker.publish("a", b"new", QoS::AtLeastOnce, false, Properties::EMPTY),
+        Ok(1)
+    );
+    assert_eq!(reader.message().text(), "new");
+}
+
+/// Without an expiry the session ends with its connection: until then it has its queue.
+#[test]
+fn a_client_that_is_back_for_the_last_time_gets_its_queue() {
+    let home = Home::new();
+    let broker = home.start_with(0, hasty(deep_queues()));
+    let reader = subscribed(&broker, "reader", "a", QoS::AtLeastOnce);
+    leave(&broker, reader, "reader");
+    v5("publisher")
+        .connect(&broker)
+        .publish_numbers("a", QoS::AtLeastOnce, 600);
+
+    let (mut reader, is_resumed) = v5("reader").keeping_session_s(0).connect_or_resume(&broker);
+
+    assert!(is_resumed);
+    for number in 0..600 {
+        assert_eq!(reader.take_message().number(), number);
+    }
+}
