@@ -740,11 +740,19 @@ class StreamOptions:
         end_us: int | None = None,
         columns: Sequence[str] | None = None,
         batch_rows: int | None = None,
+        decode: Literal["json", "cbor"] | None = None,
+        payload_schema: str | None = None,
+        on_error: Literal["null", "drop", "fail"] = "null",
+        typed: str | None = None,
     ) -> StreamOptions:
         """Check the options; raise `StreamOptionError` with the name of the wrong one.
 
         ``filter`` is a topic filter by the rules of MQTT, so ``#`` leaves out what begins with $.
         Rows are wanted from ``start_us`` on and before ``end_us``, in Unix microseconds.
+        ``decode`` adds the columns of ``payload_schema``, which is Spark's DDL (``temperature
+        DOUBLE, position STRUCT<x: INT>``). A payload that does not fit is null in what does not,
+        and stands in ``_corrupt``; or its row is dropped; or `StreamDecodeError` names it.
+        ``typed`` are the columns that the stream itself has decoded, in DDL too.
         ``columns`` come in the order in which they are named; None is all of them. A batch has
         ``batch_rows`` rows at most (16 k), and about 16 MB.
         """

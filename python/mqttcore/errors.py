@@ -29,6 +29,7 @@ __all__ = [
     "StoppedError",
     "StoreError",
     "StoreFailedError",
+    "StreamDecodeError",
     "StreamEpochError",
     "StreamFileError",
     "StreamFolderError",
@@ -119,6 +120,10 @@ class StreamOptionError(MqttError, ValueError):
 
 class StreamFolderError(MqttError):
     """A folder holds no stream that this version reads; the text names the folder."""
+
+
+class StreamDecodeError(MqttError):
+    """A payload does not fit its schema, and that was to be an error; the text names the row."""
 
 
 class StreamEpochError(MqttError):

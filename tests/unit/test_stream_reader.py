@@ -10,7 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from mqttcore._core import StreamOptions, StreamReader, read_stream_file_meta, write_stream_file
-from mqttcore.errors import StreamFileError, StreamOptionError, StreamRangeError
+from mqttcore.errors import (
+    StreamDecodeError,
+    StreamFileError,
+    StreamOptionError,
+    StreamRangeError,
+)
 
 from tests.stream_folder import EPOCH, START_US, StreamFolder, ipc, row_schema, rows
 
@@ -130,6 +135,59 @@ def test_rows_that_are_in_no_file_are_named(folder: StreamFolder) -> None:
         StreamReader(folder.files(), partition=0, start=3, end=12)
 
 
+DOCUMENTS = [b'{"t":21.5,"unit":"C"}', b'{"t":"warm","unit":"C"}', b'{"t":', b""]
+
+
+def test_payloads_become_typed_columns(folder: StreamFolder) -> None:
+    folder.seal(rows([{"payload": payload} for payload in DOCUMENTS]))
+    options = StreamOptions(
+        decode="json",
+        payload_schema="t DOUBLE, unit STRING",
+        columns=["offset", "t", "unit", "_corrupt"],
+    )
+
+    seen = read(StreamReader(folder.files(), partition=0, start=0, end=4, options=options))
+
+    assert seen.to_pydict() == {
+        "offset": [0, 1, 2, 3],
+        "t": [21.5, None, None, None],
+        "unit": ["C", "C", None, None],
+        "_corrupt": [None, *DOCUMENTS[1:3], None],
+    }
+    assert seen.schema == pa.schema(options.schema)
+
+
+def test_rows_that_do_not_decode_are_dropped(folder: StreamFolder) -> None:
+    folder.seal(rows([{"payload": payload} for payload in DOCUMENTS]))
+    options = StreamOptions(decode="json", payload_schema="t DOUBLE", on_error="drop")
+
+    seen = read(StreamReader(folder.files(), partition=0, start=0, end=4, options=options))
+
+    assert seen["offset"].to_pylist() == [0, 3]
+    assert pa.schema(options.schema) == row_schema().append(pa.field("t", pa.float64()))
+
+
+def test_a_row_that_does_not_decode_is_named(folder: StreamFolder) -> None:
+    folder.seal(rows([{"payload": payload} for payload in DOCUMENTS], base=40))
+    options = StreamOptions(
+        decode="json", payload_schema="t DOUBLE", on_error="fail", columns=["t"]
+    )
+    reader = StreamReader(folder.files(), partition=0, start=40, end=44, options=options)
+
+    with pytest.raises(StreamDecodeError, match="partition 0: the payload at offset 41 does not"):
+        read(reader)
+    assert list(reader) == []
+
+
+def test_a_typed_column_that_a_file_lacks_is_null(folder: StreamFolder) -> None:
+    folder.seal(rows(messages(2)))
+    options = StreamOptions(typed="speed DOUBLE", columns=["speed", "offset"])
+
+    seen = read(StreamReader(folder.files(), partition=0, start=0, end=2, options=options))
+
+    assert seen.to_pydict() == {"speed": [None, None], "offset": [0, 1]}
+
+
 def test_only_what_the_filter_and_the_times_want_comes(folder: StreamFolder) -> None:
     table = rows(messages(30))
     folder.seal(table)
@@ -159,6 +217,12 @@ def test_the_tail_has_all_rows_or_says_which_are_missing() -> None:
 def test_a_wrong_option_is_named() -> None:
     with pytest.raises(StreamOptionError, match='filter: "plant/#/a"'):
         StreamOptions(filter="plant/#/a")
+    with pytest.raises(StreamOptionError, match='decode: there is no format "xml"'):
+        StreamOptions(decode="xml", payload_schema="a INT")  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(StreamOptionError, match="payload_schema: there is no type speed"):
+        StreamOptions(decode="json", payload_schema="a speed")
+    with pytest.raises(StreamOptionError, match='on_error: "skip"'):
+        StreamOptions(on_error="skip")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(StreamOptionError, match='columns: there is no column "speed"'):
         StreamOptions(columns=["offset", "speed"])
 

@@ -175,6 +175,7 @@ impl From<CoreError> for PyErr {
                 let class = match error {
                     ColumnarError::Missing { .. } => "StreamRangeError",
                     ColumnarError::Option { .. } => "StreamOptionError",
+                    ColumnarError::Undecodable { .. } => "StreamDecodeError",
                     _ => "StreamFileError",
                 };
                 python_error(class, (error.to_string(),))

@@ -13,8 +13,8 @@ use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_schema::SchemaRef;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use mqttcore_store::stream::columnar::{
-    ColumnarError, FileMeta, Origin, Part, PartitionReader, ReadOptions, TailReader, read_ipc,
-    write_parquet,
+    ColumnarError, Decoder, FileMeta, OnError, Origin, Part, PartitionReader, ReadOptions,
+    TailReader, parse_payload_schema, read_ipc, write_parquet,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
@@ -28,19 +28,30 @@ pub(crate) struct PyStreamOptions(ReadOptions);
 #[pymethods]
 impl PyStreamOptions {
     #[new]
-    #[pyo3(signature = (*, filter=None, start_us=None, end_us=None, columns=None, batch_rows=None))]
+    #[pyo3(signature = (*, filter=None, start_us=None, end_us=None, columns=None, batch_rows=None, decode=None,
+        payload_schema=None, on_error="null", typed=None))]
+    #[expect(clippy::too_many_arguments, reason = "each has a name in Python")]
     fn new(
         filter: Option<&str>,
         start_us: Option<i64>,
         end_us: Option<i64>,
         columns: Option<Vec<String>>,
         batch_rows: Option<usize>,
+        decode: Option<&str>,
+        payload_schema: Option<&str>,
+        on_error: &str,
+        typed: Option<&str>,
     ) -> Result<Self, CoreError> {
         let defaults = ReadOptions::default();
         let options = ReadOptions {
             filter: filter.map(ReadOptions::parse_filter).transpose()?,
             start_us,
             end_us,
+            typed: typed
+                .map(parse_payload_schema)
+                .transpose()?
+                .unwrap_or_default(),
+            decoder: decoder(decode, payload_schema, on_error)?,
             columns,
             batch_rows: batch_rows.unwrap_or(defaults.batch_rows),
             ..defaults
@@ -163,6 +174,19 @@ impl PyStreamReader {
         });
         Ok(next?.map(PyStreamBatch))
     }
+}
+
+fn decoder(
+    format: Option<&str>,
+    schema: Option<&str>,
+    on_error: &str,
+) -> Result<Option<Decoder>, ColumnarError> {
+    let on_error: OnError = on_error.parse()?;
+    let Some(format) = format else {
+        return Ok(None);
+    };
+    let fields = parse_payload_schema(schema.unwrap_or_default())?;
+    Ok(Some(Decoder::new(format.parse()?, fields, on_error)?))
 }
 
 fn taken(options: Option<&Bound<'_, PyStreamOptions>>) -> ReadOptions {

@@ -10,7 +10,7 @@ use arrow_schema::{ArrowError, Schema, SchemaRef};
 use arrow_select::take::take;
 
 use super::schema::row_schema;
-use super::{ColumnarError, ReadOptions};
+use super::{ColumnarError, Decoder, ReadOptions};
 
 /// The columns to hand out, in their order.
 #[derive(Clone, Debug)]
@@ -20,8 +20,10 @@ impl Columns {
     pub(crate) fn of(options: &ReadOptions) -> Result<Self, ColumnarError> {
         let row = row_schema();
         let fields = row.fields().iter().cloned();
-        let typed = options.typed.iter().cloned().map(Arc::new);
-        let all = Schema::new(fields.chain(typed).collect::<Vec<_>>());
+        let typed = options.typed.iter().cloned();
+        let decoded = options.decoder.iter().flat_map(Decoder::columns);
+        let further = typed.chain(decoded).map(Arc::new);
+        let all = Schema::new(fields.chain(further).collect::<Vec<_>>());
         let Some(names) = &options.columns else {
             return Ok(Self(Arc::new(all)));
         };
@@ -49,14 +51,27 @@ impl Columns {
         &self.0
     }
 
-    /// Returns where in a file the columns stand; those that it lacks have no place.
+    /// Returns where in a file the columns stand that are to be read; those that it lacks have no place.
     ///
     /// # Errors
     ///
     /// [`ColumnarError::OtherFile`] if a column has another type there.
-    pub(crate) fn places(&self, file: &Path, found: &Schema) -> Result<Vec<usize>, ColumnarError> {
+    pub(crate) fn places(
+        &self,
+        file: &Path,
+        found: &Schema,
+        decoder: Option<&Decoder>,
+    ) -> Result<Vec<usize>, ColumnarError> {
+        let made = decoder.map(Decoder::columns).unwrap_or_default();
+        let row = row_schema();
+        let inputs = decoder.map(Decoder::inputs).unwrap_or_default();
+        let inputs = inputs
+            .iter()
+            .filter_map(|name| row.field_with_name(name).ok());
+        let fields = self.0.fields().iter().map(AsRef::as_ref);
+        let fields = fields.filter(|field| !made.contains(field));
         let mut places = Vec::with_capacity(self.0.fields().len());
-        for field in self.0.fields() {
+        for field in fields.chain(inputs) {
             let Some((place, other)) = found.column_with_name(field.name()) else {
                 continue;
             };

@@ -76,6 +76,14 @@ pub enum ColumnarError {
         /// The first behind it that is there, or the end of the range.
         to: i64,
     },
+    /// A payload does not fit its schema, and that was to be an error.
+    #[error("partition {partition}: the payload at offset {offset} does not fit the schema")]
+    Undecodable {
+        /// The partition.
+        partition: i32,
+        /// The row.
+        offset: i64,
+    },
     /// An option says what cannot be.
     #[error("option {option}: {problem}")]
     Option {

@@ -72,7 +72,7 @@ impl SealedFile {
             );
             return Err(ColumnarError::other_file(&path, problem));
         }
-        let places = shape.columns().places(&path, metadata.schema())?;
+        let places = shape.places(&path, metadata.schema())?;
         let mask = ProjectionMask::roots(metadata.parquet_schema(), places);
         Ok(Self {
             path,

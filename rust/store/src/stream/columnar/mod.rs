@@ -8,6 +8,7 @@
 
 mod columns;
 mod cut;
+mod decode;
 mod error;
 mod file;
 mod ipc;
@@ -23,6 +24,7 @@ mod tail;
 mod wanted;
 mod write;
 
+pub use decode::{CORRUPT, Decoder, Format, OnError, parse_payload_schema};
 pub use error::ColumnarError;
 pub use ipc::read_ipc;
 pub use meta::{FileMeta, Origin};

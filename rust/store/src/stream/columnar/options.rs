@@ -3,9 +3,9 @@
 use arrow_schema::{Field, SchemaRef};
 use mqttcore_topics::TopicFilter;
 
-use super::ColumnarError;
 use super::columns::Columns;
 use super::wanted::ANY_TOPIC;
+use super::{ColumnarError, Decoder};
 
 /// Which rows and columns a reader hands out, and in how large batches.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct ReadOptions {
     pub end_us: Option<i64>,
     /// Typed columns of the stream, which follow those of every row; a file without one has nulls in it.
     pub typed: Vec<Field>,
+    /// Decodes the payloads into further columns.
+    pub decoder: Option<Decoder>,
     /// The columns to hand out, in this order; all of them if `None`.
     pub columns: Option<Vec<String>>,
     /// Rows of a batch at most.
@@ -33,6 +35,7 @@ impl Default for ReadOptions {
             start_us: None,
             end_us: None,
             typed: Vec::new(),
+            decoder: None,
             columns: None,
             batch_rows: 16 * 1024,
             batch_bytes: 16 << 20,
