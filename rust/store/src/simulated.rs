@@ -133,8 +133,12 @@ impl SimulatedStore {
             return Ok(());
         };
         let sealed = streams.seal(&Wanted::Everything, &mut |batch| {
-            inner.inbox.push(batch, Level::Fsync, Need::Essential);
-            inner.drain()
+            let ticket = inner.inbox.push(batch, Level::Fsync, Need::Essential);
+            inner.drain()?;
+            if inner.refused.contains(&ticket.number) {
+                return Err(StoreError::NoSpace);
+            }
+            Ok(())
         });
         match sealed {
             Err(StoreError::NoSpace) => Err(StoreError::NoSpace),

@@ -80,9 +80,9 @@ impl History {
         found.sort_unstable_by_key(|file| file.base);
         let mut next = 0;
         for file in found {
-            let is_covered = file.last < next;
+            let is_doubled = file.base < next;
             let is_ahead = file.base >= expected.sealed && file.base != next.max(expected.sealed);
-            if is_covered || is_ahead {
+            if is_doubled || is_ahead {
                 removed.push(file.file);
             } else {
                 next = file.last + 1;

@@ -1,17 +1,17 @@
 //! From memory into files, from small files into larger ones, and away.
 
-use std::collections::BTreeMap;
-
 use arrow_array::RecordBatch;
 
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::record::Record;
 use crate::stream::history::History;
+use crate::stream::manifest::SealedFile;
 use crate::stream::streams::{Stream, Streams, lock};
-use crate::stream::tail::Tail;
+use crate::stream::tail::{Frozen, Tail};
 
-/// Writes a batch of records and returns when it is safe.
+/// Writes a batch of records and returns when it is safe; [`StoreError::NoSpace`] says that it was
+/// not written.
 pub(crate) type Commit<'c> = dyn FnMut(&mut Batch) -> Result<(), StoreError> + 'c;
 
 /// What is to be sealed.
@@ -75,7 +75,9 @@ impl Streams {
         is_due: &dyn Fn(&Tail) -> bool,
         commit: &mut Commit<'_>,
     ) -> Result<(), StoreError> {
-        let (mut batch, mut ends) = (Batch::default(), BTreeMap::new());
+        // The last time may have ended between SEAL and index.
+        self.let_go(stream)?;
+        let mut written = Vec::new();
         for number in 0..stream.identity.partitions {
             let runs = {
                 let mut partition = self.partition(stream, number);
@@ -85,34 +87,65 @@ impl Streams {
                 partition.tail.runs(self.limits().file_bytes)
             };
             for run in runs {
-                let (Some(first), Some(last)) = (run.first(), run.last()) else {
-                    continue;
-                };
-                let end = last.end();
-                let history = history_of(stream, number);
-                let batches: Vec<&RecordBatch> = run.iter().map(|frozen| &frozen.batch).collect();
-                let file = history.write(first.base, batches, &stream.origin())?;
-                self.count_file();
-                lock(&stream.partitions[usize::from(number)])
-                    .history
-                    .files
-                    .push(file);
-                ends.insert(number, end);
+                written.push((number, self.write(stream, number, &run)?));
             }
         }
-        if ends.is_empty() {
+        if written.is_empty() {
             return Ok(());
         }
-        for (partition, end) in &ends {
-            let (stream, partition, end) = (stream.identity.id, *partition, *end);
+        let mut batch = Batch::default();
+        for (partition, file) in &written {
+            let (stream, partition, end) = (stream.identity.id, *partition, file.last + 1);
             batch.push(&Record::Sealed {
                 stream,
                 partition,
                 end,
             });
         }
-        commit(&mut batch)?;
-        stream.write_index()?;
+        let committed = commit(&mut batch);
+        if let Err(StoreError::NoSpace) = committed {
+            // The log has not heard of them, and the next time they may be cut elsewhere. After any
+            // other error nobody knows what it has: the files stay.
+            for (number, file) in &written {
+                history_of(stream, *number).remove(std::slice::from_ref(&file.file))?;
+            }
+        }
+        committed?;
+        for (number, file) in written {
+            lock(&stream.partitions[usize::from(number)])
+                .history
+                .files
+                .push(file);
+        }
+        self.let_go(stream)
+    }
+
+    fn write(
+        &self,
+        stream: &Stream,
+        number: u16,
+        run: &[Frozen],
+    ) -> Result<SealedFile, StoreError> {
+        let base = run.first().map_or(0, |first| first.base);
+        let batches: Vec<&RecordBatch> = run.iter().map(|frozen| &frozen.batch).collect();
+        let file = history_of(stream, number).write(base, batches, &stream.origin())?;
+        self.count_file();
+        Ok(file)
+    }
+
+    /// Says in the index which files there are, and lets go of the rows that are in them.
+    fn let_go(&self, stream: &Stream) -> Result<(), StoreError> {
+        let ends: Vec<(u16, u64)> = (0..)
+            .zip(&stream.partitions)
+            .filter_map(|(number, partition)| {
+                let partition = lock(partition);
+                let end = partition.history.end();
+                (end > partition.tail.start()).then_some((number, end))
+            })
+            .collect();
+        if !ends.is_empty() {
+            stream.write_index()?;
+        }
         for (number, end) in ends {
             let freed = self.partition(stream, number).tail.seal(end);
             self.give_back(freed);

@@ -175,7 +175,7 @@ pub fn read(disk: &Disk, streams: &Streams, name: &str, partition: u16) -> Vec<R
     rows
 }
 
-fn rows_of(batch: &RecordBatch) -> Vec<Row> {
+pub fn rows_of(batch: &RecordBatch) -> Vec<Row> {
     let offsets = batch.column_by_name("offset").unwrap();
     let offsets = offsets.as_primitive::<Int64Type>().values();
     let times = batch.column_by_name("timestamp").unwrap();

@@ -1,0 +1,204 @@
+//! Streams in a real folder, with all threads of the store.
+#![cfg(feature = "columnar")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqttcore_store::files::{Files, Folder};
+use mqttcore_store::record::{Message, Record, RowsBuf, Streamed};
+use mqttcore_store::stream::{Bounds, Definition, StreamLimits, StreamOptions};
+use mqttcore_store::{
+    Batch, DurableStore, JournalOptions, Level, Need, Store, StoreOptions, Ticket,
+};
+
+const OPTIONS: StoreOptions = StoreOptions {
+    journal: JournalOptions {
+        segment_bytes: 16 * 1_024,
+        ballast_bytes: 0,
+        soft_bytes: 0,
+        line_bytes: 1 << 20,
+    },
+    cache_bytes: 1 << 20,
+    checkpoint_bytes: u64::MAX,
+    checkpoint_rows: usize::MAX,
+    segments_kept: 2,
+};
+
+/// A folder that goes with the test.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Self {
+        let name = format!("mqttcore-streams-{name}-{}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn open(&self, limits: StreamLimits) -> DurableStore {
+        let files: Arc<dyn Files> = Arc::new(Folder::open(&self.0).unwrap());
+        let definitions = vec![Definition {
+            name: "plant".to_owned(),
+            filters: vec!["plant/#".to_owned()],
+            partitions: 2,
+            ..Definition::default()
+        }];
+        let streams = StreamOptions {
+            definitions,
+            limits,
+        };
+        DurableStore::open_with(&files, &OPTIONS, &streams)
+            .unwrap()
+            .0
+    }
+
+    fn mode(&self, path: &str) -> u32 {
+        let facts = std::fs::metadata(self.0.join(path)).unwrap();
+        facts.permissions().mode() & 0o777
+    }
+
+    fn segments(&self) -> usize {
+        let names = std::fs::read_dir(&self.0).unwrap();
+        let names = names.map(|entry| entry.unwrap().path());
+        names
+            .filter(|path| path.extension() == Some(Path::new("log").as_os_str()))
+            .count()
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn append(store: &DurableStore, level: Level, payload: &[u8]) -> Ticket {
+    let streams = store.streams().unwrap();
+    let plant = streams.find("plant").unwrap();
+    let mut rows = RowsBuf::default();
+    rows.push(plant, 0);
+    let mut batch = Batch::default();
+    batch.push(&Record::Message(Message {
+        message: store.numbers(1),
+        topic: "plant/1",
+        streamed: Some(Streamed {
+            dup: false,
+            at_us: 5,
+            rows: rows.as_rows(),
+        }),
+        payload,
+        ..Message::default()
+    }));
+    store.append(&mut batch, level, Need::Ordinary).unwrap()
+}
+
+/// Sleeps until the first partition looks like that.
+fn until(store: &DurableStore, is_so: impl Fn(Bounds) -> bool) {
+    let streams = store.streams().unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !is_so(streams.bounds("plant").unwrap()[0]) {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{:?}",
+            streams.bounds("plant")
+        );
+        std::thread::yield_now();
+    }
+}
+
+/// A message of QoS 0: no acknowledgement waits for a sync, the row does not wait for one either.
+#[test]
+fn a_row_that_nobody_waits_for_is_seen_too() {
+    let folder = Temporary::new("unseen");
+    let store = folder.open(StreamLimits::default());
+
+    append(&store, Level::Memory, b"x");
+
+    until(&store, |bounds| bounds.end == 1);
+    store.close().unwrap();
+}
+
+#[test]
+fn rows_are_sealed_when_the_store_is_closed_and_the_log_is_free() {
+    let folder = Temporary::new("closed");
+    let store = folder.open(StreamLimits::default());
+    for _ in 0..40 {
+        let ticket = append(&store, Level::Fsync, &[b'x'; 4_000]);
+        store.wait(ticket).unwrap();
+    }
+    store.checkpoint().unwrap();
+    assert!(
+        folder.segments() > 10,
+        "rows that are in no file pin their segments"
+    );
+
+    store.close().unwrap();
+    drop(store);
+
+    let store = folder.open(StreamLimits::default());
+    let expected = Bounds {
+        earliest: 0,
+        sealed_end: 40,
+        end: 40,
+    };
+    assert_eq!(
+        store.streams().unwrap().bounds("plant").unwrap()[0],
+        expected
+    );
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    assert!(folder.segments() <= 4, "{} segments", folder.segments());
+}
+
+#[test]
+fn a_tail_that_is_large_is_sealed_and_what_comes_meanwhile_waits() {
+    let folder = Temporary::new("large");
+    let limits = StreamLimits {
+        partition_bytes: 4_000,
+        tail_bytes: 8_000,
+        ..StreamLimits::default()
+    };
+    let store = folder.open(limits);
+
+    let mut last = None;
+    for _ in 0..100 {
+        last = Some(append(&store, Level::Fsync, &[b'x'; 1_000]));
+    }
+    store.wait(last.unwrap()).unwrap();
+
+    until(&store, |bounds| bounds.sealed_end > 0);
+    until(&store, |bounds| bounds.end == 100);
+    assert!(store.streams().unwrap().figures().files > 0);
+    store.close().unwrap();
+}
+
+#[test]
+fn sealing_on_request_returns_when_the_rows_are_in_files() {
+    let folder = Temporary::new("request");
+    let store = folder.open(StreamLimits::default());
+    let ticket = append(&store, Level::Fsync, b"x");
+    store.wait(ticket).unwrap();
+
+    store.seal("plant").unwrap();
+
+    let bounds = store.streams().unwrap().bounds("plant").unwrap();
+    assert_eq!(
+        bounds[0],
+        Bounds {
+            earliest: 0,
+            sealed_end: 1,
+            end: 1
+        }
+    );
+    assert!(store.seal("other").is_err());
+    let data = "streams/plant/data/0";
+    let file = format!("{data}/00000000000000000000.parquet");
+    assert_eq!((folder.mode(&file), folder.mode(data)), (0o640, 0o750));
+    assert_eq!(folder.mode("streams/plant/stream.json"), 0o600);
+    assert_eq!(
+        (folder.mode("streams/plant"), folder.mode("streams")),
+        (0o710, 0o710)
+    );
+    store.close().unwrap();
+}
