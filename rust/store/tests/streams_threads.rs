@@ -192,8 +192,8 @@ fn sealing_on_request_returns_when_the_rows_are_in_files() {
         }
     );
     assert!(store.seal("other").is_err());
-    let data = "streams/plant/data/0";
-    let file = format!("{data}/00000000000000000000.parquet");
+    let data = "streams/plant/data";
+    let file = format!("{data}/00000-00000000000000000000.parquet");
     assert_eq!((folder.mode(&file), folder.mode(data)), (0o640, 0o750));
     assert_eq!(folder.mode("streams/plant/stream.json"), 0o600);
     assert_eq!(

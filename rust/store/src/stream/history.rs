@@ -1,8 +1,12 @@
 //! The rows of a partition that are in files.
 //!
+//! All files of a stream lie in one folder, so that whoever reads it whole, Spark before all, needs
+//! no more than its name. Which rows a file holds is told by the index and by its footer.
+//!
 //! A file has its final name when it is whole and safe. So after a crash a name without an
 //! underscore is a whole file, and whether it counts is told by the offsets in its footer.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -30,7 +34,8 @@ const SMALL_BYTES: u64 = 16 << 20;
 /// The files of one partition.
 #[derive(Clone, Debug)]
 pub(super) struct History {
-    pub(super) folder: Arc<dyn Files>,
+    folder: Arc<dyn Files>,
+    partition: u16,
     /// In the order of their rows, without overlap.
     pub(super) files: Vec<SealedFile>,
     /// The first offset that may be read.
@@ -46,53 +51,64 @@ pub(super) struct Expected<'a> {
     pub(super) sealed: u64,
 }
 
+/// The names in the folder of a stream's rows, by partition, in the order of their rows; what was
+/// being written when the broker died is removed.
+///
+/// All of them are safe when this returns: nobody says of a file that it is sealed before its name
+/// is.
+pub(super) fn names(folder: &dyn Files) -> Result<BTreeMap<u16, Vec<String>>, StoreError> {
+    let failed = |error| StoreError::io("list", "data", error);
+    let mut names: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+    for name in folder.list().map_err(failed)? {
+        if name.starts_with('_') {
+            remove_if_there(folder, &name).map_err(failed)?;
+        } else if let Some((partition, _)) = parse(&name) {
+            names.entry(partition).or_default().push(name);
+        }
+    }
+    folder.sync_names().map_err(failed)?;
+    Ok(names)
+}
+
 impl History {
-    /// Finds the files in `folder`, of which the index has `known`.
+    /// Finds out which of `names` in `folder` count, of which the index has `known`.
     ///
     /// A whole file that begins where the sealed rows end is adopted; others behind that are
     /// removed, and will be written again. So are files that a merge left behind.
     pub(super) fn open(
         folder: Arc<dyn Files>,
+        names: &[String],
         known: &[SealedFile],
         earliest: u64,
         expected: &Expected<'_>,
     ) -> Result<Self, StoreError> {
         let mut history = Self {
             folder,
+            partition: expected.partition,
             files: Vec::new(),
             earliest,
         };
-        let names = history.folder.list();
-        let names = names.map_err(|error| StoreError::io("list", "data", error))?;
-        let (mut found, mut removed) = (Vec::new(), Vec::new());
+        let (mut next, mut removed) = (0, Vec::new());
         for name in names {
-            if name.starts_with('_') {
-                removed.push(name);
-            } else if let Some(base) = base(&name) {
-                match history.look_at(&name, base, known, expected)? {
-                    Some(file) => found.push(file),
-                    // What was sealed is not given up because it cannot be read now.
-                    None if base < expected.sealed => {}
-                    None => removed.push(name),
+            let Some((_, base)) = parse(name) else {
+                continue;
+            };
+            let is_sealed = base < expected.sealed;
+            match history.look_at(name, base, known, expected)? {
+                Some(_) if base < next => removed.push(name.clone()),
+                Some(file) if is_sealed || base == next.max(expected.sealed) => {
+                    next = file.last + 1;
+                    history.files.push(file);
                 }
-            }
-        }
-        found.sort_unstable_by_key(|file| file.base);
-        let mut next = 0;
-        for file in found {
-            let is_doubled = file.base < next;
-            let is_ahead = file.base >= expected.sealed && file.base != next.max(expected.sealed);
-            if is_doubled || is_ahead {
-                removed.push(file.file);
-            } else {
-                next = file.last + 1;
-                history.files.push(file);
+                // What was sealed is not given up because it cannot be read now: readers are told
+                // which rows are missing.
+                None if is_sealed => {}
+                _ => removed.push(name.clone()),
             }
         }
         if !removed.is_empty() {
             history.remove(&removed)?;
         }
-        // A file that is known and gone leaves a hole that readers are told of.
         Ok(history)
     }
 
@@ -126,7 +142,7 @@ impl History {
                 && meta.partition == i32::from(expected.partition)
                 && u64::try_from(meta.base) == Ok(base)
         });
-        Ok(meta.map(|meta| sealed_file(&meta, bytes)))
+        Ok(meta.map(|meta| sealed_file(name, &meta, bytes)))
     }
 
     /// Writes rows into a file that has its name and is safe.
@@ -136,7 +152,7 @@ impl History {
         batches: impl IntoIterator<Item = &'a RecordBatch>,
         origin: &Origin,
     ) -> Result<SealedFile, StoreError> {
-        let name = name(base);
+        let name = name(self.partition, base);
         let unborn = format!("_{name}");
         let failed = |error| full_or(error, &name);
         let file = remove_if_there(&*self.folder, &unborn)
@@ -158,7 +174,7 @@ impl History {
             .and_then(|()| self.folder.sync_names())
             .map_err(failed)?;
         // INVARIANT: an error became one of `bytes`.
-        Ok(sealed_file(&written.expect("written"), bytes))
+        Ok(sealed_file(&name, &written.expect("written"), bytes))
     }
 
     /// Neighbours that are small and many, as a range of `files`.
@@ -246,11 +262,10 @@ impl History {
     }
 }
 
-fn sealed_file(meta: &FileMeta, bytes: u64) -> SealedFile {
-    let base = meta.base.cast_unsigned();
+fn sealed_file(name: &str, meta: &FileMeta, bytes: u64) -> SealedFile {
     SealedFile {
-        file: name(base),
-        base,
+        file: name.to_owned(),
+        base: meta.base.cast_unsigned(),
         last: meta.last.cast_unsigned(),
         min_us: meta.min_us,
         max_us: meta.max_us,
@@ -259,14 +274,19 @@ fn sealed_file(meta: &FileMeta, bytes: u64) -> SealedFile {
     }
 }
 
-/// The name of a file.
-pub(super) fn name(base: u64) -> String {
-    format!("{base:020}.parquet")
+/// The name of a file: it sorts by partition and first offset.
+fn name(partition: u16, base: u64) -> String {
+    format!("{partition:05}-{base:020}.parquet")
 }
 
-/// The first offset of a file, from its name.
-fn base(name: &str) -> Option<u64> {
-    let digits = name.strip_suffix(".parquet")?;
-    let is_ours = digits.len() == 20 && digits.bytes().all(|digit| digit.is_ascii_digit());
-    is_ours.then(|| digits.parse().ok())?
+/// Partition and first offset of a file, from its name.
+fn parse(name: &str) -> Option<(u16, u64)> {
+    let (partition, base) = name.strip_suffix(".parquet")?.split_once('-')?;
+    let is_number = |digits: &str, length| {
+        digits.len() == length && digits.bytes().all(|digit| digit.is_ascii_digit())
+    };
+    if !is_number(partition, 5) || !is_number(base, 20) {
+        return None;
+    }
+    Some((partition.parse().ok()?, base.parse().ok()?))
 }

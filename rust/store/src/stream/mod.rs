@@ -9,7 +9,7 @@
 //! <folder>/streams/<name>/stream.json   what it is: number, partitions, seed, epoch, columns
 //!                         sealed.json   which file holds which offsets, and the first that may be read
 //!                         holds.json    what consumers still need
-//!                         data/<partition>/<first offset, 20 digits>.parquet
+//!                         data/<partition, 5 digits>-<first offset, 20 digits>.parquet
 //! ```
 
 pub mod columnar;

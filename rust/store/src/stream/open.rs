@@ -12,7 +12,7 @@ use crate::journal::scan::Groups;
 use crate::journal::segment::{self, HEADER, Header, StoreId};
 use crate::record::Record;
 use crate::stream::definition::{Definition, Key};
-use crate::stream::history::{Expected, History};
+use crate::stream::history::{self, Expected, History};
 use crate::stream::manifest::{
     self, Column, FORMAT, HOLDS, Holds, Identity, SEALED, STREAM, Schema, Sealed,
 };
@@ -101,6 +101,9 @@ fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Found>, StoreEr
         let group = definition.as_ref().and_then(|known| known.group);
         let folder = root.folder(&name, Access::Passage(group));
         let folder = folder.map_err(|error| StoreError::io("open", &name, error))?;
+        // What is believed from here on is there after the next crash, too.
+        let synced = folder.sync_names();
+        synced.map_err(|error| StoreError::io("sync the names of", &name, error))?;
         let identity: Option<Identity> = manifest::read(&*folder, STREAM)?;
         if definition.is_some() || identity.is_some() {
             found.push(Found {
@@ -216,15 +219,15 @@ impl Opening<'_> {
     }
 
     fn histories(&self, found: &Found, identity: &Identity) -> Result<Sealings, StoreError> {
-        let failed = |error| StoreError::io("open", "data", error);
         let group = found.definition.as_ref().and_then(|known| known.group);
         let data = found.folder.folder("data", Access::Group(group));
-        let data = data.map_err(failed)?;
+        let data = data.map_err(|error| StoreError::io("open", "data", error))?;
         let sealed: Sealed = manifest::read(&*found.folder, SEALED)?.unwrap_or_default();
+        let names = history::names(&*data)?;
         let mut histories = Vec::new();
         for partition in 0..identity.partitions {
             let place = usize::from(partition);
-            let folder = data.folder(&partition.to_string(), Access::Group(group));
+            let names = names.get(&partition).map_or(&[][..], Vec::as_slice);
             let known = sealed.partitions.get(place).map_or(&[][..], Vec::as_slice);
             let indexed = known.last().map_or(0, |file| file.last + 1);
             let earliest = sealed.earliest.get(place).copied().unwrap_or_default();
@@ -234,12 +237,8 @@ impl Opening<'_> {
                 partition,
                 sealed: logged.max(indexed).max(earliest),
             };
-            histories.push(History::open(
-                folder.map_err(failed)?,
-                known,
-                earliest,
-                &expected,
-            )?);
+            let folder = Arc::clone(&data);
+            histories.push(History::open(folder, names, known, earliest, &expected)?);
         }
         Ok(Sealings { histories, sealed })
     }

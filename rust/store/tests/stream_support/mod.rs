@@ -160,9 +160,11 @@ pub fn offsets(batches: &[RecordBatch]) -> Vec<i64> {
 /// Every row of a partition from its first one on: files first, then memory.
 pub fn read(disk: &Disk, streams: &Streams, name: &str, partition: u16) -> Vec<Row> {
     let bounds = streams.bounds(name).unwrap()[usize::from(partition)];
-    let data = format!("streams/{name}/data/{partition}");
+    let data = format!("streams/{name}/data");
+    let mut files = disk.folder(&data, Access::Owner).unwrap().list().unwrap();
+    files.retain(|file| file.starts_with(&format!("{partition:05}-")));
     let mut rows = Vec::new();
-    for file in disk.folder(&data, Access::Owner).unwrap().list().unwrap() {
+    for file in files {
         let content = disk.content(&format!("{data}/{file}")).unwrap();
         let reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(content));
         for batch in reader.unwrap().build().unwrap() {
