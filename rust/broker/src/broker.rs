@@ -21,7 +21,6 @@ use crate::door::{doors, doors_of};
 use crate::grants::GrantError;
 use crate::hooks::Hooks;
 use crate::hub::Publication;
-use crate::line::Then;
 use crate::metrics::Stats;
 use crate::recovery;
 use crate::registry::{self, ClientInfo};
@@ -348,22 +347,12 @@ fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<usize>) {
         topic,
         message,
         packet_id: None,
-        retention: retain::store(shard, topic, message),
+        retaining: retain::store(shard, None, topic, message),
     };
-    let matched = hub::route(shard, &publication);
-    let answer = move || answer(matched);
-    let answer = match &shard.journal {
-        Some(journal) if journal.has_news() => {
-            journal.after_all(Then::Call(Box::new(answer)));
-            None
-        }
-        _ => Some(answer),
-    };
+    let matched = hub::route(shard, publication);
     // Before the answer: whoever gets it may stop the broker, or disconnect a receiver.
     shard.send_mail();
-    if let Some(answer) = answer {
-        answer();
-    }
+    journal::when_safe(shard, Box::new(move || answer(matched)));
 }
 
 /// What `new` says of how data is kept, in the `folder` where they are.

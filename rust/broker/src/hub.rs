@@ -19,6 +19,7 @@ use crate::journal;
 use crate::life;
 use crate::log::{Escaped, LogClass};
 use crate::metrics::{Counter, Stats};
+use crate::retain::Retaining;
 use crate::shard::{EventDetails, Letter, Shard, World};
 use crate::topic::topic_of;
 
@@ -30,18 +31,7 @@ pub(crate) struct Publication<'a> {
     pub(crate) message: &'a Message,
     /// The publisher's identifier, above QoS 0.
     pub(crate) packet_id: Option<PacketId>,
-    pub(crate) retention: Retention,
-}
-
-/// What a publish did to the retained message of its topic.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Retention {
-    /// Nothing: it has no RETAIN flag.
-    None,
-    Kept,
-    Cleared,
-    /// The store of retained messages is full.
-    Refused,
+    pub(crate) retaining: Retaining<'a>,
 }
 
 impl<'a> Publication<'a> {
@@ -52,7 +42,7 @@ impl<'a> Publication<'a> {
             topic,
             message,
             packet_id: None,
-            retention: Retention::None,
+            retaining: Retaining::default(),
         }
     }
 
@@ -90,7 +80,7 @@ impl Target {
 ///
 /// What outlives the broker is written first. A message that was published at QoS 2 is delivered
 /// once that is safe; others at once, since a repeat does them no harm (decision 19).
-pub(crate) fn route(shard: &Rc<Shard>, publication: &Publication<'_>) -> usize {
+pub(crate) fn route(shard: &Rc<Shard>, publication: Publication<'_>) -> usize {
     let (message, publisher) = (publication.message, publication.publisher);
     let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
     let mut collector = Collector {
@@ -108,7 +98,10 @@ pub(crate) fn route(shard: &Rc<Shard>, publication: &Publication<'_>) -> usize {
     );
     shard.metrics().matches_cached.add(was_kept.into());
     let matched = targets.len();
-    if let Some(level) = journal::published(shard, publication, &mut targets) {
+    let level = journal::published(shard, &publication, &mut targets);
+    // It is written: others may change what is retained.
+    drop(publication);
+    if let Some(level) = level {
         journal::hold(shard, level, message, std::mem::take(&mut targets));
     }
     deal(shard, message, targets.drain(..));
@@ -159,7 +152,7 @@ impl Together {
         if topics.len() < 2 || topics.len() < messages.len() {
             for (message, packet_id) in &messages {
                 let matched = topic_of(message).map_or(0, |topic| {
-                    route(shard, &Publication::plain(publisher, topic, message))
+                    route(shard, Publication::plain(publisher, topic, message))
                 });
                 routed(message, *packet_id, matched);
             }

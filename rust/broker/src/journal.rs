@@ -17,14 +17,15 @@ use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::{AckToken, ConnectRequest, Message, Record as Told, WillMessage};
 use mqttcore_store::record::{self, Opened, PacketIdsBuf, RecipientsBuf, Record, WillSet};
 use mqttcore_store::{Batch, Level, Pressure};
-use mqttcore_topics::{Options, SubscriptionFilter};
+use mqttcore_topics::{Options, SubscriptionFilter, TopicName};
 use smallvec::SmallVec;
 
 use crate::client::Client;
 use crate::grants::RuleAnswer;
 use crate::guard::contained;
-use crate::hub::{Publication, Retention, Target};
+use crate::hub::{Publication, Target};
 use crate::line::{Lines, Then};
+use crate::retain::{Retained, Retention};
 use crate::shard::Shard;
 use crate::store::{Log, PageRequest};
 use crate::topic::topic_of;
@@ -95,16 +96,6 @@ impl Journal {
     fn write(&self, level: Level, record: &Record<'_>) {
         self.level.set(self.level.get().max(level));
         self.batch.borrow_mut().push(record);
-    }
-
-    /// Whether something is written that was not handed over yet.
-    pub(crate) fn has_news(&self) -> bool {
-        !self.batch.borrow().is_empty()
-    }
-
-    /// Has `then` done once all that is written so far is as safe as it has to be.
-    pub(crate) fn after_all(&self, then: Then) {
-        self.after(self.level.get(), then);
     }
 
     fn after(&self, level: Level, then: Then) {
@@ -183,7 +174,9 @@ fn kept<'s>(shard: &'s Shard, client: &Client) -> Option<(&'s Journal, u64)> {
     shard.journal.as_ref().zip(client.number())
 }
 
-/// Writes what a publish leaves behind, and numbers the deliveries to durable sessions.
+/// Writes what a publish leaves behind, and numbers the deliveries to durable sessions. What is
+/// retained is handed over at once, while it is this shard's turn: so the log has the order of
+/// memory.
 ///
 /// The publisher's promise then waits for it. Answers how safe it has to be before it is delivered,
 /// if that has to wait: it is of QoS 2, and it or an earlier one that it must not overtake is not
@@ -194,10 +187,13 @@ pub(crate) fn published(
     targets: &mut [Target],
 ) -> Option<Level> {
     let journal = shard.journal.as_ref()?;
-    let level = level_of(shard, publication);
+    let level = level_of(shard, publication.publisher, publication.topic);
     let is_written = write_publish(shard, journal, publication, level, targets);
     if let Some(publisher) = publication.publisher.filter(|_| is_written) {
         journal.promise(publisher, level);
+    }
+    if publication.retaining.turn.is_some() {
+        journal.commit();
     }
     let is_exact = publication.message.qos() == QoS::ExactlyOnce;
     let own = is_written.then_some(level);
@@ -205,11 +201,25 @@ pub(crate) fn published(
 }
 
 /// How safe a publish has to be before it is acknowledged.
-fn level_of(shard: &Shard, publication: &Publication<'_>) -> Level {
+pub(crate) fn level_of(
+    shard: &Shard,
+    publisher: Option<&Rc<Client>>,
+    topic: TopicName<'_>,
+) -> Level {
     let config = shard.config();
-    let publisher = publication.publisher.map(|client| client.promise.get());
-    let publisher = publisher.unwrap_or_else(|| config.promise());
-    config.promise_on(publication.topic, publisher)
+    let publisher = publisher.map_or_else(|| config.promise(), |client| client.promise.get());
+    config.promise_on(topic, publisher)
+}
+
+/// Calls `then` once all that was handed over so far is as safe as it has to be.
+pub(crate) fn when_safe(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
+    match &shard.journal {
+        Some(journal) => {
+            journal.lines.push_last(Then::Call(then));
+            advance(shard);
+        }
+        None => then(),
+    }
 }
 
 /// Has `message` delivered once all that is written so far is as safe as `level` says.
@@ -231,23 +241,32 @@ fn write_publish(
     targets: &mut [Target],
 ) -> bool {
     let message = publication.message;
-    let is_passing = message.qos() == QoS::AtMostOnce && publication.retention == Retention::None;
-    if is_passing || level == Level::Memory {
+    let retaining = &publication.retaining;
+    if level == Level::Memory {
+        if retaining.was_stored {
+            // What the store has is not retained any more.
+            let topic = message.topic();
+            journal.write(level, &Record::RetainCleared { topic });
+        }
+        return false;
+    }
+    let retention = retaining.outcome;
+    if message.qos() == QoS::AtMostOnce && retention == Retention::None {
         return false;
     }
     let mut recipients = journal.recipients.borrow_mut();
     let first = number_deliveries(shard, journal, message, targets, &mut recipients);
     let gate = publication.gate();
-    if publication.retention == Retention::Cleared {
+    if retention == Retention::Cleared {
         let topic = message.topic();
         journal.write(level, &Record::RetainCleared { topic });
     }
-    let is_kept = publication.retention == Retention::Kept;
+    let is_kept = retention == Retention::Kept;
     if recipients.is_empty() && !is_kept {
         if let Some((session, packet_id)) = gate {
             journal.write(level, &Record::Gate { session, packet_id });
         }
-        return gate.is_some() || publication.retention == Retention::Cleared;
+        return gate.is_some() || retention == Retention::Cleared;
     }
     let publisher = publication.publisher.filter(|_| is_kept);
     let record = record::Message {
@@ -314,13 +333,15 @@ fn message_record<'a>(
 pub(crate) fn replayed(
     shard: &Shard,
     client: &Client,
-    message: &Message,
+    retained: &Retained,
     qos: QoS,
     id: Option<NonZeroU32>,
 ) -> u64 {
+    let message = &retained.message;
     let qos = qos.min(message.qos());
     let durable = kept(shard, client);
-    let Some((journal, session)) = durable.filter(|_| qos > QoS::AtMostOnce) else {
+    let is_stored = qos > QoS::AtMostOnce && retained.is_stored;
+    let Some((journal, session)) = durable.filter(|_| is_stored) else {
         return 0;
     };
     let number = journal.log.numbers(1);

@@ -126,9 +126,9 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
         topic,
         message: will,
         packet_id: None,
-        retention: retain::store(shard, topic, will),
+        retaining: retain::store(shard, Some(client), topic, will),
     };
-    hub::route(shard, &publication);
+    hub::route(shard, publication);
 }
 
 /// Ends a session: no message reaches it any more, and its slot is free.

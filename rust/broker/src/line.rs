@@ -61,6 +61,13 @@ impl Lines {
         line.waiting.borrow_mut().push_back((line.last.get(), then));
     }
 
+    /// Has `then` done once all that was handed over so far is as safe as was asked for.
+    pub(crate) fn push_last(&self, then: Then) {
+        let [os, fsync] = [Level::Os, Level::Fsync].map(|level| self.line(level).last.get());
+        let level = if os > fsync { Level::Os } else { Level::Fsync };
+        self.push(level, then);
+    }
+
     /// The level that messages of QoS 2 stand in line for; later ones must not overtake them.
     pub(crate) fn delivering(&self) -> Option<Level> {
         self.delivering.level()

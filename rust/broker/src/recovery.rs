@@ -19,6 +19,7 @@ use crate::hooks::Login;
 use crate::journal;
 use crate::life;
 use crate::paging;
+use crate::retain::Retained;
 use crate::shard::{Shard, World};
 use crate::topic::{AS_IT_CAME, topic_of};
 
@@ -122,7 +123,7 @@ impl Reader<'_> {
             if message.is_expired(self.clock.now) {
                 expired.push(message.topic().to_owned());
             } else if let Some(topic) = topic_of(&message) {
-                world.retained.set(topic, message.clone());
+                world.retained.set(topic, Retained::stored(message.clone()));
             }
         }
         Ok(expired)

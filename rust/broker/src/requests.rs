@@ -19,11 +19,11 @@ use crate::client::Client;
 use crate::end::End;
 use crate::grants::RuleAnswer;
 use crate::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
-use crate::hub::{Publication, Retention, Together};
+use crate::hub::{Publication, Together};
 use crate::journal::Journal;
 use crate::life::confirm;
 use crate::log::{Escaped, LogClass};
-use crate::retain::Replay;
+use crate::retain::{Replay, Retention};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
 use crate::{hub, journal, life, retain};
@@ -242,8 +242,8 @@ fn accept(
         return;
     }
     let qos = message.qos();
-    let retention = retain::store(shard, topic, message);
-    if retention == Retention::Refused
+    let retaining = retain::store(shard, Some(client), topic, message);
+    if retaining.outcome == Retention::Refused
         && let Some(packet_id) = packet_id
         && client.login().version.has_properties()
     {
@@ -257,9 +257,9 @@ fn accept(
         topic,
         message,
         packet_id,
-        retention,
+        retaining,
     };
-    let matched = hub::route(shard, &publication);
+    let matched = hub::route(shard, publication);
     if let Some(packet_id) = packet_id {
         let mut session = client.session.borrow_mut();
         session.accept_publish(packet_id, qos, reason_of(matched));

@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use mqttcore_codec::QoS;
 use mqttcore_session::{Delivery, Message, SubscribeEntry};
+use mqttcore_store::Level;
 use mqttcore_topics::{Cursor, SubscriptionFilter, TopicFilter, TopicName};
 
 use crate::client::Client;
-use crate::hub::{self, Retention};
+use crate::hub;
 use crate::journal;
 use crate::log::{Escaped, LogClass};
 use crate::shard::Shard;
@@ -23,6 +24,54 @@ const WALKED_A_STEP: usize = 64;
 /// Bytes waiting for a client above which no further retained message is put behind them.
 const REPLAY_BELOW_BYTES: usize = 128 * 1024;
 
+/// The retained message of a topic.
+#[derive(Clone)]
+pub(crate) struct Retained {
+    pub(crate) message: Message,
+    /// The store has it.
+    pub(crate) is_stored: bool,
+}
+
+impl Retained {
+    /// One that lives in memory alone.
+    pub(crate) fn fleeting(message: Message) -> Self {
+        Self {
+            message,
+            is_stored: false,
+        }
+    }
+
+    /// One that the store has, or is about to have.
+    pub(crate) fn stored(message: Message) -> Self {
+        Self {
+            message,
+            is_stored: true,
+        }
+    }
+}
+
+/// What a publish did to the retained message of its topic.
+#[derive(Default)]
+pub(crate) struct Retaining<'w> {
+    pub(crate) outcome: Retention,
+    /// The store has the message that was there before.
+    pub(crate) was_stored: bool,
+    /// Nobody else changes the topic until this is written.
+    pub(crate) turn: Option<MutexGuard<'w, ()>>,
+}
+
+/// The same in a word.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Retention {
+    /// Nothing: it has no RETAIN flag.
+    #[default]
+    None,
+    Kept,
+    Cleared,
+    /// The store of retained messages is full.
+    Refused,
+}
+
 /// One subscription that still has retained messages to come.
 pub(crate) struct Replay {
     pub(crate) filter: TopicFilter,
@@ -30,7 +79,7 @@ pub(crate) struct Replay {
     pub(crate) id: Option<NonZeroU32>,
     walk: Walk,
     /// What the last step of the walk found.
-    found: VecDeque<Message>,
+    found: VecDeque<Retained>,
 }
 
 /// How far a walk over the retained store has come.
@@ -63,9 +112,9 @@ impl Replay {
 
     /// The next retained message, after at most one step of the walk.
     fn next(&mut self, shard: &Shard) -> Next {
-        if let Some(message) = self.found.pop_front() {
-            return if is_current(shard, &message) {
-                Next::Message(message)
+        if let Some(kept) = self.found.pop_front() {
+            return if is_current(shard, &kept.message) {
+                Next::Message(kept)
             } else {
                 Next::Searching
             };
@@ -78,8 +127,8 @@ impl Replay {
             &self.filter,
             cursor.take(),
             WALKED_A_STEP,
-            &mut |_, message| {
-                found.push_back(Message::clone(message));
+            &mut |_, kept| {
+                found.push_back(Retained::clone(kept));
             },
         );
         self.walk = next.map_or(Walk::Done, |cursor| Walk::Next(Some(cursor)));
@@ -92,12 +141,12 @@ impl Replay {
 fn is_current(shard: &Shard, message: &Message) -> bool {
     topic_of(message)
         .and_then(|topic| shard.world.retained.get(topic))
-        .is_some_and(|kept| Arc::ptr_eq(kept.bytes(), message.bytes()))
+        .is_some_and(|kept| Arc::ptr_eq(kept.message.bytes(), message.bytes()))
 }
 
 /// What one step of a replay brings.
 enum Next {
-    Message(Message),
+    Message(Retained),
     /// A part of the store was looked at.
     Searching,
     Nothing,
@@ -107,14 +156,38 @@ enum Next {
 /// [MQTT-3.3.1-6].
 ///
 /// When the store is full, a new topic is not kept; an old one may still change (abuse F01).
-pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) -> Retention {
-    let world = &shard.world;
+pub(crate) fn store<'w>(
+    shard: &'w Shard,
+    publisher: Option<&Rc<Client>>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> Retaining<'w> {
     if !message.retain() {
-        return Retention::None;
+        return Retaining::default();
     }
+    let turn = shard
+        .journal
+        .is_some()
+        .then(|| shard.world.turn(topic.as_str()));
+    let is_stored = journal::level_of(shard, publisher, topic) > Level::Memory;
+    let (outcome, old) = change(shard, topic, message, is_stored);
+    Retaining {
+        outcome,
+        was_stored: old.is_some_and(|old| old.is_stored),
+        turn,
+    }
+}
+
+/// Returns the message before, too.
+fn change(
+    shard: &Shard,
+    topic: TopicName<'_>,
+    message: &Message,
+    is_stored: bool,
+) -> (Retention, Option<Retained>) {
+    let world = &shard.world;
     if message.payload().is_empty() {
-        world.retained.remove(topic);
-        return Retention::Cleared;
+        return (Retention::Cleared, world.retained.remove(topic));
     }
     let mut message = message.clone();
     message.release_chunk();
@@ -123,7 +196,11 @@ pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) -> R
     let is_full =
         world.retained.len() >= config.retained_messages || held + bytes > config.retained_bytes;
     // An old topic may change, as long as that does not make the store larger than it may be.
-    let is_refused = || match world.retained.get(topic).map(|old| old.heap_bytes()) {
+    let is_refused = || match world
+        .retained
+        .get(topic)
+        .map(|old| old.message.heap_bytes())
+    {
         Some(old) => bytes > old && held.saturating_sub(old) + bytes > config.retained_bytes,
         None => true,
     };
@@ -133,10 +210,10 @@ pub(crate) fn store(shard: &Shard, topic: TopicName<'_>, message: &Message) -> R
             let topic = Escaped(message.topic());
             format!("retained message on {topic} not kept: the store is full")
         });
-        return Retention::Refused;
+        return (Retention::Refused, None);
     }
-    world.retained.set(topic, message);
-    Retention::Kept
+    let old = world.retained.set(topic, Retained { message, is_stored });
+    (Retention::Kept, old)
 }
 
 /// Looks at the next retained messages and removes those that expired (abuse F06); returns
@@ -148,19 +225,30 @@ pub(crate) fn sweep(shard: &Shard, cursor: Option<Cursor>) -> Option<Cursor> {
     let world = &shard.world;
     let next = world
         .retained
-        .walk_all(cursor, LOOKED_AT_A_TICK, &mut |_, message: &Message| {
-            if message.is_expired(now) {
-                expired.push(message.clone());
+        .walk_all(cursor, LOOKED_AT_A_TICK, &mut |_, kept: &Retained| {
+            if kept.message.is_expired(now) {
+                expired.push(kept.message.clone());
             }
         });
     for message in expired {
         if let Some(topic) = topic_of(&message) {
-            world
-                .retained
-                .remove_if(topic, |value| value.is_expired(now));
+            forget_expired(shard, topic);
         }
     }
     next
+}
+
+/// Removes the message of `topic` if it has expired, from the store as well.
+fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
+    let _turn = shard
+        .journal
+        .is_some()
+        .then(|| shard.world.turn(topic.as_str()));
+    let is_due = |kept: &Retained| kept.message.is_expired(shard.now());
+    let gone = shard.world.retained.remove_if(topic, is_due);
+    if gone.is_some_and(|gone| gone.is_stored) {
+        journal::expired(shard, &[topic.as_str().to_owned()]);
+    }
 }
 
 /// Sends the next retained messages to `client`, as long as there is room for them.
@@ -178,17 +266,18 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
             replays.pop_front();
         }
         drop(replays);
-        let Next::Message(message) = next else {
+        let Next::Message(kept) = next else {
             continue;
         };
+        let message = &kept.message;
         if !message.is_expired(shard.now()) {
             let delivery = Delivery {
                 qos,
                 retain: true,
                 subscription_ids: id.as_slice(),
-                key: journal::replayed(shard, client, &message, qos, id),
+                key: journal::replayed(shard, client, &kept, qos, id),
             };
-            hub::deliver(shard, client, &message, delivery);
+            hub::deliver(shard, client, message, delivery);
         }
     }
 }

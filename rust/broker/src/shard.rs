@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime};
 
@@ -38,10 +38,15 @@ use crate::{arrival, journal, life, registry, retain, store, sys_topics};
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
+/// Retained topics that can be changed at once.
+const TURNS: usize = 64;
+
 /// What all shards share.
 pub(crate) struct World {
     pub(crate) directory: Directory,
-    pub(crate) retained: Retained<Message>,
+    pub(crate) retained: Retained<retain::Retained>,
+    /// Whose turn it is to change what is retained: a part of all topics each.
+    pub(crate) turns: [Mutex<()>; TURNS],
     pub(crate) metrics: Vec<Metrics>,
     pub(crate) online: Presence,
     pub(crate) durable: DurableSessions,
@@ -90,7 +95,10 @@ impl World {
         let boxes = || (0..shards).map(|_| Mailbox::default()).collect();
         Self {
             directory: Directory::new(seed, config.shared_strategy),
-            retained: Retained::weighing(seed.rotate_left(32), Message::heap_bytes),
+            retained: Retained::weighing(seed.rotate_left(32), |kept: &retain::Retained| {
+                kept.message.heap_bytes()
+            }),
+            turns: std::array::from_fn(|_| Mutex::default()),
             metrics: (0..shards).map(|_| Metrics::default()).collect(),
             online: Presence::new(shards, config.sessions),
             durable: DurableSessions::new(shards),
@@ -118,9 +126,18 @@ impl World {
         usize::try_from(hash % self.shards() as u64).unwrap_or(0)
     }
 
-    /// What stays the same of a client while the process lives, for shared groups that deal by publisher.
-    pub(crate) fn key_of(&self, client_id: &str) -> u64 {
-        self.seed.hash_one(client_id)
+    /// What stays the same of a client or a topic while the process lives, such as for shared groups that deal by
+    /// publisher.
+    pub(crate) fn key_of(&self, name: &str) -> u64 {
+        self.seed.hash_one(name)
+    }
+
+    /// Waits for the turn to change what `topic` retains, and keeps it from others.
+    pub(crate) fn turn(&self, topic: &str) -> MutexGuard<'_, ()> {
+        let place = usize::try_from(self.key_of(topic) % TURNS as u64).unwrap_or(0);
+        self.turns[place]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number that is never given twice in this process, mixed so that it cannot be guessed.

@@ -8,10 +8,11 @@ use mqttcore_session::Message;
 use mqttcore_topics::{TopicLimits, TopicName};
 
 use crate::guard::contained;
-use crate::hub::{Publication, Retention};
+use crate::hub;
+use crate::hub::Publication;
 use crate::metrics::Stats;
+use crate::retain::{Retained, Retaining};
 use crate::shard::Shard;
-use crate::{hub, retain};
 
 /// Publishes now and at every interval of the configuration, until the broker stops.
 pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
@@ -88,14 +89,17 @@ fn publish_text(shard: &Rc<Shard>, topic: &str, text: &str) {
     let topic = TopicName::parse(&topic, &TopicLimits::default()).expect("a $SYS topic is valid");
     let (text, now) = (text.as_bytes(), shard.now());
     let message = Message::copied(now, topic, Properties::EMPTY, text, QoS::AtMostOnce, true);
-    retain::store(shard, topic, &message);
+    // A new broker has values of its own.
+    shard
+        .world
+        .retained
+        .set(topic, Retained::fleeting(message.clone()));
     let publication = Publication {
         publisher: None,
         topic,
         message: &message,
         packet_id: None,
-        // A new broker has values of its own.
-        retention: Retention::None,
+        retaining: Retaining::default(),
     };
-    hub::route(shard, &publication);
+    hub::route(shard, publication);
 }

@@ -1,7 +1,7 @@
 //! What outlives the broker: the folder of one is copied as it is, as if it had died there and then, and another one
 //! is started over the copy.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use mqttcore_session::ServerLimits;
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::{DurableStore, Store, StoreOptions};
 
-use crate::common::{Client, HOUR_S, Home, Received, config_with_limits, v5, within};
+use crate::common::{Client, HOUR_S, Home, Received, config_with_limits, eventually, v5, within};
 
 fn no() -> Properties<'static> {
     Properties::EMPTY
@@ -174,12 +174,87 @@ fn a_retained_message_that_expired_leaves_the_store_at_the_next_start() {
 
     home.start(0).stop(Duration::from_secs(5));
 
-    let files: Arc<dyn Files> = Arc::new(Folder::open(&home.life(0)).expect("a folder"));
+    assert_eq!(retained_topics(&home, 0), ["long"]);
+}
+
+/// The topics that a store without a broker has retained messages of.
+fn retained_topics(home: &Home, life: u32) -> Vec<String> {
+    let files: Arc<dyn Files> = Arc::new(Folder::open(&home.life(life)).expect("a folder"));
     let (store, _) = DurableStore::open(&files, &StoreOptions::default()).expect("a store");
     let mut topics = Vec::new();
     let visited = store.retained(&mut |topic, _| topics.push(topic.to_owned()));
     visited.expect("topics");
-    assert_eq!(topics, ["long"]);
+    topics
+}
+
+#[test]
+fn a_retained_message_that_expires_leaves_the_store_while_the_broker_runs() {
+    let home = Home::new();
+    let broker = home.start(0);
+    let mut expiring = PropertiesBuf::default();
+    let second = Property::MessageExpiryInterval(1);
+    expiring.push(second).expect("the property encodes");
+    for (topic, properties) in [("short", expiring.as_properties()), ("long", no())] {
+        let sent = broker.publish(topic, b"1", QoS::AtLeastOnce, true, properties);
+        assert_eq!(sent, Ok(0));
+    }
+    eventually("it is swept out", || broker.stats().retained_messages == 1);
+
+    broker.stop(Duration::from_secs(5));
+
+    assert_eq!(retained_topics(&home, 0), ["long"]);
+}
+
+/// Publishers of different shards: what memory has at the end is what comes back.
+#[test]
+fn a_race_for_a_retained_topic_ends_the_same_in_memory_and_in_the_store() {
+    const RACERS: usize = 4;
+    const ROUNDS: usize = 40;
+    const TOPICS: usize = 100;
+    let home = Home::new();
+    let first = home.start(0);
+    let start = Arc::new(Barrier::new(RACERS));
+    let race = |number: usize| {
+        let mut racer = v5(&format!("racer-{number}")).connect(&first);
+        let start = Arc::clone(&start);
+        thread::spawn(move || {
+            for round in 0..ROUNDS {
+                let frames = (0..TOPICS).flat_map(|topic| retained_frame(round, topic, number));
+                let frames: Vec<u8> = frames.collect();
+                start.wait();
+                racer.send_bytes(&frames);
+                racer.ping();
+            }
+        })
+    };
+    let racers: Vec<_> = (0..RACERS).map(race).collect();
+    for racer in racers {
+        racer.join().expect("a racer");
+    }
+    let all = |broker: &Broker| {
+        let mut reader = v5("anybody").connect(broker);
+        reader.subscribe("#", QoS::AtMostOnce);
+        let found = (0..ROUNDS * TOPICS).map(|_| reader.message());
+        let mut found: Vec<_> = found
+            .map(|message| (message.topic.clone(), message.text().to_owned()))
+            .collect();
+        found.sort();
+        found
+    };
+    let before = all(&first);
+
+    let second = home.crash(first, 0);
+
+    let after = all(&second);
+    let differing = before.iter().zip(&after).filter(|(old, new)| old != new);
+    assert_eq!(differing.count(), 0);
+}
+
+/// A PUBLISH of MQTT 5.0 at QoS 0 with RETAIN.
+fn retained_frame(round: usize, topic: usize, payload: usize) -> Vec<u8> {
+    let body = format!("\0\x05{round:02}{topic:03}\0{payload}");
+    let len = u8::try_from(body.len()).expect("short");
+    [&[0x31, len], body.as_bytes()].concat()
 }
 
 /// A publisher that is not acknowledged has nothing else that would wake it.

@@ -90,6 +90,30 @@ fn a_publish_has_the_level_of_its_topic_and_else_of_its_client() {
     assert_eq!(texts, ["base kept/1", "base other", "memory kept/1"]);
 }
 
+/// What was replaced must not come back, whatever becomes of that which took its place.
+#[test]
+fn a_retained_message_of_memory_ends_the_one_that_was_kept() {
+    let home = Home::new();
+    let first = home.start_with(0, leveled());
+    let (mut base, _) = v5("base").connect_at(&first, BASE);
+    let (mut memory, _) = v5("memory").connect_at(&first, MEMORY);
+    for topic in ["replaced", "cleared", "stays"] {
+        base.publish_retained(topic, "old", QoS::AtLeastOnce);
+        base.receive();
+    }
+    memory.publish_retained("replaced", "new", QoS::AtLeastOnce);
+    memory.publish_retained("cleared", "", QoS::AtLeastOnce);
+    memory.publish_retained("other", "new", QoS::AtLeastOnce);
+    (0..3).for_each(|_| drop(memory.receive()));
+
+    let second = home.crash_with(first, 0, leveled());
+
+    let (mut reader, _) = v5("reader").connect_at(&second, BASE);
+    reader.subscribe("#", QoS::AtMostOnce);
+    assert_eq!(reader.message().topic, "stays");
+    reader.ping();
+}
+
 #[test]
 fn what_lives_in_memory_is_delivered_like_everything_else() {
     let home = Home::new();
