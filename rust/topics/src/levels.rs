@@ -35,6 +35,16 @@ pub(crate) fn split_level(text: &[u8]) -> (&[u8], Option<&[u8]>) {
     (level, rest.get(1..))
 }
 
+/// The levels of a text.
+pub(crate) fn levels(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let (level, below) = split_level(rest?);
+        rest = below;
+        Some(level)
+    })
+}
+
 /// Whether `filter` matches `topic`, both from the same level on. The `$` rule is the caller's.
 ///
 /// `#` takes its parent level too: `a/#` matches `a`, and `+/#` matches every one-level topic.
@@ -51,6 +61,40 @@ pub(crate) fn is_match(mut filter: &[u8], mut topic: &[u8]) -> bool {
             Some(_) => return topic.is_empty() && filter == b"/#",
         }
     }
+}
+
+/// The bytes of `topic` that a run of whole levels, which may have `+` among them, takes off its front; `None` if it does
+/// not match them.
+#[inline]
+pub(crate) fn taken_by(run: &[u8], topic: &[u8]) -> Option<usize> {
+    let (mut run, mut rest) = (run, topic);
+    loop {
+        let same = common_len(run, rest);
+        (run, rest) = (&run[same..], &rest[same..]);
+        match run.first() {
+            None => {
+                let ends = rest.first().is_none_or(|byte| *byte == SEPARATOR);
+                return ends.then(|| topic.len() - rest.len());
+            }
+            Some(b'+') => (run, rest) = (&run[1..], &rest[level_len(rest)..]),
+            Some(_) => return None,
+        }
+    }
+}
+
+/// The bytes of the whole levels that two texts begin with in common.
+pub(crate) fn shared_levels(one: &[u8], two: &[u8]) -> usize {
+    let mut shared = 0;
+    let (mut one, mut two) = (Some(one), Some(two));
+    while let (Some(mine), Some(yours)) = (one, two) {
+        let ((level, behind), (other, below)) = (split_level(mine), split_level(yours));
+        if level != other {
+            break;
+        }
+        shared += level.len() + 1;
+        (one, two) = (behind, below);
+    }
+    shared.saturating_sub(1)
 }
 
 /// Returns how many bytes at the front are equal.
@@ -109,6 +153,44 @@ mod tests {
                 level_len(&[byte, byte, byte, SEPARATOR, byte, byte, byte, byte, byte]),
                 3
             );
+        }
+    }
+
+    #[test]
+    fn a_run_takes_whole_levels_and_a_plus_takes_any() {
+        for (run, topic, taken) in [
+            ("a", "a", Some(1)),
+            ("a", "a/b", Some(1)),
+            ("a/b", "a/b/c", Some(3)),
+            ("a", "ab", None),
+            ("ab", "a", None),
+            ("a/b", "a", None),
+            ("", "/a", Some(0)),
+            ("", "", Some(0)),
+            ("+", "long/b", Some(4)),
+            ("+/b", "long/b", Some(6)),
+            ("+/b", "/b/c", Some(2)),
+            ("a/+", "a", None),
+            ("a/+", "a/", Some(2)),
+            ("+/b", "a/bc", None),
+        ] {
+            let found = taken_by(run.as_bytes(), topic.as_bytes());
+            assert_eq!(found, taken, "{run} of {topic}");
+        }
+    }
+
+    #[test]
+    fn shared_levels_are_whole() {
+        for (one, two, shared) in [
+            ("a/b", "a/c", "a"),
+            ("a/b/c", "a/b/d", "a/b"),
+            ("a/b", "a/b/c", "a/b"),
+            ("a/bc", "a/bd", "a"),
+            ("a", "b", ""),
+            ("+/a", "+/b", "+"),
+        ] {
+            let len = shared_levels(one.as_bytes(), two.as_bytes());
+            assert_eq!(&one[..len], shared, "{one} {two}");
         }
     }
 

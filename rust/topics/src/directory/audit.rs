@@ -159,7 +159,14 @@ impl Audit<'_> {
                 ensure(entry.tag() == tag, "I4", || text(entry.text()))?;
                 self.note(format!("entry:{}", text(entry.text())));
                 let before = self.counts.filters;
-                self.node(fields_of(entry))?;
+                let fields = fields_of(entry);
+                let mut present = fields.iter().filter(|word| !word.is_empty());
+                let only = present.next().filter(|_| present.next().is_none());
+                let is_entry = |word: &Word<'_>| matches!(word.view(), View::Entry(_));
+                ensure(!only.is_some_and(is_entry), "I2", || {
+                    format!("{} holds one entry only", text(entry.text()))
+                })?;
+                self.node(*fields)?;
                 ensure(self.counts.filters - before > 1, "I2", || {
                     text(entry.text())
                 })

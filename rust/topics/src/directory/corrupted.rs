@@ -106,6 +106,27 @@ fn i2_an_entry_with_one_filter_is_refused() {
 }
 
 #[test]
+fn i2_an_entry_above_one_entry_is_refused() {
+    for field in [KIDS, PLUS] {
+        let verdict = verdict(|forge| {
+            let mut below = NOTHING;
+            (below[HASH], below[HERE]) = (of(1), of(2));
+            let lower = if field == PLUS {
+                forge.block(Kind::Entry, 0, &below, "+")
+            } else {
+                forge.entry("b", &below)
+            };
+            let (mut above, mut root) = (NOTHING, NOTHING);
+            above[field] = lower;
+            root[KIDS] = forge.entry("a", &above);
+            (Word::EMPTY, root)
+        });
+
+        assert_breaks("I2: a holds one entry only", &verdict);
+    }
+}
+
+#[test]
 fn i3_a_branch_with_one_slot_that_holds_a_leaf_is_refused() {
     let verdict = verdict(|forge| {
         let leaf = forge.leaf("a", "a", of(1));

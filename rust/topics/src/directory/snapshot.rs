@@ -1,5 +1,7 @@
 //! Reading one version: who gets a message.
 
+use std::slice;
+
 use smallvec::SmallVec;
 
 use super::Directory;
@@ -60,14 +62,15 @@ impl<'d> Snapshot<'d> {
             random,
         };
         let hasher = &self.directory.hasher;
-        let mut lanes = [Lane::new(topic.as_str().as_bytes())];
+        let mut lane = Lane::new(topic.as_str().as_bytes());
         if self.version.is_large() {
-            collect_in_turn(&self.version, hasher, &mut lanes);
-            self.ask_for_receivers(&lanes);
+            let lanes = slice::from_mut(&mut lane);
+            collect_in_turn(&self.version, hasher, lanes);
+            self.ask_for_receivers(lanes);
         } else {
-            collect(&self.version, hasher, &mut lanes[0]);
+            collect(&self.version, hasher, &mut lane);
         }
-        self.deliver(&lanes[0].found, message, visitor);
+        self.deliver(&lane.found, message, visitor);
     }
 
     /// Whether the reads of several topics overlap in [`match_many`](Self::match_many).

@@ -7,9 +7,9 @@
 use smallvec::SmallVec;
 
 use super::version::State;
-use crate::levels::{is_match, level_len};
+use crate::levels::{is_match, level_len, split_level, taken_by};
 use crate::tree::hamt::{DIGIT_BITS, Keys, digit, find};
-use crate::tree::hash::{Hasher, tag};
+use crate::tree::hash::Hasher;
 use crate::tree::node::Block;
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
 use crate::tree::word::{View, Word};
@@ -20,7 +20,10 @@ pub(crate) type Found<'g> = SmallVec<[Word<'g>; 12]>;
 /// Most topics whose branches advance in turn.
 pub(crate) const LANES: usize = 16;
 
-/// One level of the topic: where it starts and ends, and its hash.
+/// Levels whose hashes a lane keeps: branches meet at the same ones.
+const KEPT: usize = 8;
+
+/// One level of a topic: where it starts and ends, and its hash.
 #[derive(Clone, Copy)]
 struct Level {
     start: u32,
@@ -28,11 +31,19 @@ struct Level {
     hash: u64,
 }
 
+impl Level {
+    const NONE: Self = Self {
+        start: u32::MAX,
+        end: 0,
+        hash: 0,
+    };
+}
+
 /// One topic on its way through the tree.
 pub(crate) struct Lane<'t, 'g> {
     topic: &'t [u8],
-    /// The levels seen so far, shared by all branches.
-    levels: SmallVec<[Level; 8]>,
+    /// The last level that was hashed of those that start at the same place, modulo [`KEPT`].
+    levels: [Level; KEPT],
     pub(crate) found: Found<'g>,
 }
 
@@ -42,21 +53,18 @@ struct Branch<'g> {
     word: Word<'g>,
     /// The digits of the hash that are still to be used.
     path: u64,
-    /// The number of the level that the items are found by.
-    level: u32,
+    /// Where the level starts that the items are found by.
+    at: u32,
     lane: u32,
-    /// What the items are to the level.
     through: Through,
 }
 
-/// The way to an item.
+/// What the items are found by.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Through {
-    /// By a literal level.
-    Literal,
-    /// By `+`, which fits any level.
-    Plus,
-    /// By the whole text, in the exact index.
+    /// A level of the topic, in the tree.
+    Level,
+    /// The whole text, in the exact index.
     Whole,
 }
 
@@ -65,29 +73,28 @@ impl<'t, 'g> Lane<'t, 'g> {
     pub(crate) fn new(topic: &'t [u8]) -> Self {
         Self {
             topic,
-            levels: SmallVec::new(),
+            levels: [Level::NONE; KEPT],
             found: SmallVec::new(),
         }
     }
 
-    /// Returns a level, or `None` behind the last. Levels are asked for in order.
+    /// Returns the level that starts at `at`, the place of a level.
     #[inline]
-    fn level(&mut self, index: usize, hasher: &Hasher) -> Option<Level> {
-        if let Some(level) = self.levels.get(index) {
-            return Some(*level);
+    fn level(&mut self, at: usize, hasher: &Hasher) -> Level {
+        let kept = &mut self.levels[at % KEPT];
+        if kept.start as usize != at {
+            let rest = &self.topic[at..];
+            let len = level_len(rest);
+            // INVARIANT: a topic has at most 65,535 bytes, so the casts cut nothing.
+            #[expect(clippy::cast_possible_truncation, reason = "topics are short")]
+            let level = Level {
+                start: at as u32,
+                end: (at + len) as u32,
+                hash: hasher.hash(&rest[..len]),
+            };
+            *kept = level;
         }
-        let start = self.levels.last().map_or(0, |last| last.end as usize + 1);
-        let rest = self.topic.get(start..)?;
-        let len = level_len(rest);
-        // INVARIANT: a topic has at most 65,535 bytes, so the casts cut nothing.
-        #[expect(clippy::cast_possible_truncation, reason = "topics are short")]
-        let level = Level {
-            start: start as u32,
-            end: (start + len) as u32,
-            hash: hasher.hash(&rest[..len]),
-        };
-        self.levels.push(level);
-        Some(level)
+        *kept
     }
 
     #[inline]
@@ -100,12 +107,6 @@ impl<'t, 'g> Lane<'t, 'g> {
     #[inline]
     fn name(&self, level: Level) -> &'t [u8] {
         &self.topic[level.start as usize..level.end as usize]
-    }
-
-    /// The topic from a level on.
-    #[inline]
-    fn rest(&self, level: usize) -> &'t [u8] {
-        &self.topic[self.levels[level].start as usize..]
     }
 }
 
@@ -120,55 +121,69 @@ pub(crate) fn collect<'g>(version: &'g State, hasher: &Hasher, lane: &mut Lane<'
         }
     }
     if version.has_wild() {
-        lane.follow(hasher, reachable(version.wild(), topic));
+        lane.follow(hasher, &reachable(version.wild(), topic));
     }
 }
 
-/// A node to visit, and the number of the level that its children are compared with.
-type Node<'g> = (Fields<'g>, usize);
+/// A node to visit.
+#[derive(Clone, Copy)]
+struct Node<'n, 'g> {
+    fields: &'n Fields<'g>,
+    /// Where the level starts that its children are compared with: one byte behind the topic when it has none left.
+    at: usize,
+}
 
 impl<'g> Lane<'_, 'g> {
     /// Follows the literal chain; what `+` opens beside it waits in a list.
     #[inline]
-    fn follow(&mut self, hasher: &Hasher, root: Fields<'g>) {
-        let mut pending: SmallVec<[Node<'g>; 4]> = SmallVec::new();
-        let (mut fields, mut index) = (root, 0);
+    fn follow(&mut self, hasher: &Hasher, root: &Fields<'g>) {
+        let mut pending: SmallVec<[Node<'_, 'g>; 8]> = SmallVec::new();
+        let mut node = Node {
+            fields: root,
+            at: 0,
+        };
         loop {
-            let next = self.visit(hasher, fields, index, &mut pending);
-            let Some(node) = next.or_else(|| pending.pop()) else {
+            let next = self.visit(hasher, node, &mut pending);
+            let Some(next) = next.or_else(|| pending.pop()) else {
                 return;
             };
-            (fields, index) = node;
+            node = next;
         }
     }
 
     /// Visits one node; answers the literal child when it is a node too.
     #[inline]
-    fn visit(
+    fn visit<'n>(
         &mut self,
         hasher: &Hasher,
-        fields: Fields<'g>,
-        index: usize,
-        pending: &mut SmallVec<[Node<'g>; 4]>,
-    ) -> Option<Node<'g>> {
+        Node { fields, at }: Node<'n, 'g>,
+        pending: &mut SmallVec<[Node<'n, 'g>; 8]>,
+    ) -> Option<Node<'n, 'g>>
+    where
+        'g: 'n,
+    {
         self.take(fields[HASH]);
-        let Some(level) = self.level(index, hasher) else {
+        if at > self.topic.len() {
             self.take(fields[HERE]);
             return None;
-        };
-        let rest = &self.topic[level.start as usize..];
-        if !fields[PLUS].is_empty()
-            && let Some(node) = self.child(fields[PLUS], rest)
-        {
-            pending.push((node, index + 1));
         }
+        if !fields[PLUS].is_empty()
+            && let Some(node) = self.child(fields[PLUS], at)
+        {
+            pending.push(node);
+        }
+        if fields[KIDS].is_empty() {
+            return None;
+        }
+        let level = self.level(at, hasher);
         let kid = find(fields[KIDS], level.hash, self.name(level), Keys::Level)?;
-        self.child(kid, rest).map(|node| (node, index + 1))
+        self.child(kid, at)
     }
 
-    /// Takes the payload of a leaf that matches; answers the node of an entry.
+    /// Takes the payload of a leaf that matches; answers the node of an entry that does.
     #[inline]
-    fn child(&mut self, child: Word<'g>, rest: &[u8]) -> Option<Fields<'g>> {
+    fn child(&mut self, child: Word<'g>, at: usize) -> Option<Node<'g, 'g>> {
+        let rest = &self.topic[at..];
         match child.view() {
             View::Leaf(leaf) => {
                 if is_match(leaf.text(), rest) {
@@ -176,7 +191,13 @@ impl<'g> Lane<'_, 'g> {
                 }
                 None
             }
-            View::Entry(entry) => Some(fields_of(entry)),
+            View::Entry(entry) => {
+                let taken = taken_by(entry.text(), rest)?;
+                Some(Node {
+                    fields: fields_of(entry),
+                    at: at + taken + 1,
+                })
+            }
             _ => None,
         }
     }
@@ -195,13 +216,13 @@ pub(crate) fn collect_in_turn<'g>(version: &'g State, hasher: &Hasher, lanes: &m
             walk.opened.push(Branch {
                 word: version.exact(),
                 path: hasher.hash(topic),
-                level: 0,
+                at: 0,
                 lane: index,
                 through: Through::Whole,
             });
         }
         if version.has_wild() {
-            walk.open(reachable(version.wild(), topic), index, 0);
+            walk.open(&reachable(version.wild(), topic), index, 0);
         }
     }
     walk.run();
@@ -246,26 +267,28 @@ impl<'g> Walk<'_, '_, 'g> {
 
     /// Visits a node: takes what ends here and opens the branches below.
     #[inline]
-    fn open(&mut self, fields: Fields<'g>, lane: u32, level: u32) {
+    fn open(&mut self, fields: &Fields<'g>, lane: u32, at: u32) {
         let here = &mut self.lanes[lane as usize];
         here.take(fields[HASH]);
-        let Some(found) = here.level(level as usize, self.hasher) else {
+        if at as usize > here.topic.len() {
             here.take(fields[HERE]);
             return;
+        }
+        let mut open = |word: Word<'g>, path| {
+            word.prefetch(digit(path, 0));
+            self.opened.push(Branch {
+                word,
+                path,
+                at,
+                lane,
+                through: Through::Level,
+            });
         };
-        let fields = [(PLUS, Through::Plus), (KIDS, Through::Literal)]
-            .map(|(field, through)| (fields[field], through));
-        for (word, through) in fields {
-            if !word.is_empty() {
-                word.prefetch(digit(found.hash, 0));
-                self.opened.push(Branch {
-                    word,
-                    path: found.hash,
-                    level,
-                    lane,
-                    through,
-                });
-            }
+        if !fields[PLUS].is_empty() {
+            open(fields[PLUS], 0);
+        }
+        if !fields[KIDS].is_empty() {
+            open(fields[KIDS], here.level(at as usize, self.hasher).hash);
         }
     }
 
@@ -283,10 +306,14 @@ impl<'g> Walk<'_, '_, 'g> {
                 return true;
             }
             View::Leaf(leaf) => self.leaf(leaf, branch),
-            View::Entry(entry)
-                if branch.through == Through::Plus || self.is_level_of(entry, branch) =>
-            {
-                self.open(fields_of(entry), branch.lane, branch.level + 1);
+            View::Entry(entry) => {
+                let rest = &self.lanes[branch.lane as usize].topic[branch.at as usize..];
+                if let Some(taken) = taken_by(entry.text(), rest) {
+                    // INVARIANT: a topic has at most 65,535 bytes, so the cast cuts nothing.
+                    #[expect(clippy::cast_possible_truncation, reason = "topics are short")]
+                    let at = branch.at + taken as u32 + 1;
+                    self.open(fields_of(entry), branch.lane, at);
+                }
             }
             View::Collision(list) => {
                 if let Some(item) = self.find_in_list(list, branch) {
@@ -305,31 +332,19 @@ impl<'g> Walk<'_, '_, 'g> {
         let lane = &mut self.lanes[branch.lane as usize];
         let matches = match branch.through {
             Through::Whole => leaf.text() == lane.topic,
-            Through::Literal | Through::Plus => {
-                is_match(leaf.text(), lane.rest(branch.level as usize))
-            }
+            Through::Level => is_match(leaf.text(), &lane.topic[branch.at as usize..]),
         };
         if matches {
             lane.take(leaf.word(0));
         }
     }
 
-    #[inline]
-    fn is_level_of(&self, entry: Block<'g>, branch: &Branch<'g>) -> bool {
-        let lane = &self.lanes[branch.lane as usize];
-        let level = lane.levels[branch.level as usize];
-        entry.tag() == tag(level.hash) && entry.text() == lane.name(level)
-    }
-
     #[cold]
     fn find_in_list(&self, list: Block<'g>, branch: &Branch<'g>) -> Option<Word<'g>> {
-        let lane = &self.lanes[branch.lane as usize];
+        let topic = self.lanes[branch.lane as usize].topic;
         let (keys, name) = match branch.through {
-            Through::Whole => (Keys::Whole, lane.topic),
-            Through::Literal | Through::Plus => {
-                let level = lane.levels[branch.level as usize];
-                (Keys::Level, lane.name(level))
-            }
+            Through::Whole => (Keys::Whole, topic),
+            Through::Level => (Keys::Level, split_level(&topic[branch.at as usize..]).0),
         };
         let mut items = list.words().iter().copied();
         items.find(|item| item.block().is_some_and(|item| keys.is(name, item)))

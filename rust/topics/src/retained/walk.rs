@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use crate::TopicFilter;
-use crate::levels::{SEPARATOR, is_match, split_level};
+use crate::levels::{SEPARATOR, is_match, levels, split_level};
 use crate::tree::hamt::{DIGIT_BITS, Keys, digit, find};
 use crate::tree::hash::Hasher;
 use crate::tree::update::{Fields, HERE, KIDS, fields_of};
@@ -242,7 +242,7 @@ impl<'g> Walk<'_, '_, 'g> {
                 }));
             }
             View::Leaf(leaf) => self.leaf(task, leaf.text(), leaf.word(0)),
-            View::Entry(entry) => self.entry(task, entry.text(), fields_of(entry)),
+            View::Entry(entry) => self.entry(task, entry.text(), *fields_of(entry)),
             _ => {}
         }
     }
@@ -280,38 +280,55 @@ impl<'g> Walk<'_, '_, 'g> {
         }
     }
 
-    fn entry(&mut self, task: Task<'g>, level: &[u8], fields: Fields<'g>) {
-        let order = if task.is_bound {
-            self.order_of_entry(level, task.depth)
-        } else {
-            Ordering::Greater
-        };
-        if order.is_lt() || self.ask.is_out_of_reach(task.depth, level) {
+    fn entry(&mut self, task: Task<'g>, run: &[u8], fields: Fields<'g>) {
+        let (order, levels) = self.order_of_run(task, run);
+        if order.is_lt() || !self.wants_run(task.depth, run) {
             return;
         }
-        let is_on_the_way = order.is_eq();
-        self.set_path(task, level);
-        if is_on_the_way {
+        let depth = task.depth + levels;
+        self.set_path(task, run);
+        if order.is_eq() {
             let is_last = self
                 .ask
                 .resume
-                .is_some_and(|resume| resume.is_last(task.depth));
-            self.open(fields, task.depth + 1, !is_last);
+                .is_some_and(|resume| resume.is_last(depth - 1));
+            self.open(fields, depth, !is_last);
             return;
         }
         self.looked_at += 1;
-        let wants_this = matches!(self.ask.want(task.depth + 1), Want::End | Want::All);
+        let wants_this = matches!(self.ask.want(depth), Want::End | Want::All);
         if wants_this && !fields[HERE].is_empty() {
             (self.visit)(utf8(&self.path), fields[HERE]);
         }
-        self.open(fields, task.depth + 1, false);
+        self.open(fields, depth, false);
     }
 
-    fn order_of_entry(&self, level: &[u8], depth: usize) -> Ordering {
-        let resumed = self.ask.resume.and_then(|resume| resume.level(depth));
-        resumed.map_or(Ordering::Greater, |resumed| {
-            order_of_levels((level, self.ask.hasher.hash(level)), resumed)
-        })
+    /// Whether the filter has something to look for below these levels.
+    fn wants_run(&self, depth: usize, run: &[u8]) -> bool {
+        let mut levels = levels(run).zip(depth..);
+        !self.ask.is_out_of_reach(depth, run)
+            && levels.all(|(level, depth)| match self.ask.want(depth) {
+                Want::Only(wanted) => level == wanted,
+                Want::Any | Want::All => true,
+                Want::End => false,
+            })
+    }
+
+    /// Where what is below a run is in the order, seen from the resumed topic: equal where that is below it too, or its
+    /// end. And the number of its levels.
+    fn order_of_run(&self, task: Task<'g>, run: &[u8]) -> (Ordering, usize) {
+        let resume = self.ask.resume.filter(|_| task.is_bound);
+        let (mut order, mut count) = (Ordering::Equal, 0);
+        for level in levels(run) {
+            let resumed = resume.and_then(|resume| resume.level(task.depth + count));
+            order = order.then_with(|| {
+                resumed.map_or(Ordering::Greater, |resumed| {
+                    order_of_levels((level, self.ask.hasher.hash(level)), resumed)
+                })
+            });
+            count += 1;
+        }
+        (order, count)
     }
 
     fn look_at(&mut self, task: Task<'g>, text: &[u8]) {

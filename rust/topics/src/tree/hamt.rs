@@ -54,7 +54,7 @@ pub(crate) const fn digit(hash: u64, shift: u32) -> u32 {
 
 /// Finds the leaf or entry with this key.
 ///
-/// A leaf that is alone with its hash is not compared by its level: the caller compares its whole text anyway.
+/// An item that is alone with its hash is not compared by its level: the caller compares all of its text anyway.
 #[inline]
 pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: Keys) -> Option<Word<'g>> {
     let mut word = map;
@@ -67,12 +67,9 @@ pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: Keys) -> Opti
                 word = branches.slot(digit)?;
                 path >>= DIGIT_BITS;
             }
-            View::Leaf(item) => {
+            View::Leaf(item) | View::Entry(item) => {
                 let may_be = item.tag() == tag(hash);
                 return (may_be && (keys == Keys::Level || item.text() == key)).then_some(word);
-            }
-            View::Entry(item) => {
-                return (item.tag() == tag(hash) && item.text() == key).then_some(word);
             }
             View::Collision(list) if list.tag() == tag(hash) => {
                 return list

@@ -4,47 +4,47 @@ use super::hamt::{Keys, find};
 use super::hash::Hasher;
 use super::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
 use super::word::{View, Word};
-use crate::levels::split_level;
+use crate::levels::{SEPARATOR, split_level};
 
 /// Returns the payload of a text without wildcards, empty if it has none.
 pub(crate) fn payload_of<'g>(root: Fields<'g>, hasher: &Hasher, text: &[u8]) -> Word<'g> {
-    let (mut fields, mut rest) = (root, text);
-    loop {
-        let (level, below) = split_level(rest);
-        let child = find(fields[KIDS], hasher.hash(level), level, Keys::Level);
-        match child.map(Word::view) {
-            Some(View::Leaf(leaf)) if leaf.text() == rest => return leaf.word(0),
-            Some(View::Entry(entry)) => fields = fields_of(entry),
-            _ => return Word::EMPTY,
-        }
-        match below {
-            Some(below) => rest = below,
-            None => return fields[HERE],
-        }
-    }
+    look_up(root, text, |fields, rest| kid(fields, hasher, rest))
 }
 
 /// Returns the payload of a filter, empty if it has none.
 pub(crate) fn payload_of_filter<'g>(root: Fields<'g>, hasher: &Hasher, filter: &[u8]) -> Word<'g> {
-    let (mut fields, mut rest) = (root, filter);
+    look_up(root, filter, |fields, rest| match rest {
+        [b'+'] | [b'+', SEPARATOR, ..] => fields[PLUS],
+        _ => kid(fields, hasher, rest),
+    })
+}
+
+fn kid<'g>(fields: Fields<'g>, hasher: &Hasher, rest: &[u8]) -> Word<'g> {
+    let level = split_level(rest).0;
+    find(fields[KIDS], hasher.hash(level), level, Keys::Level).unwrap_or(Word::EMPTY)
+}
+
+/// Follows a text from node to node by `child`, which answers what may begin as the rest of the text does.
+fn look_up<'g>(
+    root: Fields<'g>,
+    text: &[u8],
+    child: impl Fn(Fields<'g>, &[u8]) -> Word<'g>,
+) -> Word<'g> {
+    let (mut fields, mut rest) = (root, text);
     loop {
         if rest == b"#" {
             return fields[HASH];
         }
-        let (level, below) = split_level(rest);
-        let child = if level == b"+" {
-            Some(fields[PLUS])
-        } else {
-            find(fields[KIDS], hasher.hash(level), level, Keys::Level)
-        };
-        match child.map(Word::view) {
-            Some(View::Leaf(leaf)) if leaf.text() == rest => return leaf.word(0),
-            Some(View::Entry(entry)) => fields = fields_of(entry),
+        let entry = match child(fields, rest).view() {
+            View::Leaf(leaf) if leaf.text() == rest => return leaf.word(0),
+            View::Entry(entry) => entry,
             _ => return Word::EMPTY,
-        }
-        match below {
-            Some(below) => rest = below,
-            None => return fields[HERE],
+        };
+        fields = *fields_of(entry);
+        match rest.strip_prefix(entry.text()) {
+            Some([]) => return fields[HERE],
+            Some([SEPARATOR, below @ ..]) => rest = below,
+            _ => return Word::EMPTY,
         }
     }
 }

@@ -3,7 +3,9 @@
 //! A tree is a node: four words. `kids` is a map of the literal levels below, `plus` what is below `+`, `hash` the
 //! payload of `#` here, and `here` that of the filter that ends here. What holds one filter is a leaf with the rest
 //! of that filter as text; it unfolds into an entry when a second filter shares its first level, and folds back when
-//! that goes. So equal content has equal shape, whatever the order of changes.
+//! that goes. An entry has the run of levels as text that all filters below share: it is divided when a filter leaves the
+//! run midway, and joined with the only entry below when nothing else is left there. So equal content has equal shape,
+//! whatever the order of changes.
 
 use smallvec::SmallVec;
 
@@ -11,7 +13,7 @@ use super::hamt::{Keys, Spot, item_hash, locate, pair};
 use super::hash::{Hasher, tag};
 use super::node::{Block, Edit, place_of};
 use super::word::{Kind, View, Word};
-use crate::levels::split_level;
+use crate::levels::{SEPARATOR, shared_levels, split_level};
 
 /// The words of a node.
 pub(crate) type Fields<'g> = [Word<'g>; 4];
@@ -146,7 +148,7 @@ fn descend<'g, 'a>(
             frames.push(Frame::Node { entry, field: HASH });
             return changed(edit, fields[HASH], change);
         }
-        let (level, below) = split_level(rest);
+        let level = split_level(rest).0;
         let is_plus = level == b"+";
         let field = if is_plus { PLUS } else { KIDS };
         frames.push(Frame::Node { entry, field });
@@ -174,13 +176,20 @@ fn descend<'g, 'a>(
             View::Leaf(block) => return change_leaf(edit, hasher, (word, block), rest, change),
             _ => unreachable!("a map holds leaves and entries"),
         };
-        fields = fields_of(block);
+        fields = *fields_of(block);
         entry = word;
-        let Some(below) = below else {
-            frames.push(Frame::Node { entry, field: HERE });
-            return changed(edit, fields[HERE], change);
-        };
-        rest = below;
+        match rest.strip_prefix(block.text()) {
+            Some([]) => {
+                frames.push(Frame::Node { entry, field: HERE });
+                return changed(edit, fields[HERE], change);
+            }
+            Some([SEPARATOR, below @ ..]) => rest = below,
+            _ => {
+                let payload = changed(edit, Word::EMPTY, change)?;
+                edit.retire(word);
+                return Some(divide(edit, hasher, block, rest, payload));
+            }
+        }
     }
 }
 
@@ -195,9 +204,10 @@ fn changed<'g>(
 }
 
 /// The words of an entry's node.
-pub(crate) fn fields_of(entry: Block<'_>) -> Fields<'_> {
+#[inline]
+pub(crate) fn fields_of(entry: Block<'_>) -> &Fields<'_> {
     // INVARIANT: entries are made by `make_entry` only, with four words.
-    *entry
+    entry
         .words()
         .first_chunk()
         .expect("an entry has four words")
@@ -226,37 +236,48 @@ fn change_leaf<'g>(
     ))
 }
 
-/// Makes the entries that two different filters need whose first level is equal.
+/// Makes the entry that two different filters need whose first level is equal.
 fn unfold<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
     old: (&[u8], Word<'g>),
     new: (&[u8], Word<'g>),
 ) -> Word<'g> {
-    let mut shared: SmallVec<[&[u8]; 8]> = SmallVec::new();
-    let (mut old_rest, mut new_rest) = (Some(old.0), Some(new.0));
-    while let (Some(old_text), Some(new_text)) = (old_rest, new_rest) {
-        let (level, old_below) = split_level(old_text);
-        let (new_level, new_below) = split_level(new_text);
-        if level != new_level {
-            break;
-        }
-        shared.push(level);
-        (old_rest, new_rest) = (old_below, new_below);
-    }
+    let run = shared_levels(old.0, new.0);
     let mut fields = NO_FIELDS;
-    place(edit, hasher, &mut fields, old_rest, old.1);
-    place(edit, hasher, &mut fields, new_rest, new.1);
-    let mut word = Word::EMPTY;
-    while let Some(level) = shared.pop() {
-        word = make_entry(edit, level_tag(hasher, level), level, &fields);
-        fields = NO_FIELDS;
-        fields[if level == b"+" { PLUS } else { KIDS }] = word;
-    }
-    word
+    place(edit, hasher, &mut fields, behind(old.0, run), old.1);
+    place(edit, hasher, &mut fields, behind(new.0, run), new.1);
+    let tag = level_tag(hasher, split_level(new.0).0);
+    make_entry(edit, tag, &[&new.0[..run]], &fields)
 }
 
-/// Puts a filter's rest into a fresh node, where at most one other filter is.
+/// Makes the entry of the levels that a filter shares with the run of `entry`, above both.
+fn divide<'g>(
+    edit: &mut Edit<'g>,
+    hasher: &Hasher,
+    entry: Block<'g>,
+    rest: &[u8],
+    payload: Word<'g>,
+) -> Word<'g> {
+    let text = entry.text();
+    let run = shared_levels(text, rest);
+    let mut fields = NO_FIELDS;
+    if let Some(below) = behind(text, run) {
+        let level = split_level(below).0;
+        let tag = level_tag(hasher, level);
+        let lower = make_entry(edit, tag, &[below], fields_of(entry));
+        place_item(edit, hasher, &mut fields, lower, level == b"+");
+    }
+    place(edit, hasher, &mut fields, behind(rest, run), payload);
+    make_entry(edit, entry.tag(), &[&text[..run]], &fields)
+}
+
+/// What is left of a text behind its first `len` bytes, whole levels, and the separator.
+fn behind(text: &[u8], len: usize) -> Option<&[u8]> {
+    text.get(len + 1..)
+}
+
+/// Puts a filter's rest into a fresh node, where at most one other item is.
 fn place<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
@@ -273,7 +294,17 @@ fn place<'g>(
         return;
     }
     let new = rest_leaf(edit, hasher, rest, payload);
-    if split_level(rest).0 == b"+" {
+    place_item(edit, hasher, fields, new, split_level(rest).0 == b"+");
+}
+
+fn place_item<'g>(
+    edit: &mut Edit<'g>,
+    hasher: &Hasher,
+    fields: &mut Fields<'g>,
+    new: Word<'g>,
+    is_plus: bool,
+) {
+    if is_plus {
         fields[PLUS] = new;
     } else if fields[KIDS].is_empty() {
         fields[KIDS] = new;
@@ -283,8 +314,8 @@ fn place<'g>(
     }
 }
 
-fn make_entry<'g>(edit: &mut Edit<'g>, tag: u32, level: &[u8], fields: &Fields<'g>) -> Word<'g> {
-    edit.make(Kind::Entry, tag, &[fields], &[level])
+fn make_entry<'g>(edit: &mut Edit<'g>, tag: u32, run: &[&[u8]], fields: &Fields<'g>) -> Word<'g> {
+    edit.make(Kind::Entry, tag, &[fields], run)
 }
 
 /// Copies the path, last frame first, and writes the root.
@@ -339,7 +370,7 @@ fn copy_entry<'g>(edit: &mut Edit<'g>, entry: Word<'g>, field: usize, child: Wor
     let Some(block) = entry.block() else {
         return Word::EMPTY;
     };
-    let mut fields = fields_of(block);
+    let mut fields = *fields_of(block);
     fields[field] = child;
     match fold(edit, block.tag(), block.text(), &fields) {
         Some(folded) => {
@@ -381,19 +412,24 @@ fn copy_listed<'g>(edit: &mut Edit<'g>, word: Word<'g>, index: usize, child: Wor
     }
 }
 
-/// The leaf that a node becomes when one filter is left below; `None` while there are more.
-fn fold<'g>(edit: &mut Edit<'g>, tag: u32, level: &[u8], fields: &Fields<'g>) -> Option<Word<'g>> {
+/// What a node becomes when all that is left is one filter, or one entry below; `None` while there is more.
+fn fold<'g>(edit: &mut Edit<'g>, tag: u32, run: &[u8], fields: &Fields<'g>) -> Option<Word<'g>> {
     let mut present = (0..fields.len()).filter(|field| !fields[*field].is_empty());
     let (Some(field), None) = (present.next(), present.next()) else {
         return None;
     };
     let word = fields[field];
     match (field, word.view()) {
-        (HERE, _) => Some(leaf(edit, tag, &[level], word)),
-        (HASH, _) => Some(leaf(edit, tag, &[level, b"/#"], word)),
+        (HERE, _) => Some(leaf(edit, tag, &[run], word)),
+        (HASH, _) => Some(leaf(edit, tag, &[run, b"/#"], word)),
         (_, View::Leaf(below)) => {
             edit.retire(word);
-            Some(leaf(edit, tag, &[level, b"/", below.text()], below.word(0)))
+            Some(leaf(edit, tag, &[run, b"/", below.text()], below.word(0)))
+        }
+        (_, View::Entry(below)) => {
+            edit.retire(word);
+            let text = [run, b"/", below.text()];
+            Some(make_entry(edit, tag, &text, fields_of(below)))
         }
         _ => None,
     }
