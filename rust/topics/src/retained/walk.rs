@@ -38,10 +38,6 @@ impl Resume {
         let hash = self.hashes.get(depth)?;
         Some((self.topic.split('/').nth(depth)?.as_bytes(), *hash))
     }
-
-    fn is_last(&self, depth: usize) -> bool {
-        depth + 1 == self.hashes.len()
-    }
 }
 
 /// What a filter wants at one level.
@@ -288,11 +284,7 @@ impl<'g> Walk<'_, '_, 'g> {
         let depth = task.depth + levels;
         self.set_path(task, run);
         if order.is_eq() {
-            let is_last = self
-                .ask
-                .resume
-                .is_some_and(|resume| resume.is_last(depth - 1));
-            self.open(fields, depth, !is_last);
+            self.open(fields, depth, true);
             return;
         }
         self.looked_at += 1;
