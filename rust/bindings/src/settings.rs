@@ -101,6 +101,7 @@ struct LimitsFields {
     queue_bytes: usize,
     queue_policy: String,
     queue_qos0: bool,
+    queue_memory_s: f64,
     qos0_backlog_bytes: usize,
     subscriptions: usize,
     filters_per_packet: usize,
@@ -138,6 +139,7 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         shared_strategy: strategy_named(&fields.shared_strategy)?,
         retained_messages: limits.retained_messages,
         retained_bytes: limits.retained_bytes,
+        spill_after: Duration::try_from_secs_f64(limits.queue_memory_s)?,
         data: data(fields.data, fields.promise.0),
         topic_promises: fields
             .topics
