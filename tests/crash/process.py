@@ -24,6 +24,7 @@ class Life:
     config: Path | None = None
     """With its own listeners; without one there is a listener on a free port."""
     environment: Mapping[str, str] | None = None
+    log_path: Path | None = None
     ports: list[int] = field(default_factory=list)
     promise: str = ""
     """What the banner of this life promises."""
@@ -38,7 +39,7 @@ class Life:
     @property
     def log(self) -> Path:
         """What all lives said on standard error."""
-        return self.data.with_name(self.data.name + ".log")
+        return self.log_path or self.data.with_name(self.data.name + ".log")
 
     def spawn(self) -> None:
         """Starts a process, and does not wait until it is there."""

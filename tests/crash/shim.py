@@ -31,6 +31,7 @@ class Control:
     """What goes wrong below one folder, from now on; the process need not be told."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         path.write_bytes(bytes(len(WORDS) * WORD.size))
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), 0)

@@ -706,5 +706,9 @@ pub(crate) fn tidy(
             index.empty(*number)?;
         }
     }
-    Ok(index.droppable(full))
+    let through = index.droppable(full);
+    if let Some(through) = through {
+        index.close(through);
+    }
+    Ok(through)
 }

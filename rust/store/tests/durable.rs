@@ -260,6 +260,33 @@ fn old_segments_go_and_what_is_wanted_of_them_stays() {
     );
 }
 
+/// A file that is removed gives its room back when nobody has it open any more.
+#[test]
+fn a_segment_that_went_is_not_held_open() {
+    let folder = Temporary::new("held");
+    let (store, _) = open(&folder).unwrap();
+    let session = session(&store, "meter");
+    let message = publish(&store, session, "t", &[1; 1_000], false);
+    for _ in 0..20 {
+        publish(&store, session, "t", &[2; 1_000], false);
+    }
+    store.message(message).unwrap().unwrap();
+    append(&store, &[Record::Ended { session }]);
+
+    store.checkpoint().unwrap();
+    // Segments go on another thread.
+    store.checkpoint().unwrap();
+
+    let first = folder.path().join("00000000000000000001.log");
+    assert!(!first.exists());
+    let open_files = std::fs::read_dir("/proc/self/fd").unwrap();
+    let open_files = open_files.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    let held: Vec<_> = open_files
+        .filter(|path| path.to_string_lossy().starts_with(&*first.to_string_lossy()))
+        .collect();
+    assert_eq!(held, [PathBuf::new(); 0]);
+}
+
 #[test]
 fn a_damaged_message_is_not_handed_out() {
     let folder = Temporary::new("rot");

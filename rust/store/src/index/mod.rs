@@ -325,6 +325,12 @@ impl Index {
         }))
     }
 
+    /// Leaves the file alone of a segment up to number `through`, which goes: as long as it is
+    /// open, its room is taken.
+    pub(crate) fn close(&mut self, through: u64) {
+        self.reading.take_if(|(number, _)| *number <= through);
+    }
+
     /// Messages whose content is in each segment, in bytes.
     pub(crate) fn live(&self) -> &BTreeMap<u64, u64> {
         &self.live
