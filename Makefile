@@ -26,6 +26,8 @@ SEEDS ?= 4
 MIRI_TESTS ?= --lib --test threads --test histories --test heap --test bad_input
 # Length of `make model`.
 STEPS ?= 10000
+# Times that `make diskfull` fills a disk; its CYCLES are others than those of `make powercut`.
+FULL_CYCLES := $(if $(filter file,$(origin CYCLES)),8,$(CYCLES))
 # Length and writers of `make stress`; its CYCLES are others than those of `make powercut`.
 STRESS_CYCLES := $(if $(filter file,$(origin CYCLES)),1000000,$(CYCLES))
 THREADS ?= 4
@@ -137,6 +139,9 @@ powercut: build .make/dev ## CYCLES=1000 lives of the store on a disk that loses
 powercut-process: build .make/dev ## CYCLES=1000 power cuts under the real broker, by a library between it and its disk (SEED=1)
 	@$(BIN)/python -m tests.crash --power --cycles $(CYCLES) --seed $(SEED) $(ARGS)
 
+diskfull: build .make/dev ## CYCLES=8 times a full disk under the real broker, a tmpfs if it may be mounted (SEED=1)
+	@$(BIN)/python -m tests.crash.full --cycles $(FULL_CYCLES) --seed $(SEED) $(ARGS)
+
 model: build .make/dev ## STEPS=10000 of random histories beside a reference of the standard (SEED=1)
 	@$(BIN)/python -m tests.model --steps $(STEPS) --seed $(SEED) $(ARGS)
 
@@ -149,7 +154,7 @@ interop: build .make/dev .make/interop-python ## foreign clients of every langua
 crash: build .make/dev ## kill the broker CYCLES=1000 times: nothing lost, doubled or reordered (SEED=1)
 	@$(BIN)/python -m tests.crash --cycles $(CYCLES) --seed $(SEED) $(ARGS)
 
-nightly: check test loom shuttle miri fuzz powercut soak interop bench-broker ## the long runs, before an issue is called resolved
+nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop bench-broker ## the long runs, before an issue is called resolved
 	@$(MAKE) stress CYCLES=100000000
 	@$(MAKE) model STEPS=100000
 
@@ -218,5 +223,5 @@ help:
 	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process loom shuttle models \
+.PHONY: crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
 	stress miri model spec soak interop nightly bench bench-broker tree-report lock clean help

@@ -26,6 +26,7 @@ from tests.wire import Wire
 
 SIZE_BYTES = 200 << 20
 PAYLOAD_BYTES = 200_000
+MARGIN_BYTES = 1 << 20
 NO_ROOM = 0x97
 ROOM_S = 60.0
 CONFIG = """
@@ -58,13 +59,27 @@ class Full:
             reader.subscribe(("t", 2))
         ordeals = [self.nothing, self.kill, self.stop, self.others]
         for cycle in range(cycles):
-            self.fill_up()
             ordeal = ordeals[cycle % len(ordeals)]
-            progress(f"cycle {cycle + 1}: full with {self.waiting()} messages; {ordeal.__name__}")
+            # Every other time the room is somebody else's before it is ours: the reserve goes.
+            is_crowded = (cycle + cycle // len(ordeals)) % 2 == 1
+            if is_crowded:
+                self.disk.fill(leave_bytes=MARGIN_BYTES)
+            self.fill_up()
+            self.check(
+                self.has_reserve() != is_crowded, "the reserve is kept, or given up too soon"
+            )
+            crowd = " beside others" if is_crowded else ""
+            progress(f"cycle {cycle + 1}: {self.waiting()} messages{crowd}; {ordeal.__name__}")
             ordeal()
             self.read_all()
+            self.disk.empty()
             self.wait_for_room()
+            self.check(self.has_reserve(), "the reserve is not taken again")
             self.read_all()
+
+    def has_reserve(self) -> bool:
+        """Whether the broker has room set aside."""
+        return (self.disk.data / "ballast").exists()
 
     def waiting(self) -> int:
         """Messages that were acknowledged and did not arrive yet."""
@@ -123,10 +138,9 @@ class Full:
         self.life.start()
 
     def others(self) -> None:
-        """Somebody else takes all that the broker gave up, until its messages are read."""
-        self.disk.fill(leave_bytes=1 << 20)
+        """Somebody else takes all that is left, until the messages are read."""
+        self.disk.fill(leave_bytes=MARGIN_BYTES)
         self.read_all()
-        self.disk.empty()
 
     def read_all(self) -> None:
         """The reader takes everything that was acknowledged."""
@@ -147,7 +161,7 @@ class Full:
                 time.sleep(0.2)
             self.check(reason == 0, f"refused with 0x{reason:02X}")
 
-    def check(self, is_so: bool, fault: str) -> None:  # noqa: FBT001 -- a condition
+    def check(self, is_so: bool, fault: str) -> None:
         """Notes a fault, and ends the run."""
         if not is_so:
             raise FaultError(fault)

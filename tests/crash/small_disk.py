@@ -1,10 +1,11 @@
-"""A disk that is soon full: a tmpfs where one can be mounted, else what shim.c makes of any disk."""
+"""A disk that is soon full: a tmpfs where one can be mounted, else a limit that shim.c sets."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from pathlib import Path
+from typing import Self
 
 from tests.crash import shim
 from tests.crash.process import Life
@@ -32,7 +33,7 @@ class SmallDisk:
         command = [*MOUNT, "-o", f"size={self.size_bytes}", "tmpfs", str(self.place)]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603 -- our own folder
 
-    def __enter__(self) -> SmallDisk:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,11 +61,11 @@ class SmallDisk:
 
     def free_bytes(self) -> int:
         """What may still be written."""
-        if self.is_mounted:
+        if self._control is None:
             facts = os.statvfs(self.place)
             return facts.f_bavail * facts.f_frsize
         used = sum(each.stat().st_size for each in self.data.iterdir())
-        return max(self.size_bytes - used, 0)
+        return max(self._control["capacity"] - used, 0)
 
     def fill(self, *, leave_bytes: int = 0) -> None:
         """Somebody else takes what is free, but for so much."""
