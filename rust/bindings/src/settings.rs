@@ -157,7 +157,6 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         }),
         sys_interval: (!sys_interval.is_zero()).then_some(sys_interval),
         limits: Arc::new(server_limits(limits)?),
-        ..Config::default()
     })
 }
 

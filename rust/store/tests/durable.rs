@@ -282,7 +282,10 @@ fn a_segment_that_went_is_not_held_open() {
     let open_files = std::fs::read_dir("/proc/self/fd").unwrap();
     let open_files = open_files.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
     let held: Vec<_> = open_files
-        .filter(|path| path.to_string_lossy().starts_with(&*first.to_string_lossy()))
+        .filter(|path| {
+            path.to_string_lossy()
+                .starts_with(&*first.to_string_lossy())
+        })
         .collect();
     assert_eq!(held, [PathBuf::new(); 0]);
 }
