@@ -4,7 +4,6 @@ import pytest
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.options import OPTIONS, parse_options
 from mqttcore.spark.positions import AtOffsets, AtTime, parse_position, parse_timestamp, resolve
-from mqttcore.spark.schema import column_types, ddl, parse_columns, parse_fields
 
 PLACE = {"path": "/data", "stream": "plant"}
 
@@ -59,10 +58,6 @@ def test_spark_may_add_what_its_catalog_needs() -> None:
         ({"decode": "xml"}, ["decode", "none, json, cbor, sparkplug, auto"]),
         ({"decode": "json"}, ["decode", "needs option payloadSchema"]),
         ({"payloadSchema": "a INT"}, ["payloadSchema", "needs option decode"]),
-        ({"payloadSchema": "a DECIMAL(3)", "decode": "json"}, ["payloadSchema", "allowed is"]),
-        ({"payloadSchema": "a FLOAT", "decode": "json"}, ["payloadSchema", "FLOAT of a", "DOUBLE"]),
-        ({"payloadSchema": "topic INT", "decode": "json"}, ["payloadSchema", "topic is a column"]),
-        ({"payloadSchema": "a INT, A INT", "decode": "json"}, ["payloadSchema", "A stands there"]),
         ({"onError": "skip"}, ["onError", "null, drop, fail"]),
         ({"failOnDataLoss": "no"}, ["failOnDataLoss", "true and false"]),
         ({"consumer": "a/b"}, ["consumer", "letters, digits"]),
@@ -153,26 +148,3 @@ def test_the_end_that_a_query_reports_is_a_position() -> None:
 def test_offsets_name_each_partition_once(text: str) -> None:
     with pytest.raises(ValueError, match="the stream has 0, 1: each must be named"):
         resolve(parse_position(text), earliest=(0, 0), end=(9, 9), at_time=lambda us: (us, us))
-
-
-def test_a_payload_schema_in_the_words_of_spark_and_of_the_broker() -> None:
-    assert parse_fields("a INT, b bigint,`c d``e` string , f: double") == (
-        ("a", "int"),
-        ("b", "long"),
-        ("c d`e", "string"),
-        ("f", "double"),
-    )
-
-
-def test_columns_come_in_the_order_that_was_asked_for() -> None:
-    types = column_types(
-        columns=parse_columns("`temp`, topic"), fields=(("temp", "double"),), corrupt=True
-    )
-
-    assert list(types.items()) == [("temp", "DOUBLE"), ("topic", "STRING")]
-    assert ddl(types) == "`temp` DOUBLE, `topic` STRING"
-
-
-def test_a_column_that_there_is_not_is_named() -> None:
-    with pytest.raises(ValueError, match=r"tmp is no column; allowed are partition, .*, temp"):
-        column_types(columns=("tmp",), fields=(("temp", "double"),), corrupt=False)

@@ -14,11 +14,31 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from mqttcore.spark.kafka import from_kafka
     from mqttcore.spark.sessions import Tuning, session, tune
+    from mqttcore.spark.tables import Retained, read, read_stream, retained
 
-__all__ = ["Tuning", "session", "tune"]
+__all__ = [
+    "Retained",
+    "Tuning",
+    "from_kafka",
+    "read",
+    "read_stream",
+    "retained",
+    "session",
+    "tune",
+]
 
-HOMES: Final = {"Tuning": "sessions", "session": "sessions", "tune": "sessions"}
+HOMES: Final = {
+    "Retained": "tables",
+    "Tuning": "sessions",
+    "from_kafka": "kafka",
+    "read": "tables",
+    "read_stream": "tables",
+    "retained": "tables",
+    "session": "sessions",
+    "tune": "sessions",
+}
 
 
 def __getattr__(name: str) -> object:

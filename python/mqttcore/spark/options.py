@@ -13,7 +13,6 @@ from typing import Final, Literal, TypeVar, cast
 from mqttcore._core import TopicFilter, TopicFilterError
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.positions import Position, parse_position, parse_timestamp
-from mqttcore.spark.schema import Fields, parse_columns, parse_fields
 
 __all__ = ["DECODERS", "SourceOptions", "parse_options"]
 
@@ -47,7 +46,8 @@ class SourceOptions:
     max_rows_per_task: int = 500_000
     columns: tuple[str, ...] | None = None
     decode: Decoder = "none"
-    payload_schema: Fields = ()
+    payload_schema: str | None = None
+    """Names and types of the columns to decode, in Spark's DDL."""
     on_error: OnError = "null"
     fail_on_data_loss: bool = True
     consumer: str | None = None
@@ -102,11 +102,11 @@ def refuse_contradictions(options: SourceOptions) -> None:
         )
     if options.endpoint is not None and options.stream is None:
         raise StreamOptionError("option stream is missing: which stream of the endpoint to read")
-    if options.payload_schema and options.decode == "none":
+    if options.payload_schema is not None and options.decode == "none":
         raise StreamOptionError(
             f"option payloadSchema needs option decode: one of {', '.join(DECODERS[1:])}"
         )
-    if options.decode not in {"none", "sparkplug"} and not options.payload_schema:
+    if options.decode not in {"none", "sparkplug"} and options.payload_schema is None:
         raise StreamOptionError(
             f"option decode = {options.decode!r} needs option payloadSchema,"
             ' as in "temperature DOUBLE, unit STRING"'
@@ -145,6 +145,17 @@ def endpoint(text: str) -> str:
 def topic_filter(text: str) -> str:
     """An MQTT topic filter."""
     return str(TopicFilter(text))
+
+
+def column_names(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    names = tuple(name.strip().strip("`") for name in text.split(","))
+    if not all(names):
+        raise ValueError("allowed is a list of columns with commas between them")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name} stands there twice")
+    return names
 
 
 def count(text: str) -> int:
@@ -212,9 +223,9 @@ OPTIONS: Final[Mapping[str, tuple[str, Reader]]] = {
     "maxTriggerDelay": ("max_delay_s", duration),
     "minPartitions": ("min_partitions", count),
     "maxRowsPerTask": ("max_rows_per_task", count),
-    "columns": ("columns", parse_columns),
+    "columns": ("columns", column_names),
     "decode": ("decode", cast("Reader", word_of(*DECODERS))),
-    "payloadSchema": ("payload_schema", parse_fields),
+    "payloadSchema": ("payload_schema", text_of),
     "onError": ("on_error", cast("Reader", word_of(*ON_ERROR))),
     "failOnDataLoss": ("fail_on_data_loss", boolean),
     "consumer": ("consumer", consumer_name),

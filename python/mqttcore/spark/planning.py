@@ -6,12 +6,15 @@ import dataclasses
 import logging
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from mqttcore._core import StreamOptions
 from mqttcore.errors import StreamOptionError, StreamRangeError
 from mqttcore.spark.planner import Range, plan, task_count
 from mqttcore.spark.positions import Position, resolve
-from mqttcore.spark.schema import column_types, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -21,9 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_ends",
-    "columns_of",
     "not_before_earliest",
     "place_of",
+    "reader_options",
+    "schema_of",
     "tasks_of",
     "with_schema",
 ]
@@ -31,13 +35,25 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
-def columns_of(options: SourceOptions) -> dict[str, str]:
-    """Names and types of the columns of a query."""
-    corrupt = options.decode != "none" and options.on_error == "null"
-    try:
-        return column_types(columns=options.columns, fields=options.payload_schema, corrupt=corrupt)
-    except ValueError as error:
-        raise StreamOptionError(f"option columns: {error}") from error
+def reader_options(options: SourceOptions, topic: str | None) -> StreamOptions:
+    """What the reader in Rust is told; it checks the columns and the types.
+
+    Raises:
+        StreamOptionError: a column, a type or a format that there is not.
+    """
+    told: dict[str, Any] = {"filter": topic}
+    known = pa.schema(StreamOptions(**told).schema).names
+    for name in options.columns or ():
+        if name not in known:
+            raise StreamOptionError(
+                f"option columns: {name} is no column; allowed are {', '.join(known)}"
+            )
+    return StreamOptions(columns=options.columns, **told)
+
+
+def schema_of(options: SourceOptions) -> StructType:
+    """The columns of a query, as the reader yields them."""
+    return from_arrow_schema(pa.schema(reader_options(options, options.topic).schema))
 
 
 def with_schema(options: SourceOptions, schema: StructType) -> SourceOptions:
@@ -46,21 +62,16 @@ def with_schema(options: SourceOptions, schema: StructType) -> SourceOptions:
     Raises:
         StreamOptionError: the user's schema has a column that there is not, or of another type.
     """
-    known = columns_of(options)
+    known = {field.name: field.dataType for field in schema_of(options).fields}
     for field in schema.fields:
-        have = known.get(field.name)
-        if have is None or same_type(have) != same_type(field.dataType.simpleString()):
+        if known.get(field.name) != field.dataType:
+            have = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
             raise StreamOptionError(
                 f"schema: {field.name} {field.dataType.simpleString()} is no column of this source;"
-                f" it has {ddl(known)}. Option payloadSchema adds typed ones, option columns leaves"
-                " some out"
+                f" it has {have}. Option payloadSchema adds typed ones, option columns leaves some"
+                " out"
             )
     return dataclasses.replace(options, columns=tuple(schema.fieldNames()))
-
-
-def same_type(text: str) -> str:
-    """A type in one spelling."""
-    return text.lower().replace(" ", "")
 
 
 def place_of(option: str, position: Position, state: State, log: StreamLog) -> tuple[int, ...]:

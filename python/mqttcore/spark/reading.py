@@ -12,12 +12,11 @@ import pathlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from mqttcore._core import StreamOptions
 from mqttcore._core import StreamReader as Rows
 from mqttcore.errors import (
     EndpointUnreachableError,
@@ -29,8 +28,10 @@ from mqttcore.errors import (
     StreamRangeError,
 )
 from mqttcore.spark.planner import Range
+from mqttcore.spark.planning import reader_options
 
 if TYPE_CHECKING:
+    from mqttcore._core import StreamOptions
     from mqttcore.spark.folder import SealedFile
     from mqttcore.spark.log import State, StreamLog
     from mqttcore.spark.options import SourceOptions
@@ -77,7 +78,7 @@ class RowReader:
         """A reader of what options say, of topics that match a filter."""
         return cls(
             log=log,
-            options=StreamOptions(**reader_arguments(options, topic)),
+            options=reader_options(options, topic),
             fail_on_data_loss=options.fail_on_data_loss,
         )
 
@@ -223,8 +224,3 @@ def begun(batches: Rows) -> Iterator[pa.RecordBatch]:
     """The same batches, with the first one read already: a file that is missing says so now."""
     first = list(itertools.islice(batches, 1))
     return map(pa.record_batch, itertools.chain(first, batches))
-
-
-def reader_arguments(options: SourceOptions, topic: str | None) -> dict[str, Any]:
-    """What the reader in Rust is told."""
-    return {"columns": list(options.columns or ()), "filter": topic}

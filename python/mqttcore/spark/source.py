@@ -21,16 +21,15 @@ from mqttcore.spark.options import SourceOptions, parse_options
 from mqttcore.spark.planner import Range, ranges_between
 from mqttcore.spark.planning import (
     check_ends,
-    columns_of,
     not_before_earliest,
     place_of,
+    schema_of,
     tasks_of,
     with_schema,
 )
 from mqttcore.spark.positions import Position
 from mqttcore.spark.pushdown import Narrowing, is_planned_with_filters
 from mqttcore.spark.reading import RowReader, tasks_for
-from mqttcore.spark.schema import ddl
 from mqttcore.spark.streaming import MqttcoreStreamReader
 
 if TYPE_CHECKING:
@@ -49,9 +48,9 @@ class MqttcoreDataSource(DataSource):
         """What stands in ``format(...)`` and behind ``USING``."""
         return "mqttcore"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """The columns of these options."""
-        return ddl(columns_of(parse_options(self.options)))
+        return schema_of(parse_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads what there is now."""

@@ -1,0 +1,252 @@
+"""Whole streams as DataFrames: history at the speed of Spark's own Parquet, the tail behind it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as sql
+
+from mqttcore.errors import StreamOptionError
+from mqttcore.spark.kafka import from_kafka
+from mqttcore.spark.log import State, StreamLog, open_log
+from mqttcore.spark.offsets import keyed
+from mqttcore.spark.options import SourceOptions, parse_options
+from mqttcore.spark.planner import ranges_between
+from mqttcore.spark.planning import check_ends, place_of, schema_of
+from mqttcore.spark.positions import parse_position
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from mqttcore.spark.folder import SealedFile, SealedIndex
+
+__all__ = ["Retained", "read", "read_stream", "retained"]
+
+OF_READ: Final = frozenset({"path", "endpoint", "token", "topic", "columns"})
+
+
+def read(spark: SparkSession, stream: str | None = None, **options: object) -> DataFrame:
+    """Each row of a stream once, as it is now.
+
+    What is sealed is read by Spark itself, from exactly the files that hold it; only the tail
+    comes through the source. Options are ``path``, ``endpoint``, ``token``, ``topic`` and
+    ``columns``, as the source has them.
+
+    Raises:
+        StreamFolderError: there is no such stream, or its files are not on this machine.
+        StreamOptionError: an option cannot be used, or not here.
+    """
+    others = sorted(set(options) - OF_READ)
+    if others:
+        raise StreamOptionError(
+            f"option {others[0]}: read() has {', '.join(sorted(OF_READ))};"
+            ' spark.read.format("mqttcore") has them all'
+        )
+    parsed = parse_options(texts(options, stream))
+    log = open_log(parsed)
+    try:
+        return whole(spark, log, parsed)
+    finally:
+        log.close()
+
+
+def read_stream(spark: SparkSession, url: str, **options: object) -> DataFrame:
+    """A streaming DataFrame with the columns of a stream, wherever it is kept.
+
+    ``mqttcore:///data/folder?stream=plant`` and ``http://broker:8884?stream=plant`` are a broker of
+    mqttcore, ``kafka://host:9092/topic`` is Kafka as a broker fills it (Spark's Kafka connector
+    must be there), ``delta:///table`` a Delta table with these columns (Delta's jar must be there).
+    Options go to the source, those in the URL first.
+
+    Raises:
+        StreamOptionError: the URL is none of these.
+    """
+    parsed = urllib.parse.urlsplit(url)
+    place = READERS.get(parsed.scheme)
+    if place is None:
+        raise StreamOptionError(
+            f"{url!r}: allowed are {', '.join(f'{scheme}://' for scheme in sorted(READERS))}"
+        )
+    given: dict[str, str] = dict(urllib.parse.parse_qsl(parsed.query))
+    return place(spark, parsed, {**given, **texts(options, None)})
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """The retained messages of a stream's topics, and where exactly that was so."""
+
+    frame: DataFrame
+    """One row a topic, with the columns of the stream."""
+    offsets: str
+    """``startingOffsets`` of a query that sees everything after it, and nothing of it twice."""
+
+
+def retained(
+    spark: SparkSession, stream: str | None = None, *, at: str = "latest", **options: object
+) -> Retained:
+    """The last retained message of each topic, out of the stream itself.
+
+    ``at`` is a position as ``endingOffsets`` has it. An empty retained message deletes, as it does
+    in the broker. What was retained before the stream began, or is deleted by now, is not in it.
+
+    Raises:
+        StreamRangeError: the position is not in the stream.
+    """
+    given = texts(options, stream)
+    parsed = parse_options(given)
+    log = open_log(parsed)
+    try:
+        state = log.state()
+        end = place_of("at", parse_position(at), state, log)
+        check_ends(ranges_between((0,) * len(end), end), state)
+    finally:
+        log.close()
+    ending = json.dumps(keyed(end))
+    frame = spark.read.format("mqttcore").options(**{**given, "endingOffsets": ending}).load()
+    newest = frame.where("retain").groupBy("topic").agg(
+        sql.max_by(sql.struct("*"), sql.struct("timestamp", "offset")).alias("row")
+    )  # fmt: skip
+    rows = newest.select("row.*").where("length(payload) > 0")
+    return Retained(rows, json.dumps({**keyed(end), "epoch": state.epoch}))
+
+
+def whole(spark: SparkSession, log: StreamLog, options: SourceOptions) -> DataFrame:
+    """Both tiers, cut at one place."""
+    state = log.state()
+    # asked after the state, so what that calls sealed is in it
+    index = log.needed_folder().index()
+    parts = []
+    if any(index.files):
+        parts.append(sealed_rows(spark, index, options))
+    if any(last > first for first, last in zip(index.ends, state.end, strict=True)):
+        parts.append(tail_rows(spark, log, index, state, options))
+    if not parts:
+        return spark.createDataFrame([], schema_of(options))
+    return reduce(lambda one, other: one.union(other), parts)
+
+
+def sealed_rows(spark: SparkSession, index: SealedIndex, options: SourceOptions) -> DataFrame:
+    """What is in files, read by Spark from these files and no others."""
+    files = [file for of_partition in index.files for file in covering(of_partition)]
+    schema = schema_of(dataclasses.replace(options, columns=None))
+    frame = spark.read.schema(schema).parquet(*(file.path for file in files))
+    given_up = [
+        (sql.col("partition") != partition) | (sql.col("offset") >= first)
+        for partition, (held, first) in enumerate(zip(index.files, index.earliest, strict=True))
+        if any(file.base < first for file in held)
+    ]
+    if options.topic is not None:
+        given_up.append(matches(options.topic))
+    for condition in given_up:
+        frame = frame.where(condition)
+    return frame if options.columns is None else frame.select(*options.columns)
+
+
+def covering(files: Sequence[SealedFile]) -> list[SealedFile]:
+    """Each row once: a merged file stands for those that it was made of."""
+    chosen: list[SealedFile] = []
+    for file in sorted(files, key=lambda file: (file.base, -file.last)):
+        if not chosen or file.last > chosen[-1].last:
+            chosen.append(file)
+    return chosen
+
+
+def tail_rows(
+    spark: SparkSession,
+    log: StreamLog,
+    index: SealedIndex,
+    state: State,
+    options: SourceOptions,
+) -> DataFrame:
+    """What is in no file, through the source."""
+    end = [max(pair) for pair in zip(index.ends, state.end, strict=True)]
+    given = {
+        "path": str(log.needed_folder().path),
+        "endpoint": options.endpoint,
+        "token": options.token,
+        "topic": options.topic,
+        "columns": ",".join(options.columns) if options.columns is not None else None,
+        "startingOffsets": json.dumps(keyed(index.ends)),
+        "endingOffsets": json.dumps(keyed(end)),
+    }
+    named = {name: value for name, value in given.items() if value is not None}
+    return spark.read.format("mqttcore").options(**named).load()
+
+
+def matches(topic_filter: str) -> Column:
+    """Whether the column ``topic`` matches a topic filter, by the rules of MQTT."""
+    topic = sql.col("topic")
+    if not {"+", "#"} & set(topic_filter):
+        return topic == topic_filter
+    levels = topic_filter.split("/")
+    if levels[-1] == "#" and "+" not in levels and len(levels) > 1:
+        above = "/".join(levels[:-1])
+        # Spark pushes both to the statistics of the files
+        return (topic == above) | topic.startswith(f"{above}/")
+    pattern = "/".join("[^/]*" if level == "+" else re.escape(level) for level in levels)
+    pattern = re.sub(r"(^|/)\\#$", lambda found: "(/.*)?" if found[1] else ".*", pattern)
+    hidden = "(?!\\$)" if levels[0] in {"+", "#"} else ""
+    return topic.rlike(f"^{hidden}{pattern}$")
+
+
+def texts(options: Mapping[str, object], stream: str | None) -> dict[str, str]:
+    """Options as Spark hands them over; a list of columns may be one."""
+    given = options if stream is None else {**options, "stream": stream}
+    return {
+        name: ",".join(value) if isinstance(value, list | tuple) else str(value)
+        for name, value in given.items()
+    }
+
+
+Reader = Callable[["SparkSession", urllib.parse.SplitResult, dict[str, str]], "DataFrame"]
+
+
+def of_folder(
+    spark: SparkSession, url: urllib.parse.SplitResult, options: dict[str, str]
+) -> DataFrame:
+    """The data folder of a broker on this machine."""
+    path = urllib.parse.unquote(url.path)
+    return spark.readStream.format("mqttcore").options(**options).load(path)
+
+
+def of_endpoint(
+    spark: SparkSession, url: urllib.parse.SplitResult, options: dict[str, str]
+) -> DataFrame:
+    """A broker's endpoint."""
+    named = {**options, "endpoint": f"{url.scheme}://{url.netloc}"}
+    return spark.readStream.format("mqttcore").options(**named).load()
+
+
+def of_kafka(
+    spark: SparkSession, url: urllib.parse.SplitResult, options: dict[str, str]
+) -> DataFrame:
+    """A topic of Kafka that a broker fills."""
+    named = {
+        "kafka.bootstrap.servers": url.netloc,
+        "subscribe": url.path.strip("/"),
+        "includeHeaders": "true",
+        **options,
+    }
+    return from_kafka(spark.readStream.format("kafka").options(**named).load())
+
+
+def of_delta(
+    spark: SparkSession, url: urllib.parse.SplitResult, options: dict[str, str]
+) -> DataFrame:
+    """A Delta table."""
+    return spark.readStream.format("delta").options(**options).load(urllib.parse.unquote(url.path))
+
+
+READERS: Final[Mapping[str, Reader]] = {
+    "delta": of_delta,
+    "http": of_endpoint,
+    "kafka": of_kafka,
+    "mqttcore": of_folder,
+}

@@ -1,0 +1,191 @@
+"""Whole streams as DataFrames: `read`, `read_stream`, `retained`, `from_kafka`."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mqttcore import TopicFilter
+from mqttcore.errors import StreamOptionError, StreamRangeError
+from mqttcore.spark import from_kafka, read, read_stream, retained
+from mqttcore.spark.tables import matches
+
+from tests.spark.conftest import numbered
+from tests.spark.endpoint import FakeEndpoint
+from tests.stream_folder import StreamFolder, row_schema, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.timeout(300)  # Spark itself may need a minute to begin
+
+Make = Callable[..., StreamFolder]
+
+
+@pytest.fixture
+def endpoint(make_stream: Make) -> Iterator[FakeEndpoint]:
+    """A broker with a stream of two partitions, nothing in it."""
+    with FakeEndpoint(make_stream(partitions=2)) as running:
+        yield running
+
+
+def offsets(frame: DataFrame) -> list[tuple[int, int]]:
+    """Partition and offset of each row, sorted."""
+    return sorted((row["partition"], row["offset"]) for row in frame.collect())
+
+
+def test_history_and_tail_are_one_table(
+    endpoint: FakeEndpoint, spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    endpoint.write(numbered(20))
+    endpoint.seal()
+    endpoint.write(numbered(5, base=20))
+    endpoint.write(numbered(3, partition=1))
+
+    frame = read(spark, "plant", path=tmp_path)
+
+    assert offsets(frame) == [(0, n) for n in range(25)] + [(1, n) for n in range(3)]
+    assert frame.schema == spark.read.parquet(str(endpoint.stream.root / "data")).schema
+
+
+def test_the_broker_need_not_run(
+    make_stream: Make, spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    stream = make_stream()
+    assert read(spark, "plant", path=tmp_path).isEmpty()
+    stream.seal(numbered(4, topics=("plant/1", "plant/2")))
+
+    frame = read(spark, "plant", path=tmp_path, topic="plant/2", columns=["offset", "topic"])
+
+    assert frame.collect() == [(1, "plant/2"), (3, "plant/2")]
+
+
+def test_merged_and_deleted_rows_are_not_read_twice_or_at_all(
+    make_stream: Make, spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    stream = make_stream()
+    stream.seal(numbered(4))
+    stream.seal(numbered(4, base=4))
+    stream.seal(numbered(9, base=8))
+    index = stream.index()
+    # the first two were merged, and the reader meets both forms
+    merged = stream.root / "data" / "merged.parquet"
+    small = stream.index_path.read_text()
+    stream.write_index([[]])
+    stream.seal(numbered(8)).rename(merged)
+    entry = {**stream.index()[0][0], "file": merged.name}
+    stream.write_index([[entry, *index[0][1:]]])
+    assert small != stream.index_path.read_text()
+    described = json.loads(stream.index_path.read_text())
+    stream.index_path.write_text(json.dumps({**described, "earliest": [2]}))
+
+    assert offsets(read(spark, "plant", path=tmp_path)) == [(0, n) for n in range(2, 17)]
+
+
+def test_read_names_options_that_it_does_not_have(spark: SparkSession) -> None:
+    with pytest.raises(StreamOptionError, match=r"option startingOffsets: read\(\) has columns"):
+        read(spark, "plant", path="/data", startingOffsets="earliest")
+
+
+TOPICS = ("a", "a/b", "a/b/c", "a//c", "A/b", "ab", "/a", "$SYS/a", "$SYS", "a.b")
+FILTERS = (
+    "#",
+    "+",
+    "+/+",
+    "a",
+    "a/#",
+    "a/+",
+    "a/+/c",
+    "+/b",
+    "+/b/#",
+    "/+",
+    "$SYS/#",
+    "+/a",
+    "a.b",
+)
+
+
+def test_topic_filters_of_spark_are_those_of_mqtt(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(topic,) for topic in TOPICS], "topic STRING")
+
+    found = frame.select("topic", *(matches(one).alias(f"f{n}") for n, one in enumerate(FILTERS)))
+
+    for row in found.collect():
+        expected = [TopicFilter(one).matches(row["topic"]) for one in FILTERS]
+        assert list(row[1:]) == expected, row["topic"]
+
+
+def test_a_stream_by_its_url(
+    endpoint: FakeEndpoint, spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    frame = read_stream(spark, f"mqttcore://{tmp_path}?stream=plant", columns=["topic"])
+
+    assert (frame.isStreaming, frame.columns) == (True, ["topic"])
+    with pytest.raises(StreamOptionError, match="allowed are delta://, http://, kafka://"):
+        read_stream(spark, "mqtt://broker:1883")
+
+
+def test_retained_messages_are_the_last_of_each_topic(
+    endpoint: FakeEndpoint, spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    def keep(topic: str, payload: bytes, *, retain: bool = True) -> dict[str, Any]:
+        return {"topic": topic, "payload": payload, "retain": retain}
+
+    endpoint.write(
+        rows([keep("a", b"1"), keep("b", b"1"), keep("a", b"2"), keep("a", b"x", retain=False)])
+    )
+    endpoint.seal()
+    endpoint.write(rows([keep("b", b""), keep("c", b"3")], base=4))
+
+    now = retained(spark, "plant", path=tmp_path)
+    before = retained(spark, "plant", path=tmp_path, at='{"0": 4, "1": 0}')
+
+    assert sorted((row.topic, bytes(row.payload)) for row in now.frame.collect()) == [
+        ("a", b"2"), ("c", b"3"),
+    ]  # fmt: skip
+    assert sorted((row.topic, row.offset) for row in before.frame.collect()) == [("a", 2), ("b", 1)]
+    assert json.loads(before.offsets) == {"0": 4, "1": 0, "epoch": endpoint.epoch}
+    after = spark.read.format("mqttcore").options(startingOffsets=before.offsets, stream="plant")
+    assert offsets(after.load(str(tmp_path))) == [(0, 4), (0, 5)]
+
+
+def test_a_place_that_is_not_there_yet_has_no_retained_messages(
+    endpoint: FakeEndpoint, spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(StreamRangeError, match="partition 0 ends at 0, offsets up to 4"):
+        retained(spark, "plant", path=tmp_path, at='{"0": 4, "1": 0}')
+
+
+def test_records_of_kafka_have_the_columns_of_a_stream(spark: SparkSession) -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    headers = [
+        ("qos", b"1"), ("retain", b"true"), ("client_id", b"device"), ("expiry", b"60"),
+        ("timestamp_us", b"1700000000000001"), ("correlation_data", b"\xff"),
+        ("user.unit", b"C"), ("user.unit", b"K"),
+    ]  # fmt: skip
+    moment = datetime(2026, 11, 21, tzinfo=UTC)
+    records = spark.createDataFrame(
+        [
+            (bytearray(b"a/b"), bytearray(b"21"), 3, 17, moment, headers),
+            (bytearray(b"c"), None, 0, 1, moment, None),
+        ],
+        "key BINARY, value BINARY, partition INT, offset LONG, timestamp TIMESTAMP,"
+        " headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    )
+
+    frame = from_kafka(records)
+
+    types = [(field.name, field.type) for field in to_arrow_schema(frame.schema, timezone="UTC")]
+    assert types == [(field.name, field.type) for field in row_schema()]
+    full, bare = frame.collect()
+    assert (full.topic, bytes(full.payload), full.qos, full.retain) == ("a/b", b"21", 1, True)
+    assert full.timestamp == datetime(2023, 11, 14, 22, 13, 20, 1, UTC).replace(tzinfo=None)
+    assert (bytes(full.correlation_data), full.expiry) == (b"\xff", 60)
+    assert full.user_properties == [("unit", "C"), ("unit", "K")]
+    assert (bare.qos, bare.retain, bare.client_id, bare.expiry) == (0, False, "", None)
+    assert (bytes(bare.payload), bare.user_properties) == (b"", [])
