@@ -42,13 +42,29 @@ def reader_options(options: SourceOptions, topic: str | None) -> StreamOptions:
         StreamOptionError: a column, a type or a format that there is not.
     """
     told: dict[str, Any] = {"filter": topic}
-    known = pa.schema(StreamOptions(**told).schema).names
+    if options.decode != "none":
+        told |= {
+            "decode": options.decode,
+            "payload_schema": options.payload_schema,
+            "on_error": options.on_error,
+        }
+    try:
+        known = pa.schema(StreamOptions(**told).schema).names
+    except StreamOptionError as error:
+        raise StreamOptionError(in_sparks_words(str(error))) from error
     for name in options.columns or ():
         if name not in known:
             raise StreamOptionError(
                 f"option columns: {name} is no column; allowed are {', '.join(known)}"
             )
     return StreamOptions(columns=options.columns, **told)
+
+
+def in_sparks_words(text: str) -> str:
+    """An error of the reader with the option's name as Spark's users write it."""
+    return text.replace("option payload_schema", "option payloadSchema").replace(
+        "option on_error", "option onError"
+    )
 
 
 def schema_of(options: SourceOptions) -> StructType:
