@@ -31,6 +31,9 @@ FULL_CYCLES := $(if $(filter file,$(origin CYCLES)),8,$(CYCLES))
 # Length and writers of `make stress`; its CYCLES are others than those of `make powercut`.
 STRESS_CYCLES := $(if $(filter file,$(origin CYCLES)),1000000,$(CYCLES))
 THREADS ?= 4
+# `make bench-spark`: how much data, and what goals compare, the wall or (on a busy machine) the CPU.
+SCALE ?= full
+BY ?= wall
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python3.14,\
 	$(shell $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -165,6 +168,9 @@ bench: .make/tools ## codec, session and tree: messages or filters a second
 bench-broker: build .make/dev ## the broker beside Mosquitto, one core each (DURABLE=1: with a store)
 	@$(BIN)/python benches/broker_report.py $(if $(DURABLE),--durable) $(ARGS)
 
+bench-spark: build .make/dev ## Spark over a stream beside Spark's own: docs/spark-report.md (SCALE=small BY=cpu)
+	@$(BIN)/python -m benches.spark --scale $(SCALE) --by $(BY) $(ARGS)
+
 tree-report: .make/tools ## the directory beside its peers: docs/tree-report.md (ARGS="--sizes 10k,100k")
 	@cargo run --release --quiet -p mqttcore-benches --bin mqttcore-tree-report -- $(ARGS)
 
@@ -224,4 +230,4 @@ help:
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
-	stress miri model spec soak interop nightly bench bench-broker tree-report lock clean help
+	stress miri model spec soak interop nightly bench bench-broker bench-spark tree-report lock clean help

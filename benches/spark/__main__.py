@@ -1,0 +1,75 @@
+"""`python -m benches.spark`: measures, prints a line a row, and writes docs/spark-report.md."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from benches.spark import page
+from benches.spark.data import SCALES, dataset
+from benches.spark.floor import floors
+from benches.spark.goals import Measured
+
+ROOT: Final = pathlib.Path(__file__).resolve().parents[2]
+FLOORS: Final = "floors"
+
+
+def main() -> int:
+    """Runs what was asked for; the report is written when that was everything."""
+    options = parser().parse_args()
+    began = time.monotonic()
+    measured = []
+    for one in rows(options):
+        measured.append(one)
+        print(f"{one.row.name:12} {one.value:8.2f}  {one.figures}  {one.verdict}", flush=True)
+    if options.only is None:
+        seconds = time.monotonic() - began
+        text = page.page(measured, scale=options.scale, by=options.by, seconds=seconds)
+        page.write(options.docs, measured, text)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="make bench-spark", description=__doc__)
+    made.add_argument("--scale", choices=sorted(SCALES), default="full", help="how much data")
+    made.add_argument("--rounds", type=int, default=5, help="turns of each contender")
+    made.add_argument("--by", choices=("wall", "cpu"), default="wall", help="what goals compare")
+    made.add_argument("--only", help=f"these rows, as S1,S3, or {FLOORS} (S6, S7, S13)")
+    made.add_argument("--data", type=pathlib.Path, default=ROOT / ".make" / "bench-spark")
+    made.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs")
+    made.add_argument("--memory", default="4g", help="heap of the JVM")
+    return made
+
+
+def rows(options: argparse.Namespace) -> Iterator[Measured]:
+    """What was asked for, one after the other."""
+    wanted = options.only.split(",") if options.only else None
+    if wanted != [FLOORS]:
+        yield from scans(options, wanted)
+    if wanted is None or FLOORS in wanted:
+        small = options.scale == "small"
+        yield from floors(options.data, turns=1 if small else 2, batches=20 if small else 80)
+
+
+def scans(options: argparse.Namespace, wanted: list[str] | None) -> Iterator[Measured]:
+    """Rows that read a stream which is there, in one session."""
+    from mqttcore.spark import session
+
+    from benches.spark.scans import SCANS, Bench
+
+    data = dataset(options.data, SCALES[options.scale])
+    spark = session("bench", memory=options.memory, **{"spark.log.level": "ERROR"})
+    bench = Bench(spark, data, rounds=options.rounds, by=options.by)
+    for name, row in SCANS.items():
+        if wanted is None or name in wanted:
+            yield row(bench)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

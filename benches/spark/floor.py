@@ -1,0 +1,173 @@
+"""How long a micro-batch takes while few rows come: S6, S7, and the memory of S13.
+
+Each session runs in a process of its own, ``python -m benches.spark.floor``, because what a stock
+session lacks cannot be taken back in one that has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from benches.spark.cost import resident_bytes
+from benches.spark.goals import Measured, Row, ratio
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LIMIT_S: Final = 240.0
+COLD_BATCHES: Final = 10
+FILE_SCHEMA: Final = "timestamp TIMESTAMP, topic STRING, payload BINARY"
+
+
+def main() -> int:
+    """One session, one query: prints its figures as JSON."""
+    options = parser().parse_args()
+    spark = stock() if options.stock else tuned(options.memory)
+    query = start(options, spark)
+    batches = options.batches + (COLD_BATCHES if not options.stock else 2)
+    times = wait(query, batches)[-options.batches :]
+    idle_bytes = resident_bytes(os.getpid())
+    query.stop()
+    print(json.dumps({"ms": statistics.median(times), "batches": len(times), "bytes": idle_bytes}))
+    spark.stop()
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(description=__doc__)
+    made.add_argument("source", choices=("mqttcore", "files"))
+    made.add_argument("query", choices=("stateless", "window"))
+    made.add_argument("path")
+    made.add_argument("--stock", action="store_true")
+    made.add_argument("--batches", type=int, default=60)
+    made.add_argument("--memory", default="1g")
+    return made
+
+
+def stock() -> SparkSession:
+    """What everybody gets."""
+    from mqttcore.spark.java import find_java
+    from pyspark.sql import SparkSession
+
+    os.environ["JAVA_HOME"] = str(find_java().spark_home())
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return SparkSession.builder.master("local[*]").appName("stock").getOrCreate()
+
+
+def tuned(memory: str) -> SparkSession:
+    """What `session` gives."""
+    from mqttcore.spark import session
+
+    return session("tuned", memory=memory)
+
+
+def start(options: argparse.Namespace, spark: SparkSession) -> Any:  # noqa: ANN401 -- a query
+    """A query that begins a batch as soon as the last one ended."""
+    from pyspark.sql import functions as sql
+
+    frame: DataFrame
+    if options.source == "mqttcore":
+        source = spark.readStream.format("mqttcore").option("stream", "floor")
+        frame = source.load(options.path).select("timestamp", "topic", "payload")
+    else:
+        frame = spark.readStream.schema(FILE_SCHEMA).parquet(options.path)
+    if options.query == "window":
+        windows = sql.window("timestamp", "10 seconds")
+        frame = frame.withWatermark("timestamp", "10 seconds").groupBy(windows, "topic").count()
+    checkpoint = tempfile.mkdtemp(prefix="mqttcore-floor-")
+    return (
+        frame.writeStream.format("noop")
+        .outputMode("update" if options.query == "window" else "append")
+        .option("checkpointLocation", checkpoint)
+        .start()
+    )
+
+
+def wait(query: Any, batches: int) -> list[float]:  # noqa: ANN401 -- a query
+    """Milliseconds of each batch that had rows, until there are so many or the time is over."""
+    seen: dict[int, float] = {}
+    deadline = time.monotonic() + LIMIT_S
+    while len(seen) < batches and time.monotonic() < deadline:
+        time.sleep(0.5)
+        if query.exception() is not None:
+            raise RuntimeError(str(query.exception()))
+        for progress in query.recentProgress:
+            if progress["numInputRows"] > 0:
+                seen[progress["batchId"]] = progress["durationMs"]["triggerExecution"]
+    return [seen[batch] for batch in sorted(seen)]
+
+
+@contextmanager
+def fed(kind: str, root: pathlib.Path) -> Iterator[None]:
+    """Rows come while this is open."""
+    feed = subprocess.Popen(  # noqa: S603 -- this package
+        [sys.executable, "-m", "benches.spark.feed", kind, str(root)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        if feed.stdout is None or feed.stdout.readline() != "ready\n":
+            raise RuntimeError(f"{kind}: no rows come")
+        yield
+    finally:
+        feed.communicate("", timeout=60)
+
+
+def run(*arguments: str) -> dict[str, float]:
+    """The figures of one session."""
+    done = subprocess.run(  # noqa: S603 -- this package
+        [sys.executable, "-m", "benches.spark.floor", *arguments],
+        capture_output=True, text=True, timeout=LIMIT_S * 2, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def floors(root: pathlib.Path, *, turns: int, batches: int) -> Iterator[Measured]:
+    """S6, S7 and S13."""
+    shutil.rmtree(root / "broker", ignore_errors=True)
+    many, few = ["--batches", str(batches)], ["--batches", str(min(batches, 8))]
+    with fed("broker", root / "broker"):
+        ours = ["mqttcore", "stateless", str(root / "broker")]
+        window = ["mqttcore", "window", str(root / "broker")]
+        stateless = paired([*ours, *many, "--stock"], [*ours, *many], turns)
+        yield against(Row.S6_STATELESS, stateless, "stock")
+        yield against(
+            Row.S6_WINDOW, paired([*window, *few, "--stock"], [*window, *many], 1), "stock"
+        )
+        idle = run(*window, *many, "--memory", "512m")["bytes"]
+        yield ratio(Row.S13, idle / 2**30, "driver, JVM, workers and a window over live rows")
+        with fed("files", root / "files"):
+            files = ["files", "stateless", str(root / "files")]
+            yield against(Row.S7, paired([*files, *many], [*ours, *many], turns), "files")
+
+
+def paired(theirs: list[str], ours: list[str], turns: int) -> tuple[float, float]:
+    """Median milliseconds of both, who take turns."""
+    found = [(run(*theirs)["ms"], run(*ours)["ms"]) for _ in range(turns)]
+    return statistics.median(one for one, _ in found), statistics.median(two for _, two in found)
+
+
+def against(row: Row, milliseconds: tuple[float, float], name: str) -> Measured:
+    """A row of two medians."""
+    theirs, ours = milliseconds
+    return ratio(row, ours / theirs, f"{ours:.0f} ms, {name} {theirs:.0f} ms")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

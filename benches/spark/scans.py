@@ -1,0 +1,256 @@
+"""Rows that read a stream once: S1 to S5 and S10."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.parquet as pq
+from mqttcore.spark import read
+from pyspark.sql import functions as sql
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from benches.spark.cost import Cost, in_turn, median
+from benches.spark.data import PARTITIONS, PAYLOAD_SCHEMA, Dataset, telemetry
+from benches.spark.goals import Measured, Row, compared, ratio
+from tests.spark.endpoint import FakeEndpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SEVEN: Final = ("partition", "offset", "timestamp", "topic", "payload", "qos", "client_id")
+NAIVE_MESSAGES: Final = 20_000
+
+
+class Bench:
+    """One Spark session with the tuning of `mqttcore.spark.session`, and a stream."""
+
+    def __init__(self, spark: SparkSession, data: Dataset, *, rounds: int, by: str) -> None:
+        self.spark = spark
+        self.data = data
+        self.rounds = rounds
+        self.by = by
+        self.jvm: int = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+
+    def ours(self, **options: object) -> DataFrame:
+        """The source."""
+        reader = self.spark.read.format("mqttcore").options(**options)
+        return reader.load(self.data.path)
+
+    def native(self) -> DataFrame:
+        """Spark's own reader of the same files."""
+        schema = self.ours().schema
+        return self.spark.read.schema(schema).parquet(self.data.parquet)
+
+    def turns(self, **contenders: Callable[[], object]) -> dict[str, list[Cost]]:
+        """Lets them take turns."""
+        return in_turn(contenders, rounds=self.rounds, root=self.jvm)
+
+    def compared(self, row: Row, costs: dict[str, list[Cost]]) -> Measured:
+        """A row of ours and Spark's own, over all rows of the stream."""
+        return compared(row, costs, self.data.rows, by=self.by)
+
+
+def drain(frame: DataFrame) -> None:
+    """Reads every row and keeps none."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def full_scan(bench: Bench) -> Measured:
+    """S1: all columns of all sealed rows."""
+    ours, native = bench.ours(), bench.native()
+    costs = bench.turns(ours=lambda: drain(ours), native=lambda: drain(native))
+    return bench.compared(Row.S1, costs)
+
+
+def whole_stream(bench: Bench) -> Measured:
+    """S2: the same with a tail of one percent."""
+    folder = bench.data.folder
+    with FakeEndpoint(folder) as endpoint:
+        for partition in range(PARTITIONS):
+            base = endpoint.bounds(partition)["end"]
+            endpoint.write(telemetry(partition, base, bench.data.rows // PARTITIONS // 100))
+        native = bench.native()
+        costs = bench.turns(
+            ours=lambda: drain(read(bench.spark, path=bench.data.path)),
+            native=lambda: drain(native),
+        )
+    return bench.compared(Row.S2, costs)
+
+
+def decoded_windows(bench: Bench) -> Measured:
+    """S3: the mean temperature of each topic and minute, out of JSON."""
+
+    def windows(frame: DataFrame) -> None:
+        minute = sql.window("timestamp", "1 minute")
+        drain(frame.groupBy(minute, "topic").agg(sql.avg("temperature")))
+
+    ours = bench.ours(
+        decode="json", payloadSchema=PAYLOAD_SCHEMA, columns="timestamp,topic,temperature"
+    )
+    text = sql.col("payload").cast("string")
+    native = bench.native().select(
+        "timestamp",
+        "topic",
+        sql.from_json(text, PAYLOAD_SCHEMA)["temperature"].alias("temperature"),
+    )
+    costs = bench.turns(ours=lambda: windows(ours), native=lambda: windows(native))
+    return bench.compared(Row.S3, costs)
+
+
+def tuples(bench: Bench) -> Measured:
+    """S4, first half: a source that yields tuples, as most Python sources do."""
+    bench.spark.dataSource.register(TupleSource)
+    file = min(pathlib.Path(bench.data.parquet).iterdir())
+    rows = pq.ParquetFile(file).metadata.num_rows
+    naive = bench.spark.read.format("tuples").load(str(file))
+    ours = bench.ours(columns=",".join(SEVEN))
+    costs = bench.turns(ours=lambda: drain(ours), tuples=lambda: drain(naive))
+    ours_rate = bench.data.rows / median(costs["ours"]).cpu_s
+    tuple_rate = rows / median(costs["tuples"]).cpu_s
+    return ratio(
+        Row.S4_TUPLES,
+        ours_rate / tuple_rate,
+        f"{ours_rate / 1e6:.2f} M rows a CPU second, tuples {tuple_rate / 1e6:.3f} M",
+    )
+
+
+def paho(bench: Bench) -> Measured:
+    """S4, second half: paho, a list, `createDataFrame`."""
+    spent = min(naive_seconds(bench.spark) for _ in range(2))
+    ours = bench.ours(columns=",".join(SEVEN))
+    costs = bench.turns(ours=lambda: drain(ours))
+    ours_rate = bench.data.rows / median(costs["ours"]).wall_s
+    naive_rate = NAIVE_MESSAGES / spent
+    return ratio(
+        Row.S4_PAHO,
+        ours_rate / naive_rate,
+        f"{ours_rate / 1e6:.2f} M rows/s, paho and a list {naive_rate / 1e6:.4f} M",
+    )
+
+
+def naive_seconds(spark: SparkSession) -> float:
+    """How long it takes from the first message to the last row."""
+    import paho.mqtt.client as mqtt
+    from mqttcore import Broker, Settings
+    from mqttcore.config import Listener
+
+    rows: list[tuple[Any, ...]] = []
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+    client.on_message = lambda _client, _data, message: rows.append(
+        (message.topic, bytes(message.payload), message.qos, time.time())
+    )
+    listener = Listener(address="127.0.0.1:0", anonymous=True)
+    with Broker(Settings(listeners=(listener,))) as broker:
+        client.connect("127.0.0.1", broker.port)
+        client.subscribe("plant/#")
+        client.loop_start()
+        began = time.perf_counter()
+        for number in range(NAIVE_MESSAGES):
+            broker.publish(f"plant/{number % 2000}", b'{"temperature":21.53,"humidity":45.1}' * 2)
+            while number - len(rows) > 1000:
+                time.sleep(0.001)
+        while len(rows) < NAIVE_MESSAGES:
+            time.sleep(0.001)
+        drain(spark.createDataFrame(rows, "topic STRING, payload BINARY, qos INT, at DOUBLE"))
+        spent = time.perf_counter() - began
+        client.loop_stop()
+        client.disconnect()
+    return spent
+
+
+def available_now(bench: Bench) -> Measured:
+    """S5: a stream that catches up in batches of a million rows."""
+    ours = (
+        bench.spark.readStream.format("mqttcore")
+        .options(startingOffsets="earliest", maxRowsPerTrigger=bench.data.rows // 8)
+        .load(bench.data.path)
+    )
+    files = max(1, len(list(pathlib.Path(bench.data.parquet).iterdir())) // 8)
+    native = (
+        bench.spark.readStream.schema(ours.schema)
+        .option("maxFilesPerTrigger", files)
+        .parquet(bench.data.parquet)
+    )
+    costs = bench.turns(ours=lambda: catch_up(ours), native=lambda: catch_up(native))
+    return bench.compared(Row.S5, costs)
+
+
+def catch_up(frame: DataFrame) -> None:
+    """Reads all there is, as a stream."""
+    checkpoint = tempfile.mkdtemp(prefix="mqttcore-bench-")
+    try:
+        query = (
+            frame.writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    finally:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def sealed_size(bench: Bench) -> Measured:
+    """S10: bytes of files for bytes of messages."""
+    data = bench.data
+    return ratio(
+        Row.S10,
+        data.sealed_bytes / data.raw_bytes,
+        f"{data.sealed_bytes / data.rows:.1f} B a row of {data.raw_bytes / data.rows:.0f} B",
+    )
+
+
+class TupleSource(DataSource):
+    """What S4 compares with: the rows of a file, one Python tuple each."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As it is registered."""
+        return "tuples"
+
+    def schema(self) -> str:
+        """Seven columns of a stream."""
+        return (
+            "partition INT, offset BIGINT, timestamp TIMESTAMP, topic STRING, payload BINARY,"
+            " qos TINYINT, client_id STRING"
+        )
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads one file in two tasks."""
+        return TupleReader(self.options["path"], schema.fieldNames())
+
+
+class TupleReader(DataSourceReader):
+    """Row groups of a file, dealt to two tasks."""
+
+    def __init__(self, path: str, columns: list[str]) -> None:
+        self.path = path
+        self.columns = columns
+
+    def partitions(self) -> list[InputPartition]:
+        """Two."""
+        return [InputPartition(0), InputPartition(1)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Tuple by tuple."""
+        file = pq.ParquetFile(self.path)
+        for group in range(partition.value, file.num_row_groups, 2):
+            table = file.read_row_group(group, self.columns)
+            yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
+
+
+SCANS: Final = {
+    "S1": full_scan,
+    "S2": whole_stream,
+    "S3": decoded_windows,
+    "S4": tuples,
+    "S4p": paho,
+    "S5": available_now,
+    "S10": sealed_size,
+}
