@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_broker::{
-    Config, Data, HttpListener, Listener, Promise, Stream, StreamKey, TopicPromise, WebSocketRules,
+    Config, Data, HttpLimits, HttpListener, Listener, Promise, Stream, StreamKey, TopicPromise,
+    WebSocketRules,
 };
 use mqttcore_session::{QueuePolicy, ServerLimits};
-use mqttcore_topics::{TopicFilter, TopicLimits};
+use mqttcore_topics::TopicLimits;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -40,7 +41,7 @@ struct TopicFields {
 struct StreamFields {
     name: String,
     filter: Vec<String>,
-    partitions: u32,
+    partitions: u16,
     retention: RetentionFields,
     key: String,
     schema: Vec<ColumnFields>,
@@ -156,6 +157,7 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
             token: http.token,
         }),
         sys_interval: (!sys_interval.is_zero()).then_some(sys_interval),
+        http_limits: HttpLimits::default(),
         limits: Arc::new(server_limits(limits)?),
     })
 }
@@ -174,25 +176,17 @@ fn topic_promise(fields: &TopicFields) -> PyResult<TopicPromise> {
 }
 
 fn stream(fields: StreamFields) -> PyResult<Stream> {
-    let filters = fields.filter.iter().map(|filter| {
-        TopicFilter::parse(filter, &TopicLimits::default()).map_err(|error| {
-            PyValueError::new_err(format!("stream {}: {filter}: {error}", fields.name))
-        })
-    });
+    let columns = fields.schema.into_iter();
     Ok(Stream {
-        filters: filters.collect::<PyResult<_>>()?,
+        name: fields.name,
+        filters: fields.filter,
         partitions: fields.partitions,
         key: stream_key(&fields.key)?,
         retention_age: fields.retention.age_s.map(Duration::from_secs),
         retention_bytes: fields.retention.bytes,
         decode: (fields.decode != "none").then_some(fields.decode),
-        schema: fields
-            .schema
-            .into_iter()
-            .map(|column| (column.name, column.r#type))
-            .collect(),
+        columns: columns.map(|column| (column.name, column.r#type)).collect(),
         group: fields.group_id,
-        name: fields.name,
     })
 }
 

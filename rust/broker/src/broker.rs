@@ -20,6 +20,7 @@ use crate::config::{Config, Data, Listener};
 use crate::door::{doors, doors_of};
 use crate::grants::GrantError;
 use crate::hooks::Hooks;
+use crate::http::{self, App, BindError, Endpoint};
 use crate::hub::Publication;
 use crate::metrics::Stats;
 use crate::recovery;
@@ -27,7 +28,7 @@ use crate::registry::{self, ClientInfo};
 use crate::shard::{Rules, Shard, World};
 use crate::store::Log;
 use crate::topic::topic_of;
-use crate::{hub, journal, listener, retain};
+use crate::{hub, journal, listener, retain, streams};
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
 const SHARDS_MAX: usize = 64;
@@ -41,6 +42,8 @@ pub struct Broker {
     /// The folder of its store.
     folder: Option<PathBuf>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Where streams are read, if there are any.
+    endpoint: Option<Endpoint>,
 }
 
 /// The broker did not start.
@@ -76,6 +79,24 @@ pub enum StartError {
     /// The folder of the data cannot be used, or what is in it cannot be trusted.
     #[error("data: {0}")]
     Store(StoreError),
+    /// A filter of a stream is none.
+    #[error("stream {name}: {filter:?}: {error}")]
+    Stream {
+        /// The stream's name.
+        name: String,
+        /// What was said to be a filter.
+        filter: String,
+        /// Why it is none.
+        error: TopicError,
+    },
+    /// The endpoint of the streams cannot be had.
+    #[error("streams: cannot listen on {place}: {error}")]
+    Endpoint {
+        /// A path, an address, or the thread.
+        place: String,
+        /// What the operating system says.
+        error: io::Error,
+    },
 }
 
 /// A publish from inside was refused.
@@ -111,19 +132,22 @@ impl Broker {
             .iter()
             .filter_map(|socket| socket.local_addr().ok())
             .collect();
-        let log = config.data.as_ref().map(Log::open).transpose();
+        let open = |data| Log::open(data, &config.streams);
+        let log = config.data.as_ref().map(open).transpose();
         let log = log.map_err(StartError::Store)?;
         let world = World::new(&config, shard_count(&config), seed(), log);
         let world = Arc::new(world);
         if let Some(log) = &world.log {
             log.serve(&world);
         }
-        let broker = Self {
+        streams::subscribe(&world, &config.streams)?;
+        let mut broker = Self {
             world: Arc::clone(&world),
             addresses,
             listeners: config.listeners.clone(),
             folder: config.data.as_ref().map(|data| data.folder.clone()),
             threads: Mutex::default(),
+            endpoint: None,
         };
         let config = Arc::new(config);
         for index in 0..world.shards() {
@@ -138,6 +162,7 @@ impl Broker {
         if let Some(log) = &world.log {
             broker.bring_back(log).map_err(StartError::Store)?;
         }
+        broker.endpoint = endpoint(&config, &world)?;
         let accept = move |shard: &Rc<Shard>| {
             for (door, socket) in sockets.into_iter().enumerate() {
                 tokio::task::spawn_local(listener::accept(Rc::clone(shard), socket, door));
@@ -189,6 +214,11 @@ impl Broker {
     /// The addresses that it listens on, in the order of the configuration, with real ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where streams can be read over TCP, with the real port.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.endpoint.as_ref()?.address()
     }
 
     /// Publishes as the broker itself: no permissions are asked.
@@ -261,6 +291,9 @@ impl Broker {
         if threads.is_empty() {
             return;
         }
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.begin_to_stop(deadline);
+        }
         self.world.stopping.store(true, Ordering::Release);
         for index in 0..self.world.shards() {
             self.world.run_on(
@@ -271,6 +304,9 @@ impl Broker {
         for thread in threads {
             // A shard that panicked has said so in the log; there is nobody left to tell.
             let _ = thread.join();
+        }
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.join();
         }
         if let Some(log) = &self.world.log {
             log.close();
@@ -361,6 +397,28 @@ fn keep_folder(folder: Option<&Path>, new: Option<Data>) -> Option<Data> {
         folder: folder.to_owned(),
         promise: new.map_or(Level::Fsync, |data| data.promise),
     })
+}
+
+/// Serves the streams of `config`, if it has any.
+fn endpoint(config: &Config, world: &World) -> Result<Option<Endpoint>, StartError> {
+    let rows = world.log.as_ref().and_then(|log| log.rows.clone());
+    let (Some(data), Some(rows)) = (&config.data, rows) else {
+        return Ok(None);
+    };
+    let failed = |place: String, error| StartError::Endpoint { place, error };
+    let folder = data.folder.join("streams");
+    let absolute = std::path::absolute(&folder);
+    let absolute = absolute.map_err(|error| failed(folder.display().to_string(), error))?;
+    let options = http::Options {
+        socket: absolute.join("endpoint.sock"),
+        tcp: config.http.clone(),
+        limits: config.http_limits,
+    };
+    let app = Arc::new(App::new(rows, absolute));
+    let endpoint = Endpoint::start(&options, app);
+    endpoint
+        .map(Some)
+        .map_err(|BindError { place, error }| failed(place, error))
 }
 
 fn shard_count(config: &Config) -> usize {

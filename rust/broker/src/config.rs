@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use mqttcore_session::ServerLimits;
 use mqttcore_store::Level;
-use mqttcore_topics::{Strategy, TopicFilter};
+use mqttcore_store::stream::Definition;
+use mqttcore_topics::Strategy;
 
 use crate::grants::Grant;
 use crate::promise::TopicPromise;
@@ -47,43 +48,11 @@ pub struct Config {
     /// How safe messages on some topics are, whoever publishes them; the first that matches.
     pub topic_promises: Vec<TopicPromise>,
     /// What becomes rows; needs `data`.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<Definition>,
     /// Where rows can be read over TCP, beside the Unix socket in the folder of the data.
     pub http: Option<HttpListener>,
-}
-
-/// Messages that are kept as rows, in order and numbered.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Stream {
-    /// A folder, and a part of the endpoint's URLs.
-    pub name: String,
-    /// Messages to topics that one of these matches become rows.
-    pub filters: Vec<TopicFilter>,
-    /// At least one; the number stays as it was first.
-    pub partitions: u32,
-    /// What decides about the partition.
-    pub key: StreamKey,
-    /// Rows that are older go.
-    pub retention_age: Option<Duration>,
-    /// Bytes of sealed files above which the oldest go.
-    pub retention_bytes: Option<u64>,
-    /// How payloads are read for the columns below; `None` has no such columns.
-    pub decode: Option<String>,
-    /// Columns beside those of every stream: names and types.
-    pub schema: Vec<(String, String)>,
-    /// The group that may read the sealed files, by its number.
-    pub group: Option<u32>,
-}
-
-/// What messages have in common that stay in order.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum StreamKey {
-    /// Their topic.
-    Topic,
-    /// Their publisher.
-    ClientId,
-    /// Group and edge node of Sparkplug topics; else the topic.
-    Sparkplug,
+    /// What a peer of the streams' endpoint may use.
+    pub http_limits: HttpLimits,
 }
 
 /// A TCP address of the endpoint that serves streams.
@@ -93,6 +62,36 @@ pub struct HttpListener {
     pub address: SocketAddr,
     /// What requests bring to be let in.
     pub token: String,
+}
+
+/// What a peer of the streams' endpoint may use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct HttpLimits {
+    /// Connections at once, a socket.
+    pub connections: usize,
+    /// Bytes of a request line and its headers.
+    pub header_bytes: usize,
+    /// Bytes of a body that is read as a whole.
+    pub body_bytes: usize,
+    /// From the first moment that a request may come until its headers are there.
+    pub header_deadline: Duration,
+    /// For each piece of a body to come.
+    pub body_deadline: Duration,
+    /// For each piece of an answer to be taken.
+    pub stall_deadline: Duration,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            connections: 128,
+            header_bytes: 16 << 10,
+            body_bytes: 256 << 10,
+            header_deadline: Duration::from_secs(10),
+            body_deadline: Duration::from_secs(30),
+            stall_deadline: Duration::from_secs(60),
+        }
+    }
 }
 
 impl std::fmt::Debug for HttpListener {
@@ -131,6 +130,7 @@ impl Default for Config {
             topic_promises: Vec::new(),
             streams: Vec::new(),
             http: None,
+            http_limits: HttpLimits::default(),
         }
     }
 }

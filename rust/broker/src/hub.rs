@@ -66,6 +66,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// Whether it takes the message out of the store, not from here.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.handle.stream().is_some()
+    }
+
     fn delivery(&self) -> Delivery<'_> {
         Delivery {
             qos: self.qos,
@@ -101,7 +106,7 @@ pub(crate) fn route(shard: &Rc<Shard>, publication: Publication<'_>) -> usize {
     let level = journal::published(shard, &publication, &mut targets);
     // It is written: others may change what is retained.
     drop(publication);
-    if let Some(level) = level {
+    if let Some(level) = level.filter(|_| !targets.iter().all(Target::is_stream)) {
         journal::hold(shard, level, message, std::mem::take(&mut targets));
     }
     deal(shard, message, targets.drain(..));
@@ -250,8 +255,9 @@ impl Visitor for Collector<'_> {
     }
 }
 
-/// Delivers the targets of this shard and posts the others to theirs.
+/// Delivers the targets of this shard and posts the others to theirs; streams have theirs already.
 pub(crate) fn deal(shard: &Rc<Shard>, message: &Message, targets: impl Iterator<Item = Target>) {
+    let targets = targets.filter(|target| !target.is_stream());
     if shard.world.shards() == 1 {
         targets.for_each(|target| deliver_to(shard, message, &target));
         return;

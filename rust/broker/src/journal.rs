@@ -15,7 +15,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::{AckToken, ConnectRequest, Message, Record as Told, WillMessage};
-use mqttcore_store::record::{self, Opened, PacketIdsBuf, RecipientsBuf, Record, WillSet};
+use mqttcore_store::record::{self, Opened, PacketIdsBuf, RecipientsBuf, Record, RowsBuf, WillSet};
 use mqttcore_store::{Batch, Level, Pressure};
 use mqttcore_topics::{Options, SubscriptionFilter, TopicName};
 use smallvec::SmallVec;
@@ -28,6 +28,7 @@ use crate::line::{Lines, Then};
 use crate::retain::{Retained, Retention};
 use crate::shard::Shard;
 use crate::store::{Log, PageRequest};
+use crate::streams;
 use crate::topic::topic_of;
 
 /// One shard's way to the store.
@@ -44,6 +45,7 @@ pub(crate) struct Journal {
     /// What waits for earlier turns' records.
     lines: Lines,
     recipients: RefCell<RecipientsBuf>,
+    rows: RefCell<RowsBuf>,
     /// Connections that do not read until the log has room.
     stalled: RefCell<Vec<Waker>>,
 }
@@ -58,6 +60,7 @@ impl Journal {
             held: RefCell::default(),
             lines: Lines::default(),
             recipients: RefCell::default(),
+            rows: RefCell::default(),
             stalled: RefCell::default(),
         }
     }
@@ -241,6 +244,8 @@ fn write_publish(
     targets: &mut [Target],
 ) -> bool {
     let message = publication.message;
+    let mut rows = journal.rows.borrow_mut();
+    streams::list_rows(shard, publication, targets, &mut rows);
     let retaining = &publication.retaining;
     if level == Level::Memory {
         if retaining.was_stored {
@@ -248,10 +253,12 @@ fn write_publish(
             let topic = message.topic();
             journal.write(level, &Record::RetainCleared { topic });
         }
+        write_rows(shard, journal, publication, &rows);
         return false;
     }
     let retention = retaining.outcome;
     if message.qos() == QoS::AtMostOnce && retention == Retention::None {
+        write_rows(shard, journal, publication, &rows);
         return false;
     }
     let mut recipients = journal.recipients.borrow_mut();
@@ -262,21 +269,39 @@ fn write_publish(
         journal.write(level, &Record::RetainCleared { topic });
     }
     let is_kept = retention == Retention::Kept;
-    if recipients.is_empty() && !is_kept {
+    if recipients.is_empty() && !is_kept && rows.is_empty() {
         if let Some((session, packet_id)) = gate {
             journal.write(level, &Record::Gate { session, packet_id });
         }
         return gate.is_some() || retention == Retention::Cleared;
     }
-    let publisher = publication.publisher.filter(|_| is_kept);
+    let publisher = publication.publisher;
     let record = record::Message {
         kept: is_kept,
         gate,
-        source: publisher.map(|client| &*client.id),
+        source: publisher
+            .filter(|_| is_kept || !rows.is_empty())
+            .map(|client| &*client.id),
+        streamed: streams::streamed(message, &rows),
         ..message_record(shard, first, message, &recipients)
     };
     journal.write(level, &Record::Message(record));
     true
+}
+
+/// Writes what is kept as rows alone: nobody waits for it.
+fn write_rows(shard: &Shard, journal: &Journal, publication: &Publication<'_>, rows: &RowsBuf) {
+    if rows.is_empty() {
+        return;
+    }
+    let message = publication.message;
+    let nobody = RecipientsBuf::default();
+    let record = record::Message {
+        source: publication.publisher.map(|client| &*client.id),
+        streamed: streams::streamed(message, rows),
+        ..message_record(shard, journal.log.numbers(1), message, &nobody)
+    };
+    journal.write(Level::Memory, &Record::Message(record));
 }
 
 /// Gives each delivery to a durable session above QoS 0 a number, and lists them; returns the first.
@@ -290,7 +315,7 @@ fn number_deliveries(
     recipients.clear();
     // A queue comes back in the order of its numbers: no shard may have a stock of them.
     let first = journal.log.numbers(targets.len().max(1) as u64);
-    for target in targets {
+    for target in targets.iter_mut().filter(|target| !target.is_stream()) {
         let qos = target.qos.min(message.qos());
         let session = shard.world.durable.number(target.handle);
         if let Some(session) = session.filter(|_| qos > QoS::AtMostOnce) {

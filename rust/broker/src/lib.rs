@@ -39,6 +39,7 @@ mod grants;
 mod guard;
 mod handshake;
 mod hooks;
+mod http;
 mod hub;
 mod identify;
 mod journal;
@@ -60,6 +61,7 @@ mod requests;
 mod retain;
 mod shard;
 mod store;
+mod streams;
 mod sys_topics;
 mod throttle;
 mod topic;
@@ -68,7 +70,7 @@ mod websocket;
 mod wheel;
 
 pub use broker::{Broker, PublishError, StartError};
-pub use config::{Config, Data, HttpListener, Listener, Stream, StreamKey, WebSocketRules};
+pub use config::{Config, Data, HttpLimits, HttpListener, Listener, WebSocketRules};
 pub use grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
 };
@@ -79,5 +81,6 @@ pub use hooks::{
 pub use metrics::Stats;
 pub use mqttcore_session::Secret;
 pub use mqttcore_store::Level as Promise;
+pub use mqttcore_store::stream::{Definition as Stream, Key as StreamKey};
 pub use promise::TopicPromise;
 pub use registry::ClientInfo;

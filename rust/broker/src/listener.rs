@@ -122,7 +122,7 @@ fn prepare(stream: tokio::net::TcpStream) -> io::Result<std::net::TcpStream> {
 }
 
 /// The peer gave up while it waited in the backlog; the listener itself is well.
-fn is_one_sockets_fault(error: &io::Error) -> bool {
+pub(crate) fn is_one_sockets_fault(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted

@@ -125,6 +125,8 @@ counters! {
     dropped_retained_full,
     /// Wills that were not published because their client may not.
     dropped_will,
+    /// QoS 0 messages that became no row because the disk was busy or nearly full.
+    dropped_stream_overload,
     /// QoS 1 and 2 messages that waited for a session, or were under way to it, when it ended.
     dropped_session_ended,
 }

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use mqttcore_store::files::{Files, Folder};
+use mqttcore_store::stream::{Definition, StreamLimits, StreamOptions, Streams};
 use mqttcore_store::{
     Batch, DurableStore, Level, Need, Observer, Store, StoreError, StoreOptions, Ticket,
 };
@@ -27,6 +28,8 @@ pub(crate) struct Log {
     pub(crate) store: Arc<dyn Store>,
     /// Pages that are to be read, for a thread that may wait for the disk.
     pages: Mutex<Option<Sender<PageRequest>>>,
+    /// What becomes rows, if anything does.
+    pub(crate) rows: Option<Rows>,
     /// The last ticket that the system has, and the last one that the disk has.
     kept: [AtomicU64; 2],
     /// Something waits for the system alone.
@@ -37,21 +40,37 @@ pub(crate) struct Log {
     world: OnceLock<Weak<World>>,
 }
 
+/// The streams, and the store that they are in.
+#[derive(Clone)]
+pub(crate) struct Rows {
+    pub(crate) streams: Arc<Streams>,
+    pub(crate) store: Arc<DurableStore>,
+}
+
 impl Log {
-    /// Opens the store in the folder of `data`, or begins one.
+    /// Opens the store in the folder of `data`, or begins one, with what becomes `streams`.
     ///
     /// # Errors
     ///
     /// Whatever keeps the folder from being used or its content from being trusted.
-    pub(crate) fn open(data: &Data) -> Result<Arc<Self>, StoreError> {
+    pub(crate) fn open(data: &Data, streams: &[Definition]) -> Result<Arc<Self>, StoreError> {
         let folder = Folder::open(&data.folder).map_err(|source| StoreError::Io {
             doing: "open the folder",
             file: data.folder.display().to_string(),
             source: Arc::new(source),
         })?;
         let files: Arc<dyn Files> = Arc::new(folder);
-        let (store, _) = DurableStore::open(&files, &StoreOptions::default())?;
-        let log = Self::over(Arc::new(store));
+        let streams = StreamOptions {
+            definitions: streams.to_vec(),
+            limits: StreamLimits::default(),
+        };
+        let (store, _) = DurableStore::open_with(&files, &StoreOptions::default(), &streams)?;
+        let store = Arc::new(store);
+        let rows = store.streams().map(|streams| Rows {
+            streams,
+            store: Arc::clone(&store),
+        });
+        let log = Self::over(store, rows);
         log.read_pages().map_err(|source| StoreError::Io {
             doing: "start the thread of",
             file: "pages".into(),
@@ -61,9 +80,10 @@ impl Log {
     }
 
     /// Puts `store` behind a broker.
-    fn over(store: Arc<dyn Store>) -> Arc<Self> {
+    fn over(store: Arc<dyn Store>, rows: Option<Rows>) -> Arc<Self> {
         let log = Arc::new(Self {
             store,
+            rows,
             pages: Mutex::default(),
             kept: [AtomicU64::new(0), AtomicU64::new(0)],
             is_os_awaited: AtomicBool::new(false),
@@ -272,7 +292,7 @@ mod tests {
     /// The line goes on behind what was refused, and its number is passed.
     #[test]
     fn what_was_refused_never_counts_as_kept() {
-        let log = Log::over(Arc::new(MemoryStore::default()));
+        let log = Log::over(Arc::new(MemoryStore::default()), None);
         let ear = Ear(Arc::downgrade(&log));
         let ticket = |number| Ticket {
             number,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mqttcore_broker::{Broker, Config, Data, Promise};
+use mqttcore_broker::{Broker, Config, Data, Promise, Stream};
 
 use super::{config, start, v5};
 
@@ -23,6 +23,14 @@ impl Home {
 
     pub fn life(&self, number: u32) -> PathBuf {
         self.0.join(number.to_string())
+    }
+
+    /// Life `number` as the place of data.
+    pub fn data(&self, number: u32) -> Data {
+        Data {
+            folder: self.life(number),
+            promise: Promise::Os,
+        }
     }
 
     /// A broker over life `number` of the folder.
@@ -67,11 +75,24 @@ impl Drop for Home {
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for entry in fs::read_dir(from).expect("a folder") {
-        let path = entry.expect("a file").path();
-        let name = path.file_name().expect("a name");
-        if name != "ballast" && name != "lock" {
+        let entry = entry.expect("a file");
+        let kind = entry.file_type().expect("a kind of file");
+        let (path, name) = (entry.path(), entry.file_name());
+        if kind.is_dir() {
+            copy(&path, &to.join(name));
+        } else if kind.is_file() && name != "ballast" && name != "lock" {
             fs::copy(&path, to.join(name)).expect("a copy");
         }
+    }
+}
+
+/// A stream of one partition.
+pub fn stream(name: &str, filter: &str) -> Stream {
+    Stream {
+        name: name.into(),
+        filters: vec![filter.into()],
+        partitions: 1,
+        ..Stream::default()
     }
 }
 

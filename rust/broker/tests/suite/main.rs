@@ -10,6 +10,7 @@ mod authenticate;
 mod authorize;
 mod clock;
 mod durable;
+mod endpoint;
 mod enhanced;
 mod fairness;
 mod figures;

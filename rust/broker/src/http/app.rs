@@ -1,0 +1,297 @@
+//! What is asked for, and what is answered.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
+use mqttcore_store::stream::{Bounds, StreamError};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::config::HttpLimits;
+use crate::store::Rows;
+
+use super::answer::{Answer, Refusal, json, pieces};
+use super::body;
+use super::rows;
+use super::target::Target;
+
+/// Media type of an Arrow IPC stream.
+const ARROW_STREAM: &str = "application/vnd.apache.arrow.stream";
+
+/// What the endpoint serves.
+pub(crate) struct App {
+    rows: Rows,
+    /// The folder of the streams, as other processes find it.
+    folder: PathBuf,
+    figures: Figures,
+}
+
+/// What became of requests.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    answered: AtomicU64,
+    failed: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Figures {
+    /// Counts a request.
+    pub(super) fn answered(&self, is_well: bool) {
+        let counter = if is_well {
+            &self.answered
+        } else {
+            &self.failed
+        };
+        // ORDERING: readers want some recent value.
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a connection that found the house full.
+    pub(super) fn refused(&self) {
+        // ORDERING: as above.
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Where a consumer is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hold {
+    consumer: String,
+    offsets: Vec<u64>,
+}
+
+/// Most bytes of a consumer's name.
+const CONSUMER_BYTES: usize = 256;
+
+impl App {
+    pub(crate) fn new(rows: Rows, folder: PathBuf) -> Self {
+        Self {
+            rows,
+            folder,
+            figures: Figures::default(),
+        }
+    }
+
+    pub(super) fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// Answers one request of somebody who may ask.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused.
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        limits: &HttpLimits,
+    ) -> Result<Answer, Refusal> {
+        let (head, body) = request.into_parts();
+        let target = Target::parse(head.uri.path(), head.uri.query());
+        let mut target = target.ok_or_else(|| Refusal::bad("the address is not well encoded"))?;
+        let steps = std::mem::take(&mut target.steps);
+        let steps: Vec<&str> = steps.iter().map(|step| &**step).collect();
+        let is = |method: Method, allow| expect(&head.method, &method, allow);
+        match steps[..] {
+            ["v1", "streams"] => {
+                is(Method::GET, "GET")?;
+                finish(&target)?;
+                self.names()
+            }
+            ["v1", "streams", name] => {
+                is(Method::GET, "GET")?;
+                finish(&target)?;
+                self.describe(name)
+            }
+            ["v1", "streams", name, "rows"] => {
+                is(Method::GET, "GET")?;
+                self.rows(name, target)
+            }
+            ["v1", "streams", name, "offsets"] => {
+                is(Method::GET, "GET")?;
+                self.offsets(name, target).await
+            }
+            ["v1", "streams", name, "holds"] => {
+                is(Method::POST, "POST")?;
+                finish(&target)?;
+                self.hold(name, body::json(body, limits).await?).await
+            }
+            ["v1", "streams", name, "holds", consumer] => {
+                is(Method::DELETE, "DELETE")?;
+                finish(&target)?;
+                self.release(name, consumer).await
+            }
+            ["v1", "streams", name, "seal"] => {
+                is(Method::POST, "POST")?;
+                finish(&target)?;
+                self.seal(name).await
+            }
+            _ => Err(Refusal::not_found("there is nothing at this address")),
+        }
+    }
+
+    fn names(&self) -> Result<Answer, Refusal> {
+        let mut listed = Vec::new();
+        for name in self.rows.streams.names() {
+            let description = self
+                .rows
+                .streams
+                .describe(name)
+                .map_err(|error| refusal(&error))?;
+            listed.push(json!({
+                "name": description.name,
+                "partitions": description.partitions.len(),
+                "epoch": description.epoch,
+            }));
+        }
+        Ok(json(&Value::from(listed)))
+    }
+
+    fn describe(&self, name: &str) -> Result<Answer, Refusal> {
+        let description = self
+            .rows
+            .streams
+            .describe(name)
+            .map_err(|error| refusal(&error))?;
+        let schema = serde_json::from_str::<Value>(&description.schema);
+        let schema = schema.map_err(|error| broken(&error))?;
+        Ok(json(&json!({
+            "name": description.name,
+            "epoch": description.epoch,
+            // 64 bits are more than a number of JSON holds everywhere.
+            "seed": description.seed.to_string(),
+            "filters": description.filters,
+            "partitions": description.partitions.iter().map(bounds).collect::<Vec<_>>(),
+            "path": self.folder.join(name).to_string_lossy(),
+            "schema": schema,
+        })))
+    }
+
+    fn rows(&self, name: &str, mut target: Target<'_>) -> Result<Answer, Refusal> {
+        let partition = number(&mut target, "partition")?;
+        let (from, to) = (number(&mut target, "from")?, number(&mut target, "to")?);
+        finish(&target)?;
+        if from > to {
+            return Err(Refusal::bad(format!("from {from} is behind to {to}")));
+        }
+        let batches = self.rows.streams.tail(name, partition, from, to);
+        let rows = rows::Body::new(batches.map_err(|error| refusal(&error))?)
+            .map_err(|error| broken(&error))?;
+        Ok(pieces(ARROW_STREAM, Box::new(rows)))
+    }
+
+    async fn offsets(&self, name: &str, mut target: Target<'_>) -> Result<Answer, Refusal> {
+        let timestamp_us = number(&mut target, "timestamp_us")?;
+        finish(&target)?;
+        let offsets = self.blocking(name, move |rows, name| {
+            rows.streams.offsets_at(name, timestamp_us)
+        });
+        Ok(json(&json!({"offsets": offsets.await?})))
+    }
+
+    async fn hold(&self, name: &str, hold: Hold) -> Result<Answer, Refusal> {
+        if hold.consumer.is_empty() || hold.consumer.len() > CONSUMER_BYTES {
+            let text = format!("a consumer has a name of 1 to {CONSUMER_BYTES} bytes");
+            return Err(Refusal::bad(text));
+        }
+        let Hold { consumer, offsets } = hold;
+        self.blocking(name, move |rows, name| {
+            rows.streams.hold(name, &consumer, &offsets)
+        })
+        .await?;
+        Ok(json(&json!({})))
+    }
+
+    async fn release(&self, name: &str, consumer: &str) -> Result<Answer, Refusal> {
+        let consumer = consumer.to_owned();
+        let had = self.blocking(name, move |rows, name| {
+            rows.streams.release(name, &consumer)
+        });
+        if had.await? {
+            Ok(json(&json!({})))
+        } else {
+            Err(Refusal::new(
+                StatusCode::NOT_FOUND,
+                "not_held",
+                "this consumer holds nothing",
+            ))
+        }
+    }
+
+    async fn seal(&self, name: &str) -> Result<Answer, Refusal> {
+        self.blocking(name, |rows, name| rows.store.seal(name))
+            .await?;
+        self.describe(name)
+    }
+
+    /// Does what may wait for a disk where nobody waits behind it.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        name: &str,
+        work: impl FnOnce(&Rows, &str) -> Result<T, StreamError> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let (rows, name) = (self.rows.clone(), name.to_owned());
+        let done = tokio::task::spawn_blocking(move || work(&rows, &name)).await;
+        done.map_err(|error| broken(&error))?
+            .map_err(|error| refusal(&error))
+    }
+}
+
+fn bounds(bounds: &Bounds) -> Value {
+    json!({
+        "earliest": bounds.earliest,
+        "sealed_end": bounds.sealed_end,
+        "end": bounds.end,
+    })
+}
+
+fn expect(method: &Method, wanted: &Method, allow: &'static str) -> Result<(), Refusal> {
+    if method == wanted {
+        Ok(())
+    } else {
+        Err(Refusal::method(allow))
+    }
+}
+
+/// A number that the query has to name.
+fn number<T: std::str::FromStr>(target: &mut Target<'_>, key: &str) -> Result<T, Refusal> {
+    let text = target.take(key);
+    let text = text.ok_or_else(|| Refusal::bad(format!("{key} is missing")))?;
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| is_plain);
+    number.ok_or_else(|| Refusal::bad(format!("{key} is no number that it may be: {text:?}")))
+}
+
+/// Refuses a query that says more than is understood.
+fn finish(target: &Target<'_>) -> Result<(), Refusal> {
+    match target.left_over() {
+        None => Ok(()),
+        Some(key) => Err(Refusal::bad(format!("unknown key in the query: {key:?}"))),
+    }
+}
+
+fn refusal(error: &StreamError) -> Refusal {
+    let (status, code) = match error {
+        StreamError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_stream"),
+        StreamError::Partition { .. } => (StatusCode::NOT_FOUND, "unknown_partition"),
+        StreamError::Sealed { .. } => (StatusCode::CONFLICT, "sealed"),
+        StreamError::Beyond { .. } => (StatusCode::RANGE_NOT_SATISFIABLE, "beyond"),
+        StreamError::Gone { .. } => (StatusCode::GONE, "gone"),
+        StreamError::Missing { .. } => (StatusCode::GONE, "missing"),
+        StreamError::Argument { .. } => (StatusCode::BAD_REQUEST, "bad_request"),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "store"),
+    };
+    Refusal::new(status, code, error.to_string())
+}
+
+/// Our own fault.
+fn broken(error: &dyn std::error::Error) -> Refusal {
+    Refusal::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "internal",
+        error.to_string(),
+    )
+}

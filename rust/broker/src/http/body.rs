@@ -1,0 +1,65 @@
+//! The body of a request, no faster and no larger than it may be.
+
+use http_body_util::BodyExt;
+use hyper::StatusCode;
+use hyper::body::{Body, Bytes, Incoming};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::config::HttpLimits;
+
+use super::answer::Refusal;
+
+/// Reads a body as JSON.
+///
+/// # Errors
+///
+/// It is too large, too slow, broken off, or no such JSON.
+pub(super) async fn json<T: DeserializeOwned>(
+    mut body: Incoming,
+    limits: &HttpLimits,
+) -> Result<T, Refusal> {
+    let too_large = || {
+        let text = format!("the body is larger than {} bytes", limits.body_bytes);
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text).closing()
+    };
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > limits.body_bytes {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::with_capacity(announced);
+    while let Some(piece) = next(&mut body, limits).await? {
+        if bytes.len() + piece.len() > limits.body_bytes {
+            return Err(too_large());
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    serde_json::from_slice(&bytes).map_err(|error| Refusal::bad(format!("the body: {error}")))
+}
+
+/// The next bytes of a body; `None` behind the last ones.
+///
+/// # Errors
+///
+/// They do not come.
+pub(super) async fn next(
+    body: &mut Incoming,
+    limits: &HttpLimits,
+) -> Result<Option<Bytes>, Refusal> {
+    loop {
+        let Ok(frame) = timeout(limits.body_deadline, body.frame()).await else {
+            let text = "the rest of the body did not come in time";
+            return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", text).closing());
+        };
+        match frame {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(Refusal::bad(format!("the body: {error}")).closing()),
+            Some(Ok(frame)) => {
+                // Trailers say nothing that is asked for.
+                if let Ok(data) = frame.into_data() {
+                    return Ok(Some(data));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! One connection to the endpoint, and what all of one door share.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, watch};
+
+use crate::config::HttpLimits;
+
+use super::answer::{Answer, Refusal};
+use super::app::App;
+use super::door::Pass;
+use super::patient::Patient;
+
+/// Bytes that a connection holds unread.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// The connections of one door. Each door has a cap of its own, so that strangers at the TCP one
+/// cannot shut the other.
+pub(super) struct Guests {
+    limits: Arc<HttpLimits>,
+    app: Arc<App>,
+    stopping: watch::Receiver<Option<Duration>>,
+    alive: mpsc::Sender<Infallible>,
+    inside: Cell<usize>,
+}
+
+impl Guests {
+    pub(super) fn new(
+        limits: Arc<HttpLimits>,
+        app: Arc<App>,
+        stopping: watch::Receiver<Option<Duration>>,
+        alive: mpsc::Sender<Infallible>,
+    ) -> Self {
+        Self {
+            limits,
+            app,
+            stopping,
+            alive,
+            inside: Cell::new(0),
+        }
+    }
+
+    /// Runs `work` unless the endpoint stops first.
+    pub(super) async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut stopping = self.stopping.clone();
+        let mut stopped = pin!(stopping.wait_for(Option::is_some));
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            if stopped.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            work.as_mut().poll(cx).map(Some)
+        })
+        .await
+    }
+
+    /// Serves a connection, if there are not too many.
+    pub(super) fn welcome<S>(self: &Rc<Self>, stream: S, pass: Pass)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        if self.inside.get() >= self.limits.connections {
+            self.app.figures().refused();
+            return;
+        }
+        self.inside.set(self.inside.get() + 1);
+        let guest = Guest(Rc::clone(self), self.alive.clone());
+        tokio::task::spawn_local(guest.serve(stream, pass));
+    }
+}
+
+/// A connection that counts.
+struct Guest(
+    Rc<Guests>,
+    #[expect(dead_code, reason = "held, never used")] mpsc::Sender<Infallible>,
+);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.inside.set(self.0.inside.get() - 1);
+    }
+}
+
+impl Guest {
+    async fn serve<S>(self, stream: S, pass: Pass)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let limits = &self.0.limits;
+        let io = TokioIo::new(Patient::new(stream, limits.stall_deadline));
+        let service = service_fn(|request| self.answer(request, &pass));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.header_deadline)
+            .max_header_size(limits.header_bytes)
+            .max_buf_size(BUFFER_BYTES)
+            .serve_connection(io, service);
+        let mut connection = pin!(connection);
+        if self.0.unless_stopped(connection.as_mut()).await.is_none() {
+            connection.as_mut().graceful_shutdown();
+            // Whatever ends it: there is nobody to tell.
+            let _ = connection.await;
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>, pass: &Pass) -> Result<Answer, Infallible> {
+        let app = &self.0.app;
+        let answered = if pass.admits(request.headers()) {
+            app.answer(request, &self.0.limits).await
+        } else {
+            Err(Refusal::unauthorized())
+        };
+        app.figures().answered(answered.is_ok());
+        Ok(answered.unwrap_or_else(Answer::from))
+    }
+}

@@ -1,0 +1,174 @@
+//! The sockets of the endpoint, and who may come in through them.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener as StdUnixListener;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::HeaderMap;
+use hyper::header::AUTHORIZATION;
+use rustix::process::geteuid;
+use subtle::ConstantTimeEq;
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::listener;
+
+use super::connection::Guests;
+use super::{BindError, Options};
+
+/// How long the acceptor rests when the process has no file descriptors left.
+const REST: Duration = Duration::from_millis(100);
+
+/// Longest path of a Unix socket, its zero byte included.
+const PATH_BYTES: usize = 108;
+
+/// A bound socket.
+pub(super) enum Door {
+    Unix(StdUnixListener),
+    Tcp(std::net::TcpListener, String),
+}
+
+/// What a connection has to show with every request.
+#[derive(Clone)]
+pub(super) enum Pass {
+    /// Nothing: the system has told who it is.
+    Known,
+    /// This token.
+    Token(Rc<str>),
+}
+
+/// Binds what `options` name.
+///
+/// # Errors
+///
+/// The place, and what the system says about it.
+pub(super) fn bind(options: &Options) -> Result<Vec<Door>, BindError> {
+    let path = &options.socket;
+    let unix = bind_unix(path).map_err(|error| BindError {
+        place: path.display().to_string(),
+        error,
+    })?;
+    let mut doors = vec![Door::Unix(unix)];
+    if let Some(tcp) = &options.tcp {
+        let socket = listener::bind(tcp.address).map_err(|error| BindError {
+            place: tcp.address.to_string(),
+            error,
+        })?;
+        doors.push(Door::Tcp(socket, tcp.token.clone()));
+    }
+    Ok(doors)
+}
+
+/// Listens at `path`, in the place of whatever socket was left there.
+///
+/// The socket has its mode before it has its name.
+fn bind_unix(path: &Path) -> io::Result<StdUnixListener> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let name = path.file_name().unwrap_or_default();
+    // The folder's own path may be longer than a socket's may be.
+    let opened = fs::File::open(folder)?;
+    let short = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+    let is_long = path.as_os_str().len() + ".new".len() >= PATH_BYTES;
+    let folder = if is_long { &short } else { folder };
+    let mut new = name.to_owned();
+    new.push(".new");
+    let new = folder.join(new);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let socket = StdUnixListener::bind(&new)?;
+    socket.set_nonblocking(true)?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o600))?;
+    fs::rename(&new, folder.join(name))?;
+    Ok(socket)
+}
+
+impl Door {
+    /// Where it listens, if that is an address.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Unix(_) => None,
+            Self::Tcp(socket, _) => socket.local_addr().ok(),
+        }
+    }
+
+    /// Has the runtime of this thread watch it.
+    pub(super) fn open(self) -> io::Result<OpenDoor> {
+        Ok(match self {
+            Self::Unix(socket) => OpenDoor::Unix(UnixListener::from_std(socket)?),
+            Self::Tcp(socket, token) => {
+                OpenDoor::Tcp(TcpListener::from_std(socket)?, token.as_str().into())
+            }
+        })
+    }
+}
+
+/// A socket that is watched.
+pub(super) enum OpenDoor {
+    Unix(UnixListener),
+    Tcp(TcpListener, Rc<str>),
+}
+
+impl OpenDoor {
+    /// Accepts until the endpoint stops.
+    pub(super) async fn accept(self, guests: Rc<Guests>) {
+        loop {
+            match guests.unless_stopped(self.accept_one(&guests)).await {
+                None => return,
+                Some(Err(error)) if !listener::is_one_sockets_fault(&error) => {
+                    tokio::time::sleep(REST).await;
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    async fn accept_one(&self, guests: &Rc<Guests>) -> io::Result<()> {
+        match self {
+            Self::Unix(socket) => {
+                let (stream, _) = socket.accept().await?;
+                if stream.peer_cred().is_ok_and(|peer| is_trusted(peer.uid())) {
+                    guests.welcome(stream, Pass::Known);
+                }
+            }
+            Self::Tcp(socket, token) => {
+                let (stream, _) = socket.accept().await?;
+                stream.set_nodelay(true)?;
+                guests.welcome(stream, Pass::Token(Rc::clone(token)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the process at the other end could read the files as well.
+fn is_trusted(user: u32) -> bool {
+    user == 0 || user == geteuid().as_raw()
+}
+
+impl Pass {
+    /// Whether a request with `headers` may be answered.
+    ///
+    /// The comparison takes as long for a wrong token as for the right one of the same length.
+    pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
+        let Self::Token(token) = self else {
+            return true;
+        };
+        let mut brought = headers.get_all(AUTHORIZATION).iter();
+        let (Some(header), None) = (brought.next(), brought.next()) else {
+            return false;
+        };
+        let scheme_and_token = header.as_bytes().split_at_checked(SCHEME.len());
+        scheme_and_token.is_some_and(|(scheme, brought)| {
+            scheme.eq_ignore_ascii_case(SCHEME) && brought.ct_eq(token.as_bytes()).into()
+        })
+    }
+}
+
+const SCHEME: &[u8] = b"Bearer ";

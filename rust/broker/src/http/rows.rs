@@ -1,0 +1,49 @@
+//! Rows on their way out: an Arrow IPC stream, one batch in memory at a time.
+
+use std::mem;
+use std::vec;
+
+use arrow_array::RecordBatch;
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::ArrowError;
+use hyper::body::Bytes;
+use mqttcore_store::stream::columnar::row_schema;
+
+use super::answer::{Broken, Pieces};
+
+/// The schema, batches that are shared with the tail, and the mark of the end.
+pub(super) struct Body {
+    writer: StreamWriter<Vec<u8>>,
+    batches: vec::IntoIter<RecordBatch>,
+    is_over: bool,
+}
+
+impl Body {
+    pub(super) fn new(batches: Vec<RecordBatch>) -> Result<Self, ArrowError> {
+        Ok(Self {
+            writer: StreamWriter::try_new(Vec::new(), &row_schema())?,
+            batches: batches.into_iter(),
+            is_over: false,
+        })
+    }
+
+    /// Encodes one batch more, or the end.
+    fn advance(&mut self) -> Result<(), ArrowError> {
+        if let Some(batch) = self.batches.next() {
+            return self.writer.write(&batch);
+        }
+        self.is_over = true;
+        self.writer.finish()
+    }
+}
+
+impl Pieces for Body {
+    fn next(&mut self) -> Option<Result<Bytes, Broken>> {
+        if self.is_over {
+            return None;
+        }
+        let advanced = self.advance();
+        let piece = Bytes::from(mem::take(self.writer.get_mut()));
+        Some(advanced.map(|()| piece).map_err(Into::into))
+    }
+}

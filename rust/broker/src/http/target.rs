@@ -1,0 +1,95 @@
+//! What a request asks for: the steps of its path, and its query.
+
+use std::borrow::Cow;
+
+/// The path and query of a request, decoded.
+pub(super) struct Target<'a> {
+    /// What stands between the slashes.
+    pub(super) steps: Vec<Cow<'a, str>>,
+    query: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+}
+
+impl<'a> Target<'a> {
+    /// `None` where something is not percent-encoded UTF-8, or a key comes twice.
+    pub(super) fn parse(path: &'a str, query: Option<&'a str>) -> Option<Self> {
+        let steps = path.strip_prefix('/')?.split('/').map(decoded);
+        let pairs = query.unwrap_or_default().split('&');
+        let mut query: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::new();
+        for pair in pairs.filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (key, value) = (decoded(key)?, decoded(value)?);
+            if query.iter().any(|(other, _)| *other == key) {
+                return None;
+            }
+            query.push((key, value));
+        }
+        Some(Self {
+            steps: steps.collect::<Option<_>>()?,
+            query,
+        })
+    }
+
+    /// The value of `key`, once.
+    pub(super) fn take(&mut self, key: &str) -> Option<Cow<'a, str>> {
+        let at = self.query.iter().position(|(name, _)| name == key)?;
+        Some(self.query.swap_remove(at).1)
+    }
+
+    /// A key that nobody took.
+    pub(super) fn left_over(&self) -> Option<&str> {
+        self.query.first().map(|(key, _)| &**key)
+    }
+}
+
+fn decoded(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('%') {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(if byte == b'%' {
+            digit(rest.next()?)? << 4 | digit(rest.next()?)?
+        } else {
+            byte
+        });
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    // INVARIANT: a hexadecimal digit is below 16.
+    let value = char::from(byte).to_digit(16)?;
+    u8::try_from(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_and_values_are_decoded() {
+        let mut target = Target::parse("/v1/a%2fb", Some("from=3&name=x%20y&flag")).unwrap();
+
+        assert_eq!(target.steps, ["v1", "a/b"]);
+        assert_eq!(target.take("from").as_deref(), Some("3"));
+        assert_eq!(target.take("from"), None);
+        assert_eq!(target.take("name").as_deref(), Some("x y"));
+        assert_eq!(target.left_over(), Some("flag"));
+    }
+
+    #[test]
+    fn what_is_not_encoded_well_is_no_target() {
+        for (path, query) in [
+            ("/a%", None),
+            ("/a%2", None),
+            ("/a%zz", None),
+            ("/%ff", None),
+            ("*", None),
+            ("/", Some("a=%")),
+            ("/", Some("a=1&a=2")),
+        ] {
+            assert!(Target::parse(path, query).is_none(), "{path} {query:?}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Streams as subscribers: the directory finds them as it finds clients (decision 15), and what
+//! they get becomes rows in the record of the message.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use mqttcore_codec::QoS;
+use mqttcore_session::Message;
+use mqttcore_store::Pressure;
+use mqttcore_store::record::{RowsBuf, Streamed};
+use mqttcore_store::stream::Definition;
+use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicLimits};
+
+use crate::broker::StartError;
+use crate::client::Handle;
+use crate::hub::{Publication, Target};
+use crate::shard::{Shard, World};
+
+/// Where no shard is: a subscriber there is a stream, and its slot the stream's number.
+const NOWHERE: usize = 255;
+
+impl Handle {
+    /// The subscriber that the stream with this number is.
+    fn of_stream(number: u32) -> Self {
+        Self {
+            shard: NOWHERE,
+            slot: number,
+            generation: 0,
+        }
+    }
+
+    /// The number of the stream that it is, if it is one.
+    pub(crate) fn stream(self) -> Option<u32> {
+        (self.shard == NOWHERE).then_some(self.slot)
+    }
+}
+
+/// Subscribes `streams` to what becomes their rows.
+///
+/// # Errors
+///
+/// A filter that is none.
+pub(crate) fn subscribe(world: &World, streams: &[Definition]) -> Result<(), StartError> {
+    let Some(rows) = world.log.as_ref().and_then(|log| log.rows.as_ref()) else {
+        return Ok(());
+    };
+    let options = Options::at(QoS::ExactlyOnce);
+    for stream in streams {
+        // INVARIANT: the store was opened with these streams.
+        let number = rows
+            .streams
+            .find(&stream.name)
+            .expect("a stream of the store");
+        let filters = stream.filters.iter().map(|filter| parse(stream, filter));
+        let filters: Vec<_> = filters.collect::<Result<_, _>>()?;
+        let changes = filters
+            .iter()
+            .map(|filter| Change::Subscribe { filter, options });
+        let changes: Vec<_> = changes.collect();
+        let subscriber = world.directory.join(Handle::of_stream(number).pack());
+        world.directory.commit(subscriber, &changes);
+    }
+    Ok(())
+}
+
+fn parse(stream: &Definition, filter: &str) -> Result<SubscriptionFilter, StartError> {
+    let parsed = SubscriptionFilter::parse(filter, &TopicLimits::default());
+    parsed.map_err(|error| StartError::Stream {
+        name: stream.name.clone(),
+        filter: filter.to_owned(),
+        error,
+    })
+}
+
+/// Lists which rows a publish is, for its record.
+///
+/// QoS 0 is dropped, and counted, while more waits for the disk than should: before it has an
+/// offset, so that there is no gap.
+pub(crate) fn list_rows(
+    shard: &Shard,
+    publication: &Publication<'_>,
+    targets: &[Target],
+    rows: &mut RowsBuf,
+) {
+    rows.clear();
+    let log = shard.world.log.as_ref();
+    let Some((log, streams)) = log.and_then(|log| Some((log, &log.rows.as_ref()?.streams))) else {
+        return;
+    };
+    let message = publication.message;
+    let source = publication.publisher.map_or("", |client| &*client.id);
+    for number in targets.iter().filter_map(|target| target.handle.stream()) {
+        let is_lossy = message.qos() == QoS::AtMostOnce;
+        if is_lossy && !(log.store.has_room() && log.store.pressure() == Pressure::None) {
+            shard.metrics().dropped_stream_overload.add(1);
+        } else if let Some(partition) =
+            streams.route(number, message.topic(), source, row_bytes(message))
+        {
+            rows.push(number, partition);
+        }
+    }
+}
+
+/// The rows in a record of `message`.
+pub(crate) fn streamed<'a>(message: &Message, rows: &'a RowsBuf) -> Option<Streamed<'a>> {
+    (!rows.is_empty()).then(|| Streamed {
+        dup: message.dup(),
+        at_us: now_us(),
+        rows: rows.as_rows(),
+    })
+}
+
+fn row_bytes(message: &Message) -> usize {
+    message.topic().len() + message.properties().as_bytes().len() + message.payload().len()
+}
+
+fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
+}

@@ -1,0 +1,280 @@
+//! The endpoint of streams: who may ask, and what bad or slow peers get.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mqttcore_broker::{Broker, Config, HttpLimits, HttpListener};
+
+use crate::common::http::Http;
+use crate::common::{Home, config, eventually, start, stream, within};
+
+const TOKEN: &str = "a token of a test, 32 characters";
+
+/// A broker with a stream, and its endpoint.
+struct Served {
+    broker: Broker,
+    home: Home,
+}
+
+impl Served {
+    fn new() -> Self {
+        Self::with_limits(HttpLimits::default())
+    }
+
+    fn with_limits(http_limits: HttpLimits) -> Self {
+        let home = Home::new();
+        let broker = start(Config {
+            data: Some(home.data(0)),
+            streams: vec![stream("plant", "plant/#")],
+            http: Some(HttpListener {
+                address: ([127, 0, 0, 1], 0).into(),
+                token: TOKEN.into(),
+            }),
+            http_limits,
+            ..config()
+        });
+        Self { broker, home }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.home.life(0).join("streams/endpoint.sock")
+    }
+
+    fn unix(&self) -> Http {
+        Http::unix(&self.socket())
+    }
+
+    fn tcp(&self) -> Http {
+        Http::tcp(self.broker.http_address().expect("a TCP address"))
+    }
+}
+
+#[test]
+fn streams_are_listed_on_the_unix_socket_which_is_its_users_alone() {
+    let served = Served::new();
+
+    let listed = served.unix().get("/v1/streams");
+
+    assert_eq!(listed.status, 200);
+    assert!(listed.text().starts_with(r#"[{"epoch":""#));
+    assert!(
+        listed
+            .text()
+            .ends_with(r#","name":"plant","partitions":1}]"#)
+    );
+    let file = fs::metadata(served.socket()).expect("a socket");
+    assert!(file.file_type().is_socket());
+    assert_eq!(file.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_socket_that_a_dead_broker_left_is_replaced() {
+    let served = Served::new();
+    fs::remove_file(served.socket()).expect("removed");
+    served.broker.stop(Duration::ZERO);
+    fs::write(served.socket(), "left over").expect("written");
+
+    let broker = start(Config {
+        data: Some(served.home.data(0)),
+        streams: vec![stream("plant", "plant/#")],
+        ..config()
+    });
+
+    assert_eq!(served.unix().get("/v1/streams").status, 200);
+    assert_eq!(broker.http_address(), None);
+}
+
+#[test]
+fn a_broker_without_streams_has_no_endpoint() {
+    let home = Home::new();
+    let broker = start(Config {
+        data: Some(home.data(0)),
+        ..config()
+    });
+
+    assert!(!home.life(0).join("streams/endpoint.sock").exists());
+    assert_eq!(broker.http_address(), None);
+}
+
+#[test]
+fn tcp_is_for_those_who_bring_the_token() {
+    let served = Served::new();
+    let with = |header: &str| {
+        let mut http = served.tcp();
+        http.send(&format!(
+            "GET /v1/streams HTTP/1.1\r\nHost: t\r\n{header}\r\n"
+        ));
+        let response = http.response().expect("a response");
+        if response.status == 401 {
+            assert!(http.is_closed());
+            assert!(response.headers.contains("www-authenticate: bearer"));
+            assert!(response.text().contains(r#""code":"unauthorized""#));
+        }
+        response.status
+    };
+
+    assert_eq!(with(&format!("Authorization: Bearer {TOKEN}\r\n")), 200);
+    assert_eq!(with(&format!("authorization: bearer {TOKEN}\r\n")), 200);
+    let wrong = TOKEN.replace('3', "4");
+    for header in [
+        String::new(),
+        format!("Authorization: Bearer {wrong}\r\n"),
+        format!("Authorization: Bearer {TOKEN}x\r\n"),
+        format!("Authorization: Bearer {}\r\n", &TOKEN[1..]),
+        format!("Authorization: Basic {TOKEN}\r\n"),
+        format!("Authorization: {TOKEN}\r\n"),
+        format!("Authorization: Bearer {wrong}\r\nAuthorization: Bearer {TOKEN}\r\n"),
+        "Authorization: \r\n".into(),
+    ] {
+        assert_eq!(with(&header), 401, "{header}");
+    }
+}
+
+#[test]
+fn what_is_asked_for_wrongly_is_refused_with_a_word_and_a_sentence() {
+    let served = Served::new();
+    let mut http = served.unix();
+
+    for (method, target, status, code) in [
+        ("GET", "/", 404, "not_found"),
+        ("GET", "/v1/streams/nothing", 404, "unknown_stream"),
+        ("GET", "/v1/streams/plant/rows", 400, "bad_request"),
+        (
+            "GET",
+            "/v1/streams/plant/rows?partition=0&from=-1&to=1",
+            400,
+            "bad_request",
+        ),
+        (
+            "GET",
+            "/v1/streams/plant/rows?partition=0&from=2&to=1",
+            400,
+            "bad_request",
+        ),
+        (
+            "GET",
+            "/v1/streams/plant/rows?partition=0&from=0&to=0&x",
+            400,
+            "bad_request",
+        ),
+        (
+            "GET",
+            "/v1/streams/plant/rows?partition=7&from=0&to=0",
+            404,
+            "unknown_partition",
+        ),
+        (
+            "GET",
+            "/v1/streams/plant/rows?partition=0&from=0&to=9",
+            416,
+            "beyond",
+        ),
+        ("GET", "/v1/streams/%ff", 400, "bad_request"),
+        ("PUT", "/v1/streams", 405, "method"),
+        ("GET", "/v1/streams/plant/seal", 405, "method"),
+        ("POST", "/v1/streams/plant/holds", 400, "bad_request"),
+        ("DELETE", "/v1/streams/plant/holds/nobody", 404, "not_held"),
+    ] {
+        let response = http.request(method, target, "");
+        let text = response.text();
+        assert_eq!(response.status, status, "{method} {target}: {text}");
+        assert!(
+            text.contains(&format!(r#""code":"{code}""#)),
+            "{target}: {text}"
+        );
+        assert!(text.contains(r#""error":""#), "{target}: {text}");
+    }
+}
+
+#[test]
+fn headers_and_bodies_have_a_size() {
+    let served = Served::new();
+    let mut http = served.unix();
+    http.send(&format!(
+        "GET /v1/streams HTTP/1.1\r\nHost: t\r\nX: {}\r\n\r\n",
+        "x".repeat(20_000)
+    ));
+    assert_eq!(http.response().expect("a response").status, 431);
+
+    for length in ["Content-Length: 1000000", "Transfer-Encoding: chunked"] {
+        let mut http = served.unix();
+        http.send(&format!(
+            "POST /v1/streams/plant/holds HTTP/1.1\r\nHost: t\r\n{length}\r\n\r\n"
+        ));
+        if length.contains("chunked") {
+            http.send(&format!("60000\r\n{}", "x".repeat(300_000)));
+        }
+        let response = http.response().expect("a response");
+        assert_eq!(response.status, 413);
+        assert!(response.text().contains(r#""code":"too_large""#));
+    }
+}
+
+#[test]
+fn slow_peers_are_sent_away() {
+    let served = Served::with_limits(HttpLimits {
+        header_deadline: Duration::from_millis(50),
+        body_deadline: Duration::from_millis(50),
+        ..HttpLimits::default()
+    });
+
+    let mut silent = served.unix();
+    assert!(silent.is_closed());
+
+    let mut slow = served.unix();
+    slow.send("GET /v1/streams HTTP/1.1\r\nHost:");
+    let response = slow.response();
+    assert!(response.is_none_or(|response| response.status == 408));
+    assert!(slow.is_closed());
+
+    let mut halting = served.unix();
+    halting.send("POST /v1/streams/plant/holds HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\n{");
+    let response = halting.response().expect("a response");
+    assert_eq!(response.status, 408);
+    assert!(halting.is_closed());
+}
+
+#[test]
+fn one_door_takes_so_many_and_the_other_stays_open() {
+    let served = Served::with_limits(HttpLimits {
+        connections: 2,
+        ..HttpLimits::default()
+    });
+    let ask = "GET /v1/streams HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer none\r\n";
+    let mut inside = [served.tcp(), served.tcp()];
+    for http in &mut inside {
+        http.send(ask);
+    }
+
+    let mut third = served.tcp();
+    assert!(third.is_closed());
+    assert_eq!(served.unix().get("/v1/streams").status, 200);
+
+    drop(inside);
+    eventually("a place is free again", || {
+        let mut http = served.tcp();
+        http.send(ask);
+        http.send("\r\n");
+        http.response().is_some()
+    });
+}
+
+#[test]
+fn an_open_connection_does_not_keep_a_broker_from_stopping() {
+    let served = Served::new();
+    let mut idle = served.unix();
+    assert_eq!(idle.get("/v1/streams").status, 200);
+    let mut unfinished = served.unix();
+    unfinished
+        .send("POST /v1/streams/plant/holds HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\n");
+
+    let broker = served.broker;
+    within(Duration::from_secs(20), "the broker stops", move || {
+        broker.stop(Duration::from_millis(50));
+    });
+
+    assert!(idle.is_closed());
+    assert!(unfinished.is_closed());
+}
