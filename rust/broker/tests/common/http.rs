@@ -15,6 +15,7 @@ trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
 /// What came back.
+#[derive(Default)]
 pub struct Response {
     pub status: u16,
     /// In small letters.

@@ -27,5 +27,6 @@ mod shards;
 mod slow;
 mod spilled;
 mod stop;
+mod streams;
 mod takeover;
 mod websocket;
