@@ -125,8 +125,26 @@ fn common_len(one: &[u8], two: &[u8]) -> usize {
         };
         return len - STRIDE + equal;
     }
-    let equal = one.iter().zip(two).take_while(|(one, two)| one == two);
-    equal.count()
+    // So it is with four bytes or more, and two steps of four.
+    if let (Some(one_first), Some(two_first), Some(one_last), Some(two_last)) = (
+        one.first_chunk(),
+        two.first_chunk(),
+        one.last_chunk(),
+        two.last_chunk(),
+    ) {
+        let differ = u32::from_le_bytes(*one_first) ^ u32::from_le_bytes(*two_first);
+        if differ != 0 {
+            return (differ.trailing_zeros() / 8) as usize;
+        }
+        let differ = u32::from_le_bytes(*one_last) ^ u32::from_le_bytes(*two_last);
+        // Four zero bytes have 32 zeros.
+        return len - 4 + (differ.trailing_zeros() / 8) as usize;
+    }
+    let mut equal = 0;
+    while equal < len && one[equal] == two[equal] {
+        equal += 1;
+    }
+    equal
 }
 
 #[cfg(test)]

@@ -178,17 +178,19 @@ impl<'d> Snapshot<'d> {
         is_summed_up
     }
 
+    #[inline]
     fn deliver(&self, found: &[Word<'_>], message: Message<'_>, visitor: &mut impl Visitor) {
-        match found {
-            [] => {}
-            [only] if !subscribers::is_extended(*only) => {
-                self.visit_one_set(*only, message, visitor);
-            }
-            several => self.visit_payloads(several, message, visitor),
+        if found
+            .iter()
+            .any(|payload| subscribers::is_extended(*payload))
+        {
+            self.visit_extended(found, message, visitor);
+        } else {
+            self.visit_sets(found, message, visitor);
         }
     }
 
-    fn visit_payloads(
+    fn visit_extended(
         &self,
         payloads: &[Word<'_>],
         message: Message<'_>,
@@ -200,7 +202,15 @@ impl<'d> Snapshot<'d> {
             plain.extend((!set.is_empty()).then_some(set));
             groups.extend((!group.is_empty()).then_some(group));
         }
-        match plain.as_slice() {
+        self.visit_sets(&plain, message, visitor);
+        for map in groups {
+            for_each_group(map, |set, turn| self.choose(set, turn, message, visitor));
+        }
+    }
+
+    #[inline]
+    fn visit_sets(&self, plain: &[Word<'_>], message: Message<'_>, visitor: &mut impl Visitor) {
+        match plain {
             [] => {}
             [only] => self.visit_one_set(*only, message, visitor),
             several => merge(
@@ -208,9 +218,6 @@ impl<'d> Snapshot<'d> {
                 |subscription| message.may_go_to(subscription),
                 |run| self.visit_run(run, visitor),
             ),
-        }
-        for map in groups {
-            for_each_group(map, |set, turn| self.choose(set, turn, message, visitor));
         }
     }
 

@@ -40,6 +40,7 @@ pub(crate) struct Effect {
 }
 
 /// Whether a filter's payload has groups.
+#[inline]
 pub(crate) fn is_extended(payload: Word<'_>) -> bool {
     matches!(payload.view(), View::Extended(_))
 }
