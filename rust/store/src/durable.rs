@@ -2,22 +2,20 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use crate::backup;
 use crate::batch::Batch;
+use crate::behind::{Behind, IDLE, Request};
 use crate::error::StoreError;
 use crate::files::{Claim, Files};
 use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
 use crate::index::{Found, Index, Waiting};
 use crate::journal::commit::Committer;
-use crate::journal::inbox::Group;
 use crate::journal::log::{Forward, Journal, Shared};
 use crate::journal::open::{self, Known, Recovery};
-use crate::journal::writer::Written;
 use crate::journal::{JournalOptions, Level, Need, Observer, Pressure, Ticket};
 use crate::store::{Store, StoreStats, first_bytes};
 use crate::stream::Streams;
@@ -65,12 +63,6 @@ pub struct DurableStore {
     rows: Mutex<Option<JoinHandle<()>>>,
     #[cfg(feature = "columnar")]
     streams: Option<(Arc<Streams>, Sealer)>,
-}
-
-/// What the thread behind the log is given.
-enum Request {
-    Group(Group, Option<Written>),
-    Checkpoint(Sender<Result<(), StoreError>>),
 }
 
 impl fmt::Debug for DurableStore {
@@ -490,7 +482,10 @@ pub(crate) fn visit_sessions(
     Ok(())
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, StoreError> {
     let thread = thread::Builder::new().name(format!("mqttcore-{name}"));
     let thread = thread.spawn(run);
     thread.map_err(|error| StoreError::io("start the thread of", name, error))
@@ -499,12 +494,6 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 fn closed() -> StoreError {
     StoreError::Stopped("it was closed".into())
 }
-
-/// Without work for so long, the thread looks whether the disk needs room.
-const IDLE: Duration = Duration::from_secs(1);
-
-/// What a changed row takes in the checkpoint, about; messages stay in the log.
-const ROW_BYTES: u64 = 256;
 
 /// The thread that takes rows out of groups, before the index has them.
 struct Intake {
@@ -559,156 +548,4 @@ impl crate::stream::sealer::Behind for Pinned {
             let _ = requests.send(Request::Checkpoint(sender));
         }
     }
-}
-
-/// The thread behind the log.
-struct Behind {
-    files: Arc<dyn Files>,
-    shared: Arc<Shared>,
-    index: Arc<Mutex<Index>>,
-    options: StoreOptions,
-    checkpoints: Arc<AtomicU64>,
-}
-
-impl Behind {
-    fn run(&self, requests: &Receiver<Request>) {
-        loop {
-            let done = match requests.recv_timeout(IDLE) {
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => self.make_room(),
-                Ok(Request::Group(group, written)) => self.take_in(group, written),
-                Ok(Request::Checkpoint(asked)) => {
-                    let done = self.checkpoint();
-                    // Who asked may be gone.
-                    let _ = asked.send(done.clone());
-                    done
-                }
-            };
-            if let Err(error) = done {
-                self.shared.stop(&error);
-                return;
-            }
-        }
-        // Everything is written. A store that has stopped is left to recovery.
-        if self.shared.check().is_ok()
-            && let Err(error) = self.checkpoint()
-        {
-            self.shared.stop(&error);
-        }
-    }
-
-    fn take_in(&self, group: Group, written: Option<Written>) -> Result<(), StoreError> {
-        let mut index = self.index();
-        if let Some(written) = written {
-            index.apply_group(&group.bytes, &written)?;
-        }
-        let is_due = index.pending_bytes >= self.options.checkpoint_bytes
-            || index.pending_rows() >= self.options.checkpoint_rows;
-        drop(index);
-        self.shared.recycle(group);
-        if is_due { self.checkpoint() } else { Ok(()) }
-    }
-
-    /// The disk is nearly full, and nothing new is taken that would make a checkpoint due: what was
-    /// delivered since the last one may free segments.
-    fn make_room(&self) -> Result<(), StoreError> {
-        if self.shared.pressure() > Pressure::None && self.index().pending_bytes > 0 {
-            self.checkpoint()
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Writes the checkpoint, and lets segments go that nobody needs any more.
-    fn checkpoint(&self) -> Result<(), StoreError> {
-        let applied_lsn = self.index().applied_lsn;
-        if applied_lsn > self.shared.durable_lsn() {
-            let mut nothing = Batch::default();
-            match self
-                .shared
-                .append(&mut nothing, Level::Fsync, Need::Essential)
-            {
-                Ok(ticket) => self.shared.wait(ticket)?,
-                // It is being closed, which syncs: the last checkpoint comes after that.
-                Err(_) => return Ok(()),
-            }
-        }
-        let mut index = self.index();
-        if !self.has_room(ROW_BYTES * index.pending_rows() as u64)? {
-            // The log has all of it. What is acknowledged makes room sooner or later.
-            return Ok(());
-        }
-        index.flush()?;
-        // ORDERING: a counter.
-        self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        let full = self.shared.full_segments();
-        let kept = match self.shared.pressure() {
-            Pressure::None => self.options.segments_kept,
-            _ => 0,
-        };
-        let movable = self.movable(&index, &full, kept)?;
-        if let Some(through) = tidy(&mut index, &full, movable)? {
-            self.shared.ask(Box::new(move |committer| {
-                committer.writer.drop_up_to(through)?;
-                committer.restore()
-            }));
-        }
-        Ok(())
-    }
-
-    /// How many of the `full` segments beyond `kept` there is room to empty.
-    fn movable(
-        &self,
-        index: &Index,
-        full: &[(u64, u64)],
-        kept: usize,
-    ) -> Result<usize, StoreError> {
-        let mut needed = 0;
-        let surplus = full.len().saturating_sub(kept);
-        for (place, (number, _)) in full[..surplus].iter().enumerate() {
-            needed += 2 * index.live().get(number).copied().unwrap_or_default();
-            if needed > 0 && !self.has_room(needed)? {
-                return Ok(place);
-            }
-        }
-        Ok(surplus)
-    }
-
-    /// Whether the disk has room for that much more, with the reserve if it must be.
-    fn has_room(&self, bytes: u64) -> Result<bool, StoreError> {
-        const MARGIN: u64 = 1 << 20;
-        let is_there = || match self.files.space() {
-            Ok(space) => Ok(space.free_bytes >= bytes.saturating_add(MARGIN)),
-            Err(error) => Err(StoreError::io("measure", ".", error)),
-        };
-        if is_there()? {
-            return Ok(true);
-        }
-        self.shared.ask_for(Committer::give_up_reserve);
-        is_there()
-    }
-
-    fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Empties the oldest `surplus` segments; returns the last one that can go.
-pub(crate) fn tidy(
-    index: &mut Index,
-    full: &[(u64, u64)],
-    surplus: usize,
-) -> Result<Option<u64>, StoreError> {
-    let pinned = index.streams.pinned().unwrap_or(u64::MAX);
-    for (number, _) in &full[..surplus] {
-        // What stays anyway need not be emptied.
-        if *number < pinned && index.live().get(number).is_some_and(|&live| live > 0) {
-            index.empty(*number)?;
-        }
-    }
-    let through = index.droppable(full);
-    if let Some(through) = through {
-        index.close(through);
-    }
-    Ok(through)
 }

@@ -42,6 +42,7 @@
 
 mod backup;
 mod batch;
+mod behind;
 mod durable;
 mod error;
 #[cfg(feature = "faults")]

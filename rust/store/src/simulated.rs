@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backup;
 use crate::batch::Batch;
-use crate::durable::{StoreOptions, claim, open_parts, tidy, visit_sessions};
+use crate::behind::tidy;
+use crate::durable::{StoreOptions, claim, open_parts, visit_sessions};
 use crate::error::StoreError;
 use crate::files::{Claim, Files};
+use crate::index::flush::Frozen;
 use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
 use crate::index::{Index, Waiting};
 use crate::journal::commit::{Committer, Pressure};
@@ -31,6 +33,8 @@ struct Inner {
     inbox: Inbox,
     committer: Committer,
     index: Index,
+    /// A checkpoint that was begun.
+    frozen: Option<Arc<Frozen>>,
     options: StoreOptions,
     observer: Option<Arc<dyn Observer>>,
     written: u64,
@@ -96,6 +100,7 @@ impl SimulatedStore {
         }
         let inner = Inner {
             inbox: Inbox::default(),
+            frozen: None,
             numbers: index.next_number,
             committer,
             index,
@@ -171,6 +176,31 @@ impl SimulatedStore {
     /// What stopped the store.
     pub fn step(&self) -> Result<bool, StoreError> {
         self.lock().step()
+    }
+
+    /// Sets aside what the next checkpoint is to have, after a last step; what is appended from now
+    /// on comes into the one behind it.
+    ///
+    /// # Errors
+    ///
+    /// What stopped the store.
+    pub fn begin_checkpoint(&self) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.check()?;
+        let begun = inner.begin_checkpoint();
+        inner.note(begun)
+    }
+
+    /// Writes the checkpoint that was begun; nothing if none was.
+    ///
+    /// # Errors
+    ///
+    /// What stopped the store.
+    pub fn end_checkpoint(&self) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.check()?;
+        let ended = inner.end_checkpoint();
+        inner.note(ended)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -251,15 +281,38 @@ impl Inner {
     }
 
     fn checkpoint(&mut self) -> Result<(), StoreError> {
+        self.end_checkpoint()?;
+        self.begin_checkpoint()?;
+        self.end_checkpoint()
+    }
+
+    fn begin_checkpoint(&mut self) -> Result<(), StoreError> {
+        self.end_checkpoint()?;
         self.drain()?;
-        self.index.flush()?;
+        self.frozen = Some(self.index.freeze());
+        Ok(())
+    }
+
+    fn end_checkpoint(&mut self) -> Result<(), StoreError> {
+        let Some(frozen) = self.frozen.take() else {
+            return Ok(());
+        };
+        let database = self.index.database();
+        frozen.write(&database)?;
         let older = self.committer.writer.older.iter();
         let full: Vec<_> = older.map(|past| (past.number, past.last_lsn)).collect();
         let kept = match self.committer.pressure()? {
             Pressure::None => self.options.segments_kept,
             _ => 0,
         };
-        if let Some(through) = tidy(&mut self.index, &full, full.len().saturating_sub(kept))? {
+        let surplus = full.len().saturating_sub(kept);
+        let moved = self.index.moved_through();
+        let files = &*self.committer.writer.files;
+        let tidied = tidy(&frozen, &database, files, (&full, surplus), moved)?;
+        self.index.thaw(&frozen)?;
+        self.index.moved(tidied.moved);
+        if let Some(through) = tidied.droppable {
+            self.index.close(through);
             self.committer.writer.drop_up_to(through)?;
         }
         self.committer.restore()

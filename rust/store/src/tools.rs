@@ -160,8 +160,10 @@ pub fn repair(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Repair, 
     }
     index.flush()?;
     for number in &numbers {
-        salvage::keep_messages(&**files, store, *number, &mut index)?;
+        salvage::keep_messages(&**files, store, *number, &index.database())?;
+        index.moved(*number);
     }
+    index.reread()?;
     repair.sessions = index.drop_unreadable()?;
     let last = numbers.last().copied().unwrap_or_default();
     let next_lsn = index.applied_lsn + 1;

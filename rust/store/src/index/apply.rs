@@ -1,9 +1,10 @@
 //! What each record does.
 
 use crate::error::StoreError;
-use crate::index::rows::{Body, Delivery, MessageRow, SessionRow, Subscriptions, Will};
-use crate::index::tables::checkpoint;
-use crate::index::{Cached, Index};
+use crate::index::Index;
+use crate::index::messages::MessageRow;
+use crate::index::rows::{Delivery, SessionRow, Subscriptions, Will};
+use crate::index::tables::wrong;
 use crate::journal::frame;
 use crate::journal::open::read_record;
 use crate::journal::writer::Written;
@@ -150,21 +151,12 @@ impl Index {
                 row.gates.insert(packet_id);
             })?;
         }
-        let row = MessageRow {
-            references: 0,
-            size: message.size(),
-            body: Body::Log(place),
-        };
+        let row = MessageRow::new(message.size(), place);
         if let Some(streamed) = &message.streamed {
             self.streams.add(streamed, place.segment);
         }
         self.count_live(&row, true);
-        let cached = Cached {
-            row: Some(row),
-            is_changed: true,
-            is_stored: false,
-        };
-        self.messages.insert(message.message, cached);
+        self.changes.messages.set(message.message, Some(row), false);
         self.unwanted.push(message.message);
         self.use_up(message.message, 1);
         self.route(message.message, message.message, message.recipients)?;
@@ -181,10 +173,10 @@ impl Index {
         recipients: Recipients<'_>,
     ) -> Result<(), StoreError> {
         self.use_up(first, recipients.len());
-        let Some(bytes) = self.cached_message(message)?.row.as_ref() else {
+        let Some(row) = self.message_row(message)? else {
             return Ok(());
         };
-        let bytes = bytes.size;
+        let bytes = row.size;
         let mut wanted = 0;
         for (number, recipient) in (first..).zip(recipients.iter()) {
             if self.session(recipient.session)?.is_none() {
@@ -199,7 +191,9 @@ impl Index {
                 bytes,
                 subscription_ids: recipient.subscription_ids,
             };
-            self.queued.insert((recipient.session, number), delivery);
+            self.changes
+                .enqueue(recipient.session, &delivery)
+                .map_err(wrong)?;
         }
         self.refer(message, wanted)
     }
@@ -244,17 +238,8 @@ impl Index {
         for (_, delivery) in row.publishes {
             self.release(delivery.message)?;
         }
-        let mut waiting = Vec::new();
-        if let Some(table) = self.tables.queues() {
-            let all = (session, 0)..=(session, u64::MAX);
-            for row in table.range(all).map_err(checkpoint)? {
-                waiting.push(row.map_err(checkpoint)?.0.value().1);
-            }
-        }
-        let queued = self.queued.range((session, 0)..=(session, u64::MAX));
-        waiting.extend(queued.map(|((_, number), _)| *number));
-        for number in waiting {
-            if let Some(delivery) = self.unqueue(session, number)? {
+        for delivery in self.queue(session, 0, usize::MAX)? {
+            if self.unqueue(session, delivery.number)?.is_some() {
                 self.release(delivery.message)?;
             }
         }
@@ -282,11 +267,8 @@ impl Index {
     }
 
     fn retain(&mut self, topic: &str, message: Option<u64>) -> Result<(), StoreError> {
-        let old = match self.retained.get(topic) {
-            Some(old) => *old,
-            None => self.tables.retained(topic)?,
-        };
-        self.retained.insert(topic.to_owned(), message);
+        let old = self.retained_of(topic)?;
+        self.changes.retained.insert(topic.to_owned(), message);
         if let Some(message) = message {
             self.refer(message, 1)?;
         }
@@ -295,50 +277,61 @@ impl Index {
 
     /// Takes a delivery out of its queue, if it is still there.
     fn unqueue(&mut self, session: u64, number: u64) -> Result<Option<Delivery>, StoreError> {
-        if let Some(delivery) = self.queued.remove(&(session, number)) {
-            return Ok(Some(delivery));
+        let taken = self.changes.dequeue(session, number).map_err(wrong)?;
+        if taken.is_some() {
+            return Ok(taken);
         }
-        if self.unqueued.contains(&(session, number)) {
+        let own = self.changes.queue(session);
+        if own.is_some_and(|own| own.removed.contains(&number)) {
             return Ok(None);
         }
-        let found = self.tables.queued(session, number)?;
+        let found = self.queued_before(session, number)?;
         if found.is_some() {
-            self.unqueued.insert((session, number));
+            self.changes.remove(session, number);
         }
         Ok(found)
     }
 
     fn refer(&mut self, message: u64, count: u32) -> Result<(), StoreError> {
-        let cached = self.cached_message(message)?;
-        if let Some(row) = &mut cached.row {
-            row.references += count;
-            cached.is_changed = true;
-        }
-        Ok(())
+        self.change_message(message, |row| row.references += count)
     }
 
     /// One reference less; the last one takes the message along.
     fn release(&mut self, message: u64) -> Result<(), StoreError> {
-        let cached = self.cached_message(message)?;
-        let Some(row) = &mut cached.row else {
-            return Ok(());
-        };
-        row.references = row.references.saturating_sub(1);
-        cached.is_changed = true;
+        self.change_message(message, |row| {
+            row.references = row.references.saturating_sub(1);
+        })?;
         self.forget_if_unwanted(message);
         Ok(())
     }
 
+    fn change_message(
+        &mut self,
+        message: u64,
+        change: impl FnOnce(&mut MessageRow),
+    ) -> Result<(), StoreError> {
+        if let Some(changed) = self.changes.messages.get_mut(message) {
+            if let Some(row) = &mut changed.row {
+                change(row);
+            }
+            return Ok(());
+        }
+        if let Some(mut row) = self.message_row(message)? {
+            change(&mut row);
+            self.changes.messages.set(message, Some(row), true);
+        }
+        Ok(())
+    }
+
     fn forget_if_unwanted(&mut self, message: u64) {
-        let Some(cached) = self.messages.get_mut(&message) else {
+        let Some(changed) = self.changes.messages.get_mut(message) else {
             return;
         };
-        let Some(row) = cached.row.take_if(|row| row.references == 0) else {
+        let Some(row) = changed.row.take_if(|row| row.references == 0) else {
             return;
         };
-        cached.is_changed = true;
-        if !cached.is_stored {
-            self.messages.remove(&message);
+        if !changed.is_stored {
+            self.changes.messages.remove(message);
         }
         self.count_live(&row, false);
     }
@@ -371,7 +364,10 @@ impl Index {
     }
 
     pub(crate) fn count_live(&mut self, row: &MessageRow, is_live: bool) {
-        let Body::Log(place) = &row.body else { return };
+        let place = row.place();
+        if place.segment <= self.moved {
+            return;
+        }
         let live = self.live.entry(place.segment).or_default();
         *live = if is_live {
             live.saturating_add(place.bytes)

@@ -1,101 +1,88 @@
-//! Writing the checkpoint, and emptying old segments into it.
+//! Writing the checkpoint.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
-use redb::WriteTransaction;
+use redb::{Database, ReadableTable, Table, WriteTransaction};
 
 use crate::error::StoreError;
-use crate::index::numbered::Numbered;
-use crate::index::rows::{Body, encode_subscriptions};
+use crate::index::Index;
+use crate::index::changes::{Cached, Changes, QueueChange};
+use crate::index::chunk::Chunk;
+use crate::index::messages::{changed_page, number_of};
+use crate::index::notes::{ChangedNotes, put_notes};
+use crate::index::rows::{Delivery, encode_subscriptions};
+use crate::index::streams::StreamTable;
 use crate::index::tables::{
-    MESSAGE, Meta, QUEUE, RETAINED, SEGMENT, SESSION, SUBSCRIPTION, checkpoint, put_meta,
-    put_streams,
+    BODY, MESSAGE, Meta, QUEUE, RETAINED, SEGMENT, SESSION, SUBSCRIPTION, begin_change, checkpoint,
+    chunk_at, put_meta, put_streams, wrong,
 };
-use crate::index::{Cached, Index};
-use crate::journal::frame;
-use crate::journal::scan::Groups;
-use crate::journal::segment::{self, HEADER, Header};
-use crate::record::Record;
+
+/// What the checkpoint is to become: read by the index, written by another thread.
+#[derive(Debug)]
+pub(crate) struct Frozen {
+    pub(crate) changes: Changes,
+    notes: ChangedNotes,
+    streams: StreamTable,
+    /// Bytes of messages that are wanted, by the segment that holds them.
+    pub(crate) live: BTreeMap<u64, u64>,
+    meta: Meta,
+    /// Something has changed.
+    is_due: bool,
+}
 
 impl Index {
     /// Writes everything that has changed, in one transaction with the LSN that it stands for.
     ///
     /// Everything applied must be safe in the log.
     pub(crate) fn flush(&mut self) -> Result<(), StoreError> {
-        if self.applied_lsn == self.checkpoint_lsn {
-            return Ok(());
-        }
-        let transaction = self.tables.begin()?;
-        self.put_sessions(&transaction)?;
-        self.put_queues(&transaction)?;
-        self.put_messages(&transaction)?;
-        self.put_segments(&transaction)?;
-        let meta = Meta {
-            store: self.store,
-            applied_lsn: self.applied_lsn,
-            next_number: self.next_number,
-        };
-        put_meta(&transaction, &meta)?;
-        put_streams(&transaction, &self.streams)?;
-        self.notes.put(&transaction)?;
-        transaction.commit().map_err(checkpoint)?;
+        let frozen = self.freeze();
+        frozen.write(&self.tables.database())?;
+        self.thaw(&frozen)
+    }
+
+    /// Sets aside what has changed, to be written; [`Index::thaw`] comes before the next time.
+    ///
+    /// Everything applied must be safe in the log.
+    pub(crate) fn freeze(&mut self) -> Arc<Frozen> {
+        debug_assert!(self.frozen.is_none(), "one at a time");
+        debug_assert!(self.unwanted.is_empty(), "between two groups");
+        self.live.retain(|_, live| *live > 0);
+        let frozen = Arc::new(Frozen {
+            changes: std::mem::take(&mut self.changes),
+            notes: self.notes.take_changed(),
+            streams: self.streams.clone(),
+            live: self.live.clone(),
+            meta: Meta {
+                store: self.store,
+                applied_lsn: self.applied_lsn,
+                next_number: self.next_number,
+                moved: self.moved,
+            },
+            is_due: self.applied_lsn != self.checkpoint_lsn,
+        });
+        self.frozen = Some(Arc::clone(&frozen));
+        self.pending_bytes = 0;
+        frozen
+    }
+
+    /// What was frozen is written: the checkpoint has it.
+    pub(crate) fn thaw(&mut self, frozen: &Frozen) -> Result<(), StoreError> {
         self.tables.refresh()?;
-        self.checkpoint_lsn = self.applied_lsn;
-        self.notes.settle();
-        self.forget();
+        self.frozen = None;
+        self.checkpoint_lsn = frozen.meta.applied_lsn;
         Ok(())
     }
 
-    /// The last segment such that the log needs none up to it, after a [`Index::flush`]; the
-    /// segment that is written to is not looked at.
-    pub(crate) fn droppable(&self, full: &[(u64, u64)]) -> Option<u64> {
-        let is_free = |&&(number, last_lsn): &&(u64, u64)| {
-            last_lsn <= self.checkpoint_lsn
-                && self.live.get(&number).is_none_or(|&live| live == 0)
-                && self.streams.pinned().is_none_or(|pinned| number < pinned)
-        };
-        full.iter()
-            .take_while(is_free)
-            .last()
-            .map(|(number, _)| *number)
+    /// The checkpoint was changed by somebody else.
+    pub(crate) fn reread(&mut self) -> Result<(), StoreError> {
+        self.tables.refresh()
     }
 
-    /// Moves what is still wanted of a full segment into the checkpoint, after a
-    /// [`Index::flush`]: then the segment can go.
-    pub(crate) fn empty(&mut self, number: u64) -> Result<(), StoreError> {
-        let name = segment::name(number);
-        let file = self.files.open(&name);
-        let file = file.map_err(|error| StoreError::io("open", &name, error))?;
-        let mut bytes = Vec::new();
-        segment::read(&*file, &name, &mut bytes)?;
-        let header = Header::parse(&name, &bytes)?;
-        let seed = header.map_or(0, |header| header.seed());
-        let first_lsn = header.map_or(0, |header| header.first_lsn);
-        let groups = Groups::new(&bytes, seed, HEADER, first_lsn);
-        let frames = groups.flat_map(|group| group.records());
-        self.move_messages(number, frames.map(|(offset, frame)| (offset as u64, frame)))
-    }
-
-    /// Moves those of `frames`, at their offsets, that are wanted messages into the checkpoint;
-    /// nothing in the segment is wanted then.
-    pub(crate) fn move_messages<'f>(
-        &mut self,
-        number: u64,
-        frames: impl Iterator<Item = (u64, frame::Frame<'f>)>,
-    ) -> Result<(), StoreError> {
-        debug_assert_eq!(self.applied_lsn, self.checkpoint_lsn, "after a flush");
-        let transaction = self.tables.begin()?;
-        for (offset, frame) in frames {
-            self.move_message(&transaction, number, offset, &frame)?;
-        }
-        self.live.remove(&number);
-        self.reading = None;
-        self.put_segments(&transaction)?;
-        transaction.commit().map_err(checkpoint)?;
-        self.tables.refresh()?;
-        self.messages.clear();
-        Ok(())
+    /// Whoever writes what was frozen needs this.
+    pub(crate) fn database(&self) -> Arc<Database> {
+        self.tables.database()
     }
 
     /// Drops every delivery and retained message whose content cannot be read; returns the
@@ -129,46 +116,60 @@ impl Index {
     fn is_readable(&mut self, message: u64) -> Result<bool, StoreError> {
         match self.message(message) {
             Ok(found) => Ok(found.is_some()),
-            Err(StoreError::Damaged(_)) => Ok(false),
+            Err(StoreError::Damaged(_) | StoreError::Checkpoint(_)) => Ok(false),
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 Ok(false)
             }
             Err(error) => Err(error),
         }
     }
+}
 
-    fn move_message(
-        &mut self,
-        transaction: &WriteTransaction,
-        segment: u64,
-        offset: u64,
-        frame: &frame::Frame<'_>,
-    ) -> Result<(), StoreError> {
-        let Ok(Record::Message(message)) = Record::decode(frame.kind, frame.flags, frame.body)
-        else {
-            return Ok(());
+impl Frozen {
+    /// Records up to here are in it.
+    pub(crate) fn applied_lsn(&self) -> u64 {
+        self.meta.applied_lsn
+    }
+
+    pub(crate) fn streams(&self) -> &StreamTable {
+        &self.streams
+    }
+
+    /// The last segment such that the log needs none up to it, once this is written and `moved` is
+    /// in the checkpoint; the segment that is written to is not looked at.
+    pub(crate) fn droppable(&self, full: &[(u64, u64)], moved: u64) -> Option<u64> {
+        let pinned = self.streams.pinned();
+        let is_free = |&&(number, last_lsn): &&(u64, u64)| {
+            last_lsn <= self.meta.applied_lsn
+                && (number <= moved || !self.live.contains_key(&number))
+                && pinned.is_none_or(|pinned| number < pinned)
         };
-        let Some(mut row) = self.tables.message(message.message)? else {
-            return Ok(());
-        };
-        if !matches!(&row.body, Body::Log(place) if place.segment == segment && place.offset == offset)
-        {
+        full.iter()
+            .take_while(is_free)
+            .last()
+            .map(|(number, _)| *number)
+    }
+
+    /// Writes it, in one transaction.
+    pub(crate) fn write(&self, database: &Database) -> Result<(), StoreError> {
+        if !self.is_due {
             return Ok(());
         }
-        row.body = Body::Here(frame.flags, frame.body.to_vec());
-        let mut bytes = Vec::new();
-        row.encode(&mut bytes);
-        let mut table = transaction.open_table(MESSAGE).map_err(checkpoint)?;
-        table
-            .insert(message.message, &bytes[..])
-            .map_err(checkpoint)?;
-        Ok(())
+        let transaction = begin_change(database)?;
+        self.put_sessions(&transaction)?;
+        self.put_queues(&transaction)?;
+        self.put_messages(&transaction)?;
+        self.put_segments(&transaction)?;
+        put_notes(&transaction, &self.notes)?;
+        put_streams(&transaction, &self.streams)?;
+        put_meta(&transaction, &self.meta)?;
+        transaction.commit().map_err(checkpoint)
     }
 
     fn put_sessions(&self, transaction: &WriteTransaction) -> Result<(), StoreError> {
         let mut bytes = Vec::new();
         let mut table = transaction.open_table(SESSION).map_err(checkpoint)?;
-        for (session, cached) in changed(self.sessions.iter()) {
+        for (session, cached) in changed(self.changes.sessions.iter()) {
             match &cached.row {
                 None => drop(table.remove(*session).map_err(checkpoint)?),
                 Some(row) => {
@@ -179,7 +180,7 @@ impl Index {
             }
         }
         let mut table = transaction.open_table(SUBSCRIPTION).map_err(checkpoint)?;
-        for (session, cached) in changed(self.subscriptions.iter()) {
+        for (session, cached) in changed(self.changes.subscriptions.iter()) {
             match &cached.row {
                 Some(held) if !held.is_empty() => {
                     bytes.clear();
@@ -193,34 +194,41 @@ impl Index {
     }
 
     fn put_queues(&self, transaction: &WriteTransaction) -> Result<(), StoreError> {
-        let mut bytes = Vec::new();
         let mut table = transaction.open_table(QUEUE).map_err(checkpoint)?;
-        for key in &self.unqueued {
-            table.remove(*key).map_err(checkpoint)?;
-        }
-        for (key, delivery) in &self.queued {
-            bytes.clear();
-            delivery.encode(&mut bytes);
-            table.insert(*key, &bytes[..]).map_err(checkpoint)?;
+        let mut queues: Vec<_> = self.changes.queues().collect();
+        queues.sort_unstable_by_key(|(session, _)| **session);
+        for (session, change) in queues {
+            let mut queue = StoredQueue {
+                table: &mut table,
+                session: *session,
+                bytes: Vec::new(),
+            };
+            queue.remove(change)?;
+            queue.add(&change.added)?;
         }
         Ok(())
     }
 
     fn put_messages(&self, transaction: &WriteTransaction) -> Result<(), StoreError> {
-        let mut bytes = Vec::new();
         let mut table = transaction.open_table(MESSAGE).map_err(checkpoint)?;
-        for (message, cached) in changed(self.messages.iter()) {
-            match &cached.row {
-                None => drop(table.remove(*message).map_err(checkpoint)?),
-                Some(row) => {
-                    bytes.clear();
-                    row.encode(&mut bytes);
-                    table.insert(*message, &bytes[..]).map_err(checkpoint)?;
-                }
+        let mut bodies = transaction.open_table(BODY).map_err(checkpoint)?;
+        for (number, changes) in self.changes.messages.pages() {
+            let stored = table.get(number).map_err(checkpoint)?;
+            let stored = stored.map(|page| page.value().to_vec()).unwrap_or_default();
+            let page = changed_page(&stored, changes).map_err(wrong)?;
+            if !page.is_empty() {
+                table.insert(number, &page[..]).map_err(checkpoint)?;
+            } else if !stored.is_empty() {
+                table.remove(number).map_err(checkpoint)?;
+            }
+            let gone = changes.iter().filter(|changed| changed.row.is_none());
+            for changed in gone.filter(|_| self.meta.moved > 0) {
+                let message = number_of(number, changed);
+                bodies.remove(message).map_err(checkpoint)?;
             }
         }
         let mut table = transaction.open_table(RETAINED).map_err(checkpoint)?;
-        for (topic, message) in &self.retained {
+        for (topic, message) in &self.changes.retained {
             match message {
                 None => drop(table.remove(topic.as_str()).map_err(checkpoint)?),
                 Some(message) => {
@@ -234,24 +242,102 @@ impl Index {
     fn put_segments(&self, transaction: &WriteTransaction) -> Result<(), StoreError> {
         let mut table = transaction.open_table(SEGMENT).map_err(checkpoint)?;
         table
-            .retain(|segment, _| self.live.get(&segment).is_some_and(|&live| live > 0))
+            .retain(|segment, _| self.live.contains_key(&segment))
             .map_err(checkpoint)?;
-        for (segment, live) in self.live.iter().filter(|(_, live)| **live > 0) {
+        for (segment, live) in &self.live {
             table.insert(*segment, *live).map_err(checkpoint)?;
         }
         Ok(())
     }
+}
 
-    /// Gives the memory back of what the checkpoint has now.
-    fn forget(&mut self) {
-        self.sessions = Numbered::default();
-        self.subscriptions = Numbered::default();
-        self.queued.clear();
-        self.unqueued.clear();
-        self.messages = Numbered::default();
-        self.retained.clear();
-        self.live.retain(|_, live| *live > 0);
-        self.pending_bytes = 0;
+/// The rows of one queue.
+struct StoredQueue<'t, 'x> {
+    table: &'t mut Table<'x, (u64, u64), &'static [u8]>,
+    session: u64,
+    bytes: Vec<u8>,
+}
+
+impl StoredQueue<'_, '_> {
+    /// Takes out what is not waiting any more.
+    fn remove(&mut self, change: &QueueChange) -> Result<(), StoreError> {
+        let mut numbers = change.removed.iter().copied().peekable();
+        while let Some(number) = numbers.next() {
+            let Some((key, mut chunk)) = chunk_at(&*self.table, self.session, number)? else {
+                continue;
+            };
+            let last = chunk.last;
+            chunk.take(number).map_err(wrong)?;
+            while let Some(number) = numbers.next_if(|number| *number <= last) {
+                chunk.take(number).map_err(wrong)?;
+            }
+            self.put(key, &chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Adds chunks, in their order.
+    fn add(&mut self, chunks: &[Chunk]) -> Result<(), StoreError> {
+        let Some(first) = chunks.first() else {
+            return Ok(());
+        };
+        let Some((key, mut last)) = chunk_at(&*self.table, self.session, u64::MAX)? else {
+            return chunks
+                .iter()
+                .try_for_each(|chunk| self.put(chunk.first, chunk));
+        };
+        if first.first <= last.last {
+            return self.mix(chunks);
+        }
+        let mut rest = chunks;
+        if last.append(first) {
+            self.put(key, &last)?;
+            rest = &chunks[1..];
+        }
+        rest.iter()
+            .try_for_each(|chunk| self.put(chunk.first, chunk))
+    }
+
+    /// Adds chunks to a queue that has later deliveries already: its tail is made anew.
+    fn mix(&mut self, chunks: &[Chunk]) -> Result<(), StoreError> {
+        let first = chunks[0].first;
+        let from = chunk_at(&*self.table, self.session, first)?.map_or(first, |(key, _)| key);
+        let mut all: BTreeMap<u64, Delivery> = BTreeMap::new();
+        let range = (self.session, from)..=(self.session, u64::MAX);
+        let mut keys = Vec::new();
+        for row in self.table.range(range).map_err(checkpoint)? {
+            let (key, bytes) = row.map_err(checkpoint)?;
+            keys.push(key.value());
+            let chunk = Chunk::decode(bytes.value()).map_err(wrong)?;
+            for delivery in chunk.deliveries() {
+                let delivery = delivery.map_err(wrong)?;
+                all.insert(delivery.number, delivery);
+            }
+        }
+        for delivery in chunks.iter().flat_map(Chunk::deliveries) {
+            let delivery = delivery.map_err(wrong)?;
+            all.insert(delivery.number, delivery);
+        }
+        for key in keys {
+            self.table.remove(key).map_err(checkpoint)?;
+        }
+        let anew = Chunk::all(all.values());
+        anew.iter()
+            .try_for_each(|chunk| self.put(chunk.first, chunk))
+    }
+
+    fn put(&mut self, key: u64, chunk: &Chunk) -> Result<(), StoreError> {
+        let key = (self.session, key);
+        if chunk.count == 0 {
+            self.table.remove(key).map_err(checkpoint)?;
+            return Ok(());
+        }
+        self.bytes.clear();
+        chunk.encode(&mut self.bytes);
+        self.table
+            .insert(key, &self.bytes[..])
+            .map_err(checkpoint)?;
+        Ok(())
     }
 }
 

@@ -4,9 +4,16 @@
 //! row by row, and goes into the checkpoint in one transaction; then the memory is given back.
 //! So a message that is delivered soon never reaches the checkpoint, and the queue of a client
 //! that stays away does not stay in memory.
+//!
+//! Writing takes seconds, and nobody waits for it: what has changed is *frozen* for another thread
+//! to write, and what comes meanwhile is a layer of its own above it.
 
 mod apply;
-mod flush;
+pub(crate) mod bodies;
+mod changes;
+mod chunk;
+pub(crate) mod flush;
+mod messages;
 pub(crate) mod notes;
 mod numbered;
 pub(crate) mod rows;
@@ -20,38 +27,17 @@ use redb::ReadTransaction;
 
 use crate::error::StoreError;
 use crate::files::{File, Files, read_full};
+use crate::index::changes::{Cached, Changes, QueueChange};
+use crate::index::chunk::Chunk;
+use crate::index::flush::Frozen;
+use crate::index::messages::MessageRow;
 use crate::index::notes::Notes;
-use crate::index::numbered::Numbered;
-use crate::index::rows::{Body, Delivery, MessageRow, SessionRow, StoredMessage, Subscriptions};
+use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
 use crate::index::streams::StreamTable;
-use crate::index::tables::{Meta, RETAINED, SEGMENT, SESSION, Tables, checkpoint, wrong};
+use crate::index::tables::{Meta, QUEUE, RETAINED, SEGMENT, SESSION, Tables, checkpoint, wrong};
 use crate::journal::Place;
 use crate::journal::frame;
 use crate::journal::segment::{self, Header, StoreId};
-
-/// A row as it is now: changed, or known to be as the checkpoint has it.
-#[derive(Clone, Debug)]
-struct Cached<T> {
-    row: Option<T>,
-    is_changed: bool,
-    /// The checkpoint has a row for it, this one or an older one.
-    is_stored: bool,
-}
-
-impl<T> Cached<T> {
-    fn stored(row: Option<T>) -> Self {
-        Self {
-            is_stored: row.is_some(),
-            row,
-            is_changed: false,
-        }
-    }
-
-    /// Whether the checkpoint has to be changed for it.
-    fn is_due(&self) -> bool {
-        self.is_changed && (self.is_stored || self.row.is_some())
-    }
-}
 
 /// What the store knows besides the log.
 #[derive(Debug)]
@@ -62,20 +48,17 @@ pub(crate) struct Index {
     pub(crate) applied_lsn: u64,
     checkpoint_lsn: u64,
     pub(crate) next_number: u64,
-    sessions: Numbered<Cached<SessionRow>>,
-    subscriptions: Numbered<Cached<Subscriptions>>,
-    /// Queued since the checkpoint and still waiting.
-    queued: BTreeMap<(u64, u64), Delivery>,
-    /// In the checkpoint's queues, but not waiting any more.
-    unqueued: BTreeSet<(u64, u64)>,
-    messages: Numbered<Cached<MessageRow>>,
-    retained: BTreeMap<String, Option<u64>>,
+    changes: Changes,
+    /// What is being written into the checkpoint.
+    frozen: Option<Arc<Frozen>>,
     pub(crate) streams: StreamTable,
     pub(crate) notes: Notes,
     /// Messages that nobody seemed to want so far in this group.
     unwanted: Vec<u64>,
     /// Bytes of messages that are wanted, by the segment that holds them.
     live: BTreeMap<u64, u64>,
+    /// What is wanted of segments up to this one is in the checkpoint.
+    moved: u64,
     /// The file that was read last.
     reading: Option<(u64, Arc<dyn File>)>,
     /// Bytes of records since the checkpoint.
@@ -156,12 +139,9 @@ impl Index {
             applied_lsn: known.applied_lsn,
             checkpoint_lsn: known.applied_lsn,
             next_number: known.next_number.max(1),
-            sessions: Numbered::default(),
-            subscriptions: Numbered::default(),
-            queued: BTreeMap::new(),
-            unqueued: BTreeSet::new(),
-            messages: Numbered::default(),
-            retained: BTreeMap::new(),
+            changes: Changes::default(),
+            frozen: None,
+            moved: known.moved,
             streams,
             notes,
             unwanted: Vec::new(),
@@ -194,7 +174,7 @@ impl Index {
 
     /// The session's row, if it is kept.
     pub(crate) fn session(&mut self, session: u64) -> Result<Option<&SessionRow>, StoreError> {
-        Ok(self.cached_session(session)?.row.as_ref())
+        Ok(self.cached_session(session)?.row.as_deref())
     }
 
     /// The session's row and subscriptions, without keeping them in memory: for whoever wants all
@@ -203,15 +183,29 @@ impl Index {
         &self,
         session: u64,
     ) -> Result<Option<(SessionRow, Subscriptions)>, StoreError> {
-        let row = match self.sessions.get(&session) {
-            Some(cached) => cached.row.clone(),
+        let of = |layer: &Changes| {
+            let row = layer.sessions.get(&session)?;
+            Some(row.row.as_deref().cloned())
+        };
+        let row = match self.layers().find_map(of) {
+            Some(row) => row,
             None => self.tables.session(session)?,
         };
-        let subscriptions = match self.subscriptions.get(&session) {
-            Some(cached) => cached.row.clone(),
+        let of = |layer: &Changes| {
+            let row = layer.subscriptions.get(&session)?;
+            Some(row.row.as_deref().cloned())
+        };
+        let subscriptions = match self.layers().find_map(of) {
+            Some(row) => row,
             None => self.tables.subscriptions(session)?,
         };
         Ok(row.map(|row| (row, subscriptions.unwrap_or_default())))
+    }
+
+    /// What has changed, the latest first.
+    fn layers(&self) -> impl Iterator<Item = &Changes> {
+        let frozen = self.frozen.iter().map(|frozen| &frozen.changes);
+        std::iter::once(&self.changes).chain(frozen)
     }
 
     /// The numbers of all sessions, ascending.
@@ -222,7 +216,8 @@ impl Index {
                 sessions.insert(row.map_err(checkpoint)?.0.value());
             }
         }
-        for (session, cached) in &self.sessions {
+        let layers: Vec<_> = self.layers().collect();
+        for (session, cached) in layers.into_iter().rev().flat_map(|layer| &layer.sessions) {
             if cached.row.is_some() {
                 sessions.insert(*session);
             } else {
@@ -239,23 +234,40 @@ impl Index {
         from: u64,
         limit: usize,
     ) -> Result<Vec<Delivery>, StoreError> {
-        let range = (session, from)..=(session, u64::MAX);
+        let changes: Vec<_> = self
+            .layers()
+            .filter_map(|layer| layer.queue(session))
+            .collect();
+        let is_gone = |number: u64, layers: &[&QueueChange]| {
+            layers.iter().any(|layer| layer.removed.contains(&number))
+        };
         let mut waiting = BTreeMap::new();
-        if let Some(table) = self.tables.queues() {
-            for row in table.range(range.clone()).map_err(checkpoint)? {
-                let (key, bytes) = row.map_err(checkpoint)?;
-                let key = key.value();
-                if !self.unqueued.contains(&key) {
-                    let delivery = Delivery::decode_row(key.1, bytes.value()).map_err(wrong)?;
-                    waiting.insert(key.1, delivery);
+        'stored: for chunk in self.tables.chunks(session, from)? {
+            for delivery in chunk?.deliveries() {
+                let delivery = delivery.map_err(wrong)?;
+                if delivery.number < from || is_gone(delivery.number, &changes) {
+                    continue;
                 }
+                waiting.insert(delivery.number, delivery);
                 if waiting.len() >= limit {
-                    break;
+                    break 'stored;
                 }
             }
         }
-        for ((_, number), delivery) in self.queued.range(range).take(limit) {
-            waiting.insert(*number, delivery.clone());
+        let own = self.changes.queue(session);
+        for change in &changes {
+            let mut taken = 0;
+            for delivery in change.added_from(from) {
+                if taken >= limit {
+                    break;
+                }
+                let delivery = delivery.map_err(wrong)?;
+                // What was being written may be gone again.
+                if own.is_none_or(|own| !own.removed.contains(&delivery.number)) {
+                    taken += 1;
+                    waiting.insert(delivery.number, delivery);
+                }
+            }
         }
         Ok(waiting.into_values().take(limit).collect())
     }
@@ -263,23 +275,30 @@ impl Index {
     /// How many deliveries wait for each session that has any, and the sizes of their messages.
     pub(crate) fn waiting(&self) -> Result<BTreeMap<u64, Waiting>, StoreError> {
         let mut waiting: BTreeMap<u64, Waiting> = BTreeMap::new();
-        let mut count = |session: u64, bytes: u32| {
-            let waiting = waiting.entry(session).or_default();
-            waiting.deliveries += 1;
-            waiting.bytes += u64::from(bytes);
-        };
-        if let Some(table) = self.tables.queues() {
-            for row in redb::ReadableTable::iter(table).map_err(checkpoint)? {
+        if let Some(table) = self.tables.table(QUEUE)? {
+            for row in redb::ReadableTable::iter(&table).map_err(checkpoint)? {
                 let (key, bytes) = row.map_err(checkpoint)?;
-                let (session, number) = key.value();
-                if !self.unqueued.contains(&(session, number)) {
-                    let delivery = Delivery::decode_row(number, bytes.value()).map_err(wrong)?;
-                    count(session, delivery.bytes);
-                }
+                let (deliveries, bytes) = Chunk::figures(bytes.value()).map_err(wrong)?;
+                let waiting = waiting.entry(key.value().0).or_default();
+                waiting.deliveries += deliveries;
+                waiting.bytes += bytes;
             }
         }
-        for ((session, _), delivery) in &self.queued {
-            count(*session, delivery.bytes);
+        let changed: BTreeSet<u64> = self
+            .layers()
+            .flat_map(|layer| layer.queues().map(|(session, _)| *session))
+            .collect();
+        for session in changed {
+            let queue = self.queue(session, 0, usize::MAX)?;
+            let now = Waiting {
+                deliveries: queue.len() as u64,
+                bytes: queue.iter().map(|delivery| u64::from(delivery.bytes)).sum(),
+            };
+            if now.deliveries > 0 {
+                waiting.insert(session, now);
+            } else {
+                waiting.remove(&session);
+            }
         }
         Ok(waiting)
     }
@@ -293,7 +312,8 @@ impl Index {
                 retained.insert(topic.value().to_owned(), message.value());
             }
         }
-        for (topic, message) in &self.retained {
+        let layers: Vec<_> = self.layers().collect();
+        for (topic, message) in layers.into_iter().rev().flat_map(|layer| &layer.retained) {
             match message {
                 Some(message) => retained.insert(topic.clone(), *message),
                 None => retained.remove(topic),
@@ -311,18 +331,19 @@ impl Index {
     /// Where the content of a message is that is still wanted. What is found can be read when the
     /// index has gone on: an open file does not go away.
     pub(crate) fn find(&mut self, message: u64) -> Result<Option<Found>, StoreError> {
-        let row = self.cached_message(message)?.row.as_ref();
-        let Some(body) = row.map(|row| row.body.clone()) else {
+        let Some(place) = self.message_row(message)?.map(|row| row.place()) else {
             return Ok(None);
         };
-        Ok(Some(match body {
-            Body::Here(flags, body) => Found::Here(flags, body),
-            Body::Log(place) => Found::Log {
-                place,
-                store: self.store,
-                file: self.open_segment(place.segment)?,
-            },
-        }))
+        if place.segment > self.moved {
+            let (store, file) = (self.store, self.open_segment(place.segment)?);
+            return Ok(Some(Found::Log { place, store, file }));
+        }
+        let Some((flags, body)) = self.tables.body(message)? else {
+            return Err(StoreError::Checkpoint(
+                format!("message {message} is missing").into(),
+            ));
+        };
+        Ok(Some(Found::Here(flags, body)))
     }
 
     /// Leaves the file alone of a segment up to number `through`, which goes: as long as it is
@@ -338,12 +359,7 @@ impl Index {
 
     /// Rows in memory that the checkpoint does not have.
     pub(crate) fn pending_rows(&self) -> usize {
-        self.sessions.len()
-            + self.subscriptions.len()
-            + self.queued.len()
-            + self.unqueued.len()
-            + self.messages.len()
-            + self.retained.len()
+        self.changes.rows()
     }
 
     fn open_segment(&mut self, number: u64) -> Result<Arc<dyn File>, StoreError> {
@@ -360,32 +376,68 @@ impl Index {
     }
 
     fn cached_session(&mut self, session: u64) -> Result<&mut Cached<SessionRow>, StoreError> {
-        if !self.sessions.contains_key(&session) {
-            let row = self.tables.session(session)?;
-            self.sessions.insert(session, Cached::stored(row));
+        if !self.changes.sessions.contains_key(&session) {
+            let frozen = self.frozen.as_ref();
+            let row = match frozen.and_then(|frozen| frozen.changes.sessions.get(&session)) {
+                Some(frozen) => frozen.row.clone(),
+                None => self.tables.session(session)?.map(Box::new),
+            };
+            let cached = Cached::stored(row);
+            self.changes.sessions.insert(session, cached);
         }
         // INVARIANT: it was put there if it was missing.
-        Ok(self.sessions.get_mut(&session).expect("cached"))
+        Ok(self.changes.sessions.get_mut(&session).expect("cached"))
     }
 
     fn cached_subscriptions(
         &mut self,
         session: u64,
     ) -> Result<&mut Cached<Subscriptions>, StoreError> {
-        if !self.subscriptions.contains_key(&session) {
-            let row = self.tables.subscriptions(session)?;
-            self.subscriptions.insert(session, Cached::stored(row));
+        if !self.changes.subscriptions.contains_key(&session) {
+            let frozen = self.frozen.as_ref();
+            let row = match frozen.and_then(|frozen| frozen.changes.subscriptions.get(&session)) {
+                Some(frozen) => frozen.row.clone(),
+                None => self.tables.subscriptions(session)?.map(Box::new),
+            };
+            let cached = Cached::stored(row);
+            self.changes.subscriptions.insert(session, cached);
         }
         // INVARIANT: it was put there if it was missing.
-        Ok(self.subscriptions.get_mut(&session).expect("cached"))
+        Ok(self
+            .changes
+            .subscriptions
+            .get_mut(&session)
+            .expect("cached"))
     }
 
-    fn cached_message(&mut self, message: u64) -> Result<&mut Cached<MessageRow>, StoreError> {
-        if !self.messages.contains_key(&message) {
-            let row = self.tables.message(message)?;
-            self.messages.insert(message, Cached::stored(row));
+    /// A message that is wanted.
+    fn message_row(&self, message: u64) -> Result<Option<MessageRow>, StoreError> {
+        let of = |layer: &Changes| Some(layer.messages.get(message)?.row);
+        match self.layers().find_map(of) {
+            Some(row) => Ok(row),
+            None => self.tables.message(message),
         }
-        // INVARIANT: it was put there if it was missing.
-        Ok(self.messages.get_mut(&message).expect("cached"))
+    }
+
+    /// The retained message of a topic.
+    fn retained_of(&self, topic: &str) -> Result<Option<u64>, StoreError> {
+        match self.layers().find_map(|layer| layer.retained.get(topic)) {
+            Some(message) => Ok(*message),
+            None => self.tables.retained(topic),
+        }
+    }
+
+    /// A delivery that waited when the changes of now began.
+    fn queued_before(&self, session: u64, number: u64) -> Result<Option<Delivery>, StoreError> {
+        let frozen = self.frozen.as_ref();
+        if let Some(queue) = frozen.and_then(|frozen| frozen.changes.queue(session)) {
+            if let Some(delivery) = queue.find(number).map_err(wrong)? {
+                return Ok(Some(delivery));
+            }
+            if queue.removed.contains(&number) {
+                return Ok(None);
+            }
+        }
+        self.tables.queued(session, number)
     }
 }

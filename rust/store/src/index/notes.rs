@@ -43,24 +43,35 @@ impl Notes {
         &self.all
     }
 
-    /// Writes what has changed.
-    pub(crate) fn put(&self, transaction: &WriteTransaction) -> Result<(), StoreError> {
-        if self.changed.is_empty() {
-            return Ok(());
-        }
-        let mut table = transaction.open_table(NOTE).map_err(checkpoint)?;
-        for key in &self.changed {
-            match self.all.get(key) {
-                Some(value) => table.insert(key.as_str(), value.as_slice()).map(|_| ()),
-                None => table.remove(key.as_str()).map(|_| ()),
-            }
-            .map_err(checkpoint)?;
-        }
-        Ok(())
+    /// Those that have changed since the last time: what the checkpoint does not have.
+    pub(crate) fn take_changed(&mut self) -> ChangedNotes {
+        let changed = std::mem::take(&mut self.changed).into_iter();
+        let now = changed.map(|key| {
+            let value = self.all.get(&key).cloned();
+            (key, value)
+        });
+        now.collect()
     }
+}
 
-    /// The checkpoint has all of them.
-    pub(crate) fn settle(&mut self) {
-        self.changed.clear();
+/// Notes that have changed; `None` is gone.
+pub(crate) type ChangedNotes = Vec<(String, Option<Vec<u8>>)>;
+
+/// Writes them into the checkpoint.
+pub(crate) fn put_notes(
+    transaction: &WriteTransaction,
+    notes: &ChangedNotes,
+) -> Result<(), StoreError> {
+    if notes.is_empty() {
+        return Ok(());
     }
+    let mut table = transaction.open_table(NOTE).map_err(checkpoint)?;
+    for (key, value) in notes {
+        match value {
+            Some(value) => table.insert(key.as_str(), value.as_slice()).map(|_| ()),
+            None => table.remove(key.as_str()).map(|_| ()),
+        }
+        .map_err(checkpoint)?;
+    }
+    Ok(())
 }

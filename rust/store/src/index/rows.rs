@@ -4,12 +4,13 @@
 //! | --- | --- | --- |
 //! | `session` | session | version: byte; flags: byte (0 user name, 1 away, 2 will); opened: `u64` ms; expiry: `u32` s; client id: text; user name: text; away since: `u64` ms; gates: count, packet ids; publishes: count, (packet id, delivery number: varint, delivery); releases: count, packet ids; will: flags byte, length: varint, body of a will record |
 //! | `subscription` | session | count, (filter: text, options: byte, id: varint) |
-//! | `queue` | session, delivery number | delivery |
-//! | `message` | message number | references: `u32`; size: varint; 0 and place: three varints, or 1 and flags: byte, body of a message record: rest |
+//! | `queue` | session, a delivery number | see [`Chunk`](crate::index::chunk) |
+//! | `message` | message number over 256 | see [`MessageRow`](crate::index::messages) |
+//! | `body` | message number | flags: byte, body of its record: rest; of messages in segments up to `moved` |
 //! | `retained` | topic | message number |
 //! | `segment` | segment number | bytes of live messages in it |
 //! | `note` | key of a [`Record::Note`](crate::record::Record::Note) | its value |
-//! | `meta` | `format`, `applied_lsn`, `next_number`, `store`, `streams` | `u64`; 16 bytes; see `StreamTable::encode` |
+//! | `meta` | `format`, `applied_lsn`, `next_number`, `moved`, `store`, `streams` | `u64`; 16 bytes; see `StreamTable::encode` |
 //!
 //! A *delivery* is: message number: varint; QoS and RETAIN: byte; size of the message: varint;
 //! count, subscription ids: varints. The *size* of a message is that of topic, properties and
@@ -17,7 +18,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::journal::Place;
 use crate::record::{Message, Opened, Record, WillSet, qos};
 use crate::wire::{BodyError, Reader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint};
 
@@ -82,23 +82,6 @@ pub struct Delivery {
 
 /// The subscriptions of a session: by filter, options and Subscription Identifier (0 is none).
 pub type Subscriptions = BTreeMap<String, (u8, u32)>;
-
-/// A message that is still referred to.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct MessageRow {
-    pub(crate) references: u32,
-    /// Bytes of topic, properties and payload.
-    pub(crate) size: u32,
-    pub(crate) body: Body,
-}
-
-/// Where a message's content is.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Body {
-    Log(Place),
-    /// Flags and body of its record.
-    Here(u8, Vec<u8>),
-}
 
 /// A message's content, read back.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -295,13 +278,6 @@ impl Delivery {
             subscription_ids,
         })
     }
-
-    pub(crate) fn decode_row(number: u64, bytes: &[u8]) -> Result<Self, BodyError> {
-        let mut reader = Reader(bytes);
-        let delivery = Self::decode(number, &mut reader)?;
-        reader.end()?;
-        Ok(delivery)
-    }
 }
 
 pub(crate) fn encode_subscriptions(subscriptions: &Subscriptions, out: &mut Vec<u8>) {
@@ -324,45 +300,4 @@ pub(crate) fn decode_subscriptions(bytes: &[u8]) -> Result<Subscriptions, BodyEr
     }
     reader.end()?;
     Ok(subscriptions)
-}
-
-impl MessageRow {
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_u32(self.references, out);
-        put_varint(u64::from(self.size), out);
-        match &self.body {
-            Body::Log(place) => {
-                out.push(0);
-                put_varint(place.segment, out);
-                put_varint(place.offset, out);
-                put_varint(place.bytes, out);
-            }
-            Body::Here(flags, body) => {
-                out.extend([1, *flags]);
-                out.extend_from_slice(body);
-            }
-        }
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BodyError> {
-        let mut reader = Reader(bytes);
-        let from = &mut reader;
-        let references = from.u32()?;
-        let size = u32::try_from(from.varint()?).map_err(|_| BodyError::Number)?;
-        let body = match from.byte()? {
-            0 => Body::Log(Place {
-                segment: from.varint()?,
-                offset: from.varint()?,
-                bytes: from.varint()?,
-            }),
-            1 => Body::Here(from.byte()?, from.rest().to_owned()),
-            _ => return Err(BodyError::Flags),
-        };
-        reader.end()?;
-        Ok(Self {
-            references,
-            size,
-            body,
-        })
-    }
 }

@@ -12,7 +12,9 @@ use redb::{
 
 use crate::error::StoreError;
 use crate::files::{File, Files, read_full, write_all};
-use crate::index::rows::{Delivery, MessageRow, SessionRow, Subscriptions, decode_subscriptions};
+use crate::index::chunk::Chunk;
+use crate::index::messages::{self, MessageRow, page_of};
+use crate::index::rows::{Delivery, SessionRow, Subscriptions, decode_subscriptions};
 use crate::index::streams::StreamTable;
 use crate::journal::segment::StoreId;
 use crate::wire::BodyError;
@@ -28,6 +30,7 @@ pub(crate) const SUBSCRIPTION: TableDefinition<'_, u64, &[u8]> =
     TableDefinition::new("subscription");
 pub(crate) const QUEUE: TableDefinition<'_, (u64, u64), &[u8]> = TableDefinition::new("queue");
 pub(crate) const MESSAGE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("message");
+pub(crate) const BODY: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("body");
 pub(crate) const RETAINED: TableDefinition<'_, &str, u64> = TableDefinition::new("retained");
 pub(crate) const SEGMENT: TableDefinition<'_, u64, u64> = TableDefinition::new("segment");
 pub(crate) const NOTE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("note");
@@ -41,11 +44,13 @@ pub(crate) struct Meta {
     pub(crate) applied_lsn: u64,
     /// No number up to here is given again.
     pub(crate) next_number: u64,
+    /// What is wanted of segments up to this one is in the table `body`.
+    pub(crate) moved: u64,
 }
 
 /// The checkpoint, open.
 pub(crate) struct Tables {
-    database: Database,
+    database: Arc<Database>,
     views: Views,
 }
 
@@ -87,7 +92,7 @@ impl Tables {
                 .map_err(failed)?;
         }
         let mut tables = Self {
-            database,
+            database: Arc::new(database),
             views: Views::default(),
         };
         tables.refresh()?;
@@ -132,6 +137,7 @@ impl Tables {
             store: store.ok_or_else(|| broken("meta"))?,
             applied_lsn: number("applied_lsn")?,
             next_number: number("next_number")?,
+            moved: number("moved")?,
         }))
     }
 
@@ -144,14 +150,6 @@ impl Tables {
         found.map_or(Ok(StreamTable::default()), |found| {
             StreamTable::decode(found.value()).map_err(wrong)
         })
-    }
-
-    /// Begins a change of everything; it is seen whole or not at all.
-    pub(crate) fn begin(&self) -> Result<WriteTransaction, StoreError> {
-        let mut transaction = self.database.begin_write().map_err(checkpoint)?;
-        // Opening after a crash takes no walk over all of it.
-        transaction.set_quick_repair(true);
-        Ok(transaction)
     }
 
     pub(crate) fn session(&self, session: u64) -> Result<Option<SessionRow>, StoreError> {
@@ -167,17 +165,53 @@ impl Tables {
     }
 
     pub(crate) fn message(&self, message: u64) -> Result<Option<MessageRow>, StoreError> {
-        row(self.views.message.as_ref(), message, MessageRow::decode)
+        let find = |bytes: &[u8]| messages::find(bytes, message);
+        row(self.views.message.as_ref(), page_of(message), find).map(Option::flatten)
+    }
+
+    /// Flags and body of a message that was moved.
+    pub(crate) fn body(&self, message: u64) -> Result<Option<(u8, Vec<u8>)>, StoreError> {
+        let Some(table) = self.table(BODY)? else {
+            return Ok(None);
+        };
+        let found = table.get(message).map_err(checkpoint)?;
+        let split = |bytes: &[u8]| {
+            bytes
+                .split_first()
+                .map(|(flags, body)| (*flags, body.to_vec()))
+        };
+        Ok(found.and_then(|found| split(found.value())))
     }
 
     pub(crate) fn queued(&self, session: u64, number: u64) -> Result<Option<Delivery>, StoreError> {
-        let decode = |bytes: &[u8]| Delivery::decode_row(number, bytes);
-        row(self.views.queue.as_ref(), (session, number), decode)
+        let Some(table) = &self.views.queue else {
+            return Ok(None);
+        };
+        let found = chunk_at(table, session, number)?;
+        found.map_or(Ok(None), |(_, chunk)| chunk.find(number).map_err(wrong))
     }
 
-    /// The queues of all sessions.
-    pub(crate) fn queues(&self) -> Option<&ReadOnlyTable<(u64, u64), &'static [u8]>> {
-        self.views.queue.as_ref()
+    /// The stored chunks of a queue that have deliveries from number `from` on, in their order.
+    pub(crate) fn chunks(
+        &self,
+        session: u64,
+        from: u64,
+    ) -> Result<impl Iterator<Item = Result<Chunk, StoreError>>, StoreError> {
+        let mut rows = None;
+        if let Some(table) = &self.views.queue {
+            let first = chunk_at(table, session, from)?.map_or(from, |(first, _)| first);
+            let range = (session, first)..=(session, u64::MAX);
+            rows = Some(table.range(range).map_err(checkpoint)?);
+        }
+        Ok(rows.into_iter().flatten().map(|row| {
+            let (_, bytes) = row.map_err(checkpoint)?;
+            Chunk::decode(bytes.value()).map_err(wrong)
+        }))
+    }
+
+    /// For the thread that writes.
+    pub(crate) fn database(&self) -> Arc<Database> {
+        Arc::clone(&self.database)
     }
 
     pub(crate) fn retained(&self, topic: &str) -> Result<Option<u64>, StoreError> {
@@ -204,6 +238,31 @@ impl Tables {
             other => other.map(Some).map_err(checkpoint),
         }
     }
+}
+
+/// Begins a change of everything; it is seen whole or not at all.
+pub(crate) fn begin_change(database: &Database) -> Result<WriteTransaction, StoreError> {
+    let mut transaction = database.begin_write().map_err(checkpoint)?;
+    // Opening after a crash takes no walk over all of it.
+    transaction.set_quick_repair(true);
+    Ok(transaction)
+}
+
+/// The chunk of a queue that has delivery `number`, if one has it, and its key.
+pub(crate) fn chunk_at(
+    table: &impl ReadableTable<(u64, u64), &'static [u8]>,
+    session: u64,
+    number: u64,
+) -> Result<Option<(u64, Chunk)>, StoreError> {
+    let mut before = table
+        .range((session, 0)..=(session, number))
+        .map_err(checkpoint)?;
+    let Some(row) = before.next_back() else {
+        return Ok(None);
+    };
+    let (key, bytes) = row.map_err(checkpoint)?;
+    let chunk = Chunk::decode(bytes.value()).map_err(wrong)?;
+    Ok(Some((key.value().1, chunk)))
 }
 
 fn row<K, T>(
@@ -236,6 +295,7 @@ pub(crate) fn put_meta(transaction: &WriteTransaction, meta: &Meta) -> Result<()
         ("format", u64::from(FORMAT)),
         ("applied_lsn", meta.applied_lsn),
         ("next_number", meta.next_number),
+        ("moved", meta.moved),
     ];
     for (key, value) in numbers {
         table
@@ -243,6 +303,14 @@ pub(crate) fn put_meta(transaction: &WriteTransaction, meta: &Meta) -> Result<()
             .map_err(checkpoint)?;
     }
     table.insert("store", &meta.store[..]).map_err(checkpoint)?;
+    Ok(())
+}
+
+/// Writes that nothing of segments up to this one is needed.
+pub(crate) fn put_moved(transaction: &WriteTransaction, segment: u64) -> Result<(), StoreError> {
+    let mut table = transaction.open_table(META).map_err(checkpoint)?;
+    let segment = segment.to_le_bytes();
+    table.insert("moved", &segment[..]).map_err(checkpoint)?;
     Ok(())
 }
 
@@ -264,12 +332,14 @@ pub(crate) fn put_streams(
 /// Makes a checkpoint in `to` out of a snapshot of one.
 pub(crate) fn copy(snapshot: &ReadTransaction, to: &dyn Files) -> Result<(), StoreError> {
     let copied = Tables::open(to, COPY_CACHE_BYTES)?;
-    let transaction = copied.begin()?;
+    let transaction = begin_change(&copied.database)?;
     copy_table(snapshot, &transaction, META)?;
     copy_table(snapshot, &transaction, SESSION)?;
     copy_table(snapshot, &transaction, SUBSCRIPTION)?;
     copy_table(snapshot, &transaction, QUEUE)?;
     copy_table(snapshot, &transaction, MESSAGE)?;
+    copy_table(snapshot, &transaction, BODY)?;
+    copy_table(snapshot, &transaction, NOTE)?;
     copy_table(snapshot, &transaction, RETAINED)?;
     copy_table(snapshot, &transaction, SEGMENT)?;
     let known = snapshot.list_tables().map_err(checkpoint)?.count();

@@ -1,8 +1,10 @@
 //! Saving what can be read of a damaged log.
 
+use redb::Database;
+
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::index::Index;
+use crate::index::{Index, bodies};
 use crate::journal::frame;
 use crate::journal::open::{Logged, Place, read_record};
 use crate::journal::scan::{Group, Groups};
@@ -56,7 +58,7 @@ pub(crate) fn keep_messages(
     files: &dyn Files,
     store: StoreId,
     number: u64,
-    index: &mut Index,
+    database: &Database,
 ) -> Result<(), StoreError> {
     let bytes = read(files, number)?;
     let seed = Header {
@@ -77,7 +79,7 @@ pub(crate) fn keep_messages(
             None => at += 1,
         }
     }
-    index.move_messages(number, frames.into_iter())
+    bodies::move_frames(database, number, frames.into_iter())
 }
 
 fn read(files: &dyn Files, number: u64) -> Result<Vec<u8>, StoreError> {

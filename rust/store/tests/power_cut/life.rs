@@ -147,6 +147,8 @@ pub(crate) struct Trial {
     is_small: bool,
     /// What happened, for who has to find out why.
     pub(crate) story: Vec<String>,
+    /// How often something else was read than was there.
+    surprises: u64,
 }
 
 /// How a life ended.
@@ -168,6 +170,7 @@ impl Trial {
             promised: 0,
             is_small: false,
             story: Vec::new(),
+            surprises: 0,
         }
     }
 
@@ -267,12 +270,35 @@ impl Trial {
             } else if self.random.below(2) == 0 {
                 store.step()?;
             }
-            if self.random.below(25) == 0 {
-                store.checkpoint()?;
+            match self.random.below(25) {
+                0 => store.checkpoint()?,
+                1 | 2 => {
+                    store.begin_checkpoint()?;
+                    self.look(store, model)?;
+                }
+                3 => {
+                    store.end_checkpoint()?;
+                    self.look(store, model)?;
+                }
+                4 => self.look(store, model)?,
+                _ => {}
             }
         }
         if self.random.below(8) == 0 {
             store.close()?;
+        }
+        Ok(())
+    }
+
+    /// Compares what can be read now with what it should be.
+    fn look(&mut self, store: &SimulatedStore, model: &Model) -> Result<(), StoreError> {
+        while store.step()? {}
+        let (found, wrong) = Model::read(store)?;
+        let verdict = compare(model, &found);
+        if !verdict.is_clean() || !wrong.is_empty() {
+            self.story
+                .push(format!("read otherwise: {found:?} for {model:?}"));
+            self.surprises += 1;
         }
         Ok(())
     }
@@ -433,6 +459,7 @@ impl Trial {
         let files: Arc<dyn Files> = Arc::new(self.disk.clone());
         let mut verdict = Verdict {
             cycles: 1,
+            unexplained: std::mem::take(&mut self.surprises),
             ..Verdict::default()
         };
         let opened = SimulatedStore::open(&files, &OPTIONS)

@@ -1,0 +1,333 @@
+//! The thread behind the log: it takes written groups into the index, and sees to checkpoints.
+//!
+//! A checkpoint is written by a thread of its own, from what was frozen for it: the index goes on
+//! meanwhile, and is locked at the beginning and at the end only.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use redb::Database;
+
+use crate::batch::Batch;
+use crate::durable::{StoreOptions, spawn};
+use crate::error::StoreError;
+use crate::files::Files;
+use crate::index::flush::Frozen;
+use crate::index::{Index, bodies};
+use crate::journal::commit::Committer;
+use crate::journal::inbox::Group;
+use crate::journal::log::Shared;
+use crate::journal::writer::Written;
+use crate::journal::{Level, Need, Pressure};
+
+/// Without work for so long, the thread looks whether the disk needs room.
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
+
+/// It looks so often whether a checkpoint is written.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What a changed row takes in the checkpoint, about; messages stay in the log.
+const ROW_BYTES: u64 = 256;
+
+/// What the thread is given.
+pub(crate) enum Request {
+    Group(Group, Option<Written>),
+    Checkpoint(Asked),
+}
+
+/// Where it is told that a checkpoint is there.
+type Asked = Sender<Result<(), StoreError>>;
+
+/// The thread.
+pub(crate) struct Behind {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) index: Arc<Mutex<Index>>,
+    pub(crate) options: StoreOptions,
+    pub(crate) checkpoints: Arc<AtomicU64>,
+}
+
+/// A checkpoint that is being written.
+struct Writing {
+    thread: JoinHandle<Result<Tidied, StoreError>>,
+    frozen: Arc<Frozen>,
+    asked: Vec<Asked>,
+}
+
+/// What became of old segments.
+pub(crate) struct Tidied {
+    /// What is wanted of segments up to this one is in the checkpoint.
+    pub(crate) moved: u64,
+    /// Segments up to this one can go.
+    pub(crate) droppable: Option<u64>,
+}
+
+/// What there is to do besides groups.
+#[derive(Default)]
+struct Upkeep {
+    writing: Option<Writing>,
+    /// Who wants a checkpoint that is not begun yet.
+    asked: Vec<Asked>,
+    is_due: bool,
+}
+
+impl Behind {
+    pub(crate) fn run(&self, requests: &Receiver<Request>) {
+        let mut upkeep = Upkeep::default();
+        loop {
+            let patience = if upkeep.writing.is_some() { LOOK } else { IDLE };
+            let done = match requests.recv_timeout(patience) {
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    upkeep.is_due |= upkeep.writing.is_none() && self.needs_room();
+                    Ok(())
+                }
+                Ok(Request::Group(group, written)) => self.take_in(group, written, &mut upkeep),
+                Ok(Request::Checkpoint(asked)) => {
+                    upkeep.asked.push(asked);
+                    Ok(())
+                }
+            };
+            if let Err(error) = done.and_then(|()| self.step(&mut upkeep)) {
+                return self.stop(upkeep, &error);
+            }
+        }
+        // Everything is written. A store that has stopped is left to recovery.
+        let last = self.finish(&mut upkeep).and_then(|()| {
+            upkeep.is_due = true;
+            self.begin(&mut upkeep)?;
+            self.finish(&mut upkeep)
+        });
+        if let Err(error) = last {
+            self.stop(upkeep, &error);
+        }
+    }
+
+    fn stop(&self, upkeep: Upkeep, error: &StoreError) {
+        self.shared.stop(error);
+        let written = upkeep.writing.map(|writing| writing.asked);
+        for asked in upkeep
+            .asked
+            .into_iter()
+            .chain(written.into_iter().flatten())
+        {
+            // Who asked may be gone.
+            let _ = asked.send(Err(error.clone()));
+        }
+    }
+
+    fn take_in(
+        &self,
+        group: Group,
+        written: Option<Written>,
+        upkeep: &mut Upkeep,
+    ) -> Result<(), StoreError> {
+        let mut index = self.index();
+        if let Some(written) = written {
+            index.apply_group(&group.bytes, &written)?;
+        }
+        let (bytes, rows) = (index.pending_bytes, index.pending_rows());
+        drop(index);
+        self.shared.recycle(group);
+        let limits = &self.options;
+        upkeep.is_due |= bytes >= limits.checkpoint_bytes || rows >= limits.checkpoint_rows;
+        // A disk that is too slow for what comes has it wait in front of the log.
+        let is_late = bytes / 2 >= limits.checkpoint_bytes || rows / 2 >= limits.checkpoint_rows;
+        if is_late { self.finish(upkeep) } else { Ok(()) }
+    }
+
+    /// The disk is nearly full, and nothing new is taken that would make a checkpoint due: what was
+    /// delivered since the last one may free segments.
+    fn needs_room(&self) -> bool {
+        self.shared.pressure() > Pressure::None && self.index().pending_bytes > 0
+    }
+
+    /// Ends the checkpoint that is written, begins the one that is wanted.
+    fn step(&self, upkeep: &mut Upkeep) -> Result<(), StoreError> {
+        let is_written = |writing: &Writing| writing.thread.is_finished();
+        if upkeep.writing.as_ref().is_some_and(is_written) {
+            self.finish(upkeep)?;
+        }
+        let is_wanted = upkeep.is_due || !upkeep.asked.is_empty();
+        if is_wanted && upkeep.writing.is_none() {
+            self.begin(upkeep)?;
+        }
+        Ok(())
+    }
+
+    /// Freezes what has changed, and has it written.
+    fn begin(&self, upkeep: &mut Upkeep) -> Result<(), StoreError> {
+        upkeep.is_due = false;
+        let asked = std::mem::take(&mut upkeep.asked);
+        if !self.is_safe()? || !self.has_room(ROW_BYTES * self.index().pending_rows() as u64)? {
+            // The log has all of it. What is acknowledged makes room sooner or later.
+            answer(asked);
+            return Ok(());
+        }
+        let mut index = self.index();
+        let frozen = index.freeze();
+        let (database, moved) = (index.database(), index.moved_through());
+        drop(index);
+        let work = Work {
+            files: Arc::clone(&self.files),
+            shared: Arc::clone(&self.shared),
+            segments_kept: self.options.segments_kept,
+            frozen: Arc::clone(&frozen),
+            database,
+            moved,
+        };
+        upkeep.writing = Some(Writing {
+            thread: spawn("checkpoint", move || work.write())?,
+            frozen,
+            asked,
+        });
+        Ok(())
+    }
+
+    /// Waits for the checkpoint that is being written, if one is; then the index has it.
+    fn finish(&self, upkeep: &mut Upkeep) -> Result<(), StoreError> {
+        let Some(writing) = upkeep.writing.take() else {
+            return Ok(());
+        };
+        let panicked = |_| StoreError::Stopped("the thread of the checkpoint panicked".into());
+        let tidied = writing.thread.join().map_err(panicked).flatten();
+        let tidied = match tidied {
+            Ok(tidied) => tidied,
+            Err(error) => {
+                upkeep.asked.extend(writing.asked);
+                return Err(error);
+            }
+        };
+        let mut index = self.index();
+        index.thaw(&writing.frozen)?;
+        index.moved(tidied.moved);
+        if let Some(through) = tidied.droppable {
+            index.close(through);
+        }
+        drop(index);
+        // ORDERING: a counter.
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        if let Some(through) = tidied.droppable {
+            self.shared.ask(Box::new(move |committer| {
+                committer.writer.drop_up_to(through)?;
+                committer.restore()
+            }));
+        }
+        answer(writing.asked);
+        Ok(())
+    }
+
+    /// Sees that everything applied is safe; false if the log is being closed, which makes it so:
+    /// the last checkpoint comes after that.
+    fn is_safe(&self) -> Result<bool, StoreError> {
+        let applied_lsn = self.index().applied_lsn;
+        if applied_lsn <= self.shared.durable_lsn() {
+            return Ok(true);
+        }
+        let mut nothing = Batch::default();
+        let all = self
+            .shared
+            .append(&mut nothing, Level::Fsync, Need::Essential);
+        all.map_or(Ok(false), |ticket| self.shared.wait(ticket).map(|()| true))
+    }
+
+    fn has_room(&self, bytes: u64) -> Result<bool, StoreError> {
+        has_room(&*self.files, &self.shared, bytes)
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn answer(asked: Vec<Asked>) {
+    for asked in asked {
+        // Who asked may be gone.
+        let _ = asked.send(Ok(()));
+    }
+}
+
+/// What the thread that writes a checkpoint has to do.
+struct Work {
+    files: Arc<dyn Files>,
+    shared: Arc<Shared>,
+    segments_kept: usize,
+    frozen: Arc<Frozen>,
+    database: Arc<Database>,
+    moved: u64,
+}
+
+impl Work {
+    /// Writes the checkpoint, and empties segments for which there is no more patience.
+    fn write(&self) -> Result<Tidied, StoreError> {
+        self.frozen.write(&self.database)?;
+        let full = self.shared.full_segments();
+        let kept = match self.shared.pressure() {
+            Pressure::None => self.segments_kept,
+            _ => 0,
+        };
+        let surplus = self.movable(&full, kept)?;
+        tidy(
+            &self.frozen,
+            &self.database,
+            &*self.files,
+            (&full, surplus),
+            self.moved,
+        )
+    }
+
+    /// How many of the `full` segments beyond `kept` there is room to empty.
+    fn movable(&self, full: &[(u64, u64)], kept: usize) -> Result<usize, StoreError> {
+        let mut needed = 0;
+        let surplus = full.len().saturating_sub(kept);
+        for (place, (number, _)) in full[..surplus].iter().enumerate() {
+            needed += 2 * self.frozen.live.get(number).copied().unwrap_or_default();
+            if needed > 0 && !has_room(&*self.files, &self.shared, needed)? {
+                return Ok(place);
+            }
+        }
+        Ok(surplus)
+    }
+}
+
+/// Whether the disk has room for that much more, with the reserve if it must be.
+fn has_room(files: &dyn Files, shared: &Shared, bytes: u64) -> Result<bool, StoreError> {
+    const MARGIN: u64 = 1 << 20;
+    let is_there = || match files.space() {
+        Ok(space) => Ok(space.free_bytes >= bytes.saturating_add(MARGIN)),
+        Err(error) => Err(StoreError::io("measure", ".", error)),
+    };
+    if is_there()? {
+        return Ok(true);
+    }
+    shared.ask_for(Committer::give_up_reserve);
+    is_there()
+}
+
+/// Empties the oldest `surplus` of the `full` segments into a checkpoint that was just written.
+pub(crate) fn tidy(
+    frozen: &Frozen,
+    database: &Database,
+    files: &dyn Files,
+    (full, surplus): (&[(u64, u64)], usize),
+    mut moved: u64,
+) -> Result<Tidied, StoreError> {
+    let pinned = frozen.streams().pinned().unwrap_or(u64::MAX);
+    for (number, last_lsn) in &full[..surplus] {
+        // What stays anyway need not be emptied.
+        if *number >= pinned || *last_lsn > frozen.applied_lsn() {
+            break;
+        }
+        if *number > moved && frozen.live.contains_key(number) {
+            bodies::move_segment(database, files, *number)?;
+            moved = *number;
+        }
+    }
+    Ok(Tidied {
+        moved,
+        droppable: frozen.droppable(full, moved),
+    })
+}

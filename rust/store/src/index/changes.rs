@@ -1,0 +1,167 @@
+//! What later records changed of what the checkpoint has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::index::chunk::Chunk;
+use crate::index::messages::ChangedMessages;
+use crate::index::numbered::Numbered;
+use crate::index::rows::{Delivery, SessionRow, Subscriptions};
+use crate::wire::BodyError;
+
+/// A row as it is now: changed, or known to be as the checkpoint has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Cached<T> {
+    pub(crate) row: Option<Box<T>>,
+    pub(crate) is_changed: bool,
+    /// The checkpoint has a row for it, this one or an older one.
+    is_stored: bool,
+}
+
+impl<T> Cached<T> {
+    pub(crate) fn stored(row: Option<Box<T>>) -> Self {
+        Self {
+            is_stored: row.is_some(),
+            row,
+            is_changed: false,
+        }
+    }
+
+    /// Whether the checkpoint has to be changed for it.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_changed && (self.is_stored || self.row.is_some())
+    }
+}
+
+/// Everything that has changed, row by row.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) sessions: Numbered<Cached<SessionRow>>,
+    pub(crate) subscriptions: Numbered<Cached<Subscriptions>>,
+    queues: Numbered<QueueChange>,
+    /// Deliveries in `queues`.
+    deliveries: usize,
+    pub(crate) messages: ChangedMessages,
+    pub(crate) retained: BTreeMap<String, Option<u64>>,
+}
+
+impl Changes {
+    pub(crate) fn rows(&self) -> usize {
+        let rows = self.sessions.len() + self.subscriptions.len() + self.retained.len();
+        rows + self.deliveries + self.messages.len()
+    }
+
+    pub(crate) fn queue(&self, session: u64) -> Option<&QueueChange> {
+        self.queues.get(&session)
+    }
+
+    pub(crate) fn queues(&self) -> impl Iterator<Item = (&u64, &QueueChange)> {
+        self.queues.iter()
+    }
+
+    pub(crate) fn enqueue(&mut self, session: u64, delivery: &Delivery) -> Result<(), BodyError> {
+        self.deliveries += 1;
+        self.queues.entry(session).or_default().insert(delivery)
+    }
+
+    /// Takes out one that was queued since the checkpoint.
+    pub(crate) fn dequeue(
+        &mut self,
+        session: u64,
+        number: u64,
+    ) -> Result<Option<Delivery>, BodyError> {
+        let Some(queue) = self.queues.get_mut(&session) else {
+            return Ok(None);
+        };
+        let taken = queue.take(number)?;
+        if taken.is_some() {
+            self.deliveries -= 1;
+            if queue.is_empty() {
+                self.queues.remove(&session);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// One that the checkpoint has is not waiting any more.
+    pub(crate) fn remove(&mut self, session: u64, number: u64) {
+        let queue = self.queues.entry(session).or_default();
+        self.deliveries += usize::from(queue.removed.insert(number));
+    }
+}
+
+/// What has changed of one queue.
+#[derive(Debug, Default)]
+pub(crate) struct QueueChange {
+    /// Queued since the checkpoint and still waiting; none overlaps another one.
+    pub(crate) added: Vec<Chunk>,
+    /// In the checkpoint's queue, but not waiting any more.
+    pub(crate) removed: BTreeSet<u64>,
+}
+
+impl QueueChange {
+    fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty()
+    }
+
+    pub(crate) fn find(&self, number: u64) -> Result<Option<Delivery>, BodyError> {
+        match self.place(number) {
+            Some(place) => self.added[place].find(number),
+            None => Ok(None),
+        }
+    }
+
+    /// Those from number `from` on.
+    pub(crate) fn added_from(
+        &self,
+        from: u64,
+    ) -> impl Iterator<Item = Result<Delivery, BodyError>> + '_ {
+        let chunks = &self.added[self.place(from).unwrap_or(0)..];
+        let all = chunks.iter().flat_map(Chunk::deliveries);
+        all.filter(move |delivery| {
+            let is_before = delivery.as_ref().map(|delivery| delivery.number < from);
+            !is_before.unwrap_or(false)
+        })
+    }
+
+    /// The chunk that has `number`, if one has it.
+    fn place(&self, number: u64) -> Option<usize> {
+        let behind = self.added.partition_point(|chunk| chunk.first <= number);
+        behind.checked_sub(1)
+    }
+
+    fn insert(&mut self, delivery: &Delivery) -> Result<(), BodyError> {
+        let is_in = match self.added.last_mut() {
+            Some(last) if delivery.number <= last.last => return self.insert_between(delivery),
+            Some(last) => last.push(delivery),
+            None => false,
+        };
+        if !is_in {
+            // Most queues have one chunk.
+            self.added.reserve_exact(self.added.len().max(1));
+            self.added.push(Chunk::of(delivery));
+        }
+        Ok(())
+    }
+
+    /// Two shards may write their records in another order than they took the numbers.
+    fn insert_between(&mut self, delivery: &Delivery) -> Result<(), BodyError> {
+        let place = self.place(delivery.number).unwrap_or(0);
+        let mut all: Vec<Delivery> = self.added[place].deliveries().collect::<Result<_, _>>()?;
+        let at = all.partition_point(|other| other.number < delivery.number);
+        all.insert(at, delivery.clone());
+        self.added.splice(place..=place, Chunk::all(&all));
+        Ok(())
+    }
+
+    fn take(&mut self, number: u64) -> Result<Option<Delivery>, BodyError> {
+        let Some(place) = self.place(number) else {
+            return Ok(None);
+        };
+        let chunk = &mut self.added[place];
+        let taken = chunk.take(number)?;
+        if chunk.count == 0 {
+            self.added.remove(place);
+        }
+        Ok(taken)
+    }
+}

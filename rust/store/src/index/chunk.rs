@@ -1,0 +1,287 @@
+//! Deliveries of one queue, up to 256 together, each a few bytes behind the one before it.
+//!
+//! A chunk is a row of the table `queue` under (session, a number that is not above its first):
+//! count and sizes of its messages: varints; first number; last number less the first: varints;
+//! then for each delivery: its number less the one before it, its number less that of its
+//! message: varints; QoS, RETAIN in bit 2, and in bit 3 whether subscription identifiers follow:
+//! byte; size of the message: varint; a count, identifiers: varints.
+
+use crate::index::rows::Delivery;
+use crate::record::qos;
+use crate::wire::{BodyError, Reader, put_varint};
+
+/// The most that one row has.
+const DELIVERIES: u32 = 256;
+const RETAIN: u8 = 1 << 2;
+const IDENTIFIERS: u8 = 1 << 3;
+
+/// Deliveries of one queue in the order of their numbers; at least one.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Chunk {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) count: u32,
+    /// Sizes of their messages.
+    pub(crate) bytes: u64,
+    refs: Vec<u8>,
+}
+
+impl Chunk {
+    pub(crate) fn of(delivery: &Delivery) -> Self {
+        let mut chunk = Self {
+            first: delivery.number,
+            last: delivery.number,
+            count: 0,
+            bytes: 0,
+            refs: Vec::new(),
+        };
+        chunk.put(delivery);
+        chunk
+    }
+
+    /// As few chunks as can be, of deliveries in the order of their numbers.
+    pub(crate) fn all<'d>(deliveries: impl IntoIterator<Item = &'d Delivery>) -> Vec<Self> {
+        let mut chunks: Vec<Self> = Vec::new();
+        for delivery in deliveries {
+            let is_in = chunks.last_mut().is_some_and(|last| last.push(delivery));
+            if !is_in {
+                chunks.push(Self::of(delivery));
+            }
+        }
+        chunks
+    }
+
+    /// Adds one with a higher number than all others; false if there is no room for it.
+    pub(crate) fn push(&mut self, delivery: &Delivery) -> bool {
+        debug_assert!(delivery.number > self.last, "in order");
+        let has_room = self.count < DELIVERIES;
+        if has_room {
+            self.put(delivery);
+        }
+        has_room
+    }
+
+    /// Adds all of a chunk behind it; false if there is no room for them.
+    pub(crate) fn append(&mut self, behind: &Self) -> bool {
+        if self.count + behind.count > DELIVERIES {
+            return false;
+        }
+        put_varint(behind.first - self.last, &mut self.refs);
+        // Its first delivery says 0 in one byte.
+        self.refs.extend_from_slice(&behind.refs[1..]);
+        self.last = behind.last;
+        self.count += behind.count;
+        self.bytes += behind.bytes;
+        true
+    }
+
+    pub(crate) fn deliveries(&self) -> Deliveries<'_> {
+        Deliveries {
+            reader: Reader(&self.refs),
+            number: self.first,
+        }
+    }
+
+    pub(crate) fn find(&self, number: u64) -> Result<Option<Delivery>, BodyError> {
+        let mut deliveries = self.deliveries();
+        let found = deliveries.find(|delivery| {
+            let passed = delivery.as_ref().map(|delivery| delivery.number >= number);
+            passed.unwrap_or(true)
+        });
+        let found = found.transpose()?;
+        Ok(found.filter(|delivery| delivery.number == number))
+    }
+
+    /// Takes one out; the chunk may be empty then, and must not be kept.
+    pub(crate) fn take(&mut self, number: u64) -> Result<Option<Delivery>, BodyError> {
+        let Some(delivery) = self.find(number)? else {
+            return Ok(None);
+        };
+        if number == self.first && self.count > 1 {
+            self.cut_first(&delivery)?;
+        } else {
+            let mut rest: Vec<Delivery> = self.deliveries().collect::<Result<_, _>>()?;
+            rest.retain(|delivery| delivery.number != number);
+            self.become_all(&rest);
+        }
+        Ok(Some(delivery))
+    }
+
+    /// Becomes a chunk of `deliveries`, of which there are no more than it had.
+    fn become_all(&mut self, deliveries: &[Delivery]) {
+        self.refs.clear();
+        (self.count, self.bytes) = (0, 0);
+        if let Some(first) = deliveries.first() {
+            (self.first, self.last) = (first.number, first.number);
+        }
+        for delivery in deliveries {
+            self.put(delivery);
+        }
+    }
+
+    /// The usual case: the oldest one goes first.
+    fn cut_first(&mut self, first: &Delivery) -> Result<(), BodyError> {
+        let mut deliveries = self.deliveries();
+        deliveries.next().transpose()?;
+        let mut reader = deliveries.reader;
+        let step = reader.varint()?;
+        let cut = self.refs.len() - reader.0.len();
+        self.first += step;
+        self.refs.splice(..cut, [0]);
+        self.count -= 1;
+        self.bytes -= u64::from(first.bytes);
+        Ok(())
+    }
+
+    fn put(&mut self, delivery: &Delivery) {
+        let refs = &mut self.refs;
+        put_varint(delivery.number - self.last, refs);
+        put_varint(delivery.number.wrapping_sub(delivery.message), refs);
+        let has_ids = !delivery.subscription_ids.is_empty();
+        let bit = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        refs.push(delivery.qos | bit(delivery.retain, RETAIN) | bit(has_ids, IDENTIFIERS));
+        put_varint(u64::from(delivery.bytes), refs);
+        if has_ids {
+            put_varint(delivery.subscription_ids.len() as u64, refs);
+            for &id in &delivery.subscription_ids {
+                put_varint(u64::from(id), refs);
+            }
+        }
+        self.last = delivery.number;
+        self.count += 1;
+        self.bytes += u64::from(delivery.bytes);
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(u64::from(self.count), out);
+        put_varint(self.bytes, out);
+        put_varint(self.first, out);
+        put_varint(self.last - self.first, out);
+        out.extend_from_slice(&self.refs);
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BodyError> {
+        let mut reader = Reader(bytes);
+        let from = &mut reader;
+        let count = u32::try_from(from.varint()?).map_err(|_| BodyError::Number)?;
+        let (bytes, first) = (from.varint()?, from.varint()?);
+        let last = first.checked_add(from.varint()?);
+        Ok(Self {
+            first,
+            last: last.ok_or(BodyError::Number)?,
+            count,
+            bytes,
+            refs: from.rest().to_owned(),
+        })
+    }
+
+    /// Count and sizes of a row, without the rest.
+    pub(crate) fn figures(bytes: &[u8]) -> Result<(u64, u64), BodyError> {
+        let mut reader = Reader(bytes);
+        Ok((reader.varint()?, reader.varint()?))
+    }
+}
+
+/// Walks over the deliveries of a chunk.
+pub(crate) struct Deliveries<'c> {
+    reader: Reader<'c>,
+    number: u64,
+}
+
+impl Deliveries<'_> {
+    fn read(&mut self) -> Result<Delivery, BodyError> {
+        let from = &mut self.reader;
+        let number = self.number.checked_add(from.varint()?);
+        self.number = number.ok_or(BodyError::Number)?;
+        let message = self.number.wrapping_sub(from.varint()?);
+        let options = from.byte()?;
+        let narrow = |number: u64| u32::try_from(number).map_err(|_| BodyError::Number);
+        let bytes = narrow(from.varint()?)?;
+        let mut subscription_ids = Vec::new();
+        if options & IDENTIFIERS != 0 {
+            for _ in 0..from.length()? {
+                subscription_ids.push(narrow(from.varint()?)?);
+            }
+        }
+        Ok(Delivery {
+            number: self.number,
+            message,
+            qos: qos(options)?,
+            retain: options & RETAIN != 0,
+            bytes,
+            subscription_ids,
+        })
+    }
+}
+
+impl Iterator for Deliveries<'_> {
+    type Item = Result<Delivery, BodyError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (!self.reader.0.is_empty()).then(|| self.read())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivery(number: u64) -> Delivery {
+        Delivery {
+            number,
+            message: number - number % 3,
+            qos: u8::try_from(number % 3).unwrap(),
+            retain: number.is_multiple_of(2),
+            bytes: u32::try_from(number * 7).unwrap(),
+            subscription_ids: (0..u32::try_from(number % 3).unwrap()).collect(),
+        }
+    }
+
+    fn read(chunk: &Chunk) -> Vec<Delivery> {
+        chunk.deliveries().collect::<Result<_, _>>().unwrap()
+    }
+
+    #[test]
+    fn what_is_put_in_comes_out_in_its_order() {
+        let all: Vec<_> = [3, 4, 900, 70_000, 70_001].map(delivery).into();
+
+        let chunks = Chunk::all(&all);
+        let mut bytes = Vec::new();
+        chunks[0].encode(&mut bytes);
+
+        assert_eq!(chunks.len(), 1);
+        let chunk = Chunk::decode(&bytes).unwrap();
+        assert_eq!(chunk, chunks[0]);
+        assert_eq!(read(&chunk), all);
+        let sizes = all.iter().map(|delivery| u64::from(delivery.bytes)).sum();
+        assert_eq!(Chunk::figures(&bytes).unwrap(), (5, sizes));
+    }
+
+    #[test]
+    fn taking_any_of_them_leaves_the_others() {
+        for taken in 0..5 {
+            let mut all: Vec<_> = (0..5_u64).map(|step| delivery(10 + step * 300)).collect();
+            let mut chunk = Chunk::all(&all).remove(0);
+
+            let number = all[taken].number;
+            assert_eq!(chunk.take(number).unwrap(), Some(all.remove(taken)));
+            assert_eq!(chunk.take(number).unwrap(), None);
+
+            assert_eq!(chunk, Chunk::all(&all).remove(0), "without {number}");
+        }
+    }
+
+    #[test]
+    fn a_chunk_takes_256_and_one_behind_it_while_both_fit() {
+        let all: Vec<_> = (1..=600).map(delivery).collect();
+
+        let chunks = Chunk::all(&all);
+
+        let counts: Vec<_> = chunks.iter().map(|chunk| chunk.count).collect();
+        assert_eq!(counts, [256, 256, 88]);
+        let mut first = Chunk::all(&all[..100]).remove(0);
+        assert!(first.append(&Chunk::all(&all[100..256]).remove(0)));
+        assert_eq!(first, chunks[0]);
+        assert!(!first.append(&Chunk::of(&all[256])));
+    }
+}
