@@ -31,6 +31,8 @@ FULL_CYCLES := $(if $(filter file,$(origin CYCLES)),8,$(CYCLES))
 # Length and writers of `make stress`; its CYCLES are others than those of `make powercut`.
 STRESS_CYCLES := $(if $(filter file,$(origin CYCLES)),1000000,$(CYCLES))
 THREADS ?= 4
+# Kills of `make spark-crash`.
+KILLS ?= 20
 # `make bench-spark`: how much data, and what goals compare, the wall or (on a busy machine) the CPU.
 SCALE ?= full
 BY ?= wall
@@ -157,6 +159,9 @@ interop: build .make/dev .make/interop-python ## foreign clients of every langua
 crash: build .make/dev ## kill the broker CYCLES=1000 times: nothing lost, doubled or reordered (SEED=1)
 	@$(BIN)/python -m tests.crash --cycles $(CYCLES) --seed $(SEED) $(ARGS)
 
+spark-crash: build .make/dev ## kill broker, sealer, JVM, driver and workers KILLS=20 times under a copy to Delta (SEED=1)
+	@$(BIN)/python -m tests.spark.crash --kills $(KILLS) --seed $(SEED) $(ARGS)
+
 nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop bench-broker ## the long runs, before an issue is called resolved
 	@$(MAKE) stress CYCLES=100000000
 	@$(MAKE) model STEPS=100000
@@ -229,5 +234,5 @@ help:
 	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
+.PHONY: crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
 	stress miri model spec soak interop nightly bench bench-broker bench-spark tree-report lock clean help

@@ -1,0 +1,58 @@
+"""Messages become rows: a broker that keeps a stream, and Spark that reads it.
+
+python examples/rows.py
+"""
+
+import json
+import tempfile
+from typing import TYPE_CHECKING
+
+from mqttcore import Broker, Settings
+from mqttcore.config import Listener
+from mqttcore.streams.settings import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DEVICES = 20
+
+
+def start_broker(data: str) -> Broker:
+    """A broker that keeps what is published below `plant/` as rows."""
+    stream = Stream(name="plant", filter=("plant/#",), partitions=2)
+    listener = Listener(address="127.0.0.1:0", anonymous=True)
+    return Broker(Settings(listeners=(listener,), data=data, streams=(stream,)))
+
+
+def publish(broker: Broker, rounds: int) -> None:
+    """Each device says its temperature a few times."""
+    for number in range(rounds):
+        for device in range(DEVICES):
+            told = {"temperature": 20 + device + number / 10, "unit": "C"}
+            broker.publish(f"plant/{device}", json.dumps(told))
+
+
+def temperatures(spark: "SparkSession", data: str) -> "DataFrame":
+    """The mean temperature of each device, over all rows until now."""
+    rows = (
+        spark.read.format("mqttcore")
+        .option("decode", "json")
+        .option("payloadSchema", "temperature DOUBLE, unit STRING")
+        .load(data, stream="plant")
+    )
+    return rows.groupBy("topic").avg("temperature").orderBy("topic")
+
+
+def main() -> None:
+    """Shows a table."""
+    from mqttcore.spark import session
+
+    with tempfile.TemporaryDirectory() as data, start_broker(data) as broker:
+        publish(broker, 10)
+        spark = session("rows")
+        temperatures(spark, data).show()
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""A real broker, its stream, and Spark: what clients publish is what queries read."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from mqttcore import Broker
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.timeout(300)  # Spark itself may need a minute to begin
+
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "rows.py"
+
+
+def example() -> Any:  # noqa: ANN401 -- a module
+    """The example as a module."""
+    specification = importlib.util.spec_from_file_location("rows_example", EXAMPLE)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def broker(tmp_path: pathlib.Path) -> Iterator[Broker]:
+    """The broker of the example, with two rounds of messages."""
+    with example().start_broker(str(tmp_path)) as running:
+        example().publish(running, 2)
+        yield running
+
+
+def test_the_example_shows_a_mean_for_each_device(
+    broker: Broker, spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    table = example().temperatures(spark, str(tmp_path)).collect()
+
+    assert len(table) == 20
+    assert {row["topic"]: round(row[1], 2) for row in table}["plant/7"] == 27.05
+
+
+def test_the_readme_shows_the_example() -> None:
+    blocks = re.findall(r"```py\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+    assert blocks
+    assert all(block in EXAMPLE.read_text() for block in blocks)
+
+
+def test_a_query_copies_each_message_once_while_the_broker_seals_and_stops(
+    broker: Broker, spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    from mqttcore.streams.client import Client
+
+    def copy() -> list[str]:
+        source = spark.readStream.format("mqttcore").options(
+            path=str(tmp_path), stream="plant", startingOffsets="earliest", consumer="copy"
+        )
+        query = (
+            source.load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "copy"))
+        )
+        query.awaitTermination()
+        return payloads(spark.read.parquet(str(tmp_path / "copy")))
+
+    assert len(copy()) == 40
+    with Client(str(tmp_path)) as client:
+        client.seal("plant")
+    broker.publish("plant/1", "after the seal")
+    assert len(copy()) == 41
+    broker.publish("plant/1", "before the stop")
+    broker.stop()
+
+    assert copy()[:2] == ["after the seal", "before the stop"]
+    assert len(copy()) == 42
+
+
+def payloads(frame: DataFrame) -> list[str]:
+    """What was published, sorted."""
+    return sorted(bytes(row["payload"]).decode() for row in frame.select("payload").collect())
