@@ -323,6 +323,8 @@ class Settings:
     """Asked in this order."""
     data: str = ""
     """Folder that sessions and messages are kept in; empty: everything lives in memory."""
+    scrub_interval_s: Annotated[float, Range(0, 2**32 - 1)] = 604_800.0
+    """Within so long, all that was kept long ago is read again, to find rot; 0: never."""
     promise: Promise = "fsync"
     """How safe something is before it is acknowledged: ``memory``, ``os`` or ``fsync``
     (docs/promise.md), where neither a topic's rule, a client's grant nor its listener says

@@ -242,3 +242,39 @@ def test_a_broker_that_cannot_be_reached_any_more_is_no_broker(life: Life, tmp_p
     life.start()
     life.stop()
     assert not (life.data / "control").exists()
+
+
+SCRUBBING = """
+scrub_interval_s = 0.5
+sys_interval_s = 0.2
+[limits]
+queue_bytes = 1_000_000_000
+[[listeners]]
+anonymous = true
+"""
+
+
+def test_rot_in_old_messages_is_found_while_nobody_reads_them(tmp_path: Path) -> None:
+    config = tmp_path / "scrub.toml"
+    config.write_text(SCRUBBING)
+    life = Life(data=tmp_path / "data", options=("--config", str(config)))
+    life.start()
+    leave_subscribed(life, ("t", 1))
+    with arrive(life, "writer") as wire:
+        while len(list(life.data.glob("*.log"))) < 2:
+            wire.publish("t", bytes(200_000), qos=1)
+    segment = life.data / SEGMENT
+    with segment.open("r+b") as file:
+        file.seek(1_000_000)
+        file.write(b"x")
+
+    with Wire(life.port) as watcher:
+        watcher.connect("watcher")
+        watcher.subscribe(("$SYS/broker/store/segments/damaged", 0))
+        while watcher.receive(within_s=60).payload in (None, b"0"):
+            pass
+
+    assert f"the store is damaged: {SEGMENT} is damaged at" in life.log.read_text()
+    # It goes on, for as long as nobody wants that message.
+    arrive(life, "still").disconnect()
+    life.kill()

@@ -25,6 +25,7 @@ struct SettingsFields<'py> {
     sys_interval_s: f64,
     limits: LimitsFields,
     data: String,
+    scrub_interval_s: f64,
     promise: Level,
     topics: Vec<TopicFields>,
     streams: Vec<StreamFields>,
@@ -141,6 +142,7 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         retained_messages: limits.retained_messages,
         retained_bytes: limits.retained_bytes,
         spill_after: Duration::try_from_secs_f64(limits.queue_memory_s)?,
+        scrub_every: Duration::try_from_secs_f64(fields.scrub_interval_s)?,
         data: data(fields.data, fields.promise.0),
         topic_promises: fields
             .topics

@@ -132,7 +132,7 @@ impl Broker {
             .iter()
             .filter_map(|socket| socket.local_addr().ok())
             .collect();
-        let open = |data| Log::open(data, &config.streams);
+        let open = |data| Log::open(data, &config.streams, config.scrub_every);
         let log = config.data.as_ref().map(open).transpose();
         let log = log.map_err(StartError::Store)?;
         let world = World::new(&config, shard_count(&config), seed(), log);

@@ -43,6 +43,9 @@ pub struct Config {
     pub sys_interval: Option<Duration>,
     /// A kept session whose client is away for so long has its queue in the store alone.
     pub spill_after: Duration,
+    /// Within so long, all that was written long ago is read again and compared with its
+    /// checksums; zero is never.
+    pub scrub_every: Duration,
     /// Where sessions and messages are kept; `None` keeps them in memory alone.
     pub data: Option<Data>,
     /// How safe messages on some topics are, whoever publishes them; the first that matches.
@@ -126,6 +129,7 @@ impl Default for Config {
             retained_bytes: 1 << 30,
             sys_interval: Some(Duration::from_secs(10)),
             spill_after: Duration::from_secs(600),
+            scrub_every: Duration::from_secs(7 * 24 * 3_600),
             data: None,
             topic_promises: Vec::new(),
             streams: Vec::new(),

@@ -21,9 +21,10 @@ pub(crate) enum LogClass {
     Accept,
     Panic,
     Will,
+    Store,
 }
 
-const CLASSES: usize = 8;
+const CLASSES: usize = 9;
 
 /// The log of one shard.
 pub(crate) struct Log {
@@ -63,7 +64,7 @@ impl Log {
             more => format!("{} ({more} more like it since the last line)", text()),
         };
         let level = match class {
-            LogClass::Panic => LogLevel::Error,
+            LogClass::Panic | LogClass::Store => LogLevel::Error,
             _ => LogLevel::Warning,
         };
         let sink = Arc::clone(&self.sink.borrow());

@@ -121,6 +121,10 @@ counters! {
     dropped_denied,
     /// QoS 1 and 2 publishes refused because the disk is nearly full.
     refused_no_room,
+    /// Old segments of the store that were read again.
+    store_scrubbed,
+    /// Those of them that were damaged.
+    store_damaged,
     /// Retained messages refused because the store is full.
     dropped_retained_full,
     /// Wills that were not published because their client may not.

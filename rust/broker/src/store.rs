@@ -16,6 +16,7 @@ use mqttcore_store::{
 
 use crate::client::Handle;
 use crate::config::Data;
+use crate::log::LogClass;
 use crate::recovery::Page;
 use crate::shard::{Shard, World};
 use crate::{paging, registry};
@@ -53,7 +54,11 @@ impl Log {
     /// # Errors
     ///
     /// Whatever keeps the folder from being used or its content from being trusted.
-    pub(crate) fn open(data: &Data, streams: &[Definition]) -> Result<Arc<Self>, StoreError> {
+    pub(crate) fn open(
+        data: &Data,
+        streams: &[Definition],
+        scrub_every: Duration,
+    ) -> Result<Arc<Self>, StoreError> {
         let folder = Folder::open(&data.folder).map_err(|source| StoreError::Io {
             doing: "open the folder",
             file: data.folder.display().to_string(),
@@ -66,6 +71,9 @@ impl Log {
         };
         let (store, _) = DurableStore::open_with(&files, &StoreOptions::default(), &streams)?;
         let store = Arc::new(store);
+        if !scrub_every.is_zero() {
+            store.scrub_every(scrub_every)?;
+        }
         let rows = store.streams().map(|streams| Rows {
             streams,
             store: Arc::clone(&store),
@@ -276,10 +284,32 @@ impl Observer for Ear {
         }
     }
 
+    fn scrubbed(&self, damage: Option<&StoreError>) {
+        let Some(world) = self.0.upgrade().and_then(|log| log.world()) else {
+            return;
+        };
+        let damage = damage.map(ToString::to_string);
+        world.run_on(0, Box::new(|shard| scrubbed(shard, damage)));
+    }
+
     fn stopped(&self, error: &StoreError) {
         if let Some(log) = self.0.upgrade() {
             log.fail(error);
         }
+    }
+}
+
+/// Counts a segment that was read again, and says so where it is damaged: what it holds may still
+/// be readable elsewhere, and soon may not.
+fn scrubbed(shard: &Rc<Shard>, damage: Option<String>) {
+    shard.metrics().store_scrubbed.add(1);
+    if let Some(damage) = damage {
+        shard.metrics().store_damaged.add(1);
+        shard.log.warn(LogClass::Store, shard.now(), || {
+            format!(
+                "the store is damaged: {damage}; make a backup, and see what `store verify` says"
+            )
+        });
     }
 }
 

@@ -48,7 +48,7 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 18] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 20] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
@@ -79,6 +79,8 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 18] {
             stats.connections_refused + stats.connects_refused,
         ),
         ("connections/violations", stats.violations),
+        ("store/segments/scrubbed", stats.store_scrubbed),
+        ("store/segments/damaged", stats.store_damaged),
         ("panics", stats.panics),
     ]
 }

@@ -17,6 +17,7 @@ use crate::journal::commit::Committer;
 use crate::journal::log::{Forward, Journal, Shared};
 use crate::journal::open::{self, Known, Recovery};
 use crate::journal::{JournalOptions, Level, Need, Observer, Pressure, Ticket};
+use crate::scrub::{self, Scrubber};
 use crate::store::{Store, StoreStats, first_bytes};
 use crate::stream::Streams;
 #[cfg(feature = "columnar")]
@@ -60,6 +61,7 @@ pub struct DurableStore {
     numbers: AtomicU64,
     checkpoints: Arc<AtomicU64>,
     claim: Mutex<Option<Claim>>,
+    scrubber: Mutex<Option<Scrubber>>,
     rows: Mutex<Option<JoinHandle<()>>>,
     #[cfg(feature = "columnar")]
     streams: Option<(Arc<Streams>, Sealer)>,
@@ -217,9 +219,30 @@ impl DurableStore {
             checkpoints,
             claim: Mutex::new(Some(claim)),
             rows: Mutex::new(rows),
+            scrubber: Mutex::default(),
             #[cfg(feature = "columnar")]
             streams: None,
         })
+    }
+
+    /// Reads every full segment once in `every`, at moments when nobody waits for the disk, and
+    /// tells [`Observer::scrubbed`]; until the store is closed.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no thread.
+    pub fn scrub_every(&self, every: Duration) -> Result<(), StoreError> {
+        let (files, shared) = (Arc::clone(&self.files), Arc::clone(&self.journal.shared));
+        let scrubber = Scrubber::start(files, shared, every)?;
+        let older = self.lock_scrubber().replace(scrubber);
+        if let Some(older) = older {
+            older.stop();
+        }
+        Ok(())
+    }
+
+    fn lock_scrubber(&self) -> MutexGuard<'_, Option<Scrubber>> {
+        self.scrubber.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the next full segment behind number `after` and compares every checksum; returns its
@@ -235,12 +258,7 @@ impl DurableStore {
             return Ok(None);
         };
         let (number, last_lsn) = full[place];
-        match open::check_segment(&*self.files, number, last_lsn) {
-            // It went while nobody looked.
-            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            }
-            other => other?,
-        }
+        scrub::check(&*self.files, number, last_lsn)?;
         Ok(Some(number))
     }
 
@@ -441,6 +459,10 @@ impl Store for DurableStore {
     fn close(&self) -> Result<(), StoreError> {
         #[cfg(feature = "columnar")]
         self.close_streams();
+        let scrubber = self.lock_scrubber().take();
+        if let Some(scrubber) = scrubber {
+            scrubber.stop();
+        }
         let written = self.journal.close();
         // The threads end when nobody can send to them any more: the log's thread is gone.
         let rows = self

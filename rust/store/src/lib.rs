@@ -55,6 +55,7 @@ mod recipients;
 pub mod record;
 mod rows;
 mod runs;
+mod scrub;
 #[cfg(feature = "faults")]
 mod simulated;
 mod stats;

@@ -10,8 +10,8 @@ use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
 use mqttcore_store::{
-    Batch, Delivery, DurableStore, JournalOptions, Level, MemoryStore, Need, Pressure, Recovery,
-    Store, StoreError, StoreOptions, tools,
+    Batch, Delivery, DurableStore, JournalOptions, Level, MemoryStore, Need, Observer, Pressure,
+    Recovery, Store, StoreError, StoreOptions, Ticket, tools,
 };
 
 const OPTIONS: StoreOptions = StoreOptions {
@@ -438,6 +438,55 @@ fn scrubbing_finds_rot_where_nobody_looks() {
 
     assert!(matches!(found, StoreError::Damaged(damage)
         if damage.file == "00000000000000000002.log" && damage.offset <= 5_000));
+}
+
+/// Hears the scrubber.
+#[derive(Debug)]
+struct Ear(std::sync::mpsc::Sender<Option<String>>);
+
+impl Observer for Ear {
+    fn kept(&self, _: Level, _: u64) {}
+
+    fn refused(&self, _: &[Ticket]) {}
+
+    fn scrubbed(&self, damage: Option<&StoreError>) {
+        let _ = self.0.send(damage.map(ToString::to_string));
+    }
+
+    fn stopped(&self, _: &StoreError) {}
+}
+
+#[test]
+fn the_scrubber_finds_rot_by_itself_and_again_in_every_round() {
+    let folder = Temporary::new("scrubber");
+    let (store, _) = open(&folder).unwrap();
+    let session = session(&store, "meter");
+    for _ in 0..60 {
+        publish(&store, session, "t", &[7; 1_000], false);
+    }
+    let path = folder.path().join("00000000000000000002.log");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[5_000] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let (ear, heard) = std::sync::mpsc::channel();
+    store.observe(Arc::new(Ear(ear)));
+
+    store.scrub_every(Duration::from_millis(100)).unwrap();
+
+    let (mut whole, mut damaged) = (0, 0);
+    while whole < 2 || damaged < 2 {
+        match heard.recv_timeout(Duration::from_secs(60)).unwrap() {
+            None => whole += 1,
+            Some(damage) => {
+                assert!(damage.starts_with("00000000000000000002.log is damaged"));
+                damaged += 1;
+            }
+        }
+    }
+    store.close().unwrap();
+    // Its thread has ended.
+    while heard.try_recv().is_ok() {}
+    assert!(heard.recv_timeout(Duration::from_millis(300)).is_err());
 }
 
 #[test]

@@ -31,6 +31,10 @@ pub trait Observer: Send + Sync {
     /// [`Journal::has_room`] says yes again. May be called on the thread behind the log.
     fn has_room(&self) {}
 
+    /// A segment that nobody writes to was read again, and is damaged, or whole. Called on the
+    /// thread of the scrubber.
+    fn scrubbed(&self, _damage: Option<&StoreError>) {}
+
     /// The store takes nothing any more; whatever was not kept never will be.
     fn stopped(&self, error: &StoreError);
 }
@@ -331,6 +335,17 @@ impl Shared {
     /// Whether the line has room; a hint, since `append` takes what must be taken.
     pub(crate) fn has_room(&self) -> bool {
         self.lock_inbox().bytes < self.line_bytes
+    }
+
+    /// Whether anybody waits for the disk.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.lock_inbox().bytes > 0
+    }
+
+    pub(crate) fn scrubbed(&self, damage: Option<&StoreError>) {
+        if let Some(observer) = self.observer.get() {
+            observer.scrubbed(damage);
+        }
     }
 
     /// Whether the batch is kept; `false` for one that was refused, too.
