@@ -12,8 +12,8 @@ import pathlib
 import socket
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -165,6 +165,44 @@ class Client:
         """Has all rows written to files; answers how the stream is then."""
         return info(self._json("POST", f"{path(name)}/seal"))
 
+    def stage(self, query: str, batch: int, stage: str, body: Iterable[bytes]) -> int:
+        """Has rows kept that a commit may name; answers how many.
+
+        Args:
+            query: Who sends them: 1 to 64 letters, digits, ``-`` and ``_``.
+            batch: Its number; a query's batches are committed in their order.
+            stage: One part of the batch, random for each attempt.
+            body: An Arrow IPC stream in pieces: columns ``topic`` and ``payload``, and perhaps
+                ``qos``, ``retain``, ``content_type``, ``response_topic``, ``correlation_data``,
+                ``expiry``, ``user_properties``.
+
+        Raises:
+            EndpointError: a row is no message (``bad_rows``), or there is no room (``no_room``).
+        """
+        target = urllib.parse.urlencode({"query": query, "batch": batch, "stage": stage})
+        connection = self._connect()
+        try:
+            pieces = (piece for piece in body if piece)  # an empty one would end the body
+            response = self._exchange(connection, "POST", f"/v1/sink/stage?{target}", pieces)
+            with reaching(self._endpoint):
+                return int(json.loads(response.read())["rows"])
+        finally:
+            connection.close()
+
+    def commit(self, query: str, batch: int, stages: Sequence[str]) -> bool:
+        """Publishes what is staged, all of it or nothing; False: this was done before.
+
+        Raises:
+            EndpointError: there is no such stage (``unknown_stage``): nothing was published.
+        """
+        committed = self._json("POST", "/v1/sink/commit", batch_of(query, batch, stages))
+        return bool(committed["committed"])
+
+    def abort(self, query: str, batch: int, stages: Sequence[str]) -> int:
+        """Gives up what is staged; answers how many stages there were."""
+        removed = self._json("POST", "/v1/sink/abort", batch_of(query, batch, stages))
+        return int(removed["removed"])
+
     def _json(self, method: str, target: str, body: Json | None = None) -> Json:
         """One request that may be sent twice without harm, over the connection that is kept."""
         connection = self._kept()
@@ -199,12 +237,17 @@ class Client:
         connection: http.client.HTTPConnection,
         method: str,
         target: str,
-        body: bytes | None = None,
+        body: bytes | Iterable[bytes] | None = None,
     ) -> http.client.HTTPResponse:
         """Sends a request; its answer, if that is a good one."""
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        is_chunked = body is not None and not isinstance(body, bytes)
+        if is_chunked:
+            headers["Transfer-Encoding"] = "chunked"
         with reaching(self._endpoint):
-            connection.request(method, target, body, headers)
+            # who refuses a body answers before it has read all of it
+            with suppress(BrokenPipeError, ConnectionResetError) if is_chunked else nullcontext():
+                connection.request(method, target, body, headers, encode_chunked=is_chunked)
             response = connection.getresponse()
             if response.status == http.client.OK:
                 return response
@@ -336,6 +379,11 @@ KINDS: Final[dict[str, type[EndpointError]]] = {
 def path(name: str) -> str:
     """Where a stream is in the endpoint's tree."""
     return f"/v1/streams/{urllib.parse.quote(name, safe='')}"
+
+
+def batch_of(query: str, batch: int, stages: Sequence[str]) -> Json:
+    """Which stages are meant."""
+    return {"query": query, "batch": batch, "stages": list(stages)}
 
 
 def info(found: Json) -> StreamInfo:

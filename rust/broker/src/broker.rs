@@ -21,14 +21,13 @@ use crate::door::{doors, doors_of};
 use crate::grants::GrantError;
 use crate::hooks::Hooks;
 use crate::http::{self, App, BindError, Endpoint};
-use crate::hub::Publication;
 use crate::metrics::Stats;
 use crate::recovery;
 use crate::registry::{self, ClientInfo};
 use crate::shard::{Rules, Shard, World};
+use crate::sink::Sink;
 use crate::store::Log;
-use crate::topic::topic_of;
-use crate::{hub, journal, listener, retain, streams};
+use crate::{hub, journal, listener, streams};
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
 const SHARDS_MAX: usize = 64;
@@ -375,17 +374,7 @@ impl Drop for Broker {
 type Answer<T> = Box<dyn FnOnce(T)>;
 
 fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<usize>) {
-    let Some(topic) = topic_of(message) else {
-        return answer(0);
-    };
-    let publication = Publication {
-        publisher: None,
-        topic,
-        message,
-        packet_id: None,
-        retaining: retain::store(shard, None, topic, message),
-    };
-    let matched = hub::route(shard, publication);
+    let matched = hub::publish_own(shard, message);
     // Before the answer: whoever gets it may stop the broker, or disconnect a receiver.
     shard.send_mail();
     journal::when_safe(shard, Box::new(move || answer(matched)));
@@ -400,7 +389,7 @@ fn keep_folder(folder: Option<&Path>, new: Option<Data>) -> Option<Data> {
 }
 
 /// Serves the streams of `config`, if it has any.
-fn endpoint(config: &Config, world: &World) -> Result<Option<Endpoint>, StartError> {
+fn endpoint(config: &Config, world: &Arc<World>) -> Result<Option<Endpoint>, StartError> {
     let rows = world.log.as_ref().and_then(|log| log.rows.clone());
     let (Some(data), Some(rows)) = (&config.data, rows) else {
         return Ok(None);
@@ -414,8 +403,9 @@ fn endpoint(config: &Config, world: &World) -> Result<Option<Endpoint>, StartErr
         tcp: config.http.clone(),
         limits: config.http_limits,
     };
-    let app = Arc::new(App::new(rows, absolute));
-    let endpoint = Endpoint::start(&options, app);
+    let sink = Sink::open(data.folder.join("sink"), world, &config.limits);
+    let app = App::new(rows, sink.map_err(StartError::Store)?, absolute);
+    let endpoint = Endpoint::start(&options, Arc::new(app));
     endpoint
         .map(Some)
         .map_err(|BindError { place, error }| failed(place, error))

@@ -16,12 +16,12 @@ use smallvec::SmallVec;
 use crate::client::{Client, Handle};
 use crate::hooks::EventKind;
 use crate::journal;
-use crate::life;
 use crate::log::{Escaped, LogClass};
 use crate::metrics::{Counter, Stats};
 use crate::retain::Retaining;
 use crate::shard::{EventDetails, Letter, Shard, World};
 use crate::topic::topic_of;
+use crate::{life, retain};
 
 /// One publish on its way to whoever gets it.
 pub(crate) struct Publication<'a> {
@@ -112,6 +112,21 @@ pub(crate) fn route(shard: &Rc<Shard>, publication: Publication<'_>) -> usize {
     deal(shard, message, targets.drain(..));
     *shard.targets.borrow_mut() = targets;
     matched
+}
+
+/// Publishes as the broker itself; returns how many it goes to.
+pub(crate) fn publish_own(shard: &Rc<Shard>, message: &Message) -> usize {
+    let Some(topic) = topic_of(message) else {
+        return 0;
+    };
+    let publication = Publication {
+        publisher: None,
+        topic,
+        message,
+        packet_id: None,
+        retaining: retain::store(shard, None, topic, message),
+    };
+    route(shard, publication)
 }
 
 /// Messages of one client that are matched together: what one read brought.

@@ -214,6 +214,14 @@ pub(crate) fn level_of(
     config.promise_on(topic, publisher)
 }
 
+/// Notes something that is true with what else is written in this turn.
+pub(crate) fn note(shard: &Shard, key: &str, value: &[u8]) {
+    if let Some(journal) = &shard.journal {
+        let level = shard.config().promise().max(Level::Os);
+        journal.write(level, &Record::Note { key, value });
+    }
+}
+
 /// Calls `then` once all that was handed over so far is as safe as it has to be.
 pub(crate) fn when_safe(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
     match &shard.journal {

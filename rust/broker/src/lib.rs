@@ -60,6 +60,7 @@ mod registry;
 mod requests;
 mod retain;
 mod shard;
+mod sink;
 mod store;
 mod streams;
 mod sys_topics;

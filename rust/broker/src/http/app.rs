@@ -1,6 +1,7 @@
 //! What is asked for, and what is answered.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyper::body::Incoming;
@@ -10,12 +11,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::config::HttpLimits;
+use crate::sink::Sink;
 use crate::store::Rows;
 
 use super::answer::{Answer, Refusal, json, pieces};
 use super::body;
-use super::rows;
 use super::target::Target;
+use super::{rows, sink};
 
 /// Media type of an Arrow IPC stream.
 const ARROW_STREAM: &str = "application/vnd.apache.arrow.stream";
@@ -23,6 +25,7 @@ const ARROW_STREAM: &str = "application/vnd.apache.arrow.stream";
 /// What the endpoint serves.
 pub(crate) struct App {
     rows: Rows,
+    sink: Arc<Sink>,
     /// The folder of the streams, as other processes find it.
     folder: PathBuf,
     figures: Figures,
@@ -67,12 +70,18 @@ struct Hold {
 const CONSUMER_BYTES: usize = 256;
 
 impl App {
-    pub(crate) fn new(rows: Rows, folder: PathBuf) -> Self {
+    pub(crate) fn new(rows: Rows, sink: Sink, folder: PathBuf) -> Self {
         Self {
             rows,
+            sink: Arc::new(sink),
             folder,
             figures: Figures::default(),
         }
+    }
+
+    /// What goes on without being asked for.
+    pub(super) fn work(&self) -> impl Future<Output = ()> + use<> {
+        Arc::clone(&self.sink).resume()
     }
 
     pub(super) fn figures(&self) -> &Figures {
@@ -128,6 +137,20 @@ impl App {
                 is(Method::POST, "POST")?;
                 finish(&target)?;
                 self.seal(name).await
+            }
+            ["v1", "sink", "stage"] => {
+                is(Method::POST, "POST")?;
+                sink::stage(&self.sink, target, body, limits).await
+            }
+            ["v1", "sink", "commit"] => {
+                is(Method::POST, "POST")?;
+                finish(&target)?;
+                sink::commit(&self.sink, body, limits).await
+            }
+            ["v1", "sink", "abort"] => {
+                is(Method::POST, "POST")?;
+                finish(&target)?;
+                sink::abort(&self.sink, body, limits).await
             }
             _ => Err(Refusal::not_found("there is nothing at this address")),
         }
@@ -257,7 +280,10 @@ fn expect(method: &Method, wanted: &Method, allow: &'static str) -> Result<(), R
 }
 
 /// A number that the query has to name.
-fn number<T: std::str::FromStr>(target: &mut Target<'_>, key: &str) -> Result<T, Refusal> {
+pub(super) fn number<T: std::str::FromStr>(
+    target: &mut Target<'_>,
+    key: &str,
+) -> Result<T, Refusal> {
     let text = target.take(key);
     let text = text.ok_or_else(|| Refusal::bad(format!("{key} is missing")))?;
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -266,7 +292,7 @@ fn number<T: std::str::FromStr>(target: &mut Target<'_>, key: &str) -> Result<T,
 }
 
 /// Refuses a query that says more than is understood.
-fn finish(target: &Target<'_>) -> Result<(), Refusal> {
+pub(super) fn finish(target: &Target<'_>) -> Result<(), Refusal> {
     match target.left_over() {
         None => Ok(()),
         Some(key) => Err(Refusal::bad(format!("unknown key in the query: {key:?}"))),
@@ -288,7 +314,7 @@ fn refusal(error: &StreamError) -> Refusal {
 }
 
 /// Our own fault.
-fn broken(error: &dyn std::error::Error) -> Refusal {
+pub(super) fn broken(error: &dyn std::error::Error) -> Refusal {
     Refusal::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "internal",

@@ -11,6 +11,7 @@ mod connection;
 mod door;
 mod patient;
 mod rows;
+mod sink;
 mod target;
 
 use std::io;
@@ -151,6 +152,7 @@ fn run(
             tokio::task::spawn_local(door.accept(Rc::new(guests)));
         }
         drop(alive);
+        tokio::task::spawn_local(app.work());
         let deadline = match stopping.wait_for(Option::is_some).await {
             Ok(deadline) => deadline.unwrap_or_default(),
             Err(_) => Duration::ZERO,

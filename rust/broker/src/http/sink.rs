@@ -1,0 +1,105 @@
+//! Rows that come in, to become messages.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::config::HttpLimits;
+use crate::sink::{Sink, SinkError, StageId};
+
+use super::answer::{Answer, Refusal, json};
+use super::app::{broken, finish, number};
+use super::body;
+use super::target::Target;
+
+/// Which stages of a batch are meant.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    query: String,
+    batch: u64,
+    stages: Vec<String>,
+}
+
+/// `POST /v1/sink/stage`: keeps the rows of the body.
+pub(super) async fn stage(
+    sink: &Arc<Sink>,
+    mut target: Target<'_>,
+    mut body: Incoming,
+    limits: &HttpLimits,
+) -> Result<Answer, Refusal> {
+    let missing = |key: &str| Refusal::bad(format!("{key} is missing"));
+    let query = target.take("query").ok_or_else(|| missing("query"))?;
+    let stage = target.take("stage").ok_or_else(|| missing("stage"))?;
+    let batch = number(&mut target, "batch")?;
+    finish(&target)?;
+    let id = StageId::new(&query, batch, &stage).map_err(|error| refusal(&error))?;
+    let mut staging = sink.stage(id).map_err(|error| refusal(&error))?;
+    while let Some(piece) = body::next(&mut body, limits).await? {
+        staging = blocking(move || staging.take(&piece).map(|()| staging)).await?;
+    }
+    let rows = blocking(move || staging.end()).await?;
+    Ok(json(&json!({"rows": rows})))
+}
+
+/// `POST /v1/sink/commit`: publishes what is staged, and goes on if the client leaves meanwhile.
+pub(super) async fn commit(
+    sink: &Arc<Sink>,
+    body: Incoming,
+    limits: &HttpLimits,
+) -> Result<Answer, Refusal> {
+    let Named {
+        query,
+        batch,
+        stages,
+    } = body::json(body, limits).await?;
+    let sink = Arc::clone(sink);
+    let work = async move { sink.commit(query, batch, stages).await };
+    let done = tokio::task::spawn_local(work).await;
+    let committed = done
+        .map_err(|error| broken(&error))?
+        .map_err(|error| refusal(&error))?;
+    Ok(json(&json!({"committed": committed})))
+}
+
+/// `POST /v1/sink/abort`: gives up what is staged.
+pub(super) async fn abort(
+    sink: &Sink,
+    body: Incoming,
+    limits: &HttpLimits,
+) -> Result<Answer, Refusal> {
+    let Named {
+        query,
+        batch,
+        stages,
+    } = body::json(body, limits).await?;
+    let removed = sink.abort(&query, batch, &stages).await;
+    let removed = removed.map_err(|error| refusal(&error))?;
+    Ok(json(&json!({"removed": removed})))
+}
+
+/// Does what may wait for the disk.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SinkError> + Send + 'static,
+) -> Result<T, Refusal> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.map_err(|error| broken(&error))?;
+    // What is left of the body is not worth to be read.
+    done.map_err(|error| refusal(&error).closing())
+}
+
+fn refusal(error: &SinkError) -> Refusal {
+    let (status, code) = match error {
+        SinkError::Name(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+        SinkError::Row { .. } | SinkError::Rows(_) => (StatusCode::BAD_REQUEST, "bad_rows"),
+        SinkError::Late(_) => (StatusCode::CONFLICT, "late"),
+        SinkError::Stage(_) => (StatusCode::CONFLICT, "unknown_stage"),
+        SinkError::Full => (StatusCode::INSUFFICIENT_STORAGE, "no_room"),
+        SinkError::Stopped => (StatusCode::SERVICE_UNAVAILABLE, "stopped"),
+        SinkError::Io(_) => (StatusCode::SERVICE_UNAVAILABLE, "store"),
+    };
+    Refusal::new(status, code, error.to_string())
+}

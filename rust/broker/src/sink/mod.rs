@@ -1,0 +1,301 @@
+//! The sink: batches of rows that become messages, all of them or none, once.
+//!
+//! A task **stages** rows: they are checked and kept in a file, and no message yet. A **commit**
+//! names the stages of a batch; from the moment that its note is safe in the log, every row of them
+//! becomes a message. Rows are published in pieces, and each piece is one batch of the log together
+//! with the note of how far it came: after a crash it goes on behind the last one, so that nothing is
+//! lost and nothing comes twice. The number of a query's last batch stays, so that a repeat is none.
+
+mod columns;
+mod error;
+mod publish;
+mod stage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use mqttcore_session::ServerLimits;
+use mqttcore_store::{Pressure, StoreError};
+use serde::{Deserialize, Serialize};
+
+use crate::shard::World;
+
+pub(crate) use error::SinkError;
+pub(crate) use stage::Staging;
+
+/// Queries whose last batch is remembered; beyond it the oldest is forgotten.
+const QUERIES: usize = 10_000;
+
+/// For how long a stage waits for its commit.
+const STAGE_LASTS: Duration = Duration::from_secs(24 * 3_600);
+
+/// How the key of a query's note begins.
+const NOTE: &str = "sink/";
+
+/// All that is staged, and what was committed last.
+pub(crate) struct Sink {
+    folder: PathBuf,
+    world: Arc<World>,
+    limits: Arc<ServerLimits>,
+    queries: Mutex<BTreeMap<String, Last>>,
+    /// One commit at a time.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// The last batch of a query that was committed; as JSON in a note of the log.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+struct Last {
+    batch: u64,
+    /// What is still to be published, in this order; empty when it is over.
+    stages: Vec<String>,
+    /// Rows of it that are messages by now.
+    rows: u64,
+    /// When it was committed, in unix seconds.
+    at_s: u64,
+}
+
+impl Last {
+    /// The files of its stages.
+    fn files<'a>(&'a self, query: &'a str) -> impl Iterator<Item = String> + 'a {
+        let file = |stage: &String| file_name(query, self.batch, stage);
+        self.stages.iter().map(file)
+    }
+}
+
+/// One stage of a batch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct StageId {
+    query: String,
+    batch: u64,
+    stage: String,
+}
+
+impl StageId {
+    /// # Errors
+    ///
+    /// A name that is none.
+    pub(crate) fn new(query: &str, batch: u64, stage: &str) -> Result<Self, SinkError> {
+        let is_name = |text: &str| {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+            (1..=64).contains(&text.len()) && text.bytes().all(is_plain)
+        };
+        match [query, stage].into_iter().find(|text| !is_name(text)) {
+            Some(text) => Err(SinkError::Name(text.to_owned())),
+            None => Ok(Self {
+                query: query.to_owned(),
+                batch,
+                stage: stage.to_owned(),
+            }),
+        }
+    }
+
+    fn file(&self) -> String {
+        file_name(&self.query, self.batch, &self.stage)
+    }
+}
+
+fn file_name(query: &str, batch: u64, stage: &str) -> String {
+    format!("{query}.{batch}.{stage}.arrow")
+}
+
+impl Sink {
+    /// Reads what the store noted about batches; their files are in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read, or the folder cannot be made.
+    pub(crate) fn open(
+        folder: PathBuf,
+        world: &Arc<World>,
+        limits: &Arc<ServerLimits>,
+    ) -> Result<Self, StoreError> {
+        let failed = |source| StoreError::Io {
+            doing: "make the folder",
+            file: folder.display().to_string(),
+            source: Arc::new(source),
+        };
+        fs::create_dir_all(&folder).map_err(failed)?;
+        let mut queries = BTreeMap::new();
+        if let Some(log) = &world.log {
+            log.store.notes(&mut |key, value| {
+                let query = key.strip_prefix(NOTE);
+                // INVARIANT: written by `Last::note`.
+                let last = || serde_json::from_slice(value).expect("a note of this sink");
+                queries.extend(query.map(|query| (query.to_owned(), last())));
+            })?;
+        }
+        Ok(Self {
+            folder,
+            world: Arc::clone(world),
+            limits: Arc::clone(limits),
+            queries: Mutex::new(queries),
+            turn: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Begins to keep the rows of a stage.
+    ///
+    /// # Errors
+    ///
+    /// There is no room, or its batch was committed before.
+    pub(crate) fn stage(self: &Arc<Self>, id: StageId) -> Result<Staging, SinkError> {
+        self.check_room()?;
+        let last = self.queries().get(&id.query).map(|last| last.batch);
+        if last.is_some_and(|last| id.batch < last) {
+            return Err(SinkError::Late(id.batch));
+        }
+        Staging::begin(Arc::clone(self), id)
+    }
+
+    /// Publishes what is staged; false if this batch, or a later one, was committed before.
+    ///
+    /// It is over when this returns: the messages are routed, and safe where they have to be.
+    ///
+    /// # Errors
+    ///
+    /// A stage that there is not: nothing is published then. Or the broker stops: what was committed
+    /// is published when it is back.
+    pub(crate) async fn commit(
+        self: &Arc<Self>,
+        query: String,
+        batch: u64,
+        stages: Vec<String>,
+    ) -> Result<bool, SinkError> {
+        let _turn = self.turn.lock().await;
+        if self.queries().contains_key(&query) {
+            publish::finish(self, &query).await?;
+        }
+        let last = self.queries().get(&query).map(|last| last.batch);
+        if last.is_some_and(|last| batch <= last) {
+            return Ok(false);
+        }
+        let mut named = BTreeSet::new();
+        for stage in &stages {
+            let id = StageId::new(&query, batch, stage)?;
+            if !named.insert(stage) || !self.folder.join(id.file()).is_file() {
+                return Err(SinkError::Stage(stage.clone()));
+            }
+        }
+        self.check_room()?;
+        self.forget_the_oldest().await?;
+        let last = Last {
+            batch,
+            stages,
+            rows: 0,
+            at_s: now_s(),
+        };
+        publish::note(self, &query, &last).await?;
+        self.queries().insert(query.clone(), last);
+        publish::finish(self, &query).await?;
+        Ok(true)
+    }
+
+    /// Gives up what is staged; returns how many stages there were.
+    ///
+    /// # Errors
+    ///
+    /// A name that is none, or a file that cannot be removed.
+    pub(crate) async fn abort(
+        &self,
+        query: &str,
+        batch: u64,
+        stages: &[String],
+    ) -> Result<usize, SinkError> {
+        let _turn = self.turn.lock().await;
+        let wanted = self.wanted();
+        let mut removed = 0;
+        for stage in stages {
+            let file = StageId::new(query, batch, stage)?.file();
+            if !wanted.contains(&file) {
+                removed += usize::from(remove(&self.folder.join(file))?);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Publishes what was committed before the broker died, and then looks, as long as the endpoint
+    /// runs, for stages that nobody committed.
+    pub(crate) async fn resume(self: Arc<Self>) {
+        let turn = self.turn.lock().await;
+        let queries: Vec<String> = self.queries().keys().cloned().collect();
+        for query in queries {
+            // What cannot be read stays; a commit of the same query says why.
+            let _ = publish::finish(&self, &query).await;
+        }
+        drop(turn);
+        loop {
+            self.sweep(SystemTime::now());
+            tokio::time::sleep(Duration::from_secs(3_600)).await;
+        }
+    }
+
+    /// Removes stages that are older than they may become.
+    fn sweep(&self, now: SystemTime) {
+        let wanted = self.wanted();
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let is_wanted = entry
+                .file_name()
+                .to_str()
+                .is_some_and(|name| wanted.contains(name));
+            let changed = entry.metadata().and_then(|metadata| metadata.modified());
+            let age = changed.map(|changed| now.duration_since(changed).unwrap_or_default());
+            if !is_wanted && age.is_ok_and(|age| age > STAGE_LASTS) {
+                // It is tried again in an hour.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// The files of batches that are committed and not yet published.
+    fn wanted(&self) -> BTreeSet<String> {
+        let queries = self.queries();
+        let files = queries.iter().flat_map(|(query, last)| last.files(query));
+        files.collect()
+    }
+
+    /// Makes room for one query more.
+    async fn forget_the_oldest(&self) -> Result<(), SinkError> {
+        let oldest = {
+            let queries = self.queries();
+            let over = queries.iter().filter(|(_, last)| last.stages.is_empty());
+            let oldest = over.min_by_key(|(_, last)| last.at_s);
+            let is_full = queries.len() >= QUERIES;
+            oldest.map(|(query, _)| query.clone()).filter(|_| is_full)
+        };
+        if let Some(query) = oldest {
+            publish::forget(self, &query).await?;
+            self.queries().remove(&query);
+        }
+        Ok(())
+    }
+
+    fn check_room(&self) -> Result<(), SinkError> {
+        let log = self.world.log.as_ref();
+        let pressure = log.map_or(Pressure::None, |log| log.store.pressure());
+        if pressure > Pressure::None {
+            return Err(SinkError::Full);
+        }
+        Ok(())
+    }
+
+    fn queries(&self) -> MutexGuard<'_, BTreeMap<String, Last>> {
+        self.queries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether there was such a file.
+fn remove(path: &Path) -> Result<bool, SinkError> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn now_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,162 @@
+//! From stages that were committed to messages.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_ipc::reader::StreamReader;
+use mqttcore_session::{Message, ServerLimits};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::shard::Shard;
+use crate::{hub, journal};
+
+use super::columns::Columns;
+use super::{Last, NOTE, Sink, SinkError, remove};
+
+/// Messages of one piece at most.
+const PIECE_ROWS: usize = 512;
+
+/// Bytes of one piece, about.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// How long it rests while the disk has no room.
+const REST: Duration = Duration::from_millis(100);
+
+/// Notes `last` about a query; returns when that is safe.
+pub(super) async fn note(sink: &Sink, query: &str, last: &Last) -> Result<(), SinkError> {
+    write(sink, query, value(last)).await
+}
+
+/// Forgets a query.
+pub(super) async fn forget(sink: &Sink, query: &str) -> Result<(), SinkError> {
+    write(sink, query, Vec::new()).await
+}
+
+async fn write(sink: &Sink, query: &str, value: Vec<u8>) -> Result<(), SinkError> {
+    let (sender, done) = oneshot::channel();
+    let key = key(query);
+    let work = move |shard: &Rc<Shard>| {
+        journal::note(shard, &key, &value);
+        shard.send_mail();
+        // Who asked may have gone.
+        journal::when_safe(
+            shard,
+            Box::new(move || {
+                let _ = sender.send(());
+            }),
+        );
+    };
+    sink.world.run_on(0, Box::new(work));
+    done.await.map_err(|_| SinkError::Stopped)
+}
+
+/// Publishes what is left of the last batch of `query`, and removes its stages.
+pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
+    let last = sink.queries().get(query).cloned();
+    let Some(mut last) = last.filter(|last| !last.stages.is_empty()) else {
+        return Ok(());
+    };
+    let files: Vec<PathBuf> = last
+        .files(query)
+        .map(|file| sink.folder.join(file))
+        .collect();
+    let (sender, mut pieces) = mpsc::channel(2);
+    let (limits, skipped, read) = (Arc::clone(&sink.limits), last.rows, files.clone());
+    let reading = tokio::task::spawn_blocking(move || read_all(&read, &limits, skipped, &sender));
+    while let Some(piece) = pieces.recv().await {
+        while sink.check_room().is_err() {
+            tokio::time::sleep(REST).await;
+        }
+        let rows = last.rows + piece.len() as u64;
+        publish(sink, key(query), piece, last.clone()).await?;
+        last.rows = rows;
+        sink.queries().insert(query.to_owned(), last.clone());
+    }
+    reading.await.map_err(|_| SinkError::Stopped)??;
+    last.stages.clear();
+    // Behind all that was published: when it is safe, so is that.
+    note(sink, query, &last).await?;
+    sink.queries().insert(query.to_owned(), last);
+    for file in files {
+        remove(&file)?;
+    }
+    Ok(())
+}
+
+/// Has a piece published in one batch of the log, with the note that it was.
+async fn publish(
+    sink: &Sink,
+    key: String,
+    piece: Vec<Message>,
+    mut last: Last,
+) -> Result<(), SinkError> {
+    let (sender, done) = oneshot::channel();
+    let work = move |shard: &Rc<Shard>| {
+        for message in &piece {
+            last.rows += 1;
+            if message.retain() {
+                // It is handed to the log at once, and the note has to go with it.
+                journal::note(shard, &key, &value(&last));
+            }
+            hub::publish_own(shard, message);
+        }
+        journal::note(shard, &key, &value(&last));
+        // Who asked may have gone.
+        let _ = sender.send(());
+    };
+    sink.world.run_on(0, Box::new(work));
+    done.await.map_err(|_| SinkError::Stopped)
+}
+
+/// Reads the rows of `files` behind the first `skipped`, in pieces; it ends early when nobody wants
+/// them any more.
+fn read_all(
+    files: &[PathBuf],
+    limits: &ServerLimits,
+    mut skipped: u64,
+    pieces: &mpsc::Sender<Vec<Message>>,
+) -> Result<(), SinkError> {
+    let wrong = |error: String| SinkError::Rows(format!("a stage cannot be read: {error}"));
+    let (mut piece, mut bytes) = (Vec::new(), 0);
+    for file in files {
+        let reader = StreamReader::try_new(BufReader::new(File::open(file)?), None);
+        for batch in reader.map_err(|error| wrong(error.to_string()))? {
+            let batch = batch.map_err(|error| wrong(error.to_string()))?;
+            let columns = Columns::of(&batch, limits).map_err(wrong)?;
+            for row in 0..columns.rows() {
+                if skipped > 0 {
+                    skipped -= 1;
+                    continue;
+                }
+                let message = columns.message(Instant::now(), row).map_err(wrong)?;
+                bytes += message.heap_bytes();
+                piece.push(message);
+                if piece.len() >= PIECE_ROWS || bytes >= PIECE_BYTES {
+                    bytes = 0;
+                    let sent = pieces.blocking_send(std::mem::take(&mut piece));
+                    if sent.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+    if !piece.is_empty() {
+        // As above.
+        let _ = pieces.blocking_send(piece);
+    }
+    Ok(())
+}
+
+fn key(query: &str) -> String {
+    format!("{NOTE}{query}")
+}
+
+fn value(last: &Last) -> Vec<u8> {
+    // INVARIANT: numbers and texts.
+    serde_json::to_vec(last).expect("it is JSON")
+}

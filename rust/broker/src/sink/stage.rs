@@ -1,0 +1,104 @@
+//! Rows on their way into a stage: each is checked, and none counts before all are on the disk.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::StreamDecoder;
+
+use super::columns::Columns;
+use super::{Sink, SinkError, StageId, remove};
+
+/// Bytes without the end of a batch among them that are read at most.
+const BATCH_BYTES: usize = 64 << 20;
+
+/// A stage in the making. Dropped before its end, it is gone.
+pub(crate) struct Staging {
+    sink: Arc<Sink>,
+    id: StageId,
+    unborn: PathBuf,
+    file: Option<File>,
+    decoder: StreamDecoder,
+    rows: u64,
+    /// Bytes since the last whole batch.
+    pending: usize,
+}
+
+impl Staging {
+    pub(super) fn begin(sink: Arc<Sink>, id: StageId) -> Result<Self, SinkError> {
+        let unborn = sink.folder.join(format!("_{}", id.file()));
+        let file = File::create(&unborn)?;
+        Ok(Self {
+            sink,
+            id,
+            unborn,
+            file: Some(file),
+            decoder: StreamDecoder::new(),
+            rows: 0,
+            pending: 0,
+        })
+    }
+
+    /// Takes the next bytes of an Arrow IPC stream. It may wait for the disk.
+    ///
+    /// # Errors
+    ///
+    /// They are none, or a row is no message; or the disk refuses them.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
+        self.pending += bytes.len();
+        if self.pending > BATCH_BYTES {
+            let text = format!("a batch is larger than {BATCH_BYTES} bytes: send smaller ones");
+            return Err(SinkError::Rows(text));
+        }
+        let mut buffer = Buffer::from(bytes);
+        while !buffer.is_empty() {
+            let decoded = self.decoder.decode(&mut buffer);
+            let decoded = decoded.map_err(|error| SinkError::Rows(error.to_string()))?;
+            let Some(batch) = decoded else { continue };
+            self.pending = 0;
+            let columns = Columns::of(&batch, &self.sink.limits).map_err(SinkError::Rows)?;
+            let now = Instant::now();
+            for row in 0..columns.rows() {
+                let message = columns.message(now, row);
+                message.map_err(|problem| SinkError::Row {
+                    row: self.rows,
+                    problem,
+                })?;
+                self.rows += 1;
+            }
+        }
+        // INVARIANT: taken out at the end alone.
+        let file = self.file.as_mut().expect("a file");
+        Ok(file.write_all(bytes)?)
+    }
+
+    /// Makes the stage safe; returns how many rows it has. It waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// The stream has no end, or the disk refuses it.
+    pub(crate) fn end(mut self) -> Result<u64, SinkError> {
+        let ended = self.decoder.finish();
+        ended.map_err(|error| SinkError::Rows(error.to_string()))?;
+        if self.decoder.schema().is_none() {
+            return Err(SinkError::Rows("there is not even a schema".into()));
+        }
+        // INVARIANT: as above.
+        let file = self.file.take().expect("a file");
+        file.sync_all()?;
+        let folder = &self.sink.folder;
+        std::fs::rename(&self.unborn, folder.join(self.id.file()))?;
+        File::open(folder)?.sync_all()?;
+        Ok(self.rows)
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // Under its last name it is not there any more; what stays is swept.
+        let _ = remove(&self.unborn);
+    }
+}

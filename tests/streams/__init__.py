@@ -1,0 +1,1 @@
+"""Streams, end to end: a broker process, what becomes rows, and who reads them."""
