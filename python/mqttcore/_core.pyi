@@ -740,10 +740,11 @@ class StreamOptions:
         end_us: int | None = None,
         columns: Sequence[str] | None = None,
         batch_rows: int | None = None,
-        decode: Literal["json", "cbor"] | None = None,
+        decode: Literal["json", "cbor", "sparkplug", "auto"] | None = None,
         payload_schema: str | None = None,
         on_error: Literal["null", "drop", "fail"] = "null",
         typed: str | None = None,
+        aliases: str | None = None,
     ) -> StreamOptions:
         """Check the options; raise `StreamOptionError` with the name of the wrong one.
 
@@ -752,6 +753,7 @@ class StreamOptions:
         ``decode`` adds the columns of ``payload_schema``, which is Spark's DDL (``temperature
         DOUBLE, position STRUCT<x: INT>``). A payload that does not fit is null in what does not,
         and stands in ``_corrupt``; or its row is dropped; or `StreamDecodeError` names it.
+        ``aliases`` are those of Sparkplug B that `StreamReader.aliases` told in the end.
         ``typed`` are the columns that the stream itself has decoded, in DDL too.
         ``columns`` come in the order in which they are named; None is all of them. A batch has
         ``batch_rows`` rows at most (16 k), and about 16 MB.
@@ -816,6 +818,10 @@ class StreamReader:
     @property
     def schema(self) -> StreamSchema:
         """The columns of every batch."""
+
+    @property
+    def aliases(self) -> str | None:
+        """The aliases of Sparkplug B that are known by now; None if none can be."""
 
     def __iter__(self) -> StreamReader: ...
     def __next__(self) -> StreamBatch: ...

@@ -29,7 +29,7 @@ pub(crate) struct PyStreamOptions(ReadOptions);
 impl PyStreamOptions {
     #[new]
     #[pyo3(signature = (*, filter=None, start_us=None, end_us=None, columns=None, batch_rows=None, decode=None,
-        payload_schema=None, on_error="null", typed=None))]
+        payload_schema=None, on_error="null", typed=None, aliases=None))]
     #[expect(clippy::too_many_arguments, reason = "each has a name in Python")]
     fn new(
         filter: Option<&str>,
@@ -41,6 +41,7 @@ impl PyStreamOptions {
         payload_schema: Option<&str>,
         on_error: &str,
         typed: Option<&str>,
+        aliases: Option<&str>,
     ) -> Result<Self, CoreError> {
         let defaults = ReadOptions::default();
         let options = ReadOptions {
@@ -51,7 +52,7 @@ impl PyStreamOptions {
                 .map(parse_payload_schema)
                 .transpose()?
                 .unwrap_or_default(),
-            decoder: decoder(decode, payload_schema, on_error)?,
+            decoder: decoder(decode, payload_schema, on_error, aliases)?,
             columns,
             batch_rows: batch_rows.unwrap_or(defaults.batch_rows),
             ..defaults
@@ -113,10 +114,31 @@ impl PyStreamBatch {
 #[pyclass(name = "StreamReader", module = "mqttcore._core", frozen)]
 pub(crate) struct PyStreamReader {
     schema: SchemaRef,
-    batches: Mutex<Batches>,
+    rows: Mutex<Rows>,
 }
 
-type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ColumnarError>> + Send>;
+/// Where rows come from.
+enum Rows {
+    Files(Box<PartitionReader>),
+    Tail(Box<TailReader>),
+}
+
+impl Rows {
+    fn next(&mut self) -> Result<Option<RecordBatch>, ColumnarError> {
+        match self {
+            Self::Files(reader) => reader.next(),
+            Self::Tail(reader) => reader.next(),
+        }
+        .transpose()
+    }
+
+    fn aliases(&self) -> Option<String> {
+        match self {
+            Self::Files(reader) => reader.aliases(),
+            Self::Tail(reader) => reader.aliases(),
+        }
+    }
+}
 
 #[pymethods]
 impl PyStreamReader {
@@ -134,7 +156,7 @@ impl PyStreamReader {
         let reader = PartitionReader::new(&parts, partition, start..end, taken(options))?;
         Ok(Self {
             schema: reader.schema().clone(),
-            batches: Mutex::new(Box::new(reader)),
+            rows: Mutex::new(Rows::Files(Box::new(reader))),
         })
     }
 
@@ -153,7 +175,7 @@ impl PyStreamReader {
         let reader = TailReader::new(batches, partition, start..end, &taken(options))?;
         Ok(Self {
             schema: reader.schema().clone(),
-            batches: Mutex::new(Box::new(reader)),
+            rows: Mutex::new(Rows::Tail(Box::new(reader))),
         })
     }
 
@@ -169,10 +191,19 @@ impl PyStreamReader {
 
     fn __next__(&self, py: Python<'_>) -> Result<Option<PyStreamBatch>, CoreError> {
         let next = py.detach(|| {
-            let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
-            batches.next().transpose()
+            let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+            rows.next()
         });
         Ok(next?.map(PyStreamBatch))
+    }
+
+    /// The aliases of Sparkplug B that are known by now, for the options of the reader that goes on from here.
+    #[getter]
+    fn aliases(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| {
+            let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+            rows.aliases()
+        })
     }
 }
 
@@ -180,13 +211,19 @@ fn decoder(
     format: Option<&str>,
     schema: Option<&str>,
     on_error: &str,
+    aliases: Option<&str>,
 ) -> Result<Option<Decoder>, ColumnarError> {
     let on_error: OnError = on_error.parse()?;
     let Some(format) = format else {
         return Ok(None);
     };
     let fields = parse_payload_schema(schema.unwrap_or_default())?;
-    Ok(Some(Decoder::new(format.parse()?, fields, on_error)?))
+    let decoder = Decoder::new(format.parse()?, fields, on_error)?;
+    let decoder = match aliases {
+        Some(aliases) => decoder.with_aliases(aliases)?,
+        None => decoder,
+    };
+    Ok(Some(decoder))
 }
 
 fn taken(options: Option<&Bound<'_, PyStreamOptions>>) -> ReadOptions {

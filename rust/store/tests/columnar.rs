@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process;
+use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrow_array::RecordBatch;
@@ -11,8 +12,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, StringArray};
 use mqttcore_store::stream::columnar::{
-    ColumnarError, FileMeta, Origin, Part, PartitionReader, ReadOptions, Row, RowBuilder,
-    TailReader, row_schema, write_parquet,
+    ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader, ReadOptions,
+    Row, RowBuilder, TailReader, parse_payload_schema, row_schema, write_parquet,
 };
 use mqttcore_topics::{TopicLimits, TopicName};
 use parquet::arrow::ArrowWriter;
@@ -21,6 +22,7 @@ use parquet::file::properties::WriterProperties;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::Index;
 
 /// A row that owns what it is made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -443,6 +445,60 @@ proptest! {
         let all = (base..).zip(rows);
         let expected: Vec<_> = all.filter(|(offset, _)| (from..to).contains(offset)).collect();
         prop_assert_eq!(seen, expected);
+    }
+}
+
+/// Everything that a reader makes of a file, however it is.
+fn read_all(part: &Part) -> Result<usize, ColumnarError> {
+    let schema = parse_payload_schema("a INT").expect("a schema");
+    let decoder = Decoder::new(Format::Json, schema, OnError::Null).expect("a decoder");
+    let filter = ReadOptions::parse_filter("plant/1").expect("a filter");
+    let plain = ReadOptions::default();
+    let filtered = ReadOptions {
+        filter: Some(filter),
+        decoder: Some(decoder),
+        ..plain.clone()
+    };
+    let mut rows = 0;
+    for options in [plain, filtered] {
+        for batch in
+            PartitionReader::new(slice::from_ref(part), 0, part.base..part.last + 1, options)?
+        {
+            rows += batch?.num_rows();
+        }
+    }
+    Ok(rows)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_damaged_file_is_an_error_or_rows_and_never_a_panic(
+        damage in vec((any::<Index>(), any::<u8>()), 1..4),
+        in_footer in any::<bool>(),
+        cut in option::weighted(0.2, any::<Index>()),
+        dictionary in any::<bool>(),
+    ) {
+        let folder = Folder::new();
+        let batch = batches(&plain_rows(300), 0, 0, &[]).remove(0);
+        let part = write_by_hand(&folder, &batch, &meta(0, 0, 300), 100, dictionary);
+        let mut bytes = fs::read(&part.path).expect("a file");
+        let footer = bytes.len() - 8 - u32::from_le_bytes(bytes[bytes.len() - 8..][..4].try_into().expect("four")) as usize;
+        let start = if in_footer { footer } else { 0 };
+        for (place, byte) in damage {
+            let place = start + place.index(bytes.len() - start);
+            bytes[place] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        fs::write(&part.path, bytes).expect("written");
+
+        if let Err(error) = read_all(&part) {
+            let file = part.path.display().to_string();
+            prop_assert!(error.to_string().contains(&file), "{}", error);
+        }
     }
 }
 

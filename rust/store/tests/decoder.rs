@@ -8,7 +8,8 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, RecordBatch};
 use mqttcore_store::stream::columnar::{
-    ColumnarError, Decoder, Format, OnError, Row, RowBuilder, parse_payload_schema,
+    ColumnarError, Decoder, Format, OnError, ReadOptions, Row, RowBuilder, TailReader,
+    parse_payload_schema,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -34,7 +35,7 @@ fn decoder(format: Format, schema: &str, on_error: OnError) -> Decoder {
 }
 
 fn decode(schema: &str, payloads: &[&str]) -> RecordBatch {
-    let decoder = decoder(Format::Json, schema, OnError::Null);
+    let mut decoder = decoder(Format::Json, schema, OnError::Null);
     decoder.decode(&batch(payloads)).expect("decoded")
 }
 
@@ -246,7 +247,7 @@ fn what_is_no_document_is_corrupt_as_a_whole() {
         assert!(batch["a"].is_null(row), "{}", payloads[row]);
     }
     let latin = self::batch(&[&b"{\"a\":1,\"x\":\"\xFF\"}"[..]]);
-    let decoder = decoder(Format::Json, "a INT", OnError::Null);
+    let mut decoder = decoder(Format::Json, "a INT", OnError::Null);
     assert_eq!(corrupt(&decoder.decode(&latin).expect("decoded")), [true]);
 }
 
@@ -264,7 +265,7 @@ fn rows_that_do_not_fit_are_dropped_or_fail() {
     assert_eq!(dropped["a"].as_primitive::<Int32Type>().values(), &[1, 4]);
     assert!(dropped.column_by_name("_corrupt").is_none());
 
-    let failing = decoder(Format::Json, "a INT", OnError::Fail);
+    let mut failing = decoder(Format::Json, "a INT", OnError::Fail);
     let failed = failing
         .decode(&batch(&payloads))
         .expect_err("row 101 is no document");
@@ -322,7 +323,7 @@ fn cbor_fits_as_json_does() {
     ]
     .concat();
     let schema = "a INT, t DOUBLE, name STRING, raw BINARY, at TIMESTAMP, `in` STRUCT<x: ARRAY<INT>>, b TINYINT";
-    let decoder = decoder(Format::Cbor, schema, OnError::Null);
+    let mut decoder = decoder(Format::Cbor, schema, OnError::Null);
     let cut = &document[..document.len() - 1];
 
     let batch = decoder
@@ -355,6 +356,213 @@ fn cbor_fits_as_json_does() {
         [Some(1), None]
     );
     assert_eq!(batch["b"].null_count(), 3);
+}
+
+/// A field of Protocol Buffers: a number, or bytes.
+fn number(field: u8, mut value: u64) -> Vec<u8> {
+    let mut bytes = vec![field << 3];
+    while value >= 0x80 {
+        bytes.push(u8::try_from(value & 0x7F).expect("7 bits") | 0x80);
+        value >>= 7;
+    }
+    bytes.push(u8::try_from(value).expect("7 bits"));
+    bytes
+}
+
+fn bytes(field: u16, value: &[u8]) -> Vec<u8> {
+    let key = field << 3 | 2;
+    let mut bytes = match u8::try_from(key) {
+        Ok(key) if key < 0x80 => vec![key],
+        _ => vec![
+            u8::try_from(key & 0x7F).expect("7 bits") | 0x80,
+            u8::try_from(key >> 7).expect("7 bits"),
+        ],
+    };
+    bytes.push(u8::try_from(value.len()).expect("a short value"));
+    bytes.extend_from_slice(value);
+    bytes
+}
+
+/// A metric of Sparkplug B: name, alias, type, and the field with its value.
+fn metric(name: &str, alias: u64, datatype: u64, value: &[u8]) -> Vec<u8> {
+    let name = if name.is_empty() {
+        vec![]
+    } else {
+        bytes(1, name.as_bytes())
+    };
+    let datatype = if datatype == 0 {
+        vec![]
+    } else {
+        number(4, datatype)
+    };
+    bytes(
+        2,
+        &[name, number(2, alias), datatype, value.to_vec()].concat(),
+    )
+}
+
+fn topics(rows: &[(&str, Vec<u8>)]) -> RecordBatch {
+    let mut builder = RowBuilder::new(4);
+    for (offset, (topic, payload)) in (100..).zip(rows) {
+        let row = Row {
+            offset,
+            topic,
+            payload,
+            ..Row::default()
+        };
+        builder.push(&row).expect("a small row");
+    }
+    builder.finish()
+}
+
+/// A BIRTH of two metrics, then data by alias.
+fn sparkplug_rows() -> Vec<(&'static str, Vec<u8>)> {
+    let double = |value: f64| [&[0x69][..], &value.to_le_bytes()].concat();
+    let birth = [
+        number(1, 1_700_000_000_000),
+        metric("Motor/Speed", 1, 10, &double(0.0)),
+        metric("Steps", 2, 3, &number(10, 0)),
+        number(3, 0),
+    ];
+    // 4,294,967,295 as the 32 bits of -1
+    let data = [
+        metric("", 1, 0, &double(1.5)),
+        metric("", 2, 0, &number(10, 0xFFFF_FFFF)),
+        number(3, 1),
+    ];
+    let unknown = [
+        metric("", 9, 0, &double(1.0)),
+        metric("", 1, 0, &double(2.5)),
+    ];
+    vec![
+        ("spBv1.0/g/NBIRTH/e", birth.concat()),
+        ("spBv1.0/g/NDATA/e", data.concat()),
+        ("spBv1.0/g/NDATA/other", data.concat()),
+        ("spBv1.0/g/NDATA/e", unknown.concat()),
+    ]
+}
+
+#[test]
+fn metrics_are_columns_by_the_names_of_their_birth() {
+    let schema = "`Motor/Speed` DOUBLE, Steps INT, _seq BIGINT, _timestamp TIMESTAMP,
+        _metrics ARRAY<STRUCT<name: STRING, alias: BIGINT, value: STRING>>";
+    let mut decoder = decoder(Format::Sparkplug, schema, OnError::Null);
+
+    let batch = decoder.decode(&topics(&sparkplug_rows())).expect("decoded");
+
+    assert_eq!(corrupt(&batch), [false, false, true, true]);
+    let speeds: Vec<_> = batch["Motor/Speed"]
+        .as_primitive::<Float64Type>()
+        .iter()
+        .collect();
+    assert_eq!(speeds, [Some(0.0), Some(1.5), None, None]);
+    let steps: Vec<_> = batch["Steps"].as_primitive::<Int32Type>().iter().collect();
+    assert_eq!(steps, [Some(0), Some(-1), None, None]);
+    let seqs: Vec<_> = batch["_seq"].as_primitive::<Int64Type>().iter().collect();
+    assert_eq!(seqs, [Some(0), Some(1), None, None]);
+    assert_eq!(
+        batch["_timestamp"]
+            .as_primitive::<TimestampMicrosecondType>()
+            .value(0),
+        1_700_000_000_000_000
+    );
+    let metrics = batch["_metrics"].as_list::<i32>().value(1);
+    let metrics = metrics.as_struct();
+    assert_eq!(
+        metrics
+            .column(0)
+            .as_string::<i32>()
+            .iter()
+            .flatten()
+            .collect::<Vec<_>>(),
+        ["Motor/Speed", "Steps"]
+    );
+    assert_eq!(
+        metrics.column(1).as_primitive::<Int64Type>().values(),
+        &[1, 2]
+    );
+    assert_eq!(
+        metrics
+            .column(2)
+            .as_string::<i32>()
+            .iter()
+            .flatten()
+            .collect::<Vec<_>>(),
+        ["1.5", "-1"]
+    );
+}
+
+#[test]
+fn aliases_go_on_in_another_decoder() {
+    let rows = sparkplug_rows();
+    let mut first = decoder(Format::Auto, "`Motor/Speed` DOUBLE", OnError::Drop);
+    first.decode(&topics(&rows[..1])).expect("decoded");
+
+    let second = decoder(Format::Auto, "`Motor/Speed` DOUBLE", OnError::Drop);
+    let mut second = second.with_aliases(&first.aliases()).expect("a table");
+    let batch = second.decode(&topics(&rows[1..])).expect("decoded");
+
+    assert_eq!(
+        batch["Motor/Speed"].as_primitive::<Float64Type>().values(),
+        &[1.5]
+    );
+    assert_eq!(second.aliases(), first.aliases());
+    let wrong = decoder(Format::Auto, "a INT", OnError::Drop)
+        .with_aliases("[]")
+        .expect_err("no table");
+    assert_eq!(
+        wrong.to_string(),
+        "option aliases: it is no table of aliases"
+    );
+}
+
+#[test]
+fn a_filter_hides_births_and_they_count_still() {
+    let options = ReadOptions {
+        filter: Some(ReadOptions::parse_filter("spBv1.0/+/NDATA/e").expect("a filter")),
+        decoder: Some(decoder(Format::Auto, "Steps INT", OnError::Null)),
+        columns: Some(vec!["offset".to_owned(), "Steps".to_owned()]),
+        ..ReadOptions::default()
+    };
+
+    let rows = vec![topics(&sparkplug_rows())];
+    let tail = TailReader::new(rows, 4, 100..104, &options).expect("a plan");
+    let batches: Vec<_> = tail.map(|batch| batch.expect("rows")).collect();
+
+    assert_eq!(
+        batches[0]["offset"].as_primitive::<Int64Type>().values(),
+        &[101, 103]
+    );
+    assert_eq!(
+        batches[0]["Steps"]
+            .as_primitive::<Int32Type>()
+            .iter()
+            .collect::<Vec<_>>(),
+        [Some(-1), None]
+    );
+}
+
+#[test]
+fn the_format_shows_in_topic_and_first_byte() {
+    let rows = vec![
+        ("a", b" {\"Steps\":1}".to_vec()),
+        ("a", [&[0xA1, 0x65][..], b"Steps", &[2]].concat()),
+        ("spBv1.0/g/NBIRTH/e", metric("Steps", 2, 3, &number(10, 3))),
+        ("a", b"plain".to_vec()),
+    ];
+
+    let batch = decoder(Format::Auto, "Steps INT", OnError::Null)
+        .decode(&topics(&rows))
+        .expect("decoded");
+
+    assert_eq!(corrupt(&batch), [false, false, false, true]);
+    assert_eq!(
+        batch["Steps"]
+            .as_primitive::<Int32Type>()
+            .iter()
+            .collect::<Vec<_>>(),
+        [Some(1), Some(2), Some(3), None]
+    );
 }
 
 /// Any document, with the keys of the schema below among its keys.
@@ -504,7 +712,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_answered(payloads in vec(vec(any::<u8>(), 0..60), 1..20), format in prop_oneof![Just(Format::Json), Just(Format::Cbor)]) {
+    fn any_bytes_are_answered(payloads in vec(vec(any::<u8>(), 0..60), 1..20), format in prop_oneof![Just(Format::Json), Just(Format::Cbor), Just(Format::Sparkplug), Just(Format::Auto)]) {
         let decoded = decoder(format, SCHEMA, OnError::Null).decode(&batch(&payloads)).expect("decoded");
         prop_assert_eq!(decoded.num_rows(), payloads.len());
     }

@@ -14,18 +14,28 @@ use super::{ColumnarError, Decoder, ReadOptions};
 
 /// The columns to hand out, in their order.
 #[derive(Clone, Debug)]
-pub(crate) struct Columns(SchemaRef);
+pub(crate) struct Columns {
+    schema: SchemaRef,
+    /// Those that no file has, because they are decoded.
+    made: Vec<String>,
+}
 
 impl Columns {
     pub(crate) fn of(options: &ReadOptions) -> Result<Self, ColumnarError> {
         let row = row_schema();
         let fields = row.fields().iter().cloned();
         let typed = options.typed.iter().cloned();
-        let decoded = options.decoder.iter().flat_map(Decoder::columns);
+        let decoded = options
+            .decoder
+            .as_ref()
+            .map(Decoder::columns)
+            .unwrap_or_default();
+        let made = decoded.iter().map(|field| field.name().clone()).collect();
         let further = typed.chain(decoded).map(Arc::new);
         let all = Schema::new(fields.chain(further).collect::<Vec<_>>());
         let Some(names) = &options.columns else {
-            return Ok(Self(Arc::new(all)));
+            let schema = Arc::new(all);
+            return Ok(Self { schema, made });
         };
         let wrong = |problem| ColumnarError::Option {
             option: "columns",
@@ -44,11 +54,12 @@ impl Columns {
             }
             fields.push(field.clone());
         }
-        Ok(Self(Arc::new(Schema::new(fields))))
+        let schema = Arc::new(Schema::new(fields));
+        Ok(Self { schema, made })
     }
 
     pub(crate) fn schema(&self) -> &SchemaRef {
-        &self.0
+        &self.schema
     }
 
     /// Returns where in a file the columns stand that are to be read; those that it lacks have no place.
@@ -60,17 +71,15 @@ impl Columns {
         &self,
         file: &Path,
         found: &Schema,
-        decoder: Option<&Decoder>,
+        inputs: &[&str],
     ) -> Result<Vec<usize>, ColumnarError> {
-        let made = decoder.map(Decoder::columns).unwrap_or_default();
         let row = row_schema();
-        let inputs = decoder.map(Decoder::inputs).unwrap_or_default();
         let inputs = inputs
             .iter()
             .filter_map(|name| row.field_with_name(name).ok());
-        let fields = self.0.fields().iter().map(AsRef::as_ref);
-        let fields = fields.filter(|field| !made.contains(field));
-        let mut places = Vec::with_capacity(self.0.fields().len());
+        let fields = self.schema.fields().iter().map(AsRef::as_ref);
+        let fields = fields.filter(|field| !self.made.contains(field.name()));
+        let mut places = Vec::with_capacity(self.schema.fields().len());
         for field in fields.chain(inputs) {
             let Some((place, other)) = found.column_with_name(field.name()) else {
                 continue;
@@ -87,13 +96,13 @@ impl Columns {
     /// Puts what was read into order, with nulls for what the file lacks.
     pub(crate) fn arrange(&self, batch: &RecordBatch) -> Result<RecordBatch, ColumnarError> {
         let rows = batch.num_rows();
-        let columns = self.0.fields().iter().map(|field| {
+        let columns = self.schema.fields().iter().map(|field| {
             let column = batch.column_by_name(field.name());
             column.map_or_else(|| Ok(new_null_array(field.data_type(), rows)), unfold)
         });
         let columns = columns.collect::<Result<Vec<ArrayRef>, ArrowError>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let schema = self.0.clone();
+        let schema = self.schema.clone();
         Ok(RecordBatch::try_new_with_options(
             schema, columns, &options,
         )?)

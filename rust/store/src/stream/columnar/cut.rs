@@ -1,4 +1,4 @@
-//! Batches cut where they become too large.
+//! How large batches are, and where to cut them.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
@@ -31,6 +31,13 @@ pub(crate) fn rows_within(batch: &RecordBatch, limit: usize) -> usize {
         }
     }
     fits.max(1)
+}
+
+/// Returns how many bytes of texts and blobs a batch has.
+pub(crate) fn text_bytes(batch: &RecordBatch) -> usize {
+    let ends = batch.columns().iter().filter_map(|column| offsets(column));
+    let bytes = ends.map(|ends| ends[ends.len() - 1].abs_diff(ends[0]) as usize);
+    bytes.sum()
 }
 
 fn offsets(column: &dyn Array) -> Option<&[i32]> {

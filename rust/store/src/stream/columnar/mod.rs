@@ -21,6 +21,7 @@ mod row;
 mod schema;
 mod shape;
 mod tail;
+mod topics;
 mod wanted;
 mod write;
 

@@ -67,13 +67,18 @@ impl PartitionReader {
         self.shape.schema()
     }
 
+    /// Returns the aliases of Sparkplug B that are known by now, if payloads are decoded that have them.
+    pub fn aliases(&self) -> Option<String> {
+        self.shape.aliases()
+    }
+
     fn poll(&mut self) -> Result<Option<RecordBatch>, ColumnarError> {
         loop {
             if let Some(batch) = self.ready.pop_front() {
                 return Ok(Some(batch));
             }
             if let Some(open) = &mut self.file {
-                match open.poll(self.shape.wanted(), &self.options)? {
+                match open.poll(&self.shape.pushed(), &self.options)? {
                     Some(batch) => self.shape.apply(batch, true, &mut self.ready)?,
                     None => self.file = None,
                 }

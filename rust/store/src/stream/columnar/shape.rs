@@ -5,10 +5,10 @@ use std::path::Path;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
-use arrow_select::filter::filter_record_batch;
 
 use super::columns::Columns;
 use super::cut::rows_within;
+use super::decode::filtered;
 use super::wanted::Wanted;
 use super::{ColumnarError, Decoder, ReadOptions};
 
@@ -37,30 +37,60 @@ impl Shape {
         self.columns.schema()
     }
 
-    pub(crate) fn wanted(&self) -> &Wanted {
-        &self.wanted
+    /// Returns the test that rows of a file can be held to before they are read.
+    pub(crate) fn pushed(&self) -> Wanted {
+        if self.has_memory() {
+            Wanted::default()
+        } else {
+            self.wanted.clone()
+        }
+    }
+
+    /// Whether rows that are not wanted say something about others.
+    fn has_memory(&self) -> bool {
+        self.decoder.as_ref().is_some_and(Decoder::has_memory)
+    }
+
+    /// Returns what the decoder remembers, if it is one that does.
+    pub(crate) fn aliases(&self) -> Option<String> {
+        self.decoder
+            .as_ref()
+            .filter(|decoder| decoder.has_memory())
+            .map(Decoder::aliases)
     }
 
     /// Returns where in a file the columns stand that are to be read.
     pub(crate) fn places(&self, file: &Path, found: &Schema) -> Result<Vec<usize>, ColumnarError> {
-        self.columns.places(file, found, self.decoder.as_ref())
+        let mut inputs = self
+            .decoder
+            .as_ref()
+            .map(Decoder::inputs)
+            .unwrap_or_default();
+        if self.has_memory() {
+            inputs.extend(self.wanted.columns());
+        }
+        self.columns.places(file, found, &inputs)
     }
 
-    /// Appends what a batch becomes to `ready`. Rows of a file are filtered while they are read.
+    /// Appends what a batch becomes to `ready`; whether its rows were held to [`pushed`](Self::pushed) already.
     pub(crate) fn apply(
         &mut self,
         batch: RecordBatch,
-        is_filtered: bool,
+        is_pushed: bool,
         ready: &mut VecDeque<RecordBatch>,
     ) -> Result<(), ColumnarError> {
-        let batch = if is_filtered || self.wanted.is_everything() {
-            batch
+        let is_tested = is_pushed && !self.has_memory();
+        let mask = if is_tested || self.wanted.is_everything() {
+            None
         } else {
-            filter_record_batch(&batch, &self.wanted.mask(&batch)?)?
+            Some(self.wanted.mask(&batch)?)
         };
-        let batch = match &self.decoder {
-            Some(decoder) => decoder.decode(&batch)?,
-            None => batch,
+        let batch = match &mut self.decoder {
+            Some(decoder) if decoder.has_memory() => {
+                decoder.decode_wanted(&batch, mask.as_ref())?
+            }
+            Some(decoder) => decoder.decode(&filtered(batch, mask.as_ref())?)?,
+            None => filtered(batch, mask.as_ref())?,
         };
         let mut rest = self.columns.arrange(&batch)?;
         while rest.num_rows() > 0 {

@@ -50,6 +50,11 @@ impl TailReader {
         self.shape.schema()
     }
 
+    /// Returns the aliases of Sparkplug B that are known by now, if payloads are decoded that have them.
+    pub fn aliases(&self) -> Option<String> {
+        self.shape.aliases()
+    }
+
     fn poll(&mut self) -> Result<Option<RecordBatch>, ColumnarError> {
         loop {
             if let Some(batch) = self.ready.pop_front() {

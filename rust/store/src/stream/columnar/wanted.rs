@@ -4,12 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, TimestampMicrosecondType};
+use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray};
 use arrow_buffer::BooleanBuffer;
 use mqttcore_topics::{TopicFilter, TopicLimits, TopicName};
 
 use super::schema::{TIMESTAMP, TOPIC};
+use super::topics::{Topics, column};
 use super::{ColumnarError, ReadOptions};
 
 /// Every topic that the wire can carry: what a stream holds was allowed in once.
@@ -84,34 +85,25 @@ impl Wanted {
     }
 
     fn topic_mask(&mut self, column: &ArrayRef) -> Result<BooleanBuffer, ColumnarError> {
-        if let Some(texts) = column.as_string_opt::<i32>() {
-            return Ok(self.matches(texts));
-        }
-        let Some(dictionary) = column.as_dictionary_opt::<Int32Type>() else {
-            return Err(ColumnarError::column(TOPIC, "is no text"));
-        };
-        let known = self.known_matches(dictionary.values())?;
-        let keys = dictionary.keys();
-        let wanted = |row| {
-            let key = keys
-                .is_valid(row)
-                .then(|| usize::try_from(keys.value(row)).ok());
-            key.flatten().is_some_and(|key| known.value(key))
-        };
-        Ok(BooleanBuffer::collect_bool(keys.len(), wanted))
+        Ok(match Topics::of(column)? {
+            Topics::Plain(texts) => self.matches(texts),
+            Topics::Dictionary(keys, texts) => {
+                let known = self.known_matches(keys.values(), texts);
+                let wanted = |row| keys.key(row).is_some_and(|key| known.value(key));
+                BooleanBuffer::collect_bool(keys.len(), wanted)
+            }
+        })
     }
 
-    fn known_matches(&mut self, values: &ArrayRef) -> Result<BooleanBuffer, ColumnarError> {
+    fn known_matches(&mut self, values: &ArrayRef, texts: &StringArray) -> BooleanBuffer {
         if let Some((known, matches)) = &self.known
             && Arc::ptr_eq(known, values)
         {
-            return Ok(matches.clone());
+            return matches.clone();
         }
-        let texts = values.as_string_opt::<i32>();
-        let texts = texts.ok_or_else(|| ColumnarError::column(TOPIC, "is no text"))?;
         let matches = self.matches(texts);
         self.known = Some((values.clone(), matches.clone()));
-        Ok(matches)
+        matches
     }
 
     fn matches(&self, texts: &StringArray) -> BooleanBuffer {
@@ -125,9 +117,4 @@ impl Wanted {
             TopicName::parse(topic, &ANY_TOPIC).is_ok_and(|topic| filter.matches(topic))
         })
     }
-}
-
-fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, ColumnarError> {
-    let column = batch.column_by_name(name);
-    column.ok_or_else(|| ColumnarError::column(name, "is missing"))
 }

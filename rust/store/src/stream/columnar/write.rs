@@ -10,13 +10,14 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
+use super::cut::text_bytes;
 use super::schema::{OFFSET, PARTITION, PAYLOAD, TIMESTAMP, TOPIC, row_schema};
 use super::{ColumnarError, FileMeta, Origin};
 
 /// Rows of a row group.
 const GROUP_ROWS: usize = 128 * 1024;
 
-/// Encoded bytes after which a row group ends, however few its rows are.
+/// Bytes of texts and blobs after which a row group ends, however few its rows are: a reader has a column of it in memory.
 const GROUP_BYTES: usize = 64 << 20;
 
 /// Bytes up to which the values of a column are kept in a dictionary.
@@ -47,12 +48,18 @@ pub fn write_parquet<'a, W: Write + Send>(
     };
     let mut writer = ArrowWriter::try_new(out, first.schema(), Some(properties()?))?;
     let mut meta = Extent::of(first, None)?.into_meta(origin);
+    let mut group_bytes = text_bytes(first);
     writer.write(first)?;
     for batch in batches {
         let extent = Extent::of(batch, Some(&meta))?;
         meta.last = extent.last;
         meta.min_us = meta.min_us.min(extent.min_us);
         meta.max_us = meta.max_us.max(extent.max_us);
+        if group_bytes + text_bytes(batch) > GROUP_BYTES {
+            writer.flush()?;
+            group_bytes = 0;
+        }
+        group_bytes += text_bytes(batch);
         writer.write(batch)?;
     }
     for entry in meta.entries() {
@@ -67,7 +74,6 @@ fn properties() -> Result<WriterProperties, ColumnarError> {
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
         .set_max_row_group_row_count(Some(GROUP_ROWS))
-        .set_max_row_group_bytes(Some(GROUP_BYTES))
         .set_column_encoding(column(PAYLOAD), Encoding::DELTA_LENGTH_BYTE_ARRAY);
     for name in [OFFSET, TIMESTAMP] {
         properties = properties

@@ -1,6 +1,7 @@
 //! CBOR (RFC 8949), walked through without a tree.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 use super::value::{Keys, Malformed, Node, Value};
 
@@ -11,6 +12,9 @@ const MAX_DEPTH: usize = 128;
 /// checked by then.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CborNode<'a>(&'a [u8]);
+
+/// First bytes of maps, and of tags in front of them. JSON begins with none of these.
+pub(crate) const BEGINS: RangeInclusive<u8> = 0xA0..=0xDB;
 
 type CborValue<'a> = Value<'a, CborNode<'a>>;
 

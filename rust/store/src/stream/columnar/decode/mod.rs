@@ -5,8 +5,10 @@ mod column;
 mod decimal;
 mod json;
 mod schema;
+mod sparkplug;
 mod time;
 mod value;
+mod wire;
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -14,16 +16,18 @@ use std::sync::Arc;
 use arrow_array::builder::BinaryBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
-use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch};
+use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch, new_null_array};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, Fields, Schema};
 use arrow_select::filter::filter_record_batch;
 
 use self::column::StructColumn;
 pub use self::schema::parse_payload_schema;
+use self::sparkplug::Aliases;
 use self::value::{Malformed, Node, Value};
 use super::ColumnarError;
-use super::schema::{OFFSET, PARTITION, PAYLOAD, nullable, row_schema};
+use super::schema::{OFFSET, PARTITION, PAYLOAD, TOPIC, nullable, row_schema};
+use super::topics::{Topics, column};
 
 /// What a payload is written in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,6 +37,10 @@ pub enum Format {
     Json,
     /// CBOR, RFC 8949.
     Cbor,
+    /// Sparkplug B, for topics that begin with `spBv1.0/`.
+    Sparkplug,
+    /// Sparkplug B by its topics, CBOR by its first byte, else JSON.
+    Auto,
 }
 
 impl FromStr for Format {
@@ -42,9 +50,11 @@ impl FromStr for Format {
         match name {
             "json" => Ok(Self::Json),
             "cbor" => Ok(Self::Cbor),
+            "sparkplug" => Ok(Self::Sparkplug),
+            "auto" => Ok(Self::Auto),
             _ => Err(ColumnarError::Option {
                 option: "decode",
-                problem: format!("there is no format {name:?}; there are json and cbor"),
+                problem: format!("{name:?} is none of json, cbor, sparkplug, auto"),
             }),
         }
     }
@@ -104,6 +114,10 @@ pub const CORRUPT: &str = "_corrupt";
 /// CBOR is held to the same: its byte strings fit binary, its seconds under tag 1 timestamp, a number as key stands for its
 /// decimal digits.
 ///
+/// So is Sparkplug B: its keys are the names of metrics, and `_timestamp`, `_seq`, `_uuid` and `_metrics`, an array of structs
+/// of `name`, `alias`, `timestamp`, `datatype` and `value`. A metric without a name has that which the BIRTH of its edge node
+/// gave its alias, if that came before, in this range or in [`with_aliases`](Self::with_aliases); else the payload does not fit.
+///
 /// A payload that is not well-formed, or no object, makes every column null and the row corrupt. An empty payload, which
 /// deletes a retained message, makes them null, too, but is not corrupt. Unlike Spark, this takes neither single quotes nor
 /// `NaN` without quotes, refuses what follows the object, and takes fractions of seconds.
@@ -112,6 +126,7 @@ pub struct Decoder {
     format: Format,
     fields: Fields,
     on_error: OnError,
+    aliases: Aliases,
 }
 
 impl Decoder {
@@ -144,7 +159,32 @@ impl Decoder {
             format,
             fields,
             on_error,
+            aliases: Aliases::default(),
         })
+    }
+
+    /// Begins with the aliases of Sparkplug B that another decoder knew in the end.
+    ///
+    /// # Errors
+    ///
+    /// [`ColumnarError::Option`] for a text that [`aliases`](Self::aliases) did not write.
+    pub fn with_aliases(mut self, text: &str) -> Result<Self, ColumnarError> {
+        self.aliases = Aliases::parse(text).ok_or_else(|| ColumnarError::Option {
+            option: "aliases",
+            problem: "it is no table of aliases".to_owned(),
+        })?;
+        Ok(self)
+    }
+
+    /// Returns the aliases of Sparkplug B that are known now, as JSON: an object an edge node (`group/node`), in which the
+    /// alias leads to the name and the type of its metric.
+    pub fn aliases(&self) -> String {
+        self.aliases.to_json()
+    }
+
+    /// Whether what a row means depends on rows before it, wanted or not.
+    pub(crate) fn has_memory(&self) -> bool {
+        matches!(self.format, Format::Sparkplug | Format::Auto)
     }
 
     /// Returns the columns that rows get, behind those that they have.
@@ -156,62 +196,118 @@ impl Decoder {
 
     /// Returns the columns that rows must have.
     pub(crate) fn inputs(&self) -> Vec<&'static str> {
-        match self.on_error {
-            OnError::Fail => vec![PARTITION, OFFSET, PAYLOAD],
-            _ => vec![PAYLOAD],
+        let mut inputs = vec![PAYLOAD];
+        if self.has_memory() {
+            inputs.push(TOPIC);
         }
+        if self.on_error == OnError::Fail {
+            inputs.extend([PARTITION, OFFSET]);
+        }
+        inputs
     }
 
-    /// Decodes the payloads of a batch, and returns it with the typed columns behind its own.
+    /// Decodes the payloads of a batch, and returns it with the typed columns behind its own. Batches come in order.
     ///
     /// # Errors
     ///
     /// [`ColumnarError::Undecodable`] names the first row that does not fit, if that is to fail;
     /// [`ColumnarError::Column`] for a batch without payloads.
-    pub fn decode(&self, batch: &RecordBatch) -> Result<RecordBatch, ColumnarError> {
-        let payloads = batch.column_by_name(PAYLOAD);
-        let payloads = payloads.and_then(|payloads| payloads.as_binary_opt::<i32>());
-        let payloads = payloads.ok_or_else(|| ColumnarError::column(PAYLOAD, "is missing"))?;
+    pub fn decode(&mut self, batch: &RecordBatch) -> Result<RecordBatch, ColumnarError> {
+        self.decode_wanted(batch, None)
+    }
+
+    /// Leaves out what is not `wanted`, but remembers what it says of the rows behind it.
+    pub(crate) fn decode_wanted(
+        &mut self,
+        batch: &RecordBatch,
+        wanted: Option<&BooleanArray>,
+    ) -> Result<RecordBatch, ColumnarError> {
+        let payloads = column(batch, PAYLOAD)?.as_binary_opt::<i32>();
+        let payloads = payloads.ok_or_else(|| ColumnarError::column(PAYLOAD, "is no blob"))?;
         // INVARIANT: `new` has made such a column once.
         let mut columns = StructColumn::of(&self.fields).expect("types that can be decoded");
-        let fits = BooleanBuffer::collect_bool(payloads.len(), |row| {
-            self.decode_row(payloads.value(row), &mut columns)
-        });
-        let first_bad = fits
-            .set_slices()
-            .next()
-            .map_or(0, |(from, to)| if from > 0 { 0 } else { to });
-        let mut decoded = columns.finish_columns();
+        let fits = match self.format {
+            Format::Json => rows(payloads, |_, payload| {
+                append(json::document(payload), &mut columns)
+            }),
+            Format::Cbor => rows(payloads, |_, payload| {
+                append(cbor::document(payload), &mut columns)
+            }),
+            Format::Sparkplug | Format::Auto => {
+                let topics = Topics::of(column(batch, TOPIC)?)?;
+                rows(payloads, |row, payload| {
+                    self.decode_known(topics.get(row), payload, &mut columns)
+                })
+            }
+        };
+        let decoded = columns.finish_columns();
+        let keep = wanted.map(BooleanArray::values);
+        let bad = keep.map_or_else(|| !&fits, |keep| keep & &!&fits);
+        let Some(first_bad) = bad.set_indices().next() else {
+            return filtered(self.append(batch, decoded, payloads, None)?, wanted);
+        };
         match self.on_error {
-            OnError::Null => decoded.push(corrupt(payloads, &fits)),
-            OnError::Fail if first_bad < fits.len() => return Err(undecodable(batch, first_bad)),
-            OnError::Drop | OnError::Fail => {}
-        }
-        let all = self.append(batch, decoded)?;
-        if self.on_error == OnError::Drop && first_bad < fits.len() {
-            return Ok(filter_record_batch(&all, &BooleanArray::new(fits, None))?);
-        }
-        Ok(all)
-    }
-
-    fn decode_row(&self, payload: &[u8], columns: &mut StructColumn) -> bool {
-        match self.format {
-            Format::Json => append(json::document(payload), columns),
-            Format::Cbor => append(cbor::document(payload), columns),
+            OnError::Null => filtered(self.append(batch, decoded, payloads, Some(&fits))?, wanted),
+            OnError::Fail => Err(undecodable(batch, first_bad)),
+            OnError::Drop => {
+                let keep = keep.map_or_else(|| fits.clone(), |keep| keep & &fits);
+                let all = self.append(batch, decoded, payloads, None)?;
+                filtered(all, Some(&BooleanArray::new(keep, None)))
+            }
         }
     }
 
+    /// Decodes a row in whose format its topic has a say.
+    fn decode_known(&mut self, topic: &str, payload: &[u8], columns: &mut StructColumn) -> bool {
+        if self.format == Format::Sparkplug || sparkplug::is_sparkplug(topic) {
+            self.aliases.learn(topic, payload);
+            return append(Ok(self.aliases.document(topic, payload)), columns);
+        }
+        if payload
+            .first()
+            .is_some_and(|first| cbor::BEGINS.contains(first))
+        {
+            return append(cbor::document(payload), columns);
+        }
+        append(json::document(payload), columns)
+    }
+
+    /// Puts the typed columns behind those of the batch, and `_corrupt` behind them.
     fn append(
         &self,
         batch: &RecordBatch,
-        decoded: Vec<ArrayRef>,
+        mut decoded: Vec<ArrayRef>,
+        payloads: &BinaryArray,
+        fits: Option<&BooleanBuffer>,
     ) -> Result<RecordBatch, ColumnarError> {
+        if self.on_error == OnError::Null {
+            decoded.push(match fits {
+                Some(fits) => corrupt(payloads, fits),
+                None => new_null_array(&DataType::Binary, payloads.len()),
+            });
+        }
         let schema = batch.schema();
         let fields = schema.fields().iter().cloned();
         let fields = fields.chain(self.columns().into_iter().map(Arc::new));
         let columns = batch.columns().iter().cloned().chain(decoded);
         let schema = Schema::new(fields.collect::<Vec<_>>());
         Ok(RecordBatch::try_new(Arc::new(schema), columns.collect())?)
+    }
+}
+
+/// Decodes each row; which of them fit.
+fn rows(payloads: &BinaryArray, mut decode: impl FnMut(usize, &[u8]) -> bool) -> BooleanBuffer {
+    BooleanBuffer::collect_bool(payloads.len(), |row| decode(row, payloads.value(row)))
+}
+
+/// Leaves the rows that are wanted; all of them without a test.
+pub(crate) fn filtered(
+    batch: RecordBatch,
+    wanted: Option<&BooleanArray>,
+) -> Result<RecordBatch, ColumnarError> {
+    match wanted {
+        Some(wanted) => Ok(filter_record_batch(&batch, wanted)?),
+        None => Ok(batch),
     }
 }
 
@@ -229,9 +325,6 @@ fn append<'a, N: Node<'a>>(
 
 /// The payloads of the rows that do not fit.
 fn corrupt(payloads: &BinaryArray, fits: &BooleanBuffer) -> ArrayRef {
-    if fits.count_set_bits() == fits.len() {
-        return arrow_array::new_null_array(&DataType::Binary, fits.len());
-    }
     let mut corrupt = BinaryBuilder::new();
     for (payload, fits) in payloads.iter().zip(fits) {
         corrupt.append_option(payload.filter(|_| !fits));

@@ -1,0 +1,320 @@
+//! Sparkplug B: metrics by name, or by the alias that a BIRTH gave them.
+//!
+//! A payload is an object whose keys are the names of its metrics. Beside them there are `_timestamp`, `_seq`, `_uuid` and
+//! `_metrics`, an array of objects with `name`, `alias`, `timestamp`, `datatype` and `value`.
+//!
+//! Source: Sparkplug 3.0, chapter 6 (payloads) and section 6.4.7 (aliases).
+
+use std::collections::BTreeMap;
+
+use super::value::{Keys, Malformed, Node, Value};
+use super::wire::{Message, Wire};
+
+/// Names of the metrics that have an alias, an edge node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Aliases(BTreeMap<String, BTreeMap<u64, Metric>>);
+
+/// What a BIRTH says of a metric.
+#[derive(Clone, Debug, PartialEq)]
+struct Metric {
+    name: String,
+    datatype: u64,
+}
+
+impl Aliases {
+    /// Takes up what a BIRTH says; the BIRTH of an edge node forgets what was known of it.
+    pub(crate) fn learn(&mut self, topic: &str, payload: &[u8]) {
+        let Some(Address { node, kind }) = Address::of(topic) else {
+            return;
+        };
+        if !matches!(kind, "NBIRTH" | "DBIRTH") {
+            return;
+        }
+        let known = self.0.entry(node).or_default();
+        if kind == "NBIRTH" {
+            known.clear();
+        }
+        for metric in metrics(payload).flatten() {
+            if let (Some(alias), Some(name)) = (metric.alias, metric.name) {
+                let (name, datatype) = (name.to_owned(), metric.datatype.unwrap_or(0));
+                known.insert(alias, Metric { name, datatype });
+            }
+        }
+    }
+
+    /// Begins a document that was published to `topic`; [`Value::Missing`] if there is no byte.
+    pub(crate) fn document<'a>(&'a self, topic: &str, payload: &'a [u8]) -> SparkplugValue<'a> {
+        if payload.is_empty() {
+            return Value::Missing;
+        }
+        let node = Address::of(topic).and_then(|address| self.0.get(&address.node));
+        let part = Part::Payload;
+        Value::Object(SparkplugNode {
+            part,
+            bytes: payload,
+            aliases: node,
+        })
+    }
+
+    /// Writes the table as lines that [`parse`](Self::parse) reads.
+    pub(crate) fn to_json(&self) -> String {
+        let node = |(node, metrics): (&String, &BTreeMap<u64, Metric>)| {
+            let metric = |(alias, metric): (&u64, &Metric)| {
+                (
+                    alias.to_string(),
+                    serde_json::json!([metric.name, metric.datatype]),
+                )
+            };
+            let metrics = metrics.iter().map(metric);
+            (node.clone(), serde_json::Value::Object(metrics.collect()))
+        };
+        serde_json::Value::Object(self.0.iter().map(node).collect()).to_string()
+    }
+
+    /// Reads what [`to_json`](Self::to_json) wrote.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let nodes: BTreeMap<String, BTreeMap<u64, (String, u64)>> =
+            serde_json::from_str(text).ok()?;
+        let node = |(node, metrics): (String, BTreeMap<u64, (String, u64)>)| {
+            let metric = |(alias, (name, datatype))| (alias, Metric { name, datatype });
+            (node, metrics.into_iter().map(metric).collect())
+        };
+        Some(Self(nodes.into_iter().map(node).collect()))
+    }
+}
+
+/// Whether a topic is one of Sparkplug B.
+pub(crate) fn is_sparkplug(topic: &str) -> bool {
+    topic.starts_with(NAMESPACE)
+}
+
+const NAMESPACE: &str = "spBv1.0/";
+
+/// Where a message comes from: `spBv1.0/group/kind/node` or `spBv1.0/group/kind/node/device`.
+struct Address<'a> {
+    /// Group and edge node: names have no slash.
+    node: String,
+    kind: &'a str,
+}
+
+impl<'a> Address<'a> {
+    fn of(topic: &'a str) -> Option<Self> {
+        let mut levels = topic.strip_prefix(NAMESPACE)?.split('/');
+        let (group, kind, node) = (levels.next()?, levels.next()?, levels.next()?);
+        let node = format!("{group}/{node}");
+        Some(Self { node, kind })
+    }
+}
+
+/// A part of a payload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SparkplugNode<'a> {
+    part: Part,
+    bytes: &'a [u8],
+    aliases: Option<&'a BTreeMap<u64, Metric>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Part {
+    /// The payload as an object.
+    Payload,
+    /// The payload as an array of metrics.
+    Metrics,
+    /// A metric as an object.
+    Metric,
+}
+
+type SparkplugValue<'a> = Value<'a, SparkplugNode<'a>>;
+
+impl<'a> Node<'a> for SparkplugNode<'a> {
+    fn fields(self, keys: &Keys, slots: &mut [SparkplugValue<'a>]) -> Result<(), Malformed> {
+        match self.part {
+            Part::Metric => self.metric_fields(keys, slots),
+            _ => self.payload_fields(keys, slots),
+        }
+    }
+
+    fn items(self, take: &mut dyn FnMut(SparkplugValue<'a>)) -> Result<(), Malformed> {
+        for field in Message(self.bytes) {
+            if let (METRICS, Wire::Bytes(bytes)) = field? {
+                take(Value::Object(Self {
+                    part: Part::Metric,
+                    bytes,
+                    ..self
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    fn as_text(self) -> Option<&'a str> {
+        None
+    }
+}
+
+impl<'a> SparkplugNode<'a> {
+    fn payload_fields(
+        self,
+        keys: &Keys,
+        slots: &mut [SparkplugValue<'a>],
+    ) -> Result<(), Malformed> {
+        let mut likely = 0;
+        let mut put = |key: &str, value| {
+            if let Some(place) = keys.find(key, likely) {
+                slots[place] = value;
+                likely = place + 1;
+            }
+        };
+        put(
+            "_metrics",
+            Value::Array(Self {
+                part: Part::Metrics,
+                ..self
+            }),
+        );
+        for field in Message(self.bytes) {
+            match field? {
+                (1, Wire::Varint(at_ms)) => put("_timestamp", instant(at_ms)),
+                (METRICS, Wire::Bytes(bytes)) => {
+                    let metric = RawMetric::read(bytes)?;
+                    let (name, datatype) = self.named(&metric)?;
+                    put(name, metric.value(datatype)?);
+                }
+                (3, Wire::Varint(seq)) => put("_seq", integer(seq)),
+                (4, Wire::Bytes(uuid)) => put("_uuid", text(uuid)?),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn metric_fields(self, keys: &Keys, slots: &mut [SparkplugValue<'a>]) -> Result<(), Malformed> {
+        let metric = RawMetric::read(self.bytes)?;
+        let (name, datatype) = self.named(&metric)?;
+        let mut put = |key: &str, value| {
+            if let Some(place) = keys.find(key, 0) {
+                slots[place] = value;
+            }
+        };
+        put("name", Value::Text(name.into()));
+        put("datatype", integer(datatype));
+        put("alias", metric.alias.map_or(Value::Null, integer));
+        put(
+            "timestamp",
+            metric.timestamp_ms.map_or(Value::Null, instant),
+        );
+        put("value", metric.value(datatype)?);
+        Ok(())
+    }
+
+    /// Name and type of a metric, as it says itself or as its BIRTH did.
+    fn named(self, metric: &RawMetric<'a>) -> Result<(&'a str, u64), Malformed> {
+        let known = metric.alias.and_then(|alias| self.aliases?.get(&alias));
+        let name = metric
+            .name
+            .or_else(|| known.map(|known| known.name.as_str()));
+        let datatype = metric
+            .datatype
+            .or_else(|| known.map(|known| known.datatype));
+        Ok((name.ok_or(Malformed)?, datatype.unwrap_or(0)))
+    }
+}
+
+const METRICS: u32 = 2;
+
+fn metrics(payload: &[u8]) -> impl Iterator<Item = Result<RawMetric<'_>, Malformed>> {
+    Message(payload).filter_map(|field| match field {
+        Ok((METRICS, Wire::Bytes(bytes))) => Some(RawMetric::read(bytes)),
+        Ok(_) => None,
+        Err(Malformed) => Some(Err(Malformed)),
+    })
+}
+
+/// A metric as it stands in the payload.
+#[derive(Clone, Copy, Debug, Default)]
+struct RawMetric<'a> {
+    name: Option<&'a str>,
+    alias: Option<u64>,
+    timestamp_ms: Option<u64>,
+    datatype: Option<u64>,
+    is_null: bool,
+    /// Number of the field with the value, and the value.
+    value: Option<(u32, Wire<'a>)>,
+}
+
+impl<'a> RawMetric<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut metric = Self::default();
+        for field in Message(bytes) {
+            match field? {
+                (1, Wire::Bytes(name)) => metric.name = Some(utf8(name)?),
+                (2, Wire::Varint(alias)) => metric.alias = Some(alias),
+                (3, Wire::Varint(at_ms)) => metric.timestamp_ms = Some(at_ms),
+                (4, Wire::Varint(datatype)) => metric.datatype = Some(datatype),
+                (7, Wire::Varint(is_null)) => metric.is_null = is_null != 0,
+                (number @ 10..=16, value) => metric.value = Some((number, value)),
+                _ => {}
+            }
+        }
+        Ok(metric)
+    }
+
+    /// The value by its field, and by its type where the field does not tell the sign or the unit.
+    fn value(&self, datatype: u64) -> Result<SparkplugValue<'a>, Malformed> {
+        let Some((number, wire)) = self.value.filter(|_| !self.is_null) else {
+            return Ok(Value::Null);
+        };
+        Ok(match (number, wire) {
+            (10, Wire::Varint(bits)) => Value::Integer(match datatype {
+                INT8 | INT16 | INT32 => i64::from(low_half(bits).cast_signed()),
+                _ => i64::from(low_half(bits)),
+            }),
+            (11, Wire::Varint(bits)) => match datatype {
+                INT64 => Value::Integer(bits.cast_signed()),
+                DATE_TIME => instant(bits),
+                _ => integer(bits),
+            },
+            (12, Wire::Fixed32(bits)) => Value::Float(f64::from(f32::from_bits(bits))),
+            (13, Wire::Fixed64(bits)) => Value::Float(f64::from_bits(bits)),
+            (14, Wire::Varint(bit)) => Value::Boolean(bit != 0),
+            (15, Wire::Bytes(bytes)) => text(bytes)?,
+            (16, Wire::Bytes(bytes)) => Value::Blob(bytes.into()),
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+/// Data types whose field does not tell everything. Source: Sparkplug 3.0, section 6.4.16.
+const INT8: u64 = 1;
+const INT16: u64 = 2;
+const INT32: u64 = 3;
+const INT64: u64 = 4;
+const DATE_TIME: u64 = 13;
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "writers extend the sign to 64 bits, or not"
+)]
+fn low_half(bits: u64) -> u32 {
+    bits as u32
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, Malformed> {
+    str::from_utf8(bytes).map_err(|_| Malformed)
+}
+
+fn text(bytes: &[u8]) -> Result<SparkplugValue<'_>, Malformed> {
+    Ok(Value::Text(utf8(bytes)?.into()))
+}
+
+fn integer<'a>(number: u64) -> SparkplugValue<'a> {
+    i64::try_from(number).map_or(Value::Unsigned(number), Value::Integer)
+}
+
+/// Milliseconds since 1970; beyond what microseconds can count there is only the number.
+fn instant<'a>(at_ms: u64) -> SparkplugValue<'a> {
+    let micros = i64::try_from(at_ms)
+        .ok()
+        .and_then(|at_ms| at_ms.checked_mul(1_000));
+    micros.map_or(Value::Unsigned(at_ms), Value::Instant)
+}
