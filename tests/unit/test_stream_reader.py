@@ -157,6 +157,33 @@ def test_payloads_become_typed_columns(folder: StreamFolder) -> None:
     assert seen.schema == pa.schema(options.schema)
 
 
+def test_aliases_of_a_birth_go_on_in_the_next_reader(folder: StreamFolder) -> None:
+    # metric "Steps", alias 2, type Int32, value 7; then alias 2 with value 9
+    birth = b"\x12\x0d\x0a\x05Steps\x10\x02\x20\x03\x50\x07"
+    data = b"\x12\x04\x10\x02\x50\x09"
+    topics = ["spBv1.0/g/NBIRTH/e", "spBv1.0/g/NDATA/e"]
+    folder.seal(
+        rows([{"topic": t, "payload": p} for t, p in zip(topics, [birth, data], strict=True)])
+    )
+    schema = "Steps INT"
+    first = StreamReader(
+        folder.files(),
+        partition=0,
+        start=0,
+        end=1,
+        options=StreamOptions(decode="sparkplug", payload_schema=schema, columns=["Steps"]),
+    )
+    assert read(first).to_pydict() == {"Steps": [7]}
+
+    options = StreamOptions(
+        decode="auto", payload_schema=schema, columns=["Steps"], aliases=first.aliases
+    )
+    second = StreamReader(folder.files(), partition=0, start=1, end=2, options=options)
+
+    assert read(second).to_pydict() == {"Steps": [9]}
+    assert StreamReader([], partition=0, start=0, end=0).aliases is None
+
+
 def test_rows_that_do_not_decode_are_dropped(folder: StreamFolder) -> None:
     folder.seal(rows([{"payload": payload} for payload in DOCUMENTS]))
     options = StreamOptions(decode="json", payload_schema="t DOUBLE", on_error="drop")
@@ -217,7 +244,7 @@ def test_the_tail_has_all_rows_or_says_which_are_missing() -> None:
 def test_a_wrong_option_is_named() -> None:
     with pytest.raises(StreamOptionError, match='filter: "plant/#/a"'):
         StreamOptions(filter="plant/#/a")
-    with pytest.raises(StreamOptionError, match='decode: there is no format "xml"'):
+    with pytest.raises(StreamOptionError, match='decode: "xml" is none of json'):
         StreamOptions(decode="xml", payload_schema="a INT")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(StreamOptionError, match="payload_schema: there is no type speed"):
         StreamOptions(decode="json", payload_schema="a speed")
