@@ -106,7 +106,7 @@ def refuse_contradictions(options: SourceOptions) -> None:
         raise StreamOptionError(
             f"option payloadSchema needs option decode: one of {', '.join(DECODERS[1:])}"
         )
-    if options.decode not in {"none", "sparkplug"} and options.payload_schema is None:
+    if options.decode != "none" and options.payload_schema is None:
         raise StreamOptionError(
             f"option decode = {options.decode!r} needs option payloadSchema,"
             ' as in "temperature DOUBLE, unit STRING"'
