@@ -29,7 +29,9 @@ class Broker:
 
     ``settings`` are `Settings` or the path of a TOML file; nothing at all means 127.0.0.1:1883,
     anonymous, in memory. ``plugins`` are asked after those that the settings name. Use it as a
-    context manager, ``with`` or ``async with``, or call `start` and `stop`.
+    context manager, ``with`` or ``async with``, or call `start` and `stop`. Once what must be kept
+    cannot be kept any more it takes no clients, and every call raises `StoreFailedError`, as the
+    end of the block does.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class Broker:
         Raises:
             TopicNameError: ``topic`` is none.
             StoppedError: the broker does not run.
+            StoreFailedError: the message may not be kept, or nothing can be kept any more.
         """
         properties = MessageProperties(
             user_properties=list(user_properties),
@@ -153,7 +156,12 @@ class Broker:
             payload_is_text=isinstance(payload, str),
         )
         body = payload.encode() if isinstance(payload, str) else payload
-        return self._started().publish(topic, body, qos=qos, retain=retain, properties=properties)
+        engine = self._started()
+        try:
+            return engine.publish(topic, body, qos=qos, retain=retain, properties=properties)
+        except StoppedError:
+            self._started()  # says better why, if the store failed meanwhile
+            raise
 
     def clients(self) -> list[Session]:
         """Every session, connected or not, as it is now."""
@@ -195,8 +203,8 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not stopped."""
-        return self._engine is not None
+        """Whether it was started, was not stopped, and can keep what it has to keep."""
+        return self._engine is not None and self.failure() is None
 
     @property
     def promises(self) -> str:
@@ -223,6 +231,7 @@ class Broker:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+        self._refuse_to_end_well(error)
 
     async def __aenter__(self) -> Self:
         import asyncio  # only here: it takes a third of the start
@@ -238,6 +247,12 @@ class Broker:
         import asyncio  # as above
 
         await asyncio.to_thread(self.stop)
+        self._refuse_to_end_well(error)
+
+    def _refuse_to_end_well(self, error: BaseException | None) -> None:
+        """Raises `StoreFailedError` where a block ends as if nothing had been lost."""
+        if error is None and (failure := self.failure()):
+            raise StoreFailedError(failure)
 
     def _note_unchanged(self, new: Settings) -> None:
         def bound(settings: Settings) -> object:

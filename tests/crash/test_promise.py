@@ -45,11 +45,32 @@ def arrive(
     return wire
 
 
+END = "the end of what waits/"
+
+
 def waiting(wire: Wire) -> list[Packet]:
-    """Everything that comes before the answer to a ping."""
-    wire.send(mqtt.pingreq())
-    packets = itertools.takewhile(lambda one: one.kind != mqtt.PINGRESP, iter(wire.receive, None))
-    return list(packets)
+    """Everything that comes before a message that comes behind all that waits.
+
+    No ping would do: a queue is read back from the disk while its client is here.
+    """
+    end, number = f"{END}{next(counter)}", 60_000
+    wire.send(mqtt.subscribe((end, 1), packet_id=number, version=wire.version))
+    wire.send(mqtt.publish(end, qos=1, packet_id=number, version=wire.version))
+    packets = []
+    while not packets or packets[-1].kind != mqtt.UNSUBACK:
+        packets.append(wire.receive())
+        if packets[-1].topic == end:
+            wire.acknowledge(packets[-1])
+            wire.send(mqtt.unsubscribe(end, packet_id=number, version=wire.version))
+    answers = {mqtt.SUBACK, mqtt.PUBACK, mqtt.UNSUBACK}
+    return [
+        one
+        for one in packets
+        if not one.topic.startswith(END) and (one.kind not in answers or one.packet_id != number)
+    ]
+
+
+counter = itertools.count()
 
 
 def messages(wire: Wire) -> list[tuple[str, bytes, int]]:

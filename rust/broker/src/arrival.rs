@@ -35,6 +35,8 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
+    let kept_at = existing.as_ref().filter(|old| old.number().is_some());
+    let kept_at = kept_at.map(|old| old.kept_at());
     let resumed =
         existing.and_then(|old| make_way(shard, &old, &arrival.request, &arrival.access.grant));
     let session_present = resumed.is_some();
@@ -50,6 +52,9 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     let outlives = terms.session_expiry_s(&request) > 0;
     terms.durable = (was_kept || arrival.promise > Level::Memory) && outlives
         || resumed.as_ref().is_some_and(is_spilled);
+    // What a client is told to be over must not come back.
+    terms.ends_kept = kept_at.is_some() && !terms.durable;
+    let ended_at = kept_at.filter(|_| terms.ends_kept);
     let expires_at = access.grant.expires_at;
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
     let client = match resumed {
@@ -82,6 +87,9 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     journal::opened(shard, &client, &request);
     if is_new && session_present {
         journal::adopted(shard, &client);
+    }
+    if let Some((level, journal)) = ended_at.zip(shard.journal.as_ref()) {
+        journal.promise(&client, level);
     }
     paging::resume(shard, &client);
     confirm(shard, &client);

@@ -24,7 +24,7 @@ use crate::requests::Pause;
 use crate::shard::{SCRATCH_BYTES, Shard};
 use crate::throttle::Throttle;
 use crate::transport::{Stop, Transport};
-use crate::{hub, paging, requests, retain};
+use crate::{hub, journal, paging, requests, retain};
 
 /// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
 const TURN_BYTES: usize = 64 * 1024;
@@ -427,8 +427,13 @@ impl Connection {
             if let Some((reason, text)) = farewell {
                 say_goodbye(&self.shard, &self.client, reason, &text);
             }
+            let was_kept = self.client.number().is_some();
             detach(&self.shard, &self.client, cause);
             self.shard.send_mail();
+            if was_kept && matches!(end, End::Left(_)) {
+                // The client hears no other answer to its DISCONNECT than the end of the connection.
+                Box::pin(journal::all_safe(&self.shard)).await;
+            }
         }
         let waiting = self.link.outbox.borrow_mut().take(FAREWELL_BYTES);
         if matches!(end, End::Lost) && !self.transport.owes_close() {

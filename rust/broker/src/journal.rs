@@ -19,6 +19,7 @@ use mqttcore_store::record::{self, Opened, PacketIdsBuf, RecipientsBuf, Record, 
 use mqttcore_store::{Batch, Level, Pressure};
 use mqttcore_topics::{Options, SubscriptionFilter, TopicName};
 use smallvec::SmallVec;
+use tokio::sync::oneshot;
 
 use crate::client::Client;
 use crate::grants::RuleAnswer;
@@ -231,6 +232,17 @@ pub(crate) fn when_safe(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
         }
         None => then(),
     }
+}
+
+/// Waits until all that was handed over so far is as safe as it has to be.
+pub(crate) async fn all_safe(shard: &Rc<Shard>) {
+    let (sender, safe) = oneshot::channel();
+    let tell = move || {
+        // The connection that waits may have been cut off.
+        let _ = sender.send(());
+    };
+    when_safe(shard, Box::new(tell));
+    let _ = safe.await;
 }
 
 /// Has `message` delivered once all that is written so far is as safe as `level` says.

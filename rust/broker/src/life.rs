@@ -108,6 +108,10 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
 }
 
 fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
+    if client.will_is_kept.get() && shard.has_lost_its_store() {
+        // It would come again: the next broker finds it in the store.
+        return;
+    }
     journal::will_ended(shard, client);
     let allowed = topic_of(will)
         .filter(|topic| client.access().permissions.publish(*topic) == RuleAnswer::Allowed);

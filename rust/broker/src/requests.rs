@@ -448,19 +448,16 @@ fn complete_subscribe(
     if !changes.is_empty() {
         shard.world.directory.commit(client.subscriber, &changes);
     }
-    let replays: Vec<Replay> = request
-        .entries
-        .iter()
-        .filter(|entry| entry.wants_retained())
-        .map(Replay::new)
-        .collect();
+    let wanted = |entry: &&SubscribeEntry| entry.wants_retained();
+    let wanted: Vec<SubscribeEntry> = request.entries.iter().filter(wanted).cloned().collect();
     for entry in granted() {
         journal::subscribed(shard, client, &entry.filter, entry.options);
         tell_filter(shard, client, EventKind::Subscribed, entry.filter.as_str());
     }
-    client.session.borrow_mut().complete_subscribe(request, why);
+    let mut session = client.session.borrow_mut();
+    let suback = session.complete_subscribe(request, why);
     let mut waiting = client.replays.borrow_mut();
-    for replay in replays {
+    for replay in wanted.iter().map(|entry| Replay::new(entry, suback)) {
         // At most one a subscription: one that is made again begins anew.
         waiting.retain(|other| !other.is_same_as(&replay));
         waiting.push_back(replay);

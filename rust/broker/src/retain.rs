@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, MutexGuard};
 
 use mqttcore_codec::QoS;
-use mqttcore_session::{Delivery, Message, SubscribeEntry};
+use mqttcore_session::{AckToken, Delivery, Message, SubscribeEntry};
 use mqttcore_store::Level;
 use mqttcore_topics::{Cursor, SubscriptionFilter, TopicFilter, TopicName};
 
@@ -77,6 +77,8 @@ pub(crate) struct Replay {
     pub(crate) filter: TopicFilter,
     pub(crate) qos: QoS,
     pub(crate) id: Option<NonZeroU32>,
+    /// SUBACK leaves when this is confirmed, and the messages behind it (decision 14).
+    suback: AckToken,
     walk: Walk,
     /// What the last step of the walk found.
     found: VecDeque<Retained>,
@@ -89,12 +91,13 @@ enum Walk {
 }
 
 impl Replay {
-    /// From the beginning, for what `entry` subscribed to.
-    pub(crate) fn new(entry: &SubscribeEntry) -> Self {
+    /// From the beginning, for what `entry` subscribed to, behind the SUBACK of this token.
+    pub(crate) fn new(entry: &SubscribeEntry, suback: AckToken) -> Self {
         Self {
             filter: entry.filter.filter().clone(),
             qos: entry.options.qos,
             id: entry.options.id,
+            suback,
             walk: Walk::Next(None),
             found: VecDeque::new(),
         }
@@ -254,7 +257,7 @@ fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
 /// Sends the next retained messages to `client`, as long as there is room for them.
 pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
     for _ in 0..REPLAYED_A_TURN {
-        if !has_room(shard, client) {
+        if !can_replay(shard, client) {
             return;
         }
         let mut replays = client.replays.borrow_mut();
@@ -284,7 +287,9 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
 
 /// Whether [`replay`] has something to do now.
 pub(crate) fn can_replay(shard: &Shard, client: &Client) -> bool {
-    !client.replays.borrow().is_empty() && has_room(shard, client)
+    let replays = client.replays.borrow();
+    let is_due = |first: &Replay| client.session.borrow().is_confirmed(first.suback);
+    replays.front().is_some_and(is_due) && has_room(shard, client)
 }
 
 /// Nothing queued in the session, and not much in the outbox: retained messages never push

@@ -525,6 +525,12 @@ impl Shard {
         journal.map_or(Poll::Ready(()), |journal| journal.poll_room(cx))
     }
 
+    /// Whether the store takes nothing any more: what is there stays as it is.
+    pub(crate) fn has_lost_its_store(&self) -> bool {
+        let log = self.world.log.as_ref();
+        log.is_some_and(|log| log.failure().is_some())
+    }
+
     /// Counts a task out; the last one lets a stopping shard end.
     pub(crate) fn task_ended(&self) {
         self.tasks.set(self.tasks.get() - 1);

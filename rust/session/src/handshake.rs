@@ -18,6 +18,10 @@ use crate::transmit::{Transmit, publish_bytes};
 
 /// What the engine grants to a client that it lets in.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing about one CONNACK"
+)]
 pub struct Terms {
     /// The limits for this connection.
     pub limits: Arc<ServerLimits>,
@@ -40,6 +44,9 @@ pub struct Terms {
     /// The session's state is kept on disk: its promises wait for [`Session::confirm`]
     /// (decision 2), and [`Event::Record`](crate::Event::Record) tells what to write.
     pub durable: bool,
+    /// Something that was kept on disk ends with this CONNACK: it waits for [`Session::confirm`]
+    /// even if nothing of the session is kept.
+    pub ends_kept: bool,
 }
 
 impl Terms {
@@ -56,6 +63,7 @@ impl Terms {
             authentication_data: None,
             details: Details::none(),
             durable: false,
+            ends_kept: false,
         }
     }
 
@@ -95,6 +103,7 @@ impl ConnectRequest {
         let mut trial = Session::new(Arc::clone(client_id), Arc::clone(&terms.limits));
         let terms = Terms {
             durable: false,
+            ends_kept: false,
             ..terms.clone()
         };
         trial.connect(now, self, terms);
@@ -164,8 +173,8 @@ impl Session {
     /// connection left open [MQTT-4.4.0-1], and then the queue, within the client's Receive
     /// Maximum.
     ///
-    /// Returns the token that CONNACK waits for: a new promise of a durable session, otherwise
-    /// one that nothing waits for. Detach an earlier connection first; its delayed will is
+    /// Returns the token that CONNACK waits for: a new promise where it says that something is kept
+    /// or was ended, otherwise one that nothing waits for. Detach an earlier connection first; its delayed will is
     /// cancelled here [MQTT-3.1.3-9].
     pub fn connect(&mut self, now: Instant, request: &ConnectRequest, terms: Terms) -> AckToken {
         debug_assert!(!self.is_connected(), "detach the old connection first");
@@ -183,7 +192,7 @@ impl Session {
         self.authentication = terms
             .authentication
             .map(|authentication| Box::new(authentication.finished()));
-        let token = if terms.durable {
+        let token = if terms.durable || terms.ends_kept {
             self.gate.promise()
         } else {
             AckToken::default()

@@ -200,6 +200,11 @@ impl Session {
         self.gate.confirm(token);
     }
 
+    /// Whether everything up to `token` may leave.
+    pub fn is_confirmed(&self, token: AckToken) -> bool {
+        self.gate.is_open(token)
+    }
+
     /// Whether there is a connection.
     pub fn is_connected(&self) -> bool {
         matches!(self.link.state, LinkState::Accepting | LinkState::Open)
