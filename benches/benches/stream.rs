@@ -1,4 +1,6 @@
-//! How many rows of a stream a second one core makes, writes, reads, filters and decodes.
+//! How many rows of a stream one core makes, writes, reads, filters and decodes in a second of its time.
+//!
+//! Times are CPU time of the thread, so that they mean something on a busy machine, too.
 //!
 //! A row is a message of 95 bytes on one of 2,000 topics. `stream/write` tells the size of a file beside its rate.
 
@@ -6,8 +8,10 @@ use std::env;
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
+use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use mqttcore_store::stream::columnar::{
     Decoder, Format, OnError, Origin, Part, PartitionReader, ReadOptions, Row, RowBuilder,
@@ -19,6 +23,47 @@ const BATCH_ROWS: usize = 16 * 1024;
 const TOPICS: u64 = 2_000;
 const SCHEMA: &str =
     "ts BIGINT, device STRING, temperature DOUBLE, humidity DOUBLE, ok BOOLEAN, seq BIGINT";
+
+/// Time that the thread spent on a core, as Linux counts it.
+struct CpuTime;
+
+impl CpuTime {
+    fn now() -> Duration {
+        let text = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+        let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
+        Duration::from_nanos(nanos.expect("a number in front"))
+    }
+}
+
+impl Measurement for CpuTime {
+    type Intermediate = Duration;
+    type Value = Duration;
+
+    fn start(&self) -> Duration {
+        Self::now()
+    }
+
+    fn end(&self, start: Duration) -> Duration {
+        Self::now() - start
+    }
+
+    fn add(&self, one: &Duration, two: &Duration) -> Duration {
+        *one + *two
+    }
+
+    fn zero(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn to_f64(&self, value: &Duration) -> f64 {
+        WallTime.to_f64(value)
+    }
+
+    fn formatter(&self) -> &dyn ValueFormatter {
+        static WALL: WallTime = WallTime;
+        WALL.formatter()
+    }
+}
 
 struct Message {
     topic: String,
@@ -113,7 +158,7 @@ impl Drop for Sealed {
 }
 
 /// One element is one row, on its way into a batch and into a file.
-fn write(c: &mut Criterion) {
+fn write(c: &mut Criterion<CpuTime>) {
     let messages = messages();
     let batches = batches(&messages);
     let mut file = Vec::new();
@@ -144,7 +189,7 @@ fn write(c: &mut Criterion) {
 }
 
 /// One element is one row of the file, whether or not it is handed out.
-fn read(c: &mut Criterion) {
+fn read(c: &mut Criterion<CpuTime>) {
     let sealed = Sealed::write(&batches(&messages()));
     let columns = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
     let filter = |text| Some(ReadOptions::parse_filter(text).expect("a filter"));
@@ -224,7 +269,7 @@ fn read(c: &mut Criterion) {
 }
 
 /// One element is one payload of 95 bytes with six fields.
-fn decode(c: &mut Criterion) {
+fn decode(c: &mut Criterion<CpuTime>) {
     let batches = batches(&messages());
     let mut group = c.benchmark_group("stream/decode");
     group.throughput(Throughput::Elements(ROWS)).sample_size(10);
@@ -245,5 +290,9 @@ fn decode(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, write, read, decode);
+criterion_group! {
+    name = benches;
+    config = Criterion::default().with_measurement(CpuTime);
+    targets = write, read, decode
+}
 criterion_main!(benches);

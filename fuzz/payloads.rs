@@ -1,0 +1,46 @@
+//! What the fuzz target of payloads does with its bytes, and what has to hold of the answer.
+//!
+//! Shared with `rust/store/tests/decoder.rs`, which runs the same body without a fuzzer.
+
+use arrow_array::Array;
+use mqttcore_store::stream::columnar::{
+    CORRUPT, Decoder, Format, OnError, Row, RowBuilder, parse_payload_schema,
+};
+
+const FORMATS: [Format; 4] = [Format::Json, Format::Cbor, Format::Sparkplug, Format::Auto];
+const TOPICS: [&str; 3] = ["a/b", "spBv1.0/g/NBIRTH/e", "spBv1.0/g/NDATA/e"];
+const SCHEMA: &str = "a BIGINT, b DOUBLE, c STRING, d BOOLEAN, e STRUCT<a: BIGINT, b: ARRAY<STRING>>, f TIMESTAMP,
+    g DATE, h BINARY, i DECIMAL(20, 4), j TINYINT, k FLOAT, _seq BIGINT, _metrics ARRAY<STRUCT<name: STRING, value: STRING>>";
+
+/// Decodes what follows the first byte, which chooses format and topic, in parts that a zero byte ends.
+pub(crate) fn decode_payloads(input: &[u8]) {
+    let Some((&choice, bytes)) = input.split_first() else {
+        return;
+    };
+    let format = FORMATS[usize::from(choice) % FORMATS.len()];
+    let topic = TOPICS[usize::from(choice / 4) % TOPICS.len()];
+    let mut rows = RowBuilder::new(0);
+    for (offset, payload) in (0..).zip(bytes.split(|byte| *byte == 0)) {
+        let row = Row {
+            offset,
+            topic,
+            payload,
+            ..Row::default()
+        };
+        rows.push(&row).expect("a small row");
+    }
+    let batch = rows.finish();
+    let decoder = |on_error| {
+        let fields = parse_payload_schema(SCHEMA).expect("a schema");
+        Decoder::new(format, fields, on_error).expect("a decoder")
+    };
+
+    let marked = decoder(OnError::Null).decode(&batch).expect("decoded");
+    let kept = decoder(OnError::Drop).decode(&batch).expect("decoded");
+    let failed = decoder(OnError::Fail).decode(&batch).is_err();
+
+    let bad = marked.num_rows() - marked[CORRUPT].null_count();
+    assert_eq!(marked.num_rows(), batch.num_rows());
+    assert_eq!(kept.num_rows(), batch.num_rows() - bad);
+    assert_eq!(failed, bad > 0);
+}
