@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests import wire as mqtt
-from tests.soak.ledger import Message
+from tests.soak.ledger import Ledger, Message
 from tests.soak.peers import Line, Publisher, Subscriber
+from tests.wire import Packet
+
+CHANGE = 999
+"""The packet identifier of every change of a subscription."""
 
 
 class _Mortal:
@@ -31,6 +35,58 @@ class MortalPublisher(_Mortal, Publisher):
 @dataclass(slots=True, kw_only=True, weakref_slot=True)
 class MortalSubscriber(_Mortal, Subscriber):
     """A subscriber whose connections end at any moment."""
+
+
+@dataclass(slots=True)
+class Pool(Ledger):
+    """The books of a shared subscription, whose members get messages in no common order."""
+
+    def arrive(self, message: Message) -> None:
+        """A member's application got a message."""
+        Ledger.arrive(self, message)
+        self.inversions.clear()
+
+
+@dataclass(slots=True, kw_only=True, weakref_slot=True)
+class Changer(MortalSubscriber):
+    """A subscriber that changes its subscriptions; the last answer to each is what holds."""
+
+    topics: tuple[str, ...]
+    held: set[str] = field(default_factory=set)
+    asked: tuple[str, bool] | None = None
+
+    def change(self, topic: str) -> None:
+        """Subscribes to a topic, or ends that; one change at a time."""
+        if self.is_online and self.is_subscribed and self.asked is None:
+            self.asked = (topic, topic not in self.held)
+            self.ask()
+
+    def ask(self) -> None:
+        """Sends what was asked for and not answered."""
+        if self.asked is None or self.line is None:
+            return
+        topic, is_wanted = self.asked
+        if is_wanted:
+            filters = (topic, 1)
+            packet = mqtt.subscribe(filters, packet_id=CHANGE, version=self.version)
+        else:
+            packet = mqtt.unsubscribe(topic, packet_id=CHANGE, version=self.version)
+        self.line.write(packet)
+
+    def resume(self) -> None:
+        """Asks again what may not have come through."""
+        MortalSubscriber.resume(self)
+        self.ask()
+
+    def take(self, packet: Packet) -> None:
+        """Notes what was confirmed."""
+        is_answer = packet.kind in (mqtt.SUBACK, mqtt.UNSUBACK) and packet.packet_id == CHANGE
+        if not is_answer or self.asked is None:
+            MortalSubscriber.take(self, packet)
+            return
+        topic, is_wanted = self.asked
+        self.asked = None
+        (self.held.add if is_wanted else self.held.discard)(topic)
 
 
 @dataclass(slots=True, kw_only=True, weakref_slot=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests import wire as mqtt
-from tests.crash.peers import Keeper, MortalPublisher, MortalSubscriber
+from tests.crash.peers import Changer, Keeper, MortalPublisher, MortalSubscriber, Pool
 from tests.crash.process import Life
 from tests.soak.ledger import Ledger, Message
 from tests.soak.peers import Peer
@@ -23,6 +23,10 @@ from tests.wire import Wire, unique
 
 TICK_S = 0.005
 KEEPERS = 2
+CHANGERS = 2
+CHANGING = 8
+MEMBERS = 3
+POOL_SHARE = 0.1
 KEPT_SHARE = 0.05
 LEAVES = ("disconnect", "close", "abort", "takeover")
 
@@ -35,6 +39,7 @@ class Plan:
     pairs: int = 8
     messages_per_s: float = 2_000.0
     leaves_per_s: float = 20.0
+    changes_per_s: float = 20.0
     life_s: tuple[float, float] = (0.05, 0.6)
     away_share: float = 0.3
     stop_share: float = 0.1
@@ -48,17 +53,21 @@ class Outcome:
 
     ledger: Ledger
     seed: int
+    pool: Ledger = field(default_factory=Pool)
     cycles: int = 0
     sessions_lost: int = 0
     retained_lost: int = 0
+    subscriptions_lost: int = 0
     faults: list[str] = field(default_factory=list)
 
     @property
     def counts(self) -> tuple[int, int, int, int, int]:
         """Lost, doubled, reordered, sessions lost, unexplained."""
-        ledger = self.ledger
-        lost = len(ledger.lost()) + self.retained_lost
-        return lost, ledger.repeats[2], len(ledger.inversions), self.sessions_lost, lost
+        ledger, pool = self.ledger, self.pool
+        lost = len(ledger.lost()) + len(pool.lost()) + self.retained_lost
+        doubled = ledger.repeats[2] + pool.repeats[2]
+        sessions = self.sessions_lost + self.subscriptions_lost
+        return lost, doubled, len(ledger.inversions), sessions, lost
 
     def lines(self) -> list[str]:
         """The report; its last line is the verdict."""
@@ -88,7 +97,17 @@ class Crash:
         self.subscribers = [self.subscriber(base, number) for number in range(plan.pairs)]
         self.state = f"{base}/state"
         self.keepers = [self.keeper(base, number) for number in range(KEEPERS)]
-        self.peers: list[Peer] = [*self.subscribers, *self.publishers, *self.keepers]
+        self.changers = [self.changer(base, number) for number in range(CHANGERS)]
+        self.members = [self.member(base, number) for number in range(MEMBERS)]
+        self.pooled = self.pool_publisher(base)
+        self.peers: list[Peer] = [
+            *self.subscribers,
+            *self.publishers,
+            *self.keepers,
+            *self.changers,
+            *self.members,
+            self.pooled,
+        ]
         self.tasks: set[asyncio.Task[None]] = set()
 
     def publisher(self, base: str, number: int) -> MortalPublisher:
@@ -124,6 +143,38 @@ class Crash:
             filter=f"{base}/{number}/+" if number % 2 else f"{base}/{number}/data",
         )
 
+    def changer(self, base: str, number: int) -> Changer:
+        """A subscriber that changes its subscriptions, with books of its own."""
+        return Changer(
+            name=f"{base}-c{number}",
+            version=(5, 4)[number % 2],
+            port=0,
+            ledger=Ledger(),
+            filter=f"{base}/nothing",
+            topics=tuple(f"{base}/changing/{number}/{each}" for each in range(CHANGING)),
+        )
+
+    def member(self, base: str, number: int) -> MortalSubscriber:
+        """A member of a shared subscription."""
+        return MortalSubscriber(
+            name=f"{base}-m{number}",
+            version=(5, 4, 5)[number % 3],
+            port=0,
+            ledger=self.outcome.pool,
+            filter=f"$share/{base.replace('/', '-')}/{base}/pool/+",
+        )
+
+    def pool_publisher(self, base: str) -> MortalPublisher:
+        """Who publishes to them."""
+        return MortalPublisher(
+            name=f"{base}-pool",
+            version=5,
+            port=0,
+            ledger=self.outcome.pool,
+            number=0,
+            topic=f"{base}/pool/data",
+        )
+
     async def run(self, progress: Callable[[str], None] = lambda _: None) -> Outcome:
         """All of it."""
         try:
@@ -145,23 +196,30 @@ class Crash:
         await self.begin(1.0)
         await self.until(lambda: all(each.is_online for each in self.peers), self.plan.drain_s)
         await self.until(
-            lambda: all(each.is_subscribed for each in self.subscribers), self.plan.drain_s
+            lambda: all(
+                each.is_subscribed for each in (*self.subscribers, *self.changers, *self.members)
+            ),
+            self.plan.drain_s,
         )
 
     async def one_life(self) -> None:
         """Publishes until the moment comes; then the broker is gone, and begins again."""
         end = time.monotonic() + self.dice.uniform(*self.plan.life_s)
         began = time.monotonic()
-        done = [0, 0]
+        done = [0, 0, 0]
         while (now := time.monotonic()) < end:
-            rates = (self.plan.messages_per_s, self.plan.leaves_per_s)
+            plan = self.plan
+            rates = (plan.messages_per_s, plan.leaves_per_s, plan.changes_per_s)
             for index, (rate, step) in enumerate(
-                zip(rates, (self.publish_one, self.drop_one), strict=True)
+                zip(rates, (self.publish_one, self.drop_one, self.change_one), strict=True)
             ):
                 while done[index] < rate * (now - began):
                     done[index] += 1
                     step()
             await asyncio.sleep(TICK_S)
+        # Somebody comes, goes or is replaced in the very moment.
+        for _ in range(self.dice.randint(0, 3)):
+            self.drop_one()
         if self.dice.random() < self.plan.stop_share:
             await asyncio.to_thread(self.life.stop)
         else:
@@ -186,17 +244,25 @@ class Crash:
 
     async def connected(self, peer: Peer) -> None:
         """A connection that comes too late for this life is nobody's fault."""
-        violations = self.ledger.violations.copy()
+        violations = peer.ledger.violations.copy()
         await peer.connect()
-        if peer.line is None:
-            self.ledger.violations = violations
+        if peer.line is None or peer.line.transport is None:
+            peer.ledger.violations = violations
 
     def publish_one(self) -> None:
         """Anybody publishes, at QoS 1 or 2."""
-        if self.dice.random() < KEPT_SHARE:
+        chance = self.dice.random()
+        if chance < KEPT_SHARE:
             self.dice.choice(self.keepers).publish(1)
+        elif chance < KEPT_SHARE + POOL_SHARE:
+            self.pooled.publish(self.dice.choice((1, 2)))
         else:
             self.dice.choice(self.publishers).publish(self.dice.choice((1, 2)))
+
+    def change_one(self) -> None:
+        """Somebody subscribes to something more, or to something less."""
+        changer = self.dice.choice(self.changers)
+        changer.change(self.dice.choice(changer.topics))
 
     def drop_one(self) -> None:
         """Somebody leaves or comes back."""
@@ -216,16 +282,48 @@ class Crash:
                 self.connect(peer)
         await self.until(lambda: all(each.is_online for each in self.peers), self.plan.drain_s)
         await self.until(self.is_settled, self.plan.drain_s)
+        await self.try_subscriptions()
         self.judge()
 
     def is_settled(self) -> bool:
         """Whether everything that was sent is acknowledged and has arrived."""
-        return not any(book.unacknowledged() for book in self.books) and not self.ledger.lost()
+        is_idle = not any(changer.asked for changer in self.changers)
+        is_acknowledged = not any(book.unacknowledged() for book in self.books)
+        return is_idle and is_acknowledged and not (self.ledger.lost() or self.outcome.pool.lost())
+
+    async def try_subscriptions(self) -> None:
+        """Publishes to every topic that a changer ever named: only to what it holds it gets any."""
+        if not all(changer.is_online and not changer.asked for changer in self.changers):
+            return
+        await asyncio.to_thread(self.publish_to_changers)
+
+        def has_arrived() -> bool:
+            return all(each.ledger.count(1)[1] >= len(each.held) for each in self.changers)
+
+        await self.until(has_arrived, min(self.plan.drain_s, 10.0))
+        for changer in self.changers:
+            found = {message.sequence for message in changer.ledger.lost()}
+            got = {topic for place, topic in enumerate(changer.topics) if place not in found}
+            self.outcome.subscriptions_lost += len(got ^ changer.held)
+
+    def publish_to_changers(self) -> None:
+        """One message to each topic; those that nobody may get come first."""
+        with Wire(self.life.port) as one:
+            one.connect(unique("asks"))
+            for changer in self.changers:
+                messages = [changer.ledger.send(0, 1) for _ in changer.topics]
+                for topic, message in sorted(
+                    zip(changer.topics, messages, strict=True),
+                    key=lambda pair: pair[0] in changer.held,
+                ):
+                    changer.ledger.acknowledge(message)
+                    one.publish(topic, message.stamp(), qos=1)
 
     @property
     def books(self) -> list[Ledger]:
-        """The books of the pairs, and those of the keepers."""
-        return [self.ledger, *(keeper.ledger for keeper in self.keepers)]
+        """Those of the pairs and of the shared subscription, of the keepers and of the changers."""
+        own = (*self.keepers, *self.changers)
+        return [self.ledger, self.outcome.pool, *(each.ledger for each in own)]
 
     async def until(self, done: Callable[[], bool], limit_s: float) -> None:
         """Waits until something is so; a run that is not there in time is judged as it is."""
@@ -238,13 +336,16 @@ class Crash:
         for book in self.books:
             # The farewell of a broker that is stopped in order.
             book.violations.pop("DISCONNECT 0x8B", None)
-        faults = self.ledger.faults()
-        for keeper in self.keepers:
-            self.ledger.violations.update(keeper.ledger.violations)
+        for book in self.books[1:]:
+            self.ledger.violations.update(book.violations)
+            book.violations.clear()
+        faults = [*self.ledger.faults(), *self.outcome.pool.faults()]
         self.outcome.sessions_lost = self.ledger.violations["session lost"]
         self.outcome.retained_lost = self.count_stale()
         if self.outcome.retained_lost:
             faults.append(f"{self.outcome.retained_lost} retained messages lost")
+        if self.outcome.subscriptions_lost:
+            faults.append(f"{self.outcome.subscriptions_lost} subscriptions are not as confirmed")
         away = sum(not peer.is_online for peer in self.peers)
         if away:
             faults.append(f"{away} clients could not come back")

@@ -65,6 +65,47 @@ def test_a_broker_that_loses_doubles_or_reorders_is_found_out(
     assert outcome.faults
 
 
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_subscription_that_is_not_as_confirmed_is_found_out(
+    tmp_path: Path, is_held: bool
+) -> None:
+    run = Crash(TINY, Life(data=tmp_path / "data"))
+    changer = run.changers[0]
+
+    async def judge() -> None:
+        try:
+            await run.first_life()
+            changer.change(changer.topics[0])
+            await run.until(lambda: changer.asked is None, 60.0)
+            if is_held:
+                changer.held.add(changer.topics[1])
+            else:
+                changer.held.clear()
+            await run.try_subscriptions()
+        finally:
+            await run.end()
+
+    asyncio.run(judge())
+
+    assert run.outcome.subscriptions_lost == 1
+    assert run.outcome.counts[3] == 1
+
+
+def test_a_message_of_a_shared_subscription_that_is_lost_is_found_out(tmp_path: Path) -> None:
+    run = Crash(TINY, Life(data=tmp_path / "data"))
+    pool = run.outcome.pool
+    first, second = pool.send(0, 2), pool.send(0, 2)
+    for message in (first, second):
+        pool.acknowledge(message)
+    pool.arrive(second)
+
+    assert run.outcome.counts[0] == 1
+    pool.arrive(first)
+    assert run.outcome.counts == (0, 0, 0, 0, 0)
+    pool.arrive(first)
+    assert run.outcome.counts[1] == 1
+
+
 def test_a_retained_message_that_is_too_old_is_found_out(tmp_path: Path) -> None:
     life = Life(data=tmp_path / "data")
     run = Crash(TINY, life)

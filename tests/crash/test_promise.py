@@ -325,6 +325,17 @@ def test_a_delayed_will_is_cancelled_by_coming_back(life: Life) -> None:
         assert waiting(reader) == []
 
 
+def test_a_delayed_will_is_published_by_a_later_broker(life: Life) -> None:
+    leave_subscribed(life, ("wills", 1))
+    will = Will(topic="wills", payload=b"late", qos=1, properties={"will_delay_interval": 1})
+    with arrive(life, "mortal", will=will):
+        # The first of these ends its connection.
+        live_and_die(life, 1.1)
+
+    with arrive(life, "reader", present=True) as reader:
+        assert reader.receive_publish().payload == b"late"
+
+
 @ENDS
 def test_a_session_that_was_given_up_does_not_come_back(life: Life, end: End) -> None:
     leave_subscribed(life, ("t", 1))
