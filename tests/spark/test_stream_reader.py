@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import pickle
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.spark.conftest import at, numbered
 from tests.spark.endpoint import FakeEndpoint
-from tests.stream_folder import StreamFolder
+from tests.stream_folder import StreamFolder, rows
 
 Make = Callable[..., StreamFolder]
 ALL = ReadAllAvailable()
@@ -345,3 +346,37 @@ def test_options_that_a_stream_cannot_have_are_named(
 def test_a_beginning_behind_the_end_is_refused(open_reader: Open) -> None:
     with pytest.raises(StreamRangeError, match="partition 0 ends at 10, offsets up to 11"):
         batch(open_reader(startingOffsets='{"0": 11, "1": 0}'), {"unresolved": True})
+
+
+def test_aliases_of_sparkplug_go_from_one_file_to_the_next_and_into_the_tail(
+    make_stream: Make,
+) -> None:
+    def message(kind: str, payload: bytes, offset: int) -> pa.Table:
+        return rows([{"topic": f"spBv1.0/g/{kind}/e", "payload": payload}], base=offset)
+
+    # a metric (field 2): name (1), alias (2), datatype Double (4) and double_value (13), by hand
+    named = b"\x0a\x04temp\x10\x05\x20\x0a\x69" + struct.pack("<d", 21.5)
+    by_alias = b"\x10\x05\x20\x0a\x69" + struct.pack("<d", 22.5)
+    birth, data = (b"\x12" + bytes([len(metric)]) + metric for metric in (named, by_alias))
+    with FakeEndpoint(make_stream()) as endpoint:
+        endpoint.write(message("NBIRTH", birth, 0))
+        endpoint.write(message("NDATA", data, 1))
+        endpoint.seal()
+        endpoint.write(message("NDATA", data, 2))
+        reader = MqttcoreStreamReader(
+            parse_options(
+                {
+                    "path": str(endpoint.stream.root),
+                    "startingOffsets": "earliest",
+                    "decode": "sparkplug",
+                    "payloadSchema": "temp DOUBLE",
+                    "columns": "temp",
+                }
+            )
+        )
+        first = reader.initialOffset()
+        (task,) = reader.partitions(first, batch(reader, first))
+        found = [value for one in reader.read(task) for value in one.column(0).to_pylist()]
+        reader.stop()
+
+    assert found == [21.5, 22.5, 22.5]

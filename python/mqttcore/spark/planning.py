@@ -35,8 +35,12 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
-def reader_options(options: SourceOptions, topic: str | None) -> StreamOptions:
+def reader_options(
+    options: SourceOptions, topic: str | None, aliases: str | None = None
+) -> StreamOptions:
     """What the reader in Rust is told; it checks the columns and the types.
+
+    ``aliases`` are those of Sparkplug that an earlier reader told.
 
     Raises:
         StreamOptionError: a column, a type or a format that there is not.
@@ -47,6 +51,7 @@ def reader_options(options: SourceOptions, topic: str | None) -> StreamOptions:
             "decode": options.decode,
             "payload_schema": options.payload_schema,
             "on_error": options.on_error,
+            "aliases": aliases,
         }
     try:
         known = pa.schema(StreamOptions(**told).schema).names

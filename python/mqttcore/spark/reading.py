@@ -31,7 +31,7 @@ from mqttcore.spark.planner import Range
 from mqttcore.spark.planning import reader_options
 
 if TYPE_CHECKING:
-    from mqttcore._core import StreamOptions
+    from mqttcore._core import StreamBatch, StreamOptions
     from mqttcore.spark.folder import SealedFile
     from mqttcore.spark.log import State, StreamLog
     from mqttcore.spark.options import SourceOptions
@@ -47,6 +47,10 @@ PATIENCE_S: Final = 300.0
 """How long a task waits for a broker that is away."""
 FIRST_WAIT_S: Final = 0.05
 LONGEST_WAIT_S: Final = 2.0
+
+
+class FileMovedError(Exception):
+    """A file went away between the index and the reading, so the index is another by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +73,11 @@ class RowReader:
     """Yields exactly the rows of a range, less those that filters drop, or raises."""
 
     log: StreamLog
-    options: StreamOptions
-    fail_on_data_loss: bool
-    patience_s: float = PATIENCE_S
-
-    @classmethod
-    def of(cls, log: StreamLog, options: SourceOptions, topic: str | None) -> RowReader:
-        """A reader of what options say, of topics that match a filter."""
-        return cls(
-            log=log,
-            options=reader_options(options, topic),
-            fail_on_data_loss=options.fail_on_data_loss,
-        )
+    options: SourceOptions
+    topic: str | None
+    """The topic filter: that of the options, or a narrower one."""
+    aliases: str | None = None
+    """What the rows so far told of Sparkplug's aliases; a task begins without any."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """All rows of a task as Arrow batches.
@@ -119,7 +116,7 @@ class RowReader:
             rest = Range(wanted.partition, place, wanted.end)
             try:
                 end, batches = self.sealed(rest) if place < sealed else self.tail(rest)
-            except (RangeSealedError, LookupError) as error:
+            except (RangeSealedError, FileMovedError) as error:
                 # sealed since, or merged into another file: the index has the last word
                 tries += 1
                 if tries > TRIES:
@@ -133,7 +130,7 @@ class RowReader:
         """The rows of a range that the file with the first of them holds, and where they end.
 
         Raises:
-            LookupError: that file is gone since the index was read.
+            FileMovedError: that file is gone since the index was read.
         """
         file = self.file_with_start(wanted)
         end = min(file.last + 1, wanted.end)
@@ -142,14 +139,15 @@ class RowReader:
             partition=wanted.partition,
             start=wanted.start,
             end=end,
-            options=self.options,
+            options=self.reader_options(),
         )
         try:
-            return end, begun(reader)
+            first = list(itertools.islice(reader, 1))
         except StreamFileError as error:
             if pathlib.Path(file.path).exists():
                 raise
-            raise LookupError(file.path) from error
+            raise FileMovedError(file.path) from error
+        return end, self.batches(first, reader)
 
     def file_with_start(self, wanted: Range) -> SealedFile:
         """Of the files that hold the first row, the one that reaches farthest."""
@@ -177,14 +175,24 @@ class RowReader:
             return self.lost(wanted, error)
         except RangeBeyondError as error:
             raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
+        options = self.reader_options()
         reader = Rows.tail(
-            ipc, partition=wanted.partition, start=wanted.start, end=end, options=self.options
+            ipc, partition=wanted.partition, start=wanted.start, end=end, options=options
         )
-        return end, map(pa.record_batch, reader)
+        return end, self.batches([], reader)
+
+    def reader_options(self) -> StreamOptions:
+        """What the next reader in Rust is told."""
+        return reader_options(self.options, self.topic, aliases=self.aliases)
+
+    def batches(self, first: Sequence[StreamBatch], reader: Rows) -> Iterator[pa.RecordBatch]:
+        """Everything that a reader has; the next reader goes on with what this one learnt."""
+        yield from map(pa.record_batch, itertools.chain(first, reader))
+        self.aliases = reader.aliases or self.aliases
 
     def tail_bytes(self, wanted: Range, end: int) -> bytes:
         """An Arrow IPC stream with the rows up to ``end``; waits while the broker is away."""
-        deadline, wait_s = time.monotonic() + self.patience_s, FIRST_WAIT_S
+        deadline, wait_s = time.monotonic() + PATIENCE_S, FIRST_WAIT_S
         while True:
             try:
                 with self.log.client.rows(
@@ -203,7 +211,7 @@ class RowReader:
     def lost(self, wanted: Range, error: RangeGoneError) -> tuple[int, Iterator[pa.RecordBatch]]:
         """Rows that retention deleted after they were planned."""
         earliest = self.log.state().earliest[wanted.partition]
-        if self.fail_on_data_loss or earliest <= wanted.start:
+        if self.options.fail_on_data_loss or earliest <= wanted.start:
             raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
         end = min(earliest, wanted.end)
         logger.warning(
@@ -218,9 +226,3 @@ class RowReader:
             f"stream {self.log.name}: partition {wanted.partition}, offsets {wanted.start} to"
             f" {wanted.end} (exclusive) are nowhere to be read"
         )
-
-
-def begun(batches: Rows) -> Iterator[pa.RecordBatch]:
-    """The same batches, with the first one read already: a file that is missing says so now."""
-    first = list(itertools.islice(batches, 1))
-    return map(pa.record_batch, itertools.chain(first, batches))

@@ -87,7 +87,9 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        return RowReader.of(self.log, self.options, self.narrowing.topic).read(partition)
+        return RowReader(log=self.log, options=self.options, topic=self.narrowing.topic).read(
+            partition
+        )
 
     def ranges(self, state: State) -> list[Range]:
         """What the options and the filters leave of the stream."""

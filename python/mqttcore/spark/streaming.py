@@ -136,7 +136,9 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        return RowReader.of(self.log, self.options, self.options.topic).read(partition)
+        return RowReader(log=self.log, options=self.options, topic=self.options.topic).read(
+            partition
+        )
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """A batch is done with: the broker need not keep its rows for this consumer any more."""
