@@ -44,7 +44,7 @@ impl Measurement for CpuTime {
     }
 
     fn end(&self, start: Duration) -> Duration {
-        Self::now() - start
+        Self::now().saturating_sub(start)
     }
 
     fn add(&self, one: &Duration, two: &Duration) -> Duration {
