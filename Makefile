@@ -150,6 +150,9 @@ diskfull: build .make/dev ## CYCLES=8 times a full disk under the real broker, a
 model: build .make/dev ## STEPS=10000 of random histories beside a reference of the standard (SEED=1)
 	@$(BIN)/python -m tests.model --steps $(STEPS) --seed $(SEED) $(ARGS)
 
+pipeline: build .make/dev ## the factory of examples/: broker, machines, pipeline, alerts (ARGS="--seconds 60")
+	@$(BIN)/python examples/factory/demo.py $(ARGS)
+
 soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)
 
@@ -234,5 +237,5 @@ help:
 	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
+.PHONY: pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
 	stress miri model spec soak interop nightly bench bench-broker bench-spark tree-report lock clean help

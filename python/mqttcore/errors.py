@@ -21,6 +21,7 @@ __all__ = [
     "PacketError",
     "PasswordFileError",
     "PasswordHashError",
+    "PipelineError",
     "PluginError",
     "RangeBeyondError",
     "RangeGoneError",
@@ -112,6 +113,10 @@ class PluginError(MqttError):
 
 class PasswordFileError(MqttError):
     """A password file cannot be used; the text names the file and the line."""
+
+
+class PipelineError(MqttError):
+    """A pipeline cannot go on: the text says what it met, where, and what to do."""
 
 
 class StreamOptionError(MqttError, ValueError):

@@ -8,8 +8,12 @@ from mqttcore._schema import did_you_mean
 TOOLS = {
     "serve": "runs the broker",
     "passwd": "writes password files",
+    "pipeline": "makes tables of a stream, and alerts",
     "store": "checks, mends and copies a durable store",
 }
+
+HOMES = {"pipeline": "mqttcore.pipeline.__main__"}
+"""Tools that are packages."""
 
 
 def main() -> int:
@@ -17,7 +21,7 @@ def main() -> int:
     arguments = sys.argv[1:]
     name = arguments[0] if arguments else "--help"
     if name in TOOLS:
-        tool = importlib.import_module(f"mqttcore.{name}")
+        tool = importlib.import_module(HOMES.get(name, f"mqttcore.{name}"))
         status: int = tool.main(arguments[1:])
         return status
     print("usage: mqttcore TOOL [ARGUMENTS]\n")

@@ -1,0 +1,99 @@
+"""Everything at once: a broker, machines that report to it, the pipeline, and who is alerted.
+
+python examples/factory/demo.py --seconds 30
+"""
+
+import argparse
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import deltalake
+import paho.mqtt.client as paho
+from mqttcore import Broker
+from mqttcore.config import load as load_settings
+from mqttcore.pipeline import Pipeline, load
+from mqttcore.pipeline.progress import Lines, listener
+from mqttcore.pipeline.runner import Runner
+from mqttcore.spark import session
+from paho.mqtt.enums import CallbackAPIVersion
+from simulator import simulate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+class Watcher:
+    """An MQTT client that is told of alerts."""
+
+    def __init__(self, port: int) -> None:
+        """Subscribes; the broker keeps what comes until `close`."""
+        self.alerts: list[str] = []
+        self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id="watcher")
+        self._client.on_connect = lambda client, *_: client.subscribe("alerts/#", qos=1)
+        self._client.on_message = self._told
+        self._client.connect("127.0.0.1", port)
+        self._client.loop_start()
+
+    def close(self) -> None:
+        """Says goodbye."""
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _told(self, _client: object, _data: object, message: paho.MQTTMessage) -> None:
+        self.alerts.append(message.topic)
+        print(f"ALERT {message.topic} {message.payload.decode()}", flush=True)
+
+
+def run(spark: "SparkSession", pipeline: Pipeline, port: int, seconds: float) -> int:
+    """The pipeline runs while the machines report, then reads the rest; how many messages."""
+    told = listener(f"{pipeline.name}.", Lines())
+    spark.streams.addListener(told)
+    live = Runner(spark, pipeline)
+    live.start()
+    try:
+        sent = simulate(port, machines=8, per_second=200, seconds=seconds)
+    finally:
+        live.stop()
+    rest = Runner(spark, pipeline)
+    rest.start(once=True)
+    rest.wait()
+    spark.streams.removeListener(told)
+    return sent
+
+
+def main() -> int:
+    """Exits with 1 when nobody was alerted."""
+    parser = argparse.ArgumentParser(description="A factory: broker, machines, pipeline, alerts.")
+    parser.add_argument("--seconds", type=float, default=30, help="how long the machines run")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        settings = load_settings(
+            HERE / "broker.toml", listen=["127.0.0.1:0"], data=str(Path(folder) / "var")
+        )
+        described = load(HERE / "pipeline.toml")
+        source = dataclasses.replace(described.source, path=Path(folder) / "var")
+        pipeline = dataclasses.replace(described, source=source, tables=Path(folder) / "tables")
+        spark = session("factory")
+        with Broker(settings) as broker:
+            watcher = Watcher(broker.port)
+            sent = run(spark, pipeline, broker.port, options.seconds)
+            watcher.close()
+        spark.stop()
+        tables = {name: read(pipeline, name) for name in ("bronze", "silver", "quarantine", "load")}
+    print(f"\nsent {sent}; " + ", ".join(f"{name} {len(rows)}" for name, rows in tables.items()))
+    print(tables["load"].sort_values(["window_start", "machine"]).tail(16).to_string(index=False))
+    print(f"{len(watcher.alerts)} alerts")
+    return 0 if watcher.alerts and len(tables["bronze"]) == sent else 1
+
+
+def read(pipeline: Pipeline, table: str):  # type: ignore[no-untyped-def]  # noqa: ANN201 -- pandas
+    """A table as pandas has it."""
+    return deltalake.DeltaTable(pipeline.tables / table).to_pandas()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

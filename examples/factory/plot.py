@@ -1,0 +1,27 @@
+"""Draws the gold table as a picture: python plot.py tables/load load.png."""
+
+import sys
+from pathlib import Path
+
+import deltalake
+import matplotlib as mpl
+
+
+def main(table: Path, picture: Path) -> None:
+    """A line a machine: its highest temperature, a window."""
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    rows = deltalake.DeltaTable(table).to_pandas().sort_values("window_start")
+    figure, axes = pyplot.subplots(figsize=(9, 4), layout="constrained")
+    for machine, group in rows.groupby("machine"):
+        axes.plot(group["window_start"], group["highest"], marker="o", label=machine)
+    axes.axhline(90, color="red", linestyle="--", linewidth=1)
+    axes.set(title="Highest temperature of each machine", ylabel="degrees Celsius")
+    axes.legend(ncols=4, fontsize="small")
+    figure.autofmt_xdate()
+    figure.savefig(picture, dpi=120)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

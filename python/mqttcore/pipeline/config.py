@@ -1,0 +1,218 @@
+"""What a pipeline is, as TOML and as checked values.
+
+```toml
+name = "factory"
+tables = "tables"            # a folder; relative to this file
+trigger = "2 seconds"
+
+[source]
+path = "../var"              # the broker's data folder, or endpoint = "http://broker:8080"
+stream = "plant"
+
+[silver]
+schema = "machine STRING, temperature DOUBLE, at TIMESTAMP"
+event_time = "at"
+valid = ["temperature BETWEEN -50 AND 400"]
+dedupe = ["machine", "at"]
+
+[[gold]]
+name = "temperature_1m"
+window = "1 minute"
+group_by = ["machine"]
+columns = ["avg(temperature) AS mean", "max(temperature) AS highest"]
+
+[[alerts]]
+name = "hot"
+table = "temperature_1m"
+when = "highest > 90"
+topic = "concat('alerts/', machine)"
+```
+
+Conditions, columns and topics are Spark SQL over the columns of their table.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+from mqttcore._schema import Entry, Faults, Parsed, Range, read_record
+from mqttcore.config import Filter, place_of, raise_faults, read_file
+from mqttcore.errors import PipelineError
+
+__all__ = ["Alert", "Bronze", "Gold", "Pipeline", "Silver", "Source", "load"]
+
+NAMES = "lower-case letters, digits and _, beginning with a letter"
+UNITS = "a number and a unit, as 10 seconds, 1 minute or 2 hours"
+TAKEN = frozenset({"bronze", "silver", "quarantine"})
+
+
+def check_name(text: str) -> None:
+    """Refuses what is no name of a table."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", text):
+        raise ValueError(f"{text!r} is no name")
+
+
+def check_duration(text: str) -> None:
+    """Refuses what Spark does not take for a length of time."""
+    if not re.fullmatch(r"[1-9]\d* (millisecond|second|minute|hour|day)s?", text):
+        raise ValueError(f"{text!r} is no length of time")
+
+
+def check_trigger(text: str) -> None:
+    """Refuses what starts no batch."""
+    if text != "available_now":
+        check_duration(text)
+
+
+def check_text(text: str) -> None:
+    """Refuses nothing where something is needed."""
+    if not text.strip():
+        raise ValueError("is empty")
+
+
+Name = Annotated[str, Parsed(check_name, NAMES)]
+Duration = Annotated[str, Parsed(check_duration, UNITS)]
+Trigger = Annotated[str, Parsed(check_trigger, f"available_now, or {UNITS}")]
+Sql = Annotated[str, Parsed(check_text, "a Spark SQL expression")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The stream that the pipeline reads: one of ``path`` and ``endpoint`` says where it is."""
+
+    stream: str
+    path: Path | None = None
+    """The broker's data folder."""
+    endpoint: str | None = None
+    """The broker's HTTP endpoint."""
+    token_file: Path | None = None
+    """A file with the token that the endpoint asks for."""
+    topic: Filter = "#"
+    starting: Literal["earliest", "latest"] = "earliest"
+    rows_per_batch: Annotated[int, Range(1, 2**31 - 1)] = 1_000_000
+
+    def token(self) -> str | None:
+        """What the endpoint asks for.
+
+        Raises:
+            PipelineError: the file with it cannot be read.
+        """
+        if self.token_file is None:
+            return None
+        try:
+            return self.token_file.read_text().strip()
+        except OSError as error:
+            raise PipelineError(f"{self.token_file}: cannot be read: {error.strerror}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bronze:
+    """The messages as they came, a folder a day."""
+
+    keep: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silver:
+    """Decoded and valid messages, each once; the others go to the table ``quarantine``."""
+
+    schema: Sql
+    """Columns of the payload, as Spark writes them: ``machine STRING, at TIMESTAMP``."""
+    decode: Literal["json", "cbor", "sparkplug", "auto"] = "json"
+    event_time: Name = "timestamp"
+    """The column that windows and the watermark go by; the broker's time unless said otherwise."""
+    watermark: Duration = "1 minute"
+    """How late a message may come; later ones are not counted in windows and not deduplicated."""
+    valid: tuple[Sql, ...] = ()
+    """Conditions; a message that fails one, or has nothing to say to it, goes to quarantine."""
+    dedupe: tuple[Name, ...] = ()
+    """Columns that make two messages the same one, within the watermark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gold:
+    """Windows over the valid messages."""
+
+    name: Name
+    window: Duration
+    columns: tuple[Sql, ...]
+    """Aggregates with their names: ``avg(temperature) AS mean``."""
+    slide: Duration | None = None
+    group_by: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """Rows of a table that are published as messages."""
+
+    name: Name
+    table: Name
+    """``silver`` or the name of a gold table."""
+    when: Sql
+    topic: Sql
+    """An expression: a constant stands in quotes, ``'alerts/hot'``."""
+    payload: Sql | None = None
+    """An expression; the whole row as JSON unless said otherwise."""
+    qos: Annotated[int, Range(0, 2)] = 1
+    retain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """Everything about a pipeline. Defaults are those of a file that does not say."""
+
+    name: Name
+    source: Source
+    silver: Silver
+    tables: Path = Path("tables")
+    checkpoints: Path | None = None
+    """``_checkpoints`` in the folder of the tables unless said otherwise."""
+    format: Literal["delta", "parquet"] = "delta"
+    trigger: Trigger = "2 seconds"
+    bronze: Bronze = Bronze()
+    gold: tuple[Gold, ...] = ()
+    alerts: tuple[Alert, ...] = ()
+
+
+def load(path: Path | str) -> Pipeline:
+    """Reads and checks a pipeline's file.
+
+    Raises:
+        ConfigError: with everything that is wrong, each with its line and key.
+    """
+    faults = Faults()
+    root = read_file(Path(path), faults)
+    if not faults:
+        pipeline = read_record(Pipeline, root, key="", faults=faults)
+        if pipeline is not None:
+            check_source(pipeline.source, root, faults)
+            check_names(pipeline, root, faults)
+    raise_faults(faults)
+    return cast(Pipeline, pipeline)
+
+
+def check_source(source: Source, root: Entry, faults: Faults) -> None:
+    """Exactly one of path and endpoint."""
+    if (source.path is None) == (source.endpoint is None):
+        faults.add(place_of(root, "source"), "source", "needs either path or endpoint")
+
+
+def check_names(pipeline: Pipeline, root: Entry, faults: Faults) -> None:
+    """Tables have names of their own, and alerts name a table that is there."""
+    taken = set(TAKEN)
+    for index, gold in enumerate(pipeline.gold):
+        key = f"gold[{index}].name"
+        if gold.name in taken:
+            faults.add(place_of(root, key), key, f'there is a table "{gold.name}" already')
+        taken.add(gold.name)
+    tables = ["silver", *(gold.name for gold in pipeline.gold)]
+    seen = set[str]()
+    for index, alert in enumerate(pipeline.alerts):
+        key = f"alerts[{index}]"
+        if alert.table not in tables:
+            allowed = "allowed: " + ", ".join(tables)
+            faults.add(place_of(root, f"{key}.table"), f"{key}.table", "no such table", allowed)
+        if alert.name in seen:
+            faults.add(place_of(root, f"{key}.name"), f"{key}.name", "another alert has this name")
+        seen.add(alert.name)

@@ -1,0 +1,159 @@
+"""What a running pipeline tells: a line a batch, for people or as JSON.
+
+| key | what |
+| --- | --- |
+| query, batch, rows | which batch of which query, and how many messages it read |
+| rows_per_s | messages a second of the time that the batch took |
+| lag_messages, lag_s | what the stream held beyond the batch; how old the newest message read is |
+| batch_ms | the batch's time, and ``phases_ms`` what of it went where, as Spark names it |
+| state_rows, state_bytes | what windows and deduplication remember |
+| late_rows | messages that came behind the watermark and were left out |
+| watermark | up to where event time is settled |
+"""
+
+import datetime
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import IO, TYPE_CHECKING, Protocol
+
+from mqttcore.spark.offsets import SourceOffset, lag_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
+
+__all__ = ["JsonLines", "Lines", "Progress", "Reporter", "listener"]
+
+NEWEST = "newest"
+"""Name of the metric that each query observes: the newest broker time among its messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One batch of one query; the keys are those of the module's table."""
+
+    query: str
+    batch: int
+    rows: int
+    rows_per_s: float
+    lag_messages: int
+    lag_s: float
+    batch_ms: int
+    phases_ms: Mapping[str, int] = field(default_factory=dict)
+    state_rows: int = 0
+    state_bytes: int = 0
+    late_rows: int = 0
+    watermark: str = ""
+
+
+class Reporter(Protocol):
+    """Is told of each batch."""
+
+    def report(self, progress: Progress) -> None:
+        """A batch has ended."""
+
+
+class JsonLines:
+    """An object a line, for programs."""
+
+    def __init__(self, to: IO[str] = sys.stdout) -> None:
+        self._to = to
+
+    def report(self, progress: Progress) -> None:
+        """Writes one line."""
+        print(json.dumps(asdict(progress)), file=self._to, flush=True)
+
+
+class Lines:
+    """A line a batch, for people."""
+
+    def __init__(self, to: IO[str] = sys.stderr) -> None:
+        self._to = to
+
+    def report(self, progress: Progress) -> None:
+        """Writes one line."""
+        parts = [
+            f"{progress.query:24} batch {progress.batch:5}",
+            f"{progress.rows:9,} rows {progress.rows_per_s:11,.0f}/s {progress.batch_ms:6,} ms",
+            f"lag {progress.lag_messages:,} ({progress.lag_s:,.1f} s)",
+        ]
+        if progress.state_rows:
+            parts.append(f"state {progress.state_rows:,} rows, {progress.state_bytes >> 10:,} KiB")
+        if progress.late_rows:
+            parts.append(f"{progress.late_rows:,} late")
+        if progress.watermark:
+            parts.append(f"settled up to {progress.watermark}")
+        print(" | ".join(parts), file=self._to, flush=True)
+
+
+def read(progress: "StreamingQueryProgress") -> Progress:
+    """What Spark says of a batch, in our words."""
+    took = dict(progress.durationMs)
+    batch_ms = int(took.pop("triggerExecution", 0))
+    stages = progress.stateOperators
+    observed = (progress.observedMetrics or {}).get(NEWEST)
+    lag = sum(behind(source.endOffset, source.latestOffset) for source in progress.sources)
+    return Progress(
+        query=progress.name or str(progress.id),
+        batch=progress.batchId,
+        rows=progress.numInputRows,
+        rows_per_s=progress.numInputRows * 1000 / batch_ms if batch_ms else 0.0,
+        lag_messages=lag,
+        lag_s=age_s(observed[0] if observed else None) if lag else 0.0,
+        batch_ms=batch_ms,
+        phases_ms={name: int(value) for name, value in took.items()},
+        state_rows=sum(stage.numRowsTotal for stage in stages),
+        state_bytes=sum(stage.memoryUsedBytes for stage in stages),
+        late_rows=sum(stage.numRowsDroppedByWatermark for stage in stages),
+        watermark=settled(progress.eventTime.get("watermark", "")),
+    )
+
+
+def behind(end: str | None, latest: str | None) -> int:
+    """How many messages lie between two offsets of a source."""
+    if not end or not latest:
+        return 0
+    read_up_to, there = SourceOffset.parse(json.loads(end)), SourceOffset.parse(json.loads(latest))
+    return lag_rows(read_up_to.ends, there.ends) if read_up_to and there else 0
+
+
+def age_s(newest: object) -> float:
+    """Seconds since a time of the broker's clock."""
+    if not isinstance(newest, datetime.datetime):
+        return 0.0
+    aware = newest if newest.tzinfo else newest.replace(tzinfo=datetime.UTC)
+    return max(0.0, (datetime.datetime.now(datetime.UTC) - aware).total_seconds())
+
+
+def settled(watermark: str) -> str:
+    """A watermark, or nothing before there is one."""
+    return "" if watermark.startswith("1970-01-01T00:00:00") else watermark
+
+
+def listener(prefix: str, reporter: Reporter) -> "StreamingQueryListener":
+    """Has ``reporter`` told of the batches of queries whose names begin with ``prefix``."""
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryListener,
+    )
+
+    class Listening(StreamingQueryListener):
+        def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 -- Spark's name
+            """Says nothing: the first batch will."""
+
+        def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+            """A batch has ended."""
+            if (event.progress.name or "").startswith(prefix) and event.progress.numInputRows:
+                reporter.report(read(event.progress))
+
+        def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+            """Nothing new came."""
+
+        def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+            """Whoever waits for the query is told why."""
+
+    return Listening()

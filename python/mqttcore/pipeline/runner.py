@@ -1,0 +1,151 @@
+"""Runs the queries of a pipeline, each batch into its tables once."""
+
+import contextlib
+import fcntl
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mqttcore.errors import PipelineError
+from mqttcore.pipeline.alerts import Publisher
+from mqttcore.pipeline.config import Pipeline
+from mqttcore.pipeline.stages import Output, Stage, stages
+from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, Table
+from mqttcore.spark.offsets import UNRESOLVED, split_start
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Runner"]
+
+# How long one query is waited for before the next is looked at: one that failed ends the others.
+LOOK_S = 1
+
+
+class Runner:
+    """The queries of one pipeline, from `start` on.
+
+    A second runner of the same checkpoints is refused, in this process or another.
+    """
+
+    def __init__(
+        self, spark: "SparkSession", pipeline: Pipeline, messages: "DataFrame | None" = None
+    ) -> None:
+        """Plans; nothing runs yet. ``messages`` takes the place of the pipeline's source.
+
+        Raises:
+            PipelineError: an expression does not fit the columns.
+        """
+        self.pipeline = pipeline
+        self.stages = stages(spark, pipeline, messages)
+        self.queries: list[StreamingQuery] = []
+        self._checkpoints = pipeline.checkpoints or pipeline.tables / "_checkpoints"
+        self._alerts = Publisher(pipeline.source)
+        self._open = contextlib.ExitStack()
+
+    def table(self, output: Output) -> Table:
+        """The table that an output goes to."""
+        path = self.pipeline.tables / output.table
+        if self.pipeline.format == "parquet":
+            return ParquetTable(path)
+        return DeltaTable(path, partitioned=output.by_day)
+
+    def start(self, *, once: bool = False) -> None:
+        """Starts every query; with ``once`` they end when they have read what there is now.
+
+        Raises:
+            PipelineError: another process runs on these checkpoints.
+        """
+        self._open.enter_context(locked(self._checkpoints))
+        for stage in self.stages:
+            self.queries.append(self._start(stage, once=once))
+
+    def wait(self) -> None:
+        """Returns when all queries have ended, or one has failed: then the others are stopped.
+
+        Raises:
+            PipelineError: what a query failed with.
+        """
+        from pyspark.errors import StreamingQueryException
+
+        running = list(self.queries)
+        try:
+            while running:
+                running = [query for query in running if not query.awaitTermination(LOOK_S)]
+        except StreamingQueryException as error:
+            raise PipelineError(f"query {self.pipeline.name}: {error}") from error
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Stops what runs still."""
+        for query in self.queries:
+            query.stop()
+        self._open.close()
+
+    def _start(self, stage: Stage, *, once: bool) -> "StreamingQuery":
+        folder = self._checkpoints / stage.name
+        writer = stage.rows.writeStream.queryName(self._name(stage))
+        writer = writer.option("checkpointLocation", str(folder)).outputMode("append")
+        if once or self.pipeline.trigger == "available_now":
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=self.pipeline.trigger)
+        return writer.foreachBatch(partial(self._write, stage, folder)).start()
+
+    def _name(self, stage: Stage) -> str:
+        return f"{self.pipeline.name}.{stage.name}"
+
+    def _write(self, stage: Stage, folder: Path, rows: "DataFrame", number: int) -> None:
+        batch = read_batch(self._name(stage), folder, number)
+        is_read_again = len(stage.outputs) > 1 or any(output.alerts for output in stage.outputs)
+        if is_read_again:
+            rows = rows.persist()
+        try:
+            for output in stage.outputs:
+                self.table(output).append(output.select(rows), batch)
+                if output.alerts:
+                    # also of a batch that the table has: it may have died in between
+                    self._alerts.publish(output.select(rows), output.alerts, batch)
+        finally:
+            if is_read_again:
+                rows.unpersist()
+
+
+def read_batch(name: str, checkpoint: Path, number: int) -> Batch:
+    """What Spark planned for a batch, as it noted before the batch ran."""
+    query = json.loads((checkpoint / "metadata").read_text())["id"]
+    planned = read_offset(checkpoint, number)
+    before = read_offset(checkpoint, number - 1) if number else UNRESOLVED
+    end, starts = split_start(before, planned)
+    return Batch(name=name, query=query, number=number, starts=starts, ends=end.ends)
+
+
+def read_offset(checkpoint: Path, number: int) -> dict[str, Any]:
+    """The source's offset behind a batch."""
+    path = checkpoint / "offsets" / str(number)
+    try:
+        # a version, Spark's own settings, then a line a source
+        offset: dict[str, Any] = json.loads(path.read_text().splitlines()[2])
+    except (OSError, IndexError, ValueError) as error:
+        raise PipelineError(f"{path}: does not hold the offsets of batch {number}") from error
+    return offset
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other processes away from ``folder``.
+
+    Raises:
+        PipelineError: one is there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PipelineError(f"{folder}: another pipeline runs here; stop it first") from error
+        yield

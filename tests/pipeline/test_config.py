@@ -1,0 +1,93 @@
+"""A pipeline's file: what it may say, and how what is wrong is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mqttcore.errors import ConfigError
+from mqttcore.pipeline.config import load
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "factory" / "pipeline.toml"
+LEAST = """\
+name = "least"
+[source]
+path = "var"
+stream = "plant"
+[silver]
+schema = "machine STRING"
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "pipeline.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_example_is_read_whole() -> None:
+    pipeline = load(EXAMPLE)
+
+    assert pipeline.source.path == EXAMPLE.parent / "var"
+    assert pipeline.tables == EXAMPLE.parent / "tables"
+    assert [gold.name for gold in pipeline.gold] == ["load"]
+    assert [(alert.table, alert.qos) for alert in pipeline.alerts] == [("load", 1)]
+
+
+def test_what_a_file_does_not_say_has_a_default(tmp_path: Path) -> None:
+    pipeline = load(written(tmp_path, LEAST))
+
+    assert (pipeline.format, pipeline.trigger, pipeline.bronze.keep) == ("delta", "2 seconds", True)
+    assert (pipeline.source.topic, pipeline.silver.event_time) == ("#", "timestamp")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ('name = "least"', 'name = "Least"', ":1:8: name: 'Least' is no name; allowed: lower-case"),
+        ('path = "var"\n', "", "source: needs either path or endpoint"),
+        ('path = "var"', 'path = "var"\nendpoint = "http://b"', "needs either path or endpoint"),
+        ("[silver]", 'topic = "a/#/b"\n[silver]', ":5:9: source.topic: "),
+        ("[silver]", '[silver]\nwatermark = "soon"', "'soon' is no length of time; allowed: a num"),
+        ("[silver]", '[silver]\nvalid = [" "]', "silver.valid[0]: is empty"),
+        ("[silver]", '[silver]\ndecode = "jsn"', 'did you mean "json"?'),
+        (
+            'name = "least"',
+            'name = "least"\ntrigger = "now"',
+            "allowed: available_now, or a number",
+        ),
+        ('schema = "machine STRING"', "", "silver.schema: missing"),
+        ("[silver]", "[slver]", 'did you mean "silver"?'),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(
+    tmp_path: Path, old: str, new: str, fault: str
+) -> None:
+    assert old in LEAST
+
+    with pytest.raises(ConfigError) as refused:
+        load(written(tmp_path, LEAST.replace(old, new, 1)))
+
+    assert any(fault in line for line in refused.value.faults), refused.value.faults
+
+
+GOLD = '[[gold]]\nname = "{}"\nwindow = "1 minute"\ncolumns = ["count(*) AS n"]\n'
+ALERT = '[[alerts]]\nname = "{}"\ntable = "{}"\nwhen = "n > 1"\ntopic = "\'a\'"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        (GOLD.format("silver"), 'gold[0].name: there is a table "silver" already'),
+        (GOLD.format("one") * 2, 'gold[1].name: there is a table "one" already'),
+        (ALERT.format("hot", "one"), "alerts[0].table: no such table; allowed: silver"),
+        (ALERT.format("hot", "bronze"), "alerts[0].table: no such table; allowed: silver"),
+        (ALERT.format("hot", "silver") * 2, "alerts[1].name: another alert has this name"),
+    ],
+)
+def test_tables_and_alerts_fit_together(tmp_path: Path, more: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(written(tmp_path, LEAST + more))
+
+    [line] = refused.value.faults
+    assert fault in line

@@ -1,0 +1,101 @@
+"""Tables take each batch once, whatever Spark repeats."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import deltalake
+import pyarrow as pa
+import pytest
+from mqttcore.errors import PipelineError
+from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, is_next
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.timeout(300)  # Spark itself may need a minute to begin
+
+FIRST = Batch(name="p.silver", query="one", number=0, starts=(0, 0), ends=(60, 40))
+SECOND = dataclasses.replace(FIRST, number=1, starts=(60, 40), ends=(90, 50))
+
+
+def at(**changes: object) -> Batch:
+    return dataclasses.replace(FIRST, **changes)  # type: ignore[arg-type]  # any field
+
+
+@pytest.mark.parametrize(
+    ("batch", "last", "ends"),
+    [
+        (FIRST, None, None),
+        (SECOND, 0, (60, 40)),
+        # another checkpoint that goes on where the table ends
+        (at(query="two", starts=(60, 40), ends=(70, 40)), None, (60, 40)),
+    ],
+)
+def test_a_batch_that_follows_is_taken(
+    batch: Batch, last: int | None, ends: tuple[int, ...] | None
+) -> None:
+    assert is_next(Path("t"), batch, last, ends)
+
+
+@pytest.mark.parametrize(("batch", "last"), [(FIRST, 0), (FIRST, 7)])
+def test_a_batch_that_comes_again_is_not_taken_twice(batch: Batch, last: int) -> None:
+    assert not is_next(Path("t"), batch, last, (60, 40))
+
+
+@pytest.mark.parametrize(
+    ("batch", "last", "fault"),
+    [
+        (at(ends=(60, 41)), 0, r"batch 0 of p.silver comes again up to \[60, 41\]"),
+        (at(number=1, starts=(61, 40)), 0, r"batch 1 of p.silver begins at \[61, 40\]"),
+        (at(number=1, starts=(59, 40)), 0, r"batch 1 of p.silver begins at \[59, 40\]"),
+        (at(query="two"), None, r"batch 0 of p.silver begins at \[0, 0\]"),
+    ],
+    ids=["another end", "a gap", "rows twice", "a new checkpoint"],
+)
+def test_a_batch_that_neither_follows_nor_repeats_is_refused(
+    batch: Batch, last: int | None, fault: str
+) -> None:
+    with pytest.raises(PipelineError, match=fault):
+        is_next(Path("t"), batch, last, (60, 40))
+
+
+def rows(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(count, numPartitions=1)
+
+
+def test_a_parquet_table_takes_each_batch_once(spark: SparkSession, tmp_path: Path) -> None:
+    table = ParquetTable(tmp_path / "table")
+
+    assert table.append(rows(spark, 100), FIRST) == 100
+    assert table.append(rows(spark, 100), FIRST) is None
+    before = (table.path / "_batches" / "p.silver.json").read_text()
+    assert table.append(rows(spark, 40), SECOND) == 40
+    # as if the process had died before it noted that
+    (table.path / "_batches" / "p.silver.json").write_text(before)
+    assert table.append(rows(spark, 40), SECOND) == 40
+
+    assert spark.read.parquet(str(table.path)).count() == 140
+
+
+def test_a_delta_table_takes_each_batch_once(spark: SparkSession, tmp_path: Path) -> None:
+    table = DeltaTable(tmp_path / "table", partitioned=True)
+    days = rows(spark, 90).selectExpr("id", "date_add(DATE'2026-01-30', int(id % 3)) AS day")
+
+    assert table.append(days, FIRST) == 90
+    assert table.append(days, FIRST) is None
+    assert table.append(days.limit(0), SECOND) == 0
+    assert table.append(days, SECOND) is None
+    with pytest.raises(PipelineError, match=r"comes again up to \[90, 51\]"):
+        table.append(days, dataclasses.replace(SECOND, ends=(90, 51)))
+
+    made = deltalake.DeltaTable(table.path)
+    one_day = made.to_pyarrow_table(partitions=[("day", "=", str(datetime.date(2026, 2, 1)))])
+    assert sorted(one_day["id"].to_pylist()) == list(range(2, 90, 3))
+    assert made.to_pyarrow_dataset().count_rows() == 90
+    files = pa.table(made.get_add_actions(flatten=True)).to_pylist()
+    bounds = sorted((file["num_records"], file["min.id"], file["max.id"]) for file in files)
+    assert bounds == [(30, 0, 87), (30, 1, 88), (30, 2, 89)]
