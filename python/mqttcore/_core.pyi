@@ -49,6 +49,7 @@ __all__ = [
     "store_dump",
     "store_info",
     "store_repair",
+    "store_seal",
     "store_verify",
     "verify_password",
     "write_stream_file",
@@ -722,6 +723,9 @@ def store_backup(directory: StrPath, to: StrPath, /) -> int:
 
 def store_repair(directory: StrPath, /) -> dict[str, Any]:
     """Mends the store in ``directory`` by giving up what cannot be read; tells what was done."""
+
+def store_seal(directory: StrPath, /) -> list[dict[str, Any]]:
+    """Writes all rows of the store in ``directory`` into files; returns what its streams hold."""
 
 def store_dump(directory: StrPath, line: Callable[[str], object], /) -> int:
     """Calls ``line`` with a text for each record of the log, in order; returns how many."""

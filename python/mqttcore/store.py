@@ -1,4 +1,4 @@
-"""`python -m mqttcore.store verify|repair|dump|backup|info DIR`: looks at stores, mends, copies.
+"""`python -m mqttcore.store verify|repair|seal|dump|backup|info DIR`: looks at stores, mends, copies.
 
 ``backup`` also copies the store of a running broker, which goes on meanwhile; for everything else
 no broker may have the folder open.
@@ -15,7 +15,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from mqttcore import control
-from mqttcore._core import store_backup, store_dump, store_info, store_repair, store_verify
+from mqttcore._core import (
+    store_backup,
+    store_dump,
+    store_info,
+    store_repair,
+    store_seal,
+    store_verify,
+)
 from mqttcore.errors import StoreError
 
 DAMAGED: Final = 3
@@ -43,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     for name, run, words in (
         ("verify", verify, "read everything, compare every checksum, change nothing"),
         ("repair", repair, "give up what cannot be read, keep all else"),
+        ("seal", seal, "write all rows of streams into Parquet files"),
         ("dump", dump, "print every record of the log, payloads by their length"),
         ("backup", backup, "copy the store, of a running broker too, into a new or empty folder"),
         ("info", info, "tell what the store holds"),
@@ -81,6 +89,12 @@ def repair(options: argparse.Namespace) -> int:
     done = store_repair(options.directory)
     tell(done)
     return DAMAGED if done["damage"] is not None else 0
+
+
+def seal(options: argparse.Namespace) -> int:
+    """Writes rows into files, so that whoever reads Parquet has all of them."""
+    tell({"streams": store_seal(options.directory)})
+    return 0
 
 
 def dump(options: argparse.Namespace) -> int:

@@ -5,7 +5,9 @@ import pathlib
 import struct
 import subprocess
 import sys
+import uuid
 
+import pyarrow.parquet
 import pytest
 from mqttcore import store
 from mqttcore.errors import StoreError
@@ -63,6 +65,44 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     return directory
 
 
+# stream 1 of epoch 1; then messages 1 and 2 of it, rows 0 and 1 of partition 0
+STREAM = (20, 0, struct.pack("<IQ", 1, 1) + text("plant"))
+
+
+def row(offset: int) -> tuple[int, int, bytes]:
+    """A message of QoS 1 from `meter`, without recipients, that is a row and nothing else."""
+    place = struct.pack("<BHQ", 1, 1, 1_700_000_000_000_000 + offset) + struct.pack(
+        "<IHQ", 1, 0, offset
+    )
+    body = bytes([offset + 1]) + text("meter") + text("plant/1") + b"\x00\x00" + b"hot"
+    return (1, 0b1100_0001, place + body)
+
+
+@pytest.fixture
+def streamed(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A store with two rows of a stream, in the log alone."""
+    log = header(1, 1) + group(1, [STREAM, row(0), row(1)], 0)
+    identity = {
+        "format": 1,
+        "name": "plant",
+        "id": 1,
+        "filters": ["plant/#"],
+        "partitions": 1,
+        "key": "topic",
+        "seed": "7",
+        "store": str(uuid.UUID(bytes=STORE)),
+        "epoch": 1,
+        "schema": None,
+        "created_us": 1,
+    }
+    directory = tmp_path / "data"
+    stream = directory / "streams" / "plant"
+    stream.mkdir(parents=True)
+    (directory / SEGMENT).write_bytes(log.ljust(4096, b"\0"))
+    (stream / "stream.json").write_text(json.dumps(identity))
+    return directory
+
+
 def damage(folder: pathlib.Path) -> None:
     log = bytearray((folder / SEGMENT).read_bytes())
     log[100] ^= 1
@@ -78,6 +118,41 @@ def test_a_log_written_by_hand_is_understood(
     assert told["store"] == STORE.hex()
     assert (told["sessions"], told["subscriptions"], told["queued"]) == (1, 1, 1)
     assert (told["last_lsn"], told["messages"], told["torn"]) == (3, 1, None)
+
+
+def test_rows_of_a_log_written_by_hand_go_into_a_file_that_others_read(
+    streamed: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert store.main(["verify", str(streamed)]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["streams"]
+    assert (told["name"], told["rows"], told["unsealed_rows"]) == ("plant", 2, 2)
+
+    assert store.main(["seal", str(streamed)]) == 0
+
+    (told,) = json.loads(capsys.readouterr().out)["streams"]
+    assert (told["rows"], told["unsealed_rows"], told["files"]) == (2, 0, 1)
+    rows = pyarrow.parquet.read_table(streamed / "streams/plant/data").to_pylist()
+    assert [line["offset"] for line in rows] == [0, 1]
+    assert {(line["topic"], line["client_id"], line["payload"]) for line in rows} == {
+        ("plant/1", "meter", b"hot")
+    }
+    assert rows[0]["timestamp"].timestamp() == 1_700_000_000
+    assert (rows[0]["qos"], rows[0]["dup"], rows[0]["retain"]) == (1, True, False)
+    assert store.main(["verify", str(streamed)]) == 0
+
+
+def test_a_stream_of_another_store_is_refused(
+    streamed: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    identity = streamed / "streams/plant/stream.json"
+    other = str(uuid.uuid4())
+    identity.write_text(identity.read_text().replace(str(uuid.UUID(bytes=STORE)), other))
+
+    assert store.main(["seal", str(streamed)]) == 1
+
+    told = capsys.readouterr().err
+    assert "plant" in told
+    assert other in told
 
 
 def test_info_reads_no_messages(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

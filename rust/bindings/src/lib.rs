@@ -44,7 +44,9 @@ mod _core {
     #[pymodule_export]
     use super::plugin::{PyAsk, PyClient, PyEvent, PyLogin};
     #[pymodule_export]
-    use super::store::{store_backup, store_dump, store_info, store_repair, store_verify};
+    use super::store::{
+        store_backup, store_dump, store_info, store_repair, store_seal, store_verify,
+    };
     #[pymodule_export]
     use super::stream::{
         PyStreamBatch, PyStreamOptions, PyStreamReader, PyStreamSchema, read_stream_file_meta,

@@ -12,7 +12,7 @@ use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::{Message, Record};
 use mqttcore_store::{Logged, StoreError, StoreOptions, Torn, tools};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList};
 
 use crate::error::CoreError;
 
@@ -73,6 +73,18 @@ pub(crate) fn store_repair(
     set("sessions", repair.sessions.into_pyobject(py)?.into_any())?;
     set("set_aside", repair.set_aside.into_pyobject(py)?)?;
     Ok(done)
+}
+
+/// Writes all rows of the store in ``directory`` into files; returns what its streams hold then.
+#[pyfunction]
+#[pyo3(signature = (directory, /))]
+pub(crate) fn store_seal(
+    py: Python<'_>,
+    directory: PathBuf,
+) -> Result<Bound<'_, PyList>, CoreError> {
+    let files = open(&directory)?;
+    let streams = py.detach(|| tools::seal(&files, &StoreOptions::default()))?;
+    streams_told(py, &streams)
 }
 
 /// Calls ``line`` with a text for each record of the log in ``directory``, in order.
@@ -147,6 +159,7 @@ fn described<'py>(
     for (key, value) in numbers {
         told.set_item(key, value)?;
     }
+    told.set_item("streams", streams_told(py, &info.streams)?)?;
     let torn = info.torn.as_ref();
     told.set_item(
         "torn",
@@ -158,6 +171,25 @@ fn described<'py>(
              }| (file, offset, bytes),
         ),
     )?;
+    Ok(told)
+}
+
+fn streams_told<'py>(
+    py: Python<'py>,
+    streams: &[tools::StreamInfo],
+) -> Result<Bound<'py, PyList>, CoreError> {
+    let told = PyList::empty(py);
+    for stream in streams {
+        let one = PyDict::new(py);
+        one.set_item("name", &stream.name)?;
+        one.set_item("epoch", &stream.epoch)?;
+        one.set_item("partitions", stream.partitions)?;
+        one.set_item("rows", stream.rows)?;
+        one.set_item("unsealed_rows", stream.unsealed_rows)?;
+        one.set_item("files", stream.files)?;
+        one.set_item("bytes", stream.bytes)?;
+        told.append(one)?;
+    }
     Ok(told)
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use redb::ReadTransaction;
 
 use crate::error::StoreError;
-use crate::files::{File, Files, read_full, write_all};
+use crate::files::{Access, File, Files, read_full, write_all};
 use crate::index::tables;
 use crate::journal::segment;
 
@@ -69,6 +69,75 @@ pub(crate) fn copy(
             .and_then(|file| file.bytes())
             .map_err(failed)?;
     }
+    Ok(bytes)
+}
+
+/// The folder of all streams.
+pub(crate) const STREAMS: &str = "streams";
+
+/// Its presence says that the store is a copy, or was mended: offsets that somebody knows may
+/// stand for other rows.
+pub(crate) const RESTORED: &str = "restored";
+
+/// Shares the streams with `to`, and marks the copy as one; returns the bytes. Nobody writes or
+/// removes files of streams meanwhile.
+pub(crate) fn streams(files: &dyn Files, to: &dyn Files) -> Result<u64, StoreError> {
+    let failed = |error| StoreError::io("copy", STREAMS, error);
+    if !files
+        .list()
+        .map_err(failed)?
+        .iter()
+        .any(|name| name == STREAMS)
+    {
+        return Ok(0);
+    }
+    mark_restored(to).map_err(failed)?;
+    let folder =
+        |parent: &dyn Files, name: &str, access| parent.folder(name, access).map_err(failed);
+    let (passage, group) = (Access::Passage(None), Access::Group(None));
+    let (from, to) = (
+        folder(files, STREAMS, passage)?,
+        folder(to, STREAMS, passage)?,
+    );
+    let mut bytes = 0;
+    for name in from.list().map_err(failed)? {
+        // The socket of the endpoint has a dot, streams have none.
+        if !name.contains('.') {
+            let (from, to) = (
+                folder(&*from, &name, passage)?,
+                folder(&*to, &name, passage)?,
+            );
+            bytes += share(&*from, &*to, ".json").map_err(failed)?;
+            let (from, to) = (folder(&*from, "data", group)?, folder(&*to, "data", group)?);
+            bytes += share(&*from, &*to, ".parquet").map_err(failed)?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Says that the store in `files` is a copy, or was mended.
+pub(crate) fn mark_restored(files: &dyn Files) -> io::Result<()> {
+    match files.create(RESTORED, 0) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        other => other?.sync()?,
+    }
+    files.sync_names()
+}
+
+/// Shares files that are whole, or copies them where they cannot be shared.
+fn share(from: &dyn Files, to: &dyn Files, ending: &str) -> io::Result<u64> {
+    let mut bytes = 0;
+    for name in from.list()? {
+        if name.starts_with('_') || !name.ends_with(ending) {
+            continue;
+        }
+        let source = from.open(&name)?;
+        bytes += source.bytes()?;
+        if from.share(&name, to).is_err() {
+            copy_file(&*source, to, &name, u64::MAX)?;
+        }
+    }
+    to.sync_names()?;
     Ok(bytes)
 }
 

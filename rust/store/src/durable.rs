@@ -104,12 +104,7 @@ impl DurableStore {
     ) -> Result<(Self, Recovery), StoreError> {
         let claim = claim(&**files)?;
         let (committer, index, recovery) = open_parts(files, options)?;
-        if let Some(stream) = index.streams.names().next() {
-            return Err(StoreError::Stream {
-                stream: stream.to_owned(),
-                problem: "this build has no streams: its rows would be lost".into(),
-            });
-        }
+        crate::stream::refuse(&index)?;
         let store = Self::start(files, options, claim, (committer, index), None)?;
         Ok((store, recovery))
     }
@@ -429,6 +424,11 @@ impl Store for DurableStore {
     }
 
     fn backup(&self, to: &dyn Files) -> Result<u64, StoreError> {
+        #[cfg(feature = "columnar")]
+        let _work = self
+            .streams
+            .as_ref()
+            .map(|(streams, _)| streams.lock_work());
         let index = self.index();
         let snapshot = index.snapshot()?;
         // Behind the last group that was written, nothing is copied: a copy that saw half of a
@@ -441,7 +441,9 @@ impl Store for DurableStore {
         let (current, end) = log.ok_or_else(closed)?;
         let segments = backup::hold(&*self.files, to, current, end)?;
         drop(index);
-        backup::copy(segments, &snapshot, to)
+        // First the log and what it refers to: `copy` counts what lies beside them.
+        let bytes = backup::copy(segments, &snapshot, to)?;
+        Ok(bytes + backup::streams(&*self.files, to)?)
     }
 
     fn stats(&self) -> StoreStats {

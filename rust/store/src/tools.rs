@@ -10,6 +10,8 @@ use crate::error::{Damage, StoreError};
 use crate::files::Files;
 use crate::index::Index;
 use crate::index::tables;
+#[cfg(feature = "columnar")]
+use crate::journal::commit::Committer;
 use crate::journal::open::{self, Known, Recovery, Visit};
 use crate::journal::salvage;
 use crate::journal::segment;
@@ -43,6 +45,28 @@ pub struct Info {
     pub messages: u64,
     /// What opening would cut off.
     pub torn: Option<crate::Torn>,
+    /// Its streams.
+    pub streams: Vec<StreamInfo>,
+}
+
+/// What a stream holds, over all partitions.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct StreamInfo {
+    /// Its name.
+    pub name: String,
+    /// Identifier of the store and a counter, as readers carry it.
+    pub epoch: String,
+    /// How many partitions it has.
+    pub partitions: u16,
+    /// Rows that may be read.
+    pub rows: u64,
+    /// Those of them that are in the log alone.
+    pub unsealed_rows: u64,
+    /// Files with the others.
+    pub files: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
 }
 
 /// What mending a store did.
@@ -61,11 +85,12 @@ pub struct Repair {
     pub set_aside: Vec<String>,
 }
 
-/// Reads all of a store, log and messages, and changes nothing in it.
+/// Reads all of a store, log, messages and rows, and changes nothing in it.
 ///
 /// # Errors
 ///
-/// [`StoreError::Locked`], [`StoreError::Missing`], [`StoreError::Damaged`] with the first damage.
+/// [`StoreError::Locked`], [`StoreError::Missing`], [`StoreError::Damaged`] with the first damage,
+/// [`StoreError::Stream`] for rows that are missing.
 pub fn verify(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
     let _claim = claim(&**files)?;
     read_all(files)
@@ -81,7 +106,47 @@ fn read_all(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
         })?;
         info.messages += 1;
     }
+    info.streams = look_at_streams(files, &index, true)?;
     Ok(info)
+}
+
+#[cfg(feature = "columnar")]
+use crate::stream::look::describe as look_at_streams;
+
+#[cfg(not(feature = "columnar"))]
+fn look_at_streams(
+    _: &Arc<dyn Files>,
+    index: &Index,
+    _: bool,
+) -> Result<Vec<StreamInfo>, StoreError> {
+    crate::stream::refuse(index).map(|()| Vec::new())
+}
+
+/// Writes all rows of a store into files, so that they can be read without a broker; returns the
+/// streams as they are then.
+///
+/// # Errors
+///
+/// As [`verify`], and those of writing files.
+#[cfg(feature = "columnar")]
+pub fn seal(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Vec<StreamInfo>, StoreError> {
+    if open::peek(&**files)?.is_none() {
+        return Err(StoreError::Missing);
+    }
+    let (store, _) = crate::DurableStore::open(files, options)?;
+    let streams = store.streams();
+    for stream in streams.iter().flat_map(|streams| streams.names()) {
+        let sealed = store.seal(stream);
+        sealed.map_err(|error| match error {
+            crate::stream::StreamError::Store(error) => error,
+            error => StoreError::Stream {
+                stream: stream.to_owned(),
+                problem: error.to_string().into(),
+            },
+        })?;
+    }
+    crate::Store::close(&store)?;
+    info(files).map(|info| info.streams)
 }
 
 /// Tells what a store holds, without reading messages.
@@ -92,7 +157,9 @@ fn read_all(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
 pub fn info(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
     let _claim = claim(&**files)?;
     let (index, recovery, log) = look(files)?;
-    describe(&index, &recovery, &log)
+    let mut info = describe(&index, &recovery, &log)?;
+    info.streams = look_at_streams(files, &index, false)?;
+    Ok(info)
 }
 
 /// Hands every record of the log to `visit`, those in the checkpoint included.
@@ -129,7 +196,7 @@ pub fn backup(files: &Arc<dyn Files>, to: &dyn Files) -> Result<u64, StoreError>
     }
     to.sync_names()
         .map_err(|error| StoreError::io("sync the names of", "the copy", error))?;
-    Ok(bytes)
+    Ok(bytes + backup::streams(&**files, to)?)
 }
 
 /// Mends a damaged store by giving up what cannot be read; everything else is kept.
@@ -164,16 +231,18 @@ pub fn repair(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Repair, 
         index.moved(*number);
     }
     index.reread()?;
-    repair.sessions = index.drop_unreadable()?;
     let last = numbers.last().copied().unwrap_or_default();
     let next_lsn = index.applied_lsn + 1;
-    Writer::begin_at(
+    let mut writer = Writer::begin_at(
         Arc::clone(files),
         store,
         options.journal.segment_bytes,
         last + 1,
         next_lsn,
     )?;
+    writer.numbering = index.streams.numbering.clone();
+    rescue_rows(files, options, writer, &mut index)?;
+    repair.sessions = index.drop_unreadable()?;
     for number in numbers {
         let (name, mut aside) = (segment::name(number), String::new());
         // INVARIANT: writing to a string does not fail.
@@ -186,6 +255,34 @@ pub fn repair(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Repair, 
         .sync_names()
         .map_err(|error| StoreError::io("sync the names of", ".", error))?;
     Ok(repair)
+}
+
+/// Saves the rows that are in the damaged log alone. Offsets of those that are lost will not be
+/// given again, and whoever knows some is told that they are of another epoch.
+#[cfg(feature = "columnar")]
+fn rescue_rows(
+    files: &Arc<dyn Files>,
+    options: &StoreOptions,
+    writer: Writer,
+    index: &mut Index,
+) -> Result<(), StoreError> {
+    if index.streams.is_empty() {
+        return Ok(());
+    }
+    let marked = backup::mark_restored(&**files);
+    marked.map_err(|error| StoreError::io("make", backup::RESTORED, error))?;
+    let mut committer = Committer::new(writer, (&options.journal).into())?;
+    crate::stream::open::rescue(files, &mut committer, index)
+}
+
+#[cfg(not(feature = "columnar"))]
+fn rescue_rows(
+    _: &Arc<dyn Files>,
+    _: &StoreOptions,
+    _: Writer,
+    index: &mut Index,
+) -> Result<(), StoreError> {
+    crate::stream::refuse(index)
 }
 
 /// The state of a store and the sizes of its segments; nothing on the disk changes but what redb

@@ -7,8 +7,8 @@ mod stream_support;
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Access, Files};
 use mqttcore_store::stream::{Bounds, StreamError};
-use mqttcore_store::{Level, StoreError};
-use stream_support::{Log, definition, offsets, options, payload, tail};
+use mqttcore_store::{Level, StoreError, tools};
+use stream_support::{Log, STORE, definition, offsets, options, payload, tail};
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -373,4 +373,128 @@ fn a_file_that_is_adopted_is_there_after_the_next_power_cut() {
             "the power went in call {calls}"
         );
     }
+}
+
+/// A store with rows in files and rows in the log alone.
+fn half_sealed() -> (Disk, Vec<stream_support::Row>) {
+    let disk = Disk::new(1, Faults::default());
+    let log = Log::open(&disk, &options(&[definition("plant", 1)])).unwrap();
+    log.publish(&[("plant", 0); 20]);
+    log.store.seal().unwrap();
+    log.publish(&[("plant", 0); 20]);
+    let rows = log.rows("plant", 0);
+    (disk.after_kill(), rows)
+}
+
+fn files(disk: &Disk) -> std::sync::Arc<dyn Files> {
+    std::sync::Arc::new(disk.clone())
+}
+
+#[test]
+fn a_store_that_nobody_has_open_is_described_verified_and_sealed() {
+    let (disk, rows) = half_sealed();
+
+    let info = tools::info(&files(&disk)).unwrap();
+    let told = |streams: &[tools::StreamInfo]| {
+        let plant = &streams[0];
+        (
+            plant.name.clone(),
+            plant.rows,
+            plant.unsealed_rows,
+            plant.files,
+        )
+    };
+    assert_eq!(told(&info.streams), ("plant".to_owned(), 40, 20, 1));
+    assert_eq!(tools::verify(&files(&disk)).unwrap().streams, info.streams);
+
+    let sealed = tools::seal(&files(&disk), &STORE).unwrap();
+
+    assert_eq!(told(&sealed), ("plant".to_owned(), 40, 0, 2));
+    tools::verify(&files(&disk)).unwrap();
+    let log = Log::open(&disk, &options(&[definition("plant", 1)])).unwrap();
+    assert_eq!(
+        log.bounds("plant")[0],
+        Bounds {
+            earliest: 0,
+            sealed_end: 40,
+            end: 40
+        }
+    );
+    assert_eq!(log.rows("plant", 0), rows);
+}
+
+/// Rule 5: what is missing is an error that names it, here and at every reader.
+#[test]
+fn rule_5_a_file_that_is_gone_or_broken_is_named() {
+    let file = "00000-00000000000000000000.parquet";
+    let (disk, _) = half_sealed();
+    let data = disk.folder("streams/plant/data", Access::Owner).unwrap();
+    data.remove(file).unwrap();
+    data.sync_names().unwrap();
+    let told = tools::verify(&files(&disk)).unwrap_err().to_string();
+    assert!(
+        told.contains("offsets 0 to 20 (exclusive) are missing"),
+        "{told}"
+    );
+    let log = Log::open(&disk, &options(&[definition("plant", 1)])).unwrap();
+    assert_eq!(
+        log.bounds("plant")[0].earliest,
+        0,
+        "nothing is skipped in silence"
+    );
+
+    let (disk, _) = half_sealed();
+    disk.corrupt(&format!("streams/plant/data/{file}"), |content| {
+        for byte in &mut content[20..200] {
+            *byte ^= 0x55;
+        }
+    });
+    let told = tools::verify(&files(&disk)).unwrap_err().to_string();
+    assert!(told.contains(file), "{told}");
+}
+
+/// Rule 4: whoever knows an offset of the original is told that the copy is another log.
+#[test]
+fn rule_4_a_copy_has_all_rows_and_an_epoch_of_its_own() {
+    let (disk, rows) = half_sealed();
+    let copy = Disk::new(2, Faults::default());
+
+    tools::backup(&files(&disk), &copy).unwrap();
+
+    let options = options(&[definition("plant", 1)]);
+    let epoch = Log::open(&disk, &options).unwrap().epoch("plant");
+    tools::verify(&files(&copy)).unwrap();
+    let log = Log::open(&copy, &options).unwrap();
+    assert_eq!(log.rows("plant", 0), rows);
+    assert_ne!(log.epoch("plant"), epoch);
+}
+
+/// Rule 4: damage in the log takes the rows in it and no others.
+#[test]
+fn rule_4_a_log_that_was_mended_keeps_what_can_be_read_and_begins_an_epoch() {
+    let (disk, rows) = half_sealed();
+    let options = options(&[definition("plant", 1)]);
+    let epoch = Log::open(&disk.after_kill(), &options)
+        .unwrap()
+        .epoch("plant");
+    let disk = disk.after_kill();
+    let names = disk.list().unwrap();
+    let mut logs = names
+        .iter()
+        .filter(|name| name.strip_suffix(".log").is_some());
+    // A row behind those that are sealed, in a full segment.
+    let hit = logs.nth_back(1).unwrap();
+    disk.corrupt(hit, |content| content[1_600] ^= 1);
+
+    let repair = tools::repair(&files(&disk), &STORE).unwrap();
+
+    assert!(repair.damage.is_some());
+    let log = Log::open(&disk, &options).unwrap();
+    assert_ne!(log.epoch("plant"), epoch);
+    assert_eq!(log.bounds("plant")[0].sealed_end, 40);
+    let left = stream_support::read(&disk, &log.streams(), "plant", 0);
+    assert!(left.len() < 40 && left.len() > 30, "{} rows", left.len());
+    assert!(left.iter().all(|row| rows.contains(row)));
+    log.publish(&[("plant", 0)]);
+    assert_eq!(log.bounds("plant")[0].end, 41, "no offset is given again");
 }

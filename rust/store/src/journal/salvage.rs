@@ -82,6 +82,20 @@ pub(crate) fn keep_messages(
     bodies::move_frames(database, number, frames.into_iter())
 }
 
+/// Every whole group of a segment, wherever it is.
+#[cfg(feature = "columnar")]
+pub(crate) fn groups<'s>(
+    bytes: &'s [u8],
+    header: &Header,
+) -> Box<dyn Iterator<Item = Group<'s>> + 's> {
+    let (seed, mut at) = (header.seed(), HEADER);
+    Box::new(std::iter::from_fn(move || {
+        let (group, end) = next_group(bytes, seed, at)?;
+        at = end;
+        Some(group)
+    }))
+}
+
 fn read(files: &dyn Files, number: u64) -> Result<Vec<u8>, StoreError> {
     let name = segment::name(number);
     let file = files.open(&name);

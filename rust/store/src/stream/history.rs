@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
-use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::metadata::ParquetMetaDataReader;
@@ -49,6 +49,8 @@ pub(super) struct Expected<'a> {
     pub(super) partition: u16,
     /// The first offset that the log does not call sealed.
     pub(super) sealed: u64,
+    /// Nothing is removed.
+    pub(super) is_read_only: bool,
 }
 
 /// The names in the folder of a stream's rows, by partition, in the order of their rows; what was
@@ -58,15 +60,24 @@ pub(super) struct Expected<'a> {
 /// is.
 pub(super) fn names(folder: &dyn Files) -> Result<BTreeMap<u16, Vec<String>>, StoreError> {
     let failed = |error| StoreError::io("list", "data", error);
-    let mut names: BTreeMap<u16, Vec<String>> = BTreeMap::new();
     for name in folder.list().map_err(failed)? {
         if name.starts_with('_') {
             remove_if_there(folder, &name).map_err(failed)?;
-        } else if let Some((partition, _)) = parse(&name) {
-            names.entry(partition).or_default().push(name);
         }
     }
     folder.sync_names().map_err(failed)?;
+    look(folder)
+}
+
+/// The same names, while nothing is changed.
+pub(super) fn look(folder: &dyn Files) -> Result<BTreeMap<u16, Vec<String>>, StoreError> {
+    let listed = folder.list();
+    let mut names: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+    for name in listed.map_err(|error| StoreError::io("list", "data", error))? {
+        if let Some((partition, _)) = parse(&name) {
+            names.entry(partition).or_default().push(name);
+        }
+    }
     Ok(names)
 }
 
@@ -106,7 +117,7 @@ impl History {
                 _ => removed.push(name.clone()),
             }
         }
-        if !removed.is_empty() {
+        if !removed.is_empty() && !expected.is_read_only {
             history.remove(&removed)?;
         }
         Ok(history)
@@ -249,6 +260,19 @@ impl History {
                 })
             });
         Ok(Some(file.base + older.sum::<u64>()))
+    }
+
+    /// The offsets of a file, as its rows have them.
+    pub(super) fn offsets(&self, file: &SealedFile) -> Result<Vec<u64>, StoreError> {
+        let mut offsets = Vec::new();
+        // All columns are read: a row is more than its offset.
+        for batch in self.read(file, None)? {
+            let column = batch.column_by_name("offset");
+            let column = column.and_then(|column| column.as_primitive_opt::<Int64Type>());
+            let values = column.map_or(&[][..], |column| column.values());
+            offsets.extend(values.iter().map(|offset| offset.cast_unsigned()));
+        }
+        Ok(offsets)
     }
 
     /// Removes files, and makes that safe.

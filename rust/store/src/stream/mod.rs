@@ -16,6 +16,7 @@ pub mod columnar;
 mod definition;
 mod error;
 mod history;
+pub(crate) mod look;
 mod manifest;
 pub(crate) mod open;
 mod parquet_io;

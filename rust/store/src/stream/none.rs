@@ -5,7 +5,19 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::error::StoreError;
+use crate::index::Index;
 use crate::journal::writer::Written;
+
+/// Refuses a store that has streams.
+pub(crate) fn refuse(index: &Index) -> Result<(), StoreError> {
+    let named = index.streams.names().next();
+    named.map_or(Ok(()), |stream| {
+        Err(StoreError::Stream {
+            stream: stream.to_owned(),
+            problem: "this build has no streams: its rows would be lost".into(),
+        })
+    })
+}
 
 /// There are none.
 #[derive(Debug)]

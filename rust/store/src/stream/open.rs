@@ -3,28 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use crate::backup::{RESTORED, STREAMS};
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::files::{Access, Files};
 use crate::index::Index;
 use crate::journal::commit::Committer;
-use crate::journal::scan::Groups;
+use crate::journal::salvage;
+use crate::journal::scan::{Group, Groups};
 use crate::journal::segment::{self, HEADER, Header, StoreId};
-use crate::record::Record;
+use crate::record::{Message, Record};
 use crate::stream::definition::{Definition, Key};
 use crate::stream::history::{self, Expected, History};
 use crate::stream::manifest::{
     self, Column, FORMAT, HOLDS, Holds, Identity, SEALED, STREAM, Schema, Sealed,
 };
+use crate::stream::sealing::Wanted;
 use crate::stream::streams::{Kept, Partition, Stream, StreamOptions, Streams, now_us};
 use crate::stream::tail::Tail;
-
-/// The folder of all streams.
-pub(crate) const FOLDER: &str = "streams";
-
-/// Its presence says that the store is a copy, or was mended: offsets that somebody knows may
-/// stand for other rows.
-pub(crate) const RESTORED: &str = "restored";
 
 /// Opens the streams that are defined or that are in the folder; `None` if there are none.
 ///
@@ -40,16 +36,78 @@ pub(crate) fn open(
     index: &mut Index,
     options: &StreamOptions,
 ) -> Result<Option<Arc<Streams>>, StoreError> {
-    let failed = |error| StoreError::io("open", FOLDER, error);
+    open_from(files, committer, index, options, whole_groups)
+}
+
+/// Saves the rows of a log that is damaged: all that can be read of them go into files, and the
+/// log is not needed for them any more.
+///
+/// # Errors
+///
+/// Those of [`open`] and of writing files.
+pub(crate) fn rescue(
+    files: &Arc<dyn Files>,
+    committer: &mut Committer,
+    index: &mut Index,
+) -> Result<(), StoreError> {
+    let options = StreamOptions::default();
+    let streams = open_from(files, committer, index, &options, salvage::groups)?;
+    if let Some(streams) = streams {
+        streams.seal(&Wanted::Everything, &mut |batch| {
+            write(committer, index, batch)
+        })?;
+    }
+    index.streams.forget_rows(|_| false);
+    Ok(())
+}
+
+/// Writes a batch that is safe when this returns, where no thread does it.
+fn write(
+    committer: &mut Committer,
+    index: &mut Index,
+    batch: &mut Batch,
+) -> Result<(), StoreError> {
+    let writer = &mut committer.writer;
+    let written = writer.write(&mut batch.bytes, batch.records)?;
+    writer.sync()?;
+    index.apply_group(&batch.bytes, &written)?;
+    writer.numbering = index.streams.numbering.clone();
+    Ok(())
+}
+
+/// Finds the groups of a segment.
+type FindGroups = for<'s> fn(&'s [u8], &Header) -> Box<dyn Iterator<Item = Group<'s>> + 's>;
+
+/// Those of a segment that was just opened.
+fn whole_groups<'s>(
+    segment: &'s [u8],
+    header: &Header,
+) -> Box<dyn Iterator<Item = Group<'s>> + 's> {
+    Box::new(Groups::new(
+        segment,
+        header.seed(),
+        HEADER,
+        header.first_lsn,
+    ))
+}
+
+fn open_from(
+    files: &Arc<dyn Files>,
+    committer: &mut Committer,
+    index: &mut Index,
+    options: &StreamOptions,
+    find_groups: FindGroups,
+) -> Result<Option<Arc<Streams>>, StoreError> {
+    let failed = |error| StoreError::io("open", STREAMS, error);
     let names = files.list().map_err(failed)?;
-    let is_there = names.iter().any(|name| name == FOLDER);
+    let is_there = names.iter().any(|name| name == STREAMS);
     if options.definitions.is_empty() && !is_there {
         return Ok(None);
     }
     let is_restored = names.iter().any(|name| name == RESTORED);
     let group = options.definitions.iter().find_map(|known| known.group);
     let root = files
-        .folder(FOLDER, Access::Passage(group))
+        .folder(STREAMS, Access::Passage(group))
         .map_err(failed)?;
     let mut found = find(&*root, options)?;
     let mut opening = Opening {
@@ -68,7 +126,7 @@ pub(crate) fn open(
             .map_err(failed)?;
     }
     let streams = Arc::new(Streams::new(streams, options.limits));
-    refill(files, index, &streams)?;
+    refill(files, index, &streams, find_groups)?;
     Ok(Some(streams))
 }
 
@@ -90,7 +148,7 @@ fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Found>, StoreEr
         }
     }
     let listed = root.list();
-    let mut names = listed.map_err(|error| StoreError::io("list", FOLDER, error))?;
+    let mut names = listed.map_err(|error| StoreError::io("list", STREAMS, error))?;
     names.retain(|name| is_name(name));
     names.extend(definitions.keys().map(|name| (*name).clone()));
     names.sort_unstable();
@@ -179,7 +237,7 @@ impl Opening<'_> {
         };
         if old.format > FORMAT {
             return Err(StoreError::NewerFormat {
-                file: format!("{FOLDER}/{}/{STREAM}", found.name),
+                file: format!("{STREAMS}/{}/{STREAM}", found.name),
                 found: old.format,
                 known: FORMAT,
             });
@@ -236,6 +294,7 @@ impl Opening<'_> {
                 stream: &identity.name,
                 partition,
                 sealed: logged.max(indexed).max(earliest),
+                is_read_only: false,
             };
             let folder = Arc::clone(&data);
             histories.push(History::open(folder, names, known, earliest, &expected)?);
@@ -287,12 +346,7 @@ impl Opening<'_> {
         if batch.is_empty() {
             return Ok(());
         }
-        let writer = &mut self.committer.writer;
-        let written = writer.write(&mut batch.bytes, batch.records)?;
-        writer.sync()?;
-        self.index.apply_group(&batch.bytes, &written)?;
-        writer.numbering = self.index.streams.numbering.clone();
-        Ok(())
+        write(self.committer, self.index, &mut batch)
     }
 
     fn stream_of(
@@ -378,7 +432,12 @@ fn columns(definition: &Definition, old: Option<&Schema>) -> Option<Schema> {
 }
 
 /// Puts rows that are in no file back into memory.
-fn refill(files: &Arc<dyn Files>, index: &mut Index, streams: &Streams) -> Result<(), StoreError> {
+fn refill(
+    files: &Arc<dyn Files>,
+    index: &mut Index,
+    streams: &Streams,
+    find_groups: FindGroups,
+) -> Result<(), StoreError> {
     let ids: Vec<u32> = streams
         .list
         .iter()
@@ -392,7 +451,8 @@ fn refill(files: &Arc<dyn Files>, index: &mut Index, streams: &Streams) -> Resul
     let mut touched = Vec::new();
     for number in segment::numbers(&**files)? {
         if number >= first {
-            read_segment(&**files, number, streams, &mut touched)?;
+            let add = &mut |message: &Message<'_>| streams.add(message, &mut touched);
+            read_segment(&**files, number, index.store(), find_groups, add)?;
         }
     }
     // What opening has read is safe: it was, or it was written again.
@@ -400,27 +460,31 @@ fn refill(files: &Arc<dyn Files>, index: &mut Index, streams: &Streams) -> Resul
     Ok(())
 }
 
+/// Hands every row of a segment to `add`.
 fn read_segment(
     files: &dyn Files,
     number: u64,
-    streams: &Streams,
-    touched: &mut Vec<(usize, u16)>,
+    store: StoreId,
+    find_groups: FindGroups,
+    add: &mut dyn FnMut(&Message<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let name = segment::name(number);
     let file = files.open(&name);
     let file = file.map_err(|error| StoreError::io("open", &name, error))?;
     let mut bytes = Vec::new();
     segment::read(&*file, &name, &mut bytes)?;
-    let Some(header) = Header::parse(&name, &bytes)? else {
-        return Ok(());
+    let unreadable = Header {
+        store,
+        number,
+        first_lsn: 0,
     };
-    let groups = Groups::new(&bytes, header.seed(), HEADER, header.first_lsn);
-    for (_, frame) in groups.flat_map(|group| group.records()) {
+    let header = Header::parse(&name, &bytes)?.unwrap_or(unreadable);
+    for (_, frame) in find_groups(&bytes, &header).flat_map(|group| group.records()) {
         if crate::record::is_streamed(frame.kind, frame.flags)
             && let Ok(Record::Message(message)) =
                 Record::decode(frame.kind, frame.flags, frame.body)
         {
-            streams.add(&message, touched)?;
+            add(&message)?;
         }
     }
     Ok(())
@@ -433,7 +497,7 @@ pub(crate) fn uuid(store: StoreId) -> String {
     parts.map(|part| hex[part].concat()).join("-")
 }
 
-fn wrong(stream: &str, problem: &str) -> StoreError {
+pub(super) fn wrong(stream: &str, problem: &str) -> StoreError {
     StoreError::Stream {
         stream: stream.to_owned(),
         problem: problem.into(),

@@ -485,7 +485,7 @@ impl Streams {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn lock_work(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_work(&self) -> MutexGuard<'_, ()> {
         lock(&self.work)
     }
 

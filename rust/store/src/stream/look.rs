@@ -1,0 +1,127 @@
+//! What the streams of a store hold, without opening it: nothing is changed.
+
+use std::sync::Arc;
+
+use crate::backup::STREAMS;
+use crate::error::StoreError;
+use crate::files::{Access, Files};
+use crate::index::Index;
+use crate::stream::history::{self, Expected, History};
+use crate::stream::manifest::{self, Identity, SEALED, STREAM, Sealed};
+use crate::stream::open::wrong;
+use crate::tools::StreamInfo;
+
+/// Describes every stream in the folder; reads all rows in files, too, if `is_verified`.
+///
+/// # Errors
+///
+/// [`StoreError::Stream`] for rows that are missing or are not what the index says.
+pub(crate) fn describe(
+    files: &Arc<dyn Files>,
+    index: &Index,
+    is_verified: bool,
+) -> Result<Vec<StreamInfo>, StoreError> {
+    let failed = |error| StoreError::io("open", STREAMS, error);
+    if !files
+        .list()
+        .map_err(failed)?
+        .iter()
+        .any(|name| name == STREAMS)
+    {
+        return Ok(Vec::new());
+    }
+    let root = files.folder(STREAMS, Access::Owner).map_err(failed)?;
+    let mut told = Vec::new();
+    for name in root.list().map_err(failed)? {
+        // The socket of the endpoint has a dot, streams have none.
+        if name.contains('.') {
+            continue;
+        }
+        let folder = root.folder(&name, Access::Owner).map_err(failed)?;
+        if let Some(identity) = manifest::read::<Identity>(&*folder, STREAM)? {
+            told.push(describe_one(&*folder, &identity, index, is_verified)?);
+        }
+    }
+    Ok(told)
+}
+
+fn describe_one(
+    folder: &dyn Files,
+    identity: &Identity,
+    index: &Index,
+    is_verified: bool,
+) -> Result<StreamInfo, StoreError> {
+    let mut info = StreamInfo {
+        name: identity.name.clone(),
+        epoch: format!("{}:{}", identity.store, identity.epoch),
+        partitions: identity.partitions,
+        ..StreamInfo::default()
+    };
+    let data = folder.folder("data", Access::Owner);
+    let data = data.map_err(|error| StoreError::io("open", "data", error))?;
+    let sealed: Sealed = manifest::read(folder, SEALED)?.unwrap_or_default();
+    let names = history::look(&*data)?;
+    for partition in 0..identity.partitions {
+        let place = usize::from(partition);
+        let key = (identity.id, partition);
+        let expected = Expected {
+            stream: &identity.name,
+            partition,
+            sealed: index.streams.sealed(key),
+            is_read_only: true,
+        };
+        let names = names.get(&partition).map_or(&[][..], Vec::as_slice);
+        let known = sealed.partitions.get(place).map_or(&[][..], Vec::as_slice);
+        let earliest = sealed.earliest.get(place).copied().unwrap_or_default();
+        let history = History::open(Arc::clone(&data), names, known, earliest, &expected)?;
+        if is_verified {
+            verify(identity, partition, &history, expected.sealed)?;
+        }
+        let end = index.streams.numbering.next(key).max(history.end());
+        let sealed_end = expected.sealed.max(history.end());
+        info.rows += end.saturating_sub(earliest);
+        info.unsealed_rows += end.saturating_sub(sealed_end);
+        info.files += history.files.len() as u64;
+        info.bytes += history.files.iter().map(|file| file.bytes).sum::<u64>();
+    }
+    Ok(info)
+}
+
+/// Compares the rows in files with what they should be: those from the first that may be read to
+/// the last that is sealed.
+fn verify(
+    identity: &Identity,
+    partition: u16,
+    history: &History,
+    sealed: u64,
+) -> Result<(), StoreError> {
+    let fault =
+        |problem: String| wrong(&identity.name, &format!("partition {partition}: {problem}"));
+    let mut next = history.earliest;
+    for file in history
+        .files
+        .iter()
+        .filter(|file| file.last >= history.earliest)
+    {
+        if file.base > next {
+            let base = file.base;
+            return Err(fault(format!(
+                "offsets {next} to {base} (exclusive) are missing"
+            )));
+        }
+        let wanted = file.base..file.last + 1;
+        if !history.offsets(file)?.into_iter().eq(wanted) {
+            return Err(fault(format!(
+                "{} does not hold the rows of its name",
+                file.file
+            )));
+        }
+        next = file.last + 1;
+    }
+    if next < sealed {
+        return Err(fault(format!(
+            "offsets {next} to {sealed} (exclusive) are missing"
+        )));
+    }
+    Ok(())
+}
