@@ -140,6 +140,10 @@ powercut: build .make/dev ## CYCLES=1000 lives of the store on a disk that loses
 		cargo test --quiet -p mqttcore-store --test power_cut $(CARGO_ARGS) -- --nocapture nothing_that >.make/powercut.log 2>&1 \
 		|| { cat .make/powercut.log; exit 1; }
 	@grep ' cycles: ' .make/powercut.log
+	@MQTTCORE_CYCLES=$(CYCLES) MQTTCORE_SEED=$(SEED) CARGO_PROFILE_TEST_OPT_LEVEL=2 CARGO_PROFILE_DEV_OPT_LEVEL=2 \
+		cargo test --quiet -p mqttcore-store --features columnar --test power_cut_streams $(CARGO_ARGS) -- --nocapture >.make/powercut.log 2>&1 \
+		|| { cat .make/powercut.log; exit 1; }
+	@grep ' lives of streams: ' .make/powercut.log
 
 powercut-process: build .make/dev ## CYCLES=1000 power cuts under the real broker, by a library between it and its disk (SEED=1)
 	@$(BIN)/python -m tests.crash --power --cycles $(CYCLES) --seed $(SEED) $(ARGS)

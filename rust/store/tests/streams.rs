@@ -7,7 +7,7 @@ mod stream_support;
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Access, Files};
 use mqttcore_store::stream::{Bounds, StreamError};
-use mqttcore_store::{Level, StoreError, tools};
+use mqttcore_store::{Level, Store, StoreError, tools};
 use stream_support::{Log, STORE, definition, offsets, options, payload, tail};
 
 const SECOND_US: u64 = 1_000_000;
@@ -497,4 +497,66 @@ fn rule_4_a_log_that_was_mended_keeps_what_can_be_read_and_begins_an_epoch() {
     assert!(left.iter().all(|row| rows.contains(row)));
     log.publish(&[("plant", 0)]);
     assert_eq!(log.bounds("plant")[0].end, 41, "no offset is given again");
+}
+
+/// Rule 12: typed columns are added, and nothing else.
+#[test]
+fn rule_12_typed_columns_are_added_and_never_changed() {
+    let disk = Disk::new(1, Faults::default());
+    let columns = |names: &[(&str, &str)]| {
+        let mut plant = definition("plant", 1);
+        plant.decode = Some("json".to_owned());
+        let own = |text: &&str| (*text).to_owned();
+        plant.columns = names
+            .iter()
+            .map(|(name, kind)| (own(name), own(kind)))
+            .collect();
+        options(&[plant])
+    };
+    let log = Log::open(&disk, &columns(&[("value", "double")])).unwrap();
+    let row = |log: &Log, payload: &[u8]| {
+        let ticket = stream_support::append_payload(&log.store, payload);
+        log.store.wait(ticket).unwrap();
+        log.store.seal().unwrap();
+    };
+    row(&log, b"{\"value\": 1.5, \"count\": 7}");
+    row(&log, b"no json");
+    let disk = disk.after_kill();
+
+    let refused = Log::open(&disk.after_kill(), &columns(&[("value", "long")])).err();
+    assert!(
+        matches!(refused, Some(StoreError::Stream { .. })),
+        "{refused:?}"
+    );
+    let disk = disk.after_kill();
+    let refused = Log::open(&disk.after_kill(), &columns(&[("count", "long")])).err();
+    assert!(
+        matches!(refused, Some(StoreError::Stream { .. })),
+        "{refused:?}"
+    );
+    let disk = disk.after_kill();
+    let log = Log::open(&disk, &columns(&[("value", "double"), ("count", "long")])).unwrap();
+    assert!(
+        log.streams()
+            .describe("plant")
+            .unwrap()
+            .schema
+            .contains("\"version\":2")
+    );
+    for _ in 0..14 {
+        row(&log, b"{\"value\": 2.5, \"count\": 8}");
+    }
+    log.store.tidy(log.now_us()).unwrap();
+
+    let merged = stream_support::column_f64_i64(&disk, "00000-00000000000000000000.parquet");
+    assert_eq!(merged.len(), 16, "old rows and new ones are in one file");
+    assert_eq!(
+        merged[0],
+        (Some(1.5), Some(7)),
+        "an old row has the new column, too"
+    );
+    assert_eq!(
+        (merged[1], merged[15]),
+        ((None, None), (Some(2.5), Some(8)))
+    );
 }

@@ -206,19 +206,6 @@ impl History {
         None
     }
 
-    /// Writes the rows of the files in `range` into one, which takes the name of the first.
-    pub(super) fn merge(
-        &self,
-        range: Range<usize>,
-        origin: &Origin,
-    ) -> Result<SealedFile, StoreError> {
-        let mut batches = Vec::new();
-        for file in &self.files[range.clone()] {
-            batches.extend(self.read(file, None)?);
-        }
-        self.write(self.files[range.start].base, &batches, origin)
-    }
-
     /// All rows of a file, or one column of them.
     pub(super) fn read(
         &self,

@@ -14,6 +14,8 @@ use crate::files::{Files, read_full, write_all};
 pub(super) const STREAM: &str = "stream.json";
 pub(super) const SEALED: &str = "sealed.json";
 pub(super) const HOLDS: &str = "holds.json";
+/// What Sparkplug's aliases meant behind the last row that is sealed, or a little later.
+pub(super) const ALIASES: &str = "aliases.json";
 
 /// The format that this version writes, and the newest that it reads.
 pub(super) const FORMAT: u32 = 1;

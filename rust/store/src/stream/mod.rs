@@ -25,6 +25,7 @@ pub(crate) mod sealer;
 pub(crate) mod sealing;
 mod streams;
 mod tail;
+mod typed;
 
 pub use definition::{Definition, Key};
 pub use error::StreamError;

@@ -16,11 +16,12 @@ use crate::record::{Message, Record};
 use crate::stream::definition::{Definition, Key};
 use crate::stream::history::{self, Expected, History};
 use crate::stream::manifest::{
-    self, Column, FORMAT, HOLDS, Holds, Identity, SEALED, STREAM, Schema, Sealed,
+    self, ALIASES, Column, FORMAT, HOLDS, Holds, Identity, SEALED, STREAM, Schema, Sealed,
 };
 use crate::stream::sealing::Wanted;
 use crate::stream::streams::{Kept, Partition, Stream, StreamOptions, Streams, now_us};
 use crate::stream::tail::Tail;
+use crate::stream::typed::Typed;
 
 /// Opens the streams that are defined or that are in the folder; `None` if there are none.
 ///
@@ -374,10 +375,14 @@ impl Opening<'_> {
         let key = Key::from_name(&identity.key).ok_or_else(|| damaged("valid key"))?;
         let seed = identity.seed.parse();
         let seed = seed.map_err(|_| damaged("valid seed"))?;
+        let aliases = manifest::read(&*found.folder, ALIASES)?;
+        let typed = Typed::of(identity.schema.as_ref(), aliases.as_ref());
+        let typed = typed.map_err(|error| wrong(&identity.name, &error.to_string()))?;
         let definition = found.definition.as_ref();
         Ok(Stream {
             key,
             seed,
+            typed,
             retention_age: definition.and_then(|known| known.retention_age),
             retention_bytes: definition.and_then(|known| known.retention_bytes),
             folder: Arc::clone(&found.folder),

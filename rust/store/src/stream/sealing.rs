@@ -6,7 +6,7 @@ use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::record::Record;
 use crate::stream::history::History;
-use crate::stream::manifest::SealedFile;
+use crate::stream::manifest::{self, ALIASES, SealedFile};
 use crate::stream::streams::{Stream, Streams, lock};
 use crate::stream::tail::{Frozen, Tail};
 
@@ -93,6 +93,10 @@ impl Streams {
         if written.is_empty() {
             return Ok(());
         }
+        if let Some(aliases) = stream.typed.aliases() {
+            // Rows that are decoded again say the same again: later is right, earlier is not.
+            manifest::write(&*stream.folder, ALIASES, &aliases)?;
+        }
         let mut batch = Batch::default();
         for (partition, file) in &written {
             let (stream, partition, end) = (stream.identity.id, *partition, file.last + 1);
@@ -127,8 +131,8 @@ impl Streams {
         run: &[Frozen],
     ) -> Result<SealedFile, StoreError> {
         let base = run.first().map_or(0, |first| first.base);
-        let batches: Vec<&RecordBatch> = run.iter().map(|frozen| &frozen.batch).collect();
-        let file = history_of(stream, number).write(base, batches, &stream.origin())?;
+        let batches = typed(stream, run.iter().map(|frozen| &frozen.batch))?;
+        let file = history_of(stream, number).write(base, &batches, &stream.origin())?;
         self.count_file();
         Ok(file)
     }
@@ -171,10 +175,21 @@ impl Streams {
     /// others before they go.
     fn merge(&self, stream: &Stream, number: u16) -> Result<(), StoreError> {
         let history = history_of(stream, number);
+        if stream.typed.aliases().is_some() {
+            // What old rows meant is not known any more.
+            return Ok(());
+        }
         let Some(range) = history.mergeable() else {
             return Ok(());
         };
-        let merged = history.merge(range.clone(), &stream.origin())?;
+        let mut rows = Vec::new();
+        for file in &history.files[range.clone()] {
+            rows.extend(history.read(file, None)?);
+        }
+        // Files of before a column was added get it now.
+        let rows = typed(stream, &rows)?;
+        let base = history.files[range.start].base;
+        let merged = history.write(base, &rows, &stream.origin())?;
         self.count_file();
         let old: Vec<String> = history.files[range.clone()][1..]
             .iter()
@@ -193,6 +208,16 @@ impl Streams {
         self.files
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
+}
+
+/// The same rows with the typed columns of the stream.
+fn typed<'b>(
+    stream: &Stream,
+    batches: impl IntoIterator<Item = &'b RecordBatch>,
+) -> Result<Vec<RecordBatch>, StoreError> {
+    let batches = batches.into_iter().map(|batch| stream.typed.add(batch));
+    let batches = batches.collect::<Result<_, _>>();
+    batches.map_err(|error| stream.failed(&error))
 }
 
 /// The files of a partition as they are now; only who holds `work` changes them.

@@ -20,6 +20,7 @@ use crate::stream::history::History;
 use crate::stream::manifest::{self, HOLDS, Hold, Holds, Identity, SEALED, Sealed};
 use crate::stream::row;
 use crate::stream::tail::Tail;
+use crate::stream::typed::Typed;
 
 /// Which streams there are, and how they are kept.
 #[derive(Clone, Debug, Default)]
@@ -131,6 +132,7 @@ pub(super) struct Stream {
     pub(super) identity: Identity,
     pub(super) key: Key,
     pub(super) seed: u64,
+    pub(super) typed: Typed,
     pub(super) retention_age: Option<Duration>,
     pub(super) retention_bytes: Option<u64>,
     pub(super) folder: Arc<dyn Files>,

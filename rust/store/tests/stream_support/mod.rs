@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use arrow_array::types::{Float64Type, Int64Type, TimestampMicrosecondType};
 use bytes::Bytes;
 use mqttcore_store::faults::Disk;
 use mqttcore_store::files::{Access, Files};
@@ -117,6 +117,21 @@ pub fn append(
     at_us: u64,
     places: &[(&str, u16)],
 ) -> Result<Ticket, StoreError> {
+    append_row(store, level, &payload(text), at_us, places)
+}
+
+/// Hands a message over that is a row of the first partition of `plant`.
+pub fn append_payload(store: &SimulatedStore, payload: &[u8]) -> Ticket {
+    append_row(store, Level::Fsync, payload, 1, &[("plant", 0)]).unwrap()
+}
+
+fn append_row(
+    store: &SimulatedStore,
+    level: Level,
+    payload: &[u8],
+    at_us: u64,
+    places: &[(&str, u16)],
+) -> Result<Ticket, StoreError> {
     let streams = store.streams().unwrap();
     let mut rows = RowsBuf::default();
     for (stream, partition) in places {
@@ -132,7 +147,7 @@ pub fn append(
             at_us,
             rows: rows.as_rows(),
         }),
-        payload: &payload(text),
+        payload,
         ..Message::default()
     }));
     store.append(&mut batch, level, Need::Ordinary)
@@ -187,4 +202,19 @@ pub fn rows_of(batch: &RecordBatch) -> Vec<Row> {
     let rows = offsets.iter().zip(times).zip(payloads.iter());
     rows.map(|((offset, time), payload)| (*offset, *time, payload.unwrap().to_vec()))
         .collect()
+}
+
+/// The columns `value` and `count` of a file of `plant`.
+pub fn column_f64_i64(disk: &Disk, file: &str) -> Vec<(Option<f64>, Option<i64>)> {
+    let content = disk.content(&format!("streams/plant/data/{file}")).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(content));
+    let mut rows = Vec::new();
+    for batch in reader.unwrap().build().unwrap() {
+        let batch = batch.unwrap();
+        let values = batch.column_by_name("value").unwrap();
+        let counts = batch.column_by_name("count").unwrap();
+        let values = values.as_primitive::<Float64Type>().iter();
+        rows.extend(values.zip(counts.as_primitive::<Int64Type>().iter()));
+    }
+    rows
 }
