@@ -1,4 +1,4 @@
-"""`python -m mqttcore.store verify|repair|seal|dump|backup|info DIR`: looks at stores, mends, copies.
+"""`python -m mqttcore.store verify|repair|seal|dump|backup|info DIR`: looks, mends, copies.
 
 ``backup`` also copies the store of a running broker, which goes on meanwhile; for everything else
 no broker may have the folder open.
