@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
+import socket
 import socketserver
 import threading
 import urllib.parse
@@ -41,6 +43,7 @@ class FakeEndpoint:
         self.holds: dict[str, list[int]] = {}
         self.asked: list[str] = []
         self.path = stream.root.parent / "endpoint.sock"
+        self.connections: set[socket.socket] = set()
         self._server: Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -70,6 +73,9 @@ class FakeEndpoint:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        for connection in list(self.connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self.path.unlink(missing_ok=True)
         self._server = None
 
@@ -172,6 +178,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Says nothing."""
+
+    def setup(self) -> None:
+        """Remembers the connection: a broker that goes takes it along."""
+        super().setup()
+        self.server.endpoint.connections.add(self.connection)
+
+    def finish(self) -> None:
+        """Forgets it."""
+        self.server.endpoint.connections.discard(self.connection)
+        super().finish()
 
     def handle_one_request(self) -> None:
         """Reads until the client goes, however it goes."""
