@@ -270,6 +270,12 @@ class Engine:
     def clients(self) -> list[Session]:
         """Every session, connected or not."""
 
+    def streams(self) -> list[str]:
+        """What readers are told of each stream, as JSON."""
+
+    def http_address(self) -> tuple[str, int] | None:
+        """Where streams are read over TCP, as (host, port)."""
+
     def stats(self) -> dict[str, int]:
         """Counters and gauges by name."""
 

@@ -1,6 +1,7 @@
 """A broker inside of a Python program."""
 
 import atexit
+import json
 import logging
 import os
 import pathlib
@@ -18,6 +19,7 @@ from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.crew import Crew
 from mqttcore.plugin.loading import load_plugins
 from mqttcore.plugin.stats import HookStats
+from mqttcore.streams.info import StreamInfo, info
 
 log = logging.getLogger("mqttcore")
 
@@ -167,6 +169,10 @@ class Broker:
         """Every session, connected or not, as it is now."""
         return self._started().clients()
 
+    def streams(self) -> list[StreamInfo]:
+        """What becomes rows, and where the rows of each partition begin and end."""
+        return [info(json.loads(text)) for text in self._started().streams()]
+
     def stats(self) -> dict[str, int]:
         """Counters and gauges by name."""
         return self._started().stats()
@@ -215,6 +221,11 @@ class Broker:
     def addresses(self) -> list[tuple[str, int]]:
         """Where it listens, as (host, port), in the order of the settings."""
         return self._started().addresses()
+
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        """Where streams are read over TCP; None: over the Unix socket alone, if there are any."""
+        return self._started().http_address()
 
     @property
     def port(self) -> int:

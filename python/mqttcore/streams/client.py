@@ -14,9 +14,8 @@ import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Final, Self, cast
 
 from mqttcore.errors import (
     EndpointError,
@@ -26,46 +25,13 @@ from mqttcore.errors import (
     RangeSealedError,
     StreamUnknownError,
 )
+from mqttcore.streams.info import Bounds, Json, StreamInfo, StreamName, info
+
+__all__ = ["Bounds", "Client", "Rows", "StreamInfo", "StreamName"]
 
 SOCKET_NAME: Final = pathlib.PurePath("streams", "endpoint.sock")
 ERROR_BYTES: Final = 1 << 16
 SOCKET_PATH_BYTES: Final = 108
-
-Json = Any  # what `json.loads` gives: checked where it is taken apart
-
-
-@dataclass(frozen=True, slots=True)
-class StreamName:
-    """One of the streams that there are."""
-
-    name: str
-    partitions: int
-    epoch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Offsets of one partition: rows are there from ``earliest`` on, before ``end``."""
-
-    earliest: int
-    sealed_end: int
-    """The first one that is in no file yet."""
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class StreamInfo:
-    """What a reader has to know of a stream."""
-
-    name: str
-    epoch: str
-    """Offsets of another epoch mean other rows."""
-    seed: int
-    filters: tuple[str, ...]
-    partitions: tuple[Bounds, ...]
-    path: pathlib.Path
-    """Its folder, as the broker's machine calls it."""
-    schema: Json | None
 
 
 class Client:
@@ -384,16 +350,3 @@ def path(name: str) -> str:
 def batch_of(query: str, batch: int, stages: Sequence[str]) -> Json:
     """Which stages are meant."""
     return {"query": query, "batch": batch, "stages": list(stages)}
-
-
-def info(found: Json) -> StreamInfo:
-    """A stream out of its JSON."""
-    return StreamInfo(
-        name=found["name"],
-        epoch=found["epoch"],
-        seed=int(found["seed"]),
-        filters=tuple(found["filters"]),
-        partitions=tuple(Bounds(**bounds) for bounds in found["partitions"]),
-        path=pathlib.Path(found["path"]),
-        schema=found["schema"],
-    )

@@ -74,6 +74,18 @@ impl PyEngine {
         Ok(clients.into_iter().map(PySession).collect())
     }
 
+    /// What readers are told of each stream, as JSON.
+    fn streams(&self, py: Python<'_>) -> Result<Vec<String>, CoreError> {
+        let broker = self.running()?;
+        Ok(py.detach(|| broker.streams()))
+    }
+
+    /// Where streams are read over TCP, as (host, port).
+    fn http_address(&self) -> Result<Option<(String, u16)>, CoreError> {
+        let address = self.running()?.http_address();
+        Ok(address.map(|address| (address.ip().to_string(), address.port())))
+    }
+
     /// Counters and gauges by name.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let broker = self.running()?;

@@ -220,6 +220,13 @@ impl Broker {
         self.endpoint.as_ref()?.address()
     }
 
+    /// What readers are told of each stream, as JSON: what `GET /v1/streams/NAME` answers.
+    pub fn streams(&self) -> Vec<String> {
+        self.endpoint
+            .as_ref()
+            .map_or_else(Vec::new, Endpoint::streams)
+    }
+
     /// Publishes as the broker itself: no permissions are asked.
     ///
     /// Returns how many subscriptions matched. Blocks until the message is routed, and safe where
@@ -404,7 +411,12 @@ fn endpoint(config: &Config, world: &Arc<World>) -> Result<Option<Endpoint>, Sta
         limits: config.http_limits,
     };
     let sink = Sink::open(data.folder.join("sink"), world, &config.limits);
-    let app = App::new(rows, sink.map_err(StartError::Store)?, absolute);
+    let app = App::new(
+        rows,
+        sink.map_err(StartError::Store)?,
+        absolute,
+        Arc::clone(&world.http),
+    );
     let endpoint = Endpoint::start(&options, Arc::new(app));
     endpoint
         .map(Some)

@@ -21,7 +21,7 @@ use crate::metrics::{Counter, Stats};
 use crate::retain::Retaining;
 use crate::shard::{EventDetails, Letter, Shard, World};
 use crate::topic::topic_of;
-use crate::{life, retain};
+use crate::{life, retain, streams};
 
 /// One publish on its way to whoever gets it.
 pub(crate) struct Publication<'a> {
@@ -461,5 +461,6 @@ pub(crate) fn stats(world: &Arc<World>) -> Stats {
     stats.subscriptions = world.directory.stats().subscriptions as u64;
     stats.retained_messages = world.retained.len() as u64;
     stats.uptime_s = world.started.elapsed().as_secs();
+    streams::count(world, &mut stats);
     stats
 }

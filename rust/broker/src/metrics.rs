@@ -47,6 +47,20 @@ macro_rules! counters {
             pub retained_messages: u64,
             /// Whole seconds since the broker started.
             pub uptime_s: u64,
+            /// Rows of all streams that can be read, in files or not.
+            pub stream_rows: u64,
+            /// Rows that are in no file yet.
+            pub stream_rows_unsealed: u64,
+            /// Bytes of rows in memory.
+            pub stream_tail_bytes: u64,
+            /// Rows that were refused because they were too large.
+            pub stream_rows_refused: u64,
+            /// Requests to the endpoint of the streams that were answered.
+            pub http_answered: u64,
+            /// Requests that were refused.
+            pub http_refused: u64,
+            /// Connections that found the endpoint full.
+            pub http_connections_refused: u64,
         }
 
         impl Stats {
@@ -62,6 +76,13 @@ macro_rules! counters {
                     ("subscriptions", self.subscriptions),
                     ("retained_messages", self.retained_messages),
                     ("uptime_s", self.uptime_s),
+                    ("stream_rows", self.stream_rows),
+                    ("stream_rows_unsealed", self.stream_rows_unsealed),
+                    ("stream_tail_bytes", self.stream_tail_bytes),
+                    ("stream_rows_refused", self.stream_rows_refused),
+                    ("http_answered", self.http_answered),
+                    ("http_refused", self.http_refused),
+                    ("http_connections_refused", self.http_connections_refused),
                 ]
             }
         }

@@ -25,6 +25,7 @@ use crate::durable::DurableSessions;
 use crate::guard::contained;
 use crate::handshake::{self, Accepted, Arrival};
 use crate::hooks::{Event, EventKind, Hooks, Interests};
+use crate::http::Figures;
 use crate::hub::{self, Target};
 use crate::journal::Journal;
 use crate::log::Log;
@@ -57,6 +58,8 @@ pub(crate) struct World {
     /// Connections before their CONNECT is accepted.
     pub(crate) pending: AtomicUsize,
     pub(crate) started: Instant,
+    /// What became of requests to the endpoint of the streams.
+    pub(crate) http: Arc<Figures>,
     pub(crate) stopping: AtomicBool,
     /// Where the shards of a broker that stops meet when their clients' wills are sent.
     pub(crate) wills_sent: Barrier,
@@ -106,6 +109,7 @@ impl World {
             connections: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             started: Instant::now(),
+            http: Arc::default(),
             stopping: AtomicBool::new(false),
             wills_sent: Barrier::new(shards),
             mail: (0..shards).map(|_| boxes()).collect(),

@@ -7,13 +7,15 @@ use mqttcore_codec::QoS;
 use mqttcore_session::Message;
 use mqttcore_store::Pressure;
 use mqttcore_store::record::{RowsBuf, Streamed};
-use mqttcore_store::stream::Definition;
+use mqttcore_store::stream::{Bounds, Definition};
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicLimits};
 
 use crate::broker::StartError;
 use crate::client::Handle;
 use crate::hub::{Publication, Target};
+use crate::metrics::Stats;
 use crate::shard::{Shard, World};
+use crate::store::Rows;
 
 /// Where no shard is: a subscriber there is a stream, and its slot the stream's number.
 const NOWHERE: usize = 255;
@@ -107,6 +109,54 @@ pub(crate) fn streamed<'a>(message: &Message, rows: &'a RowsBuf) -> Option<Strea
         at_us: now_us(),
         rows: rows.as_rows(),
     })
+}
+
+/// Adds what streams hold, and what became of requests to their endpoint.
+pub(crate) fn count(world: &World, stats: &mut Stats) {
+    let Some(rows) = world.log.as_ref().and_then(|log| log.rows.as_ref()) else {
+        return;
+    };
+    for name in rows.streams.names() {
+        let (all, unsealed) = rows_of(rows, name);
+        stats.stream_rows += all;
+        stats.stream_rows_unsealed += unsealed;
+    }
+    let figures = rows.streams.figures();
+    stats.stream_tail_bytes = figures.tail_bytes;
+    stats.stream_rows_refused = figures.refused_rows;
+    [
+        stats.http_answered,
+        stats.http_refused,
+        stats.http_connections_refused,
+    ] = world.http.values();
+}
+
+/// What `$SYS/broker/streams/...` says: of each stream, and of all of them.
+pub(crate) fn sys_topics(world: &World, stats: &Stats) -> Vec<(String, u64)> {
+    let Some(rows) = world.log.as_ref().and_then(|log| log.rows.as_ref()) else {
+        return Vec::new();
+    };
+    let lost = stats.dropped_stream_overload + stats.stream_rows_refused;
+    let mut topics = vec![
+        ("streams/tail/bytes".to_owned(), stats.stream_tail_bytes),
+        ("streams/rows/dropped".to_owned(), lost),
+    ];
+    for name in rows.streams.names() {
+        let (all, unsealed) = rows_of(rows, name);
+        topics.push((format!("streams/{name}/rows"), all));
+        topics.push((format!("streams/{name}/unsealed"), unsealed));
+    }
+    topics
+}
+
+/// Rows that can be read, and those of them that are in no file.
+fn rows_of(rows: &Rows, name: &str) -> (u64, u64) {
+    let bounds = rows.streams.bounds(name).unwrap_or_default();
+    let sum = |count: fn(&Bounds) -> u64| bounds.iter().map(count).sum();
+    (
+        sum(|bounds| bounds.end - bounds.earliest),
+        sum(|bounds| bounds.end - bounds.sealed_end),
+    )
 }
 
 fn row_bytes(message: &Message) -> usize {

@@ -8,11 +8,11 @@ use mqttcore_session::Message;
 use mqttcore_topics::{TopicLimits, TopicName};
 
 use crate::guard::contained;
-use crate::hub;
 use crate::hub::Publication;
 use crate::metrics::Stats;
 use crate::retain::{Retained, Retaining};
 use crate::shard::Shard;
+use crate::{hub, streams};
 
 /// Publishes now and at every interval of the configuration, until the broker stops.
 pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
@@ -44,6 +44,9 @@ fn publish(shard: &Rc<Shard>) {
     publish_text(shard, "promise", &promises);
     for (topic, value) in topics(&stats) {
         publish_text(shard, topic, &value.to_string());
+    }
+    for (topic, value) in streams::sys_topics(&shard.world, &stats) {
+        publish_text(shard, &topic, &value.to_string());
     }
 }
 

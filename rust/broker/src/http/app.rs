@@ -28,7 +28,7 @@ pub(crate) struct App {
     sink: Arc<Sink>,
     /// The folder of the streams, as other processes find it.
     folder: PathBuf,
-    figures: Figures,
+    figures: Arc<Figures>,
 }
 
 /// What became of requests.
@@ -51,6 +51,13 @@ impl Figures {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Requests that were answered, that were refused, and connections that found the house full.
+    pub(crate) fn values(&self) -> [u64; 3] {
+        let counters = [&self.answered, &self.failed, &self.refused];
+        // ORDERING: as above.
+        counters.map(|counter| counter.load(Ordering::Relaxed))
+    }
+
     /// Counts a connection that found the house full.
     pub(super) fn refused(&self) {
         // ORDERING: as above.
@@ -70,12 +77,12 @@ struct Hold {
 const CONSUMER_BYTES: usize = 256;
 
 impl App {
-    pub(crate) fn new(rows: Rows, sink: Sink, folder: PathBuf) -> Self {
+    pub(crate) fn new(rows: Rows, sink: Sink, folder: PathBuf, figures: Arc<Figures>) -> Self {
         Self {
             rows,
             sink: Arc::new(sink),
             folder,
-            figures: Figures::default(),
+            figures,
         }
     }
 
@@ -173,7 +180,18 @@ impl App {
         Ok(json(&Value::from(listed)))
     }
 
+    /// What readers are told of each stream.
+    pub(super) fn streams(&self) -> Vec<String> {
+        let names = self.rows.streams.names().into_iter();
+        let described = names.filter_map(|name| self.description(name).ok());
+        described.map(|value| value.to_string()).collect()
+    }
+
     fn describe(&self, name: &str) -> Result<Answer, Refusal> {
+        self.description(name).map(|value| json(&value))
+    }
+
+    fn description(&self, name: &str) -> Result<Value, Refusal> {
         let description = self
             .rows
             .streams
@@ -181,7 +199,7 @@ impl App {
             .map_err(|error| refusal(&error))?;
         let schema = serde_json::from_str::<Value>(&description.schema);
         let schema = schema.map_err(|error| broken(&error))?;
-        Ok(json(&json!({
+        Ok(json!({
             "name": description.name,
             "epoch": description.epoch,
             // 64 bits are more than a number of JSON holds everywhere.
@@ -190,7 +208,7 @@ impl App {
             "partitions": description.partitions.iter().map(bounds).collect::<Vec<_>>(),
             "path": self.folder.join(name).to_string_lossy(),
             "schema": schema,
-        })))
+        }))
     }
 
     fn rows(&self, name: &str, mut target: Target<'_>) -> Result<Answer, Refusal> {

@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::config::{HttpLimits, HttpListener};
 
-pub(crate) use app::App;
+pub(crate) use app::{App, Figures};
 use door::Door;
 
 /// The thread that serves streams.
@@ -35,6 +35,7 @@ pub(crate) struct Endpoint {
     thread: Mutex<Option<JoinHandle<()>>>,
     stop: watch::Sender<Option<Duration>>,
     address: Option<SocketAddr>,
+    app: Arc<App>,
 }
 
 /// Where it listens, and how long it waits for whom.
@@ -66,7 +67,10 @@ impl Endpoint {
         let (sender, started) = channel::sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("mqttcore-http".into())
-            .spawn(move || run(doors, &limits, &app, stopping, &sender))
+            .spawn({
+                let app = Arc::clone(&app);
+                move || run(doors, &limits, &app, stopping, &sender)
+            })
             .map_err(no_thread)?;
         let failed = || Err(io::Error::other("the thread ended before it began"));
         started
@@ -77,12 +81,18 @@ impl Endpoint {
             thread: Mutex::new(Some(thread)),
             stop,
             address,
+            app,
         })
     }
 
     /// Where it listens on TCP, with the real port.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// What readers are told of each stream, as JSON.
+    pub(crate) fn streams(&self) -> Vec<String> {
+        self.app.streams()
     }
 
     /// Takes no new request; those under way have until `deadline`.

@@ -1,0 +1,128 @@
+"""Streams of an embedded broker: what it tells of them, and how they are reached."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from mqttcore import Broker, Settings
+from mqttcore.config import HttpListener, Listener
+from mqttcore.errors import EndpointError, StreamUnknownError
+from mqttcore.streams.client import Client
+from mqttcore.streams.settings import Stream
+
+from tests.wire import Wire
+
+TOKEN = "a token of a test, made up".replace(" ", "-")
+
+
+@pytest.fixture
+def broker(tmp_path: pathlib.Path) -> Iterator[Broker]:
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(TOKEN)
+    settings = Settings(
+        listeners=(Listener(address="127.0.0.1:0", anonymous=True),),
+        data=str(tmp_path / "data"),
+        streams=(Stream(name="plant", filter=("plant/#",), partitions=2),),
+        http=HttpListener(address="127.0.0.1:0", token_file=token),
+        sys_interval_s=0.05,
+    )
+    with Broker(settings) as broker:
+        yield broker
+
+
+def settle(broker: Broker, rows: int) -> None:
+    for _ in range(2_000):
+        if broker.stats()["stream_rows"] >= rows:
+            return
+        time.sleep(0.01)
+    raise AssertionError(broker.stats())
+
+
+def test_a_broker_tells_what_becomes_rows(broker: Broker) -> None:
+    for number in range(10):
+        broker.publish(f"plant/{number}", b"x", qos=1)
+    broker.publish("elsewhere", b"x", qos=1)
+    settle(broker, 10)
+
+    (plant,) = broker.streams()
+    assert (plant.name, plant.filters) == ("plant", ("plant/#",))
+    assert sum(bounds.end for bounds in plant.partitions) == 10
+    with Client(broker.settings.data) as client:
+        assert client.stream("plant") == plant
+    stats = broker.stats()
+    assert (stats["stream_rows"], stats["stream_rows_unsealed"]) == (10, 10)
+    assert (stats["stream_rows_refused"], stats["dropped_stream_overload"]) == (0, 0)
+
+    with Client(broker.settings.data) as client:
+        client.seal("plant")
+    stats = broker.stats()
+    assert (stats["stream_rows"], stats["stream_rows_unsealed"]) == (10, 0)
+    assert stats["stream_tail_bytes"] == 0
+    assert stats["http_answered"] == 2
+
+
+def test_sys_topics_tell_how_many_rows_there_are(broker: Broker) -> None:
+    broker.publish("plant/1", b"x", qos=1)
+    settle(broker, 1)
+    wanted = {f"streams/plant/{name}": b"1" for name in ("rows", "unsealed")}
+    wanted["streams/rows/dropped"] = b"0"
+
+    with Wire(broker.port) as wire:
+        wire.connect("watch")
+        wire.subscribe(*((f"$SYS/broker/{topic}", 0) for topic in wanted))
+        seen: dict[str, bytes] = {}
+        while seen != wanted:
+            packet = wire.receive_publish()
+            seen[packet.topic.removeprefix("$SYS/broker/")] = packet.payload
+
+
+def test_tcp_needs_the_token(broker: Broker) -> None:
+    host, port = broker.http_address or ("", 0)
+    broker.publish("plant/1", b"x", qos=1)
+    settle(broker, 1)
+
+    with Client(f"http://{host}:{port}", token=TOKEN) as client:
+        number = [bounds.end for bounds in client.stream("plant").partitions].index(1)
+        rows = client.rows("plant", partition=number, start=0, end=1)
+        with rows, pa.ipc.open_stream(rows) as stream:
+            assert stream.read_all()["topic"].to_pylist() == ["plant/1"]
+        with pytest.raises(StreamUnknownError):
+            client.stream("nothing")
+    for token in (None, TOKEN + "x"):
+        with Client(f"http://{host}:{port}", token=token) as client:
+            with pytest.raises(EndpointError) as caught:
+                client.streams()
+            assert (caught.value.status, caught.value.code) == (401, "unauthorized")
+
+
+def test_a_broker_with_streams_imports_nothing_of_spark(tmp_path: pathlib.Path) -> None:
+    program = f"""
+import sys
+from mqttcore import Broker, Settings
+from mqttcore.config import Listener
+from mqttcore.streams.settings import Stream
+import mqttcore.serve
+
+settings = Settings(
+    listeners=(Listener(address="127.0.0.1:0"),),
+    data={str(tmp_path / "data")!r},
+    streams=(Stream(name="plant", filter=("#",)),),
+)
+with Broker(settings) as broker:
+    broker.publish("a", b"x", qos=1)
+    broker.streams()
+found = {{name.partition(".")[0] for name in sys.modules}}
+print(sorted(found & {{"pyarrow", "pandas", "numpy", "pyspark"}}))
+"""
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert (done.stdout, done.stderr) == ("[]\n", "")
