@@ -86,3 +86,44 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         self.judge(cx, shut)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_that_takes_nothing_is_given_up_and_one_that_takes_a_little_is_not() {
+        let runtime = Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            let (ours, _theirs) = duplex(8);
+            let mut ours = Patient::new(ours, Duration::from_millis(20));
+            let given_up = ours.write_all(&[0; 64]).await;
+            assert_eq!(
+                given_up.map_err(|error| error.kind()),
+                Err(io::ErrorKind::TimedOut)
+            );
+
+            let (ours, mut theirs) = duplex(8);
+            let mut ours = Patient::new(ours, Duration::from_secs(60));
+            let (written, read) = (ours.write_all(&[7; 64]), async {
+                let mut taken = [0; 64];
+                theirs.read_exact(&mut taken).await.map(|_| taken)
+            });
+            let (mut written, mut read) = (std::pin::pin!(written), std::pin::pin!(read));
+            let mut taken = None;
+            std::future::poll_fn(|cx| {
+                let written = written.as_mut().poll(cx);
+                if taken.is_none()
+                    && let Poll::Ready(read) = read.as_mut().poll(cx)
+                {
+                    taken = Some(read.expect("read"));
+                }
+                written.map(|written| written.expect("written"))
+            })
+            .await;
+        });
+    }
+}
