@@ -9,7 +9,7 @@ use std::task::Waker;
 use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::{PropertiesBuf, ReasonCode, Version};
-use mqttcore_session::{Cause, Control, PublishTransmit, Session, Transmit};
+use mqttcore_session::{AckToken, Cause, Control, PublishTransmit, Session, Transmit};
 use mqttcore_store::Level;
 use mqttcore_topics::{SubscriberId, TopicFilter};
 
@@ -67,6 +67,8 @@ pub(crate) struct Client {
     number: Cell<u64>,
     /// How far its queue is read back from the store, while that is to be done.
     pub(crate) paging: RefCell<Option<Box<Paging>>>,
+    /// What the first page of its queue promised: nothing is read from it before that has left.
+    pub(crate) first_page: Cell<AckToken>,
     /// It has lost rights: what is read back may be what it must not have.
     pub(crate) is_queue_judged: Cell<bool>,
     /// The store has a will of the session's.
@@ -118,6 +120,7 @@ impl Client {
             link: RefCell::new(None),
             number: Cell::new(0),
             paging: RefCell::default(),
+            first_page: Cell::default(),
             is_queue_judged: Cell::new(false),
             will_is_kept: Cell::new(false),
             promise: Cell::new(Level::Fsync),

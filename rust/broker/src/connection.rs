@@ -176,6 +176,9 @@ impl Connection {
         {
             return Ok(Poll::Pending);
         }
+        if paging::is_first_page_due(&self.client) {
+            return Ok(Poll::Pending);
+        }
         if self.fresh {
             self.fresh = false;
             let bytes = std::mem::take(&mut self.unread);

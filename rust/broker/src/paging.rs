@@ -118,6 +118,18 @@ pub(crate) fn answer(shard: &Shard, asked: Settle) {
     shard.post(asked.home, Letter::Settled(asked));
 }
 
+/// Whether the first page of a client that is back has still to leave: what waits for it goes in
+/// front of any answer, so nothing is read from it before.
+pub(crate) fn is_first_page_due(client: &Client) -> bool {
+    let paging = client.paging.borrow();
+    let is_due = |paging: &Paging| paging.from == 0 && (paging.unsettled > 0 || paging.is_reading);
+    paging.as_deref().is_some_and(is_due)
+        || !client
+            .session
+            .borrow()
+            .is_confirmed(client.first_page.get())
+}
+
 /// One shard has handed over what it had numbered.
 pub(crate) fn settled(shard: &Rc<Shard>, asked: Settle) {
     let client = shard.registry.borrow().at(asked.handle);
@@ -128,6 +140,13 @@ pub(crate) fn settled(shard: &Rc<Shard>, asked: Settle) {
         paging.unsettled -= 1;
     }
     read_on(shard, &client);
+    wake_if_ready(&client);
+}
+
+fn wake_if_ready(client: &Client) {
+    if let Some(link) = client.link().filter(|_| !is_first_page_due(client)) {
+        link.wake();
+    }
 }
 
 /// Has the next page read, if the session wants it.
@@ -161,11 +180,13 @@ pub(crate) fn read_on(shard: &Rc<Shard>, client: &Client) {
 pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Page) {
     let client = shard.registry.borrow().at(handle);
     let Some(client) = client else { return };
+    let is_first;
     {
         let mut paging = client.paging.borrow_mut();
         let Some(paging) = paging.as_mut().filter(|paging| paging.serial == serial) else {
             return;
         };
+        is_first = paging.from == 0;
         (paging.is_reading, paging.from) = (false, page.next);
     }
     let is_judged = client.is_queue_judged.get();
@@ -180,7 +201,11 @@ pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Pag
         *client.paging.borrow_mut() = None;
         client.is_queue_judged.set(false);
     }
+    if is_first && client.is_online() {
+        client.first_page.set(client.session.borrow().last_token());
+    }
     life::handle_events(shard, &client);
     client.flush_session(shard);
     read_on(shard, &client);
+    wake_if_ready(&client);
 }

@@ -81,6 +81,25 @@ fn a_long_queue_comes_back_in_pages_after_a_restart_and_what_comes_meanwhile_beh
     eventually("nothing waits", || queued(&second, "reader") == 0);
 }
 
+/// As when it was in memory: what waits is on its way before anything that the client asks for.
+#[test]
+fn what_waits_comes_before_the_first_answer() {
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        let home = Home::new();
+        let first = home.start(0);
+        drop(subscribed(&first, "reader", "a", qos));
+        v5("publisher").connect(&first).publish_numbers("a", qos, 3);
+        let second = home.crash(first, 0);
+
+        let mut reader = back(&second, "reader");
+        reader.send(&Packet::PingReq);
+
+        let numbers: Vec<_> = (0..3).map(|_| reader.message().number()).collect();
+        assert_eq!(numbers, [0, 1, 2], "{qos:?}");
+        assert_eq!(reader.receive(), Received::PingResp);
+    }
+}
+
 #[test]
 fn a_queue_that_was_let_go_of_is_counted_exactly_and_comes_back_whole() {
     let home = Home::new();

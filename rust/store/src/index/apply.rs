@@ -3,7 +3,9 @@
 use crate::error::StoreError;
 use crate::index::Index;
 use crate::index::messages::MessageRow;
-use crate::index::rows::{Delivery, SessionRow, Subscriptions, Will};
+use crate::index::rows::{
+    Delivery, SessionRow, Subscriptions, Will, decode_subscriptions, encode_subscriptions,
+};
 use crate::index::tables::wrong;
 use crate::journal::frame;
 use crate::journal::open::read_record;
@@ -358,7 +360,14 @@ impl Index {
             return Ok(());
         }
         let cached = self.cached_subscriptions(session)?;
-        change(cached.row.get_or_insert_default());
+        let mut held = match &cached.row {
+            Some(row) => decode_subscriptions(row).map_err(wrong)?,
+            None => Subscriptions::new(),
+        };
+        change(&mut held);
+        let mut row = Vec::new();
+        encode_subscriptions(&held, &mut row);
+        cached.row = Some(row.into());
         cached.is_changed = true;
         Ok(())
     }

@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::index::chunk::Chunk;
 use crate::index::messages::ChangedMessages;
 use crate::index::numbered::Numbered;
-use crate::index::rows::{Delivery, SessionRow, Subscriptions};
+use crate::index::rows::{Delivery, SessionRow};
 use crate::wire::BodyError;
 
 /// A row as it is now: changed, or known to be as the checkpoint has it.
-#[derive(Clone, Debug)]
-pub(crate) struct Cached<T> {
+#[derive(Debug)]
+pub(crate) struct Cached<T: ?Sized> {
     pub(crate) row: Option<Box<T>>,
     pub(crate) is_changed: bool,
     /// The checkpoint has a row for it, this one or an older one.
     is_stored: bool,
 }
 
-impl<T> Cached<T> {
+impl<T: ?Sized> Cached<T> {
     pub(crate) fn stored(row: Option<Box<T>>) -> Self {
         Self {
             is_stored: row.is_some(),
@@ -36,7 +36,9 @@ impl<T> Cached<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) sessions: Numbered<Cached<SessionRow>>,
-    pub(crate) subscriptions: Numbered<Cached<Subscriptions>>,
+    /// As [`encode_subscriptions`](crate::index::rows::encode_subscriptions) writes them: most
+    /// sessions have few.
+    pub(crate) subscriptions: Numbered<Cached<[u8]>>,
     queues: Numbered<QueueChange>,
     /// Deliveries in `queues`.
     deliveries: usize,

@@ -12,7 +12,7 @@ use crate::index::changes::{Cached, Changes, QueueChange};
 use crate::index::chunk::Chunk;
 use crate::index::messages::{changed_page, number_of};
 use crate::index::notes::{ChangedNotes, put_notes};
-use crate::index::rows::{Delivery, encode_subscriptions};
+use crate::index::rows::Delivery;
 use crate::index::streams::StreamTable;
 use crate::index::tables::{
     BODY, MESSAGE, Meta, QUEUE, RETAINED, SEGMENT, SESSION, SUBSCRIPTION, begin_change, checkpoint,
@@ -182,10 +182,8 @@ impl Frozen {
         let mut table = transaction.open_table(SUBSCRIPTION).map_err(checkpoint)?;
         for (session, cached) in changed(self.changes.subscriptions.iter()) {
             match &cached.row {
-                Some(held) if !held.is_empty() => {
-                    bytes.clear();
-                    encode_subscriptions(held, &mut bytes);
-                    table.insert(*session, &bytes[..]).map_err(checkpoint)?;
+                Some(held) if held[..] != NONE => {
+                    table.insert(*session, &held[..]).map_err(checkpoint)?;
                 }
                 _ => drop(table.remove(*session).map_err(checkpoint)?),
             }
@@ -250,6 +248,9 @@ impl Frozen {
         Ok(())
     }
 }
+
+/// No subscriptions, encoded.
+const NONE: [u8; 1] = [0];
 
 /// The rows of one queue.
 struct StoredQueue<'t, 'x> {
@@ -342,7 +343,7 @@ impl StoredQueue<'_, '_> {
 }
 
 /// The rows that differ from the checkpoint, in the order of their keys.
-fn changed<'a, T: 'a>(
+fn changed<'a, T: ?Sized + 'a>(
     rows: impl Iterator<Item = (&'a u64, &'a Cached<T>)>,
 ) -> impl Iterator<Item = (&'a u64, &'a Cached<T>)> {
     let mut rows: Vec<_> = rows.filter(|(_, cached)| cached.is_due()).collect();

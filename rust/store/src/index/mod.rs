@@ -32,7 +32,9 @@ use crate::index::chunk::Chunk;
 use crate::index::flush::Frozen;
 use crate::index::messages::MessageRow;
 use crate::index::notes::Notes;
-use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
+use crate::index::rows::{
+    Delivery, SessionRow, StoredMessage, Subscriptions, decode_subscriptions,
+};
 use crate::index::streams::StreamTable;
 use crate::index::tables::{Meta, QUEUE, RETAINED, SEGMENT, SESSION, Tables, checkpoint, wrong};
 use crate::journal::Place;
@@ -193,12 +195,14 @@ impl Index {
         };
         let of = |layer: &Changes| {
             let row = layer.subscriptions.get(&session)?;
-            Some(row.row.as_deref().cloned())
+            Some(row.row.clone())
         };
         let subscriptions = match self.layers().find_map(of) {
             Some(row) => row,
             None => self.tables.subscriptions(session)?,
         };
+        let subscriptions = subscriptions.as_deref().map(decode_subscriptions);
+        let subscriptions = subscriptions.transpose().map_err(wrong)?;
         Ok(row.map(|row| (row, subscriptions.unwrap_or_default())))
     }
 
@@ -389,15 +393,12 @@ impl Index {
         Ok(self.changes.sessions.get_mut(&session).expect("cached"))
     }
 
-    fn cached_subscriptions(
-        &mut self,
-        session: u64,
-    ) -> Result<&mut Cached<Subscriptions>, StoreError> {
+    fn cached_subscriptions(&mut self, session: u64) -> Result<&mut Cached<[u8]>, StoreError> {
         if !self.changes.subscriptions.contains_key(&session) {
             let frozen = self.frozen.as_ref();
             let row = match frozen.and_then(|frozen| frozen.changes.subscriptions.get(&session)) {
                 Some(frozen) => frozen.row.clone(),
-                None => self.tables.subscriptions(session)?.map(Box::new),
+                None => self.tables.subscriptions(session)?,
             };
             let cached = Cached::stored(row);
             self.changes.subscriptions.insert(session, cached);

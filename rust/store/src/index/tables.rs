@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::files::{File, Files, read_full, write_all};
 use crate::index::chunk::Chunk;
 use crate::index::messages::{self, MessageRow, page_of};
-use crate::index::rows::{Delivery, SessionRow, Subscriptions, decode_subscriptions};
+use crate::index::rows::{Delivery, SessionRow};
 use crate::index::streams::StreamTable;
 use crate::journal::segment::StoreId;
 use crate::wire::BodyError;
@@ -156,12 +156,10 @@ impl Tables {
         row(self.views.session.as_ref(), session, SessionRow::decode)
     }
 
-    pub(crate) fn subscriptions(&self, session: u64) -> Result<Option<Subscriptions>, StoreError> {
-        row(
-            self.views.subscription.as_ref(),
-            session,
-            decode_subscriptions,
-        )
+    /// The subscriptions of a session, encoded.
+    pub(crate) fn subscriptions(&self, session: u64) -> Result<Option<Box<[u8]>>, StoreError> {
+        let copy = |bytes: &[u8]| Ok(Box::from(bytes));
+        row(self.views.subscription.as_ref(), session, copy)
     }
 
     pub(crate) fn message(&self, message: u64) -> Result<Option<MessageRow>, StoreError> {
