@@ -159,6 +159,8 @@ def test_the_banner_and_sys_say_what_is_promised(life: Life) -> None:
         wire.connect("reader")
         wire.subscribe(("$SYS/broker/promise", 0))
         assert wire.receive_publish().payload.decode() == life.promise
+        wire.subscribe(("$SYS/broker/store/segments", 0))
+        assert wire.receive_publish().payload.isdigit()
 
 
 def test_a_broker_may_promise_memory_but_for_some_topics(tmp_path: Path) -> None:

@@ -94,6 +94,9 @@ impl PyEngine {
         for (name, value) in stats.figures() {
             dict.set_item(name, value)?;
         }
+        for (name, value) in broker.store_figures() {
+            dict.set_item(format!("store_{name}"), value)?;
+        }
         Ok(dict)
     }
 

@@ -48,6 +48,10 @@ fn publish(shard: &Rc<Shard>) {
     for (topic, value) in streams::sys_topics(&shard.world, &stats) {
         publish_text(shard, &topic, &value.to_string());
     }
+    let figures = shard.world.log.iter().flat_map(|log| log.figures());
+    for (name, value) in figures {
+        publish_text(shard, &format!("store/{name}"), &value.to_string());
+    }
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.

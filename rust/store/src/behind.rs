@@ -3,7 +3,6 @@
 //! A checkpoint is written by a thread of its own, from what was frozen for it: the index goes on
 //! meanwhile, and is locked at the beginning and at the end only.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -22,6 +21,7 @@ use crate::journal::inbox::Group;
 use crate::journal::log::Shared;
 use crate::journal::writer::Written;
 use crate::journal::{Level, Need, Pressure};
+use crate::stats::Checkpoints;
 
 /// Without work for so long, the thread looks whether the disk needs room.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ pub(crate) struct Behind {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: Arc<Mutex<Index>>,
     pub(crate) options: StoreOptions,
-    pub(crate) checkpoints: Arc<AtomicU64>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
 }
 
 /// A checkpoint that is being written.
@@ -208,8 +208,7 @@ impl Behind {
             index.close(through);
         }
         drop(index);
-        // ORDERING: a counter.
-        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.checkpoints.add();
         if let Some(through) = tidied.droppable {
             self.shared.ask(Box::new(move |committer| {
                 committer.writer.drop_up_to(through)?;

@@ -19,6 +19,7 @@ use crate::journal::log::{Forward, Journal, Shared};
 use crate::journal::open::{self, Known, Recovery};
 use crate::journal::{JournalOptions, Level, Need, Observer, Pressure, Ticket};
 use crate::scrub::{self, Scrubber};
+use crate::stats::Checkpoints;
 use crate::store::{Store, StoreStats, first_bytes};
 use crate::stream::Streams;
 #[cfg(feature = "columnar")]
@@ -60,7 +61,9 @@ pub struct DurableStore {
     requests: Mutex<Option<Sender<Request>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     numbers: AtomicU64,
-    checkpoints: Arc<AtomicU64>,
+    checkpoints: Arc<Checkpoints>,
+    /// What was last seen of the index, for when it is busy.
+    seen: Mutex<StoreStats>,
     claim: Mutex<Option<Claim>>,
     scrubber: Mutex<Option<Scrubber>>,
     rows: Mutex<Option<JoinHandle<()>>>,
@@ -196,7 +199,7 @@ impl DurableStore {
             }
             _ => None,
         };
-        let checkpoints = Arc::new(AtomicU64::new(0));
+        let checkpoints = Arc::new(Checkpoints::begin());
         let behind = Behind {
             files: Arc::clone(files),
             shared: Arc::clone(&journal.shared),
@@ -213,6 +216,7 @@ impl DurableStore {
             thread: Mutex::new(Some(thread)),
             numbers,
             checkpoints,
+            seen: Mutex::default(),
             claim: Mutex::new(Some(claim)),
             rows: Mutex::new(rows),
             scrubber: Mutex::default(),
@@ -447,16 +451,17 @@ impl Store for DurableStore {
     }
 
     fn stats(&self) -> StoreStats {
-        let log = self.journal.stats();
-        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        StoreStats {
-            log,
-            applied_lsn: index.applied_lsn,
-            pending_rows: index.pending_rows() as u64,
-            live_bytes: index.live().values().sum(),
-            // ORDERING: a counter.
-            checkpoints: self.checkpoints.load(Ordering::Relaxed),
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        // Figures are asked for where nobody may wait.
+        if let Ok(index) = self.index.try_lock() {
+            seen.applied_lsn = index.applied_lsn;
+            seen.pending_rows = index.pending_rows() as u64;
+            seen.live_bytes = index.live().values().sum();
         }
+        seen.log = self.journal.stats();
+        seen.checkpoints = self.checkpoints.count();
+        seen.checkpoint_age = self.checkpoints.age();
+        seen.clone()
     }
 
     fn close(&self) -> Result<(), StoreError> {

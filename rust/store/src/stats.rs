@@ -1,6 +1,7 @@
 //! Figures about a running store.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Counters of the log since it was opened, and where it stands.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +29,48 @@ pub struct LogStats {
     pub segments: u64,
     /// Their size.
     pub log_bytes: u64,
+}
+
+/// How many checkpoints were written, and when the last one was.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    began: Instant,
+    count: AtomicU64,
+    last_ms: AtomicU64,
+}
+
+impl Checkpoints {
+    /// None so far.
+    pub(crate) fn begin() -> Self {
+        Self {
+            began: Instant::now(),
+            count: AtomicU64::new(0),
+            last_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// One more.
+    pub(crate) fn add(&self) {
+        // ORDERING: two figures that order nothing.
+        self.last_ms.store(self.elapsed_ms(), Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        // ORDERING: as in `add`.
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Since the last one, or since the beginning.
+    pub(crate) fn age(&self) -> Duration {
+        // ORDERING: as in `add`.
+        let last_ms = self.last_ms.load(Ordering::Relaxed);
+        Duration::from_millis(self.elapsed_ms().saturating_sub(last_ms))
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
 }
 
 /// How long something took, in steps of a quarter of a power of two of microseconds.

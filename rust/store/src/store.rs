@@ -1,6 +1,7 @@
 //! What an engine sees of a store, whatever is behind it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::batch::Batch;
 use crate::error::StoreError;
@@ -129,7 +130,7 @@ pub trait Store: Send + Sync {
     /// [`StoreError::Missing`] where nothing is kept.
     fn backup(&self, to: &dyn Files) -> Result<u64, StoreError>;
 
-    /// Figures.
+    /// Figures; never waits, so those of what can be read may be a little older than the others.
     fn stats(&self) -> StoreStats;
 
     /// Writes and syncs everything, brings the checkpoint up to date, gives the folder back, and
@@ -165,6 +166,8 @@ pub struct StoreStats {
     pub live_bytes: u64,
     /// Checkpoints written since the store was opened.
     pub checkpoints: u64,
+    /// Since the last one, or since the store was opened.
+    pub checkpoint_age: Duration,
 }
 
 /// Keeps nothing: every batch is kept at once and gone.

@@ -295,6 +295,41 @@ fn acknowledgements_of_all_levels_come_in_the_order_of_their_publishes() {
 }
 
 #[test]
+fn the_figures_of_the_store_are_those_of_its_work() {
+    let home = Home::new();
+    let data = Data {
+        folder: PathBuf::new(),
+        promise: Promise::Fsync,
+    };
+    let durable = Config {
+        data: Some(data),
+        ..config()
+    };
+    let broker = home.start_with(0, durable);
+    let figure = |name: &str| {
+        let figures = broker.store_figures();
+        let found = figures.iter().find(|(known, _)| *known == name);
+        found.expect("a figure").1
+    };
+    let before = (figure("syncs"), figure("records"));
+    subscribed(&broker, "reader", BASE).vanish();
+
+    v5("writer")
+        .connect(&broker)
+        .publish_acknowledged("t", vec![b'x'; 5_000]);
+
+    assert!(figure("syncs") >= before.0 + 3, "CONNACK, SUBACK, PUBACK");
+    assert!(figure("records") >= before.1 + 3);
+    assert!(figure("sync_p50_us") > 0 && figure("sync_p50_us") <= figure("sync_p99_us"));
+    assert_eq!((figure("segments"), figure("pressure")), (1, 0));
+    assert!(figure("log_bytes") >= 64 << 20);
+    eventually("the message is seen", || figure("live_bytes") >= 5_000);
+    assert!(figure("pending_rows") > 0 || figure("checkpoints") > 0);
+    eventually("everything is synced", || figure("records_not_synced") == 0);
+    assert!(crate::common::start(config()).store_figures().is_empty());
+}
+
+#[test]
 fn the_levels_in_force_are_told() {
     let home = Home::new();
     let broker = home.start_with(0, leveled());

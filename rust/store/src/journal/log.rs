@@ -692,13 +692,15 @@ impl Writing {
         stats.batches += group.marks.len() as u64;
         stats.bytes += group.bytes.len() as u64;
         stats.last_lsn = written.last_lsn;
-        let writer = &self.committer.writer;
-        stats.segments = writer.older.len() as u64 + 1;
-        let older: u64 = writer.older.iter().map(|segment| segment.bytes).sum();
-        stats.log_bytes = older + writer.current.bytes;
     }
 
     fn note_segments(&self) {
+        let writer = &self.committer.writer;
+        let older: u64 = writer.older.iter().map(|segment| segment.bytes).sum();
+        let mut stats = self.shared.lock_stats();
+        stats.segments = writer.older.len() as u64 + 1;
+        stats.log_bytes = older + writer.current.bytes;
+        drop(stats);
         let full = self.committer.writer.older.iter();
         let full = full.map(|past| (past.number, past.last_lsn)).collect();
         *self
