@@ -358,6 +358,7 @@ fn sealed_rows_are_in_files_and_the_tail_goes_on() {
     for number in 0..3 {
         device.publish_acknowledged("plant/1", number.to_string());
     }
+    ends_at(&home, 0, "plant", 3);
 
     let sealed = ask(&home, 0, "POST", "/v1/streams/plant/seal");
     assert!(
@@ -368,6 +369,7 @@ fn sealed_rows_are_in_files_and_the_tail_goes_on() {
         sealed.text()
     );
     device.publish_acknowledged("plant/1", "3");
+    ends_at(&home, 0, "plant", 4);
 
     let refused = ask(
         &home,
