@@ -1,7 +1,9 @@
 //! One file of a stream, opened for reading.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -62,8 +64,8 @@ impl SealedFile {
     pub(crate) fn open(part: Part, partition: i32, shape: &Shape) -> Result<Self, ColumnarError> {
         let path = part.path;
         let file = File::open(&path).map_err(|error| ColumnarError::io(&path, error))?;
-        let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
-            .map_err(|error| ColumnarError::unreadable(&path, &error))?;
+        let load = || ArrowReaderMetadata::load(&file, ArrowReaderOptions::new());
+        let metadata = contained(&path, load)?;
         let meta = FileMeta::of(&path, metadata.metadata())?;
         if (meta.partition, meta.base, meta.last) != (partition, part.base, part.last) {
             let problem = format!(
@@ -106,8 +108,7 @@ impl SealedFile {
         wanted: &Wanted,
         options: &ReadOptions,
     ) -> Result<Option<FileRows>, ColumnarError> {
-        let rows = self.try_read(group, wanted, options);
-        rows.map_err(|error| ColumnarError::unreadable(&self.path, &error))
+        contained(&self.path, || self.try_read(group, wanted, options))
     }
 
     fn try_read(
@@ -169,6 +170,18 @@ impl SealedFile {
             mask.map_err(|error| ArrowError::ComputeError(error.to_string()))
         });
         RowFilter::new(vec![Box::new(predicate)])
+    }
+}
+
+/// Has the Parquet library read `path`. It panics at some damage, for which only the file is to blame: what it was doing
+/// must not be gone on with.
+pub(crate) fn contained<T, E: Display>(
+    path: &Path,
+    read: impl FnOnce() -> Result<T, E>,
+) -> Result<T, ColumnarError> {
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(done) => done.map_err(|error| ColumnarError::unreadable(path, &error)),
+        Err(_) => Err(ColumnarError::unreadable(path, "it is damaged")),
     }
 }
 

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
 
 use super::ColumnarError;
+use super::file::contained;
 
 /// Which stream wrote a file.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -51,9 +52,9 @@ impl FileMeta {
     /// [`ColumnarError::OtherFile`] for one that no stream wrote, or whose rows are not as many as its offsets.
     pub fn read(path: &Path) -> Result<Self, ColumnarError> {
         let file = File::open(path).map_err(|error| ColumnarError::io(path, error))?;
-        let footer = ParquetMetaDataReader::new()
-            .parse_and_finish(&file)
-            .map_err(|error| ColumnarError::unreadable(path, &error))?;
+        let footer = contained(path, || {
+            ParquetMetaDataReader::new().parse_and_finish(&file)
+        })?;
         Self::of(path, &footer)
     }
 

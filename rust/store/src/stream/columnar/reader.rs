@@ -7,7 +7,7 @@ use std::vec;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use super::file::{FileRows, Group, SealedFile, count};
+use super::file::{FileRows, Group, SealedFile, contained, count};
 use super::part::{Span, cover};
 use super::shape::Shape;
 use super::wanted::Wanted;
@@ -144,8 +144,7 @@ impl OpenFile {
 
 impl GroupReader {
     fn poll(&mut self, file: &SealedFile) -> Result<Option<RecordBatch>, ColumnarError> {
-        let batch = self.rows.batches.next().transpose();
-        let batch = batch.map_err(|error| ColumnarError::unreadable(file.path(), &error))?;
+        let batch = contained(file.path(), || self.rows.batches.next().transpose())?;
         let read = self.rows.read(batch.as_ref());
         let left = self.left.checked_sub(read);
         self.left = left.ok_or_else(|| {
