@@ -9,6 +9,8 @@ from tests.soak.ledger import Ledger, Message
 from tests.soak.peers import Line, Publisher, Subscriber
 from tests.wire import Packet
 
+UNAVAILABLE = {3: 3, 4: 3, 5: 0x88}
+"""What a CONNACK says in each version of a server that takes nobody."""
 CHANGE = 999
 """The packet identifier of every change of a subscription."""
 
@@ -20,6 +22,13 @@ class _Mortal:
 
     line: Line | None
     is_online: bool
+
+    def accepted(self, connack: Packet) -> None:
+        """A broker that is being stopped may turn it away; anything else is as for any peer."""
+        if connack.reason == UNAVAILABLE[self.version]:
+            self.leave("close")
+        else:
+            super().accepted(connack)
 
     def lost_line(self) -> None:
         """Nobody's fault; the run connects it again."""

@@ -112,7 +112,7 @@ fn refusal(
     arrival: &Arrival,
 ) -> Option<(ReasonCode, &'static str)> {
     if shard.world.is_stopping() {
-        return Some((ReasonCode::SERVER_SHUTTING_DOWN, "the broker stops"));
+        return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker stops"));
     }
     let request = &arrival.request;
     let terms = terms(shard, arrival, existing.is_some());

@@ -1,5 +1,6 @@
 //! The end of a broker: everybody is told, nobody can hold it up, nothing stays bound.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -172,6 +173,45 @@ fn half_open_handshakes_do_not_hold_up_the_stop() {
         assert_eq!(client.until_closed(), []);
     }
     waiting.until_closed();
+}
+
+/// 0x8B is for DISCONNECT alone; whoever comes too late is told 0x88, or nothing.
+#[test]
+fn a_client_that_comes_while_the_broker_stops_finds_it_unavailable() {
+    for _ in 0..20 {
+        let broker = start(config());
+        let address = broker.addresses()[0];
+        let hello = v5("late").bytes();
+        let begun = Arc::new(AtomicBool::new(false));
+        let comers: Vec<_> = (0..4)
+            .map(|_| {
+                let (hello, begun) = (hello.clone(), Arc::clone(&begun));
+                thread::spawn(move || {
+                    let mut answers = Vec::new();
+                    while let Ok(mut stream) = TcpStream::connect(address) {
+                        let mut head = [0; 4];
+                        let answered = stream
+                            .write_all(&hello)
+                            .and_then(|()| stream.read_exact(&mut head));
+                        answers.extend(answered.is_ok().then_some(head[3]));
+                        begun.store(true, Ordering::Relaxed);
+                    }
+                    answers
+                })
+            })
+            .collect();
+        eventually("they come", || begun.load(Ordering::Relaxed));
+
+        stop(broker, DEADLINE);
+
+        for comer in comers {
+            let answers = comer.join().expect("it ends");
+            assert!(
+                answers.iter().all(|&reason| reason == 0 || reason == 0x88),
+                "{answers:02x?}"
+            );
+        }
+    }
 }
 
 #[test]
