@@ -369,7 +369,7 @@ impl Reading<'_, '_> {
         let mut ends = Vec::new();
         for group in groups.by_ref() {
             durable_lsn = durable_lsn.max(group.durable_lsn);
-            ends.push((group.offset, group.last_lsn));
+            ends.push((group.offset, group.last_lsn, group.records));
             self.visit_group(header, &group)?;
         }
         self.next_lsn = groups.next_lsn;
@@ -379,8 +379,11 @@ impl Reading<'_, '_> {
             return Err(damage(&name, &groups, proven.max(evidence.last_lsn)).into());
         }
         let (end, bytes) = (groups.end, buffer.len() as u64);
-        let first_unsure = ends.iter().find(|(_, last_lsn)| *last_lsn > durable_lsn);
-        let unsure = first_unsure.map_or(end, |(offset, _)| *offset);
+        // A marker without records has nobody who vouches for it, and what follows it needs it.
+        let is_sure =
+            |&(_, last_lsn, records): &(usize, u64, u32)| records > 0 && last_lsn <= durable_lsn;
+        let first_unsure = ends.iter().rposition(is_sure).map_or(0, |last| last + 1);
+        let unsure = ends.get(first_unsure).map_or(end, |(offset, ..)| *offset);
         self.recovery.renewed = groups.next_lsn - 1 - durable_lsn;
         self.settle(&*file, header, &groups, &buffer[unsure..end])?;
         let end = end as u64;

@@ -130,3 +130,36 @@ fn what_is_read_back_after_a_failed_sync_is_made_safe_before_it_is_believed() {
     assert_eq!((seen.len(), recovery.renewed), (3, 3));
     assert_eq!(survived, seen);
 }
+
+/// Opening ends with a marker that has no records. A failed sync forgets it, and what comes behind
+/// it may lie on other pages.
+#[test]
+fn the_marker_of_an_opening_is_made_safe_before_anything_stands_behind_it() {
+    let known = known(8_192);
+    for count in 1..60 {
+        let disk = Disk::new(count, Faults::default());
+        let first: Vec<u64> = (1..=count).collect();
+        let (mut writer, ..) = reopen(&disk, &known).unwrap();
+        write(&mut writer, &first).unwrap();
+        let disk = disk.after_kill();
+        drop(reopen(&disk, &known).unwrap());
+        disk.set_faults(Faults {
+            sync_error_one_in: 1,
+            ..Faults::default()
+        });
+        assert!(reopen(&disk, &known).is_err(), "its sync fails");
+        let disk = disk.after_kill();
+        disk.set_faults(Faults::default());
+
+        let (mut writer, ..) = reopen(&disk, &known).unwrap();
+        let second: Vec<u64> = (count + 1..=2 * count).collect();
+        write(&mut writer, &second).unwrap();
+        writer.sync().unwrap();
+
+        let (_, _, survived) = reopen(&disk.after_power_cut(), &known).unwrap();
+        assert!(
+            survived.into_iter().eq(1..=2 * count),
+            "{count} and as many"
+        );
+    }
+}
