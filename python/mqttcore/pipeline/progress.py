@@ -111,11 +111,18 @@ def read(progress: "StreamingQueryProgress") -> Progress:
 
 
 def behind(end: str | None, latest: str | None) -> int:
-    """How many messages lie between two offsets of a source."""
-    if not end or not latest:
-        return 0
-    read_up_to, there = SourceOffset.parse(json.loads(end)), SourceOffset.parse(json.loads(latest))
+    """How many messages lie between two offsets of a source; 0 while one of them is not known."""
+    read_up_to, there = offset_of(end), offset_of(latest)
     return lag_rows(read_up_to.ends, there.ends) if read_up_to and there else 0
+
+
+def offset_of(text: str | None) -> SourceOffset | None:
+    """An offset out of Spark's progress, which says in words when it has none."""
+    try:
+        value = json.loads(text or "null")
+    except ValueError:
+        return None
+    return SourceOffset.parse(value) if isinstance(value, dict) else None
 
 
 def age_s(newest: object) -> float:
