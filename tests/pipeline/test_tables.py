@@ -93,7 +93,7 @@ def test_a_delta_table_takes_each_batch_once(spark: SparkSession, tmp_path: Path
         table.append(days, dataclasses.replace(SECOND, ends=(90, 51)))
 
     made = deltalake.DeltaTable(table.path)
-    one_day = made.to_pyarrow_table(partitions=[("day", "=", str(datetime.date(2026, 2, 1)))])
+    one_day = made.to_pyarrow_table(filters=[("day", "=", datetime.date(2026, 2, 1))])
     assert sorted(one_day["id"].to_pylist()) == list(range(2, 90, 3))
     assert made.to_pyarrow_dataset().count_rows() == 90
     files = pa.table(made.get_add_actions(flatten=True)).to_pylist()
