@@ -1,4 +1,4 @@
-"""Draws the gold table as a picture: python plot.py tables/load load.png."""
+"""Draws the gold table as a picture: python plot.py tables/load load.png (needs matplotlib)."""
 
 import sys
 from pathlib import Path

@@ -31,16 +31,14 @@ class Runner:
     A second runner of the same checkpoints is refused, in this process or another.
     """
 
-    def __init__(
-        self, spark: "SparkSession", pipeline: Pipeline, messages: "DataFrame | None" = None
-    ) -> None:
-        """Plans; nothing runs yet. ``messages`` takes the place of the pipeline's source.
+    def __init__(self, spark: "SparkSession", pipeline: Pipeline) -> None:
+        """Plans; nothing runs yet.
 
         Raises:
             PipelineError: an expression does not fit the columns.
         """
         self.pipeline = pipeline
-        self.stages = stages(spark, pipeline, messages)
+        self.stages = stages(spark, pipeline)
         self.queries: list[StreamingQuery] = []
         self._checkpoints = pipeline.checkpoints or pipeline.tables / "_checkpoints"
         self._alerts = Publisher(pipeline.source)

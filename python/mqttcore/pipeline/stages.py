@@ -45,23 +45,19 @@ class Stage:
     outputs: tuple[Output, ...]
 
 
-def stages(
-    spark: "SparkSession", pipeline: Pipeline, messages: "DataFrame | None" = None
-) -> tuple[Stage, ...]:
+def stages(spark: "SparkSession", pipeline: Pipeline) -> tuple[Stage, ...]:
     """The queries of a pipeline, not started.
 
     Args:
         spark: The session.
         pipeline: What they do.
-        messages: Read in the place of the pipeline's source, with the same columns.
 
     Raises:
         PipelineError: an expression does not fit the columns.
     """
 
     def read(stage: str) -> "DataFrame":
-        rows = source(spark, pipeline, stage) if messages is None else messages
-        return judged(rows, pipeline.silver)
+        return judged(source(spark, pipeline, stage), pipeline.silver)
 
     def read_valid(stage: str) -> "DataFrame":
         return deduplicated(valid(read(stage)), pipeline.silver)
