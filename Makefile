@@ -169,6 +169,13 @@ crash: build .make/dev ## kill the broker CYCLES=1000 times: nothing lost, doubl
 spark-crash: build .make/dev ## kill broker, sealer, JVM, driver and workers KILLS=20 times under a copy to Delta (SEED=1)
 	@$(BIN)/python -m tests.spark.crash --kills $(KILLS) --seed $(SEED) $(ARGS)
 
+# Jars come from Maven Central, or from where MAVEN_MIRROR=https://... says.
+kafka-up: .make/tools ## start a Kafka node of one's own under .make/kafka, and say where it is (Java 17, Maven)
+	@$(PYTHON) -m tests.kafka up
+
+kafka-down: .make/tools ## stop it; what it kept stays
+	@$(PYTHON) -m tests.kafka down
+
 nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop bench-broker ## the long runs, before an issue is called resolved
 	@$(MAKE) stress CYCLES=100000000
 	@$(MAKE) model STEPS=100000
@@ -241,5 +248,5 @@ help:
 	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
+.PHONY: kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
 	stress miri model spec soak interop nightly bench bench-broker bench-spark tree-report lock clean help

@@ -1,0 +1,156 @@
+"""One Kafka node (KRaft) in a folder of its own: started, killed, started again."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.kafka.jars import NODE, fetch, java
+
+CLUSTER: Final = "bXF0dGNvcmUtdGVzdHMtMQ"
+"""The identifier of the cluster: 16 bytes in base64. A fixed one saves a start of Java."""
+START_S: Final = 60.0
+STOP_S: Final = 30.0
+SETTINGS: Final = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={logs}
+num.partitions=1
+default.replication.factor=1
+min.insync.replicas=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+group.initial.rebalance.delay.ms=0
+log.retention.ms=-1
+auto.create.topics.enable=false
+"""
+
+
+class NodeError(Exception):
+    """The node did not come up; the text is the end of what it said."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A folder, and the node that uses it now."""
+
+    folder: pathlib.Path
+    port: int = 0
+    """Where clients connect; 0 until it was started first, then always the same."""
+    heap: str = "512m"
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def servers(self) -> str:
+        """What clients are told."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> pathlib.Path:
+        """What all its lives said."""
+        return self.folder / "node.log"
+
+    def start(self) -> Node:
+        """Starts it, and returns when clients can connect.
+
+        Raises:
+            MissingToolError: Java, Maven or a jar is missing.
+            NodeError: it ended instead, or takes too long.
+        """
+        settings = self.folder / "server.properties"
+        if not settings.exists():
+            self._format(settings)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(  # noqa: S603 -- our own command
+                self._command("kafka.Kafka", str(settings), heap=self.heap),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._wait_until_up()
+        return self
+
+    def stop(self) -> None:
+        """Ends it in order."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends it without a word."""
+        self._end(signal.SIGKILL)
+
+    def remove(self) -> None:
+        """Ends it, and removes all that it kept."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _format(self, settings: pathlib.Path) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port, controller = free_ports()
+        text = SETTINGS.format(
+            port=self.port, controller=controller, logs=self.folder.absolute() / "logs"
+        )
+        settings.write_text(text, encoding="utf-8")
+        arguments = ["format", "--standalone", "-t", CLUSTER, "-c", str(settings)]
+        done = subprocess.run(  # noqa: S603 -- our own command
+            self._command("kafka.tools.StorageTool", *arguments, heap="128m"),
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+            check=False,
+        )
+        if done.returncode:
+            settings.unlink()
+            raise NodeError(f"{done.stdout}{done.stderr}"[-2000:])
+
+    def _command(self, main: str, *arguments: str, heap: str) -> list[str]:
+        options = [f"-Xms{heap}", f"-Xmx{heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        return [java(), *options, "-cp", fetch(NODE).classpath, main, *arguments]
+
+    def _wait_until_up(self) -> None:
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                break
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                time.sleep(0.05)
+            else:
+                return
+        self.kill()
+        raise NodeError(self.log.read_text(errors="replace")[-2000:])
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def free_ports() -> tuple[int, int]:
+    """Two ports that nobody uses now."""
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]
