@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import io
 import json
 import shutil
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,7 @@ pytestmark = pytest.mark.timeout(300)  # Spark itself may need a minute to begin
 MEASURED = Silver(schema="machine STRING, temperature DOUBLE")
 START = datetime.datetime.fromtimestamp(START_US / 1_000_000, datetime.UTC)
 Make = Callable[..., StreamFolder]
+KINDS = ("offsets", "commits")
 
 
 def message(second: float, machine: str = "m1", **values: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -137,6 +140,15 @@ def test_a_lost_checkpoint_does_not_double_the_tables(
     assert len(held(tmp_path, "silver")) == 5
 
 
+def two_queries(listening: Wire) -> list[mqtt.Packet]:
+    """What the first two queries told of themselves."""
+    told: dict[str, mqtt.Packet] = {}
+    while len(told) < 2:
+        packet = listening.expect(mqtt.PUBLISH)
+        told[packet.topic] = packet
+    return list(told.values())
+
+
 def test_an_alert_is_sent_once_however_often_its_batch_comes(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -146,12 +158,18 @@ def test_an_alert_is_sent_once_however_often_its_batch_comes(
     chosen = pipeline(tmp_path, gold=(), alerts=(hot,), silver=MEASURED)
     listener = Listener(address="127.0.0.1:0", anonymous=True)
     stream = Stream(name="plant", filter=("plant/#",))
-    settings = Settings(listeners=(listener,), data=str(tmp_path), streams=(stream,))
-    with Broker(settings) as broker, Wire(broker.port) as watcher:
+    settings = Settings(
+        listeners=(listener,), data=str(tmp_path), streams=(stream,), sys_interval_s=0.1
+    )
+    with Broker(settings) as broker, Wire(broker.port) as watcher, Wire(broker.port) as listening:
         watcher.send(mqtt.connect("watcher", clean=True))
         watcher.expect(mqtt.CONNACK)
         watcher.send(mqtt.subscribe(("alerts/#", 1)))
         watcher.expect(mqtt.SUBACK)
+        listening.send(mqtt.connect("listening", clean=True))
+        listening.expect(mqtt.CONNACK)
+        listening.send(mqtt.subscribe(("$SYS/spark/#", 0)))
+        listening.expect(mqtt.SUBACK)
         for machine, temperature in (("m1", 95.5), ("m2", 20.0), ("m3", 99.0)):
             payload = json.dumps({"machine": machine, "temperature": temperature})
             broker.publish(f"plant/{machine}", payload, qos=1)
@@ -165,12 +183,17 @@ def test_an_alert_is_sent_once_however_often_its_batch_comes(
         broker.publish("alerts/end", "")
 
         came = [watcher.expect(mqtt.PUBLISH) for _ in range(3)]
+        told = {each.topic: json.loads(each.payload) for each in two_queries(listening)}
 
     assert sorted(each.topic for each in came) == ["alerts/end", "alerts/m1", "alerts/m3"]
     assert came[-1].topic == "alerts/end"
     values = {each.topic: json.loads(each.payload)["temperature"] for each in came[:2]}
     assert values == {"alerts/m1": 95.5, "alerts/m3": 99.0}
     assert len(held(tmp_path, "silver")) == 3
+    assert {topic: report["rows"] for topic, report in told.items()} == {
+        "$SYS/spark/factory.bronze": 3,
+        "$SYS/spark/factory.silver": 3,
+    }
 
 
 def test_an_expression_that_does_not_fit_is_named(
@@ -194,3 +217,26 @@ def test_two_pipelines_do_not_share_checkpoints(
         second.start(once=True)
 
     first.wait()
+
+
+def test_a_pipeline_that_is_ended_leaves_no_batch_half_done(
+    spark: SparkSession, tmp_path: Path, make_stream: Make
+) -> None:
+    folder = make_stream()
+    folder.seal(rows([message(second) for second in range(50)]))
+    source = Source(path=tmp_path, stream="plant", rows_per_batch=7)
+    chosen = pipeline(tmp_path, gold=(), source=source, trigger="1 millisecond")
+    runner = Runner(spark, chosen)
+    runner.start()
+    threading.Timer(2, runner.end).start()
+
+    runner.wait()
+
+    for stage in runner.stages:
+        checkpoint = tmp_path / "tables" / "_checkpoints" / stage.name
+        planned, done = (
+            {each.name for each in (checkpoint / kind).glob("[0-9]*")} for kind in KINDS
+        )
+        assert planned == done
+    run(dataclasses.replace(chosen, trigger="available_now"), spark=spark)
+    assert sorted(row["offset"] for row in held(tmp_path, "bronze")) == list(range(50))

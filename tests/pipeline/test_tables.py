@@ -99,3 +99,26 @@ def test_a_delta_table_takes_each_batch_once(spark: SparkSession, tmp_path: Path
     files = pa.table(made.get_add_actions(flatten=True)).to_pylist()
     bounds = sorted((file["num_records"], file["min.id"], file["max.id"]) for file in files)
     assert bounds == [(30, 0, 87), (30, 1, 88), (30, 2, 89)]
+
+
+def test_a_tidy_table_has_the_same_rows_in_fewer_files(spark: SparkSession, tmp_path: Path) -> None:
+    table = DeltaTable(tmp_path / "table")
+    batches = [FIRST, SECOND, at(number=2, starts=(90, 50), ends=(95, 50))]
+    for batch in batches:
+        table.append(rows(spark, 10), batch)
+
+    table.tidy()
+
+    made = deltalake.DeltaTable(table.path)
+    assert len(made.file_uris()) == 1
+    assert sorted(made.to_pyarrow_table()["id"].to_pylist()) == sorted([*range(10)] * 3)
+    assert table.append(rows(spark, 10), batches[-1]) is None
+    assert table.append(rows(spark, 5), at(number=3, starts=(95, 50), ends=(96, 50))) == 5
+
+
+def test_what_is_no_table_yet_is_tidy(tmp_path: Path) -> None:
+    table = DeltaTable(tmp_path / "table")
+
+    table.tidy()
+
+    assert not table.path.exists()

@@ -16,6 +16,7 @@ from mqttcore.errors import EndpointError, StreamUnknownError
 from mqttcore.streams.client import Client
 from mqttcore.streams.settings import Stream
 
+from tests import wire as mqtt
 from tests.wire import Wire
 
 TOKEN = "a token of a test, made up".replace(" ", "-")
@@ -126,3 +127,20 @@ print(sorted(found & {{"pyarrow", "pandas", "numpy", "pyspark"}}))
     )
 
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_what_a_query_tells_is_published_and_bad_reports_are_refused(broker: Broker) -> None:
+    with Client(broker.settings.data) as client, Wire(broker.port) as watcher:
+        watcher.send(mqtt.connect("watcher", clean=True))
+        watcher.expect(mqtt.CONNACK)
+        watcher.send(mqtt.subscribe(("$SYS/spark/#", 0)))
+        watcher.expect(mqtt.SUBACK)
+
+        with pytest.raises(EndpointError, match="a query has a name of 1 to 128"):
+            client.report("a/b", {})
+        with pytest.raises(EndpointError, match="up to 8192 bytes"):
+            client.report("a", {"rows": "x" * 9_000})
+        client.report("factory.gold", {"rows": 7})
+
+        told = watcher.expect(mqtt.PUBLISH)
+    assert (told.topic, told.payload) == ("$SYS/spark/factory.gold", b'{"rows":7}')

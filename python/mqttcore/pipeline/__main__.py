@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mqttcore.errors import ConfigError, MqttError
 from mqttcore.pipeline.config import Pipeline, load
-from mqttcore.pipeline.progress import JsonLines, Lines
+from mqttcore.pipeline.progress import JsonLines
 
 __all__ = ["main"]
 
@@ -51,8 +51,13 @@ def start(pipeline: Pipeline, options: argparse.Namespace) -> None:
     """Runs it."""
     from mqttcore.pipeline.run import run
 
-    as_json = options.json or not sys.stderr.isatty()
-    run(pipeline, once=options.once, reporter=JsonLines() if as_json else Lines())
+    if options.json or not sys.stderr.isatty():
+        run(pipeline, once=options.once, reporter=JsonLines())
+        return
+    from mqttcore.pipeline.bars import Bars
+
+    with Bars() as bars:
+        run(pipeline, once=options.once, reporter=bars)
 
 
 def show(pipeline: Pipeline, *, explain: bool) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from mqttcore._core import TopicFilter
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.config import Alert, Source
-from mqttcore.streams.client import Client
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,8 +33,7 @@ class Publisher:
         Raises:
             PipelineError: the file with the token cannot be read.
         """
-        path = source.path and source.path.absolute() / "streams" / "endpoint.sock"
-        self._broker = Client(source.endpoint or f"unix:{path}", token=source.token())
+        self._broker = source.client()
         self._stream = source.stream
 
     def publish(self, rows: "DataFrame", alerts: Iterable[Alert], batch: "Batch") -> None:

@@ -39,6 +39,7 @@ from typing import Annotated, Literal, cast
 from mqttcore._schema import Entry, Faults, Parsed, Range, read_record
 from mqttcore.config import Filter, place_of, raise_faults, read_file
 from mqttcore.errors import PipelineError
+from mqttcore.streams.client import Client
 
 __all__ = ["Alert", "Bronze", "Gold", "Pipeline", "Silver", "Source", "load"]
 
@@ -91,6 +92,16 @@ class Source:
     topic: Filter = "#"
     starting: Literal["earliest", "latest"] = "earliest"
     rows_per_batch: Annotated[int, Range(1, 2**31 - 1)] = 1_000_000
+
+    def client(self, *, timeout_s: float = 30.0) -> Client:
+        """Asks the broker that keeps the stream; nothing is asked of it yet.
+
+        Raises:
+            PipelineError: the file with the token cannot be read.
+        """
+        path = self.path and self.path.absolute() / "streams" / "endpoint.sock"
+        endpoint = self.endpoint or f"unix:{path}"
+        return Client(endpoint, token=self.token(), timeout_s=timeout_s)
 
     def token(self) -> str | None:
         """What the endpoint asks for.

@@ -13,17 +13,20 @@
 
 import datetime
 import json
+import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
 
+from mqttcore.errors import EndpointError
 from mqttcore.spark.offsets import SourceOffset, lag_rows
+from mqttcore.streams.client import Client
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
 
-__all__ = ["JsonLines", "Lines", "Progress", "Reporter", "listener"]
+__all__ = ["JsonLines", "Lines", "Progress", "Reporter", "Told", "listener"]
 
 NEWEST = "newest"
 """Name of the metric that each query observes: the newest broker time among its messages."""
@@ -45,6 +48,20 @@ class Progress:
     state_bytes: int = 0
     late_rows: int = 0
     watermark: str = ""
+
+    def figures(self) -> list[str]:
+        """What people are told of the batch."""
+        told = [
+            f"{self.rows:9,} rows {self.rows_per_s:11,.0f}/s {self.batch_ms:6,} ms",
+            f"lag {self.lag_messages:,} ({self.lag_s:,.1f} s)",
+        ]
+        if self.state_rows:
+            told.append(f"state {self.state_rows:,} rows, {self.state_bytes >> 10:,} KiB")
+        if self.late_rows:
+            told.append(f"{self.late_rows:,} late")
+        if self.watermark:
+            told.append(f"settled up to {self.watermark}")
+        return told
 
 
 class Reporter(Protocol):
@@ -73,18 +90,29 @@ class Lines:
 
     def report(self, progress: Progress) -> None:
         """Writes one line."""
-        parts = [
-            f"{progress.query:24} batch {progress.batch:5}",
-            f"{progress.rows:9,} rows {progress.rows_per_s:11,.0f}/s {progress.batch_ms:6,} ms",
-            f"lag {progress.lag_messages:,} ({progress.lag_s:,.1f} s)",
-        ]
-        if progress.state_rows:
-            parts.append(f"state {progress.state_rows:,} rows, {progress.state_bytes >> 10:,} KiB")
-        if progress.late_rows:
-            parts.append(f"{progress.late_rows:,} late")
-        if progress.watermark:
-            parts.append(f"settled up to {progress.watermark}")
-        print(" | ".join(parts), file=self._to, flush=True)
+        batch = f"{progress.query:24} batch {progress.batch:5}"
+        print(" | ".join([batch, *progress.figures()]), file=self._to, flush=True)
+
+
+class Told:
+    """To the broker, which publishes it as ``$SYS/spark/<query>``; and to others."""
+
+    def __init__(self, broker: Client, *others: Reporter) -> None:
+        self._broker = broker
+        self._others = others
+        self._is_heard = True
+
+    def report(self, progress: Progress) -> None:
+        """A broker that does not answer is said so once, and holds nothing up."""
+        for other in self._others:
+            other.report(progress)
+        try:
+            self._broker.report(progress.query, asdict(progress))
+            self._is_heard = True
+        except EndpointError as error:
+            if self._is_heard:
+                logging.getLogger(__name__).warning("progress is not told to the broker: %s", error)
+            self._is_heard = False
 
 
 def read(progress: "StreamingQueryProgress") -> Progress:

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqttcore.pipeline.config import Pipeline, load
-from mqttcore.pipeline.progress import Lines, Reporter, listener
+from mqttcore.pipeline.progress import Lines, Reporter, Told, listener
 from mqttcore.pipeline.runner import Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["run"]
+
+# How long the broker may take to hear of a batch.
+TOLD_S = 2.0
 
 
 def run(
@@ -30,7 +33,7 @@ def run(
         pipeline: What to run, or its file.
         spark: The session; None makes one, and stops it afterwards.
         once: Ends when everything that the stream holds now is in the tables.
-        reporter: Is told of each batch; None writes lines to standard error.
+        reporter: Is told of each batch, as the broker is; None writes lines to standard error.
 
     Raises:
         ConfigError: the file cannot be used.
@@ -39,7 +42,8 @@ def run(
     chosen = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     with own_session(chosen) if spark is None else given(spark) as session:
         runner = Runner(session, chosen)
-        told = listener(f"{chosen.name}.", reporter or Lines())
+        broker = chosen.source.client(timeout_s=TOLD_S)
+        told = listener(f"{chosen.name}.", Told(broker, reporter or Lines()))
         session.streams.addListener(told)
         try:
             with stopping(runner):
@@ -70,12 +74,12 @@ def given(spark: "SparkSession") -> "Iterator[SparkSession]":
 
 @contextmanager
 def stopping(runner: Runner) -> Iterator[None]:
-    """Has SIGINT and SIGTERM end the queries between batches, when this is the main thread."""
+    """Has SIGINT and SIGTERM end the run, when this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     kinds = (signal.SIGINT, signal.SIGTERM)
-    before = {kind: signal.signal(kind, lambda *_: runner.stop()) for kind in kinds}
+    before = {kind: signal.signal(kind, lambda *_: runner.end()) for kind in kinds}
     try:
         yield
     finally:

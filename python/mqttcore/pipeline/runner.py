@@ -3,6 +3,8 @@
 import contextlib
 import fcntl
 import json
+import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,11 @@ __all__ = ["Runner"]
 
 # How long one query is waited for before the next is looked at: one that failed ends the others.
 LOOK_S = 1
+# How long the batch under way may take when the queries are to end; it comes again otherwise.
+LAST_BATCH_S = 30
+PAUSE_S = 0.02
+# After so many batches the files of a table are made fewer.
+TIDY_BATCHES = 100
 
 
 class Runner:
@@ -43,6 +50,7 @@ class Runner:
         self._checkpoints = pipeline.checkpoints or pipeline.tables / "_checkpoints"
         self._alerts = Publisher(pipeline.source)
         self._open = contextlib.ExitStack()
+        self._is_over = threading.Event()
 
     def table(self, output: Output) -> Table:
         """The table that an output goes to."""
@@ -62,7 +70,9 @@ class Runner:
             self.queries.append(self._start(stage, once=once))
 
     def wait(self) -> None:
-        """Returns when all queries have ended, or one has failed: then the others are stopped.
+        """Returns when all queries have ended, `end` was called, or one has failed.
+
+        Those that run still are stopped then.
 
         Raises:
             PipelineError: what a query failed with.
@@ -71,16 +81,23 @@ class Runner:
 
         running = list(self.queries)
         try:
-            while running:
+            while running and not self._is_over.is_set():
                 running = [query for query in running if not query.awaitTermination(LOOK_S)]
         except StreamingQueryException as error:
             raise PipelineError(f"query {self.pipeline.name}: {error}") from error
         finally:
             self.stop()
 
+    def end(self) -> None:
+        """Has `wait` return soon; for signal handlers and other threads."""
+        self._is_over.set()
+
     def stop(self) -> None:
-        """Stops what runs still."""
+        """Stops what runs still, each query between two batches if that comes soon."""
+        deadline = time.monotonic() + LAST_BATCH_S
         for query in self.queries:
+            while is_at_work(query) and time.monotonic() < deadline:
+                time.sleep(PAUSE_S)  # Spark tells nobody when a batch ends
             query.stop()
         self._open.close()
 
@@ -99,18 +116,27 @@ class Runner:
 
     def _write(self, stage: Stage, folder: Path, rows: "DataFrame", number: int) -> None:
         batch = read_batch(self._name(stage), folder, number)
+        is_full = number % TIDY_BATCHES == TIDY_BATCHES - 1
         is_read_again = len(stage.outputs) > 1 or any(output.alerts for output in stage.outputs)
         if is_read_again:
             rows = rows.persist()
         try:
             for output in stage.outputs:
-                self.table(output).append(output.select(rows), batch)
+                table = self.table(output)
+                table.append(output.select(rows), batch)
                 if output.alerts:
                     # also of a batch that the table has: it may have died in between
                     self._alerts.publish(output.select(rows), output.alerts, batch)
+                if is_full:
+                    table.tidy()
         finally:
             if is_read_again:
                 rows.unpersist()
+
+
+def is_at_work(query: "StreamingQuery") -> bool:
+    """Whether a batch is under way."""
+    return query.isActive and bool(query.status["isTriggerActive"])
 
 
 def read_batch(name: str, checkpoint: Path, number: int) -> Batch:

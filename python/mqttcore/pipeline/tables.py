@@ -9,6 +9,7 @@ repeat.
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import uuid
@@ -64,6 +65,9 @@ class Table(Protocol):
         Raises:
             PipelineError: the batch does not follow the ones that the table has.
         """
+
+    def tidy(self) -> None:
+        """Makes few large files of many small ones, where that can be done under readers."""
 
 
 def is_next(table: Path, batch: Batch, last: int | None, ends: Sequence[int] | None) -> bool:
@@ -130,6 +134,21 @@ class DeltaTable:
         sync_path(self.path / "_delta_log")
         return sum(int(file.rows) for file in written)
 
+    def tidy(self) -> None:
+        """Also removes files of no version of the last week, as those of batches that died."""
+        import deltalake
+        from deltalake.exceptions import DeltaError
+
+        if not deltalake.DeltaTable.is_deltatable(str(self.path)):
+            return
+        table = deltalake.DeltaTable(self.path)
+        try:
+            table.optimize.compact()
+            table.vacuum(dry_run=False, full=True)
+        except DeltaError as error:
+            # somebody else changed the table; there is another time
+            logging.getLogger(__name__).warning("%s: not made tidy: %s", self.path, error)
+
     def _added(self, file: "Row") -> "AddAction":
         """What the table's log says of one file."""
         from deltalake.transaction import AddAction
@@ -191,6 +210,9 @@ class ParquetTable:
             book, json.dumps({"query": batch.query, "batch": batch.number, "ends": batch.ends})
         )
         return sum(int(file.rows) for file in written)
+
+    def tidy(self) -> None:
+        """Does nothing: a reader of plain files would see rows twice, or not at all."""
 
 
 def write_all(rows: "DataFrame", folder: Path, partition: str | None) -> "list[Row]":

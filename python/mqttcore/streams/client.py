@@ -12,7 +12,7 @@ import pathlib
 import socket
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Final, Self, cast
@@ -168,6 +168,19 @@ class Client:
         """Gives up what is staged; answers how many stages there were."""
         removed = self._json("POST", "/v1/sink/abort", batch_of(query, batch, stages))
         return int(removed["removed"])
+
+    def report(self, query: str, told: Mapping[str, object]) -> None:
+        """Has the broker publish what a query tells of itself as ``$SYS/spark/<query>``.
+
+        Args:
+            query: 1 to 128 letters, digits, ``.``, ``-`` and ``_``.
+            told: What it tells, up to 8 KiB of JSON. It replaces what it told before, and goes
+                when five minutes pass without another report.
+
+        Raises:
+            EndpointError: it is too much, or too many queries tell of themselves.
+        """
+        self._json("PUT", f"/v1/spark/{urllib.parse.quote(query, safe='')}", dict(told))
 
     def _json(self, method: str, target: str, body: Json | None = None) -> Json:
         """One request that may be sent twice without harm, over the connection that is kept."""

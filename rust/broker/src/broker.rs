@@ -423,6 +423,7 @@ fn endpoint(config: &Config, world: &Arc<World>) -> Result<Option<Endpoint>, Sta
         sink.map_err(StartError::Store)?,
         absolute,
         Arc::clone(&world.http),
+        Arc::clone(&world.reports),
     );
     let endpoint = Endpoint::start(&options, Arc::new(app));
     endpoint

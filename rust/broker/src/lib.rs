@@ -57,6 +57,7 @@ mod reauthentication;
 mod recovery;
 mod refusal;
 mod registry;
+mod reports;
 mod requests;
 mod retain;
 mod shard;

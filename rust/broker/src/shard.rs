@@ -33,6 +33,7 @@ use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
 use crate::paging::{self, Settle};
 use crate::registry::Registry;
+use crate::reports::Reports;
 use crate::wheel::Wheel;
 use crate::{arrival, journal, life, registry, retain, store, sys_topics};
 
@@ -60,6 +61,8 @@ pub(crate) struct World {
     pub(crate) started: Instant,
     /// What became of requests to the endpoint of the streams.
     pub(crate) http: Arc<Figures>,
+    /// What queries that read streams tell of themselves.
+    pub(crate) reports: Arc<Reports>,
     pub(crate) stopping: AtomicBool,
     /// Where the shards of a broker that stops meet when their clients' wills are sent.
     pub(crate) wills_sent: Barrier,
@@ -110,6 +113,7 @@ impl World {
             pending: AtomicUsize::new(0),
             started: Instant::now(),
             http: Arc::default(),
+            reports: Arc::default(),
             stopping: AtomicBool::new(false),
             wills_sent: Barrier::new(shards),
             mail: (0..shards).map(|_| boxes()).collect(),

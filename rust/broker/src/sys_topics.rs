@@ -1,7 +1,8 @@
-//! `$SYS/broker/...`: what the broker tells about itself, as retained messages.
+//! `$SYS/broker/...`: what the broker tells about itself, as retained messages; `$SYS/spark/...`:
+//! what queries that read its streams tell of themselves.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mqttcore_codec::{Properties, QoS};
 use mqttcore_session::Message;
@@ -52,6 +53,14 @@ fn publish(shard: &Rc<Shard>) {
     for (name, value) in figures {
         publish_text(shard, &format!("store/{name}"), &value.to_string());
     }
+    for (query, report) in shard.world.reports.news(Instant::now()) {
+        // Nothing clears the topic.
+        publish_to(
+            shard,
+            &format!("$SYS/spark/{query}"),
+            &report.unwrap_or_default(),
+        );
+    }
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
@@ -93,16 +102,21 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 20] {
 }
 
 fn publish_text(shard: &Rc<Shard>, topic: &str, text: &str) {
-    let topic = format!("$SYS/broker/{topic}");
-    // INVARIANT: the names of this module are topic names.
-    let topic = TopicName::parse(&topic, &TopicLimits::default()).expect("a $SYS topic is valid");
+    publish_to(shard, &format!("$SYS/broker/{topic}"), text);
+}
+
+fn publish_to(shard: &Rc<Shard>, topic: &str, text: &str) {
+    // INVARIANT: the names of this module and of queries are topic names.
+    let topic = TopicName::parse(topic, &TopicLimits::default()).expect("a $SYS topic is valid");
     let (text, now) = (text.as_bytes(), shard.now());
     let message = Message::copied(now, topic, Properties::EMPTY, text, QoS::AtMostOnce, true);
     // A new broker has values of its own.
-    shard
-        .world
-        .retained
-        .set(topic, Retained::fleeting(message.clone()));
+    if text.is_empty() {
+        shard.world.retained.remove(topic);
+    } else {
+        let kept = Retained::fleeting(message.clone());
+        shard.world.retained.set(topic, kept);
+    }
     let publication = Publication {
         publisher: None,
         topic,

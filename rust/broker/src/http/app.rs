@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use mqttcore_store::stream::{Bounds, StreamError};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::config::HttpLimits;
+use crate::reports::{ReportError, Reports};
 use crate::sink::Sink;
 use crate::store::Rows;
 
@@ -29,6 +31,7 @@ pub(crate) struct App {
     /// The folder of the streams, as other processes find it.
     folder: PathBuf,
     figures: Arc<Figures>,
+    reports: Arc<Reports>,
 }
 
 /// What became of requests.
@@ -77,12 +80,19 @@ struct Hold {
 const CONSUMER_BYTES: usize = 256;
 
 impl App {
-    pub(crate) fn new(rows: Rows, sink: Sink, folder: PathBuf, figures: Arc<Figures>) -> Self {
+    pub(crate) fn new(
+        rows: Rows,
+        sink: Sink,
+        folder: PathBuf,
+        figures: Arc<Figures>,
+        reports: Arc<Reports>,
+    ) -> Self {
         Self {
             rows,
             sink: Arc::new(sink),
             folder,
             figures,
+            reports,
         }
     }
 
@@ -158,6 +168,11 @@ impl App {
                 is(Method::POST, "POST")?;
                 finish(&target)?;
                 sink::abort(&self.sink, body, limits).await
+            }
+            ["v1", "spark", query] => {
+                is(Method::PUT, "PUT")?;
+                finish(&target)?;
+                self.report(query, body::json(body, limits).await?)
             }
             _ => Err(Refusal::not_found("there is nothing at this address")),
         }
@@ -266,6 +281,18 @@ impl App {
         self.blocking(name, |rows, name| rows.store.seal(name))
             .await?;
         self.describe(name)
+    }
+
+    fn report(&self, query: &str, report: Map<String, Value>) -> Result<Answer, Refusal> {
+        let text = Value::Object(report).to_string();
+        let taken = self.reports.take(query, text, Instant::now());
+        taken.map_err(|error| match error {
+            ReportError::Many => {
+                Refusal::new(StatusCode::TOO_MANY_REQUESTS, "many", error.to_string())
+            }
+            ReportError::Name(_) | ReportError::Large(_) => Refusal::bad(error.to_string()),
+        })?;
+        Ok(json(&json!({})))
     }
 
     /// Does what may wait for a disk where nobody waits behind it.

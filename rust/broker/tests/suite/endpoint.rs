@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mqttcore_broker::{Broker, Config, HttpLimits, HttpListener};
+use mqttcore_codec::QoS;
 
 use crate::common::http::Http;
-use crate::common::{Home, config, eventually, start, stream, within};
+use crate::common::{Home, config, eventually, start, stream, v5, within};
 
 const TOKEN: &str = "a token of a test, 32 characters";
 
@@ -176,6 +177,8 @@ fn what_is_asked_for_wrongly_is_refused_with_a_word_and_a_sentence() {
         ("GET", "/v1/streams/plant/seal", 405, "method"),
         ("POST", "/v1/streams/plant/holds", 400, "bad_request"),
         ("DELETE", "/v1/streams/plant/holds/nobody", 404, "not_held"),
+        ("POST", "/v1/spark/factory.gold", 405, "method"),
+        ("PUT", "/v1/spark/factory.gold", 400, "bad_request"),
     ] {
         let response = http.request(method, target, "");
         let text = response.text();
@@ -186,6 +189,34 @@ fn what_is_asked_for_wrongly_is_refused_with_a_word_and_a_sentence() {
         );
         assert!(text.contains(r#""error":""#), "{target}: {text}");
     }
+}
+
+#[test]
+fn what_a_query_tells_is_in_sys_topics() {
+    let home = Home::new();
+    let broker = start(Config {
+        data: Some(home.data(0)),
+        streams: vec![stream("plant", "plant/#")],
+        sys_interval: Some(Duration::from_millis(50)),
+        ..config()
+    });
+    let mut watcher = v5("watcher").connect(&broker);
+    watcher.subscribe("$SYS/spark/#", QoS::AtMostOnce);
+    let mut http = Http::unix(&home.life(0).join("streams/endpoint.sock"));
+
+    for name in ["a%2Fb", "%2B", &"x".repeat(129)] {
+        let refused = http.request("PUT", &format!("/v1/spark/{name}"), "{}");
+        assert_eq!(refused.status, 400, "{name}: {}", refused.text());
+    }
+    let told = http.request("PUT", "/v1/spark/factory.gold", r#"{ "rows": 7 }"#);
+    assert_eq!(told.status, 200, "{}", told.text());
+
+    let message = watcher.take_message();
+    assert_eq!(message.topic, "$SYS/spark/factory.gold");
+    assert_eq!(message.payload, br#"{"rows":7}"#);
+    let mut later = v5("later").connect(&broker);
+    later.subscribe("$SYS/spark/+", QoS::AtMostOnce);
+    assert!(later.take_message().retain);
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! What queries that read streams tell of themselves, for `$SYS/spark/<query>`.
+//!
+//! The endpoint takes a report whenever a query sends one; `$SYS` publishes the newest with its own
+//! figures, and takes away those of queries that have fallen silent.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+/// Queries that are told of at a time.
+const QUERIES: usize = 64;
+/// Bytes of a report.
+const REPORT_BYTES: usize = 8 << 10;
+/// Bytes of a query's name.
+const NAME_BYTES: usize = 128;
+/// A query that told nothing for so long is gone.
+const SILENCE: Duration = Duration::from_secs(5 * 60);
+
+/// The newest report of each query.
+#[derive(Default)]
+pub(crate) struct Reports {
+    queries: Mutex<BTreeMap<String, Report>>,
+}
+
+struct Report {
+    text: String,
+    at: Instant,
+    /// `$SYS` has it.
+    is_told: bool,
+}
+
+/// Why a report is not taken.
+#[derive(Debug, Error)]
+pub(crate) enum ReportError {
+    #[error("a query has a name of 1 to {NAME_BYTES} letters, digits, '.', '-' and '_': {0:?}")]
+    Name(String),
+    #[error("a report has up to {REPORT_BYTES} bytes, not {0}")]
+    Large(usize),
+    #[error("{QUERIES} queries tell of themselves already")]
+    Many,
+}
+
+impl Reports {
+    /// Takes what `query` tells at `now`.
+    ///
+    /// # Errors
+    ///
+    /// The name is none, the text is too long, or there are too many queries.
+    pub(crate) fn take(&self, query: &str, text: String, now: Instant) -> Result<(), ReportError> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+        if !(1..=NAME_BYTES).contains(&query.len()) || !query.bytes().all(is_plain) {
+            return Err(ReportError::Name(query.to_owned()));
+        }
+        if text.len() > REPORT_BYTES {
+            return Err(ReportError::Large(text.len()));
+        }
+        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
+        if queries.len() >= QUERIES && !queries.contains_key(query) {
+            return Err(ReportError::Many);
+        }
+        let report = Report {
+            text,
+            at: now,
+            is_told: false,
+        };
+        queries.insert(query.to_owned(), report);
+        Ok(())
+    }
+
+    /// What is new since the last call: a query, and what it tells or that it tells nothing more.
+    pub(crate) fn news(&self, now: Instant) -> Vec<(String, Option<String>)> {
+        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut news = Vec::new();
+        queries.retain(|query, report| {
+            let is_silent = now.saturating_duration_since(report.at) >= SILENCE;
+            if is_silent {
+                news.push((query.clone(), None));
+            } else if !std::mem::replace(&mut report.is_told, true) {
+                news.push((query.clone(), Some(report.text.clone())));
+            }
+            !is_silent
+        });
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(reports: &Reports, query: &str, now: Instant) -> Result<(), ReportError> {
+        reports.take(query, format!("{{\"of\":\"{query}\"}}"), now)
+    }
+
+    #[test]
+    fn the_newest_report_is_told_once() {
+        let (reports, now) = (Reports::default(), Instant::now());
+        report(&reports, "a", now).expect("taken");
+        reports.take("a", "{}".into(), now).expect("taken");
+
+        assert_eq!(reports.news(now), [("a".into(), Some("{}".into()))]);
+        assert_eq!(reports.news(now), []);
+    }
+
+    #[test]
+    fn a_query_that_fell_silent_is_told_of_once_more_and_makes_room() {
+        let (reports, now) = (Reports::default(), Instant::now());
+        for number in 0..QUERIES {
+            report(&reports, &number.to_string(), now).expect("taken");
+        }
+        let refused = report(&reports, "another", now).expect_err("there is no room");
+        assert!(matches!(refused, ReportError::Many));
+        report(&reports, "7", now + SILENCE / 2).expect("one that is known");
+
+        let news = reports.news(now + SILENCE);
+
+        let silent = news.iter().filter(|(_, text)| text.is_none());
+        assert_eq!(silent.count(), QUERIES - 1);
+        assert!(
+            news.iter()
+                .any(|(query, text)| query == "7" && text.is_some())
+        );
+        report(&reports, "another", now + SILENCE).expect("there is room");
+    }
+
+    #[test]
+    fn what_is_no_name_or_too_long_is_refused() {
+        let (reports, now) = (Reports::default(), Instant::now());
+
+        for name in ["", "a/b", "+", "#", "\u{e4}", &"x".repeat(NAME_BYTES + 1)] {
+            let refused = report(&reports, name, now).expect_err(name);
+            assert!(matches!(refused, ReportError::Name(text) if text == name));
+        }
+        let refused = reports.take("a", "x".repeat(REPORT_BYTES + 1), now);
+        assert!(matches!(refused, Err(ReportError::Large(_))));
+        assert_eq!(reports.news(now), []);
+    }
+}
