@@ -1,5 +1,7 @@
 """`python -m mqttcore.pipeline FILE`: runs the pipeline that a TOML file describes.
 
+`python -m mqttcore.pipeline emit-sdp FILE FOLDER` writes it as a declarative pipeline of Spark.
+
 Exit status: 0 when it has ended as asked, 1 when a query failed or something is missing, 2 for a
 file or command line that is wrong.
 """
@@ -11,17 +13,24 @@ from pathlib import Path
 
 from mqttcore.errors import ConfigError, MqttError
 from mqttcore.pipeline.config import Pipeline, load
+from mqttcore.pipeline.declarative import emit
 from mqttcore.pipeline.progress import JsonLines
 
 __all__ = ["main"]
 
+EMIT = "emit-sdp"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one pipeline; returns the exit status."""
-    options = parser().parse_args(arguments)
+    """Runs or writes one pipeline; returns the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    is_emission = given[:1] == [EMIT]
+    options = emission_parser().parse_args(given[1:]) if is_emission else parser().parse_args(given)
     try:
         pipeline = load(options.file)
-        if options.dry_run or options.explain:
+        if is_emission:
+            print(*emit(pipeline, options.folder), sep="\n")
+        elif options.dry_run or options.explain:
             show(pipeline, explain=options.explain)
         else:
             start(pipeline, options)
@@ -37,13 +46,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
-        prog="mqttcore pipeline", description="A stream's messages into tables, and alerts back."
+        prog="mqttcore pipeline",
+        description="A stream's messages into tables, and alerts back.",
+        epilog=f"`{EMIT} FILE FOLDER` writes the pipeline as a declarative one of Spark.",
     )
     made.add_argument("file", type=Path, metavar="FILE", help="TOML file")
     made.add_argument("--once", action="store_true", help="read what there is, then end")
     made.add_argument("--dry-run", action="store_true", help="show the tables, write nothing")
     made.add_argument("--explain", action="store_true", help="show Spark's plans, write nothing")
     made.add_argument("--json", action="store_true", help="progress as JSON, a line a batch")
+    return made
+
+
+def emission_parser() -> argparse.ArgumentParser:
+    """The command line of `emit-sdp`."""
+    made = argparse.ArgumentParser(
+        prog=f"mqttcore pipeline {EMIT}",
+        description="Write a pipeline for `spark-pipelines run --spec FOLDER/spark-pipeline.yml`.",
+    )
+    made.add_argument("file", type=Path, metavar="FILE", help="TOML file")
+    made.add_argument("folder", type=Path, metavar="FOLDER", help="where it is written")
     return made
 
 
