@@ -16,6 +16,7 @@ __all__ = [
     "ConfigError",
     "EndpointError",
     "EndpointUnreachableError",
+    "LoopError",
     "MqttError",
     "OverloadedError",
     "PacketError",
@@ -38,6 +39,7 @@ __all__ = [
     "StreamRangeError",
     "TopicFilterError",
     "TopicNameError",
+    "UndeliveredError",
 ]
 
 
@@ -120,7 +122,15 @@ class PipelineError(MqttError):
 
 
 class StreamOptionError(MqttError, ValueError):
-    """An option of the Spark source cannot be used; the text names it and what is allowed."""
+    """An option, or a column, of Spark's source or sink cannot be used; the text names it."""
+
+
+class LoopError(MqttError):
+    """Messages of a sink would come back to the query that sends them."""
+
+
+class UndeliveredError(MqttError):
+    """A broker did not take a message, or did not say so in time; the text names the message."""
 
 
 class StreamFolderError(MqttError):

@@ -95,7 +95,8 @@ def test_rule_1_the_beginning_is_a_constant_that_the_first_batch_pins(
     endpoint.write(numbered(3, base=10))
 
     # "latest" was the end when the query began, not when the batch is planned or planned again
-    assert end == {"epoch": endpoint.epoch, "from": {"0": 10, "1": 5}, "to": {"0": 10, "1": 5}}
+    places = {"from": {"0": 10, "1": 5}, "reads": ["#"], "to": {"0": 10, "1": 5}}
+    assert end == {"epoch": endpoint.epoch, **places}
     assert rows_of(open_reader(), first, end) == []
     after = batch(open_reader(), end)
     assert rows_of(open_reader(), end, after) == [(0, 10), (0, 11), (0, 12)]
@@ -233,7 +234,7 @@ def test_rule_10_what_comes_after_the_start_is_for_the_next_run(
         ends.append(batch(reader, ends[-1], limit))
 
     assert [end.get("to", end) for end in ends[-2:]] == [
-        {"epoch": endpoint.epoch, "0": 10, "1": 5}
+        {"epoch": endpoint.epoch, "0": 10, "1": 5, "reads": ["#"]}
     ] * 2
     assert len(ends) == 5  # the beginning, 6, 12, 15 rows, and nothing new
 
@@ -272,7 +273,7 @@ def test_a_spark_that_says_nothing_gets_the_offsets_after_the_last_ones(
     assert reader.latestOffset() == first
     endpoint.write(numbered(1, base=10))
 
-    assert reader.latestOffset() == {"0": 11, "1": 5, "epoch": endpoint.epoch}
+    assert reader.latestOffset() == {"0": 11, "1": 5, "epoch": endpoint.epoch, "reads": ["#"]}
     assert list(rows_of(reader, first, reader.latestOffset())) == [(0, 10)]
 
 

@@ -93,7 +93,7 @@ def test_a_query_goes_on_where_it_stopped(
     assert copied() == everything(35, 15)
     logged = ends(tmp_path / "checkpoint")
     assert logged[0]["from"] == {"0": 0, "1": 0}
-    assert logged[-1] == {"0": 35, "1": 15, "epoch": endpoint.epoch}
+    assert logged[-1] == {"0": 35, "1": 15, "epoch": endpoint.epoch, "reads": ["#"]}
     assert endpoint.holds["copy"] == [25, 15]
 
 

@@ -29,6 +29,8 @@ class Description:
     partitions: int
     schema: Any
     """Its typed columns, as the broker wrote them; None if it has none."""
+    filters: tuple[str, ...] = ()
+    """What it takes in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,7 @@ class StreamFolder:
                 epoch=f"{found['store']}:{found['epoch']}",
                 partitions=found["partitions"],
                 schema=found.get("schema"),
+                filters=tuple(found.get("filters", ())),
             )
         except KeyError as error:
             raise StreamFolderError(f"{self.path}: stream.json has no {error}") from error

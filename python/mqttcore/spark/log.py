@@ -31,6 +31,8 @@ class State:
     """The first row that is not in a sealed file."""
     end: tuple[int, ...]
     """The first row that is not there yet, or not safe yet."""
+    filters: tuple[str, ...] = ()
+    """What the stream takes in."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +61,7 @@ class StreamLog:
             earliest=tuple(bounds.earliest for bounds in info.partitions),
             sealed=tuple(bounds.sealed_end for bounds in info.partitions),
             end=tuple(bounds.end for bounds in info.partitions),
+            filters=info.filters,
         )
 
     def sealed_state(self) -> State:
@@ -72,6 +75,7 @@ class StreamLog:
             earliest=index.earliest,
             sealed=index.ends,
             end=index.ends,
+            filters=described.filters,
         )
 
     def needed_folder(self) -> StreamFolder:

@@ -2,11 +2,13 @@
 
 ``{"0": 17, "1": 4, "epoch": "<uuid>:<n>"}`` is an end: the first row of each partition that is not
 read. The end of a query's first batch carries its beginning too, so that Spark's offset log pins
-what ``latest`` meant: ``{"epoch": ..., "from": {"0": 3, ...}, "to": {"0": 17, ...}}``.
+what ``latest`` meant: ``{"epoch": ..., "from": {"0": 3, ...}, "to": {"0": 17, ...}}``. Both have
+``"reads"``, the topic filters of what the query takes in: a sink looks there, so that it does not
+feed its own query.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mqttcore.errors import StreamEpochError, StreamOptionError
@@ -26,6 +28,8 @@ class SourceOffset:
     ends: tuple[int, ...]
     starts: tuple[int, ...] | None = None
     """Where the query began; only in the end of its first batch."""
+    reads: tuple[str, ...] = field(default=(), compare=False)
+    """Filters of the topics that the query takes in."""
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> "SourceOffset | None":
@@ -37,10 +41,12 @@ class SourceOffset:
         if value == UNRESOLVED:
             return None
         try:
-            epoch = value["epoch"]
+            epoch, reads = value["epoch"], tuple(map(str, value.get("reads", ())))
             if "to" in value:
-                return cls(epoch=epoch, starts=numbers(value["from"]), ends=numbers(value["to"]))
-            return cls(epoch=epoch, ends=numbers({k: v for k, v in value.items() if k != "epoch"}))
+                starts, ends = numbers(value["from"]), numbers(value["to"])
+                return cls(epoch=epoch, starts=starts, ends=ends, reads=reads)
+            ends = numbers({key: end for key, end in value.items() if key not in WORDS})
+            return cls(epoch=epoch, ends=ends, reads=reads)
         except (KeyError, TypeError, ValueError) as error:
             raise StreamOptionError(
                 f"checkpoint: {dict(value)!r} is no offset of this source; each query needs a"
@@ -49,9 +55,11 @@ class SourceOffset:
 
     def to_dict(self) -> dict[str, Any]:
         """The dict for Spark; the same offset makes the same JSON text, always."""
+        reads = {"reads": list(self.reads)} if self.reads else {}
         if self.starts is None:
-            return {**keyed(self.ends), "epoch": self.epoch}
-        return {"epoch": self.epoch, "from": keyed(self.starts), "to": keyed(self.ends)}
+            return {**keyed(self.ends), "epoch": self.epoch, **reads}
+        places = {"from": keyed(self.starts), **reads, "to": keyed(self.ends)}
+        return {"epoch": self.epoch, **places}
 
     def check_epoch(self, epoch: str, stream: str) -> None:
         """Refuses offsets of another life of the stream.
@@ -66,6 +74,10 @@ class SourceOffset:
                 " Begin with a new checkpointLocation, and with startingTimestamp if rows must not"
                 " come twice"
             )
+
+
+WORDS: Final = frozenset({"epoch", "reads"})
+"""Keys of a dict that are no partitions."""
 
 
 def numbers(value: Mapping[str, Any]) -> tuple[int, ...]:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar, cast
 
-from mqttcore._core import TopicFilter, TopicFilterError
+from mqttcore._core import TopicFilter, TopicFilterError, TopicNameError
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.positions import Position, parse_position, parse_timestamp
 
-__all__ = ["DECODERS", "SourceOptions", "parse_options"]
+__all__ = ["DECODERS", "SourceOptions", "Table", "parse_options", "read_options"]
 
 Decoder = Literal["none", "json", "cbor", "sparkplug", "auto"]
 OnError = Literal["null", "drop", "fail"]
@@ -61,36 +61,45 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     Raises:
         StreamOptionError: a name is unknown, a value is not allowed, or two exclude each other.
     """
-    values = {name.lower(): value for name, value in given.items()}
-    refuse_unknown(values)
-    refuse_together(values, "startingOffsets", "startingTimestamp")
-    refuse_together(values, "endingOffsets", "endingTimestamp")
-    parsed = {
-        attribute: check(name, values[name.lower()], read)
-        for name, (attribute, read) in OPTIONS.items()
-        if name.lower() in values
-    }
+    refuse_together(given, "startingOffsets", "startingTimestamp")
+    refuse_together(given, "endingOffsets", "endingTimestamp")
+    parsed = read_options(given, OPTIONS)
     options = SourceOptions(**parsed)  # type: ignore[arg-type]  # each reader makes its field's type
     refuse_contradictions(options)
     return options
 
 
-def refuse_unknown(values: Mapping[str, str]) -> None:
+def read_options(given: Mapping[str, str], table: "Table") -> dict[str, object]:
+    """The values of the options that are given, by the attributes that ``table`` names.
+
+    Raises:
+        StreamOptionError: a name is unknown, or a value is not allowed.
+    """
+    values = {name.lower(): value for name, value in given.items()}
+    refuse_unknown(values, table)
+    return {
+        attribute: check(name, values[name.lower()], read)
+        for name, (attribute, read) in table.items()
+        if name.lower() in values
+    }
+
+
+def refuse_unknown(values: Mapping[str, str], table: "Table") -> None:
     """An option that nobody reads is a mistake; Spark's own bookkeeping is not."""
-    known = {name.lower(): name for name in OPTIONS}
+    known = {name.lower(): name for name in table}
     for name in values:
         if name in known or name in SPARKS_OWN:
             continue
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {known[near[0]]}?" if near else "."
         raise StreamOptionError(
-            f"option {name!r} is unknown{hint} Known: {', '.join(sorted(OPTIONS))}"
+            f"option {name!r} is unknown{hint} Known: {', '.join(sorted(table))}"
         )
 
 
 def refuse_together(values: Mapping[str, str], first: str, second: str) -> None:
     """Both say where to begin, or where to end."""
-    if first.lower() in values and second.lower() in values:
+    if {first.lower(), second.lower()} <= {name.lower() for name in values}:
         raise StreamOptionError(f"options {first} and {second} exclude each other")
 
 
@@ -117,7 +126,7 @@ def check(name: str, text: str, read: Callable[[str], Value]) -> Value:
     """One value; the reader says in its error what is allowed."""
     try:
         return read(text.strip())
-    except (ValueError, TopicFilterError) as error:
+    except (ValueError, TopicFilterError, TopicNameError) as error:
         raise StreamOptionError(f"option {name} = {text!r}: {error}") from error
 
 
@@ -207,7 +216,9 @@ def consumer_name(text: str) -> str:
 
 
 Reader = Callable[[str], object]
-OPTIONS: Final[Mapping[str, tuple[str, Reader]]] = {
+Table = Mapping[str, tuple[str, Reader]]
+"""Options by name: the attribute that one becomes, and what reads its text."""
+OPTIONS: Final[Table] = {
     "path": ("path", text_of),
     "endpoint": ("endpoint", endpoint),
     "token": ("token", text_of),
@@ -231,5 +242,5 @@ OPTIONS: Final[Mapping[str, tuple[str, Reader]]] = {
     "consumer": ("consumer", consumer_name),
     "pushFilters": ("push_filters", boolean),
 }
-SPARKS_OWN: Final = frozenset({"serialization.format"})
-"""Options that Spark adds when a table in its catalog names this source."""
+SPARKS_OWN: Final = frozenset({"serialization.format", "queryname"})
+"""Options that Spark adds: to a table in its catalog, and to a query with a name."""

@@ -12,6 +12,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 
@@ -30,6 +32,7 @@ from mqttcore.spark.planning import (
 from mqttcore.spark.positions import Position
 from mqttcore.spark.pushdown import Narrowing, is_planned_with_filters
 from mqttcore.spark.reading import RowReader, tasks_for
+from mqttcore.spark.sink_options import parse_sink_options
 from mqttcore.spark.streaming import MqttcoreStreamReader
 
 if TYPE_CHECKING:
@@ -41,7 +44,11 @@ __all__ = ["BatchReader", "MqttcoreDataSource", "PushingBatchReader"]
 
 
 class MqttcoreDataSource(DataSource):
-    """Streams of an mqttcore broker as rows; `mqttcore.spark.options` lists the options."""
+    """Streams of an mqttcore broker as rows, and rows as messages.
+
+    `mqttcore.spark.options` lists the options of reading, `mqttcore.spark.sink_options` those of
+    writing.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -63,6 +70,22 @@ class MqttcoreDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
         """Reads what comes, batch after batch."""
         return MqttcoreStreamReader(with_schema(parse_options(self.options), schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Publishes rows, all of them or none."""
+        from mqttcore.spark.sink import BatchSink
+
+        return BatchSink(parse_sink_options(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802 -- Spark's name
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> DataSourceStreamWriter:
+        """Publishes the rows of each batch, all of them or none."""
+        from mqttcore.spark.sink import StreamSink
+
+        return StreamSink(parse_sink_options(self.options), schema, overwrite=overwrite)
 
 
 class BatchReader(DataSourceReader):

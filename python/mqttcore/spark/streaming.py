@@ -104,12 +104,12 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if offset is None:
             begin = self.first_place(state)
             end = self.next_end(begin, state, limited=limited)
-            made = SourceOffset(epoch=state.epoch, starts=begin, ends=end)
+            made = SourceOffset(epoch=state.epoch, starts=begin, ends=end, reads=self.reads(state))
         else:
             offset.check_epoch(state.epoch, self.log.name)
             begin = not_before_earliest(offset.ends, state, self.options)
             end = self.next_end(begin, state, limited=limited)
-            made = SourceOffset(epoch=state.epoch, ends=end)
+            made = SourceOffset(epoch=state.epoch, ends=end, reads=self.reads(state))
         self.hold_first(begin)
         if offset is not None and made.ends == offset.ends:
             return start
@@ -149,6 +149,10 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """The query ends; its hold stays until it expires, for the next run."""
         self.log.close()
+
+    def reads(self, state: State) -> tuple[str, ...]:
+        """The topics that this query takes in."""
+        return state.filters if self.options.topic is None else (self.options.topic,)
 
     def first_place(self, state: State) -> tuple[int, ...]:
         """Where a new query begins."""

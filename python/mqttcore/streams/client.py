@@ -155,13 +155,21 @@ class Client:
         finally:
             connection.close()
 
-    def commit(self, query: str, batch: int, stages: Sequence[str]) -> bool:
+    def commit(
+        self, query: str, batch: int, stages: Sequence[str], *, replacing: str | None = None
+    ) -> bool:
         """Publishes what is staged, all of it or nothing; False: this was done before.
+
+        Retained messages of topics that match the filter ``replacing`` are cleared, unless they are
+        of this batch.
 
         Raises:
             EndpointError: there is no such stage (``unknown_stage``): nothing was published.
         """
-        committed = self._json("POST", "/v1/sink/commit", batch_of(query, batch, stages))
+        body = batch_of(query, batch, stages)
+        if replacing is not None:
+            body["replacing"] = replacing
+        committed = self._json("POST", "/v1/sink/commit", body)
         return bool(committed["committed"])
 
     def abort(self, query: str, batch: int, stages: Sequence[str]) -> int:

@@ -233,7 +233,7 @@ impl Message {
 
     /// The same message, published at `now`: its expiry begins again.
     #[must_use]
-    pub(crate) fn published_at(mut self, now: Instant) -> Self {
+    pub fn published_at(mut self, now: Instant) -> Self {
         self.expires_at = expiry(now, self.properties().message_expiry_interval());
         self
     }

@@ -24,6 +24,17 @@ struct Named {
     stages: Vec<String>,
 }
 
+/// A batch that is to be published.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Commit {
+    query: String,
+    batch: u64,
+    stages: Vec<String>,
+    #[serde(default)]
+    replacing: Option<String>,
+}
+
 /// `POST /v1/sink/stage`: keeps the rows of the body.
 pub(super) async fn stage(
     sink: &Arc<Sink>,
@@ -51,13 +62,14 @@ pub(super) async fn commit(
     body: Incoming,
     limits: &HttpLimits,
 ) -> Result<Answer, Refusal> {
-    let Named {
+    let Commit {
         query,
         batch,
         stages,
+        replacing,
     } = body::json(body, limits).await?;
     let sink = Arc::clone(sink);
-    let work = async move { sink.commit(query, batch, stages).await };
+    let work = async move { sink.commit(query, batch, stages, replacing).await };
     let done = tokio::task::spawn_local(work).await;
     let committed = done
         .map_err(|error| broken(&error))?
@@ -93,7 +105,7 @@ async fn blocking<T: Send + 'static>(
 
 fn refusal(error: &SinkError) -> Refusal {
     let (status, code) = match error {
-        SinkError::Name(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+        SinkError::Name(_) | SinkError::Filter { .. } => (StatusCode::BAD_REQUEST, "bad_request"),
         SinkError::Row { .. } | SinkError::Rows(_) => (StatusCode::BAD_REQUEST, "bad_rows"),
         SinkError::Late(_) => (StatusCode::CONFLICT, "late"),
         SinkError::Stage(_) => (StatusCode::CONFLICT, "unknown_stage"),

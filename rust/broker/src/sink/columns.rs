@@ -126,10 +126,22 @@ impl<'a> Columns<'a> {
             2 => QoS::ExactlyOnce,
             other => return Err(format!("{other} is no QoS")),
         };
-        let retain = self
-            .retain
-            .is_some_and(|column| column.is_valid(row) && column.as_boolean().value(row));
+        let retain = self.is_retained(row);
         Ok(Message::copied(now, name, properties, payload, qos, retain))
+    }
+
+    /// The topics of rows that are retained and not empty.
+    pub(super) fn retained_topics(&self) -> impl Iterator<Item = &str> {
+        let has_payload =
+            |row: &usize| bytes(Some(self.payload), *row).is_some_and(|b| !b.is_empty());
+        let rows = (0..self.rows).filter(|row| self.is_retained(*row));
+        rows.filter(has_payload)
+            .filter_map(|row| string(Some(self.topic), row))
+    }
+
+    fn is_retained(&self, row: usize) -> bool {
+        self.retain
+            .is_some_and(|column| column.is_valid(row) && column.as_boolean().value(row))
     }
 
     fn properties(&self, row: usize) -> Result<PropertiesBuf, String> {

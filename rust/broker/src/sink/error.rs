@@ -7,6 +7,8 @@ use std::io;
 pub(crate) enum SinkError {
     #[error("{0:?} is no name: 1 to 64 letters, digits, - and _")]
     Name(String),
+    #[error("replacing {text:?}: {problem}")]
+    Filter { text: String, problem: String },
     #[error("batch {0} was committed before, and a later one after it")]
     Late(u64),
     #[error("there is no stage {0:?}, or it is named twice")]

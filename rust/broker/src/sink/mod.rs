@@ -9,6 +9,7 @@
 mod columns;
 mod error;
 mod publish;
+mod replace;
 mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mqttcore_session::ServerLimits;
 use mqttcore_store::{Pressure, StoreError};
+use mqttcore_topics::TopicFilter;
 use serde::{Deserialize, Serialize};
 
 use crate::shard::World;
@@ -55,9 +57,17 @@ struct Last {
     rows: u64,
     /// When it was committed, in unix seconds.
     at_s: u64,
+    /// A topic filter: what is retained there and is none of its rows is still to be cleared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replacing: Option<String>,
 }
 
 impl Last {
+    /// Whether all of it is done.
+    fn is_over(&self) -> bool {
+        self.stages.is_empty() && self.replacing.is_none()
+    }
+
     /// The files of its stages.
     fn files<'a>(&'a self, query: &'a str) -> impl Iterator<Item = String> + 'a {
         let file = |stage: &String| file_name(query, self.batch, stage);
@@ -152,7 +162,8 @@ impl Sink {
 
     /// Publishes what is staged; false if this batch, or a later one, was committed before.
     ///
-    /// It is over when this returns: the messages are routed, and safe where they have to be.
+    /// It is over when this returns: the messages are routed, and safe where they have to be. With
+    /// `replacing`, the retained messages of these topics that are none of the batch are cleared.
     ///
     /// # Errors
     ///
@@ -163,6 +174,7 @@ impl Sink {
         query: String,
         batch: u64,
         stages: Vec<String>,
+        replacing: Option<String>,
     ) -> Result<bool, SinkError> {
         let _turn = self.turn.lock().await;
         if self.queries().contains_key(&query) {
@@ -171,6 +183,9 @@ impl Sink {
         let last = self.queries().get(&query).map(|last| last.batch);
         if last.is_some_and(|last| batch <= last) {
             return Ok(false);
+        }
+        if let Some(text) = &replacing {
+            self.filter(text)?;
         }
         let mut named = BTreeSet::new();
         for stage in &stages {
@@ -186,6 +201,7 @@ impl Sink {
             stages,
             rows: 0,
             at_s: now_s(),
+            replacing,
         };
         publish::note(self, &query, &last).await?;
         self.queries().insert(query.clone(), last);
@@ -214,6 +230,14 @@ impl Sink {
             }
         }
         Ok(removed)
+    }
+
+    fn filter(&self, text: &str) -> Result<TopicFilter, SinkError> {
+        let parsed = TopicFilter::parse(text, &self.limits.topic);
+        parsed.map_err(|error| SinkError::Filter {
+            text: text.to_owned(),
+            problem: error.to_string(),
+        })
     }
 
     /// Publishes what was committed before the broker died, and then looks, as long as the endpoint
@@ -260,7 +284,7 @@ impl Sink {
     async fn forget_the_oldest(&self) -> Result<(), SinkError> {
         let oldest = {
             let queries = self.queries();
-            let over = queries.iter().filter(|(_, last)| last.stages.is_empty());
+            let over = queries.iter().filter(|(_, last)| last.is_over());
             let oldest = over.min_by_key(|(_, last)| last.at_s);
             let is_full = queries.len() >= QUERIES;
             oldest.map(|(query, _)| query.clone()).filter(|_| is_full)

@@ -15,7 +15,7 @@ use crate::shard::Shard;
 use crate::{hub, journal};
 
 use super::columns::Columns;
-use super::{Last, NOTE, Sink, SinkError, remove};
+use super::{Last, NOTE, Sink, SinkError, remove, replace};
 
 /// Messages of one piece at most.
 const PIECE_ROWS: usize = 512;
@@ -57,7 +57,7 @@ async fn write(sink: &Sink, query: &str, value: Vec<u8>) -> Result<(), SinkError
 /// Publishes what is left of the last batch of `query`, and removes its stages.
 pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
     let last = sink.queries().get(query).cloned();
-    let Some(mut last) = last.filter(|last| !last.stages.is_empty()) else {
+    let Some(mut last) = last.filter(|last| !last.is_over()) else {
         return Ok(());
     };
     let files: Vec<PathBuf> = last
@@ -77,6 +77,9 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
         sink.queries().insert(query.to_owned(), last.clone());
     }
     reading.await.map_err(|_| SinkError::Stopped)??;
+    if let Some(text) = last.replacing.take() {
+        replace::clear(sink, &sink.filter(&text)?, files.clone()).await?;
+    }
     last.stages.clear();
     // Behind all that was published: when it is safe, so is that.
     note(sink, query, &last).await?;
@@ -96,7 +99,12 @@ async fn publish(
 ) -> Result<(), SinkError> {
     let (sender, done) = oneshot::channel();
     let work = move |shard: &Rc<Shard>| {
-        for message in &piece {
+        for message in piece {
+            // It was read a moment ago, by another clock than the shard's.
+            let message = &match message.expires_at() {
+                Some(_) => message.published_at(shard.now()),
+                None => message,
+            };
             last.rows += 1;
             if message.retain() {
                 // It is handed to the log at once, and the note has to go with it.

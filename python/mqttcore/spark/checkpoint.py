@@ -1,0 +1,32 @@
+"""What Spark notes in a query's checkpoint before it runs a batch."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["newest_offsets", "read_offsets"]
+
+
+def read_offsets(checkpoint: Path, number: int) -> list[Any]:
+    """How far each source is read behind a batch, in the order of the query's sources.
+
+    Raises:
+        ValueError: the file is not there, or it is another one.
+    """
+    path = checkpoint / "offsets" / str(number)
+    try:
+        # a version, Spark's own settings, then a line a source; "-" is one without an offset
+        lines = path.read_text().splitlines()[2:]
+        return [None if line == "-" else json.loads(line) for line in lines]
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: does not hold the offsets of batch {number}") from error
+
+
+def newest_offsets(checkpoint: Path) -> list[Any]:
+    """The same for the batch that was planned last; nothing where there is none to be seen."""
+    try:
+        names = [path.name for path in (checkpoint / "offsets").iterdir()]
+    except OSError:
+        return []
+    numbers = [int(name) for name in names if name.isdigit()]
+    return read_offsets(checkpoint, max(numbers)) if numbers else []

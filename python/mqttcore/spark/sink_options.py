@@ -1,0 +1,182 @@
+"""Options of ``df.write.format("mqttcore")`` and ``df.writeStream.format("mqttcore")``.
+
+| option | default | meaning |
+| --- | --- | --- |
+| ``path`` or ``endpoint`` | | an mqttcore broker: the folder of its data, or its HTTP address |
+| ``token`` | | what the HTTP address asks for |
+| ``broker`` | | any other broker: ``mqtt://host:port`` or ``mqtts://host:port`` |
+| ``username``, ``password`` | | for ``broker`` |
+| ``ca`` | the system's | file with the certificates that ``mqtts`` trusts |
+| ``protocol`` | ``5`` | for ``broker``: ``5`` or ``3.1.1`` |
+| ``clientId`` | ``mqttcore`` | how client identifiers begin at ``broker`` |
+| ``window`` | ``1000`` | messages that ``broker`` has not acknowledged, a task |
+| ``timeout`` | ``30s`` | for ``broker``: without any acknowledgement |
+| ``topic`` | column ``topic`` | where all rows go |
+| ``qos``, ``retain`` | columns, else 1, false | of all rows |
+| ``prefix`` | | ``mode("overwrite")``: retained messages below it that are not rows are cleared |
+| ``txnAppId``, ``txnVersion`` | random, 0 | a batch of the same name and number is published once |
+| ``stream`` | found | the stream that the query reads: rows that it takes in are refused |
+| ``allowLoop`` | ``false`` | do not refuse them |
+
+Columns: ``topic``, ``payload`` (binary or text; null is empty), ``qos``, ``retain``,
+``content_type``, ``response_topic``, ``correlation_data``, ``expiry`` (seconds) and
+``user_properties`` (an array of structs of key and value, or a map); all but the first two may be
+missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from mqttcore._core import TopicName
+from mqttcore.errors import StreamOptionError
+from mqttcore.spark.options import (
+    Table,
+    boolean,
+    count,
+    duration,
+    endpoint,
+    read_options,
+    stream_name,
+    text_of,
+    word_of,
+)
+
+__all__ = ["SinkOptions", "parse_sink_options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Where rows go, and how."""
+
+    path: str | None = None
+    endpoint: str | None = None
+    token: str | None = field(default=None, repr=False)
+    broker: str | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    protocol: Literal["5", "3.1.1"] = "5"
+    client_id: str = "mqttcore"
+    window: int = 1000
+    timeout_s: float = 30.0
+    topic: str | None = None
+    qos: int | None = None
+    retain: bool | None = None
+    prefix: str | None = None
+    app_id: str | None = None
+    version: int | None = None
+    stream: str | None = None
+    allow_loop: bool = False
+    checkpoint: str | None = None
+    """Where Spark keeps the query's offsets; it hands its own option over."""
+
+    def constants(self) -> dict[str, object]:
+        """Columns that options stand for."""
+        given = {"topic": self.topic, "qos": self.qos, "retain": self.retain}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Checks options as Spark hands them over.
+
+    Raises:
+        StreamOptionError: a name is unknown, a value is not allowed, or two exclude each other.
+    """
+    parsed = read_options(given, OPTIONS)
+    options = SinkOptions(**parsed)  # type: ignore[arg-type]  # each reader makes its field's type
+    refuse_contradictions(options, {name.lower() for name in given})
+    return options
+
+
+def refuse_contradictions(options: SinkOptions, given: set[str]) -> None:
+    """Options that are fine alone."""
+    here = {"path", "endpoint"} & given
+    if options.broker is None and not here:
+        raise StreamOptionError(
+            "option path, endpoint or broker is missing: the data folder of an mqttcore broker, its"
+            " HTTP address, or the address of any other broker"
+        )
+    wrong = [name for name in (OURS if options.broker else OTHERS) if name.lower() in given]
+    if wrong:
+        kinds = ("an mqttcore broker", "option broker")
+        kind, other = kinds if options.broker else kinds[::-1]
+        raise StreamOptionError(f"option {wrong[0]} is for {kind}, not for {other}")
+    if (options.app_id is None) != (options.version is None):
+        raise StreamOptionError("options txnAppId and txnVersion need each other")
+    if options.broker is not None and options.qos == 0:
+        raise StreamOptionError(
+            "option qos = 0: no broker acknowledges that; with option broker 1 and 2 are allowed"
+        )
+
+
+OURS: Final = ("path", "endpoint", "token", "prefix", "txnAppId", "txnVersion", "stream")
+"""Options that only an mqttcore broker understands."""
+OTHERS: Final = (
+    "username", "password", "ca", "protocol", "clientId", "window", "timeout",
+)  # fmt: skip
+
+
+def broker_address(text: str) -> str:
+    """A broker that speaks MQTT."""
+    if not re.fullmatch(r"mqtts?://([^/\s:@]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?/?", text):
+        raise ValueError("allowed are mqtt://host:port and mqtts://host:port")
+    return text.rstrip("/")
+
+
+def topic_name(text: str) -> str:
+    """A topic that messages may have."""
+    return str(TopicName(text))
+
+
+def topic_prefix(text: str) -> str:
+    """The first levels of topics."""
+    return str(TopicName(text.removesuffix("#").rstrip("/")))
+
+
+def quality(text: str) -> int:
+    """A QoS."""
+    if text not in {"0", "1", "2"}:
+        raise ValueError("allowed are 0, 1 and 2")
+    return int(text)
+
+
+def batch_number(text: str) -> int:
+    """A number that counts up."""
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise ValueError("allowed is a whole number from 0 on")
+    return int(text)
+
+
+def application(text: str) -> str:
+    """A name under which the broker keeps the number of the last batch."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text):
+        raise ValueError("allowed are letters, digits, _ and -, 64 at most")
+    return text
+
+
+OPTIONS: Final[Table] = {
+    "path": ("path", text_of),
+    "endpoint": ("endpoint", endpoint),
+    "token": ("token", text_of),
+    "broker": ("broker", broker_address),
+    "username": ("username", text_of),
+    "password": ("password", text_of),
+    "ca": ("ca", text_of),
+    "protocol": ("protocol", word_of("5", "3.1.1")),
+    "clientId": ("client_id", application),
+    "window": ("window", count),
+    "timeout": ("timeout_s", duration),
+    "topic": ("topic", topic_name),
+    "qos": ("qos", quality),
+    "retain": ("retain", boolean),
+    "prefix": ("prefix", topic_prefix),
+    "txnAppId": ("app_id", application),
+    "txnVersion": ("version", batch_number),
+    "stream": ("stream", stream_name),
+    "allowLoop": ("allow_loop", boolean),
+    "checkpointLocation": ("checkpoint", text_of),
+}

@@ -1,0 +1,202 @@
+"""Rows to an mqttcore broker: staged by tasks, published by one commit, exactly once."""
+
+from __future__ import annotations
+
+import io
+import logging
+import pathlib
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from mqttcore.errors import EndpointError, EndpointUnreachableError, StreamOptionError
+from mqttcore.spark.guard import guard_of
+from mqttcore.spark.messages import Form
+from mqttcore.streams.client import Client
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from mqttcore.spark.messages import Place
+    from mqttcore.spark.sink_options import SinkOptions
+
+__all__ = ["Broker", "Staged"]
+
+logger = logging.getLogger(__name__)
+PATIENCE_S: Final = 300.0
+"""How long a broker is waited for that is away."""
+FIRST_WAIT_S: Final = 0.05
+LONGEST_WAIT_S: Final = 2.0
+COMMIT_S: Final = 600.0
+"""How long the broker may take to publish a batch."""
+KEPT_BYTES: Final = 16 << 20
+"""What a task keeps of what it sent, to send it again to a broker that came back."""
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    query: str
+    batch: int
+    stage: str | None
+    """None: it had no rows."""
+    rows: int
+
+
+class Broker:
+    """The endpoint of an mqttcore broker as a target of rows. It pickles without connections."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        """Asks the broker what must not come back to the query.
+
+        Raises:
+            StreamOptionError: the path is none of a broker, or a column is none of a message.
+            LoopError: option topic is what the query reads.
+            EndpointError: the broker does not answer, or has no such stream.
+        """
+        self.client = client_of(options)
+        self.replacing = options.prefix and f"{options.prefix}/#"
+        try:
+            self.form = Form(options, schema, patiently(lambda: guard_of(options, self.client)))
+        finally:
+            self.client.close()
+
+    def send(self, batches: Iterable[pa.RecordBatch], place: Place) -> Staged:
+        """Stages the rows of a task.
+
+        Raises:
+            EndpointError: a row is no message, or the broker has no room, or does not come back.
+        """
+        messages = self.form.messages(batches)
+        first = next(messages, None)
+        if first is None:
+            return Staged(query=place.query, batch=place.batch, stage=None, rows=0)
+        body = Body(ipc(first, messages))
+        stage, rows = patiently(lambda: self.stage(place, body), body.can_repeat)
+        return Staged(query=place.query, batch=place.batch, stage=stage, rows=rows)
+
+    def stage(self, place: Place, body: Body) -> tuple[str, int]:
+        """One try, under a name that no other try has."""
+        stage = secrets.token_hex(16)
+        return stage, self.client.stage(place.query, place.batch, stage, body)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Publishes what was staged, unless that was done before.
+
+        Raises:
+            EndpointError: the broker refuses it, or does not come back.
+        """
+        for (query, batch), stages in staged(messages).items():
+            if not stages and self.replacing is None:
+                continue
+            if not patiently(partial(self.publish, query, batch, stages)):
+                logger.info("batch %d of %s was published before", batch, query)
+                self.client.abort(query, batch, stages)
+        self.client.close()
+
+    def publish(self, query: str, batch: int, stages: Sequence[str]) -> bool:
+        """False: it is published already."""
+        return self.client.commit(query, batch, stages, replacing=self.replacing)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Has the broker forget what was staged, or do so by itself in a day."""
+        for (query, batch), stages in staged(messages).items():
+            try:
+                self.client.abort(query, batch, stages)
+            except EndpointError as error:
+                logger.warning("stages of batch %d of %s stay for a day: %s", batch, query, error)
+        self.client.close()
+
+
+def client_of(options: SinkOptions) -> Client:
+    """The broker's endpoint, also for workers that run in another folder.
+
+    Raises:
+        StreamOptionError: option path is no folder.
+    """
+    place = options.endpoint
+    if place is None:
+        path = pathlib.Path(options.path or "").absolute()
+        if not path.is_dir():
+            raise StreamOptionError(f"option path = {options.path!r}: there is no such folder")
+        place = str(path)
+    return Client(place, token=options.token, timeout_s=COMMIT_S)
+
+
+def patiently(ask: Callable[[], Answer], may_repeat: Callable[[], bool] = lambda: True) -> Answer:
+    """Asks until the broker answers, for as long as a broker may be away."""
+    began, wait_s = time.monotonic(), FIRST_WAIT_S
+    while True:
+        try:
+            return ask()
+        except EndpointError as error:
+            is_away = isinstance(error, EndpointUnreachableError) or error.code == "stopped"
+            if not is_away or not may_repeat() or time.monotonic() > began + PATIENCE_S:
+                raise
+            if wait_s == FIRST_WAIT_S:
+                logger.warning("waiting for the broker: %s", error)
+        time.sleep(wait_s)
+        wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+
+
+class Body:
+    """The pieces of a request, which can be sent again as long as they are few."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        """Nothing is asked of ``pieces`` before they are sent."""
+        self.pieces = pieces
+        self.kept: list[bytes] | None = []
+        self.size = 0
+
+    def can_repeat(self) -> bool:
+        """Whether all that was sent is there still."""
+        return self.kept is not None
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.kept or ()
+        for piece in self.pieces:
+            self.size += len(piece)
+            if self.kept is not None:
+                self.kept.append(piece)
+            if self.size > KEPT_BYTES:
+                self.kept = None
+            yield piece
+
+
+def ipc(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Batches as an Arrow IPC stream, a piece a batch."""
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, first.schema) as writer:
+        writer.write_batch(first)
+        for batch in rest:
+            yield taken(out)
+            writer.write_batch(batch)
+    yield taken(out)
+
+
+def taken(out: io.BytesIO) -> bytes:
+    """What was written since the last time."""
+    written = out.getvalue()
+    out.seek(0)
+    out.truncate()
+    return written
+
+
+def staged(
+    messages: Sequence[WriterCommitMessage | None],
+) -> dict[tuple[str, int], list[str]]:
+    """The stages of each batch; there is but one batch, or none when no task came to its end."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for message in messages:
+        if isinstance(message, Staged):
+            stages = found.setdefault((message.query, message.batch), [])
+            stages += [message.stage] if message.stage is not None else []
+    return found
