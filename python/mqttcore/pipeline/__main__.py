@@ -1,6 +1,7 @@
 """`python -m mqttcore.pipeline FILE`: runs the pipeline that a TOML file describes.
 
-`python -m mqttcore.pipeline emit-sdp FILE FOLDER` writes it as a declarative pipeline of Spark.
+`python -m mqttcore.pipeline emit-sdp FILE FOLDER` writes it as a declarative pipeline of Spark,
+`python -m mqttcore.pipeline delta DATA STREAM` makes a Delta table of a stream's sealed files.
 
 Exit status: 0 when it has ended as asked, 1 when a query failed or something is missing, 2 for a
 file or command line that is wrong.
@@ -18,22 +19,18 @@ from mqttcore.pipeline.progress import JsonLines
 
 __all__ = ["main"]
 
-EMIT = "emit-sdp"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs or writes one pipeline; returns the exit status."""
+    """Does what one command line asks for; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    is_emission = given[:1] == [EMIT]
-    options = emission_parser().parse_args(given[1:]) if is_emission else parser().parse_args(given)
+    # a file has no such name: it would be `./delta`
+    act, parse, rest = {
+        "emit-sdp": (write, emission_parser, given[1:]),
+        "delta": (refresh_table, delta_parser, given[1:]),
+    }.get(given[0] if given else "", (run_or_show, parser, given))
+    options = parse().parse_args(rest)
     try:
-        pipeline = load(options.file)
-        if is_emission:
-            print(*emit(pipeline, options.folder), sep="\n")
-        elif options.dry_run or options.explain:
-            show(pipeline, explain=options.explain)
-        else:
-            start(pipeline, options)
+        act(options)
     except ConfigError as error:
         print("\n".join(error.faults), file=sys.stderr)
         return 2
@@ -48,7 +45,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="mqttcore pipeline",
         description="A stream's messages into tables, and alerts back.",
-        epilog=f"`{EMIT} FILE FOLDER` writes the pipeline as a declarative one of Spark.",
+        epilog="`emit-sdp FILE FOLDER` writes the pipeline as a declarative one of Spark;"
+        " `delta DATA STREAM` makes a Delta table of a stream's own files.",
     )
     made.add_argument("file", type=Path, metavar="FILE", help="TOML file")
     made.add_argument("--once", action="store_true", help="read what there is, then end")
@@ -58,15 +56,54 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def delta_parser() -> argparse.ArgumentParser:
+    """The command line of `delta`."""
+    made = argparse.ArgumentParser(
+        prog="mqttcore pipeline delta",
+        description="Have DATA/streams/STREAM/delta, a Delta table of the stream's sealed files,"
+        " without a copy of them. Run it again when more was sealed.",
+    )
+    made.add_argument("data", metavar="DATA", help="the broker's data folder")
+    made.add_argument("stream", metavar="STREAM", help="the stream's name")
+    return made
+
+
 def emission_parser() -> argparse.ArgumentParser:
     """The command line of `emit-sdp`."""
     made = argparse.ArgumentParser(
-        prog=f"mqttcore pipeline {EMIT}",
+        prog="mqttcore pipeline emit-sdp",
         description="Write a pipeline for `spark-pipelines run --spec FOLDER/spark-pipeline.yml`.",
     )
     made.add_argument("file", type=Path, metavar="FILE", help="TOML file")
     made.add_argument("folder", type=Path, metavar="FOLDER", help="where it is written")
     return made
+
+
+def run_or_show(options: argparse.Namespace) -> None:
+    """Runs a pipeline, or says what it would do."""
+    pipeline = load(options.file)
+    if options.dry_run or options.explain:
+        show(pipeline, explain=options.explain)
+    else:
+        start(pipeline, options)
+
+
+def write(options: argparse.Namespace) -> None:
+    """Writes a declarative pipeline, and says where."""
+    print(*emit(load(options.file), options.folder), sep="\n")
+
+
+def refresh_table(options: argparse.Namespace) -> None:
+    """Brings a stream's Delta table up to date, and says what came and went."""
+    from mqttcore.pipeline.lake import refresh
+    from mqttcore.spark.folder import find_folder
+
+    folder = find_folder(options.data, options.stream)
+    change = refresh(folder)
+    print(
+        f"{folder.path / 'delta'}: {change.rows:,} rows; files added {change.added},"
+        f" removed {change.removed}"
+    )
 
 
 def start(pipeline: Pipeline, options: argparse.Namespace) -> None:
