@@ -19,7 +19,7 @@ def test_without_options_everything_is_read_and_loss_is_an_error() -> None:
     options = parse_options(PLACE)
 
     assert (options.topic, options.decode, options.fail_on_data_loss) == (None, "none", True)
-    assert (options.starting, options.columns, options.max_rows_per_task) == (None, None, 500_000)
+    assert (options.starting, options.columns, options.max_rows_per_task) == (None, None, 4_000_000)
 
 
 def test_spark_may_add_what_its_catalog_needs() -> None:
