@@ -185,7 +185,7 @@ bench: .make/tools ## codec, session and tree: messages or filters a second
 	@cargo bench -p mqttcore-benches $(ARGS)
 
 bench-broker: build .make/dev ## the broker beside Mosquitto, one core each (DURABLE=1: with a store)
-	@$(BIN)/python benches/broker_report.py $(if $(DURABLE),--durable) $(ARGS)
+	@$(BIN)/python -m benches.broker $(if $(DURABLE),--durable) $(ARGS)
 
 bench-spark: build .make/dev ## Spark over a stream beside Spark's own: docs/spark-report.md (SCALE=small BY=cpu)
 	@$(BIN)/python -m benches.spark --scale $(SCALE) --by $(BY) $(ARGS)

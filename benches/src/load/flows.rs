@@ -11,6 +11,8 @@ pub enum Spread {
     Copies(usize),
     /// Every message comes once, to any of several subscribers: no order over all of them.
     AnyOf,
+    /// Nobody is there: a message is over when the broker has acknowledged it.
+    Nobody,
 }
 
 /// One publisher's window.
@@ -33,7 +35,7 @@ pub struct Flows {
     windows: Vec<Window>,
     /// Next sequence of each ordered flow: by publisher, or by subscriber in a fan-out.
     expected: Vec<u64>,
-    /// Messages that came, without repeats.
+    /// Messages that came, without repeats; that were acknowledged, where nobody is there.
     pub delivered: u64,
     /// Messages that came again.
     pub duplicated: u64,
@@ -47,7 +49,7 @@ impl Flows {
         let ordered = match spread {
             Spread::Single => publishers,
             Spread::Copies(subscribers) => subscribers,
-            Spread::AnyOf => 0,
+            Spread::AnyOf | Spread::Nobody => 0,
         };
         let capacity = usize::try_from(limit).unwrap_or(0);
         let window = || Window {
@@ -87,8 +89,14 @@ impl Flows {
 
     /// The broker acknowledged one message of a publisher.
     pub fn acknowledged(&mut self, publisher: usize) {
-        if let Some(window) = self.windows.get_mut(publisher) {
-            window.acked += 1;
+        let Some(window) = self.windows.get_mut(publisher) else {
+            return;
+        };
+        window.acked += 1;
+        if self.spread == Spread::Nobody {
+            window.count(window.complete);
+            window.advance(1);
+            self.delivered += 1;
         }
     }
 
@@ -108,6 +116,7 @@ impl Flows {
             return Err("a message that nobody sent");
         }
         match self.spread {
+            Spread::Nobody => Err("a message for somebody who is away"),
             Spread::AnyOf => Ok(self.received_unordered(publisher, sequence)),
             Spread::Single => Ok(self.received_ordered(publisher, publisher, sequence, 1)),
             Spread::Copies(copies) => {
@@ -149,6 +158,11 @@ impl Flows {
         window.advance(1)
     }
 
+    /// Messages that were published.
+    pub fn sent(&self) -> u64 {
+        self.windows.iter().map(|window| window.sent).sum()
+    }
+
     /// Messages that should have come and have not.
     pub fn lost(&self) -> u64 {
         self.skipped + self.outstanding()
@@ -158,7 +172,7 @@ impl Flows {
     pub fn outstanding(&self) -> u64 {
         let copies = match self.spread {
             Spread::Copies(copies) => copies as u64,
-            Spread::Single | Spread::AnyOf => 1,
+            Spread::Single | Spread::AnyOf | Spread::Nobody => 1,
         };
         let missing = |window: &Window| {
             let receipts = window.receipts.iter();
@@ -265,6 +279,20 @@ mod tests {
         assert_eq!((flows.delivered, flows.lost(), flows.duplicated), (2, 1, 0));
         assert_eq!(flows.received(0, 0, 1), Ok(true));
         assert_eq!((flows.delivered, flows.lost()), (3, 0));
+    }
+
+    #[test]
+    fn what_waits_for_nobody_is_over_when_it_is_acknowledged() {
+        let mut flows = Flows::new(1, Spread::Nobody, 2, true);
+        flows.next(0);
+        flows.next(0);
+
+        assert_eq!((flows.next(0), flows.outstanding()), (None, 2));
+        flows.acknowledged(0);
+        assert_eq!((flows.delivered, flows.outstanding()), (1, 1));
+        assert_eq!((flows.next(0), flows.next(0)), (Some(2), None));
+        assert!(flows.received(0, 0, 0).is_err());
+        assert_eq!(flows.sent(), 3);
     }
 
     #[test]

@@ -73,6 +73,13 @@ impl PublishTemplate {
         }
         stamp.write(&mut message[self.payload.clone()]);
     }
+
+    /// The two bytes of the packet id in a message of this form; zeros at QoS 0.
+    pub fn packet_id_of(&self, message: &[u8]) -> [u8; 2] {
+        let place = self.packet_id.clone().and_then(|place| message.get(place));
+        let id = place.and_then(|place| place.first_chunk());
+        id.copied().unwrap_or_default()
+    }
 }
 
 /// The packet id of a publisher's message: 1 to 65,535 in turn.

@@ -13,6 +13,7 @@ pub mod options;
 pub mod process;
 pub mod report;
 pub mod run;
+pub mod turns;
 
 use std::io;
 
@@ -24,10 +25,11 @@ use options::{Options, Row};
 ///
 /// When a connection fails or ends, or a busy row delivered nothing.
 pub fn measure(options: &Options) -> io::Result<String> {
-    if options.row == Row::Idle {
-        return run::idle(options).map(|report| report.to_json());
-    }
-    let report = run::busy(options)?;
+    let report = match options.row {
+        Row::Idle => return run::idle(options).map(|report| report.to_json()),
+        Row::Turns => return turns::measure(options).map(|report| report.to_json()),
+        _ => run::busy(options)?,
+    };
     if report.delivered == 0 {
         return Err(io::Error::other("nothing was delivered"));
     }

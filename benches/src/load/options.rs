@@ -1,16 +1,19 @@
 //! The command line: one row a call.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What is printed for `--help` and after a mistake.
 pub const USAGE: &str = "\
 usage: mqttcore-load ROW --address IP:PORT [--pid N] [option VALUE ...]
 
-rows     pairs | fanout | fanin | shared | idle
-options  --publishers N   (pairs 50, fanout 1, fanin 200, shared 100)
+rows     pairs | fanout | fanin | shared | queue | turns | idle
+options  --publishers N   (pairs and queue 50, fanout 1, fanin 200, shared 100)
          --subscribers N  (pairs: as publishers, fanout 1000, fanin 4, shared 10)
          --connections N  idle connections (10000)
+         --turns N        messages, one at a time (400)
+         --disk FOLDER    whose disk is synced in turn with them
          --qos 0|1|2      (0)
          --window N       messages that one publisher may have under way (16)
          --payload N      bytes, at least 20 (64)
@@ -32,6 +35,10 @@ pub enum Row {
     Fanin,
     /// The subscribers are one shared group over all topics.
     Shared,
+    /// Each publisher has its own topic, whose subscriber is away.
+    Queue,
+    /// One message at a time, in turn with a sync of the disk.
+    Turns,
     /// Connections with one subscription each and no traffic.
     Idle,
 }
@@ -43,6 +50,8 @@ impl Row {
             "fanout" => Self::Fanout,
             "fanin" => Self::Fanin,
             "shared" => Self::Shared,
+            "queue" => Self::Queue,
+            "turns" => Self::Turns,
             "idle" => Self::Idle,
             _ => return None,
         })
@@ -55,13 +64,16 @@ impl Row {
             Self::Fanout => "fanout",
             Self::Fanin => "fanin",
             Self::Shared => "shared",
+            Self::Queue => "queue",
+            Self::Turns => "turns",
             Self::Idle => "idle",
         }
     }
 
     fn counts(self) -> (usize, usize) {
         match self {
-            Self::Pairs => (50, 50),
+            Self::Pairs | Self::Queue => (50, 50),
+            Self::Turns => (1, 1),
             Self::Fanout => (1, 1_000),
             Self::Fanin => (200, 4),
             Self::Shared => (100, 10),
@@ -85,6 +97,10 @@ pub struct Options {
     pub subscribers: usize,
     /// Idle connections.
     pub connections: usize,
+    /// Messages of [`Row::Turns`].
+    pub turns: usize,
+    /// The folder whose disk takes turns with them.
+    pub disk: Option<PathBuf>,
     /// Quality of service of publishes and subscriptions.
     pub qos: u8,
     /// Messages that one publisher may have under way.
@@ -119,6 +135,8 @@ impl Options {
             publishers,
             subscribers,
             connections: 10_000,
+            turns: 400,
+            disk: None,
             qos: 0,
             window: 16,
             payload_bytes: 64,
@@ -143,6 +161,8 @@ impl Options {
             "--publishers" => self.publishers = number(word, value)?,
             "--subscribers" => self.subscribers = number(word, value)?,
             "--connections" => self.connections = number(word, value)?,
+            "--turns" => self.turns = number(word, value)?,
+            "--disk" => self.disk = Some(value.into()),
             "--qos" => self.qos = number(word, value)?,
             "--window" => self.window = number(word, value)?,
             "--payload" => self.payload_bytes = number(word, value)?,
@@ -162,7 +182,7 @@ impl Options {
     }
 
     fn checked(mut self) -> Result<Self, String> {
-        if self.row == Row::Pairs {
+        if matches!(self.row, Row::Pairs | Row::Queue) {
             self.subscribers = self.publishers;
         }
         let busy = self.row != Row::Idle;
@@ -177,6 +197,12 @@ impl Options {
         }
         if self.row == Row::Fanout && self.publishers != 1 {
             return Err("fanout has one publisher".into());
+        }
+        if self.row == Row::Queue && self.qos == 0 {
+            return Err("what waits for subscribers is of --qos 1 or 2".into());
+        }
+        if self.row == Row::Turns && (self.disk.is_none() || self.turns == 0) {
+            return Err("turns needs --disk, and --turns above 0".into());
         }
         if self.payload_bytes > 128 * 1_024 {
             return Err("--payload is 131072 at most".into());
@@ -230,6 +256,8 @@ mod tests {
         assert_eq!(parse("pears"), Err("no row is called pears".into()));
         assert_eq!(parse("pairs"), Err("--address is missing".into()));
         assert_eq!(parse("pairs --qos"), Err("--qos needs a value".into()));
+        assert!(parse("turns --address 127.0.0.1:9").is_err());
+        assert!(parse("queue --address 127.0.0.1:9").is_err());
         assert_eq!(parse("pairs --qos x"), Err("--qos does not take x".into()));
         assert_eq!(
             parse("pairs --speed 1"),

@@ -1,5 +1,7 @@
 //! One JSON line a row.
 
+use std::time::Duration;
+
 use super::options::{Options, Row};
 
 /// What one busy row measured.
@@ -7,8 +9,13 @@ use super::options::{Options, Row};
 pub struct Report {
     /// Measured time.
     pub seconds: f64,
-    /// Messages that subscribers received in that time, without repeats.
+    /// Messages that subscribers received in that time, without repeats; that were acknowledged,
+    /// where they are away.
     pub delivered: u64,
+    /// Bytes of a topic, on average over the publishers.
+    pub topic_bytes: f64,
+    /// Messages that were published in the whole run.
+    pub sent: u64,
     /// Processor time of the broker in that time, when its process was named.
     pub broker_cpu_s: Option<f64>,
     /// Processor time of the load itself.
@@ -17,10 +24,25 @@ pub struct Report {
     pub p50_ns: u64,
     /// 99 of 100 took no longer.
     pub p99_ns: u64,
+    /// Half of the messages were acknowledged to their publishers in no more; 0 at QoS 0.
+    pub ack_p50_ns: u64,
+    /// 99 of 100 were.
+    pub ack_p99_ns: u64,
     /// Messages of the whole run that never came.
     pub lost: u64,
     /// Messages of the whole run that came again.
     pub duplicated: u64,
+}
+
+/// What the turns measured.
+#[derive(Clone, Copy, Debug)]
+pub struct TurnsReport {
+    /// How many there were.
+    pub turns: usize,
+    /// From before the write of a PUBLISH until its PUBACK was read: half of them, 99 of 100.
+    pub acknowledged: [Duration; 2],
+    /// A write of as much to a plain file, and its sync: half of them, 99 of 100.
+    pub synced: [Duration; 2],
 }
 
 /// What the idle row measured.
@@ -46,8 +68,10 @@ impl Report {
         format!(
             concat!(
                 "{{\"row\":\"{}\",\"publishers\":{},\"subscribers\":{},\"qos\":{},\"window\":{},",
-                "\"payload_bytes\":{},\"seconds\":{:.3},\"delivered\":{},\"messages_per_s\":{:.0},",
-                "\"p50_us\":{:.1},\"p99_us\":{:.1},\"broker_cpu_us\":{},\"load_busy\":{:.2},",
+                "\"payload_bytes\":{},\"topic_bytes\":{:.1},\"seconds\":{:.3},\"delivered\":{},\"sent\":{},",
+                "\"messages_per_s\":{:.0},",
+                "\"p50_us\":{:.1},\"p99_us\":{:.1},\"ack_p50_us\":{:.1},\"ack_p99_us\":{:.1},",
+                "\"broker_cpu_us\":{},\"load_busy\":{:.2},",
                 "\"lost\":{},\"duplicated\":{}}}"
             ),
             options.row.name(),
@@ -56,15 +80,44 @@ impl Report {
             options.qos,
             options.window,
             options.payload_bytes,
+            self.topic_bytes,
             self.seconds,
             self.delivered,
+            self.sent,
             delivered / self.seconds,
             self.p50_ns as f64 / 1e3,
             self.p99_ns as f64 / 1e3,
+            self.ack_p50_ns as f64 / 1e3,
+            self.ack_p99_ns as f64 / 1e3,
             cpu_us,
             self.load_cpu_s / self.seconds,
             self.lost,
             self.duplicated,
+        )
+    }
+}
+
+impl TurnsReport {
+    /// The row as one line of JSON.
+    pub fn to_json(&self) -> String {
+        let [ack_p50, ack_p99, disk_p50, disk_p99] = [
+            self.acknowledged[0],
+            self.acknowledged[1],
+            self.synced[0],
+            self.synced[1],
+        ]
+        .map(|time| time.as_secs_f64() * 1e6);
+        format!(
+            concat!(
+                "{{\"row\":\"{}\",\"turns\":{},\"ack_p50_us\":{:.1},\"ack_p99_us\":{:.1},",
+                "\"disk_p50_us\":{:.1},\"disk_p99_us\":{:.1}}}"
+            ),
+            Row::Turns.name(),
+            self.turns,
+            ack_p50,
+            ack_p99,
+            disk_p50,
+            disk_p99,
         )
     }
 }

@@ -1,5 +1,6 @@
 //! The loop: read what came, answer it, and send what the windows let, in batches.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -60,6 +61,7 @@ pub fn busy(options: &Options) -> io::Result<Report> {
     let mut load = Load::open(options)?;
     load.run_for(options.warmup)?;
     load.histogram.clear();
+    load.acknowledgements.histogram.clear();
     let from = load.mark()?;
     load.run_for(options.measured)?;
     let to = load.mark()?;
@@ -74,6 +76,10 @@ pub fn busy(options: &Options) -> io::Result<Report> {
         load_cpu_s: to.load_cpu_s - from.load_cpu_s,
         p50_ns: load.histogram.quantile(0.5),
         p99_ns: load.histogram.quantile(0.99),
+        ack_p50_ns: load.acknowledgements.histogram.quantile(0.5),
+        ack_p99_ns: load.acknowledgements.histogram.quantile(0.99),
+        sent: load.flows.sent(),
+        topic_bytes: topic_bytes(options),
         lost: load.flows.lost(),
         duplicated: load.flows.duplicated,
     })
@@ -93,13 +99,39 @@ enum Role {
     Subscriber(usize),
 }
 
+/// How long publishers wait for the end of each publish; they come in the order of the publishes
+/// [MQTT-4.6.0-2].
+struct Acknowledgements {
+    histogram: Histogram,
+    /// When what each publisher waits for was sent.
+    sent_ns: Vec<VecDeque<u64>>,
+}
+
+impl Acknowledgements {
+    fn new(publishers: usize, window: u64) -> Self {
+        let capacity = usize::try_from(window).unwrap_or(0);
+        Self {
+            histogram: Histogram::default(),
+            sent_ns: vec![VecDeque::with_capacity(capacity); publishers],
+        }
+    }
+
+    fn arrived(&mut self, publisher: usize, now_ns: u64) {
+        if let Some(sent_ns) = self.sent_ns[publisher].pop_front() {
+            self.histogram.record(now_ns.saturating_sub(sent_ns));
+        }
+    }
+}
+
 struct Load {
     poll: Poll,
     /// Publishers first, then subscribers.
     connections: Vec<Connection>,
     templates: Vec<PublishTemplate>,
     flows: Flows,
+    /// From the write of a message to its arrival.
     histogram: Histogram,
+    acknowledgements: Acknowledgements,
     qos: u8,
     pid: Option<u32>,
     pace: Option<Pace>,
@@ -121,12 +153,16 @@ impl Load {
         for place in 0..options.subscribers {
             let id = format!("load-s{place}");
             let filter = filter(options.row, place);
-            connections.push(connection::open(
+            let subscriber = connection::open(
                 options.address,
                 &id,
                 options.kept,
                 Some((&filter, options.qos)),
-            )?);
+            )?;
+            // Those of a queue go away again.
+            if options.row != Row::Queue {
+                connections.push(subscriber);
+            }
         }
         let connections = register(&poll, connections)?;
         let template = |place| {
@@ -145,6 +181,7 @@ impl Load {
                 options.qos > 0,
             ),
             histogram: Histogram::default(),
+            acknowledgements: Acknowledgements::new(options.publishers, options.window),
             qos: options.qos,
             pid: options.pid,
             pace: options.rate.map(|rate| Pace::new(rate, options.publishers)),
@@ -268,6 +305,7 @@ impl Load {
             (Received::PubRec(id), Role::Publisher(_)) => (0x62, id),
             (Received::PubAck | Received::PubComp, Role::Publisher(publisher)) => {
                 self.flows.acknowledged(publisher);
+                self.acknowledgements.arrived(publisher, now_ns);
                 touch(&mut self.dirty, &mut self.is_dirty, place);
                 return Ok(());
             }
@@ -330,6 +368,9 @@ impl Load {
                 sent_ns,
             };
             self.templates[publisher].append(connection.out(), stamp);
+            if self.qos > 0 {
+                self.acknowledgements.sent_ns[publisher].push_back(sent_ns);
+            }
         }
     }
 
@@ -376,24 +417,37 @@ fn spread(options: &Options) -> Spread {
     match options.row {
         Row::Fanout => Spread::Copies(options.subscribers),
         Row::Shared => Spread::AnyOf,
-        Row::Pairs | Row::Fanin | Row::Idle => Spread::Single,
+        Row::Queue => Spread::Nobody,
+        Row::Pairs | Row::Fanin | Row::Turns | Row::Idle => Spread::Single,
     }
 }
 
-fn topic(options: &Options, publisher: usize) -> String {
+/// Where a publisher publishes.
+pub(super) fn topic(options: &Options, publisher: usize) -> String {
     match options.row {
         Row::Fanout => "load/fan".into(),
         Row::Fanin => format!("load/{}/{publisher}", publisher % options.subscribers),
-        Row::Pairs | Row::Shared | Row::Idle => format!("load/pair/{publisher}"),
+        Row::Pairs | Row::Shared | Row::Queue | Row::Turns | Row::Idle => {
+            format!("load/pair/{publisher}")
+        }
     }
 }
 
-fn filter(row: Row, subscriber: usize) -> String {
+#[expect(clippy::cast_precision_loss, reason = "bytes of a few topics")]
+fn topic_bytes(options: &Options) -> f64 {
+    let all: usize = (0..options.publishers)
+        .map(|publisher| topic(options, publisher).len())
+        .sum();
+    all as f64 / options.publishers as f64
+}
+
+/// What a subscriber subscribes to.
+pub(super) fn filter(row: Row, subscriber: usize) -> String {
     match row {
         Row::Fanout => "load/fan".into(),
         Row::Fanin => format!("load/{subscriber}/+"),
         Row::Shared => "$share/load/load/pair/+".into(),
-        Row::Pairs | Row::Idle => format!("load/pair/{subscriber}"),
+        Row::Pairs | Row::Queue | Row::Turns | Row::Idle => format!("load/pair/{subscriber}"),
     }
 }
 

@@ -1,0 +1,232 @@
+"""The brokers that are measured, each as its own process, and the load that drives them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+START_S = 10.0
+STOP_S = 10.0
+ROW_S = 60.0
+CONNECT = b"\x10\x11\x00\x04MQTT\x04\x02\x00\x3c\x00\x05ready"
+CONNACK = b"\x20\x02\x00\x00"
+MOSQUITTO_CONFIG = """\
+listener {port} 127.0.0.1
+allow_anonymous true
+persistence false
+set_tcp_nodelay true
+max_queued_messages 0
+log_dest none
+"""
+MOSQUITTO_KEEPS = """\
+persistence true
+persistence_location {data}/
+max_inflight_messages 64"""
+OURS_KEEPS = """\
+[limits]
+queue_messages = 10_000_000
+queue_bytes = 1_000_000_000
+[[listeners]]
+anonymous = true
+"""
+
+
+class ReportError(Exception):
+    """The report cannot be made; the text says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A broker that answers."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    data: Path
+    started_s: float
+    """From its spawn to the first CONNECT that it accepted."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Where it is, for the load generator."""
+        return ("--address", f"127.0.0.1:{self.port}", "--pid", str(self.process.pid))
+
+    def kill(self) -> None:
+        """Ends it without a word: what it has in files stays as it is."""
+        self.process.kill()
+        self.process.wait(STOP_S)
+
+
+class Brokers:
+    """Starts and ends the two brokers, one at a time."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self.python: str = options.python
+        self.folder = folder
+        self.durable: bool = options.durable
+        self.mosquitto = None if options.ours_only else find_mosquitto()
+        self.binary = (options.load or build_load()).resolve()
+        cores = sorted(os.sched_getaffinity(0))
+        self.broker_core, self.load_core = (cores[0], cores[-1])
+        if len(cores) < 2:
+            print("bench-broker: only one core: broker and load share it", file=sys.stderr)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is measured, in turn."""
+        return ("ours", "mosquitto") if self.mosquitto else ("ours",)
+
+    def command(self, name: str, port: int, data: Path) -> list[str]:
+        """The command line of one broker on one port of the loopback."""
+        config = self.folder / f"{name}-{port}.conf"
+        if name == "ours":
+            ours = [self.python, "-m", "mqttcore.serve", "--listen", f"127.0.0.1:{port}"]
+            if not self.durable:
+                return ours
+            config.write_text(OURS_KEEPS)
+            return [*ours, "--config", str(config), "--data", str(data)]
+        text = MOSQUITTO_CONFIG.format(port=port)
+        if self.durable:
+            data.mkdir(mode=0o777)
+            data.chmod(0o777)
+            text = text.replace("persistence false", MOSQUITTO_KEEPS.format(data=data))
+        config.write_text(text)
+        return [str(self.mosquitto), "-c", str(config)]
+
+    @contextlib.contextmanager
+    def running(self, name: str) -> Iterator[Running]:
+        """A broker that answers."""
+        port = free_port()
+        data = self.folder / f"{name}-{port}"
+        log = self.folder / f"{name}-{port}.log"
+        with log.open("wb") as sink:
+            began = time.monotonic()
+            process = subprocess.Popen(  # noqa: S603 -- our own command line
+                self.command(name, port, data),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                preexec_fn=lambda: settle(self.broker_core),
+            )
+            try:
+                ready = wait_until_ready(process, port, log)
+                yield Running(process=process, port=port, data=data, started_s=ready - began)
+            finally:
+                end(process)
+                shutil.rmtree(data, ignore_errors=True)
+
+    def load(self, words: Sequence[str]) -> dict[str, Any]:
+        """Runs one row of the load generator on its core."""
+        try:
+            done = subprocess.run(  # noqa: S603 -- our own binary
+                [str(self.binary), *words],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=ROW_S,
+                check=False,
+                preexec_fn=lambda: settle(self.load_core),
+            )
+        except subprocess.TimeoutExpired:
+            raise ReportError(f"the load took more than {ROW_S:.0f} s: {' '.join(words)}") from None
+        if done.returncode != 0:
+            raise ReportError(f"{' '.join(words)}: {done.stderr.strip()}")
+        line: dict[str, Any] = json.loads(done.stdout)
+        return line
+
+
+def find_mosquitto() -> str:
+    """The broker's path; Debian keeps it where only root looks.
+
+    Raises:
+        ReportError: It is not installed.
+    """
+    path = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    if path is None:
+        raise ReportError(
+            "mosquitto is not installed (Debian: apt-get install mosquitto);"
+            " --ours-only measures without it"
+        )
+    return path
+
+
+def settle(core: int) -> None:
+    """Keeps this process on one core, ahead of what else runs there if that is allowed.
+
+    Linux weighs sessions against each other before it looks at the processes in them.
+    """
+    os.sched_setaffinity(0, {core})
+    os.setsid()
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, -15)
+        Path("/proc/self/autogroup").write_text("-15")
+
+
+def free_port() -> int:
+    """A port that was free a moment ago; brokers are told where to listen."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> float:
+    """Asks until a CONNECT is accepted, and answers when that was.
+
+    Raises:
+        ReportError: The broker ended, or took longer than `START_S`.
+    """
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as peer:
+            peer.sendall(CONNECT)
+            if peer.recv(4, socket.MSG_WAITALL) == CONNACK:
+                return time.monotonic()
+        time.sleep(0.001)
+    tail = log.read_text(errors="replace").strip().splitlines()[-1:] or ["no output"]
+    raise ReportError(f"{process.args[0]!r} does not accept a CONNECT: {tail[0]}")  # type: ignore[index] # a list
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Asks the process to stop, then insists."""
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_S)
+
+
+def build_load() -> Path:
+    """Builds the load generator and answers where it is.
+
+    Raises:
+        ReportError: cargo is missing or refuses.
+    """
+    command = ["cargo", "build", "--release", "--quiet", "--package", "mqttcore-benches"]
+    command += ["--bin", "mqttcore-load", "--message-format", "json-render-diagnostics"]
+    try:
+        done = subprocess.run(  # noqa: S603 -- our own command line
+            command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ReportError(f"the load generator does not build: {error}") from error
+    for line in done.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("executable") and message["target"]["name"] == "mqttcore-load":
+            return Path(message["executable"])
+    raise ReportError("cargo built no mqttcore-load")

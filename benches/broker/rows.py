@@ -1,0 +1,195 @@
+"""What is measured, and what has to come out."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+OURS: Final = "ours"
+MOSQUITTO: Final = "mosquitto"
+SCALES: Final = {"ms": 1e-3}
+"""Times are measured in microseconds."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """Every round of one row, by broker."""
+
+    rounds: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def add(self, broker: str, line: dict[str, Any]) -> None:
+        """One round more."""
+        self.rounds.setdefault(broker, []).append(line)
+
+    def median(self, broker: str, key: str) -> float | None:
+        """The median of one figure over the rounds; `None` when it was not measured."""
+        values = [line[key] for line in self.rounds.get(broker, ()) if line.get(key) is not None]
+        return statistics.median(values) if values else None
+
+    def total(self, key: str) -> int:
+        """The sum of one of our counts over the rounds."""
+        return sum(line.get(key, 0) for line in self.rounds.get(OURS, ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """A bound for one of our figures: so many times another one, and so much more."""
+
+    plus: float = 0.0
+    times: float = 0.0
+    of: tuple[str, str] | None = None
+    """Broker and key of the other figure."""
+    is_floor: bool = False
+
+    def bound(self, measured: Measured) -> float | None:
+        """The bound; `None` when the other figure was not measured."""
+        if self.of is None:
+            return self.plus
+        other = measured.median(*self.of)
+        return None if other is None else self.times * other + self.plus
+
+    def is_met(self, value: float | None, bound: float | None) -> bool | None:
+        """Whether it is kept to; `None` when something was not measured."""
+        if value is None or bound is None:
+            return None
+        return value >= bound if self.is_floor else value <= bound
+
+
+def mosquitto(times: float) -> Goal:
+    """So many times the rate of Mosquitto."""
+    return Goal(times=times, of=(MOSQUITTO, "messages_per_s"), is_floor=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure of a row, a line of the report."""
+
+    name: str = ""
+    """Instead of the row's."""
+    key: str = "messages_per_s"
+    unit: str = "msg/s"
+    goal: Goal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One load and what is read of it."""
+
+    name: str
+    load: tuple[str, ...]
+    figures: tuple[Figure, ...] = (Figure(),)
+    has_disk: bool = False
+    """The load generator is told a folder, whose disk it syncs in turn with the broker."""
+    reads_log: bool = False
+    """Our broker is killed behind the load, and its log is measured."""
+
+    def names(self) -> list[str]:
+        """What its lines are called."""
+        return [figure.name or self.name for figure in self.figures]
+
+
+def plain(name: str, *load: str, goal: float | None = None) -> Row:
+    """A row of messages a second, and how many times Mosquitto's they have to be."""
+    bound = None if goal is None else mosquitto(goal)
+    return Row(name=name, load=load, figures=(Figure(goal=bound),))
+
+
+ROWS: Final = (
+    plain("50 pairs, QoS 0, 1 in flight", "pairs", "--window", "1", goal=1.1),
+    plain("50 pairs, QoS 0, 16 in flight", "pairs", "--window", "16", goal=5),
+    plain("50 pairs, QoS 0, 256 in flight", "pairs", "--window", "256"),
+    plain("50 pairs, QoS 1, 16 in flight", "pairs", "--qos", "1", goal=4),
+    plain("50 pairs, QoS 2, 16 in flight", "pairs", "--qos", "2"),
+    plain("fan-out 1 to 1000, 1 in flight", "fanout", "--window", "1"),
+    plain("fan-out 1 to 1000, 16 in flight", "fanout", "--window", "16", goal=6),
+    plain("200 publishers to 4 wildcards, 16", "fanin", "--window", "16", goal=7),
+    plain("shared group, 100 to 10, 16", "shared", "--window", "16"),
+    plain("50 pairs, QoS 1, 5,000 msg/s", "pairs", "--qos", "1", "--rate", "5000"),
+)
+KEPT: Final = ("--sessions", "kept", "--qos", "1")
+DEEP: Final = (*KEPT, "--window", "64")
+
+
+def beside_the_disk(share: str, plus_ms: float) -> Goal:
+    """Half as much again as the disk's own sync in the same run, and so much more."""
+    return Goal(times=1.5, of=(OURS, f"disk_{share}_us"), plus=plus_ms * 1e3)
+
+
+DURABLE_ROWS: Final = (
+    Row(
+        name="one at a time, kept",
+        load=("turns",),
+        has_disk=True,
+        figures=(
+            Figure(name="disk alone: write and sync, p50", key="disk_p50_us", unit="ms"),
+            Figure(name="disk alone: write and sync, p99", key="disk_p99_us", unit="ms"),
+            Figure(
+                name="idle PUBACK, p50",
+                key="ack_p50_us",
+                unit="ms",
+                goal=beside_the_disk("p50", 1),
+            ),
+            Figure(
+                name="idle PUBACK, p99",
+                key="ack_p99_us",
+                unit="ms",
+                goal=beside_the_disk("p99", 5),
+            ),
+        ),
+    ),
+    Row(
+        name="50 pairs, QoS 1, 20,000 msg/s, kept",
+        load=("pairs", *DEEP, "--rate", "20000"),
+        figures=(
+            Figure(goal=Goal(plus=19_800, is_floor=True)),
+            Figure(
+                name="PUBACK at 20,000 msg/s, p99",
+                key="ack_p99_us",
+                unit="ms",
+                goal=Goal(plus=30_000),
+            ),
+        ),
+    ),
+    Row(
+        name="50 pairs, QoS 1, 64 in flight, kept",
+        load=("pairs", *DEEP),
+        reads_log=True,
+        figures=(
+            Figure(goal=Goal(plus=60_000, is_floor=True)),
+            Figure(
+                name="log over payload and topic, delivered",
+                key="log_extra_bytes",
+                unit="bytes",
+                goal=Goal(plus=100),
+            ),
+        ),
+    ),
+    Row(
+        name="50 writers, nobody there, 64, kept",
+        load=("queue", *DEEP),
+        reads_log=True,
+        figures=(
+            Figure(),
+            Figure(
+                name="log over payload and topic, queued",
+                key="log_extra_bytes",
+                unit="bytes",
+                goal=Goal(plus=48),
+            ),
+        ),
+    ),
+    plain("50 pairs, QoS 1, 1 in flight, kept", "pairs", *KEPT, "--window", "1"),
+    plain("50 pairs, QoS 1, 16 in flight, kept", "pairs", *KEPT),
+    plain("50 pairs, QoS 2, 16 in flight, kept", "pairs", "--sessions", "kept", "--qos", "2"),
+    plain("fan-out 1 to 1000, QoS 1, 16, kept", "fanout", *KEPT),
+    plain("50 pairs, QoS 0, 16 in flight, clean", "pairs"),
+)
+"""What `--durable` measures: ours with a folder and sync before acknowledgement, Mosquitto with its
+own persistence, which saves every half hour and at the end."""
+IDLE: Final = Figure(
+    name="idle connection", key="bytes_per_connection", unit="bytes", goal=Goal(plus=4_096)
+)
+START: Final = Figure(
+    name="start to first connection", key="start_s", unit="s", goal=Goal(plus=0.3)
+)
