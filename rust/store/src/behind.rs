@@ -72,6 +72,10 @@ struct Upkeep {
     /// Who wants a checkpoint that is not begun yet.
     asked: Vec<Asked>,
     is_due: bool,
+    /// It is due to drop what nobody wants any more: moving what is wanted would take room.
+    is_pressed: bool,
+    /// Bytes of new records at which that was so last.
+    pressed_at: u64,
 }
 
 impl Behind {
@@ -134,9 +138,38 @@ impl Behind {
         self.shared.recycle(group);
         let limits = &self.options;
         upkeep.is_due |= bytes >= limits.checkpoint_bytes || rows >= limits.checkpoint_rows;
+        if self.is_pressed(bytes, upkeep) {
+            (upkeep.is_pressed, upkeep.is_due) = (true, true);
+        }
         // A disk that is too slow for what comes has it wait in front of the log.
         let is_late = bytes / 2 >= limits.checkpoint_bytes || rows / 2 >= limits.checkpoint_rows;
         if is_late { self.finish(upkeep) } else { Ok(()) }
+    }
+
+    /// Whether the disk is nearly full, and a checkpoint would free a segment at least: a log that is
+    /// never idle must not use up the reserve meanwhile.
+    fn is_pressed(&self, bytes: u64, upkeep: &mut Upkeep) -> bool {
+        if bytes < upkeep.pressed_at {
+            // There was a checkpoint.
+            upkeep.pressed_at = 0;
+        }
+        let is_pressed = self.shared.pressure() > Pressure::None
+            && bytes - upkeep.pressed_at >= self.options.journal.segment_bytes / 4
+            && self.has_spent_segment();
+        if is_pressed {
+            upkeep.pressed_at = bytes;
+        }
+        is_pressed
+    }
+
+    /// Whether nobody wants anything of the oldest segment any more.
+    fn has_spent_segment(&self) -> bool {
+        let full = self.shared.full_segments();
+        let index = self.index();
+        let is_pinned = |number| index.streams.pinned().is_some_and(|first| first <= number);
+        let is_live = |number| index.live().get(&number).is_some_and(|bytes| *bytes > 0);
+        full.first()
+            .is_some_and(|(number, _)| !is_pinned(*number) && !is_live(*number))
     }
 
     /// The disk is nearly full, and nothing new is taken that would make a checkpoint due: what was
@@ -161,6 +194,7 @@ impl Behind {
     /// Freezes what has changed, and has it written.
     fn begin(&self, upkeep: &mut Upkeep) -> Result<(), StoreError> {
         upkeep.is_due = false;
+        let is_pressed = std::mem::take(&mut upkeep.is_pressed);
         let asked = std::mem::take(&mut upkeep.asked);
         if !self.is_safe()? || !self.has_room(ROW_BYTES * self.index().pending_rows() as u64)? {
             // The log has all of it. What is acknowledged makes room sooner or later.
@@ -171,10 +205,16 @@ impl Behind {
         let frozen = index.freeze();
         let (database, moved) = (index.database(), index.moved_through());
         drop(index);
+        let segments_kept = match self.shared.pressure() {
+            _ if is_pressed => usize::MAX,
+            Pressure::None => self.options.segments_kept,
+            _ => 0,
+        };
         let work = Work {
             files: Arc::clone(&self.files),
             shared: Arc::clone(&self.shared),
-            segments_kept: self.options.segments_kept,
+            segments_kept,
+            reserve_bytes: self.options.journal.ballast_bytes,
             frozen: Arc::clone(&frozen),
             database,
             moved,
@@ -234,7 +274,8 @@ impl Behind {
     }
 
     fn has_room(&self, bytes: u64) -> Result<bool, StoreError> {
-        has_room(&*self.files, &self.shared, bytes)
+        let reserve_bytes = self.options.journal.ballast_bytes;
+        has_room(&*self.files, &self.shared, bytes, reserve_bytes)
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -254,6 +295,7 @@ struct Work {
     files: Arc<dyn Files>,
     shared: Arc<Shared>,
     segments_kept: usize,
+    reserve_bytes: u64,
     frozen: Arc<Frozen>,
     database: Arc<Database>,
     moved: u64,
@@ -264,11 +306,7 @@ impl Work {
     fn write(&self) -> Result<Tidied, StoreError> {
         self.frozen.write(&self.database)?;
         let full = self.shared.full_segments();
-        let kept = match self.shared.pressure() {
-            Pressure::None => self.segments_kept,
-            _ => 0,
-        };
-        let surplus = self.movable(&full, kept)?;
+        let surplus = self.movable(&full, self.segments_kept)?;
         tidy(
             &self.frozen,
             &self.database,
@@ -284,7 +322,7 @@ impl Work {
         let surplus = full.len().saturating_sub(kept);
         for (place, (number, _)) in full[..surplus].iter().enumerate() {
             needed += 2 * self.frozen.live.get(number).copied().unwrap_or_default();
-            if needed > 0 && !has_room(&*self.files, &self.shared, needed)? {
+            if needed > 0 && !has_room(&*self.files, &self.shared, needed, self.reserve_bytes)? {
                 return Ok(place);
             }
         }
@@ -292,18 +330,26 @@ impl Work {
     }
 }
 
-/// Whether the disk has room for that much more, with the reserve if it must be.
-fn has_room(files: &dyn Files, shared: &Shared, bytes: u64) -> Result<bool, StoreError> {
+/// Whether the disk has room for that much more, with the reserve if it must be and if that helps.
+fn has_room(
+    files: &dyn Files,
+    shared: &Shared,
+    bytes: u64,
+    reserve_bytes: u64,
+) -> Result<bool, StoreError> {
     const MARGIN: u64 = 1 << 20;
-    let is_there = || match files.space() {
-        Ok(space) => Ok(space.free_bytes >= bytes.saturating_add(MARGIN)),
+    let lacking = || match files.space() {
+        Ok(space) => Ok(bytes
+            .saturating_add(MARGIN)
+            .saturating_sub(space.free_bytes)),
         Err(error) => Err(StoreError::io("measure", ".", error)),
     };
-    if is_there()? {
-        return Ok(true);
-    }
-    shared.ask_for(Committer::give_up_reserve);
-    is_there()
+    match lacking()? {
+        0 => return Ok(true),
+        lack if lack > reserve_bytes => return Ok(false),
+        _ => shared.ask_for(Committer::give_up_reserve),
+    };
+    Ok(lacking()? == 0)
 }
 
 /// Empties the oldest `surplus` of the `full` segments into a checkpoint that was just written.

@@ -570,19 +570,12 @@ fn a_full_disk_refuses_what_is_new_until_something_is_delivered() {
     assert!(store.pressure() > Pressure::None);
     assert_eq!(waiting(&store, session), kept);
     for delivery in &kept {
-        let mut batch = Batch::default();
-        batch.push(&Record::Dropped {
-            session,
-            delivery: *delivery,
-        });
-        let ticket = store
-            .append(&mut batch, Level::Fsync, Need::Essential)
-            .unwrap();
-        store.wait(ticket).unwrap();
+        let delivery = *delivery;
+        append_essential(&store, &Record::Dropped { session, delivery });
     }
     store.checkpoint().unwrap();
     // The log's thread drops segments between two groups.
-    append_essential(&store);
+    append_essential(&store, &Record::Ended { session: 0 });
 
     let message = try_publish(&store, session).unwrap();
 
@@ -590,12 +583,9 @@ fn a_full_disk_refuses_what_is_new_until_something_is_delivered() {
     store.close().unwrap();
 }
 
-fn append_essential(store: &dyn Store) {
+fn append_essential(store: &dyn Store, record: &Record<'_>) {
     let mut batch = Batch::default();
-    batch.push(&Record::Unsubscribed {
-        session: 0,
-        filter: "none",
-    });
+    batch.push(record);
     let ticket = store
         .append(&mut batch, Level::Fsync, Need::Essential)
         .unwrap();
@@ -630,9 +620,8 @@ fn memory_keeps_nothing_and_promises_it_at_once() {
     assert_ne!(store.numbers(1), store.numbers(1));
 }
 
-/// While the disk is nearly full nothing new comes that would make a checkpoint due.
-#[test]
-fn what_is_delivered_makes_room_on_a_disk_that_is_nearly_full() {
+/// A store whose disk of 16 MiB is nearly full of what waits for a session.
+fn nearly_full() -> (Arc<dyn Files>, DurableStore, u64) {
     let capacity = Faults {
         capacity_bytes: 16 << 20,
         ..Faults::default()
@@ -653,16 +642,18 @@ fn what_is_delivered_makes_room_on_a_disk_that_is_nearly_full() {
     while store.pressure() == Pressure::None {
         publish(&store, reader, "t", &vec![0; 60_000], false);
     }
+    (files, store, reader)
+}
+
+/// While the disk is nearly full nothing new comes that would make a checkpoint due; what is wanted of the oldest segment
+/// keeps all behind it, until it is moved.
+#[test]
+fn what_is_delivered_makes_room_on_a_disk_that_is_nearly_full() {
+    let (files, store, session) = nearly_full();
     let before = files.space().unwrap().free_bytes;
 
-    for delivery in waiting(&store, reader) {
-        append(
-            &store,
-            &[Record::Dropped {
-                session: reader,
-                delivery,
-            }],
-        );
+    for delivery in waiting(&store, session).split_off(1) {
+        append(&store, &[Record::Dropped { session, delivery }]);
     }
 
     let start = Instant::now();
@@ -671,6 +662,26 @@ fn what_is_delivered_makes_room_on_a_disk_that_is_nearly_full() {
         std::thread::park_timeout(Duration::from_millis(5));
     }
     assert!(files.space().unwrap().free_bytes > before + (8 << 20));
+}
+
+/// Those who acknowledge all the time leave the store no idle second.
+#[test]
+fn room_is_made_where_the_log_is_never_idle() {
+    const BUSY: usize = 10_000;
+    let (_files, store, reader) = nearly_full();
+    for delivery in waiting(&store, reader) {
+        let session = reader;
+        append_essential(&store, &Record::Dropped { session, delivery });
+    }
+
+    let (key, value) = ("k", &[b'x'; 1_000][..]);
+    let has_room = (0..BUSY).any(|_| {
+        append_essential(&store, &Record::Note { key, value });
+        store.pressure() == Pressure::None
+    });
+
+    let log_bytes = store.stats().log.log_bytes;
+    assert!(has_room, "the log had {log_bytes} bytes");
 }
 
 fn notes(store: &dyn Store) -> Vec<(String, Vec<u8>)> {
