@@ -148,6 +148,7 @@ class Broker:
             TopicNameError: ``topic`` is none.
             StoppedError: the broker does not run.
             StoreFailedError: the message may not be kept, or nothing can be kept any more.
+            OverloadedError: it would have to be kept, and the disk is nearly full.
         """
         properties = MessageProperties(
             user_properties=list(user_properties),

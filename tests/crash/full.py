@@ -1,7 +1,7 @@
 """`python -m tests.crash.full --cycles 10 --seed 1`: a broker whose disk is full again and again.
 
-In each cycle a writer publishes until it is refused. Then nothing new is taken on, while who has
-nothing to do with the disk goes on; whatever happens to the broker meanwhile, what was acknowledged
+In each cycle a writer publishes until it is refused. Then nothing new is taken on, while what
+leaves nothing behind goes on; whatever happens to the broker meanwhile, what was acknowledged
 arrives; and when that has made room, the next message is taken.
 """
 
@@ -51,6 +51,7 @@ class Full:
     dice: random.Random
     ledger: Ledger = field(default_factory=Ledger)
     refused: int = 0
+    has_retained: bool = False
 
     def run(self, cycles: int, progress: Callable[[str], None] = lambda _: None) -> None:
         """All of it."""
@@ -64,6 +65,7 @@ class Full:
             is_crowded = (cycle + cycle // len(ordeals)) % 2 == 1
             if is_crowded:
                 self.disk.fill(leave_bytes=MARGIN_BYTES)
+            self.retain()
             self.fill_up()
             self.check(
                 self.has_reserve() != is_crowded, "the reserve is kept, or given up too soon"
@@ -106,12 +108,45 @@ class Full:
             self.refused += 1
             self.bystand(near)
         self.refuse_new()
+        self.change_retained()
 
     def bystand(self, near: Wire) -> None:
         """Somebody for whom nothing is kept publishes to itself."""
-        near.send(mqtt.publish("near", b"still here", qos=0))
-        packet = near.expect(mqtt.PUBLISH)
-        self.check(packet.payload == b"still here", "a bystander got something else")
+        for qos in (0, 1, 2):
+            payload = b"still here, %d" % qos
+            reason = near.publish("near", payload, qos=qos).reason
+            self.check(reason == 0, f"a bystander is refused with 0x{reason:02X}")
+            found = near.receive_publish().payload
+            self.check(found == payload, "a bystander got something else")
+
+    def retain(self) -> None:
+        """There is a retained message, if the disk has room for one."""
+        with Wire(self.life.port) as writer:
+            writer.connect("retainer")
+            self.has_retained |= writer.publish("old", b"old", qos=1, retain=True).reason < 0x80
+
+    def change_retained(self) -> None:
+        """It is not replaced, at no QoS; but who clears it makes room."""
+        with Wire(self.life.port) as writer:
+            writer.connect("retainer")
+            reason = writer.publish("old", b"new", qos=1, retain=True).reason
+            self.check(reason == NO_ROOM, f"retained with 0x{reason:02X}")
+            writer.publish("old", b"new", qos=0, retain=True)
+            self.expect_retained(self.has_retained)
+            reason = writer.publish("old", b"", qos=1, retain=True).reason
+            self.check(reason < 0x80, f"not cleared, with 0x{reason:02X}")
+            self.expect_retained(False)
+            self.has_retained = False
+
+    def expect_retained(self, is_there: bool) -> None:
+        """A new subscriber gets the retained message, or nothing."""
+        with Wire(self.life.port) as late:
+            late.connect("late")
+            late.subscribe(("old", 0))
+            if is_there:
+                found = late.receive_publish().payload
+                self.check(found == b"old", "what could not be kept is retained")
+            late.ping()
 
     def refuse_new(self) -> None:
         """A new session that would be kept is refused, one for a connection alone is not."""
@@ -121,6 +156,8 @@ class Full:
             passing.connect("passing")
         with Wire(self.life.port, version=4) as old:
             old.connect("old")
+            reason = old.publish("nobody", b"x", qos=1).reason
+            self.check(reason == 0, "what leaves nothing behind is refused")
             old.send(mqtt.publish("t", b"x", qos=1, packet_id=1, version=4))
             old.expect_close()
 

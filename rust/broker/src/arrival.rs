@@ -15,7 +15,6 @@ use crate::end::in_words;
 use crate::grants::{Access, Grant, GrantLimits, Takeover};
 use crate::handshake::Arrival;
 use crate::hooks::{EventKind, Login};
-use crate::journal::Journal;
 use crate::life::{arm, confirm, detach, end, handle_events, say_goodbye};
 use crate::refusal::{Denied, turn_away};
 use crate::shard::{EventDetails, Shard};
@@ -122,12 +121,7 @@ fn refusal(
     let Some(old) = existing else {
         let is_to_be_kept =
             arrival.promise > Level::Memory && arrival.request.session_expiry_interval_s > 0;
-        if is_to_be_kept
-            && shard
-                .journal
-                .as_ref()
-                .is_some_and(Journal::is_short_of_room)
-        {
+        if is_to_be_kept && shard.is_short_of_room() {
             return Some((ReasonCode::QUOTA_EXCEEDED, "the disk is nearly full"));
         }
         let sessions: u64 = shard.world.metrics.iter().map(|m| m.sessions.value()).sum();

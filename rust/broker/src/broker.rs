@@ -108,6 +108,9 @@ pub enum PublishError {
     /// The broker is stopped.
     #[error("the broker is stopped")]
     Stopped,
+    /// The disk is nearly full, and it would have to be kept.
+    #[error("the disk is nearly full")]
+    NoRoom,
 }
 
 impl Broker {
@@ -246,7 +249,8 @@ impl Broker {
         let name = TopicName::parse(topic, &TopicLimits::default())?;
         let message = Message::copied(Instant::now(), name, properties, payload, qos, retain);
         self.ask_for(0, move |shard, answer| publish(shard, &message, answer))
-            .ok_or(PublishError::Stopped)
+            .ok_or(PublishError::Stopped)?
+            .ok_or(PublishError::NoRoom)
     }
 
     /// The sessions that the broker holds, in no particular order.
@@ -387,8 +391,8 @@ impl Drop for Broker {
 /// Where the answer to another thread's question goes.
 type Answer<T> = Box<dyn FnOnce(T)>;
 
-fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<usize>) {
-    let matched = hub::publish_own(shard, message);
+fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<Option<usize>>) {
+    let matched = hub::publish_own_if_room(shard, message);
     // Before the answer: whoever gets it may stop the broker, or disconnect a receiver.
     shard.send_mail();
     journal::when_safe(shard, Box::new(move || answer(matched)));

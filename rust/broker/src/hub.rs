@@ -46,6 +46,17 @@ impl<'a> Publication<'a> {
         }
     }
 
+    /// One of the broker itself.
+    fn own(shard: &'a Shard, topic: TopicName<'a>, message: &'a Message) -> Self {
+        Self {
+            publisher: None,
+            topic,
+            message,
+            packet_id: None,
+            retaining: retain::store(shard, None, topic, message),
+        }
+    }
+
     /// The number of a durable publisher, and the identifier that it may not use for another
     /// message until it has released it.
     pub(crate) fn gate(&self) -> Option<(u64, u16)> {
@@ -86,22 +97,42 @@ impl Target {
 /// What outlives the broker is written first. A message that was published at QoS 2 is delivered
 /// once that is safe; others at once, since a repeat does them no harm (decision 19).
 pub(crate) fn route(shard: &Rc<Shard>, publication: Publication<'_>) -> usize {
-    let (message, publisher) = (publication.message, publication.publisher);
+    let targets = find(shard, &publication);
+    hand_out(shard, publication, targets)
+}
+
+/// As [`route`]; `None`, and nothing is done, if the disk is too full for what it would leave behind.
+pub(crate) fn route_if_room(shard: &Rc<Shard>, publication: Publication<'_>) -> Option<usize> {
+    let mut targets = find(shard, &publication);
+    if journal::lacks_room(shard, &publication, &targets) {
+        targets.clear();
+        *shard.targets.borrow_mut() = targets;
+        return None;
+    }
+    Some(hand_out(shard, publication, targets))
+}
+
+fn find(shard: &Shard, publication: &Publication<'_>) -> Vec<Target> {
     let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
     let mut collector = Collector {
         world: &shard.world,
-        retain: message.retain(),
+        retain: publication.message.retain(),
         targets: &mut targets,
         starts: SmallVec::new(),
     };
     let was_kept = shard.world.directory.match_cached(
         &mut shard.results.borrow_mut(),
         publication.topic,
-        publisher.map(|client| client.subscriber),
+        publication.publisher.map(|client| client.subscriber),
         shard.random(),
         &mut collector,
     );
     shard.metrics().matches_cached.add(was_kept.into());
+    targets
+}
+
+fn hand_out(shard: &Rc<Shard>, publication: Publication<'_>, mut targets: Vec<Target>) -> usize {
+    let message = publication.message;
     let matched = targets.len();
     let level = journal::published(shard, &publication, &mut targets);
     // It is written: others may change what is retained.
@@ -114,19 +145,21 @@ pub(crate) fn route(shard: &Rc<Shard>, publication: Publication<'_>) -> usize {
     matched
 }
 
-/// Publishes as the broker itself; returns how many it goes to.
+/// Publishes as the broker itself what has been promised already; returns how many it goes to.
 pub(crate) fn publish_own(shard: &Rc<Shard>, message: &Message) -> usize {
+    let own = |topic| route(shard, Publication::own(shard, topic, message));
+    topic_of(message).map_or(0, own)
+}
+
+/// Publishes as the broker itself, if the disk has room for what that leaves behind.
+pub(crate) fn publish_own_if_room(shard: &Rc<Shard>, message: &Message) -> Option<usize> {
     let Some(topic) = topic_of(message) else {
-        return 0;
+        return Some(0);
     };
-    let publication = Publication {
-        publisher: None,
-        topic,
-        message,
-        packet_id: None,
-        retaining: retain::store(shard, None, topic, message),
-    };
-    route(shard, publication)
+    if journal::lacks_room_to_retain(shard, None, topic, message) {
+        return None;
+    }
+    route_if_room(shard, Publication::own(shard, topic, message))
 }
 
 /// Messages of one client that are matched together: what one read brought.

@@ -51,6 +51,14 @@ pub(crate) struct Journal {
     stalled: RefCell<Vec<Waker>>,
 }
 
+impl Shard {
+    /// Whether the disk is too full for anything new that has to be kept.
+    pub(crate) fn is_short_of_room(&self) -> bool {
+        let journal = self.journal.as_ref();
+        journal.is_some_and(|journal| journal.log.store.pressure() > Pressure::None)
+    }
+}
+
 impl Journal {
     pub(crate) fn new(log: Arc<Log>) -> Self {
         Self {
@@ -90,11 +98,6 @@ impl Journal {
             let stalled = std::mem::take(&mut *self.stalled.borrow_mut());
             stalled.iter().for_each(Waker::wake_by_ref);
         }
-    }
-
-    /// Whether the disk is too full for anything new that has to be kept.
-    pub(crate) fn is_short_of_room(&self) -> bool {
-        self.log.store.pressure() > Pressure::None
     }
 
     fn write(&self, level: Level, record: &Record<'_>) {
@@ -213,6 +216,37 @@ pub(crate) fn level_of(
     let config = shard.config();
     let publisher = publisher.map_or_else(|| config.promise(), |client| client.promise.get());
     config.promise_on(topic, publisher)
+}
+
+/// Whether the disk is too full for a publish with these targets, which would leave something behind.
+/// What clears a retained message makes room, so it is always taken.
+pub(crate) fn lacks_room(shard: &Shard, publication: &Publication<'_>, targets: &[Target]) -> bool {
+    let qos = publication.message.qos();
+    let is_clearing = publication.retaining.outcome == Retention::Cleared;
+    if qos == QoS::AtMostOnce || is_clearing || !shard.is_short_of_room() {
+        return false;
+    }
+    if targets.iter().any(Target::is_stream) {
+        return true;
+    }
+    let is_for_kept = |target: &Target| {
+        target.qos > QoS::AtMostOnce && shard.world.durable.number(target.handle).is_some()
+    };
+    let level = level_of(shard, publication.publisher, publication.topic);
+    level > Level::Memory && (publication.gate().is_some() || targets.iter().any(is_for_kept))
+}
+
+/// Whether the disk is too full to retain `message`, which would have to be kept.
+pub(crate) fn lacks_room_to_retain(
+    shard: &Shard,
+    publisher: Option<&Rc<Client>>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> bool {
+    message.retain()
+        && !message.payload().is_empty()
+        && shard.is_short_of_room()
+        && level_of(shard, publisher, topic) > Level::Memory
 }
 
 /// Notes something that is true with what else is written in this turn.

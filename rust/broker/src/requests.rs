@@ -12,7 +12,6 @@ use mqttcore_codec::{PacketId, QoS, ReasonCode};
 use mqttcore_session::{
     Cause, Details, Message, SubscribeEntry, SubscribeRequest, UnsubscribeRequest,
 };
-use mqttcore_store::Level;
 use mqttcore_topics::{Change, ShareName, TopicFilter, TopicName};
 
 use crate::client::Client;
@@ -20,7 +19,6 @@ use crate::end::End;
 use crate::grants::RuleAnswer;
 use crate::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
 use crate::hub::{Publication, Together};
-use crate::journal::Journal;
 use crate::life::confirm;
 use crate::log::{Escaped, LogClass};
 use crate::retain::{Replay, Retention};
@@ -138,8 +136,8 @@ pub(crate) fn is_asked_about(
 
 /// Whether a publish may wait for those behind it, to be matched with them: nothing else depends on when it is.
 ///
-/// A retained message is stored right before it is matched, and a QoS 2 message is state from the moment that it is
-/// accepted.
+/// A retained message is stored right before it is matched, a QoS 2 message is state from the moment that it is accepted,
+/// and where the disk is nearly full each message may be refused.
 pub(crate) fn may_wait(
     shard: &Shard,
     client: &Client,
@@ -147,7 +145,7 @@ pub(crate) fn may_wait(
     message: &Message,
 ) -> bool {
     !message.retain()
-        && !lacks_room(shard, client, topic)
+        && !shard.is_short_of_room()
         && message.qos() != QoS::ExactlyOnce
         && client.access().permissions.publish(topic) == RuleAnswer::Allowed
 }
@@ -237,9 +235,10 @@ fn accept(
     message: &Message,
     packet_id: Option<PacketId>,
 ) {
-    if let Some(packet_id) = packet_id.filter(|_| lacks_room(shard, client, topic)) {
-        refuse_for_room(shard, client, message, packet_id);
-        return;
+    let is_tight =
+        packet_id.is_some() && journal::lacks_room_to_retain(shard, Some(client), topic, message);
+    if is_tight {
+        return refuse_for_room(shard, client, message, packet_id);
     }
     let qos = message.qos();
     let retaining = retain::store(shard, Some(client), topic, message);
@@ -259,32 +258,31 @@ fn accept(
         packet_id,
         retaining,
     };
-    let matched = hub::route(shard, publication);
+    let Some(matched) = hub::route_if_room(shard, publication) else {
+        return refuse_for_room(shard, client, message, packet_id);
+    };
     if let Some(packet_id) = packet_id {
         let mut session = client.session.borrow_mut();
         session.accept_publish(packet_id, qos, reason_of(matched));
     }
 }
 
-/// Whether the disk is too full for a message on `topic`, which would have to be kept.
-fn lacks_room(shard: &Shard, client: &Client, topic: TopicName<'_>) -> bool {
-    let is_short = shard
-        .journal
-        .as_ref()
-        .is_some_and(Journal::is_short_of_room);
-    is_short && shard.config().promise_on(topic, client.promise.get()) > Level::Memory
-}
-
 /// The disk is nearly full: what is not taken on cannot be lost. A 3.x client cannot be told, so
 /// it has to come again.
-fn refuse_for_room(shard: &Rc<Shard>, client: &Rc<Client>, message: &Message, packet_id: PacketId) {
+fn refuse_for_room(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    message: &Message,
+    packet_id: Option<PacketId>,
+) {
     let reason = ReasonCode::QUOTA_EXCEEDED;
     shard.metrics().refused_no_room.add(1);
     shard.log.warn(LogClass::Dropped, shard.now(), || {
         let (id, topic) = (Escaped(&client.id), Escaped(message.topic()));
         format!("publish of client {id} to {topic} refused: the disk is nearly full")
     });
-    if client.login().version.has_properties() {
+    let told = packet_id.filter(|_| client.login().version.has_properties());
+    if let Some(packet_id) = told {
         let details = Details::reason("the disk is nearly full");
         let mut session = client.session.borrow_mut();
         session.refuse_publish(packet_id, message.qos(), reason, details);

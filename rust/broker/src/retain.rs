@@ -168,6 +168,15 @@ pub(crate) fn store<'w>(
     if !message.retain() {
         return Retaining::default();
     }
+    // Nobody can be told, and nobody was promised anything.
+    let is_lossy = message.qos() == QoS::AtMostOnce;
+    if is_lossy && journal::lacks_room_to_retain(shard, publisher, topic, message) {
+        refused(shard, message, "the disk is nearly full");
+        return Retaining {
+            outcome: Retention::Refused,
+            ..Retaining::default()
+        };
+    }
     let turn = shard
         .journal
         .is_some()
@@ -208,15 +217,20 @@ fn change(
         None => true,
     };
     if is_full && is_refused() {
-        shard.metrics().dropped_retained_full.add(1);
-        shard.log.warn(LogClass::Dropped, shard.now(), || {
-            let topic = Escaped(message.topic());
-            format!("retained message on {topic} not kept: the store is full")
-        });
+        refused(shard, &message, "there are too many");
         return (Retention::Refused, None);
     }
     let old = world.retained.set(topic, Retained { message, is_stored });
     (Retention::Kept, old)
+}
+
+/// Books a retained message that is not kept.
+fn refused(shard: &Shard, message: &Message, why: &str) {
+    shard.metrics().dropped_retained_full.add(1);
+    shard.log.warn(LogClass::Dropped, shard.now(), || {
+        let topic = Escaped(message.topic());
+        format!("retained message on {topic} not kept: {why}")
+    });
 }
 
 /// Looks at the next retained messages and removes those that expired (abuse F06); returns
