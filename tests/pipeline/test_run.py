@@ -196,6 +196,21 @@ def test_an_alert_is_sent_once_however_often_its_batch_comes(
     }
 
 
+def test_an_alert_that_would_come_back_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    loop = Alert(name="loop", table="silver", when="true", topic="concat('plant/', machine)")
+    chosen = pipeline(tmp_path, gold=(), alerts=(loop,), silver=MEASURED)
+    stream = Stream(name="plant", filter=("plant/#",))
+    listener = Listener(address="127.0.0.1:0", anonymous=True)
+    settings = Settings(listeners=(listener,), data=str(tmp_path), streams=(stream,))
+    with Broker(settings) as broker:
+        broker.publish("plant/m1", json.dumps({"machine": "m1", "temperature": 1.0}))
+        with Client(f"unix:{tmp_path}/streams/endpoint.sock") as endpoint:
+            endpoint.seal("plant")
+
+        with pytest.raises(PipelineError, match=r"'plant/m1': the query reads 'plant/#'"):
+            run(chosen, spark=spark, once=True)
+
+
 def test_an_expression_that_does_not_fit_is_named(
     spark: SparkSession, tmp_path: Path, make_stream: Make
 ) -> None:

@@ -1,22 +1,17 @@
 """Alerts: rows of a batch that are published as messages, all of them once, or none yet.
 
-The broker keeps what is staged apart until it is committed under ``(query id, batch id)``, and
-answers a commit that it has seen before without publishing again. So a batch that Spark repeats
-has its alerts sent once, whatever died in between.
+They go the way of `mqttcore.spark`'s sink, under ``(query id, batch id)``: the broker answers a
+commit that it has seen before without publishing again. So a batch that Spark repeats has its
+alerts sent once, whatever died in between.
 """
 
-import io
-import secrets
 from collections.abc import Iterable
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from mqttcore._core import TopicFilter
-from mqttcore.errors import PipelineError
 from mqttcore.pipeline.config import Alert, Source
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from mqttcore.pipeline.tables import Batch
@@ -33,34 +28,19 @@ class Publisher:
         Raises:
             PipelineError: the file with the token cannot be read.
         """
-        self._broker = source.client()
-        self._stream = source.stream
+        # names the stream as well: an alert that it takes in would come back, and is refused
+        self._options = source.place()
 
     def publish(self, rows: "DataFrame", alerts: Iterable[Alert], batch: "Batch") -> None:
         """Publishes what ``alerts`` say of a batch's rows, unless that was done before.
 
-        Raises:
-            PipelineError: an alert would become a message of the pipeline's own stream.
-            EndpointError: the broker refuses, or cannot be reached: nothing was published.
+        Spark raises what the sink does, and nothing was published: a `LoopError`, or an
+        `EndpointError` when the broker refuses or does not come back.
         """
         parts = [alert_messages(rows, alert) for alert in alerts]
-        table = reduce(lambda one, other: one.unionByName(other), parts).toArrow()
-        if table.num_rows == 0:
-            return
-        self._check_loop(table["topic"].unique().to_pylist())
-        stage = secrets.token_hex(16)
-        self._broker.stage(batch.query, batch.number, stage, [ipc(table)])
-        self._broker.commit(batch.query, batch.number, [stage])
-
-    def _check_loop(self, topics: Iterable[str]) -> None:
-        filters = [TopicFilter(text) for text in self._broker.stream(self._stream).filters]
-        for topic in topics:
-            for taken in filters:
-                if taken.matches(topic):
-                    raise PipelineError(
-                        f"an alert to {topic!r} would come back: stream {self._stream} takes in"
-                        f" {str(taken)!r}. Give the alert another topic"
-                    )
+        messages = reduce(lambda one, other: one.unionByName(other), parts)
+        once = {"txnAppId": batch.query, "txnVersion": str(batch.number)}
+        messages.write.format("mqttcore").mode("append").options(**self._options, **once).save()
 
 
 def alert_messages(rows: "DataFrame", alert: Alert) -> "DataFrame":
@@ -74,13 +54,3 @@ def alert_messages(rows: "DataFrame", alert: Alert) -> "DataFrame":
         f.lit(alert.qos).cast("tinyint").alias("qos"),
         f.lit(alert.retain).alias("retain"),
     )
-
-
-def ipc(table: "pa.Table") -> bytes:
-    """A table as an Arrow IPC stream."""
-    import pyarrow as pa
-
-    text = io.BytesIO()
-    with pa.ipc.new_stream(text, table.schema) as writer:
-        writer.write_table(table)
-    return text.getvalue()

@@ -93,6 +93,21 @@ class Source:
     starting: Literal["earliest", "latest"] = "earliest"
     rows_per_batch: Annotated[int, Range(1, 2**31 - 1)] = 1_000_000
 
+    def place(self) -> dict[str, str]:
+        """Which stream of which broker, as options of ``format("mqttcore")``.
+
+        Raises:
+            PipelineError: the file with the token cannot be read.
+        """
+        path = str(self.path.absolute()) if self.path else ""
+        options = {
+            "path": path,
+            "endpoint": self.endpoint or "",
+            "token": self.token() or "",
+            "stream": self.stream,
+        }
+        return {name: value for name, value in options.items() if value}
+
     def client(self, *, timeout_s: float = 30.0) -> Client:
         """Asks the broker that keeps the stream; nothing is asked of it yet.
 

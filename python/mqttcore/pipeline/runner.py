@@ -15,6 +15,7 @@ from mqttcore.pipeline.alerts import Publisher
 from mqttcore.pipeline.config import Pipeline
 from mqttcore.pipeline.stages import Output, Stage, stages
 from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, Table
+from mqttcore.spark.checkpoint import read_offsets
 from mqttcore.spark.offsets import UNRESOLVED, split_start
 
 if TYPE_CHECKING:
@@ -150,12 +151,10 @@ def read_batch(name: str, checkpoint: Path, number: int) -> Batch:
 
 def read_offset(checkpoint: Path, number: int) -> dict[str, Any]:
     """The source's offset behind a batch."""
-    path = checkpoint / "offsets" / str(number)
     try:
-        # a version, Spark's own settings, then a line a source
-        offset: dict[str, Any] = json.loads(path.read_text().splitlines()[2])
-    except (OSError, IndexError, ValueError) as error:
-        raise PipelineError(f"{path}: does not hold the offsets of batch {number}") from error
+        offset: dict[str, Any] = read_offsets(checkpoint, number)[0]
+    except ValueError as error:
+        raise PipelineError(str(error)) from error
     return offset
 
 

@@ -86,11 +86,7 @@ def source(spark: "SparkSession", pipeline: Pipeline, stage: str) -> "DataFrame"
 def source_options(pipeline: Pipeline, stage: str) -> dict[str, str]:
     """What one query asks of ``format("mqttcore")``; the broker keeps what it has not read yet."""
     given = pipeline.source
-    options = {
-        "path": str(given.path or ""),
-        "endpoint": given.endpoint,
-        "token": given.token(),
-        "stream": given.stream,
+    return given.place() | {
         "topic": given.topic,
         "startingOffsets": given.starting,
         "maxRowsPerTrigger": str(given.rows_per_batch),
@@ -99,7 +95,6 @@ def source_options(pipeline: Pipeline, stage: str) -> dict[str, str]:
         "onError": "null",
         "consumer": f"{pipeline.name}.{stage}",
     }
-    return {name: value for name, value in options.items() if value}
 
 
 def judged(messages: "DataFrame", silver: Silver) -> "DataFrame":

@@ -16,8 +16,8 @@ def read_offsets(checkpoint: Path, number: int) -> list[Any]:
     path = checkpoint / "offsets" / str(number)
     try:
         # a version, Spark's own settings, then a line a source; "-" is one without an offset
-        lines = path.read_text().splitlines()[2:]
-        return [None if line == "-" else json.loads(line) for line in lines]
+        _, _, first, *more = path.read_text().splitlines()
+        return [None if line == "-" else json.loads(line) for line in (first, *more)]
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: does not hold the offsets of batch {number}") from error
 
