@@ -61,11 +61,12 @@ def scans(options: argparse.Namespace, wanted: list[str] | None) -> Iterator[Mea
     from mqttcore.spark import session
 
     from benches.spark.scans import SCANS, Bench
+    from benches.spark.sink import sink
 
     data = dataset(options.data, SCALES[options.scale])
     spark = session("bench", memory=options.memory, **{"spark.log.level": "ERROR"})
     bench = Bench(spark, data, rounds=options.rounds, by=options.by)
-    for name, row in SCANS.items():
+    for name, row in {**SCANS, "S11": sink}.items():
         if wanted is None or name in wanted:
             yield row(bench)
     spark.stop()

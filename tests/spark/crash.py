@@ -1,8 +1,11 @@
-"""`python -m tests.spark.crash --kills 100`: stream to Delta while its processes are killed.
+"""`python -m tests.spark.crash --kills 100`: a stream to Delta and MQTT while processes are killed.
 
-A client publishes at QoS 1. At random moments SIGKILL ends the broker (sometimes while it seals),
-the JVM of Spark, Spark's driver, or a Python worker; whoever died is started again. At the end each
-row of the stream stands in the table once, and each message that was acknowledged is among them.
+A client publishes at QoS 1. Spark copies its stream to a Delta table, and publishes a message for
+each row, which a subscriber with a session hears at QoS 2. At random moments SIGKILL ends the
+broker (sometimes while it seals), the JVM of Spark, Spark's driver, or a Python worker; who died is
+started again, and sometimes Spark's last commit marker is removed before that. At the end each row
+of the stream stands in the table once and was heard once, and each message that was acknowledged is
+among them.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -26,9 +30,9 @@ import pyarrow as pa
 from mqttcore.errors import EndpointError
 from mqttcore.streams.client import Client
 
-from tests import wire as mqtt
 from tests.crash.process import Life
-from tests.wire import Wire, WireError
+from tests.spark.copies import TOPIC, Places
+from tests.spark.peers import Publisher, Subscriber
 
 CONFIG = """\
 [[listeners]]
@@ -39,183 +43,195 @@ anonymous = true
 name = "plant"
 filter = ["plant/#"]
 partitions = 3
+
+[limits]
+queue_messages = 1_000_000
 """
-COPY_S = 240.0
-WINDOW = 50
-PAUSE_S = 0.1
-
-
-class Publisher(threading.Thread):
-    """Publishes numbers at QoS 1, and says which were acknowledged."""
-
-    def __init__(self, life: Life) -> None:
-        super().__init__(daemon=True)
-        self.life = life
-        self.acknowledged: set[int] = set()
-        self.stopping = threading.Event()
-        self.next = 0
-
-    def run(self) -> None:
-        """Connects again and again."""
-        while not self.stopping.is_set():
-            with contextlib.suppress(OSError, WireError, IndexError):
-                self.publish()
-            self.stopping.wait(0.05)
-
-    def publish(self) -> None:
-        """One connection's life."""
-        with Wire(self.life.port) as wire:
-            wire.connect(f"publisher-{self.next}")
-            while not self.stopping.is_set():
-                first = self.next
-                self.next += WINDOW
-                for number in range(first, first + WINDOW):
-                    topic, payload = f"plant/{number % 100}", str(number).encode()
-                    wire.send(mqtt.publish(topic, payload, qos=1, packet_id=number - first + 1))
-                for _ in range(WINDOW):
-                    found = wire.expect(mqtt.PUBACK)
-                    self.acknowledged.add(first + (found.packet_id or 0) - 1)
-                self.stopping.wait(PAUSE_S)
+HEARD_S = 60.0
+VICTIMS = ("broker", "broker", "sealer", "sealer", "worker", "worker", "java", "driver")
+"""A JVM takes longest to come back, so it dies least often."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Copy:
-    """Spark's driver, as a process."""
+class Spark:
+    """One driver with its JVM."""
 
-    data: pathlib.Path
-    folder: pathlib.Path
-    process: subprocess.Popen[str] | None = None
+    process: subprocess.Popen[str]
+    log: pathlib.Path
     java: int = 0
-    log: list[str] = field(default_factory=list)
-
-    def command(self, *more: str) -> list[str]:
-        """How it is started."""
-        places = [str(self.data), str(self.table), str(self.folder / "checkpoint")]
-        return [sys.executable, "-m", "tests.spark.delta_copy", *places, *more]
-
-    @property
-    def table(self) -> pathlib.Path:
-        """The Delta table."""
-        return self.folder / "table"
-
-    def start(self) -> None:
-        """Starts it; a batch is done when this returns."""
-        with (self.folder / "copy.log").open("a") as log:
-            self.process = subprocess.Popen(  # noqa: S603 -- our own command
-                self.command(), stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        self.java = int(self.line("java").split()[1])
-        self.line("batch")
 
     def line(self, word: str) -> str:
         """The next line that begins so."""
-        assert self.process is not None
         assert self.process.stdout is not None
         for text in self.process.stdout:
             if text.startswith(word):
                 return text
-        raise RuntimeError(f"the copy ended: {(self.folder / 'copy.log').read_text()[-3000:]}")
+        raise RuntimeError(f"Spark ended: {self.log.read_text()[-3000:]}")
 
-    def workers(self) -> list[int]:
-        """The Python workers of the JVM: the children of its daemons."""
-        return [pid for child in children(self.java) for pid in children(child)]
+    def begin(self, how: str) -> None:
+        """Has it copy, ``go`` for ever or ``once``; returns when its queries run."""
+        self.java = self.java or int(self.line("java").split()[1])
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{how}\n")
+        self.process.stdin.flush()
+        self.line("started")
 
-    def end(self, *, hard: bool = True) -> None:
-        """Ends driver and JVM."""
-        if self.process is None:
-            return
+    def end(self) -> None:
+        """Kills what is left of it."""
         for pid in (self.java, self.process.pid):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL if hard else signal.SIGTERM)
+                os.kill(pid or self.process.pid, signal.SIGKILL)
         self.process.wait(30)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class Copies:
+    """The Spark that copies, and one that stands by, since a JVM takes its time to start."""
+
+    places: Places
+    log: pathlib.Path
+    active: Spark = field(init=False)
+    next: Spark = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.active, self.next = self.spawn(), self.spawn()
+
+    def spawn(self) -> Spark:
+        """A driver that waits."""
+        command = [sys.executable, "-m", "tests.spark.copies"]
+        with self.log.open("a") as log:
+            process = subprocess.Popen(  # noqa: S603 -- our own command
+                [*command, str(self.places.data), str(self.places.folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        return Spark(process=process, log=self.log)
+
+    def replace(self) -> None:
+        """The next one goes on where the one that died was."""
+        self.active.end()
+        self.active, self.next = self.next, self.spawn()
+        self.active.begin("go")
 
     def finish(self) -> None:
         """Copies what is left."""
-        with (self.folder / "copy.log").open("a") as log:
-            subprocess.run(  # noqa: S603 -- our own command
-                self.command("--once"), stdout=log, stderr=log, check=True, timeout=COPY_S
-            )
+        self.active.end()
+        self.next.begin("once")
+        self.next.line("done")
+
+    def end(self) -> None:
+        """Ends all of it."""
+        self.active.end()
+        self.next.end()
+
+
+def workers_of(java: int) -> list[int]:
+    """The Python workers of a JVM: the children of its daemons."""
+    return [pid for child in children(java) for pid in children(child)]
 
 
 def children(parent: int) -> list[int]:
     """The processes that a process started."""
-    found = pathlib.Path(f"/proc/{parent}/task/{parent}/children")
-    every = pathlib.Path(f"/proc/{parent}/task").glob("*/children")
-    with contextlib.suppress(OSError):
-        texts = [path.read_text() for path in (every if found.exists() else ())]
-        return [int(pid) for text in texts for pid in text.split()]
-    return []
+    found: list[int] = []
+    for path in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread that ended meanwhile
+            found += map(int, path.read_text().split())
+    return found
 
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One run: what is killed, and what became of the rows."""
+    """One run: who is killed, and what became of the rows."""
 
     life: Life
-    copy: Copy
+    copies: Copies
     random: random.Random
     killed: collections.Counter[str] = field(default_factory=collections.Counter)
 
     def kills(self, count: int) -> Iterator[str]:
         """Kills somebody, so many times; yields who."""
         for _ in range(count):
-            victim = self.random.choice(("broker", "sealing broker", "java", "driver", "worker"))
-            threading.Event().wait(self.random.uniform(0.2, 3.0))
+            victim = self.random.choice(VICTIMS)
+            threading.Event().wait(self.random.uniform(0.2, 2.0))
             self.kill(victim)
             self.killed[victim] += 1
             yield victim
 
     def kill(self, victim: str) -> None:
         """One kill, and a new life."""
-        if victim == "sealing broker":
-            sealing = threading.Thread(target=self.seal)
-            sealing.start()
-            threading.Event().wait(self.random.uniform(0.0, 0.05))
-        if victim.endswith("broker"):
+        if victim == "broker":
             self.life.crash()
+        elif victim == "sealer":
+            kill_broker(self.life, sealing_for_s=self.random.uniform(0.0, 0.05))
         elif victim == "worker":
-            for pid in self.copy.workers()[:1]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            workers = workers_of(self.copies.active.java)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.random.choice(workers or [self.copies.active.java]), signal.SIGKILL)
         else:
-            self.kill_copy(victim)
-        if victim == "sealing broker":
-            sealing.join()
-        self.revive()
+            active = self.copies.active
+            active.line("batch")  # or no life would bring anything about
+            threading.Event().wait(self.random.uniform(0.0, 1.0))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(active.java if victim == "java" else active.process.pid, signal.SIGKILL)
+            active.end()
+            if self.random.random() < 0.5:
+                self.killed["commit marker"] += self.copies.places.forget_commits()
+        if self.copies.active.process.poll() is not None:
+            self.copies.replace()
 
-    def kill_copy(self, victim: str) -> None:
-        """The JVM or the driver dies; the other one notices, or is ended."""
-        assert self.copy.process is not None
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.copy.java if victim == "java" else self.copy.process.pid, signal.SIGKILL)
-        self.copy.end()
 
-    def revive(self) -> None:
-        """A copy that ended, for what reason so ever, begins anew."""
-        process = self.copy.process
-        if process is None or process.poll() is not None:
-            self.copy.end()
-            self.copy.start()
+def kill_broker(life: Life, *, sealing_for_s: float) -> None:
+    """A moment after it began to seal."""
+    thread = threading.Thread(target=seal, args=(life,))
+    thread.start()
+    threading.Event().wait(sealing_for_s)
+    life.crash()
+    thread.join()
 
-    def seal(self) -> None:
-        """Has the tail sealed, if the broker lives long enough."""
-        with contextlib.suppress(EndpointError), Client(str(self.life.data)) as client:
-            client.seal("plant")
 
-    def verdict(self, acknowledged: set[int]) -> tuple[int, int]:
-        """Rows of the stream and messages that are lost, and rows that stand there twice."""
-        table = deltalake.DeltaTable(self.copy.table).to_pyarrow_table()
-        places = collections.Counter(
-            zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
-        )
-        with Client(str(self.life.data)) as client:
-            bounds = client.stream("plant").partitions
-        rows = sum(bound.end for bound in bounds)
-        told = {int(payload) for payload in table["payload"].cast(pa.string()).to_pylist()}
-        lost = rows - len(places) + len(acknowledged - told)
-        return lost, sum(count - 1 for count in places.values())
+def seal(life: Life) -> None:
+    """Has the tail sealed, if the broker lives long enough."""
+    with contextlib.suppress(EndpointError), Client(str(life.data)) as client:
+        client.seal("plant")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of the rows."""
+
+    lost: int
+    doubled: int
+    said: str
+
+
+def verdict(places: Places, acknowledged: set[int], subscriber: Subscriber) -> Verdict:
+    """Holds the table and what was heard against the stream."""
+    with Client(str(places.data)) as client:
+        bounds = client.stream("plant").partitions
+    rows = {f"{number}/{n}" for number, bound in enumerate(bounds) for n in range(bound.end)}
+    deadline = time.monotonic() + HEARD_S
+    while len(subscriber.heard) < len(rows) and time.monotonic() < deadline:
+        threading.Event().wait(0.1)
+    table = deltalake.DeltaTable(places.table).to_pyarrow_table()
+    pairs = zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
+    copied = collections.Counter(f"{partition}/{offset}" for partition, offset in pairs)
+    told = {int(payload) for payload in table["payload"].cast(pa.string()).to_pylist()}
+    heard = subscriber.heard
+    lost = [len(rows - set(copied)), len(rows - set(heard)), len(acknowledged - told)]
+    doubled = [count.total() - len(count) for count in (copied, heard)]
+    lost.append(subscriber.sessions_lost)
+    said = (
+        f"{len(rows)} rows; not in the table {lost[0]}, not heard {lost[1]}, acknowledged and not"
+        f" there {lost[2]}, sessions lost {lost[3]}; twice in the table {doubled[0]}, twice heard"
+        f" {doubled[1]}"
+    )
+    return Verdict(sum(lost), sum(doubled), said)
 
 
 def main() -> int:
@@ -232,28 +248,32 @@ def crash(folder: pathlib.Path, kills: int, seed: int) -> int:
     """One run in a folder of its own."""
     (folder / "mqttcore.toml").write_text(CONFIG)
     life = Life(data=folder / "data", config=folder / "mqttcore.toml")
-    copy = Copy(data=folder / "data", folder=folder)
-    run = Run(life=life, copy=copy, random=random.Random(seed))  # noqa: S311 -- no secret
-    publisher = Publisher(life)
     life.start()
+    publisher, subscriber = Publisher(life), Subscriber(life, TOPIC)
+    copies = Copies(places=Places(life.data, folder / "copies"), log=folder / "spark.log")
+    run = Run(life=life, copies=copies, random=random.Random(seed))  # noqa: S311 -- no secret
     try:
+        subscriber.start()
+        subscriber.is_there.wait(60)
         publisher.start()
-        copy.start()
+        copies.active.begin("go")
+        began = time.monotonic()
         for number, victim in enumerate(run.kills(kills), 1):
-            acknowledged = len(publisher.acknowledged)
-            print(f"kill {number}: {victim}, {acknowledged} acknowledged", file=sys.stderr)
-        publisher.stopping.set()
-        publisher.join(60)
-        copy.end()
-        copy.finish()
-        lost, doubled = run.verdict(publisher.acknowledged)
+            seconds, heard = time.monotonic() - began, len(subscriber.heard)
+            print(f"kill {number}: {victim}, {heard} heard, {seconds:.0f} s", file=sys.stderr)
+        publisher.end()
+        copies.finish()
+        found = verdict(copies.places, publisher.acknowledged, subscriber)
+        seconds = (time.monotonic() - began) / kills
     finally:
         publisher.stopping.set()
-        copy.end()
+        subscriber.stopping.set()
+        copies.end()
         life.kill()
     print(f"{len(publisher.acknowledged)} messages acknowledged; killed: {dict(run.killed)}")
-    print(f"{kills} kills: {lost} lost, {doubled} doubled")
-    return int(lost > 0 or doubled > 0)
+    print(f"{found.said}; {seconds:.1f} s a kill")
+    print(f"{kills} kills: {found.lost} lost, {found.doubled} doubled")
+    return int(found.lost > 0 or found.doubled > 0)
 
 
 if __name__ == "__main__":
