@@ -7,6 +7,8 @@ SHELL := /bin/sh
 
 # The extension that `serve`, `test` and `check` use: `release` (what users get) or `dev` (quick).
 PROFILE ?= release
+# What the extension has beside that: `kafka`, which takes a C++ compiler, and minutes the first time.
+FEATURES ?=
 # Arguments of `make serve`, `make pytest`, `make bench`, `make bench-broker`, `make tree-report`.
 ARGS ?=
 # Length of `make fuzz`, a target, and of `make soak`.
@@ -40,6 +42,7 @@ BY ?= wall
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python3.14,\
 	$(shell $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
+EXTENSION := .make/extension-$(PROFILE)$(FEATURES:%=-%)
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 # Crates that must stay free of sockets, runtimes and Python, dependencies included.
 SANS_IO := codec topics session store
@@ -54,7 +57,7 @@ CASES_A_SECOND := 5000
 serve: build ## build, then run the broker on 127.0.0.1:1883 (ARGS="--listen 127.0.0.1:1884")
 	@exec $(BIN)/python -m mqttcore.serve $(ARGS)
 
-build: .make/extension-$(PROFILE) ## build the extension into .venv (PROFILE=dev builds quicker, runs slower)
+build: $(EXTENSION) ## build the extension into .venv (PROFILE=dev builds quicker, runs slower)
 
 ##@ Prove
 test: test-rust models pytest ## everything that proves the product
@@ -237,15 +240,11 @@ help:
 		-r tests/interop/python/requirements.lock
 	@touch $@
 
-# One extension at a time: building one profile retires the stamp of the other.
-.make/extension-release: .make/venv $(RUST_SOURCES) pyproject.toml
-	@echo "building the optimised extension (minutes the first time)"
-	@$(BIN)/maturin develop --release >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
-	@rm -f .make/extension-* && touch $@
-
-.make/extension-dev: .make/venv $(RUST_SOURCES) pyproject.toml
-	@echo "building the extension"
-	@$(BIN)/maturin develop >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
+# One extension at a time: building one retires the stamps of the others.
+$(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
+	@echo "building the extension: $(PROFILE)$(FEATURES:%=, with %)$(if $(filter release,$(PROFILE)),; minutes the first time)"
+	@$(BIN)/maturin develop $(if $(filter release,$(PROFILE)),--release) $(FEATURES:%=--features %) \
+		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \

@@ -42,6 +42,7 @@ __all__ = [
     "check_password_hash",
     "decode_packet",
     "encode_packet",
+    "has_kafka",
     "hash_password",
     "parse_toml",
     "read_stream_file_meta",
@@ -56,6 +57,8 @@ __all__ = [
 ]
 
 __version__: Final[str]
+has_kafka: Final[bool]
+"""Whether streams can have Kafka as their log: the build has the feature ``kafka``."""
 
 class MqttError(Exception):
     """Base of every error that mqttcore raises."""

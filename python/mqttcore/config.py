@@ -28,6 +28,7 @@ from mqttcore._schema import (
 )
 from mqttcore.errors import ConfigError
 from mqttcore.sessions.policy import Count, Promise, SessionPolicy
+from mqttcore.streams.kafka import Kafka, check_kafka
 from mqttcore.streams.settings import Stream, check_streams, read_token
 
 __all__ = [
@@ -335,6 +336,8 @@ class Settings:
     """What becomes rows."""
     http: HttpListener | None = None
     """Where the rows can be read over TCP; None: over the Unix socket alone."""
+    kafka: Kafka | None = None
+    """Where streams go whose log is Kafka."""
 
     def __post_init__(self) -> None:
         faults = Faults()
@@ -358,9 +361,10 @@ def check_together(
         check_promises(values, place, faults)
     streams = values.get("streams", ())
     check_streams(streams, values.get("data", ""), place, faults)
+    check_kafka([stream.log for stream in streams], values.get("kafka"), place, faults)
     if http := values.get("http"):
         check_http(http, place, faults)
-        if not streams:
+        if not any(stream.log == "mqttcore" for stream in streams):
             faults.add(place("http"), "http", "does nothing without streams")
 
 

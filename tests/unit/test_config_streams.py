@@ -123,7 +123,6 @@ def test_keys_of_streams_are_held_against_each_other(write: Write) -> None:
         [[streams]]
         name = "plant"
         filter = []
-        log = "kafka"
         decode = "json"
 
         [[streams]]
@@ -141,12 +140,11 @@ def test_keys_of_streams_are_held_against_each_other(write: Write) -> None:
     assert faults(path) == [
         "s.toml:1:1: streams: rows need a place; allowed: with `data` set to a folder",
         "s.toml:3:10: streams[0].filter: there is none; allowed: one or more",
-        "s.toml:4:7: streams[0].log: 'kafka' is not built yet; allowed: mqttcore",
-        "s.toml:5:10: streams[0].decode: does nothing without schema",
-        "s.toml:8:8: streams[1].name: streams[0] has this name already",
-        "s.toml:10:10: streams[1].schema: does nothing without decode; allowed: json, cbor,"
+        "s.toml:4:10: streams[0].decode: does nothing without schema",
+        "s.toml:7:8: streams[1].name: streams[0] has this name already",
+        "s.toml:9:10: streams[1].schema: does nothing without decode; allowed: json, cbor,"
         " sparkplug, auto",
-        "s.toml:16:51: streams[2].schema[1].name: 'T' is there already, case aside",
+        "s.toml:15:51: streams[2].schema[1].name: 'T' is there already, case aside",
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 from mqttcore._core import TopicFilter
 from mqttcore._schema import Faults, Parsed, Place, Range
+from mqttcore.streams.kafka import KafkaTopic
 
 PARTITIONS_MAX: Final = 256
 TOKEN_BYTES_MIN: Final = 16
@@ -141,7 +142,14 @@ class Stream:
     group: Group | None = None
     """The group that may read the sealed files."""
     log: Literal["mqttcore", "kafka"] = "mqttcore"
-    """Where the rows are kept."""
+    """Where the rows are kept: in ``data``, or in the Kafka of ``[kafka]``."""
+    topic: KafkaTopic | None = None
+    """The topic of Kafka, which is made if it is missing; None: the stream's name."""
+
+    @property
+    def kafka_topic(self) -> str:
+        """The topic of Kafka, if it goes there."""
+        return self.topic or self.name
 
     @property
     def group_id(self) -> int | None:
@@ -153,7 +161,7 @@ def check_streams(
     streams: Sequence[Stream], data: str, place: Callable[[str], Place], faults: Faults
 ) -> None:
     """What one key alone cannot know."""
-    if streams and not data:
+    if not data and any(stream.log == "mqttcore" for stream in streams):
         faults.add(
             place("streams"), "streams", "rows need a place", "allowed: with `data` set to a folder"
         )
@@ -174,8 +182,7 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
 
     if not stream.filter:
         fault("filter", "there is none", "allowed: one or more")
-    if stream.log != "mqttcore":
-        fault("log", f"{stream.log!r} is not built yet", "allowed: mqttcore")
+    check_log(stream, fault)
     if stream.schema and stream.decode == "none":
         fault("schema", "does nothing without decode", "allowed: json, cbor, sparkplug, auto")
     if stream.decode != "none" and not stream.schema:
@@ -185,3 +192,18 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
         if column.name.lower() in columns:
             fault(f"schema[{index}].name", f"{column.name!r} is there already, case aside")
         columns.add(column.name.lower())
+
+
+PLAIN: Final = Stream(name="plain", filter=())
+"""What every key is that nobody gave."""
+
+
+def check_log(stream: Stream, fault: Callable[..., None]) -> None:
+    """Refuses what another log would need."""
+    if stream.log == "mqttcore":
+        if stream.topic is not None:
+            fault("topic", "does nothing without log = kafka")
+        return
+    for name in ("retention", "schema", "decode", "group"):
+        if getattr(stream, name) != getattr(PLAIN, name):
+            fault(name, "does nothing with Kafka, which keeps the rows")

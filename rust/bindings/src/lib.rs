@@ -8,6 +8,7 @@ mod columns;
 mod config;
 mod directory;
 mod error;
+mod kafka;
 mod lanes;
 mod passwords;
 mod plugin;
@@ -23,6 +24,11 @@ mod _core {
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name that Python expects")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// Whether streams can have Kafka as their log.
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name that Python expects")]
+    const has_kafka: bool = cfg!(feature = "kafka");
 
     #[pymodule_export]
     use super::broker::{PyEngine, PyMessageProperties, PySession};

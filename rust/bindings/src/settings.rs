@@ -15,6 +15,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::answers::{Level, SessionTerms, access};
+use crate::kafka::{KafkaFields, kafka};
 use crate::topics::{parse_filter, qos_of, strategy_named};
 
 #[derive(FromPyObject)]
@@ -30,6 +31,7 @@ struct SettingsFields<'py> {
     topics: Vec<TopicFields>,
     streams: Vec<StreamFields>,
     http: Option<HttpFields>,
+    kafka: Option<KafkaFields>,
 }
 
 #[derive(FromPyObject)]
@@ -39,15 +41,21 @@ struct TopicFields {
 }
 
 #[derive(FromPyObject)]
-struct StreamFields {
-    name: String,
-    filter: Vec<String>,
-    partitions: u16,
+pub(crate) struct StreamFields {
+    pub(crate) name: String,
+    pub(crate) filter: Vec<String>,
+    pub(crate) partitions: u16,
     retention: RetentionFields,
-    key: String,
+    pub(crate) key: String,
     schema: Vec<ColumnFields>,
     decode: String,
     group_id: Option<u32>,
+    log: String,
+    #[cfg_attr(
+        not(feature = "kafka"),
+        expect(dead_code, reason = "read by builds with Kafka")
+    )]
+    pub(crate) kafka_topic: String,
 }
 
 #[derive(FromPyObject)]
@@ -124,6 +132,8 @@ struct LimitsFields {
 /// Reads a `Settings` object.
 pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
     let fields: SettingsFields<'_> = settings.extract()?;
+    let streams = fields.streams.into_iter();
+    let (outside, own): (Vec<_>, Vec<_>) = streams.partition(|stream| stream.log == "kafka");
     let sys_interval = Duration::try_from_secs_f64(fields.sys_interval_s)?;
     let limits = &fields.limits;
     Ok(Config {
@@ -149,11 +159,8 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
             .iter()
             .map(topic_promise)
             .collect::<PyResult<_>>()?,
-        streams: fields
-            .streams
-            .into_iter()
-            .map(stream)
-            .collect::<PyResult<_>>()?,
+        streams: own.into_iter().map(stream).collect::<PyResult<_>>()?,
+        kafka: kafka(fields.kafka, &outside)?,
         http: fields.http.map(|http| HttpListener {
             address: http.host_port.into(),
             token: http.token,
@@ -192,7 +199,7 @@ fn stream(fields: StreamFields) -> PyResult<Stream> {
     })
 }
 
-fn stream_key(name: &str) -> PyResult<StreamKey> {
+pub(crate) fn stream_key(name: &str) -> PyResult<StreamKey> {
     match name {
         "topic" => Ok(StreamKey::Topic),
         "client_id" => Ok(StreamKey::ClientId),

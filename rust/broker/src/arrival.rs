@@ -69,6 +69,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         shard.now(),
     ));
     client.set_link(Some(Rc::clone(&link)));
+    client.kafka.set(0);
     shard
         .world
         .online

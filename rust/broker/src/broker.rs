@@ -21,13 +21,14 @@ use crate::door::{doors, doors_of};
 use crate::grants::GrantError;
 use crate::hooks::Hooks;
 use crate::http::{self, App, BindError, Endpoint};
+use crate::kafka::{KafkaError, Pipe};
 use crate::metrics::Stats;
 use crate::recovery;
 use crate::registry::{self, ClientInfo};
 use crate::shard::{Rules, Shard, World};
 use crate::sink::Sink;
 use crate::store::Log;
-use crate::{hub, journal, listener, streams};
+use crate::{hub, journal, listener, promise, streams};
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
 const SHARDS_MAX: usize = 64;
@@ -88,6 +89,9 @@ pub enum StartError {
         /// Why it is none.
         error: TopicError,
     },
+    /// There is no way to Kafka.
+    #[error("kafka: {0}")]
+    Kafka(KafkaError),
     /// The endpoint of the streams cannot be had.
     #[error("streams: cannot listen on {place}: {error}")]
     Endpoint {
@@ -137,12 +141,18 @@ impl Broker {
         let open = |data| Log::open(data, &config.streams, config.scrub_every);
         let log = config.data.as_ref().map(open).transpose();
         let log = log.map_err(StartError::Store)?;
-        let world = World::new(&config, shard_count(&config), seed(), log);
+        let shards = shard_count(&config);
+        let open = |kafka| Pipe::open(kafka, shards);
+        let pipe = config.kafka.as_ref().map(open).transpose()?;
+        let world = World::new(&config, shards, seed(), (log, pipe));
         let world = Arc::new(world);
         if let Some(log) = &world.log {
             log.serve(&world);
         }
         streams::subscribe(&world, &config.streams)?;
+        if let Some(pipe) = &world.kafka {
+            pipe.serve(&world);
+        }
         let mut broker = Self {
             world: Arc::clone(&world),
             addresses,
@@ -281,7 +291,7 @@ impl Broker {
 
     /// The levels of acknowledgements that are in force, in one line for people.
     pub fn promises(&self) -> String {
-        let promises = self.ask(0, |shard| shard.config().promises());
+        let promises = self.ask(0, |shard| promise::in_force(shard));
         promises.unwrap_or_else(|| "nothing: the broker is stopped".to_owned())
     }
 
@@ -324,6 +334,9 @@ impl Broker {
         }
         if let Some(endpoint) = &self.endpoint {
             endpoint.join();
+        }
+        if let Some(pipe) = &self.world.kafka {
+            pipe.close(deadline);
         }
         if let Some(log) = &self.world.log {
             log.close();

@@ -77,6 +77,8 @@ pub(crate) struct Client {
     pub(crate) promise: Cell<Level>,
     /// Where its promises stand in its shard's journal.
     pub(crate) standing: Standing,
+    /// The last record on its way to Kafka that its promises wait for, or [`crate::kafka::LOST`].
+    pub(crate) kafka: Cell<u64>,
 }
 
 /// What a plugin allowed beyond the grant, for a while.
@@ -125,6 +127,7 @@ impl Client {
             will_is_kept: Cell::new(false),
             promise: Cell::new(Level::Fsync),
             standing: Standing::default(),
+            kafka: Cell::new(0),
         }
     }
 

@@ -11,6 +11,7 @@ use mqttcore_store::stream::Definition;
 use mqttcore_topics::Strategy;
 
 use crate::grants::Grant;
+use crate::kafka::KafkaConfig;
 use crate::promise::TopicPromise;
 
 /// Everything the engine needs to run. The caller checks; the engine trusts.
@@ -52,6 +53,8 @@ pub struct Config {
     pub topic_promises: Vec<TopicPromise>,
     /// What becomes rows; needs `data`.
     pub streams: Vec<Definition>,
+    /// What becomes records of Kafka.
+    pub kafka: Option<KafkaConfig>,
     /// Where rows can be read over TCP, beside the Unix socket in the folder of the data.
     pub http: Option<HttpListener>,
     /// What a peer of the streams' endpoint may use.
@@ -133,6 +136,7 @@ impl Default for Config {
             data: None,
             topic_promises: Vec::new(),
             streams: Vec::new(),
+            kafka: None,
             http: None,
             http_limits: HttpLimits::default(),
         }

@@ -24,7 +24,7 @@ use crate::requests::Pause;
 use crate::shard::{SCRATCH_BYTES, Shard};
 use crate::throttle::Throttle;
 use crate::transport::{Stop, Transport};
-use crate::{hub, journal, paging, requests, retain};
+use crate::{hub, journal, kafka, paging, requests, retain};
 
 /// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
 const TURN_BYTES: usize = 64 * 1024;
@@ -186,7 +186,9 @@ impl Connection {
             return Ok(Poll::Ready(()));
         }
         let may_keep = self.shard.config().may_keep(self.client.promise.get());
-        if self.outbox_len() >= READ_BELOW_BYTES || self.shard.poll_room(cx, may_keep).is_pending()
+        if self.outbox_len() >= READ_BELOW_BYTES
+            || self.shard.poll_room(cx, may_keep).is_pending()
+            || kafka::poll_room(&self.shard, &self.client, cx).is_pending()
         {
             return Ok(Poll::Pending);
         }

@@ -85,6 +85,7 @@ pub(crate) fn in_words(closing: Closing) -> &'static str {
             "what waits is not taken"
         }
         ReasonCode::QUOTA_EXCEEDED => "too many messages wait",
+        ReasonCode::SERVER_BUSY => "Kafka did not take a message",
         _ => "",
     }
 }

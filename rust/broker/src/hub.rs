@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use crate::client::{Client, Handle};
 use crate::hooks::EventKind;
 use crate::journal;
+use crate::kafka;
 use crate::log::{Escaped, LogClass};
 use crate::metrics::{Counter, Stats};
 use crate::retain::Retaining;
@@ -32,6 +33,8 @@ pub(crate) struct Publication<'a> {
     /// The publisher's identifier, above QoS 0.
     pub(crate) packet_id: Option<PacketId>,
     pub(crate) retaining: Retaining<'a>,
+    /// Kafka has it already.
+    pub(crate) is_logged: bool,
 }
 
 impl<'a> Publication<'a> {
@@ -43,6 +46,7 @@ impl<'a> Publication<'a> {
             message,
             packet_id: None,
             retaining: Retaining::default(),
+            is_logged: false,
         }
     }
 
@@ -54,6 +58,7 @@ impl<'a> Publication<'a> {
             message,
             packet_id: None,
             retaining: retain::store(shard, None, topic, message),
+            is_logged: false,
         }
     }
 
@@ -77,9 +82,9 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Whether it takes the message out of the store, not from here.
+    /// Whether it takes the message out of the store, or from Kafka, not from here.
     pub(crate) fn is_stream(&self) -> bool {
-        self.handle.stream().is_some()
+        self.handle.stream().is_some() || self.handle.kafka().is_some()
     }
 
     fn delivery(&self) -> Delivery<'_> {
@@ -134,6 +139,7 @@ fn find(shard: &Shard, publication: &Publication<'_>) -> Vec<Target> {
 fn hand_out(shard: &Rc<Shard>, publication: Publication<'_>, mut targets: Vec<Target>) -> usize {
     let message = publication.message;
     let matched = targets.len();
+    kafka::produce(shard, &publication, &targets);
     let level = journal::published(shard, &publication, &mut targets);
     // It is written: others may change what is retained.
     drop(publication);
@@ -239,8 +245,10 @@ impl Together {
         let mut start = 0;
         for ((message, _), (topic, matched)) in messages.iter().zip(topics.iter().zip(&counts)) {
             let publication = Publication::plain(publisher, *topic, message);
+            let own = &mut targets[start..start + matched];
+            kafka::produce(shard, &publication, own);
             // None of them is of QoS 2, so none has to wait.
-            let _ = journal::published(shard, &publication, &mut targets[start..start + matched]);
+            let _ = journal::published(shard, &publication, own);
             start += matched;
         }
         let mut rest = targets.drain(..);
@@ -495,5 +503,7 @@ pub(crate) fn stats(world: &Arc<World>) -> Stats {
     stats.retained_messages = world.retained.len() as u64;
     stats.uptime_s = world.started.elapsed().as_secs();
     streams::count(world, &mut stats);
+    let waiting = world.kafka.as_ref().map_or(0, |pipe| pipe.waiting_bytes());
+    stats.kafka_waiting_bytes = waiting as u64;
     stats
 }

@@ -25,6 +25,7 @@ use crate::client::Client;
 use crate::grants::RuleAnswer;
 use crate::guard::contained;
 use crate::hub::{Publication, Target};
+use crate::kafka;
 use crate::line::{Lines, Then};
 use crate::retain::{Retained, Retention};
 use crate::shard::Shard;
@@ -154,7 +155,8 @@ impl Journal {
         for client in promising.drain(..) {
             let level = client.standing.stand();
             let token = client.session.borrow().last_token();
-            self.lines.push(level, Then::Confirm(client, token));
+            let record = client.kafka.get();
+            self.lines.push(level, Then::Confirm(client, token, record));
         }
         for (level, then) in held.drain(..) {
             self.lines.push(level, then);
@@ -226,7 +228,10 @@ pub(crate) fn lacks_room(shard: &Shard, publication: &Publication<'_>, targets: 
     if qos == QoS::AtMostOnce || is_clearing || !shard.is_short_of_room() {
         return false;
     }
-    if targets.iter().any(Target::is_stream) {
+    if targets
+        .iter()
+        .any(|target| target.handle.stream().is_some())
+    {
         return true;
     }
     let is_for_kept = |target: &Target| {
@@ -257,8 +262,14 @@ pub(crate) fn note(shard: &Shard, key: &str, value: &[u8]) {
     }
 }
 
-/// Calls `then` once all that was handed over so far is as safe as it has to be.
+/// Calls `then` once all that was handed over so far is as safe as it has to be, and Kafka has said
+/// what became of its part.
 pub(crate) fn when_safe(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
+    when_stored(shard, kafka::when_kept(shard, then));
+}
+
+/// The same without Kafka.
+fn when_stored(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
     match &shard.journal {
         Some(journal) => {
             journal.lines.push_last(Then::Call(then));
@@ -268,14 +279,14 @@ pub(crate) fn when_safe(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
     }
 }
 
-/// Waits until all that was handed over so far is as safe as it has to be.
+/// Waits until all that the store was handed so far is as safe as it has to be.
 pub(crate) async fn all_safe(shard: &Rc<Shard>) {
     let (sender, safe) = oneshot::channel();
     let tell = move || {
         // The connection that waits may have been cut off.
         let _ = sender.send(());
     };
-    when_safe(shard, Box::new(tell));
+    when_stored(shard, Box::new(tell));
     let _ = safe.await;
 }
 

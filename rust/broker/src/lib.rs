@@ -43,6 +43,7 @@ mod http;
 mod hub;
 mod identify;
 mod journal;
+pub mod kafka;
 mod life;
 mod line;
 mod linger;

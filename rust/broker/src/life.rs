@@ -12,9 +12,9 @@ use crate::hub::Publication;
 use crate::log::{Escaped, LogClass};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
-use crate::{hub, journal, paging, retain};
+use crate::{hub, journal, kafka, paging, retain};
 
-/// Lets every promise so far leave: at once, unless one waits for the store (decision 2).
+/// Lets every promise so far leave: at once, unless one waits for the store (decision 2) or Kafka.
 pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
     if let Some(journal) = &shard.journal
         && let Some(level) = client.standing.level()
@@ -22,9 +22,8 @@ pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
         journal.promise(client, level);
         return;
     }
-    let mut session = client.session.borrow_mut();
-    let token = session.last_token();
-    session.confirm(token);
+    let token = client.session.borrow().last_token();
+    kafka::let_leave(shard, client, token, client.kafka.get());
 }
 
 /// Puts a DISCONNECT with `reason` behind what waits, where the client's version has one; `text`
@@ -131,6 +130,7 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
         message: will,
         packet_id: None,
         retaining: retain::store(shard, Some(client), topic, will),
+        is_logged: false,
     };
     hub::route(shard, publication);
 }

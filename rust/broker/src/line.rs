@@ -12,14 +12,16 @@ use mqttcore_store::Level;
 
 use crate::client::Client;
 use crate::hub::{self, Target};
+use crate::kafka;
 use crate::paging::{self, Settle};
 use crate::shard::Shard;
 use crate::store::Log;
 
 /// What is done once a ticket is safe.
 pub(crate) enum Then {
-    /// Let the promises of a session leave, up to this one.
-    Confirm(Rc<Client>, AckToken),
+    /// Let the promises of a session leave, up to this one, unless Kafka has not taken all up to
+    /// this record.
+    Confirm(Rc<Client>, AckToken, u64),
     /// Deliver what was published at QoS 2.
     Deliver(Message, Vec<Target>),
     /// Say that everything numbered before has been handed over.
@@ -97,9 +99,9 @@ impl Lines {
 impl Then {
     pub(crate) fn happen(self, shard: &Rc<Shard>, lines: &Lines) {
         match self {
-            Self::Confirm(client, token) => {
+            Self::Confirm(client, token, record) => {
                 client.standing.leave();
-                client.session.borrow_mut().confirm(token);
+                kafka::let_leave(shard, &client, token, record);
                 client.flush_session(shard);
             }
             Self::Deliver(message, targets) => {

@@ -22,9 +22,10 @@ pub(crate) enum LogClass {
     Panic,
     Will,
     Store,
+    Kafka,
 }
 
-const CLASSES: usize = 9;
+const CLASSES: usize = 10;
 
 /// The log of one shard.
 pub(crate) struct Log {

@@ -55,6 +55,8 @@ macro_rules! counters {
             pub stream_tail_bytes: u64,
             /// Rows that were refused because they were too large.
             pub stream_rows_refused: u64,
+            /// Bytes on their way to Kafka.
+            pub kafka_waiting_bytes: u64,
             /// Requests to the endpoint of the streams that were answered.
             pub http_answered: u64,
             /// Requests that were refused.
@@ -80,6 +82,7 @@ macro_rules! counters {
                     ("stream_rows_unsealed", self.stream_rows_unsealed),
                     ("stream_tail_bytes", self.stream_tail_bytes),
                     ("stream_rows_refused", self.stream_rows_refused),
+                    ("kafka_waiting_bytes", self.kafka_waiting_bytes),
                     ("http_answered", self.http_answered),
                     ("http_refused", self.http_refused),
                     ("http_connections_refused", self.http_connections_refused),
@@ -140,7 +143,7 @@ counters! {
     dropped_offline,
     /// Messages dropped because the receiver may not see the topic.
     dropped_denied,
-    /// QoS 1 and 2 publishes refused because the disk is nearly full.
+    /// QoS 1 and 2 publishes refused because the disk is nearly full, or Kafka does not take them.
     refused_no_room,
     /// Old segments of the store that were read again.
     store_scrubbed,
@@ -150,8 +153,12 @@ counters! {
     dropped_retained_full,
     /// Wills that were not published because their client may not.
     dropped_will,
-    /// QoS 0 messages that became no row because the disk was busy or nearly full.
+    /// QoS 0 messages that became no row because the disk was busy or nearly full, or Kafka behind.
     dropped_stream_overload,
     /// QoS 1 and 2 messages that waited for a session, or were under way to it, when it ended.
     dropped_session_ended,
+    /// Records that Kafka has taken.
+    kafka_records,
+    /// Records that it has not, as far as anybody knows.
+    kafka_lost,
 }

@@ -24,7 +24,7 @@ use crate::log::{Escaped, LogClass};
 use crate::retain::{Replay, Retention};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
-use crate::{hub, journal, life, retain};
+use crate::{hub, journal, kafka, life, retain};
 
 /// A step that waits for a plugin.
 pub(crate) type Pause = Pin<Box<dyn Future<Output = Result<(), End>>>>;
@@ -56,6 +56,7 @@ impl Refusal {
 }
 
 const PUBLISH_DENIED: &str = "not allowed to publish to this topic";
+const DISK_FULL: &str = "the disk is nearly full";
 const SUBSCRIBE_DENIED: &str = "not allowed to subscribe to this filter";
 
 /// Asks the plugins one question.
@@ -146,6 +147,7 @@ pub(crate) fn may_wait(
 ) -> bool {
     !message.retain()
         && !shard.is_short_of_room()
+        && kafka::refusal(shard, topic, message).is_none()
         && message.qos() != QoS::ExactlyOnce
         && client.access().permissions.publish(topic) == RuleAnswer::Allowed
 }
@@ -178,8 +180,7 @@ pub(crate) fn publish(
 ) -> Option<Pause> {
     match client.access().permissions.publish(topic) {
         RuleAnswer::Allowed => {
-            accept(shard, client, topic, &message, packet_id);
-            return None;
+            return accept_logged(shard, client, topic, message, packet_id);
         }
         RuleAnswer::Silent
             if is_asked_about(shard, Action::Publish, |filter| filter.matches(topic)) => {}
@@ -190,8 +191,7 @@ pub(crate) fn publish(
         }
     }
     if client.is_widened(Action::Publish, |filter| filter.matches(topic)) {
-        accept(shard, client, topic, &message, packet_id);
-        return None;
+        return accept_logged(shard, client, topic, message, packet_id);
     }
     let question = Question {
         action: Action::Publish,
@@ -213,8 +213,11 @@ pub(crate) fn publish(
                 deny(&shard, &client, &message, packet_id, refusal);
             }
             Ok(()) => {
-                if let Some(topic) = topic {
-                    accept(&shard, &client, topic, &message, packet_id);
+                if let Some(topic) = topic
+                    && let Some(pause) =
+                        accept_logged(&shard, &client, topic, message.clone(), packet_id)
+                {
+                    pause.await?;
                 }
             }
             Err(refusal) => deny(&shard, &client, &message, packet_id, refusal),
@@ -224,7 +227,36 @@ pub(crate) fn publish(
     }))
 }
 
-/// Keeps, routes and acknowledges a message.
+/// Accepts a message, but one of QoS 2 that is a record of Kafka's only when that has it: then
+/// [`Pause`].
+fn accept_logged(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    topic: TopicName<'_>,
+    message: Message,
+    packet_id: Option<PacketId>,
+) -> Option<Pause> {
+    let refusal = kafka::refusal(shard, topic, &message);
+    if let Some(why) = refusal.filter(|_| packet_id.is_some()) {
+        refuse_for_room(shard, client, &message, packet_id, why);
+        return None;
+    }
+    let Some(logged) = kafka::log_first(shard, client, topic, &message) else {
+        accept(shard, client, topic, &message, packet_id, false);
+        return None;
+    };
+    let (shard, client) = (Rc::clone(shard), Rc::clone(client));
+    Some(Box::pin(async move {
+        logged.await?;
+        if let Some(topic) = topic_of(&message) {
+            accept(&shard, &client, topic, &message, packet_id, true);
+        }
+        confirm(&shard, &client);
+        Ok(())
+    }))
+}
+
+/// Keeps, routes and acknowledges a message; `is_logged`: Kafka has it already.
 ///
 /// A retained one for which the store has no room is refused as a whole, so that a client may send
 /// it again; where it cannot be told, the message reaches those who are here.
@@ -234,11 +266,12 @@ fn accept(
     topic: TopicName<'_>,
     message: &Message,
     packet_id: Option<PacketId>,
+    is_logged: bool,
 ) {
     let is_tight =
         packet_id.is_some() && journal::lacks_room_to_retain(shard, Some(client), topic, message);
     if is_tight {
-        return refuse_for_room(shard, client, message, packet_id);
+        return refuse_for_room(shard, client, message, packet_id, DISK_FULL);
     }
     let qos = message.qos();
     let retaining = retain::store(shard, Some(client), topic, message);
@@ -257,9 +290,10 @@ fn accept(
         message,
         packet_id,
         retaining,
+        is_logged,
     };
     let Some(matched) = hub::route_if_room(shard, publication) else {
-        return refuse_for_room(shard, client, message, packet_id);
+        return refuse_for_room(shard, client, message, packet_id, DISK_FULL);
     };
     if let Some(packet_id) = packet_id {
         let mut session = client.session.borrow_mut();
@@ -267,23 +301,23 @@ fn accept(
     }
 }
 
-/// The disk is nearly full: what is not taken on cannot be lost. A 3.x client cannot be told, so
-/// it has to come again.
+/// What is not taken on cannot be lost. A 3.x client cannot be told, so it has to come again.
 fn refuse_for_room(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     message: &Message,
     packet_id: Option<PacketId>,
+    why: &'static str,
 ) {
     let reason = ReasonCode::QUOTA_EXCEEDED;
     shard.metrics().refused_no_room.add(1);
     shard.log.warn(LogClass::Dropped, shard.now(), || {
         let (id, topic) = (Escaped(&client.id), Escaped(message.topic()));
-        format!("publish of client {id} to {topic} refused: the disk is nearly full")
+        format!("publish of client {id} to {topic} refused: {why}")
     });
     let told = packet_id.filter(|_| client.login().version.has_properties());
     if let Some(packet_id) = told {
-        let details = Details::reason("the disk is nearly full");
+        let details = Details::reason(why);
         let mut session = client.session.borrow_mut();
         session.refuse_publish(packet_id, message.qos(), reason, details);
     } else if let Some(link) = client.link() {

@@ -35,7 +35,7 @@ use crate::paging::{self, Settle};
 use crate::registry::Registry;
 use crate::reports::Reports;
 use crate::wheel::Wheel;
-use crate::{arrival, journal, life, registry, retain, store, sys_topics};
+use crate::{arrival, journal, kafka, life, registry, retain, store, sys_topics};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
@@ -54,6 +54,8 @@ pub(crate) struct World {
     pub(crate) durable: DurableSessions,
     /// Where what must outlive the process is written.
     pub(crate) log: Option<Arc<store::Log>>,
+    /// The way to Kafka, if a stream goes there.
+    pub(crate) kafka: Option<Arc<kafka::Pipe>>,
     /// Connections that exist, whatever their state; for the limits.
     pub(crate) connections: AtomicUsize,
     /// Connections before their CONNECT is accepted.
@@ -96,7 +98,7 @@ impl World {
         config: &Config,
         shards: usize,
         seed: u64,
-        log: Option<Arc<store::Log>>,
+        (log, kafka): (Option<Arc<store::Log>>, Option<Arc<kafka::Pipe>>),
     ) -> Self {
         let boxes = || (0..shards).map(|_| Mailbox::default()).collect();
         Self {
@@ -109,6 +111,7 @@ impl World {
             online: Presence::new(shards, config.sessions),
             durable: DurableSessions::new(shards),
             log,
+            kafka,
             connections: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             started: Instant::now(),
@@ -161,6 +164,11 @@ impl World {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(errand);
+        self.doorbells[index].notify_one();
+    }
+
+    /// Has shard `index` look at what is safe by now.
+    pub(crate) fn ring(&self, index: usize) {
         self.doorbells[index].notify_one();
     }
 
@@ -255,6 +263,8 @@ pub(crate) struct Shard {
     pub(crate) log: Log,
     /// The way to the store, if there is one.
     pub(crate) journal: Option<Journal>,
+    /// The way to Kafka, if a stream goes there.
+    pub(crate) kafka: Option<kafka::Line>,
     /// What topics that come again and again matched last.
     pub(crate) results: RefCell<MatchCache>,
     /// Scratch space of [`hub::route`].
@@ -290,6 +300,10 @@ impl Shard {
             wheel: RefCell::new(Wheel::new(Instant::now())),
             log: Log::new(Arc::clone(&hooks)),
             journal: world.log.clone().map(Journal::new),
+            kafka: world
+                .kafka
+                .clone()
+                .map(|pipe| kafka::Line::new(pipe, index)),
             results: RefCell::default(),
             targets: RefCell::default(),
             one_at_a_time: Cell::new(0),
@@ -340,6 +354,7 @@ impl Shard {
     pub(crate) fn read_mail(self: &Rc<Self>, letters: &mut Vec<Letter>) {
         self.refresh_now();
         journal::advance(self);
+        kafka::advance(self);
         let errands = std::mem::take(
             &mut *self.world.errands[self.index]
                 .lock()
@@ -507,6 +522,9 @@ impl Shard {
     pub(crate) fn send_mail(&self) {
         if let Some(journal) = &self.journal {
             journal.commit();
+        }
+        if let Some(line) = &self.kafka {
+            line.hand_over();
         }
         if !self.has_outgoing.take() {
             return;

@@ -163,7 +163,7 @@ fn row_bytes(message: &Message) -> usize {
     message.topic().len() + message.properties().as_bytes().len() + message.payload().len()
 }
 
-fn now_us() -> u64 {
+pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)

@@ -13,7 +13,7 @@ use crate::hub::Publication;
 use crate::metrics::Stats;
 use crate::retain::{Retained, Retaining};
 use crate::shard::Shard;
-use crate::{hub, streams};
+use crate::{hub, promise, streams};
 
 /// Publishes now and at every interval of the configuration, until the broker stops.
 pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
@@ -41,7 +41,7 @@ fn publish(shard: &Rc<Shard>) {
         "version",
         concat!("mqttcore ", env!("CARGO_PKG_VERSION")),
     );
-    let promises = shard.config().promises();
+    let promises = promise::in_force(shard);
     publish_text(shard, "promise", &promises);
     for (topic, value) in topics(&stats) {
         publish_text(shard, topic, &value.to_string());
@@ -123,6 +123,7 @@ fn publish_to(shard: &Rc<Shard>, topic: &str, text: &str) {
         message: &message,
         packet_id: None,
         retaining: Retaining::default(),
+        is_logged: false,
     };
     hub::route(shard, publication);
 }

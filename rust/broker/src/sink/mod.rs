@@ -299,7 +299,12 @@ impl Sink {
     fn check_room(&self) -> Result<(), SinkError> {
         let log = self.world.log.as_ref();
         let pressure = log.map_or(Pressure::None, |log| log.store.pressure());
-        if pressure > Pressure::None {
+        let is_behind = self
+            .world
+            .kafka
+            .as_ref()
+            .is_some_and(|pipe| !pipe.has_room());
+        if pressure > Pressure::None || is_behind {
             return Err(SinkError::Full);
         }
         Ok(())

@@ -17,6 +17,9 @@ mod figures;
 mod forwarding;
 mod framing;
 mod grants;
+mod kafka;
+#[cfg(feature = "kafka")]
+mod kafka_client;
 mod limits;
 mod panics;
 mod promise;

@@ -1,0 +1,102 @@
+//! `mqttcore.streams.settings.Kafka` and its streams, as the engine's own configuration.
+
+use pyo3::prelude::*;
+
+#[cfg(feature = "kafka")]
+pub(crate) use with::kafka;
+#[cfg(not(feature = "kafka"))]
+pub(crate) use without::kafka;
+
+/// The fields of `mqttcore.streams.settings.Kafka`.
+#[derive(FromPyObject)]
+#[cfg_attr(
+    not(feature = "kafka"),
+    expect(dead_code, reason = "read by builds with Kafka")
+)]
+pub(crate) struct KafkaFields {
+    addresses: String,
+    delivery_timeout_s: f64,
+    linger_ms: u64,
+    compression: String,
+    queue_bytes: usize,
+    start_deadline_s: f64,
+}
+
+#[cfg(feature = "kafka")]
+mod with {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use mqttcore_broker::kafka::{Compression, KafkaClient, KafkaConfig, KafkaStream};
+    use pyo3::exceptions::PyValueError;
+    use pyo3::prelude::*;
+
+    use super::KafkaFields;
+    use crate::settings::{StreamFields, stream_key};
+
+    /// Where these streams go; `None` without any.
+    pub(crate) fn kafka(
+        fields: Option<KafkaFields>,
+        streams: &[StreamFields],
+    ) -> PyResult<Option<KafkaConfig>> {
+        let Some(fields) = fields.filter(|_| !streams.is_empty()) else {
+            return Ok(None);
+        };
+        let client = KafkaClient {
+            servers: fields.addresses,
+            start_deadline: Duration::try_from_secs_f64(fields.start_deadline_s)?,
+            delivery_timeout: Duration::try_from_secs_f64(fields.delivery_timeout_s)?,
+            linger: Duration::from_millis(fields.linger_ms),
+            compression: compression(&fields.compression)?,
+        };
+        Ok(Some(KafkaConfig {
+            streams: streams.iter().map(stream).collect::<PyResult<_>>()?,
+            queue_bytes: fields.queue_bytes,
+            connect: Arc::new(client),
+        }))
+    }
+
+    fn stream(fields: &StreamFields) -> PyResult<KafkaStream> {
+        Ok(KafkaStream {
+            name: fields.name.clone(),
+            topic: fields.kafka_topic.clone(),
+            filters: fields.filter.clone(),
+            partitions: fields.partitions,
+            key: stream_key(&fields.key)?,
+        })
+    }
+
+    fn compression(name: &str) -> PyResult<Compression> {
+        match name {
+            "none" => Ok(Compression::None),
+            "lz4" => Ok(Compression::Lz4),
+            "snappy" => Ok(Compression::Snappy),
+            _ => {
+                let what = format!("unknown compression {name:?}");
+                Err(PyValueError::new_err(what))
+            }
+        }
+    }
+}
+
+#[cfg(not(feature = "kafka"))]
+mod without {
+    use mqttcore_broker::kafka::KafkaConfig;
+    use pyo3::exceptions::PyValueError;
+    use pyo3::prelude::*;
+
+    use super::KafkaFields;
+    use crate::settings::StreamFields;
+
+    /// Nothing, as long as no stream asks for it: `mqttcore.config` has checked that.
+    pub(crate) fn kafka(
+        _: Option<KafkaFields>,
+        streams: &[StreamFields],
+    ) -> PyResult<Option<KafkaConfig>> {
+        if streams.is_empty() {
+            return Ok(None);
+        }
+        let what = "this build of mqttcore has no Kafka";
+        Err(PyValueError::new_err(what))
+    }
+}

@@ -1,0 +1,112 @@
+//! The engine that speaks to Kafka: librdkafka, with a thread that hands records over and one that
+//! hears what became of them.
+
+mod finder;
+mod threads;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::config::ClientConfig;
+use rdkafka::error::KafkaError as ClientError;
+use rdkafka::producer::BaseProducer;
+
+use super::{Connect, Engine, KafkaError, KafkaStream, Outcomes, Topic};
+use finder::Finder;
+use threads::{Reports, Threads};
+
+/// What a topic takes that does not say, in bytes.
+const RECORD_BYTES: usize = 1_000_000;
+
+/// How Kafka is reached.
+#[derive(Clone, Debug)]
+pub struct KafkaClient {
+    /// Addresses of some of its nodes, joined by commas.
+    pub servers: String,
+    /// How long the broker waits for it when it starts.
+    pub start_deadline: Duration,
+    /// After so long a record is given up.
+    pub delivery_timeout: Duration,
+    /// How long a record waits for others to travel with it.
+    pub linger: Duration,
+    /// How records travel, and are kept.
+    pub compression: Compression,
+}
+
+/// How records are made smaller.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// Quickly.
+    #[default]
+    Lz4,
+    /// Quickly, too.
+    Snappy,
+}
+
+impl Compression {
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lz4 => "lz4",
+            Self::Snappy => "snappy",
+        }
+    }
+}
+
+impl Connect for KafkaClient {
+    fn connect(
+        &self,
+        streams: &[KafkaStream],
+        outcomes: Outcomes,
+    ) -> Result<(Box<dyn Engine>, Vec<Topic>), KafkaError> {
+        let topics = Finder::new(self)?.find(streams)?;
+        let record_bytes = topics.iter().map(|topic| topic.record_bytes).max();
+        let producer = self.producer(record_bytes.unwrap_or(RECORD_BYTES), outcomes.clone());
+        let producer = Arc::new(producer.map_err(|error| self.unreachable(&error))?);
+        let topics_by_stream = streams.iter().map(|stream| stream.topic.clone()).collect();
+        let engine = Threads::start(producer, topics_by_stream, outcomes);
+        let engine = engine.map_err(|error| self.unreachable(&error))?;
+        Ok((Box::new(engine), topics))
+    }
+}
+
+impl KafkaClient {
+    fn config(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", &self.servers)
+            .set("client.id", "mqttcore")
+            .set("socket.keepalive.enable", "true");
+        config
+    }
+
+    fn producer(
+        &self,
+        record_bytes: usize,
+        outcomes: Outcomes,
+    ) -> Result<BaseProducer<Reports>, ClientError> {
+        let millis = |time: Duration| time.as_millis().to_string();
+        self.config()
+            .set("acks", "all")
+            .set("enable.idempotence", "true")
+            .set("message.timeout.ms", millis(self.delivery_timeout))
+            .set("linger.ms", millis(self.linger))
+            .set("compression.type", self.compression.name())
+            .set("message.max.bytes", record_bytes.to_string())
+            // The broker counts what is on its way, and has publishers wait.
+            .set("queue.buffering.max.messages", "0")
+            .set("queue.buffering.max.kbytes", "2147483647")
+            // Soon again: publishers wait for their acknowledgements.
+            .set("reconnect.backoff.max.ms", "1000")
+            .create_with_context(Reports(outcomes))
+    }
+
+    fn unreachable(&self, error: &dyn std::error::Error) -> KafkaError {
+        KafkaError::Unreachable {
+            servers: self.servers.clone(),
+            why: error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The two threads of a producer, and what passes between them and the shards.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::KafkaError as ClientError;
+use rdkafka::message::{Header, Message, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+
+use crate::kafka::{Engine, Outcomes, Record, Ticket};
+
+/// How long the thread that hears waits at a time; what is heard is told at once.
+const HEARING: Duration = Duration::from_millis(100);
+
+// A ticket travels through librdkafka as a pointer.
+const _: () = assert!(usize::BITS >= u64::BITS);
+
+/// Hears what became of records.
+pub(super) struct Reports(pub(super) Outcomes);
+
+impl ClientContext for Reports {
+    /// Errors come by [`ClientContext::error`], too, and are told there.
+    fn log(&self, _: RDKafkaLogLevel, _: &str, _: &str) {}
+
+    fn error(&self, _: ClientError, reason: &str) {
+        self.0.trouble(format!("Kafka: {reason}"));
+    }
+}
+
+impl ProducerContext for Reports {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, ticket: usize) {
+        let ticket = Ticket::unpack(ticket as u64);
+        match result {
+            Ok(_) => self.0.kept(ticket),
+            Err((error, message)) => {
+                let key = message.key().map(String::from_utf8_lossy);
+                self.0
+                    .lost(ticket, &key.unwrap_or_default(), &error.to_string());
+            }
+        }
+    }
+}
+
+/// The two threads of a producer.
+pub(super) struct Threads {
+    producer: Arc<BaseProducer<Reports>>,
+    line: Arc<Line>,
+    is_over: Arc<AtomicBool>,
+    running: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Records that nobody sent yet.
+#[derive(Default)]
+struct Line {
+    waiting: Mutex<Waiting>,
+    has_more: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    records: Vec<Record>,
+    is_closed: bool,
+}
+
+impl Line {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for records; false when there will be no more.
+    fn take(&self, into: &mut Vec<Record>) -> bool {
+        let is_idle = |waiting: &mut Waiting| waiting.records.is_empty() && !waiting.is_closed;
+        let waited = self.has_more.wait_while(self.lock(), is_idle);
+        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut waiting.records, into);
+        !into.is_empty()
+    }
+}
+
+impl Threads {
+    pub(super) fn start(
+        producer: Arc<BaseProducer<Reports>>,
+        topics: Vec<String>,
+        outcomes: Outcomes,
+    ) -> io::Result<Self> {
+        let made = Self {
+            producer: Arc::clone(&producer),
+            line: Arc::default(),
+            is_over: Arc::default(),
+            running: Mutex::default(),
+        };
+        let (line, sending) = (Arc::clone(&made.line), Arc::clone(&producer));
+        let send = move || {
+            let mut records = Vec::new();
+            while line.take(&mut records) {
+                for record in records.drain(..) {
+                    send(&sending, &topics, &outcomes, &record);
+                }
+            }
+        };
+        let is_over = Arc::clone(&made.is_over);
+        let hear = move || {
+            while !is_over.load(Ordering::Acquire) {
+                producer.poll(HEARING);
+            }
+        };
+        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let threads = vec![
+            named("mqttcore-kafka").spawn(send)?,
+            named("mqttcore-kafka-2").spawn(hear)?,
+        ];
+        *made.lock() = threads;
+        Ok(made)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn send(producer: &BaseProducer<Reports>, topics: &[String], outcomes: &Outcomes, record: &Record) {
+    let topic = topics.get(record.stream).map_or("", String::as_str);
+    let mut headers = Some(OwnedHeaders::new());
+    record.headers(|key, value| {
+        let header = Header {
+            key,
+            value: Some(value),
+        };
+        headers = headers.take().map(|headers| headers.insert(header));
+    });
+    // INVARIANT: `pack` makes a word of 64 bits, and so is a pointer.
+    let ticket = usize::try_from(record.ticket.pack()).expect("64 bits");
+    let sent = BaseRecord::with_opaque_to(topic, ticket)
+        .partition(record.partition.into())
+        .key(record.key())
+        .payload(record.value())
+        .timestamp(record.timestamp_us / 1_000)
+        .headers(headers.unwrap_or_default());
+    if let Err((error, _)) = producer.send(sent) {
+        outcomes.lost(record.ticket, record.key(), &error.to_string());
+    }
+}
+
+impl Engine for Threads {
+    fn send(&self, records: &mut Vec<Record>) {
+        let mut waiting = self.line.lock();
+        waiting.records.append(records);
+        drop(waiting);
+        self.line.has_more.notify_one();
+    }
+
+    fn close(&self, limit: Duration) {
+        self.line.lock().is_closed = true;
+        self.line.has_more.notify_one();
+        let mut threads = self.lock();
+        let mut threads = threads.drain(..);
+        if let Some(sender) = threads.next() {
+            // One that panicked has said so.
+            let _ = sender.join();
+        }
+        // What is not there by then was promised to nobody.
+        let _ = self.producer.flush(limit);
+        self.is_over.store(true, Ordering::Release);
+        for thread in threads {
+            // As above.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.close(Duration::ZERO);
+    }
+}

@@ -1,0 +1,189 @@
+//! A message as a record of Kafka.
+
+use mqttcore_codec::Property;
+use mqttcore_session::Message;
+
+/// What stands in front of the key of a User Property in the name of its header.
+const USER: &str = "user.";
+
+/// Bytes that a record takes beside its own while it waits, about.
+const OVERHEAD_BYTES: usize = 512;
+
+/// Names a record to the shard that waits for it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Ticket {
+    pub(super) shard: u8,
+    /// Of 56 bits, from 1, growing by one on each shard.
+    pub(super) number: u64,
+}
+
+impl Ticket {
+    /// The same as one word.
+    pub fn pack(self) -> u64 {
+        u64::from(self.shard) << 56 | self.number
+    }
+
+    /// What [`Ticket::pack`] made a word of.
+    pub fn unpack(word: u64) -> Self {
+        let [shard, ..] = word.to_be_bytes();
+        Self {
+            shard,
+            number: word & !(0xFF << 56),
+        }
+    }
+}
+
+/// A message on its way to Kafka.
+///
+/// The key is the topic, the value the payload; all else is in headers, as text but for
+/// correlation data. `mqttcore.spark.from_kafka` reads them.
+#[derive(Clone)]
+pub struct Record {
+    pub(super) message: Message,
+    pub(super) client_id: Box<str>,
+    /// The number of its stream in the configuration.
+    pub stream: usize,
+    /// The partition of the stream's topic.
+    pub partition: u16,
+    /// When it was published, in microseconds since 1970.
+    pub timestamp_us: i64,
+    /// What outcomes name it by.
+    pub ticket: Ticket,
+}
+
+impl Record {
+    /// The topic of the message.
+    pub fn key(&self) -> &str {
+        self.message.topic()
+    }
+
+    /// The payload of the message.
+    pub fn value(&self) -> &[u8] {
+        self.message.payload()
+    }
+
+    /// Hands each header to `add`: name and value.
+    pub fn headers(&self, mut add: impl FnMut(&str, &[u8])) {
+        let message = &self.message;
+        let flag = |set: bool| if set { &b"true"[..] } else { b"false" };
+        add("timestamp_us", self.timestamp_us.to_string().as_bytes());
+        add("qos", (message.qos() as u8).to_string().as_bytes());
+        add("retain", flag(message.retain()));
+        add("dup", flag(message.dup()));
+        add("client_id", self.client_id.as_bytes());
+        for property in message.properties() {
+            match property {
+                Property::ContentType(text) => add("content_type", text.as_str().as_bytes()),
+                Property::ResponseTopic(text) => add("response_topic", text.as_str().as_bytes()),
+                Property::CorrelationData(bytes) => add("correlation_data", bytes),
+                Property::MessageExpiryInterval(seconds) => {
+                    add("expiry", seconds.to_string().as_bytes());
+                }
+                Property::UserProperty(key, value) => {
+                    add(
+                        &format!("{USER}{}", key.as_str()),
+                        value.as_str().as_bytes(),
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Bytes that it takes while it waits, about.
+    pub(super) fn weight(&self) -> usize {
+        weight(&self.message)
+    }
+}
+
+/// Bytes that a record of `message` takes, about; no fewer than Kafka counts.
+pub(super) fn weight(message: &Message) -> usize {
+    let own = message.topic().len() + message.payload().len();
+    own + message.properties().as_bytes().len() + OVERHEAD_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use mqttcore_codec::{Properties, PropertiesBuf, QoS, Text};
+    use mqttcore_topics::{TopicLimits, TopicName};
+
+    use super::*;
+
+    fn record(properties: Properties<'_>) -> Record {
+        let topic = TopicName::parse("plant/1", &TopicLimits::default()).unwrap();
+        let now = Instant::now();
+        Record {
+            message: Message::copied(now, topic, properties, b"21.5", QoS::AtLeastOnce, true),
+            client_id: "meter-1".into(),
+            stream: 0,
+            partition: 3,
+            timestamp_us: 1_700_000_000_000_001,
+            ticket: Ticket {
+                shard: 1,
+                number: 7,
+            },
+        }
+    }
+
+    fn headers(record: &Record) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        record.headers(|name, value| {
+            found.push((name.to_owned(), String::from_utf8(value.to_vec()).unwrap()));
+        });
+        found
+    }
+
+    #[test]
+    fn a_record_says_all_that_a_row_has() {
+        let text = |text| Text::new(text).unwrap();
+        let mut properties = PropertiesBuf::default();
+        properties
+            .push(Property::ContentType(text("text/plain")))
+            .unwrap();
+        properties
+            .push(Property::ResponseTopic(text("answers/1")))
+            .unwrap();
+        properties.push(Property::CorrelationData(b"c-1")).unwrap();
+        properties
+            .push(Property::MessageExpiryInterval(60))
+            .unwrap();
+        properties
+            .push(Property::UserProperty(text("unit"), text("C")))
+            .unwrap();
+        properties
+            .push(Property::UserProperty(text("unit"), text("K")))
+            .unwrap();
+
+        let record = record(properties.as_properties());
+
+        assert_eq!((record.key(), record.value()), ("plant/1", &b"21.5"[..]));
+        let expected = [
+            ("timestamp_us", "1700000000000001"),
+            ("qos", "1"),
+            ("retain", "true"),
+            ("dup", "false"),
+            ("client_id", "meter-1"),
+            ("content_type", "text/plain"),
+            ("response_topic", "answers/1"),
+            ("correlation_data", "c-1"),
+            ("expiry", "60"),
+            ("user.unit", "C"),
+            ("user.unit", "K"),
+        ];
+        assert_eq!(
+            headers(&record),
+            expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_ticket_survives_its_packing() {
+        for (shard, number) in [(0, 1), (63, (1 << 56) - 1)] {
+            let ticket = Ticket { shard, number };
+
+            assert_eq!(Ticket::unpack(ticket.pack()), ticket);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+"""Configuration of streams whose log is Kafka."""
+
+import pathlib
+import textwrap
+from collections.abc import Callable
+
+import pytest
+from mqttcore import ConfigError, Settings, _core
+from mqttcore.config import load
+from mqttcore.streams import kafka as module
+from mqttcore.streams.kafka import Kafka
+from mqttcore.streams.settings import Stream
+
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a file that messages call `k.toml`."""
+    monkeypatch.chdir(tmp_path)
+
+    def written(text: str) -> str:
+        pathlib.Path("k.toml").write_text(textwrap.dedent(text), encoding="utf-8")
+        return "k.toml"
+
+    return written
+
+
+@pytest.fixture
+def _with_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this build had Kafka."""
+    monkeypatch.setattr(module, "has_kafka", True)
+
+
+def faults(path: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    return list(caught.value.faults)
+
+
+@pytest.mark.usefixtures("_with_kafka")
+def test_a_stream_in_kafka_needs_no_folder(write: Write) -> None:
+    path = write("""\
+        [[streams]]
+        name = "plant"
+        filter = ["plant/#"]
+        partitions = 4
+        log = "kafka"
+
+        [[streams]]
+        name = "edge"
+        filter = ["spBv1.0/#"]
+        key = "sparkplug"
+        log = "kafka"
+        topic = "Factory.Edge"
+
+        [kafka]
+        servers = ["kafka-1.example.org:9092", "[::1]:9093"]
+        delivery_timeout_s = 30
+        linger_ms = 5
+        compression = "none"
+        queue_bytes = 2_000_000
+        start_deadline_s = 1.5
+    """)
+
+    settings = load(path)
+
+    assert settings.kafka == Kafka(
+        servers=("kafka-1.example.org:9092", "[::1]:9093"),
+        delivery_timeout_s=30.0,
+        linger_ms=5,
+        compression="none",
+        queue_bytes=2_000_000,
+        start_deadline_s=1.5,
+    )
+    assert settings.kafka.addresses == "kafka-1.example.org:9092,[::1]:9093"
+    assert [stream.kafka_topic for stream in settings.streams] == ["plant", "Factory.Edge"]
+
+
+@pytest.mark.usefixtures("_with_kafka")
+def test_every_fault_is_named_with_its_place(write: Write) -> None:
+    path = write("""\
+        [[streams]]
+        name = "plant"
+        filter = ["plant/#"]
+        log = "kafka"
+        topic = "plant/1"
+
+        [kafka]
+        servers = ["kafka-1", "kafka://kafka-1:9092"]
+        delivery_timeout_s = 0
+        linger_ms = 1.5
+        compression = "zstd"
+        queue_bytes = 1
+        acks = "1"
+    """)
+
+    assert faults(path) == [
+        "k.toml:5:9: streams[0].topic: 'plant/1' is no topic of Kafka; allowed: letters, digits,"
+        " ., _ and -, up to 249",
+        "k.toml:8:12: kafka.servers[0]: 'kafka-1' is no host and port; allowed: host and port, as"
+        " kafka-1.example.org:9092",
+        "k.toml:8:23: kafka.servers[1]: 'kafka://kafka-1:9092' is no host and port; allowed: host"
+        " and port, as kafka-1.example.org:9092",
+        "k.toml:9:22: kafka.delivery_timeout_s: 0 is out of range; allowed: 1 to 86_400",
+        "k.toml:10:13: kafka.linger_ms: expected a whole number, found 1.5; allowed: 0 to 1_000",
+        "k.toml:11:15: kafka.compression: found 'zstd'; allowed: none, lz4, snappy",
+        "k.toml:12:15: kafka.queue_bytes: 1 is out of range; allowed: 1_048_576 to"
+        " 1_099_511_627_776",
+        "k.toml:13:1: kafka.acks: unknown key; allowed: compression, delivery_timeout_s,"
+        " linger_ms, queue_bytes, servers, start_deadline_s",
+    ]
+
+
+@pytest.mark.usefixtures("_with_kafka")
+def test_keys_that_do_nothing_are_refused(write: Write) -> None:
+    path = write("""\
+        [[streams]]
+        name = "plant"
+        filter = ["plant/#"]
+        log = "kafka"
+        retention = { age = "7d" }
+        decode = "json"
+        schema = [{ name = "t", type = "long" }]
+
+        [[streams]]
+        name = "own"
+        filter = ["own/#"]
+        topic = "own"
+    """)
+
+    assert faults(path) == [
+        "k.toml:1:1: streams: rows need a place; allowed: with `data` set to a folder",
+        "k.toml:4:7: streams[0].log: nobody says where Kafka is; allowed: with [kafka]",
+        "k.toml:5:13: streams[0].retention: does nothing with Kafka, which keeps the rows",
+        "k.toml:6:10: streams[0].decode: does nothing with Kafka, which keeps the rows",
+        "k.toml:7:10: streams[0].schema: does nothing with Kafka, which keeps the rows",
+        "k.toml:12:9: streams[1].topic: does nothing without log = kafka",
+    ]
+    assert faults(write("[kafka]\nservers = []\n")) == [
+        "k.toml:1:1: kafka: does nothing without a stream whose log is kafka",
+        "k.toml:2:11: kafka.servers: there is none; allowed: 1 or more",
+    ]
+
+
+def test_a_build_without_kafka_says_how_to_get_one(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "has_kafka", False)
+    path = write("""\
+        [[streams]]
+        name = "plant"
+        filter = ["plant/#"]
+        log = "kafka"
+
+        [kafka]
+        servers = ["127.0.0.1:9092"]
+    """)
+
+    assert faults(path) == [
+        "k.toml:4:7: streams[0].log: this build of mqttcore has no Kafka; install one that has:"
+        ' MATURIN_PEP517_ARGS="--features kafka" pip install --no-binary mqttcore mqttcore,'
+        " or in a checkout make build FEATURES=kafka"
+    ]
+
+
+def test_the_build_says_whether_it_has_kafka() -> None:
+    assert module.has_kafka is _core.has_kafka
+
+
+def test_settings_of_python_code_are_checked_as_well() -> None:
+    stream = Stream(name="plant", filter=("plant/#",), log="kafka")
+
+    with pytest.raises(ConfigError, match="is no host and port"):
+        Settings(streams=(stream,), kafka=Kafka(servers=("kafka",)))
