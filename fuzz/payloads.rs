@@ -4,7 +4,8 @@
 
 use arrow_array::Array;
 use mqttcore_store::stream::columnar::{
-    CORRUPT, Decoder, Format, OnError, Row, RowBuilder, parse_payload_schema,
+    CORRUPT, Decoder, Format, OnError, ReadOptions, Row, RowBuilder, TailReader,
+    parse_payload_schema,
 };
 
 const FORMATS: [Format; 4] = [Format::Json, Format::Cbor, Format::Sparkplug, Format::Auto];
@@ -43,4 +44,17 @@ pub(crate) fn decode_payloads(input: &[u8]) {
     assert_eq!(marked.num_rows(), batch.num_rows());
     assert_eq!(kept.num_rows(), batch.num_rows() - bad);
     assert_eq!(failed, bad > 0);
+
+    let few = ["offset", "c", "f", "i"].map(str::to_owned);
+    let options = ReadOptions {
+        decoder: Some(decoder(OnError::Null)),
+        columns: Some(few.to_vec()),
+        ..ReadOptions::default()
+    };
+    let end = i64::try_from(batch.num_rows()).expect("few rows");
+    let tail = TailReader::new(vec![batch], 0, 0..end, &options).expect("a plan");
+    let narrow: Vec<_> = tail.map(|batch| batch.expect("decoded")).collect();
+    for name in &few {
+        assert_eq!(&narrow[0][name.as_str()], &marked[name.as_str()], "{name}");
+    }
 }

@@ -546,6 +546,32 @@ fn a_filter_hides_births_and_they_count_still() {
 }
 
 #[test]
+fn columns_that_nobody_asks_for_are_not_decoded_and_judge_no_row() {
+    let payloads = [r#"{"a":1,"b":"x"}"#, r#"{"a":2,"b":3"#, r#"{"b":4,"a":5}"#];
+    let read = |on_error, columns: &[&str]| {
+        let options = ReadOptions {
+            decoder: Some(decoder(Format::Json, "a INT, b INT", on_error)),
+            columns: Some(columns.iter().map(|name| (*name).to_owned()).collect()),
+            ..ReadOptions::default()
+        };
+        let tail = TailReader::new(vec![batch(&payloads)], 4, 100..103, &options);
+        tail.expect("a plan").next().expect("rows")
+    };
+
+    let alone = read(OnError::Null, &["a"]).expect("decoded");
+    let values: Vec<_> = alone["a"].as_primitive::<Int32Type>().iter().collect();
+    assert_eq!(values, [Some(1), None, Some(5)]);
+
+    let judged = read(OnError::Null, &["a", "_corrupt"]).expect("decoded");
+    assert_eq!(judged["_corrupt"].null_count(), 1);
+    assert_eq!(read(OnError::Drop, &["a"]).expect("decoded").num_rows(), 1);
+    assert!(read(OnError::Fail, &["a"]).is_err());
+
+    let none = read(OnError::Null, &["offset"]).expect("not decoded");
+    assert_eq!(none.num_rows(), 3);
+}
+
+#[test]
 fn the_format_shows_in_topic_and_first_byte() {
     let rows = vec![
         ("a", b" {\"Steps\":1}".to_vec()),

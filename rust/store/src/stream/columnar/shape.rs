@@ -24,10 +24,13 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(crate) fn of(options: &ReadOptions) -> Result<Self, ColumnarError> {
+        let columns = Columns::of(options)?;
+        let is_wanted = |name: &str| columns.schema().field_with_name(name).is_ok();
+        let decoder = options.decoder.clone();
         Ok(Self {
             wanted: Wanted::of(options),
-            decoder: options.decoder.clone(),
-            columns: Columns::of(options)?,
+            decoder: decoder.and_then(|decoder| decoder.narrowed(is_wanted)),
+            columns,
             batch_rows: options.batch_rows.max(1),
             batch_bytes: options.batch_bytes,
         })

@@ -126,6 +126,8 @@ pub struct Decoder {
     format: Format,
     fields: Fields,
     on_error: OnError,
+    /// Whether rows get the column `_corrupt`.
+    tells_corrupt: bool,
     aliases: Aliases,
 }
 
@@ -159,6 +161,7 @@ impl Decoder {
             format,
             fields,
             on_error,
+            tells_corrupt: on_error == OnError::Null,
             aliases: Aliases::default(),
         })
     }
@@ -182,6 +185,17 @@ impl Decoder {
         self.aliases.to_json()
     }
 
+    /// Leaves out columns that nobody asks for, if no row is judged by what is in them; `None` if nothing is to be done.
+    pub(crate) fn narrowed(mut self, is_wanted: impl Fn(&str) -> bool) -> Option<Self> {
+        if self.on_error != OnError::Null || is_wanted(CORRUPT) {
+            return Some(self);
+        }
+        let fields = self.fields.iter().filter(|field| is_wanted(field.name()));
+        self.fields = fields.cloned().collect();
+        self.tells_corrupt = false;
+        (self.has_memory() || !self.fields.is_empty()).then_some(self)
+    }
+
     /// Whether what a row means depends on rows before it, wanted or not.
     pub(crate) fn has_memory(&self) -> bool {
         matches!(self.format, Format::Sparkplug | Format::Auto)
@@ -189,7 +203,9 @@ impl Decoder {
 
     /// Returns the columns that rows get, behind those that they have.
     pub fn columns(&self) -> Vec<Field> {
-        let corrupt = (self.on_error == OnError::Null).then(|| nullable(CORRUPT, DataType::Binary));
+        let corrupt = self
+            .tells_corrupt
+            .then(|| nullable(CORRUPT, DataType::Binary));
         let fields = self.fields.iter().map(|field| field.as_ref().clone());
         fields.chain(corrupt).collect()
     }
@@ -280,7 +296,7 @@ impl Decoder {
         payloads: &BinaryArray,
         fits: Option<&BooleanBuffer>,
     ) -> Result<RecordBatch, ColumnarError> {
-        if self.on_error == OnError::Null {
+        if self.tells_corrupt {
             decoded.push(match fits {
                 Some(fits) => corrupt(payloads, fits),
                 None => new_null_array(&DataType::Binary, payloads.len()),
