@@ -1,4 +1,4 @@
-"""Messages become rows: a broker that keeps a stream, and Spark that reads it.
+"""Messages become rows, and rows messages: a broker that keeps a stream, Spark that reads it.
 
 python examples/rows.py
 """
@@ -43,14 +43,32 @@ def temperatures(spark: "SparkSession", data: str) -> "DataFrame":
     return rows.groupBy("topic").avg("temperature").orderBy("topic")
 
 
+def warn(spark: "SparkSession", data: str) -> None:
+    """Publishes what is too warm at `warm/...`, each row once, however often this is called."""
+    rows = (
+        spark.readStream.format("mqttcore")
+        .options(decode="json", payloadSchema="temperature DOUBLE", startingOffsets="earliest")
+        .load(data, stream="plant")
+    )
+    warm = rows.where("temperature > 35").selectExpr("'warm/' || topic AS topic", "payload")
+    query = (
+        warm.writeStream.format("mqttcore")
+        .option("checkpointLocation", f"{data}/checkpoints/warm")
+        .trigger(availableNow=True)
+        .start(data)
+    )
+    query.awaitTermination()
+
+
 def main() -> None:
-    """Shows a table."""
+    """Shows a table, and who was warned of."""
     from mqttcore.spark import session
 
     with tempfile.TemporaryDirectory() as data, start_broker(data) as broker:
         publish(broker, 10)
         spark = session("rows")
         temperatures(spark, data).show()
+        warn(spark, data)
         spark.stop()
 
 

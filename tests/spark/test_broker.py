@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.spark.sinks import listen
+
 if TYPE_CHECKING:
     from mqttcore import Broker
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +47,19 @@ def test_the_example_shows_a_mean_for_each_device(
 
     assert len(table) == 20
     assert {row["topic"]: round(row[1], 2) for row in table}["plant/7"] == 27.05
+
+
+def test_the_example_warns_once(
+    broker: Broker, spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    with listen(broker.port, "warm/#") as heard:
+        for _ in range(2):
+            example().warn(spark, str(tmp_path))
+        broker.publish("warm/end", "")
+        topics = [heard.next().topic for _ in range(10)]
+
+    assert sorted(topics[:9]) == ["warm/plant/15", *(f"warm/plant/{n // 2}" for n in range(32, 40))]
+    assert topics[9] == "warm/end"
 
 
 def test_the_readme_shows_the_example() -> None:

@@ -215,3 +215,55 @@ class Killer:
 
     def __exit__(self, *_: object) -> None:
         self.thread.join()
+
+
+def test_a_batch_may_stand_for_all_that_is_retained_below_a_level(plant: Plant) -> None:
+    def commit(batch: int, topics: list[str], *, retained: bool = True) -> None:
+        table = pa.table(
+            {
+                "topic": topics,
+                "payload": [f"batch {batch}"] * len(topics),
+                "retain": [retained] * len(topics),
+            }
+        )
+        plant.client.stage("query", batch, f"s{batch}", ipc(table))
+        assert plant.client.commit("query", batch, [f"s{batch}"], replacing="registry/#")
+
+    def kept() -> dict[str, str]:
+        with Wire(plant.life.port) as reader:
+            reader.connect("reader")
+            reader.subscribe(("registry/#", 0), ("other", 0))
+            packets = iter(reader.receive_publish, None)
+            found = {}
+            for packet in packets:
+                if packet.topic == "other":
+                    return found
+                found[packet.topic] = packet.payload.decode()
+        raise AssertionError
+
+    plant.client.stage(
+        "other", 0, "s", ipc(pa.table({"topic": ["other"], "payload": ["x"], "retain": [True]}))
+    )
+    plant.client.commit("other", 0, ["s"])
+    commit(0, [f"registry/{number}" for number in range(1_000)])
+    assert len(kept()) == 1_000
+
+    commit(1, ["registry/7", "registry/new/1"])
+    plant.life.crash()
+    assert kept() == {"registry/7": "batch 1", "registry/new/1": "batch 1"}
+
+    # what is not retained says nothing of what is to be kept
+    commit(2, ["registry/7"], retained=False)
+    plant.life.crash()
+    assert kept() == {}
+
+
+def test_a_filter_that_is_none_publishes_nothing(plant: Plant) -> None:
+    plant.client.stage("query", 0, "one", ipc(numbers(0, 10)))
+
+    with pytest.raises(EndpointError, match=r"replacing .a/#/b.") as caught:
+        plant.client.commit("query", 0, ["one"], replacing="a/#/b")
+
+    assert (caught.value.status, caught.value.code) == (400, "bad_request")
+    assert plant.ends() == [0]
+    assert plant.client.commit("query", 0, ["one"])
