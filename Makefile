@@ -172,6 +172,14 @@ crash: build .make/dev ## kill the broker CYCLES=1000 times: nothing lost, doubl
 spark-crash: build .make/dev ## kill broker, sealer, JVM, driver and workers KILLS=20 times under a copy to Delta (SEED=1)
 	@$(BIN)/python -m tests.spark.crash --kills $(KILLS) --seed $(SEED) $(ARGS)
 
+# What needs Kafka is skipped by name where Java or Maven is missing; the extension is built with it.
+kafka: ## what the broker writes to Kafka: Rust against a mock, a real node and Spark, KILLS=20 of both under load
+	@$(MAKE) build .make/dev FEATURES=kafka
+	@cargo clippy -p mqttcore-broker -p mqttcore-bindings --features mqttcore-bindings/kafka --all-targets --quiet $(CARGO_ARGS) -- -D warnings
+	@cargo test -p mqttcore-broker --features kafka --quiet $(CARGO_ARGS) --test suite -- kafka
+	@$(BIN)/python -m pytest tests/kafka $(ARGS)
+	@$(BIN)/python -m tests.kafka.loss --kills $(KILLS) --seed $(SEED)
+
 # Jars come from Maven Central, or from where MAVEN_MIRROR=https://... says.
 kafka-up: .make/tools ## start a Kafka node of one's own under .make/kafka, and say where it is (Java 17, Maven)
 	@$(PYTHON) -m tests.kafka up
@@ -182,6 +190,7 @@ kafka-down: .make/tools ## stop it; what it kept stays
 nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop bench-broker ## the long runs, before an issue is called resolved
 	@$(MAKE) stress CYCLES=100000000
 	@$(MAKE) model STEPS=100000
+	@$(MAKE) kafka
 
 ##@ Measure
 bench: .make/tools ## codec, session and tree: messages or filters a second
@@ -247,5 +256,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
+.PHONY: kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
 	stress miri model spec soak interop nightly bench bench-broker bench-spark tree-report lock clean help
