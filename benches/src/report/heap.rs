@@ -1,4 +1,4 @@
-//! What the allocator has handed out, its own overhead included.
+//! What the allocator has handed out, its own overhead included, and so the directory from its chunks.
 
 use mqttcore_topics::Directory;
 
@@ -8,16 +8,16 @@ use crate::contenders::{Contender, ours::Ours};
 const SETTLE_PINS: usize = 4096;
 const SETTLE_TURNS: usize = 256;
 
-/// Bytes of all chunks in use: headers and rounding included, free chunks not. `None` without glibc.
+/// Bytes of all pieces in use: headers and rounding included, free ones not. `None` without glibc.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[must_use]
 pub fn bytes_in_use() -> Option<usize> {
     // SAFETY: the call takes nothing and reads counters of the allocator.
     let info = unsafe { libc::mallinfo2() };
-    Some(info.uordblks + info.hblkhd)
+    Some(info.uordblks + info.hblkhd + Directory::heap_bytes())
 }
 
-/// Bytes of all chunks in use. `None` without glibc.
+/// Bytes of all pieces in use. `None` without glibc.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 #[must_use]
 pub fn bytes_in_use() -> Option<usize> {

@@ -4,8 +4,10 @@
 //! locks, and the plainest grace period there is in the place of the epochs. Reference counts and the
 //! buckets of tables are std's in all builds: no step of theirs is open to another thread of a model.
 
+mod chunks;
 #[cfg(not(any(loom, shuttle)))]
 mod limbo;
+mod pages;
 pub(crate) mod pool;
 pub(crate) mod table;
 

@@ -236,7 +236,7 @@ fn i6_counts_that_differ_from_the_walk_are_refused_each() {
         // Two leaves of header, word, and text: rounded up to 8 bytes short of a multiple of 16.
         size: Size {
             nodes: 2,
-            bytes: 48,
+            bytes: 64,
         },
     };
     let audited = |counts: Counts| {
@@ -272,7 +272,7 @@ fn i7_the_shape_tells_contents_apart() {
             subscriptions: 1,
             size: Size {
                 nodes: 1,
-                bytes: 24,
+                bytes: 32,
             },
             ..Counts::default()
         };

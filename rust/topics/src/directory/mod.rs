@@ -342,10 +342,18 @@ impl Directory {
     /// Gives the free blocks that this thread keeps for later commits back to the system.
     ///
     /// They are at most 2 MiB a thread, shared by all directories and retained stores, and go with the thread.
+    /// 2 MiB that no thread uses, kept for the next, go as well.
     pub fn trim() {
         drop(pin());
         free_what_is_over();
         pool::trim();
+    }
+
+    /// Bytes of memory that blocks of all directories and retained stores take, with those that threads keep for later
+    /// commits and what lies unused between them; for tests and reports.
+    #[doc(hidden)]
+    pub fn heap_bytes() -> usize {
+        pool::used_bytes()
     }
 
     /// Walks the whole tree and checks its invariants and counts; for tests. Answers the tree's shape as text.

@@ -1,40 +1,48 @@
 //! The heap memory of blocks and versions: what a thread frees waits in its own lists for the next of that size.
 //!
-//! A commit frees as many blocks as it makes, and of the same few sizes, but in bursts, when an epoch ends. The
-//! system's allocator keeps a handful of each size at hand and joins the rest; these lists keep all of a burst.
-//! Memory beyond [`MOST_BYTES`] a thread goes back to the system, and so does the list of a thread that ends.
+//! A commit frees as many blocks as it makes, and of the same few sizes, but in bursts, when an epoch ends. These
+//! lists keep all of a burst. Memory beyond [`MOST_BYTES`] a thread goes back to the chunks that it came from, and so
+//! do the lists of a thread that ends. A lock stands around the chunks, which a commit takes now and then, as it would
+//! take one of the system's allocator.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::chunks::Chunks;
 
 /// Every piece of memory is aligned to this.
 pub(crate) const ALIGNMENT: usize = 16;
 
-/// What allocators of the malloc family keep in front of a piece: what is 8 bytes short of a multiple of 16 wastes none.
-const SHORT: usize = 8;
-
-/// The smallest piece.
-const LEAST_BYTES: usize = 2 * ALIGNMENT - SHORT;
-
 /// Sizes up to here, a full HAMT block, are told apart by [`ALIGNMENT`], ...
-const FINE_BYTES: usize = LEAST_BYTES + 31 * ALIGNMENT;
+const FINE_BYTES: usize = 33 * ALIGNMENT;
 
 /// ... and up to here by this many bytes; larger ones are no business of the lists.
 const COARSE_STEP: usize = 128;
 const COARSE_BYTES: usize = FINE_BYTES + 12 * COARSE_STEP;
 
-const FINE_CLASSES: usize = 1 + (FINE_BYTES - LEAST_BYTES) / ALIGNMENT;
-const CLASSES: usize = FINE_CLASSES + (COARSE_BYTES - FINE_BYTES) / COARSE_STEP;
+const FINE_CLASSES: usize = FINE_BYTES / ALIGNMENT;
+pub(super) const CLASSES: usize = FINE_CLASSES + (COARSE_BYTES - FINE_BYTES) / COARSE_STEP;
 
 /// The most that the lists of one thread hold.
 const MOST_BYTES: usize = 2 << 20;
+
+/// What a list takes at once when it is empty.
+const REFILL_BYTES: usize = 1024;
 
 /// Under Miri each piece is allocated anew, so that it sees what is used after it was freed.
 const IS_POOLED: bool = !cfg!(miri);
 
 /// A piece in a list: its memory holds the address of the next.
 type Free = Cell<*mut u8>;
+
+/// Where the lists of all threads are filled from.
+static CHUNKS: Mutex<Chunks> = Mutex::new(Chunks::new());
+
+fn chunks() -> MutexGuard<'static, Chunks> {
+    CHUNKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 struct Pool {
     heads: [Free; CLASSES],
@@ -61,26 +69,43 @@ impl Pool {
         Some(head)
     }
 
-    /// Keeps a piece; `false` when the lists are full.
-    fn put(&self, class: usize, bytes: usize, piece: NonNull<u8>) -> bool {
-        let held = self.bytes.get() + bytes;
-        if held > MOST_BYTES {
-            return false;
-        }
-        self.bytes.set(held);
+    fn put(&self, class: usize, bytes: usize, piece: NonNull<u8>) {
+        self.bytes.set(self.bytes.get() + bytes);
         // SAFETY: the piece was given up by its owner, and is large and aligned enough for an address.
         unsafe { piece.cast::<*mut u8>().write(self.heads[class].get()) };
         self.heads[class].set(piece.as_ptr());
-        true
+    }
+
+    /// Gives a list back when all of them hold too much.
+    #[inline]
+    fn limit(&self, class: usize) {
+        if self.bytes.get() > MOST_BYTES {
+            self.empty(class, &mut chunks());
+        }
+    }
+
+    /// Fills an empty list, and takes one piece of it.
+    #[cold]
+    fn refill(&self, class: usize, bytes: usize) -> NonNull<u8> {
+        let mut chunks = chunks();
+        for _ in 0..REFILL_BYTES / bytes {
+            self.put(class, bytes, chunks.take(class));
+        }
+        chunks.take(class)
+    }
+
+    #[cold]
+    fn empty(&self, class: usize, chunks: &mut Chunks) {
+        while let Some(piece) = self.take(class, class_bytes(class)) {
+            // SAFETY: what is in a list came from the chunks with its class, and nobody uses it.
+            unsafe { chunks.put(class, piece) };
+        }
     }
 
     fn trim(&self) {
+        let mut chunks = chunks();
         for class in 0..CLASSES {
-            let bytes = class_bytes(class);
-            while let Some(piece) = self.take(class, bytes) {
-                // SAFETY: the piece was allocated with the size of its class, and left its list.
-                unsafe { dealloc(piece.as_ptr(), layout(bytes)) };
-            }
+            self.empty(class, &mut chunks);
         }
     }
 }
@@ -94,12 +119,10 @@ impl Drop for Pool {
 /// Returns how many bytes a piece of at least `bytes` takes.
 #[inline]
 pub(crate) const fn rounded(bytes: usize) -> usize {
-    if bytes <= LEAST_BYTES {
-        LEAST_BYTES
-    } else if bytes > FINE_BYTES && bytes <= COARSE_BYTES {
+    if bytes > FINE_BYTES && bytes <= COARSE_BYTES {
         FINE_BYTES + (bytes - FINE_BYTES).next_multiple_of(COARSE_STEP)
     } else {
-        (bytes + SHORT).next_multiple_of(ALIGNMENT) - SHORT
+        bytes.next_multiple_of(ALIGNMENT)
     }
 }
 
@@ -109,15 +132,15 @@ const fn class_of(rounded: usize) -> Option<usize> {
     if rounded > COARSE_BYTES {
         None
     } else if rounded <= FINE_BYTES {
-        Some((rounded - LEAST_BYTES) / ALIGNMENT)
+        Some(rounded / ALIGNMENT - 1)
     } else {
         Some(FINE_CLASSES + (rounded - FINE_BYTES) / COARSE_STEP - 1)
     }
 }
 
-const fn class_bytes(class: usize) -> usize {
+pub(super) const fn class_bytes(class: usize) -> usize {
     if class < FINE_CLASSES {
-        LEAST_BYTES + class * ALIGNMENT
+        (class + 1) * ALIGNMENT
     } else {
         FINE_BYTES + (class + 1 - FINE_CLASSES) * COARSE_STEP
     }
@@ -132,16 +155,18 @@ fn layout(rounded: usize) -> Layout {
 #[inline]
 pub(crate) fn allocate(bytes: usize) -> NonNull<u8> {
     let bytes = rounded(bytes);
-    if let (true, Some(class)) = (IS_POOLED, class_of(bytes))
-        && let Ok(Some(piece)) = POOL.try_with(|pool| pool.take(class, bytes))
-    {
-        return piece;
-    }
-    allocate_anew(bytes)
+    let (true, Some(class)) = (IS_POOLED, class_of(bytes)) else {
+        return allocate_apart(bytes);
+    };
+    let piece = POOL.try_with(|pool| {
+        let piece = pool.take(class, bytes);
+        piece.unwrap_or_else(|| pool.refill(class, bytes))
+    });
+    piece.unwrap_or_else(|_| chunks().take(class))
 }
 
 #[cold]
-fn allocate_anew(bytes: usize) -> NonNull<u8> {
+fn allocate_apart(bytes: usize) -> NonNull<u8> {
     let layout = layout(bytes);
     // SAFETY: the layout's size is not 0.
     let piece = unsafe { alloc(layout) };
@@ -156,18 +181,29 @@ fn allocate_anew(bytes: usize) -> NonNull<u8> {
 #[inline]
 pub(crate) unsafe fn release(piece: NonNull<u8>, bytes: usize) {
     let bytes = rounded(bytes);
-    if let (true, Some(class)) = (IS_POOLED, class_of(bytes))
-        && let Ok(true) = POOL.try_with(|pool| pool.put(class, bytes, piece))
-    {
-        return;
+    let (true, Some(class)) = (IS_POOLED, class_of(bytes)) else {
+        // SAFETY: the caller's promise; sizes that differ have the same rounded size or another layout.
+        return unsafe { dealloc(piece.as_ptr(), layout(bytes)) };
+    };
+    let kept = POOL.try_with(|pool| {
+        pool.put(class, bytes, piece);
+        pool.limit(class);
+    });
+    if kept.is_err() {
+        // SAFETY: the caller's promise: it came from the chunks with this class, by way of a list or not.
+        unsafe { chunks().put(class, piece) };
     }
-    // SAFETY: the caller's promise; sizes that differ have the same rounded size or another layout.
-    unsafe { dealloc(piece.as_ptr(), layout(bytes)) };
 }
 
-/// Gives what this thread's lists hold back to the system.
+/// Gives what this thread's lists hold back, and what no list of any thread holds to the system.
 pub(crate) fn trim() {
     let _ = POOL.try_with(Pool::trim);
+    chunks().trim();
+}
+
+/// Bytes that the pieces of all threads take, those in their lists and what lies unused between pieces included.
+pub(crate) fn used_bytes() -> usize {
+    chunks().used_bytes()
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire},
 };
 
+use super::pages::prefer_huge;
+
 /// Indices of the first bucket; each further bucket doubles the table.
 const FIRST_BITS: u32 = 6;
 
@@ -76,8 +78,11 @@ impl<T: Default, const SHARE: usize> Table<T, SHARE> {
 
     #[cold]
     fn make(&self, bucket: usize) {
-        let slots: Box<[T]> = (0..len(bucket, SHARE)).map(|_| T::default()).collect();
-        let slots = Box::into_raw(slots);
+        let len = len(bucket, SHARE);
+        let mut slots: Vec<T> = Vec::with_capacity(len);
+        prefer_huge(slots.as_mut_ptr().cast(), len * size_of::<T>());
+        slots.resize_with(len, T::default);
+        let slots = Box::into_raw(slots.into_boxed_slice());
         // ORDERING: Release: who sees the bucket sees its slots; acquire: or those of who was faster.
         let made =
             self.buckets[bucket].compare_exchange(ptr::null_mut(), slots.cast(), AcqRel, Acquire);

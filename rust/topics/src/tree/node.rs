@@ -396,9 +396,6 @@ impl Drop for Edit<'_> {
     }
 }
 
-/// What glibc adds to a piece of memory of a rounded size.
-const CHUNK_BYTES: usize = 8;
-
 /// What an epoch keeps of one deferral: 4 words in a list of 64 with a head.
 const DEFERRAL_BYTES: usize = 40;
 
@@ -413,17 +410,12 @@ struct BagHead {
 
 impl Bag {
     /// Takes blocks of `blocks` bytes that no later pin can reach, and books all that waits with them: itself, a
-    /// version of `version` bytes, and what the allocator and the epoch add.
+    /// version of `version` bytes, and what the epoch adds.
     fn new(words: &[Word<'_>], ledger: &Ledger, (blocks, version): (usize, usize)) -> Self {
         let own = Self::bytes(words.len());
         let head = pool::allocate(own).cast::<BagHead>();
-        let (version, versions) = match version {
-            0 => (0, 0),
-            bytes => (pool::rounded(bytes), 1),
-        };
-        let pieces = words.len() + 1 + versions;
-        let rest = version + pool::rounded(own) + DEFERRAL_BYTES;
-        let debt = ledger.charge(blocks + rest + pieces * CHUNK_BYTES);
+        let rest = pool::rounded(version) + pool::rounded(own) + DEFERRAL_BYTES;
+        let debt = ledger.charge(blocks + rest);
         // SAFETY: the memory holds the head and behind it the words, and nobody else knows it. Only the lifetime of
         // the words changes; the bag frees the blocks when no pin needs them any more.
         unsafe {

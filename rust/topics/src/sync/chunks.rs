@@ -1,0 +1,473 @@
+//! Where pieces of memory come from: chunks of 2 MiB, cut into spans, cut into pieces of one size.
+//!
+//! A match in a tree of a million filters reads places that nobody read lately, and half of what it waits for is to
+//! learn in which page each of them is. Blocks that lie together in huge pages spare it that, which an allocator for
+//! everything does not offer. A chunk's header tells the spans, so a piece needs none; a span without pieces goes back
+//! to its chunk, and a chunk without spans to the system, but for one that is kept for the next.
+//!
+//! The first chunks are backed page by page as they are used: a small tree takes little.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::ptr::NonNull;
+
+use super::pages::{HUGE_BYTES, map, prefer_huge, unmap};
+use super::pool::{CLASSES, class_bytes};
+
+/// Spans of the finer kind in a chunk, the header included.
+const MOST_SPANS: usize = HUGE_BYTES / Grain::Fine.span_bytes();
+
+/// Chunks that are backed page by page.
+const SMALL_PAGED: usize = 2;
+
+/// How a chunk is cut.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Grain {
+    /// For small pieces: little is lost where few are of one size.
+    Fine,
+    /// For large ones: little is lost behind the last piece of a span.
+    Coarse,
+}
+
+impl Grain {
+    const fn of(piece_bytes: usize) -> Self {
+        if piece_bytes <= 256 {
+            Self::Fine
+        } else {
+            Self::Coarse
+        }
+    }
+
+    const fn span_bytes(self) -> usize {
+        match self {
+            Self::Fine => 4 << 10,
+            Self::Coarse => 32 << 10,
+        }
+    }
+
+    /// The spans that a chunk begins with its header in.
+    const fn header_spans(self) -> usize {
+        size_of::<Chunk>().div_ceil(self.span_bytes())
+    }
+
+    /// The spans of a chunk behind its header.
+    const fn spans(self) -> usize {
+        HUGE_BYTES / self.span_bytes() - self.header_spans()
+    }
+}
+
+/// A piece that nobody uses begins with the address of the next.
+type Free = Option<NonNull<u8>>;
+
+/// What is known of a span; all zeros where nobody uses it.
+#[derive(Default)]
+struct Span {
+    /// Pieces that were given back.
+    free: Free,
+    /// Its neighbours among the spans of its size that have room.
+    next: Option<NonNull<Self>>,
+    previous: Option<NonNull<Self>>,
+    /// Pieces in use.
+    used: u16,
+    /// Pieces that were ever in use; those behind were never touched.
+    touched: u16,
+}
+
+/// The header of a chunk: valid when all zeros, so that a fresh one is touched where it is used.
+#[repr(C)]
+struct Chunk {
+    /// A bit a span that nobody uses.
+    vacant: [u64; MOST_SPANS / u64::BITS as usize],
+    vacancies: usize,
+    is_coarse: bool,
+    spans: [Span; MOST_SPANS],
+}
+
+impl Chunk {
+    fn grain(&self) -> Grain {
+        if self.is_coarse {
+            Grain::Coarse
+        } else {
+            Grain::Fine
+        }
+    }
+
+    fn cut(&mut self, grain: Grain) {
+        self.is_coarse = grain == Grain::Coarse;
+        self.vacant = Default::default();
+        let (first, count) = (grain.header_spans(), grain.spans());
+        for span in first..first + count {
+            self.vacant[span / 64] |= 1 << (span % 64);
+        }
+        self.vacancies = count;
+    }
+
+    /// Takes the first span that nobody uses.
+    fn take_span(&mut self) -> Option<usize> {
+        let (word, bits) = self
+            .vacant
+            .iter_mut()
+            .enumerate()
+            .find(|(_, bits)| **bits != 0)?;
+        let span = word * 64 + bits.trailing_zeros() as usize;
+        *bits &= *bits - 1;
+        self.vacancies -= 1;
+        Some(span)
+    }
+
+    fn put_span(&mut self, span: usize) {
+        self.spans[span] = Span::default();
+        self.vacant[span / 64] |= 1 << (span % 64);
+        self.vacancies += 1;
+    }
+}
+
+/// The chunk that an address lies in.
+fn chunk_of<T>(address: NonNull<T>) -> NonNull<Chunk> {
+    let chunk = address
+        .as_ptr()
+        .map_addr(|address| address & !(HUGE_BYTES - 1));
+    // SAFETY: no chunk is at address 0.
+    unsafe { NonNull::new_unchecked(chunk.cast()) }
+}
+
+/// A span by its number. By address alone: what is kept of it must outlast every borrow of the chunk.
+fn span_of(chunk: NonNull<Chunk>, number: usize) -> NonNull<Span> {
+    assert!(number < MOST_SPANS, "a chunk has so many spans");
+    // SAFETY: the span lies in the chunk that the address is of.
+    unsafe {
+        let spans = chunk.byte_add(std::mem::offset_of!(Chunk, spans));
+        spans.cast::<Span>().add(number)
+    }
+}
+
+/// The number of a span in its chunk.
+fn number_of(span: NonNull<Span>) -> usize {
+    let offset = span.addr().get() % HUGE_BYTES - std::mem::offset_of!(Chunk, spans);
+    offset / size_of::<Span>()
+}
+
+const fn capacity(class: usize) -> usize {
+    let bytes = class_bytes(class);
+    Grain::of(bytes).span_bytes() / bytes
+}
+
+/// All chunks of the process, in one hand at a time.
+pub(super) struct Chunks {
+    /// Spans with room, by class of size.
+    roomy: [Option<NonNull<Span>>; CLASSES],
+    /// Chunks with spans that nobody uses, by [`Grain`].
+    open: [Vec<NonNull<Chunk>>; 2],
+    /// A chunk that nobody uses.
+    spare: Option<NonNull<Chunk>>,
+    /// Chunks, the spare one left out.
+    count: usize,
+    /// Bytes of the spans in use.
+    used_bytes: usize,
+}
+
+// SAFETY: chunks belong to whoever has this, alone.
+unsafe impl Send for Chunks {}
+
+impl Chunks {
+    pub(super) const fn new() -> Self {
+        Self {
+            roomy: [None; CLASSES],
+            open: [const { Vec::new() }; 2],
+            spare: None,
+            count: 0,
+            used_bytes: 0,
+        }
+    }
+
+    /// Bytes of the spans in use: what the pieces take, and what lies unused between them.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// Takes a piece of a class.
+    pub(super) fn take(&mut self, class: usize) -> NonNull<u8> {
+        let mut span = match self.roomy[class] {
+            Some(span) => span,
+            None => self.add_span(class),
+        };
+        // SAFETY: a span with room is in a chunk of ours, and nobody else borrows it.
+        let known = unsafe { span.as_mut() };
+        let piece = if let Some(piece) = known.free {
+            // SAFETY: a piece that was given back is ours, and begins with the address of the next.
+            known.free = unsafe { piece.cast::<Free>().read() };
+            piece
+        } else {
+            let offset = number_of(span) * Grain::of(class_bytes(class)).span_bytes()
+                + usize::from(known.touched) * class_bytes(class);
+            known.touched += 1;
+            // SAFETY: the piece lies in its span: one with room that has no free pieces has untouched ones.
+            unsafe { chunk_of(span).cast::<u8>().add(offset) }
+        };
+        known.used += 1;
+        if usize::from(known.used) == capacity(class) {
+            self.unlink(class, span);
+        }
+        piece
+    }
+
+    /// Puts a piece back.
+    ///
+    /// # Safety
+    ///
+    /// `piece` came from [`take`](Self::take) of the same class, and nobody uses it any more.
+    pub(super) unsafe fn put(&mut self, class: usize, piece: NonNull<u8>) {
+        let chunk = chunk_of(piece);
+        let number = piece.addr().get() % HUGE_BYTES / Grain::of(class_bytes(class)).span_bytes();
+        let mut span = span_of(chunk, number);
+        // SAFETY: pieces lie in chunks of ours, and nobody else borrows one.
+        let known = unsafe { span.as_mut() };
+        // SAFETY: the piece is ours from here on, and large and aligned enough.
+        unsafe { piece.cast::<Free>().write(known.free) };
+        known.free = Some(piece);
+        let was_full = usize::from(known.used) == capacity(class);
+        known.used -= 1;
+        let is_over = known.used == 0;
+        if was_full {
+            self.link(class, span);
+        }
+        if is_over {
+            self.unlink(class, span);
+            self.remove_span(chunk, number);
+        }
+    }
+
+    /// Gives the chunk that nobody uses back to the system.
+    pub(super) fn trim(&mut self) {
+        if let Some(chunk) = self.spare.take() {
+            // SAFETY: it came from `map`, and has no piece in use.
+            unsafe { unmap(chunk.cast()) };
+        }
+        if self.count == 0 {
+            self.open = [const { Vec::new() }; 2];
+        }
+    }
+
+    fn link(&mut self, class: usize, mut span: NonNull<Span>) {
+        // SAFETY: spans with pieces are in chunks of ours, and nobody else borrows one.
+        let known = unsafe { span.as_mut() };
+        known.previous = None;
+        known.next = self.roomy[class];
+        if let Some(mut next) = known.next {
+            // SAFETY: as above; another span than this one.
+            unsafe { next.as_mut().previous = Some(span) };
+        }
+        self.roomy[class] = Some(span);
+    }
+
+    fn unlink(&mut self, class: usize, mut span: NonNull<Span>) {
+        // SAFETY: as in `link`.
+        let known = unsafe { span.as_mut() };
+        let (previous, next) = (known.previous.take(), known.next.take());
+        match previous {
+            // SAFETY: as in `link`.
+            Some(mut previous) => unsafe { previous.as_mut().next = next },
+            None => self.roomy[class] = next,
+        }
+        if let Some(mut next) = next {
+            // SAFETY: as in `link`.
+            unsafe { next.as_mut().previous = previous };
+        }
+    }
+
+    /// Makes a span of pieces of a class, with room for all of them.
+    #[cold]
+    fn add_span(&mut self, class: usize) -> NonNull<Span> {
+        let grain = Grain::of(class_bytes(class));
+        let mut chunk = match self.open[grain as usize].last() {
+            Some(chunk) => *chunk,
+            None => self.add_chunk(grain),
+        };
+        // SAFETY: open chunks are ours, and nobody else borrows one.
+        let known = unsafe { chunk.as_mut() };
+        // INVARIANT: an open chunk has a vacancy.
+        let span = known.take_span().expect("open chunks have vacancies");
+        if known.vacancies == 0 {
+            self.open[grain as usize].pop();
+        }
+        let span = span_of(chunk, span);
+        self.used_bytes += grain.span_bytes();
+        self.link(class, span);
+        span
+    }
+
+    fn remove_span(&mut self, mut chunk: NonNull<Chunk>, number: usize) {
+        // SAFETY: chunks with spans are ours, and nobody else borrows one.
+        let known = unsafe { chunk.as_mut() };
+        let grain = known.grain();
+        known.put_span(number);
+        self.used_bytes -= grain.span_bytes();
+        if known.vacancies == 1 {
+            self.open[grain as usize].push(chunk);
+        }
+        if known.vacancies == grain.spans() {
+            self.remove_chunk(chunk, grain);
+        }
+    }
+
+    fn add_chunk(&mut self, grain: Grain) -> NonNull<Chunk> {
+        let mut chunk = self.spare.take().unwrap_or_else(|| self.map_chunk());
+        // SAFETY: nobody else knows it, and zeros are a chunk.
+        unsafe { chunk.as_mut() }.cut(grain);
+        self.open[grain as usize].push(chunk);
+        self.count += 1;
+        chunk
+    }
+
+    fn map_chunk(&self) -> NonNull<Chunk> {
+        let Some(chunk) = map() else {
+            handle_alloc_error(Layout::new::<Chunk>());
+        };
+        if self.count >= SMALL_PAGED {
+            prefer_huge(chunk.as_ptr(), HUGE_BYTES);
+        }
+        chunk.cast()
+    }
+
+    #[cold]
+    fn remove_chunk(&mut self, chunk: NonNull<Chunk>, grain: Grain) {
+        self.open[grain as usize].retain(|other| *other != chunk);
+        self.count -= 1;
+        if let Some(spare) = self.spare.replace(chunk) {
+            // SAFETY: it came from `map`, and has no piece in use.
+            unsafe { unmap(spare.cast()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEPS: usize = if cfg!(miri) { 300 } else { 200_000 };
+
+    /// Pieces in use, each filled with a byte of its own.
+    struct Used {
+        chunks: Chunks,
+        pieces: Vec<(usize, u8, NonNull<u8>)>,
+    }
+
+    impl Used {
+        fn new() -> Self {
+            Self {
+                chunks: Chunks::new(),
+                pieces: Vec::new(),
+            }
+        }
+
+        fn take(&mut self, class: usize, mark: u8) {
+            let piece = self.chunks.take(class);
+            assert_eq!(piece.addr().get() % super::super::pool::ALIGNMENT, 0);
+            // SAFETY: a piece of the class is as large as it says.
+            unsafe { piece.write_bytes(mark, class_bytes(class)) };
+            self.pieces.push((class, mark, piece));
+        }
+
+        /// Puts a piece back that nobody else wrote to meanwhile.
+        fn put(&mut self, index: usize) {
+            let (class, mark, piece) = self.pieces.swap_remove(index);
+            // SAFETY: `take` wrote all of it.
+            let bytes = unsafe { std::slice::from_raw_parts(piece.as_ptr(), class_bytes(class)) };
+            assert!(bytes.iter().all(|byte| *byte == mark));
+            // SAFETY: taken with this class, and not used any more.
+            unsafe { self.chunks.put(class, piece) };
+        }
+
+        fn put_all(&mut self) {
+            while !self.pieces.is_empty() {
+                self.put(self.pieces.len() / 2);
+            }
+        }
+
+        fn assert_nothing_is_left(mut self) {
+            assert_eq!((self.chunks.count, self.chunks.used_bytes()), (0, 0));
+            assert!(self.chunks.roomy.iter().all(Option::is_none));
+            assert!(self.chunks.open.iter().all(Vec::is_empty));
+            self.chunks.trim();
+            assert_eq!(self.chunks.spare, None);
+        }
+    }
+
+    #[test]
+    fn pieces_of_all_sizes_keep_apart_and_go_back() {
+        let (mut used, mut random) = (Used::new(), 1_usize);
+        for step in 0..STEPS {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let word = random >> 33;
+            // More come than go, then more go than come.
+            let goes = if step < STEPS / 2 { 3 } else { 5 };
+            if word % 8 < goes && !used.pieces.is_empty() {
+                used.put(word / 8 % used.pieces.len());
+            } else {
+                used.take(word / 8 % CLASSES, step.to_le_bytes()[0]);
+            }
+        }
+        used.put_all();
+        used.assert_nothing_is_left();
+    }
+
+    #[test]
+    fn a_span_serves_one_size_until_its_last_piece_goes() {
+        for class in [0, CLASSES - 1] {
+            let (mut used, grain) = (Used::new(), Grain::of(class_bytes(class)));
+            for piece in 0..2 * capacity(class) {
+                assert_eq!(
+                    used.chunks.used_bytes() / grain.span_bytes(),
+                    piece.div_ceil(capacity(class))
+                );
+                used.take(class, 1);
+            }
+            while used.pieces.len() > capacity(class) {
+                used.put(0);
+            }
+            used.put_all();
+            used.assert_nothing_is_left();
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "touches megabytes")]
+    fn chunks_come_when_the_last_is_full_and_go_when_they_are_empty() {
+        for class in [3, CLASSES - 1] {
+            let mut used = Used::new();
+            let grain = Grain::of(class_bytes(class));
+            let of_a_chunk = grain.spans() * capacity(class);
+            for _ in 0..3 * of_a_chunk {
+                used.take(class, 2);
+            }
+            assert_eq!(used.chunks.count, 3);
+            assert!(used.chunks.open[grain as usize].is_empty());
+            used.take(class, 2);
+            assert_eq!(used.chunks.count, 4);
+
+            while used.pieces.len() > 2 * of_a_chunk {
+                used.put(used.pieces.len() - 1);
+            }
+            assert_eq!(used.chunks.count, 2);
+            assert!(used.chunks.spare.is_some());
+            // The spare one serves whatever comes next.
+            used.take(CLASSES - 1 - class % (CLASSES - 1), 3);
+            assert!(used.chunks.spare.is_none());
+            used.put_all();
+            used.assert_nothing_is_left();
+        }
+    }
+
+    #[test]
+    fn little_is_lost_behind_the_last_piece_of_a_span() {
+        for class in 0..CLASSES {
+            let (bytes, span) = (
+                class_bytes(class),
+                Grain::of(class_bytes(class)).span_bytes(),
+            );
+            assert!(capacity(class) > 0 && capacity(class) * bytes <= span);
+            assert!((span - capacity(class) * bytes) * 14 <= span, "{bytes}");
+        }
+    }
+}

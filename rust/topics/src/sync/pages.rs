@@ -1,0 +1,132 @@
+//! Memory of the system in aligned pieces of 2 MiB, which it may back by one huge page each.
+
+use std::ptr::NonNull;
+
+/// Bytes of a huge page, and of what [`map`] returns.
+pub(super) const HUGE_BYTES: usize = 2 << 20;
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod system {
+    use std::ptr::{self, NonNull};
+
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    use super::HUGE_BYTES;
+
+    pub(super) fn map() -> Option<NonNull<u8>> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: fresh memory, wherever the system likes.
+        let twice = unsafe { mmap_anonymous(ptr::null_mut(), 2 * HUGE_BYTES, protection, flags) };
+        let start = NonNull::new(twice.ok()?.cast::<u8>())?;
+        let before = start.as_ptr().align_offset(HUGE_BYTES);
+        // SAFETY: the range lies in what was mapped above, and nobody knows its ends, which go back.
+        unsafe {
+            let piece = start.add(before);
+            give_back(start, before);
+            give_back(piece.add(HUGE_BYTES), HUGE_BYTES - before);
+            Some(piece)
+        }
+    }
+
+    pub(super) unsafe fn unmap(piece: NonNull<u8>) {
+        // SAFETY: the caller's promise.
+        unsafe { give_back(piece, HUGE_BYTES) };
+    }
+
+    /// # Safety
+    ///
+    /// The range is one of whole pages that nobody uses.
+    unsafe fn give_back(start: NonNull<u8>, bytes: usize) {
+        if bytes > 0 {
+            // SAFETY: the caller's promise. A system that refuses keeps memory that nobody uses, no more.
+            let _ = unsafe { munmap(start.as_ptr().cast(), bytes) };
+        }
+    }
+
+    pub(super) fn advise(start: *mut u8, bytes: usize) {
+        // SAFETY: the advice changes how memory is backed, not what is in it; a system may refuse.
+        let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+mod system {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::ptr::NonNull;
+
+    use super::HUGE_BYTES;
+
+    fn layout() -> Layout {
+        // INVARIANT: a power of two that is far smaller than the address space.
+        Layout::from_size_align(HUGE_BYTES, HUGE_BYTES).expect("2 MiB are a layout")
+    }
+
+    pub(super) fn map() -> Option<NonNull<u8>> {
+        // SAFETY: the layout's size is not 0.
+        NonNull::new(unsafe { alloc_zeroed(layout()) })
+    }
+
+    pub(super) unsafe fn unmap(piece: NonNull<u8>) {
+        // SAFETY: the caller's promise.
+        unsafe { dealloc(piece.as_ptr(), layout()) };
+    }
+
+    pub(super) fn advise(_: *mut u8, _: usize) {}
+}
+
+/// Returns [`HUGE_BYTES`] of zeros, aligned to as many; `None` when the system has none left.
+pub(super) fn map() -> Option<NonNull<u8>> {
+    system::map()
+}
+
+/// Gives memory back.
+///
+/// # Safety
+///
+/// `piece` came from [`map`], and nobody uses it any more.
+pub(super) unsafe fn unmap(piece: NonNull<u8>) {
+    // SAFETY: the caller's promise.
+    unsafe { system::unmap(piece) };
+}
+
+/// Asks for huge pages under memory that is about to be filled: a hint. Memory that holds none is left as it is.
+pub(super) fn prefer_huge(start: *mut u8, bytes: usize) {
+    let before = start.align_offset(HUGE_BYTES);
+    let whole = bytes.saturating_sub(before) / HUGE_BYTES * HUGE_BYTES;
+    if whole > 0 {
+        system::advise(start.wrapping_add(before), whole);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_mapped_is_aligned_and_zero_and_can_be_written() {
+        let pieces: Vec<_> = (0..3).map(|_| map().unwrap()).collect();
+        for piece in &pieces {
+            assert_eq!(piece.addr().get() % HUGE_BYTES, 0);
+            prefer_huge(piece.as_ptr(), HUGE_BYTES);
+            for offset in [0, HUGE_BYTES / 2, HUGE_BYTES - 1] {
+                // SAFETY: mapped above, and inside.
+                let byte = unsafe { piece.add(offset) };
+                // SAFETY: as above.
+                assert_eq!(unsafe { byte.read() }, 0);
+                // SAFETY: as above.
+                unsafe { byte.write(1) };
+            }
+        }
+        for piece in pieces {
+            // SAFETY: mapped above, and not used any more.
+            unsafe { unmap(piece) };
+        }
+    }
+
+    #[test]
+    fn ranges_without_a_whole_huge_page_are_left_alone() {
+        let mut bytes = vec![7_u8; 10_000];
+        prefer_huge(bytes.as_mut_ptr(), bytes.len());
+        assert!(bytes.iter().all(|byte| *byte == 7));
+    }
+}
