@@ -343,7 +343,7 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    const STEPS: usize = if cfg!(miri) { 300 } else { 200_000 };
+    const STEPS: usize = if cfg!(miri) { 100 } else { 200_000 };
 
     /// Pieces in use, each filled with a byte of its own.
     struct Used {
@@ -372,7 +372,8 @@ mod tests {
             let (class, mark, piece) = self.pieces.swap_remove(index);
             // SAFETY: `take` wrote all of it.
             let bytes = unsafe { std::slice::from_raw_parts(piece.as_ptr(), class_bytes(class)) };
-            assert!(bytes.iter().all(|byte| *byte == mark));
+            let step = if cfg!(miri) { bytes.len() - 1 } else { 1 };
+            assert!(bytes.iter().step_by(step).all(|byte| *byte == mark));
             // SAFETY: taken with this class, and not used any more.
             unsafe { self.chunks.put(class, piece) };
         }
