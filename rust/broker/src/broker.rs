@@ -11,7 +11,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 use mqttcore_session::Message;
-use mqttcore_store::files::Folder;
 use mqttcore_store::{Level, StoreError};
 use mqttcore_topics::{TopicError, TopicLimits, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -220,7 +219,7 @@ impl Broker {
     /// [`StoreError::Missing`] if nothing is kept; those of the store and of the file system.
     pub fn backup(&self, to: &Path) -> Result<u64, StoreError> {
         let log = self.world.log.as_ref().ok_or(StoreError::Missing)?;
-        Folder::make(to, |to| log.store.backup(to))
+        log.backup(to)
     }
 
     /// The addresses that it listens on, in the order of the configuration, with real ports.
@@ -434,7 +433,11 @@ fn endpoint(config: &Config, world: &Arc<World>) -> Result<Option<Endpoint>, Sta
         tcp: config.http.clone(),
         limits: config.http_limits,
     };
-    let sink = Sink::open(data.folder.join("sink"), world, &config.limits);
+    let sink = Sink::open(
+        data.folder.join(mqttcore_store::NOTED),
+        world,
+        &config.limits,
+    );
     let app = App::new(
         rows,
         sink.map_err(StartError::Store)?,

@@ -1,10 +1,11 @@
 //! The store of a broker: one log for all shards, and word of how far it is safe.
 
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub(crate) struct Log {
     pub(crate) store: Arc<dyn Store>,
     /// Pages that are to be read, for a thread that may wait for the disk.
     pages: Mutex<Option<Sender<PageRequest>>>,
+    /// Held while a copy is made, so that it gets the files that the notes in it tell of.
+    copying: Mutex<()>,
     /// What becomes rows, if anything does.
     pub(crate) rows: Option<Rows>,
     /// The last ticket that the system has, and the last one that the disk has.
@@ -91,6 +94,7 @@ impl Log {
     fn over(store: Arc<dyn Store>, rows: Option<Rows>) -> Arc<Self> {
         let log = Arc::new(Self {
             store,
+            copying: Mutex::default(),
             rows,
             pages: Mutex::default(),
             kept: [AtomicU64::new(0), AtomicU64::new(0)],
@@ -102,6 +106,25 @@ impl Log {
         });
         log.store.observe(Arc::new(Ear(Arc::downgrade(&log))));
         log
+    }
+
+    /// Copies the store into a new or empty folder; returns the bytes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store and of the file system.
+    pub(crate) fn backup(&self, to: &Path) -> Result<u64, StoreError> {
+        let _nothing_goes = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
+        Folder::make(to, |to| self.store.backup(to))
+    }
+
+    /// The right to remove files that notes told of; not while a copy is made, which may need them.
+    pub(crate) fn may_remove(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.copying.try_lock() {
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(copying)) => Some(copying.into_inner()),
+            Ok(copying) => Some(copying),
+        }
     }
 
     /// Starts the thread that reads pages. It ends with the log.
@@ -132,7 +155,7 @@ impl Log {
         }
     }
 
-    fn lock_pages(&self) -> std::sync::MutexGuard<'_, Option<Sender<PageRequest>>> {
+    fn lock_pages(&self) -> MutexGuard<'_, Option<Sender<PageRequest>>> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -228,7 +251,7 @@ impl Log {
         failure.clone()
     }
 
-    fn lock_failure(&self) -> std::sync::MutexGuard<'_, Option<StoreError>> {
+    fn lock_failure(&self) -> MutexGuard<'_, Option<StoreError>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::backup;
+use crate::backup::Copy;
 use crate::batch::Batch;
 use crate::behind::{Behind, IDLE, Request};
 use crate::error::StoreError;
@@ -428,26 +428,31 @@ impl Store for DurableStore {
     }
 
     fn backup(&self, to: &dyn Files) -> Result<u64, StoreError> {
-        #[cfg(feature = "columnar")]
-        let _work = self
-            .streams
-            .as_ref()
-            .map(|(streams, _)| streams.lock_work());
-        let index = self.index();
-        let snapshot = index.snapshot()?;
-        // Behind the last group that was written, nothing is copied: a copy that saw half of a
-        // group and the witness of the next one would look damaged.
-        let log = self.journal.shared.ask_for(|committer| {
-            committer.writer.sync()?;
-            let current = &committer.writer.current;
-            Ok((current.header.number, current.end))
-        });
-        let (current, end) = log.ok_or_else(closed)?;
-        let segments = backup::hold(&*self.files, to, current, end)?;
-        drop(index);
-        // First the log and what it refers to: `copy` counts what lies beside them.
-        let bytes = backup::copy(segments, &snapshot, to)?;
-        Ok(bytes + backup::streams(&*self.files, to)?)
+        let mut copy = Copy::begin(&*self.files, to);
+        let snapshot = {
+            #[cfg(feature = "columnar")]
+            let _work = self
+                .streams
+                .as_ref()
+                .map(|(streams, _)| streams.lock_work());
+            let index = self.index();
+            let snapshot = index.snapshot()?;
+            // Behind the last group that was written, nothing is copied: a copy that saw half of a
+            // group and the witness of the next one would look damaged.
+            let log = self.journal.shared.ask_for(|committer| {
+                committer.writer.sync()?;
+                let current = &committer.writer.current;
+                Ok((current.header.number, current.end))
+            });
+            let (current, end) = log.ok_or_else(closed)?;
+            copy.hold_log(current, end)?;
+            drop(index);
+            // What comes from here on the log of the copy does not know of; nothing goes.
+            copy.hold_beside()?;
+            snapshot
+        };
+        copy.put_checkpoint(&snapshot)?;
+        copy.finish()
     }
 
     fn stats(&self) -> StoreStats {

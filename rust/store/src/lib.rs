@@ -68,6 +68,7 @@ mod stream;
 pub mod tools;
 mod wire;
 
+pub use backup::NOTED;
 pub use batch::Batch;
 pub use durable::{DurableStore, StoreOptions};
 pub use error::{Damage, StoreError};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backup;
+use crate::backup::Copy;
 use crate::batch::Batch;
 use crate::behind::tidy;
 use crate::durable::{StoreOptions, claim, open_parts, visit_sessions};
@@ -424,8 +424,13 @@ impl Store for SimulatedStore {
         let snapshot = inner.index.snapshot()?;
         let writer = &inner.committer.writer;
         let (current, end) = (writer.current.header.number, writer.current.end);
-        let segments = backup::hold(&*writer.files, to, current, end)?;
-        backup::copy(segments, &snapshot, to)
+        let files = Arc::clone(&writer.files);
+        let mut copy = Copy::begin(&*files, to);
+        copy.hold_log(current, end)?;
+        copy.hold_beside()?;
+        drop(inner);
+        copy.put_checkpoint(&snapshot)?;
+        copy.finish()
     }
 
     fn stats(&self) -> StoreStats {

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::backup;
+use crate::backup::{self, Copy};
 use crate::durable::{StoreOptions, claim, open_parts};
 use crate::error::{Damage, StoreError};
 use crate::files::Files;
 use crate::index::Index;
-use crate::index::tables;
 #[cfg(feature = "columnar")]
 use crate::journal::commit::Committer;
 use crate::journal::open::{self, Known, Recovery, Visit};
@@ -180,23 +179,16 @@ pub fn dump(files: &Arc<dyn Files>, visit: &mut Visit<'_>) -> Result<Recovery, S
 /// [`StoreError::Locked`], [`StoreError::Missing`], and those of the file system.
 pub fn backup(files: &Arc<dyn Files>, to: &dyn Files) -> Result<u64, StoreError> {
     let _claim = claim(&**files)?;
-    let names = files
-        .list()
-        .map_err(|error| StoreError::io("list", ".", error))?;
-    let ours = names.iter().filter(|name| is_content(name));
-    let mut bytes = 0;
-    for name in ours {
-        let copied = files
-            .open(name)
-            .and_then(|source| backup::copy_file(&*source, to, name, u64::MAX));
-        bytes += copied.map_err(|error| StoreError::io("copy", name, error))?;
-    }
-    if bytes == 0 {
+    let mut copy = Copy::begin(&**files, to);
+    // The last segment goes on in both, the others stay as they are.
+    let last = segment::numbers(&**files)?.last().copied();
+    copy.hold_log(last.unwrap_or_default(), u64::MAX)?;
+    copy.hold_checkpoint()?;
+    if copy.is_empty() {
         return Err(StoreError::Missing);
     }
-    to.sync_names()
-        .map_err(|error| StoreError::io("sync the names of", "the copy", error))?;
-    Ok(bytes + backup::streams(&**files, to)?)
+    copy.hold_beside()?;
+    copy.finish()
 }
 
 /// Mends a damaged store by giving up what cannot be read; everything else is kept.
@@ -365,8 +357,4 @@ fn wanted(index: &Index) -> Result<BTreeMap<u64, u64>, StoreError> {
         *wanted.entry(message).or_default() += 1;
     }
     Ok(wanted)
-}
-
-fn is_content(name: &str) -> bool {
-    segment::number(name).is_some() || name == tables::FILE
 }

@@ -4,10 +4,13 @@
 
 mod stream_support;
 
+use std::io;
+use std::sync::{Arc, Mutex};
+
 use mqttcore_store::faults::{Disk, Faults};
-use mqttcore_store::files::{Access, Files};
+use mqttcore_store::files::{Access, Claim, File, Files, Space};
 use mqttcore_store::stream::{Bounds, StreamError};
-use mqttcore_store::{Level, Store, StoreError, tools};
+use mqttcore_store::{Level, NOTED, Store, StoreError, tools};
 use stream_support::{Log, STORE, definition, offsets, options, payload, tail};
 
 const SECOND_US: u64 = 1_000_000;
@@ -386,8 +389,8 @@ fn half_sealed() -> (Disk, Vec<stream_support::Row>) {
     (disk.after_kill(), rows)
 }
 
-fn files(disk: &Disk) -> std::sync::Arc<dyn Files> {
-    std::sync::Arc::new(disk.clone())
+fn files(disk: &Disk) -> Arc<dyn Files> {
+    Arc::new(disk.clone())
 }
 
 #[test]
@@ -467,6 +470,123 @@ fn rule_4_a_copy_has_all_rows_and_an_epoch_of_its_own() {
     let log = Log::open(&copy, &options).unwrap();
     assert_eq!(log.rows("plant", 0), rows);
     assert_ne!(log.epoch("plant"), epoch);
+}
+
+/// A folder that has something done before the first file is copied into it.
+struct Meddled {
+    disk: Disk,
+    meddle: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for Meddled {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.disk.fmt(formatter)
+    }
+}
+
+impl Files for Meddled {
+    fn create(&self, name: &str, bytes: u64) -> io::Result<Arc<dyn File>> {
+        if name.contains(".log")
+            && let Some(meddle) = self.meddle.lock().unwrap().take()
+        {
+            meddle();
+        }
+        self.disk.create(name, bytes)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.disk.open(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn folder(&self, name: &str, access: Access) -> io::Result<Arc<dyn Files>> {
+        self.disk.folder(name, access)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.disk.sync_names()
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        self.disk.space()
+    }
+
+    fn claim(&self) -> io::Result<Claim> {
+        self.disk.claim()
+    }
+}
+
+/// Rule 4: nobody waits for a copy, and what goes or comes meanwhile is in it as it was when it began.
+#[test]
+fn rule_4_a_copy_is_of_one_moment_whatever_is_sealed_merged_and_removed_meanwhile() {
+    let disk = Disk::new(1, Faults::default());
+    let mut plant = definition("plant", 1);
+    plant.retention_bytes = Some(1);
+    let options = options(&[plant]);
+    let log = Arc::new(Log::open(&disk, &options).unwrap());
+    for _ in 0..3 {
+        log.publish(&[("plant", 0); 20]);
+        log.store.seal().unwrap();
+    }
+    log.publish(&[("plant", 0); 20]);
+    let (rows, epoch) = (log.rows("plant", 0), log.epoch("plant"));
+    let copy = Disk::new(2, Faults::default());
+    let meddled = Arc::clone(&log);
+    let to = Meddled {
+        disk: copy.clone(),
+        meddle: Mutex::new(Some(Box::new(move || {
+            meddled.publish(&[("plant", 0); 20]);
+            meddled.store.seal().unwrap();
+            let now_us = meddled.now_us();
+            meddled.store.tidy(now_us).unwrap();
+            meddled.store.tidy(now_us + 4_000 * SECOND_US).unwrap();
+            meddled.store.checkpoint().unwrap();
+        }))),
+    };
+
+    log.store.backup(&to).unwrap();
+
+    assert_eq!(log.bounds("plant")[0].earliest, 100, "all files are gone");
+    tools::verify(&files(&copy)).unwrap();
+    let copied = Log::open(&copy, &options).unwrap();
+    assert_eq!(copied.rows("plant", 0), rows, "from offset 0 on");
+    assert_ne!(copied.epoch("plant"), epoch);
+    assert_eq!(log.epoch("plant"), epoch, "the original goes on as it was");
+}
+
+/// What notes tell of is in a copy, and what is not whole yet is not.
+#[test]
+fn a_copy_has_the_files_that_notes_tell_of() {
+    let disk = Disk::new(1, Faults::default());
+    let log = Log::open(&disk, &options(&[])).unwrap();
+    let folder = disk.folder(NOTED, Access::Owner).unwrap();
+    for name in ["q.0.one.arrow", "_q.0.two.arrow"] {
+        let file = folder.create(name, 0).unwrap();
+        file.write_at(name.as_bytes(), 0).unwrap();
+    }
+    let copies = [2, 3].map(|number| Disk::new(number, Faults::default()));
+
+    log.store.backup(&copies[0]).unwrap();
+    drop(log);
+    tools::backup(&files(&disk), &copies[1]).unwrap();
+
+    for copy in copies {
+        let folder = copy.folder(NOTED, Access::Owner).unwrap();
+        assert_eq!(folder.list().unwrap(), ["q.0.one.arrow"]);
+        let content = copy.content(&format!("{NOTED}/q.0.one.arrow"));
+        assert_eq!(content.unwrap(), b"q.0.one.arrow");
+    }
 }
 
 /// Rule 4: damage in the log takes the rows in it and no others.

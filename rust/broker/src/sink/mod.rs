@@ -256,8 +256,16 @@ impl Sink {
         }
     }
 
+    /// The right to remove what was committed and is over.
+    fn may_remove(&self) -> Option<MutexGuard<'_, ()>> {
+        self.world.log.as_ref()?.may_remove()
+    }
+
     /// Removes stages that are older than they may become.
     fn sweep(&self, now: SystemTime) {
+        let Some(_going) = self.may_remove() else {
+            return;
+        };
         let wanted = self.wanted();
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let is_wanted = entry

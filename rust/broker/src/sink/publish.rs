@@ -84,8 +84,11 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
     // Behind all that was published: when it is safe, so is that.
     note(sink, query, &last).await?;
     sink.queries().insert(query.to_owned(), last);
-    for file in files {
-        remove(&file)?;
+    // What stays, because it is being copied, is swept.
+    if let Some(_going) = sink.may_remove() {
+        for file in files {
+            remove(&file)?;
+        }
     }
     Ok(())
 }

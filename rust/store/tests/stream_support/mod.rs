@@ -2,8 +2,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -55,7 +55,7 @@ pub struct Log {
     pub store: SimulatedStore,
     /// What a second of the test is, in unix microseconds: the present, so that ages are real.
     begin_us: u64,
-    published: Cell<u64>,
+    published: AtomicU64,
 }
 
 impl Log {
@@ -67,7 +67,7 @@ impl Log {
             disk: disk.clone(),
             store,
             begin_us: u64::try_from(now.unwrap().as_micros()).unwrap(),
-            published: Cell::new(0),
+            published: AtomicU64::new(0),
         })
     }
 
@@ -85,20 +85,21 @@ impl Log {
 
     /// The time of the message that comes next: one a second.
     pub fn now_us(&self) -> u64 {
-        self.begin_us + self.published.get() * 1_000_000
+        self.begin_us + self.published.load(Ordering::Relaxed) * 1_000_000
     }
 
     /// Hands a message over that is a row in each of `places`.
     pub fn append(&self, level: Level, text: u64, places: &[(&str, u16)]) -> Ticket {
         let at_us = self.now_us();
-        self.published.set(self.published.get() + 1);
+        self.published.fetch_add(1, Ordering::Relaxed);
         append(&self.store, level, text, at_us, places).unwrap()
     }
 
     /// A message for each place, each safe when this returns.
     pub fn publish(&self, places: &[(&str, u16)]) {
         for place in places {
-            let ticket = self.append(Level::Fsync, self.published.get(), &[*place]);
+            let text = self.published.load(Ordering::Relaxed);
+            let ticket = self.append(Level::Fsync, text, &[*place]);
             self.store.wait(ticket).unwrap();
         }
     }
