@@ -13,6 +13,7 @@ from benches.spark import page
 from benches.spark.data import SCALES, dataset
 from benches.spark.floor import floors
 from benches.spark.goals import Measured
+from benches.spark.kafka import kafka
 
 ROOT: Final = pathlib.Path(__file__).resolve().parents[2]
 FLOORS: Final = "floors"
@@ -49,8 +50,10 @@ def parser() -> argparse.ArgumentParser:
 def rows(options: argparse.Namespace) -> Iterator[Measured]:
     """What was asked for, one after the other."""
     wanted = options.only.split(",") if options.only else None
-    if wanted != [FLOORS]:
+    if wanted not in ([FLOORS], ["S8"]):
         yield from scans(options, wanted)
+    if wanted is None or "S8" in wanted:
+        yield from kafka(options)
     if wanted is None or FLOORS in wanted:
         small = options.scale == "small"
         yield from floors(options.data, turns=1 if small else 2, batches=20 if small else 80)

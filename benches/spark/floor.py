@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from benches.spark.cost import resident_bytes
 from benches.spark.goals import Measured, Row, ratio
@@ -26,6 +26,7 @@ from benches.spark.goals import Measured, Row, ratio
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+T = TypeVar("T")
 LIMIT_S: Final = 240.0
 COLD_BATCHES: Final = 10
 FILE_SCHEMA: Final = "timestamp TIMESTAMP, topic STRING, payload BINARY"
@@ -176,7 +177,12 @@ def memory(arguments: list[str]) -> tuple[float, str]:
 
 def paired(theirs: list[str], ours: list[str], turns: int) -> tuple[float, float]:
     """Median milliseconds of both, who take turns."""
-    found = [(run(*theirs)["ms"], run(*ours)["ms"]) for _ in range(turns)]
+    return paired_by(lambda arguments: run(*arguments)["ms"], theirs, ours, turns)
+
+
+def paired_by(ms: Callable[[T], float], theirs: T, ours: T, turns: int) -> tuple[float, float]:
+    """The same by whatever tells milliseconds."""
+    found = [(ms(theirs), ms(ours)) for _ in range(turns)]
     return statistics.median(one for one, _ in found), statistics.median(two for _, two in found)
 
 

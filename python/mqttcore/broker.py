@@ -148,7 +148,8 @@ class Broker:
             TopicNameError: ``topic`` is none.
             StoppedError: the broker does not run.
             StoreFailedError: the message may not be kept, or nothing can be kept any more.
-            OverloadedError: it would have to be kept, and the disk is nearly full.
+            OverloadedError: it would have to be kept, and the disk is nearly full; or it was
+                delivered, and Kafka did not take it.
         """
         properties = MessageProperties(
             user_properties=list(user_properties),

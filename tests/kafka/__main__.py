@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import os
 import pathlib
-import re
 import signal
 import sys
 import time
@@ -36,7 +35,7 @@ def up() -> int:
         print(f"Kafka runs already (process {number}): {servers()}")
         return 0
     try:
-        node = Node(FOLDER, port=known_port()).start()
+        node = Node(FOLDER).start()
     except MissingToolError as missing:
         print(f"kafka-up: {missing}", file=sys.stderr)
         return SKIPPED
@@ -76,15 +75,6 @@ def running() -> int | None:
 def servers() -> str:
     """Where the node is."""
     return (FOLDER / "servers").read_text()
-
-
-def known_port() -> int:
-    """The port of a node that was started here before."""
-    with contextlib.suppress(OSError):
-        text = (FOLDER / "server.properties").read_text()
-        found = re.search(r"^listeners=PLAINTEXT://127\.0\.0\.1:(\d+)", text, re.MULTILINE)
-        return int(found[1]) if found else 0
-    return 0
 
 
 if __name__ == "__main__":

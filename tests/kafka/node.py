@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -74,6 +75,7 @@ class Node:
         settings = self.folder / "server.properties"
         if not settings.exists():
             self._format(settings)
+        self.port = self.port or known_port(settings)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 -- our own command
                 self._command("kafka.Kafka", str(settings), heap=self.heap),
@@ -146,6 +148,13 @@ class Node:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def known_port(settings: pathlib.Path) -> int:
+    """The port of a node that was started in this folder before; 0 without one."""
+    text = settings.read_text(encoding="utf-8") if settings.exists() else ""
+    found = re.search(r"^listeners=PLAINTEXT://127\.0\.0\.1:(\d+)", text, re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def free_ports() -> tuple[int, int]:

@@ -162,7 +162,7 @@ impl From<CoreError> for PyErr {
             CoreError::Publish(PublishError::Topic(error)) => {
                 TopicNameError::new_err(error.to_string())
             }
-            CoreError::Publish(error @ PublishError::NoRoom) => {
+            CoreError::Publish(error @ (PublishError::NoRoom | PublishError::NotLogged)) => {
                 python_error("OverloadedError", (error.to_string(),))
             }
             CoreError::Publish(error) => StoppedError::new_err(error.to_string()),

@@ -27,7 +27,7 @@ use crate::registry::{self, ClientInfo};
 use crate::shard::{Rules, Shard, World};
 use crate::sink::Sink;
 use crate::store::Log;
-use crate::{hub, journal, listener, promise, streams};
+use crate::{hub, journal, kafka, listener, promise, streams};
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
 const SHARDS_MAX: usize = 64;
@@ -114,6 +114,10 @@ pub enum PublishError {
     /// The disk is nearly full, and it would have to be kept.
     #[error("the disk is nearly full")]
     NoRoom,
+    /// It was delivered, but Kafka did not take it, or something else that the broker itself
+    /// published meanwhile.
+    #[error("Kafka did not take the message")]
+    NotLogged,
 }
 
 impl Broker {
@@ -259,7 +263,6 @@ impl Broker {
         let message = Message::copied(Instant::now(), name, properties, payload, qos, retain);
         self.ask_for(0, move |shard, answer| publish(shard, &message, answer))
             .ok_or(PublishError::Stopped)?
-            .ok_or(PublishError::NoRoom)
     }
 
     /// The sessions that the broker holds, in no particular order.
@@ -403,11 +406,17 @@ impl Drop for Broker {
 /// Where the answer to another thread's question goes.
 type Answer<T> = Box<dyn FnOnce(T)>;
 
-fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<Option<usize>>) {
-    let matched = hub::publish_own_if_room(shard, message);
+fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<Result<usize, PublishError>>) {
+    let lost = kafka::own_lost(shard);
+    let matched = hub::publish_own_if_room(shard, message).ok_or(PublishError::NoRoom);
     // Before the answer: whoever gets it may stop the broker, or disconnect a receiver.
     shard.send_mail();
-    journal::when_safe(shard, Box::new(move || answer(matched)));
+    let own = Rc::clone(shard);
+    let then = move || {
+        let is_logged = kafka::own_lost(&own) == lost;
+        answer(matched.and_then(|count| is_logged.then_some(count).ok_or(PublishError::NotLogged)));
+    };
+    journal::when_safe(shard, Box::new(then));
 }
 
 /// What `new` says of how data is kept, in the `folder` where they are.

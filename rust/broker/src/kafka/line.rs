@@ -39,6 +39,10 @@ pub(crate) struct Line {
     /// The number of the last record, and the last one up to which all are settled.
     last: Cell<u64>,
     settled: Cell<u64>,
+    /// The last one above QoS 0.
+    owed: Cell<u64>,
+    /// How many of those that no client published were lost.
+    own_lost: Cell<u64>,
     /// Records behind `settled`, in their order; `None` is settled.
     pending: RefCell<VecDeque<Option<Pending>>>,
     /// What waits until all up to a number are settled, in the order that it came.
@@ -83,6 +87,8 @@ impl Line {
             batch: RefCell::default(),
             last: Cell::new(0),
             settled: Cell::new(0),
+            owed: Cell::new(0),
+            own_lost: Cell::new(0),
             pending: RefCell::default(),
             waiting: RefCell::default(),
             serial: Cell::new(0),
@@ -103,6 +109,9 @@ impl Line {
     fn push(&self, stream: usize, message: &Message, source: &str, publisher: Publisher) -> u64 {
         let number = self.last.get() + 1;
         self.last.set(number);
+        if message.qos() > QoS::AtMostOnce {
+            self.owed.set(number);
+        }
         let route = self.pipe.stream(stream);
         let partition = route.map_or(0, |route| route.partition(message.topic(), source));
         let record = Record {
@@ -275,16 +284,22 @@ pub(crate) fn let_leave(shard: &Shard, client: &Rc<Client>, token: AckToken, num
     }
 }
 
-/// `then`, but once all records so far are settled, too.
+/// `then`, but once all records so far above QoS 0 are settled, too.
 pub(crate) fn when_kept(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) -> Box<dyn FnOnce()> {
     let Some(line) = &shard.kafka else {
         return then;
     };
-    let (number, shard) = (line.last.get(), Rc::clone(shard));
+    let (number, shard) = (line.owed.get(), Rc::clone(shard));
     Box::new(move || match &shard.kafka {
         Some(line) if !line.is_settled(number) => line.wait(number, Waiting::Call(then)),
         _ => then(),
     })
+}
+
+/// How many records were lost so far for which no client is told, those of the broker itself among
+/// them.
+pub(crate) fn own_lost(shard: &Shard) -> u64 {
+    shard.kafka.as_ref().map_or(0, |line| line.own_lost.get())
 }
 
 /// Pending while `client` waits for Kafka and more does than should.
@@ -351,7 +366,11 @@ fn settle(shard: &Shard, publisher: Publisher, outcome: Outcome) {
 /// Has the publisher of a lost record send it again, if it can.
 fn tell(shard: &Shard, publisher: Publisher, lost: Lost) {
     match publisher {
-        Publisher::None => {}
+        Publisher::None => {
+            if let Some(line) = &shard.kafka {
+                line.own_lost.set(line.own_lost.get() + 1);
+            }
+        }
         Publisher::Asking(asking) => {
             // As in `settle`.
             let _ = asking.send(Err(lost));

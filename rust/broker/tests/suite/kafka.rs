@@ -8,7 +8,7 @@ use std::time::Duration;
 use mqttcore_broker::kafka::{
     Connect, Engine, KafkaConfig, KafkaError, KafkaStream, Outcomes, Record, Topic,
 };
-use mqttcore_broker::{Broker, Config, Data, EventKind, Promise};
+use mqttcore_broker::{Broker, Config, Data, EventKind, Promise, PublishError};
 use mqttcore_codec::{Packet, Properties, QoS, ReasonCode};
 
 use crate::common::{
@@ -449,6 +449,9 @@ fn a_message_that_is_larger_than_kafka_takes_is_refused() {
 fn a_publish_from_inside_and_a_will_go_to_kafka_too() {
     let (kafka, broker) = begin();
     let broker = Arc::new(broker);
+    let fleeting = broker.publish("plant/0", b"", QoS::AtMostOnce, false, Properties::EMPTY);
+    assert_eq!(fleeting, Ok(1), "QoS 0 waits for nobody");
+    kafka.keep_next();
     let publishing = Arc::clone(&broker);
     let published = std::thread::spawn(move || {
         publishing.publish(
@@ -467,6 +470,20 @@ fn a_publish_from_inside_and_a_will_go_to_kafka_too() {
     let matched = within(DEADLINE, "a publish", move || published.join());
     assert_eq!(matched.expect("no panic"), Ok(1));
 
+    let publishing = Arc::clone(&broker);
+    let published = std::thread::spawn(move || {
+        publishing.publish(
+            "plant/1",
+            b"own",
+            QoS::AtLeastOnce,
+            false,
+            Properties::EMPTY,
+        )
+    });
+    kafka.lose(&kafka.record());
+    let refused = within(DEADLINE, "a publish", move || published.join());
+    assert_eq!(refused.expect("no panic"), Err(PublishError::NotLogged));
+
     let mortal = v5("mortal")
         .will("plant/2", "gone")
         .will_qos(QoS::AtLeastOnce);
@@ -475,5 +492,5 @@ fn a_publish_from_inside_and_a_will_go_to_kafka_too() {
     let will = kafka.record();
     assert_eq!(will.value(), b"gone");
     kafka.lose(&will);
-    eventually("the loss is booked", || broker.stats().kafka_lost == 1);
+    eventually("the loss is booked", || broker.stats().kafka_lost == 2);
 }

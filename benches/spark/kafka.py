@@ -1,0 +1,278 @@
+"""S8: the source beside Spark's own Kafka source, over the same records in one local node.
+
+Everything runs in processes of its own, ``python -m benches.spark.kafka``: Spark takes the
+connector's jars only when it starts. Where Java or Maven is missing the rows are left out; the
+micro-batches take a broker that was built with Kafka (``FEATURES=kafka``), which feeds both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from benches.spark.cost import median
+from benches.spark.data import PARTITIONS, SCALES, dataset
+from benches.spark.feed import PERIOD_S, ROWS
+from benches.spark.floor import COLD_BATCHES, against, paired_by, wait, whether
+from benches.spark.goals import Measured, Row, compared
+from tests.kafka.jars import CONNECTOR, MissingToolError, fetch
+from tests.kafka.node import Node, NodeError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LIMIT_S: Final = 1_200.0
+COLUMNS: Final = ("partition", "offset", "timestamp", "topic", "payload")
+TOPIC: Final = "bench"
+FLOOR: Final = "floor"
+FLOOR_PARTITIONS: Final = 4
+HEADERS: Final = {
+    "timestamp_us": "unix_micros(timestamp)",
+    "qos": "qos",
+    "retain": "retain",
+    "dup": "dup",
+    "client_id": "client_id",
+}
+"""What a broker says of a message beside its topic and payload."""
+
+
+def kafka(options: argparse.Namespace) -> Iterator[Measured]:
+    """The rows of S8, as far as they can be measured here."""
+    node = Node(options.data / options.scale / "kafka", heap="512m")
+    try:
+        fetch(CONNECTOR)
+        node.start()
+    except (MissingToolError, NodeError) as error:
+        print(f"S8: not measured: {error}", file=sys.stderr)
+        return
+    try:
+        yield from whether(Row.S8, lambda: scan(node, options))
+        yield from floor(node, options)
+    finally:
+        node.stop()
+
+
+def scan(node: Node, options: argparse.Namespace) -> tuple[float, str]:
+    """All rows of the stream, five columns, into nothing."""
+    arguments = ["--scale", options.scale, "--rounds", str(options.rounds), "--by", options.by]
+    found = run("scan", node.servers, *arguments, "--data", str(options.data))
+    return found["value"], found["figures"]
+
+
+def floor(node: Node, options: argparse.Namespace) -> Iterator[Measured]:
+    """How long a micro-batch takes while one broker feeds both."""
+    from mqttcore import _core
+
+    if not _core.has_kafka:
+        print("S8: micro-batches not measured: make build FEATURES=kafka", file=sys.stderr)
+        return
+    small = options.scale == "small"
+    turns, batches = (1, 20) if small else (2, 80)
+    root = options.data / "kafka-feed"
+    shutil.rmtree(root, ignore_errors=True)
+    with fed(root, node.servers):
+
+        def ms(source: str) -> float:
+            place = node.servers if source == "kafka" else str(root)
+            return float(run("floor", source, place, "--batches", str(batches))["ms"])
+
+        yield from whether(
+            Row.S8_FLOOR,
+            lambda: against("Kafka", paired_by(ms, "kafka", "mqttcore", turns)),
+        )
+
+
+def run(what: str, *arguments: str) -> dict[str, Any]:
+    """The figures of one process."""
+    done = subprocess.run(  # noqa: S603 -- this package
+        [sys.executable, "-m", "benches.spark.kafka", what, *arguments],
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+@contextmanager
+def fed(root: pathlib.Path, servers: str) -> Iterator[None]:
+    """Rows come to both logs while this is open."""
+    feed = subprocess.Popen(  # noqa: S603 -- this package
+        [sys.executable, "-m", "benches.spark.kafka", "feed", str(root), servers],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        if feed.stdout is None or feed.stdout.readline() != "ready\n":
+            raise RuntimeError("no rows come")
+        yield
+    finally:
+        feed.communicate("", timeout=60)
+
+
+def main() -> int:
+    """One of the processes: prints its figures as JSON."""
+    made = argparse.ArgumentParser(description=__doc__)
+    parts = made.add_subparsers(dest="part", required=True)
+    scanning = parts.add_parser("scan")
+    scanning.add_argument("servers")
+    scanning.add_argument("--scale", choices=sorted(SCALES), required=True)
+    scanning.add_argument("--rounds", type=int, required=True)
+    scanning.add_argument("--by", choices=("wall", "cpu"), required=True)
+    scanning.add_argument("--data", type=pathlib.Path, required=True)
+    batches = parts.add_parser("floor")
+    batches.add_argument("source", choices=("mqttcore", "kafka"))
+    batches.add_argument("place")
+    batches.add_argument("--batches", type=int, required=True)
+    feeding = parts.add_parser("feed")
+    feeding.add_argument("root", type=pathlib.Path)
+    feeding.add_argument("servers")
+    options = made.parse_args()
+    parts_by_name = {"scan": scan_process, "floor": floor_process, "feed": feed_process}
+    parts_by_name[options.part](options)
+    return 0
+
+
+def connected(app: str, memory: str) -> SparkSession:
+    """A tuned Spark with the connector."""
+    from mqttcore.spark import session
+
+    jars: Mapping[str, str] = {
+        "spark.jars": CONNECTOR.classpath.replace(":", ","),
+        "spark.driver.extraClassPath": CONNECTOR.classpath,
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+    }
+    return session(app, memory=memory, **jars)
+
+
+def of_kafka(frame: DataFrame) -> DataFrame:
+    """The five columns, under the names that a stream has for them."""
+    return frame.selectExpr(
+        "partition", "offset", "timestamp", "CAST(key AS STRING) AS topic", "value AS payload"
+    )
+
+
+def scan_process(options: argparse.Namespace) -> None:
+    """Fills the topic, once for all runs, and has both read it in turn."""
+    from benches.spark.scans import Bench, drain
+
+    data = dataset(options.data, SCALES[options.scale])
+    spark = connected("kafka", "4g")
+    bench = Bench(spark, data, rounds=options.rounds, by=options.by)
+    fill(bench, options.servers, options.data / options.scale / "kafka" / "filled")
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", options.servers)
+    theirs = of_kafka(reader.option("subscribe", TOPIC).load())
+    ours = bench.ours(columns=",".join(COLUMNS))
+    if (rows := theirs.count()) != data.rows:
+        raise RuntimeError(f"{rows} records of {data.rows}")
+    costs = bench.turns(ours=lambda: drain(ours), native=lambda: drain(theirs))
+    found = compared(Row.S8, costs, data.rows, by=options.by)
+    cpu = median(costs["native"]).cpu_s
+    figures = f"{found.figures}; Kafka's own CPU is not in the {cpu:.2f}"
+    print(json.dumps({"value": found.value, "figures": figures}))
+    spark.stop()
+
+
+def fill(bench: Any, servers: str, filled: pathlib.Path) -> None:  # noqa: ANN401 -- a Bench
+    """Has every row in the topic as a record, as a broker writes it."""
+    if filled.exists():
+        return
+    make_topic(bench.spark, servers)
+    each = (
+        f"struct('{name}' AS key, CAST(CAST({column} AS STRING) AS BINARY) AS value)"
+        for name, column in HEADERS.items()
+    )
+    records = bench.native().selectExpr(
+        "topic AS key", "payload AS value", "partition", f"array({', '.join(each)}) AS headers"
+    )
+    (
+        records.write.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("kafka.compression.type", "lz4")
+        .option("includeHeaders", "true")
+        .option("topic", TOPIC)
+        .save()
+    )
+    filled.touch()
+
+
+def make_topic(spark: SparkSession, servers: str) -> None:
+    """Makes the topic, by the client that Spark has."""
+    java: Any = spark._jvm
+    settings = java.java.util.Properties()
+    settings.setProperty("bootstrap.servers", servers)
+    admin = java.org.apache.kafka.clients.admin
+    optional = java.java.util.Optional
+    topic = admin.NewTopic(TOPIC, optional.of(PARTITIONS), optional.empty())
+    client = admin.AdminClient.create(settings)
+    client.createTopics(java.java.util.Collections.singleton(topic)).all().get()
+    client.close()
+
+
+def floor_process(options: argparse.Namespace) -> None:
+    """One query over live rows, a batch as soon as the last one ended."""
+    from mqttcore.spark import read_stream
+
+    spark = connected("floor", "1g")
+    if options.source == "kafka":
+        source = spark.readStream.format("kafka").option("subscribe", FLOOR)
+        rows = of_kafka(source.option("kafka.bootstrap.servers", options.place).load())
+    else:
+        rows = read_stream(spark, f"mqttcore://{options.place}?stream={FLOOR}")
+    query = (
+        rows.select("timestamp", "topic", "payload")
+        .writeStream.format("noop")
+        .option("checkpointLocation", tempfile.mkdtemp(prefix="mqttcore-floor-"))
+        .start()
+    )
+    times = sorted(wait(query, options.batches + COLD_BATCHES)[COLD_BATCHES:])
+    query.stop()
+    if not times:
+        raise RuntimeError("no batch ended in time")
+    print(json.dumps({"ms": times[len(times) // 2], "batches": len(times)}))
+    spark.stop()
+
+
+def feed_process(options: argparse.Namespace) -> None:
+    """A broker whose messages are rows of its own and records of Kafka, until its input ends."""
+    from mqttcore import Broker, Settings
+    from mqttcore.config import Listener
+    from mqttcore.streams.kafka import Kafka
+    from mqttcore.streams.settings import Stream
+
+    own = Stream(name=FLOOR, filter=("floor/#",), partitions=FLOOR_PARTITIONS)
+    other = Stream(
+        name="other", filter=("floor/#",), partitions=FLOOR_PARTITIONS, log="kafka", topic=FLOOR
+    )
+    settings = Settings(
+        listeners=(Listener(address="127.0.0.1:0", anonymous=True),),
+        data=str(options.root),
+        streams=(own, other),
+        kafka=Kafka(servers=(options.servers,)),
+    )
+    stopped = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), stopped.set()), daemon=True).start()
+    with Broker(settings) as running:
+        turn, next_s = 0, time.monotonic()
+        while not stopped.is_set():
+            for number in range(ROWS):
+                payload = f'{{"temperature":{20 + number / 100},"sequence":{turn * ROWS + number}}}'
+                running.publish(f"floor/{number % 100}", payload)
+            if turn == 0:
+                print("ready", flush=True)
+            turn, next_s = turn + 1, next_s + PERIOD_S
+            stopped.wait(max(0.0, next_s - time.monotonic()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
