@@ -169,7 +169,7 @@ interop: build .make/dev .make/interop-python ## foreign clients of every langua
 crash: build .make/dev ## kill the broker CYCLES=1000 times: nothing lost, doubled or reordered (SEED=1)
 	@$(BIN)/python -m tests.crash --cycles $(CYCLES) --seed $(SEED) $(ARGS)
 
-spark-crash: build .make/dev ## kill broker, sealer, JVM, driver and workers KILLS=20 times under a copy to Delta (SEED=1)
+spark-crash: build .make/dev ## kill broker, sealer, JVM, driver and workers KILLS=20 times under copies to Delta and MQTT (SEED=1)
 	@$(BIN)/python -m tests.spark.crash --kills $(KILLS) --seed $(SEED) $(ARGS)
 
 # What needs Kafka is skipped by name where Java or Maven is missing; the extension is built with it.

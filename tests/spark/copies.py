@@ -108,6 +108,18 @@ def run(spark: SparkSession, places: Places, *, once: bool) -> None:
     raise RuntimeError(f"the queries failed {TRIES} times")
 
 
+def settings(scratch: Path) -> dict[str, str]:
+    """Of a Spark that does not live long, and leaves nothing elsewhere when it is killed."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={scratch}"
+    return {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.local.dir": str(scratch),
+        "spark.driver.extraJavaOptions": java,
+    }
+
+
 def main() -> int:
     """Stands by until a line says ``go`` or ``once``, and copies then."""
     made = argparse.ArgumentParser(description=__doc__)
@@ -116,9 +128,7 @@ def main() -> int:
     options = made.parse_args()
     from mqttcore.spark import session
 
-    spark = session(
-        "copies", cores="2,8", **{"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-    )
+    spark = session("copies", cores="2,8", **settings(options.folder / "tmp"))
     java = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     print(f"java {java}", flush=True)
     for line in sys.stdin:

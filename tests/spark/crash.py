@@ -151,6 +151,7 @@ class Run:
 
     life: Life
     copies: Copies
+    subscriber: Subscriber
     random: random.Random
     killed: collections.Counter[str] = field(default_factory=collections.Counter)
 
@@ -174,16 +175,24 @@ class Run:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.random.choice(workers or [self.copies.active.java]), signal.SIGKILL)
         else:
-            active = self.copies.active
-            active.line("batch")  # or no life would bring anything about
-            threading.Event().wait(self.random.uniform(0.0, 1.0))
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(active.java if victim == "java" else active.process.pid, signal.SIGKILL)
-            active.end()
-            if self.random.random() < 0.5:
-                self.killed["commit marker"] += self.copies.places.forget_commits()
+            self.kill_spark(java=victim == "java")
         if self.copies.active.process.poll() is not None:
             self.copies.replace()
+
+    def kill_spark(self, *, java: bool) -> None:
+        """After its first batch of one query or of the other: a life has to bring something."""
+        active, heard = self.copies.active, len(self.subscriber.heard)
+        active.line("batch")
+        if self.random.random() < 0.5:
+            deadline = time.monotonic() + HEARD_S
+            while len(self.subscriber.heard) == heard and time.monotonic() < deadline:
+                threading.Event().wait(0.05)
+        threading.Event().wait(self.random.uniform(0.0, 1.0))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(active.java if java else active.process.pid, signal.SIGKILL)
+        active.end()
+        if self.random.random() < 0.5:
+            self.killed["commit marker"] += self.copies.places.forget_commits()
 
 
 def kill_broker(life: Life, *, sealing_for_s: float) -> None:
@@ -251,7 +260,7 @@ def crash(folder: pathlib.Path, kills: int, seed: int) -> int:
     life.start()
     publisher, subscriber = Publisher(life), Subscriber(life, TOPIC)
     copies = Copies(places=Places(life.data, folder / "copies"), log=folder / "spark.log")
-    run = Run(life=life, copies=copies, random=random.Random(seed))  # noqa: S311 -- no secret
+    run = Run(life=life, copies=copies, subscriber=subscriber, random=random.Random(seed))  # noqa: S311 -- no secret
     try:
         subscriber.start()
         subscriber.is_there.wait(60)

@@ -72,8 +72,12 @@ def target_of(options: SinkOptions, schema: StructType, *, overwrite: bool) -> T
         raise StreamOptionError('mode("overwrite") needs option retain = true')
     if options.broker is None:
         return Broker(options, schema)
-    from mqttcore.spark.mqtt import Foreign
-
+    try:
+        from mqttcore.spark.mqtt import Foreign
+    except ModuleNotFoundError as error:
+        raise StreamOptionError(
+            f"option broker needs {error.name}: pip install 'mqttcore[spark]'"
+        ) from error
     return Foreign(options, schema)
 
 
