@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-ROWS_A_BATCH = 5_000
+ROWS_A_BATCH = 20_000
 TRIES = 5
 TOPIC = "out"
 """Where the messages go."""
