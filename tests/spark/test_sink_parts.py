@@ -344,14 +344,16 @@ def test_another_broker_gets_each_row_with_its_name(tmp_path: pathlib.Path) -> N
     assert second == Received("out/b", b"", 1, (("mqttcore-id", "q/3/1/1"),), None, None)
 
 
-@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
-def test_a_task_ends_when_all_is_acknowledged(tmp_path: pathlib.Path, protocol: str) -> None:
+@pytest.mark.parametrize(("protocol", "window"), [("5", "1000"), ("3.1.1", "16")])
+def test_a_task_ends_when_all_is_acknowledged(
+    tmp_path: pathlib.Path, protocol: str, window: str
+) -> None:
     batch = pa.record_batch(
         {"topic": ["plant/1"] * 500, "payload": [str(n).encode() for n in range(500)]}
     )
     with open_broker(tmp_path) as broker:
         sink = foreign(
-            broker.port, "topic STRING, payload BINARY", window="16", qos="2", protocol=protocol
+            broker.port, "topic STRING, payload BINARY", window=window, qos="2", protocol=protocol
         )
         sink.send([batch], PLACE)
 
