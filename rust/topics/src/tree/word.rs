@@ -152,22 +152,23 @@ impl<'g> Word<'g> {
         if address & INLINE != 0 {
             return View::Inline(address as u64);
         }
+        let kind = (address & TAG_BITS) >> 1;
         let pointer = self.bits.map_addr(|address| address & !TAG_BITS).cast_mut();
         let Some(pointer) = NonNull::new(pointer) else {
             return View::Empty;
         };
-        if address & TAG_BITS == (Kind::Cell as usize) << 1 {
-            return View::Cell(pointer);
-        }
-        if address & TAG_BITS == (Kind::Hamt as usize) << 1 {
+        if kind == Kind::Hamt as usize {
             // SAFETY: a word of this kind was made by `pointer` from a live HAMT block, which is not freed before
             // the pin `'g` ends.
             return View::Hamt(unsafe { Branches::from_raw(pointer.cast()) });
         }
+        if kind == Kind::Cell as usize {
+            return View::Cell(pointer);
+        }
         // SAFETY: a word of any other kind was made by `pointer` from a live block, which is not freed before the pin
         // `'g` ends.
         let block = unsafe { Block::from_raw(pointer.cast()) };
-        match (address & TAG_BITS) >> 1 {
+        match kind {
             1 => View::Leaf(block),
             2 => View::Entry(block),
             3 => View::Collision(block),
