@@ -50,8 +50,12 @@ const CHANGES_A_LOOK: u64 = 64;
 /// ... and above which they wait for readers: the budget of 64 MiB, less what may be retired while they wait.
 const WAIT_BYTES: usize = 60 << 20;
 
-/// The most that one commit gives way to readers: about 10 ms.
-const MOST_YIELDS: usize = 10_000;
+/// The most that one commit waits for readers: about 10 ms ...
+const MOST_TURNS: usize = 10_000;
+
+/// ... of which it gives its time slice away now and then. Where others wait for the processor each of these takes
+/// milliseconds, and a commit should not wait for all of them ten thousand times.
+const TURNS_A_YIELD: usize = 64;
 
 /// Dead subscriptions below which it is not worth to sweep.
 const FEW_DEAD: usize = 1024;
@@ -304,8 +308,10 @@ impl Directory {
             return;
         }
         self.garbage_waits.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
-        for _ in 0..MOST_YIELDS {
-            yield_now();
+        for turn in 0..MOST_TURNS {
+            if turn % TURNS_A_YIELD == 0 {
+                yield_now();
+            }
             reclaim();
             if self.ledger.bytes() <= WAIT_BYTES {
                 return;
