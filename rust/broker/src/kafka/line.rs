@@ -28,6 +28,10 @@ use super::record::{Record, Ticket, weight};
 /// comes again.
 pub(crate) const LOST: u64 = u64::MAX;
 
+/// Records behind one that is not settled above which QoS 0 is dropped: they wait for a partition that
+/// nobody leads, while others go on.
+const UNSETTLED_MAX: usize = 1 << 20;
+
 const NOT_TAKEN: &str = "Kafka did not take the message";
 
 /// One shard's way to Kafka.
@@ -148,6 +152,10 @@ impl Line {
         }
     }
 
+    fn has_room(&self) -> bool {
+        self.pipe.has_room() && self.pending.borrow().len() < UNSETTLED_MAX
+    }
+
     fn is_settled(&self, number: u64) -> bool {
         number <= self.settled.get()
     }
@@ -195,7 +203,7 @@ pub(crate) fn produce(shard: &Shard, publication: &Publication<'_>, targets: &[T
     let is_lossy = message.qos() == QoS::AtMostOnce;
     let source = publication.publisher.map_or("", |client| &*client.id);
     for stream in targets.iter().filter_map(|target| target.handle.kafka()) {
-        if is_lossy && !line.pipe.has_room() {
+        if is_lossy && !line.has_room() {
             shard.metrics().dropped_stream_overload.add(1);
             continue;
         }
