@@ -3,14 +3,16 @@
 //! Levels above `memory` differ in what they wait for; here is told what they keep. See `durable.rs` for the rest.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Data, Grant, Listener, Promise, TopicPromise};
+use mqttcore_broker::{Broker, Config, Data, EventKind, Grant, Listener, Promise, TopicPromise};
 use mqttcore_codec::{Properties, QoS};
 
 use crate::common::{
-    Client, HOUR_S, Hello, Home, Plugin, Received, allow, config, eventually, filter, start_with,
-    v5,
+    Client, DEADLINE, HOUR_S, Hello, Home, Plugin, Received, allow, config, config_with_limits,
+    eventually, filter, start_with, v5,
 };
 
 const BASE: usize = 0;
@@ -292,6 +294,50 @@ fn acknowledgements_of_all_levels_come_in_the_order_of_their_publishes() {
         })
         .collect();
     assert_eq!(answers, sent);
+}
+
+/// The third book: what is dropped has a counter and an event, and below the limit nothing is.
+#[test]
+fn what_is_dropped_is_counted_and_told_and_below_the_limits_nothing_is() {
+    let home = Home::new();
+    let (sender, events) = channel();
+    let sender = Mutex::new(sender);
+    let plugin = Plugin::default().events(&[EventKind::Dropped], move |event| {
+        // The test may be over.
+        let _ = sender.lock().expect("no panic").send(event);
+    });
+    let small = config_with_limits(|limits| limits.queue_messages = 10);
+    let broker = start_with(
+        Config {
+            data: Some(home.data(0)),
+            ..small
+        },
+        plugin,
+    );
+    subscribed(&broker, "reader", 0).disconnect();
+    let mut writer = v5("writer").connect(&broker);
+
+    for number in 0..10 {
+        writer.publish_acknowledged("t", number.to_string());
+    }
+    assert_eq!(broker.stats().dropped_queue_full, 0);
+    assert!(events.try_recv().is_err());
+    writer.publish_acknowledged("t/too", "much");
+
+    let told = events.recv_timeout(DEADLINE).expect("an event");
+    assert_eq!(
+        (&*told.client_id, told.topic.as_deref()),
+        ("reader", Some("t/too"))
+    );
+    assert_eq!(broker.stats().dropped_queue_full, 1);
+    broker.stop(DEADLINE);
+    let second = home.start(0);
+    let (mut reader, _) = resuming("reader").connect_at(&second, 0);
+    let texts = waiting(&second, &mut reader);
+    assert_eq!(
+        texts,
+        (0..10).map(|number| number.to_string()).collect::<Vec<_>>()
+    );
 }
 
 #[test]
