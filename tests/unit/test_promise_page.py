@@ -6,8 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/promise.md").read_text()
-NAME = re.compile(r"`([a-z]\w*(?:_\w+){2,})`")
-"""A test is a sentence: three words at least."""
+NAME = re.compile(r"`([a-z]+(?:_[a-z0-9]+){3,})`")
+"""A test is a sentence: four words at least."""
 
 
 def sources(folder: str, pattern: str) -> str:
