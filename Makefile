@@ -199,6 +199,9 @@ bench: .make/tools ## codec, session and tree: messages or filters a second
 bench-broker: build .make/dev ## the broker beside Mosquitto, one core each (DURABLE=1: with a store)
 	@$(BIN)/python -m benches.broker $(if $(DURABLE),--durable) $(ARGS)
 
+bench-start: build .make/dev ## starting with a large store (ARGS="--sessions 1000000 --queued 10000000")
+	@$(BIN)/python benches/start_report.py $(ARGS)
+
 bench-spark: build .make/dev ## Spark over a stream beside Spark's own: docs/spark-report.md (SCALE=small BY=cpu)
 	@$(BIN)/python -m benches.spark --scale $(SCALE) --by $(BY) $(ARGS)
 
@@ -257,4 +260,4 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
-	stress miri model spec soak interop nightly bench bench-broker bench-spark tree-report lock clean help
+	stress miri model spec soak interop nightly bench bench-broker bench-start bench-spark tree-report lock clean help

@@ -3,7 +3,7 @@
 //! own sync is measured beside.
 //!
 //! `SESSIONS` and `QUEUED` in the environment choose the size of the recovery rows; their goals are
-//! for a million and ten million.
+//! for a million and ten million. `benches/start_report.py` has it make such a store for a broker.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -39,6 +39,7 @@ fn main() {
     // Steps that are measured for memory have a process of their own.
     if let Ok(step) = env::var(STEP) {
         return match &*step {
+            "folder" => folder(),
             "replay" => replay(),
             "start" => start(),
             _ => panic!("no step {step}"),
@@ -110,12 +111,22 @@ fn ms(duration: Duration) -> f64 {
 }
 
 fn message(number: u64, session: u64, batch: &mut Batch, recipients: &mut RecipientsBuf) {
+    message_on(TOPIC, number, session, batch, recipients);
+}
+
+fn message_on(
+    topic: &str,
+    number: u64,
+    session: u64,
+    batch: &mut Batch,
+    recipients: &mut RecipientsBuf,
+) {
     recipients.clear();
     recipients.push(session, 1, false, &[]);
     batch.push(&Record::Message(Message {
         message: number,
         qos: 1,
-        topic: TOPIC,
+        topic,
         recipients: recipients.as_recipients(),
         payload: &PAYLOAD,
         ..Message::default()
@@ -344,8 +355,8 @@ fn recovery() {
     println!("recovery: {sessions} sessions, {queued} messages that wait for them");
     let workspace = Workspace::new("recovery");
     let options = large();
-    fill(&workspace, &options, sessions, queued);
     let files = workspace.files();
+    fill(&files, &options, sessions, queued);
 
     let began = Instant::now();
     let (journal, recovery) = Journal::open(&files, &options.journal, &mut |_| Ok(())).unwrap();
@@ -389,10 +400,10 @@ fn replay() {
             store.checkpoint().unwrap();
             is_written.store(true, Ordering::Release);
         });
-        let mut session = 0;
+        let mut session = 1;
         while !is_written.load(Ordering::Acquire) {
             let asked = Instant::now();
-            let page = store.page(session % sessions, 0, 256, 1 << 20).unwrap();
+            let page = store.page(session % sessions + 1, 0, 256, 1 << 20).unwrap();
             longest = longest.max(asked.elapsed());
             assert!(!page.is_empty(), "messages wait for session {session}");
             session += 1;
@@ -419,9 +430,11 @@ fn start() {
     let (store, _) = DurableStore::open(&files, &large()).unwrap();
     judge("start: open", began.elapsed().as_secs_f64(), 1.0, "s");
     let (mut seen, mut deliveries) = (0_u64, 0);
-    store.sessions(&mut |_, _, _| seen += 1).unwrap();
     store
-        .waiting(&mut |_, waiting| deliveries += waiting.deliveries)
+        .sessions(&mut |kept| {
+            seen += 1;
+            deliveries += kept.waiting.deliveries;
+        })
         .unwrap();
     assert_eq!(seen, sessions, "every session is there");
     let what = format!("start: sessions, and how much of {deliveries} waits for each");
@@ -430,7 +443,7 @@ fn start() {
     judge("start: memory", memory_mb().1 - before, 600.0, "MB");
     let began = Instant::now();
     let read = 1_000.min(sessions);
-    for session in 0..read {
+    for session in 1..=read {
         let page = store.page(session, 0, 256, 1 << 20).unwrap();
         assert!(!page.is_empty(), "messages wait for session {session}");
     }
@@ -440,12 +453,21 @@ fn start() {
     );
 }
 
-fn fill(workspace: &Workspace, options: &StoreOptions, sessions: u64, queued: u64) {
-    let (journal, _) =
-        Journal::open(&workspace.files(), &options.journal, &mut |_| Ok(())).unwrap();
+/// What session `number` subscribed to, as long as [`TOPIC`].
+fn topic_of(session: u64) -> String {
+    format!("fleet/{session:07}/telemetry/t")
+}
+
+/// A log of `sessions` sessions that are away, from number 1 on, each with a subscription, and of
+/// `queued` messages for them in turn.
+fn fill(files: &Arc<dyn Files>, options: &StoreOptions, sessions: u64, queued: u64) {
+    let (journal, _) = Journal::open(files, &options.journal, &mut |_| Ok(())).unwrap();
     let (mut batch, mut recipients) = (Batch::default(), RecipientsBuf::default());
-    let mut last = None;
-    for session in 0..sessions {
+    let hand_over = |batch: &mut Batch| {
+        let ticket = journal.append(batch, Level::Os, Need::Essential);
+        ticket.unwrap()
+    };
+    for session in 1..=sessions {
         batch.push(&Record::Opened(Opened {
             session,
             at_ms: 1,
@@ -456,35 +478,42 @@ fn fill(workspace: &Workspace, options: &StoreOptions, sessions: u64, queued: u6
         }));
         batch.push(&Record::Subscribed {
             session,
-            filter: TOPIC,
+            filter: &topic_of(session),
             options: 1,
             id: 0,
         });
+        batch.push(&Record::Away {
+            session,
+            at_ms: 2,
+            expiry_s: u32::MAX,
+        });
         if batch.records() >= 1_000 {
-            last = Some(
-                journal
-                    .append(&mut batch, Level::Os, Need::Essential)
-                    .unwrap(),
-            );
+            hand_over(&mut batch);
         }
     }
     for number in 1..=queued {
-        message(number, number % sessions, &mut batch, &mut recipients);
+        let session = number % sessions + 1;
+        let topic = topic_of(session);
+        message_on(&topic, number, session, &mut batch, &mut recipients);
         if batch.records() >= 1_000 {
-            last = Some(
-                journal
-                    .append(&mut batch, Level::Os, Need::Essential)
-                    .unwrap(),
-            );
-        }
-        if number % 100_000 == 0
-            && let Some(ticket) = last.take()
-        {
-            journal.wait(ticket).unwrap();
+            let ticket = hand_over(&mut batch);
+            if number % 100_000 < 1_000 {
+                journal.wait(ticket).unwrap();
+            }
         }
     }
-    journal
-        .append(&mut batch, Level::Os, Need::Essential)
-        .unwrap();
+    hand_over(&mut batch);
     journal.close().unwrap();
+}
+
+/// A store for somebody else: in the folder that `FOLDER` names, with a checkpoint of everything.
+fn folder() {
+    let path = env::var("FOLDER").unwrap();
+    let files: Arc<dyn Files> = Arc::new(Folder::open(path.as_ref()).unwrap());
+    let (sessions, queued) = sizes();
+    fill(&files, &large(), sessions, queued);
+    println!("folder: the log is written");
+    let (store, _) = DurableStore::open(&files, &large()).unwrap();
+    store.close().unwrap();
+    println!("folder: and its checkpoint");
 }

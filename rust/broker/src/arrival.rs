@@ -125,7 +125,8 @@ fn refusal(
         if is_to_be_kept && shard.is_short_of_room() {
             return Some((ReasonCode::QUOTA_EXCEEDED, "the disk is nearly full"));
         }
-        let sessions: u64 = shard.world.metrics.iter().map(|m| m.sessions.value()).sum();
+        let held: u64 = shard.world.metrics.iter().map(|m| m.sessions.value()).sum();
+        let sessions = held + shard.world.loading.to_come().unwrap_or(0);
         let full = sessions >= shard.config().sessions as u64;
         // The new session is refused; existing ones are never evicted (abuse F12).
         return full.then_some((ReasonCode::QUOTA_EXCEEDED, "there are too many sessions"));

@@ -22,12 +22,11 @@ use crate::hooks::Hooks;
 use crate::http::{self, App, BindError, Endpoint};
 use crate::kafka::{KafkaError, Pipe};
 use crate::metrics::Stats;
-use crate::recovery;
 use crate::registry::{self, ClientInfo};
 use crate::shard::{Rules, Shard, World};
 use crate::sink::Sink;
 use crate::store::Log;
-use crate::{hub, journal, kafka, listener, promise, streams};
+use crate::{hub, journal, kafka, listener, loading, promise, streams};
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
 const SHARDS_MAX: usize = 64;
@@ -41,6 +40,8 @@ pub struct Broker {
     /// The folder of its store.
     folder: Option<PathBuf>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Reads what was kept.
+    loader: Mutex<Option<JoinHandle<()>>>,
     /// Where streams are read, if there are any.
     endpoint: Option<Endpoint>,
 }
@@ -121,7 +122,8 @@ pub enum PublishError {
 }
 
 impl Broker {
-    /// Binds every listener, starts the shards and returns when clients can connect.
+    /// Binds every listener, starts the shards and returns when clients can connect. What was kept
+    /// is read while they do: [`Stats::sessions_to_come`].
     ///
     /// # Errors
     ///
@@ -162,6 +164,7 @@ impl Broker {
             listeners: config.listeners.clone(),
             folder: config.data.as_ref().map(|data| data.folder.clone()),
             threads: Mutex::default(),
+            loader: Mutex::default(),
             endpoint: None,
         };
         let config = Arc::new(config);
@@ -175,7 +178,14 @@ impl Broker {
             broker.threads().push(thread);
         }
         if let Some(log) = &world.log {
-            broker.bring_back(log).map_err(StartError::Store)?;
+            let loader = loading::start(&world, log).map_err(|source| {
+                StartError::Store(StoreError::Io {
+                    doing: "start the thread of",
+                    file: "load".into(),
+                    source: Arc::new(source),
+                })
+            })?;
+            *broker.loader() = Some(loader);
         }
         broker.endpoint = endpoint(&config, &world)?;
         let accept = move |shard: &Rc<Shard>| {
@@ -185,23 +195,6 @@ impl Broker {
         };
         world.run_on(0, Box::new(accept));
         Ok(broker)
-    }
-
-    /// Makes the sessions that were kept, then lets their time go on.
-    fn bring_back(&self, log: &Log) -> Result<(), StoreError> {
-        let recovery::Found { dealt, expired } = recovery::read(&*log.store, &self.world)?;
-        self.ask(0, move |shard| journal::expired(shard, &expired));
-        log.begin_sessions(recovery::last_number(&dealt));
-        let mut installed = Vec::new();
-        for (index, sessions) in dealt.into_iter().enumerate() {
-            let slots = self.ask(index, move |shard| recovery::install(shard, sessions));
-            installed.push(slots.unwrap_or_default());
-        }
-        // A will may go to a session of any shard, so all of them are there by now.
-        for (index, slots) in installed.into_iter().enumerate() {
-            self.ask(index, move |shard| recovery::begin(shard, &slots));
-        }
-        Ok(())
     }
 
     /// What made the store fail, if it has: nothing is promised any more, and clients are sent
@@ -245,8 +238,8 @@ impl Broker {
 
     /// Publishes as the broker itself: no permissions are asked.
     ///
-    /// Returns how many subscriptions matched. Blocks until the message is routed, and safe where
-    /// it has to be kept.
+    /// Returns how many subscriptions matched. Blocks until every session is there that was kept, the
+    /// message is routed, and safe where it has to be kept.
     ///
     /// # Errors
     ///
@@ -261,13 +254,22 @@ impl Broker {
     ) -> Result<usize, PublishError> {
         let name = TopicName::parse(topic, &TopicLimits::default())?;
         let message = Message::copied(Instant::now(), name, properties, payload, qos, retain);
-        self.ask_for(0, move |shard, answer| publish(shard, &message, answer))
+        let publish = move |shard: &Rc<Shard>, answer| {
+            loading::when_over(shard, move |shard| publish(shard, &message, answer));
+        };
+        self.ask_for(0, publish)
             .ok_or(PublishError::Stopped)?
     }
 
-    /// The sessions that the broker holds, in no particular order.
+    /// The sessions that the broker holds, in no particular order. Blocks until those are there that
+    /// were kept.
     pub fn clients(&self) -> Vec<ClientInfo> {
-        self.ask_all(registry::list).into_iter().flatten().collect()
+        let list = |shard: &Rc<Shard>, answer: Answer<Vec<ClientInfo>>| {
+            loading::when_over(shard, move |shard| answer(registry::list(shard)));
+        };
+        let shards = 0..self.world.shards();
+        let lists = shards.filter_map(|index| self.ask_for(index, list));
+        lists.flatten().collect()
     }
 
     /// Counters and gauges, summed over all shards. Asks no shard, so it never waits.
@@ -323,6 +325,10 @@ impl Broker {
         if let Some(endpoint) = &self.endpoint {
             endpoint.begin_to_stop(deadline);
         }
+        // What ends with a connection may be for a session that is still to come.
+        let loader = self.loader().take();
+        // One that panicked has said so.
+        let _ = loader.map(JoinHandle::join);
         self.world.stopping.store(true, Ordering::Release);
         for index in 0..self.world.shards() {
             self.world.run_on(
@@ -347,6 +353,10 @@ impl Broker {
 
     fn threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn loader(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.loader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `question` on shard `index` and waits for its answer; `None` once it is stopped.

@@ -24,7 +24,7 @@ use crate::requests::Pause;
 use crate::shard::{SCRATCH_BYTES, Shard};
 use crate::throttle::Throttle;
 use crate::transport::{Stop, Transport};
-use crate::{hub, journal, kafka, paging, requests, retain};
+use crate::{hub, journal, kafka, loading, paging, requests, retain};
 
 /// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
 const TURN_BYTES: usize = 64 * 1024;
@@ -49,7 +49,7 @@ struct Connection {
     fresh: bool,
     limits: Limits,
     version: Version,
-    /// A step that waits for a plugin; nothing is read from this client meanwhile.
+    /// A step that waits; nothing is read from this client meanwhile.
     pause: Option<Pause>,
     throttle: Option<Throttle>,
     reauthentication: Option<Box<Reauthentication>>,
@@ -79,9 +79,11 @@ pub(crate) fn spawn(
     };
     let (lost_client, lost_link) = (Rc::clone(client), Rc::clone(link));
     let task = guarded(Rc::clone(shard), connection.run(), move |shard| {
-        if lost_client.has_link(&lost_link) {
-            detach(shard, &lost_client, Cause::ConnectionLost);
-        }
+        loading::when_over(shard, move |shard| {
+            if lost_client.has_link(&lost_link) {
+                detach(shard, &lost_client, Cause::ConnectionLost);
+            }
+        });
     });
     let counted = Rc::clone(shard);
     tokio::task::spawn_local(async move {
@@ -271,6 +273,14 @@ impl Connection {
         let Some((packet, len)) = decoded else {
             return Ok(false);
         };
+        if !self.shard.held.is_over() && may_route(&packet) {
+            let over = loading::over(Rc::clone(&self.shard));
+            self.pause = Some(Box::pin(async {
+                over.await;
+                Ok(())
+            }));
+            return Ok(true);
+        }
         if !matches!(packet, Packet::Publish(_)) {
             // What the packet asks for comes behind the publishes in front of it.
             requests::accept_together(&self.shard, &self.client, &mut batch.together);
@@ -351,6 +361,11 @@ impl Connection {
     }
 }
 
+/// Whether a packet may send a message to others, or have retained ones sent.
+fn may_route(packet: &Packet<'_>) -> bool {
+    matches!(packet, Packet::Publish(_) | Packet::Subscribe(_))
+}
+
 /// The bytes of one read, and the chunk that its messages share once there is one.
 struct Batch<'a> {
     bytes: &'a [u8],
@@ -427,6 +442,10 @@ impl Connection {
     /// Tells the client why, parts it from its session, and closes.
     async fn finish(mut self, end: End) {
         self.reauthentication = None;
+        if !self.shard.held.is_over() {
+            // Its will may go to a session that is not there yet.
+            Box::pin(loading::over(Rc::clone(&self.shard))).await;
+        }
         let (cause, farewell) = end.judge(&self.shard, &self.client, &self.link);
         if self.client.has_link(&self.link) {
             if let Some((reason, text)) = farewell {

@@ -17,11 +17,11 @@ use mqttcore_store::Level;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use crate::arrival;
 use crate::door::Door;
 use crate::grants::{Access, RuleAnswer};
 use crate::guard::guarded;
 use crate::hooks::Login;
+use crate::loading;
 use crate::outbox::Outbox;
 use crate::refusal::{Denied, Refusal, broken_connect, part, refuse};
 use crate::shard::{Letter, Shard};
@@ -282,7 +282,7 @@ fn send_home(
     };
     shard.refresh_now();
     if home == shard.index {
-        arrival::arrive(shard, arrival);
+        loading::receive(shard, arrival);
     } else {
         shard.post(home, Letter::Arrived(Box::new(arrival)));
     }

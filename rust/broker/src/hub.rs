@@ -118,6 +118,12 @@ pub(crate) fn route_if_room(shard: &Rc<Shard>, publication: Publication<'_>) -> 
 }
 
 fn find(shard: &Shard, publication: &Publication<'_>) -> Vec<Target> {
+    debug_assert!(
+        publication.message.qos() == QoS::AtMostOnce
+            || shard.world.is_stopping()
+            || shard.world.loading.to_come() == Some(0),
+        "whoever may get it is there"
+    );
     let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
     let mut collector = Collector {
         world: &shard.world,
@@ -499,6 +505,7 @@ pub(crate) fn stats(world: &Arc<World>) -> Stats {
     for metrics in &world.metrics {
         stats.add(metrics);
     }
+    stats.sessions_to_come = world.loading.to_come().unwrap_or(1);
     stats.subscriptions = world.directory.stats().subscriptions as u64;
     stats.retained_messages = world.retained.len() as u64;
     stats.uptime_s = world.started.elapsed().as_secs();

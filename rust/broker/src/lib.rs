@@ -48,6 +48,7 @@ mod life;
 mod line;
 mod linger;
 mod listener;
+mod loading;
 mod log;
 mod mailbox;
 mod metrics;

@@ -51,6 +51,11 @@ impl Log {
         *self.sink.borrow_mut() = sink;
     }
 
+    /// Tells of ordinary life: of what happens once, so there is no limit.
+    pub(crate) fn say(&self, text: String) {
+        self.write(LogLevel::Info, text);
+    }
+
     /// Writes a warning unless one of this class was written less than a second ago.
     pub(crate) fn warn(&self, class: LogClass, now: Instant, text: impl FnOnce() -> String) {
         let state = &self.classes[class as usize];
@@ -68,6 +73,10 @@ impl Log {
             LogClass::Panic | LogClass::Store => LogLevel::Error,
             _ => LogLevel::Warning,
         };
+        self.write(level, line);
+    }
+
+    fn write(&self, level: LogLevel, line: String) {
         let sink = Arc::clone(&self.sink.borrow());
         // A log that fails is nobody's reason to stop, and there is nowhere to say so.
         let _ = catch_unwind(AssertUnwindSafe(|| sink.log(level, line)));

@@ -41,6 +41,9 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct Stats {
             $($(#[doc = $doc])+ pub $name: u64,)+
+            /// Sessions that were kept and are still being read, after a start; 1 while nobody knows
+            /// how many.
+            pub sessions_to_come: u64,
             /// Subscriptions held, shared ones among them.
             pub subscriptions: u64,
             /// Messages retained.
@@ -75,6 +78,7 @@ macro_rules! counters {
             pub fn figures(&self) -> Vec<(&'static str, u64)> {
                 vec![
                     $((stringify!($name), self.$name),)+
+                    ("sessions_to_come", self.sessions_to_come),
                     ("subscriptions", self.subscriptions),
                     ("retained_messages", self.retained_messages),
                     ("uptime_s", self.uptime_s),

@@ -1,6 +1,6 @@
-//! From what the store kept to sessions: they come back before anybody connects.
+//! From what the store kept to sessions and messages, as shards have them; `loading.rs` says when.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -9,34 +9,35 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mqttcore_codec::{PacketId, Properties, QoS, Version};
 use mqttcore_session::{Delivery, Message, Session, Subscription, WillMessage};
-use mqttcore_store::{self as stored, SessionRow, Store, StoreError, Subscriptions};
+use mqttcore_store::{self as stored, KeptSession, SessionRow, Store, StoreError};
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicName};
 use smallvec::SmallVec;
 
 use crate::client::Client;
 use crate::grants::{Access, Grant};
 use crate::hooks::Login;
-use crate::journal;
-use crate::life;
-use crate::paging;
 use crate::retain::Retained;
 use crate::shard::{Shard, World};
 use crate::topic::{AS_IT_CAME, topic_of};
+use crate::{journal, life, paging};
 
 /// Deliveries that are read of a queue at once, and bytes of their messages.
 const PAGE: usize = 256;
 const PAGE_BYTES: u64 = 1 << 20;
 
-/// One session.
+/// One session, on its way to its shard.
 pub(crate) struct Kept {
     number: u64,
-    client_id: Arc<str>,
-    row: SessionRow,
+    login: Arc<Login>,
+    access: Arc<Access>,
+    expiry_s: u32,
     /// When its connection ended; without an end it was there when the broker died.
     away_since: Option<Instant>,
     will: Option<WillMessage>,
-    subscriptions: Subscriptions,
+    subscriptions: Vec<(SubscriptionFilter, Options)>,
+    gates: BTreeSet<u16>,
     publishes: Vec<(PacketId, Waiting)>,
+    releases: Vec<u16>,
     /// What waits for it: that stays in the store.
     waiting: stored::Waiting,
 }
@@ -66,58 +67,47 @@ struct Clock {
     unix_ms: u64,
 }
 
-/// Reads everything that `store` kept: retained messages go to their place, sessions come back,
-/// dealt to shards.
-///
-/// # Errors
-///
-/// Those of the store: what was promised cannot be read.
-pub(crate) fn read(store: &dyn Store, world: &World) -> Result<Found, StoreError> {
-    let mut reader = Reader {
-        store,
-        clock: Clock::now(),
-        messages: HashMap::new(),
-    };
-    let expired = reader.retained(world)?;
-    let mut rows = Vec::new();
-    store.sessions(&mut |number, row, subscriptions| {
-        rows.push((number, row.clone(), subscriptions.clone()));
-    })?;
-    let mut waiting = HashMap::new();
-    store.waiting(&mut |number, waits| {
-        waiting.insert(number, waits);
-    })?;
-    let mut dealt: Vec<Vec<Kept>> = (0..world.shards()).map(|_| Vec::new()).collect();
-    for (number, row, subscriptions) in rows {
-        let home = world.home(&row.client_id);
-        let waiting = waiting.remove(&number).unwrap_or_default();
-        dealt[home].push(reader.session(number, row, subscriptions, waiting)?);
-    }
-    Ok(Found { dealt, expired })
-}
-
-/// What there is to do.
-pub(crate) struct Found {
-    /// The sessions of each shard.
-    pub(crate) dealt: Vec<Vec<Kept>>,
-    /// Topics whose retained message has expired.
-    pub(crate) expired: Vec<String>,
-}
-
-struct Reader<'s> {
+/// Makes what the store kept fit for shards.
+pub(crate) struct Reader<'s> {
     store: &'s dyn Store,
     clock: Clock,
     /// Messages that were read: they wait for several sessions.
     messages: HashMap<u64, Message>,
+    /// What a session without a will may do while its client is away: nothing.
+    nothing: Arc<Access>,
+    listener: Arc<str>,
+    user_properties: Arc<[(String, String)]>,
 }
 
-impl Reader<'_> {
-    /// Returns the topics whose message has expired meanwhile.
-    fn retained(&mut self, world: &World) -> Result<Vec<String>, StoreError> {
-        let (mut numbers, mut expired) = (Vec::new(), Vec::new());
+impl<'s> Reader<'s> {
+    pub(crate) fn new(store: &'s dyn Store) -> Self {
+        Self {
+            store,
+            clock: Clock::now(),
+            messages: HashMap::new(),
+            nothing: Arc::new(access_of(None)),
+            listener: Arc::from(""),
+            user_properties: Arc::from([]),
+        }
+    }
+
+    /// The numbers of the messages that are retained.
+    pub(crate) fn list_retained(&self) -> Result<Vec<u64>, StoreError> {
+        let mut numbers = Vec::new();
         self.store.retained(&mut |_, number| numbers.push(number))?;
+        Ok(numbers)
+    }
+
+    /// Puts these messages into their place, and topics whose message has expired meanwhile into
+    /// `expired`.
+    pub(crate) fn retained(
+        &mut self,
+        world: &World,
+        numbers: &[u64],
+        expired: &mut Vec<String>,
+    ) -> Result<(), StoreError> {
         for number in numbers {
-            let Some(message) = self.message(number)? else {
+            let Some(message) = self.message(*number)? else {
                 continue;
             };
             if message.is_expired(self.clock.now) {
@@ -126,31 +116,56 @@ impl Reader<'_> {
                 world.retained.set(topic, Retained::stored(message.clone()));
             }
         }
-        Ok(expired)
+        Ok(())
     }
 
-    fn session(
-        &mut self,
-        number: u64,
-        row: SessionRow,
-        subscriptions: Subscriptions,
-        waiting: stored::Waiting,
-    ) -> Result<Kept, StoreError> {
+    pub(crate) fn session(&mut self, kept: KeptSession) -> Result<Kept, StoreError> {
+        let row = kept.row;
         let mut publishes = Vec::with_capacity(row.publishes.len());
         for (packet_id, delivery) in &row.publishes {
             let waiting = self.waiting(delivery)?;
             publishes.extend(PacketId::new(*packet_id).zip(waiting));
         }
+        let mut subscriptions = Vec::with_capacity(kept.subscriptions.len());
+        for (text, (options, id)) in &kept.subscriptions {
+            if let Ok(filter) = SubscriptionFilter::parse(text, &AS_IT_CAME) {
+                subscriptions.push((filter, journal::unpack(*options, *id)));
+            }
+        }
+        let will = row.will.as_ref().and_then(to_will);
         Ok(Kept {
-            number,
-            client_id: row.client_id.as_str().into(),
+            number: kept.number,
+            login: Arc::new(self.login(&row)),
+            access: match &will {
+                Some(will) => Arc::new(access_of(Some(will))),
+                None => Arc::clone(&self.nothing),
+            },
+            expiry_s: row.expiry_s,
             away_since: row.away_since_ms.map(|at_ms| self.clock.instant(at_ms)),
-            will: row.will.as_ref().and_then(to_will),
-            row,
+            will,
             subscriptions,
+            gates: row.gates,
             publishes,
-            waiting,
+            releases: row.releases,
+            waiting: kept.waiting,
         })
+    }
+
+    /// Who it was, as far as the log says.
+    fn login(&self, row: &SessionRow) -> Login {
+        Login {
+            client_id: row.client_id.as_str().into(),
+            version: Version::from_level(row.version).unwrap_or(Version::V5),
+            username: row.username.as_deref().map(Arc::from),
+            password: None,
+            peer: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            listener: Arc::clone(&self.listener),
+            clean_start: false,
+            keep_alive_s: 0,
+            session_expiry_interval_s: row.expiry_s,
+            will_topic: None,
+            user_properties: Arc::clone(&self.user_properties),
+        }
     }
 
     fn waiting(&mut self, delivery: &stored::Delivery) -> Result<Option<Waiting>, StoreError> {
@@ -255,26 +270,26 @@ impl Waiting {
 }
 
 impl Kept {
-    fn session(&self, shard: &Shard, filters: &[(SubscriptionFilter, Options)]) -> Session {
+    fn session(&self, shard: &Shard) -> Session {
         let mut session = Session::restored(
-            Arc::clone(&self.client_id),
+            Arc::clone(&self.login.client_id),
             Arc::clone(&shard.config().limits),
             self.away_since.unwrap_or_else(|| shard.now()),
-            self.row.expiry_s,
+            self.expiry_s,
         );
-        for (filter, options) in filters {
+        for (filter, options) in &self.subscriptions {
             session.restore_subscription(Subscription {
                 filter: filter.clone(),
                 options: *options,
             });
         }
-        for packet_id in self.row.gates.iter().copied().filter_map(PacketId::new) {
+        for packet_id in self.gates.iter().copied().filter_map(PacketId::new) {
             session.restore_received(packet_id);
         }
         for (packet_id, waiting) in &self.publishes {
             session.restore_publish(*packet_id, waiting.message.clone(), waiting.delivery());
         }
-        for packet_id in self.row.releases.iter().copied().filter_map(PacketId::new) {
+        for packet_id in self.releases.iter().copied().filter_map(PacketId::new) {
             session.restore_release(packet_id);
         }
         let stored::Waiting {
@@ -289,68 +304,43 @@ impl Kept {
         }
         session
     }
+}
 
-    /// Who it was, as far as the log says.
-    fn login(&self) -> Login {
-        Login {
-            client_id: Arc::clone(&self.client_id),
-            version: Version::from_level(self.row.version).unwrap_or(Version::V5),
-            username: self.row.username.as_deref().map(Arc::from),
-            password: None,
-            peer: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-            listener: Arc::from(""),
-            clean_start: false,
-            keep_alive_s: 0,
-            session_expiry_interval_s: self.row.expiry_s,
-            will_topic: None,
-            user_properties: Arc::from([]),
+/// What a session may do until its client is back and plugins are asked again: publish the will
+/// that it was allowed when it left it. What it is sent, it had the right to when it subscribed.
+fn access_of(will: Option<&WillMessage>) -> Access {
+    let will = will.map(|will| will.message.topic().to_owned());
+    let grant = Grant {
+        publish: will.into_iter().collect(),
+        ..Grant::default()
+    };
+    // INVARIANT: a topic name is a filter that matches itself.
+    Access::new(grant).expect("a topic name is a filter")
+}
+
+/// Makes those sessions that are not there yet; nobody is sent anything.
+pub(crate) fn install(shard: &Rc<Shard>, sessions: impl IntoIterator<Item = Kept>) {
+    for kept in sessions {
+        let is_there = shard
+            .registry
+            .borrow()
+            .find(&kept.login.client_id)
+            .is_some();
+        if !is_there {
+            install_one(shard, &kept);
         }
     }
-
-    /// What it may do until it is back and plugins are asked again: publish the will that it was
-    /// allowed when it left it. What it is sent, it had the right to when it subscribed.
-    fn access(&self) -> Access {
-        let will = self.will.iter().map(|will| will.message.topic().to_owned());
-        let grant = Grant {
-            publish: will.collect(),
-            ..Grant::default()
-        };
-        // INVARIANT: a topic name is a filter that matches itself.
-        Access::new(grant).expect("a topic name is a filter")
-    }
 }
 
-/// The highest number of these sessions; 0 without any.
-pub(crate) fn last_number(dealt: &[Vec<Kept>]) -> u64 {
-    let numbers = dealt.iter().flatten().map(|kept| kept.number);
-    numbers.max().unwrap_or(0)
-}
-
-/// Makes the sessions of `shard` that were kept; nobody is sent anything yet.
-pub(crate) fn install(shard: &Rc<Shard>, sessions: Vec<Kept>) -> Vec<u32> {
-    sessions
-        .into_iter()
-        .map(|kept| install_one(shard, &kept))
-        .collect()
-}
-
-fn install_one(shard: &Rc<Shard>, kept: &Kept) -> u32 {
-    let mut filters = Vec::with_capacity(kept.subscriptions.len());
-    for (text, (options, id)) in &kept.subscriptions {
-        if let Ok(filter) = SubscriptionFilter::parse(text, &AS_IT_CAME) {
-            filters.push((filter, journal::unpack(*options, *id)));
-        }
-    }
+fn install_one(shard: &Rc<Shard>, kept: &Kept) {
     let directory = &shard.world.directory;
     let client = shard.registry.borrow_mut().insert(shard.index, |handle| {
-        let (login, access) = (Arc::new(kept.login()), Arc::new(kept.access()));
-        let session = kept.session(shard, &filters);
         Client::new(
             handle,
             directory.join(handle.pack()),
-            session,
-            login,
-            access,
+            kept.session(shard),
+            Arc::clone(&kept.login),
+            Arc::clone(&kept.access),
         )
     });
     client.set_number(&shard.world, kept.number);
@@ -360,7 +350,9 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) -> u32 {
         journal::away(shard, &client);
     }
     shard.metrics().sessions.add(1);
-    let changes: Vec<_> = filters
+    shard.world.loading.one_is_there();
+    let changes: SmallVec<[Change<'_>; 4]> = kept
+        .subscriptions
         .iter()
         .map(|(filter, options)| Change::Subscribe {
             filter,
@@ -368,16 +360,19 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) -> u32 {
         })
         .collect();
     directory.commit(client.subscriber, &changes);
-    client.handle.slot
 }
 
-/// Lets time begin for sessions that were made again: wills and ends that came due meanwhile.
-pub(crate) fn begin(shard: &Rc<Shard>, slots: &[u32]) {
+/// Lets time begin for the sessions in `count` slots from `from` on: wills and ends that came due
+/// meanwhile. Returns the slot behind them, if there are more.
+pub(crate) fn begin(shard: &Rc<Shard>, from: u32, count: u32) -> Option<u32> {
     shard.refresh_now();
-    for slot in slots {
-        life::handle_timeout(shard, *slot);
+    let end = shard.registry.borrow().slots();
+    let next = end.min(from.saturating_add(count));
+    for slot in from..next {
+        life::handle_timeout(shard, slot);
     }
     shard.send_mail();
+    (next < end).then_some(next)
 }
 
 fn to_message(kept: &stored::record::Message<'_>, expires_at: Option<Instant>) -> Option<Message> {

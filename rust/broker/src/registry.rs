@@ -65,6 +65,12 @@ impl Registry {
         self.clients.try_remove(slot as usize);
     }
 
+    /// Every client's slot is below this.
+    pub(crate) fn slots(&self) -> u32 {
+        // INVARIANT: as in `insert`.
+        u32::try_from(self.clients.capacity()).expect("fewer than 2^32 sessions")
+    }
+
     fn all(&self) -> Vec<Rc<Client>> {
         self.clients
             .iter()

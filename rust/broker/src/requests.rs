@@ -26,7 +26,7 @@ use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
 use crate::{hub, journal, kafka, life, retain};
 
-/// A step that waits for a plugin.
+/// A step that waits: for a plugin, or for the sessions that were kept.
 pub(crate) type Pause = Pin<Box<dyn Future<Output = Result<(), End>>>>;
 
 /// What a plugin said about one question: yes, no, or go.

@@ -28,6 +28,7 @@ use crate::hooks::{Event, EventKind, Hooks, Interests};
 use crate::http::Figures;
 use crate::hub::{self, Target};
 use crate::journal::Journal;
+use crate::loading::{Held, Loading};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
@@ -35,7 +36,7 @@ use crate::paging::{self, Settle};
 use crate::registry::Registry;
 use crate::reports::Reports;
 use crate::wheel::Wheel;
-use crate::{arrival, journal, kafka, life, registry, retain, store, sys_topics};
+use crate::{journal, kafka, life, loading, registry, retain, store, sys_topics};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
@@ -56,6 +57,8 @@ pub(crate) struct World {
     pub(crate) log: Option<Arc<store::Log>>,
     /// The way to Kafka, if a stream goes there.
     pub(crate) kafka: Option<Arc<kafka::Pipe>>,
+    /// What of it is still to be read.
+    pub(crate) loading: Loading,
     /// Connections that exist, whatever their state; for the limits.
     pub(crate) connections: AtomicUsize,
     /// Connections before their CONNECT is accepted.
@@ -110,6 +113,7 @@ impl World {
             metrics: (0..shards).map(|_| Metrics::default()).collect(),
             online: Presence::new(shards, config.sessions),
             durable: DurableSessions::new(shards),
+            loading: Loading::new(log.is_some()),
             log,
             kafka,
             connections: AtomicUsize::new(0),
@@ -265,6 +269,8 @@ pub(crate) struct Shard {
     pub(crate) journal: Option<Journal>,
     /// The way to Kafka, if a stream goes there.
     pub(crate) kafka: Option<kafka::Line>,
+    /// What waits for the sessions that were kept.
+    pub(crate) held: Held,
     /// What topics that come again and again matched last.
     pub(crate) results: RefCell<MatchCache>,
     /// Scratch space of [`hub::route`].
@@ -304,6 +310,7 @@ impl Shard {
                 .kafka
                 .clone()
                 .map(|pipe| kafka::Line::new(pipe, index)),
+            held: Held::new(world.log.is_some()),
             results: RefCell::default(),
             targets: RefCell::default(),
             one_at_a_time: Cell::new(0),
@@ -372,7 +379,7 @@ impl Shard {
                 Letter::Settle(asked) => paging::settle(self, asked),
                 Letter::Settled(asked) => paging::settled(self, asked),
                 Letter::Accepted(accepted) => handshake::start(self, accepted),
-                Letter::Arrived(arrival) => arrival::arrive(self, *arrival),
+                Letter::Arrived(arrival) => loading::receive(self, *arrival),
             });
         }
         self.send_mail();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::stream::{Definition, StreamLimits, StreamOptions, Streams};
 use mqttcore_store::{
-    Batch, DurableStore, Level, Need, Observer, Store, StoreError, StoreOptions, Ticket,
+    Batch, DurableStore, Level, Need, Observer, Recovery, Store, StoreError, StoreOptions, Ticket,
 };
 
 use crate::client::Handle;
@@ -39,6 +39,8 @@ pub(crate) struct Log {
     /// Something waits for the system alone.
     is_os_awaited: AtomicBool,
     last_session: AtomicU64,
+    /// What the last broker left unfinished, and what became of it.
+    mended: Option<String>,
     failure: Mutex<Option<StoreError>>,
     has_failed: Condvar,
     world: OnceLock<Weak<World>>,
@@ -72,7 +74,8 @@ impl Log {
             definitions: streams.to_vec(),
             limits: StreamLimits::default(),
         };
-        let (store, _) = DurableStore::open_with(&files, &StoreOptions::default(), &streams)?;
+        let (store, recovery) =
+            DurableStore::open_with(&files, &StoreOptions::default(), &streams)?;
         let store = Arc::new(store);
         if !scrub_every.is_zero() {
             store.scrub_every(scrub_every)?;
@@ -81,7 +84,7 @@ impl Log {
             streams,
             store: Arc::clone(&store),
         });
-        let log = Self::over(store, rows);
+        let log = Self::over(store, rows, mended(&recovery));
         log.read_pages().map_err(|source| StoreError::Io {
             doing: "start the thread of",
             file: "pages".into(),
@@ -91,7 +94,7 @@ impl Log {
     }
 
     /// Puts `store` behind a broker.
-    fn over(store: Arc<dyn Store>, rows: Option<Rows>) -> Arc<Self> {
+    fn over(store: Arc<dyn Store>, rows: Option<Rows>, mended: Option<String>) -> Arc<Self> {
         let log = Arc::new(Self {
             store,
             copying: Mutex::default(),
@@ -100,6 +103,7 @@ impl Log {
             kept: [AtomicU64::new(0), AtomicU64::new(0)],
             is_os_awaited: AtomicBool::new(false),
             last_session: AtomicU64::new(0),
+            mended,
             failure: Mutex::default(),
             has_failed: Condvar::new(),
             world: OnceLock::new(),
@@ -165,10 +169,13 @@ impl Log {
         self.last_session.store(last, Ordering::Relaxed);
     }
 
-    /// Says who is told that more is safe.
+    /// Says who is told that more is safe, and tells what was mended.
     pub(crate) fn serve(&self, world: &Arc<World>) {
         // One log serves one broker.
         let _ = self.world.set(Arc::downgrade(world));
+        if let Some(mended) = self.mended.clone() {
+            world.run_on(0, Box::new(|shard| shard.log.say(mended)));
+        }
     }
 
     /// The first of `count` numbers of messages and deliveries, never given before.
@@ -260,7 +267,7 @@ impl Log {
     }
 
     /// Nothing can be kept any more: nothing is promised any more, and everybody is told so.
-    fn fail(&self, error: &StoreError) {
+    pub(crate) fn fail(&self, error: &StoreError) {
         {
             let mut failure = self.lock_failure();
             if failure.is_some() {
@@ -275,6 +282,21 @@ impl Log {
             world.run_on(index, Box::new(|shard| registry::stop(shard, FAREWELL)));
         }
     }
+}
+
+/// What opening the store had to put right, for people; nothing was promised of what is cut off.
+fn mended(recovery: &Recovery) -> Option<String> {
+    let torn = recovery.torn.as_ref().map(|torn| {
+        let (bytes, file, offset) = (torn.bytes, &torn.file, torn.offset);
+        format!("{bytes} unfinished bytes at {offset} of {file} were cut off")
+    });
+    let renewed = Some(recovery.renewed).filter(|records| *records > 0);
+    let renewed = renewed.map(|records| {
+        format!("its last {records} records were written again, as they may not have been safe")
+    });
+    let parts: Vec<String> = torn.into_iter().chain(renewed).collect();
+    let all = parts.join("; ");
+    (!all.is_empty()).then(|| format!("the log was not closed in order: {all}"))
 }
 
 /// A page of a queue that a shard wants to have read.
@@ -370,7 +392,7 @@ mod tests {
     /// The line goes on behind what was refused, and its number is passed.
     #[test]
     fn what_was_refused_never_counts_as_kept() {
-        let log = Log::over(Arc::new(MemoryStore::default()), None);
+        let log = Log::over(Arc::new(MemoryStore::default()), None, None);
         let ear = Ear(Arc::downgrade(&log));
         let ticket = |number| Ticket {
             number,

@@ -64,7 +64,7 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 20] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 21] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
@@ -79,6 +79,7 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 20] {
             "clients/disconnected",
             stats.sessions.saturating_sub(stats.clients_connected),
         ),
+        ("clients/to_come", stats.sessions_to_come),
         ("clients/expired", stats.sessions_expired),
         ("messages/received", stats.packets_received),
         ("messages/sent", stats.packets_sent),

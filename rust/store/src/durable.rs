@@ -12,8 +12,9 @@ use crate::batch::Batch;
 use crate::behind::{Behind, IDLE, Request};
 use crate::error::StoreError;
 use crate::files::{Claim, Files};
-use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
-use crate::index::{Found, Index, Waiting};
+use crate::index::restore::KeptSession;
+use crate::index::rows::{Delivery, StoredMessage};
+use crate::index::{Found, Index};
 use crate::journal::commit::Committer;
 use crate::journal::log::{Forward, Journal, Shared};
 use crate::journal::open::{self, Known, Recovery};
@@ -350,11 +351,23 @@ impl Store for DurableStore {
         self.numbers.fetch_add(count, Ordering::Relaxed)
     }
 
-    fn sessions(
+    fn sessions(&self, visit: &mut dyn FnMut(KeptSession)) -> Result<(), StoreError> {
+        self.index().sessions(&mut |kept| {
+            visit(kept);
+            Ok(())
+        })
+    }
+
+    fn clients(&self, visit: &mut dyn FnMut(u64, &str)) -> Result<(), StoreError> {
+        self.index().clients(visit)
+    }
+
+    fn restore(
         &self,
-        visit: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
+        numbers: &[u64],
+        visit: &mut dyn FnMut(KeptSession),
     ) -> Result<(), StoreError> {
-        visit_sessions(&self.index(), visit)
+        self.index().restore(numbers, visit)
     }
 
     fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {
@@ -382,14 +395,6 @@ impl Store for DurableStore {
             Ok((delivery, message))
         });
         read.collect()
-    }
-
-    fn waiting(&self, visit: &mut dyn FnMut(u64, Waiting)) -> Result<(), StoreError> {
-        let waiting = self.index().waiting()?;
-        for (session, waiting) in waiting {
-            visit(session, waiting);
-        }
-        Ok(())
     }
 
     fn retained(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {
@@ -503,18 +508,6 @@ impl Store for DurableStore {
             .take();
         written.and_then(|()| self.journal.check())
     }
-}
-
-pub(crate) fn visit_sessions(
-    index: &Index,
-    visit: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
-) -> Result<(), StoreError> {
-    for session in index.sessions()? {
-        if let Some((row, subscriptions)) = index.look_at(session)? {
-            visit(session, &row, &subscriptions);
-        }
-    }
-    Ok(())
 }
 
 pub(crate) fn spawn<T: Send + 'static>(

@@ -73,6 +73,7 @@ pub use batch::Batch;
 pub use durable::{DurableStore, StoreOptions};
 pub use error::{Damage, StoreError};
 pub use index::Waiting;
+pub use index::restore::KeptSession;
 pub use index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions, Will};
 pub use journal::{
     Journal, JournalOptions, Level, Logged, Need, Observer, Place, Pressure, Recovery, Ticket,

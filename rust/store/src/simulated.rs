@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::backup::Copy;
 use crate::batch::Batch;
 use crate::behind::tidy;
-use crate::durable::{StoreOptions, claim, open_parts, visit_sessions};
+use crate::durable::{StoreOptions, claim, open_parts};
 use crate::error::StoreError;
 use crate::files::{Claim, Files};
+use crate::index::Index;
 use crate::index::flush::Frozen;
-use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
-use crate::index::{Index, Waiting};
+use crate::index::restore::KeptSession;
+use crate::index::rows::{Delivery, StoredMessage};
 use crate::journal::commit::{Committer, Pressure};
 use crate::journal::inbox::Inbox;
 use crate::journal::{Level, Need, Observer, Recovery, Ticket};
@@ -372,23 +373,27 @@ impl Store for SimulatedStore {
         first
     }
 
-    fn sessions(
+    fn sessions(&self, visit: &mut dyn FnMut(KeptSession)) -> Result<(), StoreError> {
+        self.lock().index.sessions(&mut |kept| {
+            visit(kept);
+            Ok(())
+        })
+    }
+
+    fn clients(&self, visit: &mut dyn FnMut(u64, &str)) -> Result<(), StoreError> {
+        self.lock().index.clients(visit)
+    }
+
+    fn restore(
         &self,
-        visit: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
+        numbers: &[u64],
+        visit: &mut dyn FnMut(KeptSession),
     ) -> Result<(), StoreError> {
-        visit_sessions(&self.lock().index, visit)
+        self.lock().index.restore(numbers, visit)
     }
 
     fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {
         self.lock().index.queue(session, from, limit)
-    }
-
-    fn waiting(&self, visit: &mut dyn FnMut(u64, Waiting)) -> Result<(), StoreError> {
-        let waiting = self.lock().index.waiting()?;
-        for (session, waiting) in waiting {
-            visit(session, waiting);
-        }
-        Ok(())
     }
 
     fn retained(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {

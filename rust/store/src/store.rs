@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::index::Waiting;
-use crate::index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions};
+use crate::index::restore::KeptSession;
+use crate::index::rows::{Delivery, StoredMessage};
 use crate::journal::{Level, Need, Observer, Pressure, Ticket};
 use crate::stats::LogStats;
 
@@ -46,14 +46,31 @@ pub trait Store: Send + Sync {
     /// the first.
     fn numbers(&self, count: u64) -> u64;
 
-    /// Hands every kept session with its subscriptions to `visit`, oldest first.
+    /// Hands every kept session to `visit`, oldest first.
     ///
     /// # Errors
     ///
     /// Those of the checkpoint.
-    fn sessions(
+    fn sessions(&self, visit: &mut dyn FnMut(KeptSession)) -> Result<(), StoreError>;
+
+    /// Hands number and client identifier of every kept session to `visit`, in no order: what can
+    /// be had of very many at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of the checkpoint.
+    fn clients(&self, visit: &mut dyn FnMut(u64, &str)) -> Result<(), StoreError>;
+
+    /// Hands those of the sessions with these numbers that there are to `visit`; the numbers
+    /// ascend.
+    ///
+    /// # Errors
+    ///
+    /// Those of the checkpoint.
+    fn restore(
         &self,
-        visit: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
+        numbers: &[u64],
+        visit: &mut dyn FnMut(KeptSession),
     ) -> Result<(), StoreError>;
 
     /// Up to `limit` deliveries that wait for a session, in order, from number `from` on.
@@ -85,13 +102,6 @@ pub trait Store: Send + Sync {
         }
         Ok(page)
     }
-
-    /// Hands every session for which deliveries wait to `visit`.
-    ///
-    /// # Errors
-    ///
-    /// Those of the checkpoint.
-    fn waiting(&self, visit: &mut dyn FnMut(u64, Waiting)) -> Result<(), StoreError>;
 
     /// Hands every topic with a retained message to `visit`, with the message's number.
     ///
@@ -215,19 +225,20 @@ impl Store for MemoryStore {
             .fetch_add(count, std::sync::atomic::Ordering::Relaxed)
     }
 
-    fn sessions(
-        &self,
-        _: &mut dyn FnMut(u64, &SessionRow, &Subscriptions),
-    ) -> Result<(), StoreError> {
+    fn sessions(&self, _: &mut dyn FnMut(KeptSession)) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn clients(&self, _: &mut dyn FnMut(u64, &str)) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn restore(&self, _: &[u64], _: &mut dyn FnMut(KeptSession)) -> Result<(), StoreError> {
         Ok(())
     }
 
     fn queue(&self, _: u64, _: u64, _: usize) -> Result<Vec<Delivery>, StoreError> {
         Ok(Vec::new())
-    }
-
-    fn waiting(&self, _: &mut dyn FnMut(u64, Waiting)) -> Result<(), StoreError> {
-        Ok(())
     }
 
     fn retained(&self, _: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {

@@ -329,30 +329,27 @@ fn describe(index: &Index, recovery: &Recovery, sizes: &[u64]) -> Result<Info, S
         // INVARIANT: writing to a string does not fail.
         write!(info.store, "{byte:02x}").expect("a string takes all");
     }
-    for session in index.sessions()? {
-        let Some((row, subscriptions)) = index.look_at(session)? else {
-            continue;
-        };
+    index.sessions(&mut |kept| {
         info.sessions += 1;
-        info.subscriptions += subscriptions.len() as u64;
-        info.queued += index.queue(session, 0, usize::MAX)?.len() as u64;
-        info.in_flight += row.publishes.len() as u64;
-    }
+        info.subscriptions += kept.subscriptions.len() as u64;
+        info.queued += kept.waiting.deliveries;
+        info.in_flight += kept.row.publishes.len() as u64;
+        Ok(())
+    })?;
     Ok(info)
 }
 
 /// Every message that something refers to, and how often.
 fn wanted(index: &Index) -> Result<BTreeMap<u64, u64>, StoreError> {
     let mut wanted = BTreeMap::new();
-    for session in index.sessions()? {
-        let mut deliveries = index.queue(session, 0, usize::MAX)?;
-        if let Some((row, _)) = index.look_at(session)? {
-            deliveries.extend(row.publishes.iter().map(|(_, delivery)| delivery.clone()));
-        }
+    index.sessions(&mut |kept| {
+        let mut deliveries = index.queue(kept.number, 0, usize::MAX)?;
+        deliveries.extend(kept.row.publishes.into_iter().map(|(_, delivery)| delivery));
         for delivery in deliveries {
             *wanted.entry(delivery.message).or_default() += 1;
         }
-    }
+        Ok(())
+    })?;
     for message in index.retained()?.into_values() {
         *wanted.entry(message).or_default() += 1;
     }

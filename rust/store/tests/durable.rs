@@ -123,11 +123,11 @@ fn a_session_and_its_queue_survive_a_restart() {
 
     let mut seen = Vec::new();
     store
-        .sessions(&mut |number, row, subscriptions| {
+        .sessions(&mut |kept| {
             seen.push((
-                number,
-                row.client_id.clone(),
-                subscriptions.get("a/#").copied(),
+                kept.number,
+                kept.row.client_id,
+                kept.subscriptions.get("a/#").copied(),
             ));
         })
         .unwrap();

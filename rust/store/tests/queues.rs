@@ -141,8 +141,8 @@ impl World {
     fn check(&self) {
         let mut waiting = BTreeMap::new();
         self.store
-            .waiting(&mut |session, waits| {
-                waiting.insert(session, waits);
+            .sessions(&mut |kept| {
+                waiting.insert(kept.number, kept.waiting);
             })
             .unwrap();
         for (session, queue) in &self.queues {

@@ -12,7 +12,7 @@ use mqttcore_session::{Message, ServerLimits};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::shard::Shard;
-use crate::{hub, journal};
+use crate::{hub, journal, loading};
 
 use super::columns::Columns;
 use super::{Last, NOTE, Sink, SinkError, remove, replace};
@@ -119,6 +119,7 @@ async fn publish(
         // Who asked may have gone.
         let _ = sender.send(());
     };
+    let work = |shard: &Rc<Shard>| loading::when_over(shard, work);
     sink.world.run_on(0, Box::new(work));
     done.await.map_err(|_| SinkError::Stopped)
 }

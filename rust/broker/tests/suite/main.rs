@@ -21,6 +21,7 @@ mod kafka;
 #[cfg(feature = "kafka")]
 mod kafka_client;
 mod limits;
+mod loading;
 mod panics;
 mod promise;
 mod reasons;

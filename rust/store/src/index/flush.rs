@@ -89,15 +89,12 @@ impl Index {
     /// sessions that lost some, by client identifier, and how many.
     pub(crate) fn drop_unreadable(&mut self) -> Result<BTreeMap<String, u64>, StoreError> {
         let mut lost = BTreeMap::new();
-        for session in self.sessions()? {
-            let mut deliveries = self.queue(session, 0, usize::MAX)?;
-            let Some(row) = self.session(session)?.cloned() else {
-                continue;
-            };
-            deliveries.extend(row.publishes.into_iter().map(|(_, delivery)| delivery));
-            for delivery in deliveries {
+        let mut sessions = Vec::new();
+        self.clients(&mut |session, client_id| sessions.push((session, client_id.to_owned())))?;
+        for (session, client_id) in sessions {
+            for delivery in self.deliveries(session)? {
                 if !self.is_readable(delivery.message)? {
-                    *lost.entry(row.client_id.clone()).or_default() += 1;
+                    *lost.entry(client_id.clone()).or_default() += 1;
                     self.give_up(session, delivery.number)?;
                 }
             }
@@ -111,6 +108,15 @@ impl Index {
         self.checkpoint_lsn = 0;
         self.flush()?;
         Ok(lost)
+    }
+
+    /// All that waits for a session or is under way to it.
+    fn deliveries(&mut self, session: u64) -> Result<Vec<Delivery>, StoreError> {
+        let mut deliveries = self.queue(session, 0, usize::MAX)?;
+        let row = self.session(session)?;
+        let publishes = row.iter().flat_map(|row| &row.publishes);
+        deliveries.extend(publishes.map(|(_, delivery)| delivery.clone()));
+        Ok(deliveries)
     }
 
     fn is_readable(&mut self, message: u64) -> Result<bool, StoreError> {

@@ -16,11 +16,12 @@ pub(crate) mod flush;
 mod messages;
 pub(crate) mod notes;
 mod numbered;
+pub(crate) mod restore;
 pub(crate) mod rows;
 pub(crate) mod streams;
 pub(crate) mod tables;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redb::ReadTransaction;
@@ -28,15 +29,12 @@ use redb::ReadTransaction;
 use crate::error::StoreError;
 use crate::files::{File, Files, read_full};
 use crate::index::changes::{Cached, Changes, QueueChange};
-use crate::index::chunk::Chunk;
 use crate::index::flush::Frozen;
 use crate::index::messages::MessageRow;
 use crate::index::notes::Notes;
-use crate::index::rows::{
-    Delivery, SessionRow, StoredMessage, Subscriptions, decode_subscriptions,
-};
+use crate::index::rows::{Delivery, SessionRow, StoredMessage};
 use crate::index::streams::StreamTable;
-use crate::index::tables::{Meta, QUEUE, RETAINED, SEGMENT, SESSION, Tables, checkpoint, wrong};
+use crate::index::tables::{Meta, RETAINED, SEGMENT, Tables, checkpoint, wrong};
 use crate::journal::Place;
 use crate::journal::frame;
 use crate::journal::segment::{self, Header, StoreId};
@@ -179,56 +177,10 @@ impl Index {
         Ok(self.cached_session(session)?.row.as_deref())
     }
 
-    /// The session's row and subscriptions, without keeping them in memory: for whoever wants all
-    /// sessions once.
-    pub(crate) fn look_at(
-        &self,
-        session: u64,
-    ) -> Result<Option<(SessionRow, Subscriptions)>, StoreError> {
-        let of = |layer: &Changes| {
-            let row = layer.sessions.get(&session)?;
-            Some(row.row.as_deref().cloned())
-        };
-        let row = match self.layers().find_map(of) {
-            Some(row) => row,
-            None => self.tables.session(session)?,
-        };
-        let of = |layer: &Changes| {
-            let row = layer.subscriptions.get(&session)?;
-            Some(row.row.clone())
-        };
-        let subscriptions = match self.layers().find_map(of) {
-            Some(row) => row,
-            None => self.tables.subscriptions(session)?,
-        };
-        let subscriptions = subscriptions.as_deref().map(decode_subscriptions);
-        let subscriptions = subscriptions.transpose().map_err(wrong)?;
-        Ok(row.map(|row| (row, subscriptions.unwrap_or_default())))
-    }
-
     /// What has changed, the latest first.
     fn layers(&self) -> impl Iterator<Item = &Changes> {
         let frozen = self.frozen.iter().map(|frozen| &frozen.changes);
         std::iter::once(&self.changes).chain(frozen)
-    }
-
-    /// The numbers of all sessions, ascending.
-    pub(crate) fn sessions(&self) -> Result<Vec<u64>, StoreError> {
-        let mut sessions = BTreeSet::new();
-        if let Some(table) = self.tables.table(SESSION)? {
-            for row in redb::ReadableTable::iter(&table).map_err(checkpoint)? {
-                sessions.insert(row.map_err(checkpoint)?.0.value());
-            }
-        }
-        let layers: Vec<_> = self.layers().collect();
-        for (session, cached) in layers.into_iter().rev().flat_map(|layer| &layer.sessions) {
-            if cached.row.is_some() {
-                sessions.insert(*session);
-            } else {
-                sessions.remove(session);
-            }
-        }
-        Ok(sessions.into_iter().collect())
     }
 
     /// Up to `limit` deliveries that wait for the session, from number `from` on.
@@ -274,37 +226,6 @@ impl Index {
             }
         }
         Ok(waiting.into_values().take(limit).collect())
-    }
-
-    /// How many deliveries wait for each session that has any, and the sizes of their messages.
-    pub(crate) fn waiting(&self) -> Result<BTreeMap<u64, Waiting>, StoreError> {
-        let mut waiting: BTreeMap<u64, Waiting> = BTreeMap::new();
-        if let Some(table) = self.tables.table(QUEUE)? {
-            for row in redb::ReadableTable::iter(&table).map_err(checkpoint)? {
-                let (key, bytes) = row.map_err(checkpoint)?;
-                let (deliveries, bytes) = Chunk::figures(bytes.value()).map_err(wrong)?;
-                let waiting = waiting.entry(key.value().0).or_default();
-                waiting.deliveries += deliveries;
-                waiting.bytes += bytes;
-            }
-        }
-        let changed: BTreeSet<u64> = self
-            .layers()
-            .flat_map(|layer| layer.queues().map(|(session, _)| *session))
-            .collect();
-        for session in changed {
-            let queue = self.queue(session, 0, usize::MAX)?;
-            let now = Waiting {
-                deliveries: queue.len() as u64,
-                bytes: queue.iter().map(|delivery| u64::from(delivery.bytes)).sum(),
-            };
-            if now.deliveries > 0 {
-                waiting.insert(session, now);
-            } else {
-                waiting.remove(&session);
-            }
-        }
-        Ok(waiting)
     }
 
     /// Every topic with a retained message, and the number of it.

@@ -111,6 +111,8 @@ impl StoredMessage {
     }
 }
 
+/// Where the client identifier of a session begins: behind version, flags, opened, expiry.
+const CLIENT_ID: usize = 14;
 const USERNAME: u8 = 1;
 const AWAY: u8 = 2;
 const WILL: u8 = 4;
@@ -161,6 +163,13 @@ impl SessionRow {
         if let Some(will) = &self.will {
             will.encode(out);
         }
+    }
+
+    /// The client identifier of an encoded row, without the rest.
+    pub(crate) fn client_id_of(bytes: &[u8]) -> Result<&str, BodyError> {
+        let mut from = Reader(bytes);
+        from.take(CLIENT_ID)?;
+        from.text()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BodyError> {

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::fmt;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use redb::{
@@ -14,7 +15,7 @@ use crate::error::StoreError;
 use crate::files::{File, Files, read_full, write_all};
 use crate::index::chunk::Chunk;
 use crate::index::messages::{self, MessageRow, page_of};
-use crate::index::rows::{Delivery, SessionRow};
+use crate::index::rows::{Delivery, SessionRow, Subscriptions, decode_subscriptions};
 use crate::index::streams::StreamTable;
 use crate::journal::segment::StoreId;
 use crate::wire::BodyError;
@@ -162,6 +163,41 @@ impl Tables {
         row(self.views.subscription.as_ref(), session, copy)
     }
 
+    /// The rows of sessions with these numbers, ascending.
+    pub(crate) fn sessions(
+        &self,
+        numbers: RangeInclusive<u64>,
+    ) -> Result<impl Iterator<Item = Result<(u64, SessionRow), StoreError>>, StoreError> {
+        rows(self.views.session.as_ref(), numbers, SessionRow::decode)
+    }
+
+    /// The subscriptions of sessions with these numbers, ascending.
+    pub(crate) fn all_subscriptions(
+        &self,
+        numbers: RangeInclusive<u64>,
+    ) -> Result<impl Iterator<Item = Result<(u64, Subscriptions), StoreError>>, StoreError> {
+        rows(
+            self.views.subscription.as_ref(),
+            numbers,
+            decode_subscriptions,
+        )
+    }
+
+    /// Count and sizes of each chunk that waits for sessions with these numbers, ascending.
+    pub(crate) fn figures(
+        &self,
+        numbers: RangeInclusive<u64>,
+    ) -> Result<impl Iterator<Item = Result<(u64, u64, u64), StoreError>>, StoreError> {
+        let keys = (*numbers.start(), 0)..=(*numbers.end(), u64::MAX);
+        let found = self.views.queue.as_ref().map(|table| table.range(keys));
+        let found = found.transpose().map_err(checkpoint)?;
+        Ok(found.into_iter().flatten().map(|row| {
+            let (key, bytes) = row.map_err(checkpoint)?;
+            let (deliveries, sizes) = Chunk::figures(bytes.value()).map_err(wrong)?;
+            Ok((key.value().0, deliveries, sizes))
+        }))
+    }
+
     pub(crate) fn message(&self, message: u64) -> Result<Option<MessageRow>, StoreError> {
         let find = |bytes: &[u8]| messages::find(bytes, message);
         row(self.views.message.as_ref(), page_of(message), find).map(Option::flatten)
@@ -276,6 +312,19 @@ where
     found
         .map(|bytes| decode(bytes.value()).map_err(wrong))
         .transpose()
+}
+
+fn rows<T>(
+    table: Option<&ReadOnlyTable<u64, &'static [u8]>>,
+    numbers: RangeInclusive<u64>,
+    decode: impl Fn(&[u8]) -> Result<T, BodyError>,
+) -> Result<impl Iterator<Item = Result<(u64, T), StoreError>>, StoreError> {
+    let found = table.map(|table| table.range(numbers));
+    let found = found.transpose().map_err(checkpoint)?;
+    Ok(found.into_iter().flatten().map(move |row| {
+        let (number, bytes) = row.map_err(checkpoint)?;
+        Ok((number.value(), decode(bytes.value()).map_err(wrong)?))
+    }))
 }
 
 /// An empty file without its final name.

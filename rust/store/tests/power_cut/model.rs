@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mqttcore_store::record::{Message, Opened, PacketIdsBuf, RecipientsBuf, Record, WillSet};
-use mqttcore_store::{Batch, Delivery, Store, StoreError};
+use mqttcore_store::{Batch, Delivery, KeptSession, Store, StoreError};
 
 /// A step of the workload.
 #[derive(Clone, Debug)]
@@ -342,7 +342,13 @@ impl Model {
     /// The store's own view, and the messages whose content is not what was published.
     pub(crate) fn read(store: &dyn Store) -> Result<(Self, Vec<u64>), StoreError> {
         let mut model = Self::default();
-        store.sessions(&mut |session, row, subscriptions| {
+        store.sessions(&mut |kept| {
+            let KeptSession {
+                number: session,
+                row,
+                subscriptions,
+                ..
+            } = kept;
             let waiting = |delivery: &Delivery| (delivery.number, delivery.message, delivery.qos);
             let publishes = row.publishes.iter();
             let payload = |payload: &Vec<u8>| u64::from_le_bytes(payload[..8].try_into().unwrap());

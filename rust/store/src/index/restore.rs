@@ -1,0 +1,160 @@
+//! Sessions on their way back: who there is, and all about some of them.
+
+use std::ops::RangeInclusive;
+
+use redb::ReadableTable;
+
+use crate::error::StoreError;
+use crate::index::changes::Changes;
+use crate::index::numbered::Numbered;
+use crate::index::rows::{SessionRow, Subscriptions, decode_subscriptions};
+use crate::index::tables::{SESSION, checkpoint, wrong};
+use crate::index::{Index, Waiting};
+
+/// Sessions that are looked up together.
+const TOGETHER: usize = 1024;
+
+/// All that is kept of a session, but for what waits for it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct KeptSession {
+    /// Its number.
+    pub number: u64,
+    /// What its connections left.
+    pub row: SessionRow,
+    /// What it subscribed to.
+    pub subscriptions: Subscriptions,
+    /// How much waits for it.
+    pub waiting: Waiting,
+}
+
+impl Index {
+    /// Hands number and client identifier of every session to `visit`, in no order.
+    pub(crate) fn clients(&self, visit: &mut dyn FnMut(u64, &str)) -> Result<(), StoreError> {
+        let layers: Vec<&Changes> = self.layers().collect();
+        if let Some(table) = self.tables.table(SESSION)? {
+            for row in table.iter().map_err(checkpoint)? {
+                let (number, bytes) = row.map_err(checkpoint)?;
+                let number = number.value();
+                if !layers
+                    .iter()
+                    .any(|layer| layer.sessions.contains_key(&number))
+                {
+                    visit(
+                        number,
+                        SessionRow::client_id_of(bytes.value()).map_err(wrong)?,
+                    );
+                }
+            }
+        }
+        for (place, layer) in layers.iter().enumerate() {
+            let is_newer = |number| {
+                layers[..place]
+                    .iter()
+                    .any(|l| l.sessions.contains_key(number))
+            };
+            for (number, cached) in layer
+                .sessions
+                .iter()
+                .filter(|(number, _)| !is_newer(*number))
+            {
+                if let Some(row) = &cached.row {
+                    visit(*number, &row.client_id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands those of these sessions that there are to `visit`; their numbers ascend.
+    pub(crate) fn restore(
+        &self,
+        numbers: &[u64],
+        visit: &mut dyn FnMut(KeptSession),
+    ) -> Result<(), StoreError> {
+        let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
+            return Ok(());
+        };
+        debug_assert!(numbers.is_sorted());
+        let mut stored = self.stored(*first..=*last)?;
+        for &number in numbers {
+            let (mut kept, is_there) = stored.remove(&number).unwrap_or_default();
+            kept.number = number;
+            let row = self.layers().find_map(|layer| layer.sessions.get(&number));
+            let is_there = row.map_or(is_there, |cached| cached.row.is_some());
+            if !is_there {
+                continue;
+            }
+            if let Some(row) = row.and_then(|cached| cached.row.as_deref()) {
+                kept.row = row.clone();
+            }
+            let held = self
+                .layers()
+                .find_map(|layer| layer.subscriptions.get(&number));
+            if let Some(cached) = held {
+                let held = cached.row.as_deref().map(decode_subscriptions);
+                kept.subscriptions = held.transpose().map_err(wrong)?.unwrap_or_default();
+            }
+            if self.layers().any(|layer| layer.queue(number).is_some()) {
+                let queue = self.queue(number, 0, usize::MAX)?;
+                kept.waiting = Waiting {
+                    deliveries: queue.len() as u64,
+                    bytes: queue.iter().map(|delivery| u64::from(delivery.bytes)).sum(),
+                };
+            }
+            visit(kept);
+        }
+        Ok(())
+    }
+
+    /// Hands every session to `visit`, oldest first.
+    pub(crate) fn sessions(
+        &self,
+        visit: &mut dyn FnMut(KeptSession) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut numbers = Vec::new();
+        self.clients(&mut |number, _| numbers.push(number))?;
+        numbers.sort_unstable();
+        for together in numbers.chunks(TOGETHER) {
+            let mut visited = Ok(());
+            self.restore(together, &mut |kept| {
+                if visited.is_ok() {
+                    visited = visit(kept);
+                }
+            })?;
+            visited?;
+        }
+        Ok(())
+    }
+
+    /// What the checkpoint has of these sessions, and whether it has a row of them at all.
+    fn stored(
+        &self,
+        numbers: RangeInclusive<u64>,
+    ) -> Result<Numbered<(KeptSession, bool)>, StoreError> {
+        let mut stored: Numbered<(KeptSession, bool)> = Numbered::default();
+        for row in self.tables.sessions(numbers.clone())? {
+            let (number, row) = row?;
+            stored.insert(
+                number,
+                (
+                    KeptSession {
+                        row,
+                        ..KeptSession::default()
+                    },
+                    true,
+                ),
+            );
+        }
+        for row in self.tables.all_subscriptions(numbers.clone())? {
+            let (number, subscriptions) = row?;
+            stored.entry(number).or_default().0.subscriptions = subscriptions;
+        }
+        for row in self.tables.figures(numbers)? {
+            let (number, deliveries, bytes) = row?;
+            let waiting = &mut stored.entry(number).or_default().0.waiting;
+            waiting.deliveries += deliveries;
+            waiting.bytes += bytes;
+        }
+        Ok(stored)
+    }
+}
