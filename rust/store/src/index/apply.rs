@@ -87,17 +87,25 @@ impl Index {
                 self.next_number = self.next_number.max(opened.session.saturating_add(1));
                 let cached = self.cached_session(opened.session)?;
                 cached.is_changed = true;
-                cached.row.get_or_insert_default().open(opened);
+                let row = cached.row.get_or_insert_default();
+                row.open().map_err(wrong)?.open(opened);
+                row.pack();
                 Ok(())
             }
             Record::Away {
                 session,
                 at_ms,
                 expiry_s,
-            } => self.change(*session, |row| {
-                row.away_since_ms = Some(*at_ms);
-                row.expiry_s = *expiry_s;
-            }),
+            } => {
+                self.change(*session, |row| {
+                    row.away_since_ms = Some(*at_ms);
+                    row.expiry_s = *expiry_s;
+                })?;
+                if let Some(row) = &mut self.cached_session(*session)?.row {
+                    row.pack();
+                }
+                Ok(())
+            }
             Record::Ended { session } => self.end_session(*session),
             Record::Subscribed {
                 session,
@@ -145,6 +153,7 @@ impl Index {
         for message in std::mem::take(&mut self.unwanted) {
             self.forget_if_unwanted(message);
         }
+        self.changes.messages.pack();
     }
 
     fn add_message(&mut self, message: &Message<'_>, place: Place) -> Result<(), StoreError> {
@@ -181,7 +190,7 @@ impl Index {
         let bytes = row.size;
         let mut wanted = 0;
         for (number, recipient) in (first..).zip(recipients.iter()) {
-            if self.session(recipient.session)?.is_none() {
+            if !self.has_session(recipient.session)? {
                 continue;
             }
             wanted += 1;
@@ -237,7 +246,7 @@ impl Index {
         cached.is_changed = true;
         let cached = self.cached_subscriptions(session)?;
         (cached.row, cached.is_changed) = (None, true);
-        for (_, delivery) in row.publishes {
+        for (_, delivery) in row.row().map_err(wrong)?.into_owned().publishes {
             self.release(delivery.message)?;
         }
         for delivery in self.queue(session, 0, usize::MAX)? {
@@ -284,7 +293,7 @@ impl Index {
             return Ok(taken);
         }
         let own = self.changes.queue(session);
-        if own.is_some_and(|own| own.removed.contains(&number)) {
+        if own.is_some_and(|own| own.has_removed(number)) {
             return Ok(None);
         }
         let found = self.queued_before(session, number)?;
@@ -345,7 +354,7 @@ impl Index {
     ) -> Result<(), StoreError> {
         let cached = self.cached_session(session)?;
         if let Some(row) = &mut cached.row {
-            change(row);
+            change(row.open().map_err(wrong)?);
             cached.is_changed = true;
         }
         Ok(())
@@ -356,7 +365,7 @@ impl Index {
         session: u64,
         change: impl FnOnce(&mut Subscriptions),
     ) -> Result<(), StoreError> {
-        if self.session(session)?.is_none() {
+        if !self.has_session(session)? {
             return Ok(());
         }
         let cached = self.cached_subscriptions(session)?;

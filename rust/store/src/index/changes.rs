@@ -1,24 +1,76 @@
 //! What later records changed of what the checkpoint has.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::index::chunk::Chunk;
 use crate::index::messages::ChangedMessages;
-use crate::index::numbered::Numbered;
+use crate::index::paged::Paged;
 use crate::index::rows::{Delivery, SessionRow};
 use crate::wire::BodyError;
 
 /// A row as it is now: changed, or known to be as the checkpoint has it.
 #[derive(Debug)]
-pub(crate) struct Cached<T: ?Sized> {
-    pub(crate) row: Option<Box<T>>,
+pub(crate) struct Cached<R> {
+    pub(crate) row: Option<R>,
     pub(crate) is_changed: bool,
     /// The checkpoint has a row for it, this one or an older one.
     is_stored: bool,
 }
 
-impl<T: ?Sized> Cached<T> {
-    pub(crate) fn stored(row: Option<Box<T>>) -> Self {
+/// A session's row: as the checkpoint has it, which takes a fifth of the room, until something of it
+/// changes often.
+#[derive(Clone, Debug)]
+pub(crate) enum Session {
+    Packed(Box<[u8]>),
+    Open(Box<SessionRow>),
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self::Open(Box::default())
+    }
+}
+
+impl Session {
+    /// To read it.
+    pub(crate) fn row(&self) -> Result<Cow<'_, SessionRow>, BodyError> {
+        match self {
+            Self::Packed(bytes) => SessionRow::decode(bytes).map(Cow::Owned),
+            Self::Open(row) => Ok(Cow::Borrowed(row)),
+        }
+    }
+
+    pub(crate) fn client_id(&self) -> Result<&str, BodyError> {
+        match self {
+            Self::Packed(bytes) => SessionRow::client_id_of(bytes),
+            Self::Open(row) => Ok(&row.client_id),
+        }
+    }
+
+    /// To change it.
+    pub(crate) fn open(&mut self) -> Result<&mut SessionRow, BodyError> {
+        if let Self::Packed(bytes) = self {
+            *self = Self::Open(Box::new(SessionRow::decode(bytes)?));
+        }
+        match self {
+            Self::Open(row) => Ok(row),
+            Self::Packed(_) => unreachable!("it was opened"),
+        }
+    }
+
+    /// Nothing of it will change soon.
+    pub(crate) fn pack(&mut self) {
+        if let Self::Open(row) = self {
+            let mut bytes = Vec::new();
+            row.encode(&mut bytes);
+            *self = Self::Packed(bytes.into());
+        }
+    }
+}
+
+impl<R> Cached<R> {
+    pub(crate) fn stored(row: Option<R>) -> Self {
         Self {
             is_stored: row.is_some(),
             row,
@@ -35,11 +87,11 @@ impl<T: ?Sized> Cached<T> {
 /// Everything that has changed, row by row.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    pub(crate) sessions: Numbered<Cached<SessionRow>>,
+    pub(crate) sessions: Paged<Cached<Session>>,
     /// As [`encode_subscriptions`](crate::index::rows::encode_subscriptions) writes them: most
     /// sessions have few.
-    pub(crate) subscriptions: Numbered<Cached<[u8]>>,
-    queues: Numbered<QueueChange>,
+    pub(crate) subscriptions: Paged<Cached<Box<[u8]>>>,
+    queues: Paged<QueueChange>,
     /// Deliveries in `queues`.
     deliveries: usize,
     pub(crate) messages: ChangedMessages,
@@ -53,16 +105,16 @@ impl Changes {
     }
 
     pub(crate) fn queue(&self, session: u64) -> Option<&QueueChange> {
-        self.queues.get(&session)
+        self.queues.get(session)
     }
 
-    pub(crate) fn queues(&self) -> impl Iterator<Item = (&u64, &QueueChange)> {
+    pub(crate) fn queues(&self) -> impl Iterator<Item = (u64, &QueueChange)> {
         self.queues.iter()
     }
 
     pub(crate) fn enqueue(&mut self, session: u64, delivery: &Delivery) -> Result<(), BodyError> {
         self.deliveries += 1;
-        self.queues.entry(session).or_default().insert(delivery)
+        self.queue_mut(session).insert(delivery)
     }
 
     /// Takes out one that was queued since the checkpoint.
@@ -71,14 +123,14 @@ impl Changes {
         session: u64,
         number: u64,
     ) -> Result<Option<Delivery>, BodyError> {
-        let Some(queue) = self.queues.get_mut(&session) else {
+        let Some(queue) = self.queues.get_mut(session) else {
             return Ok(None);
         };
         let taken = queue.take(number)?;
         if taken.is_some() {
             self.deliveries -= 1;
             if queue.is_empty() {
-                self.queues.remove(&session);
+                self.queues.remove(session);
             }
         }
         Ok(taken)
@@ -86,8 +138,13 @@ impl Changes {
 
     /// One that the checkpoint has is not waiting any more.
     pub(crate) fn remove(&mut self, session: u64, number: u64) {
-        let queue = self.queues.entry(session).or_default();
-        self.deliveries += usize::from(queue.removed.insert(number));
+        let removed = self.queue_mut(session).removed.get_or_insert_default();
+        self.deliveries += usize::from(removed.insert(number));
+    }
+
+    fn queue_mut(&mut self, session: u64) -> &mut QueueChange {
+        self.queues
+            .get_or_insert_with(session, QueueChange::default)
     }
 }
 
@@ -97,12 +154,25 @@ pub(crate) struct QueueChange {
     /// Queued since the checkpoint and still waiting; none overlaps another one.
     pub(crate) added: Vec<Chunk>,
     /// In the checkpoint's queue, but not waiting any more.
-    pub(crate) removed: BTreeSet<u64>,
+    removed: Option<Box<BTreeSet<u64>>>,
 }
 
 impl QueueChange {
     fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.removed.is_empty()
+        self.added.is_empty() && self.removed.is_none()
+    }
+
+    /// Whether the checkpoint has this one, but it is not waiting any more.
+    pub(crate) fn has_removed(&self, number: u64) -> bool {
+        let removed = self.removed.as_ref();
+        removed.is_some_and(|removed| removed.contains(&number))
+    }
+
+    /// Those that the checkpoint has, but that are not waiting any more; ascending.
+    pub(crate) fn removed(&self) -> impl Iterator<Item = u64> {
+        self.removed
+            .iter()
+            .flat_map(|removed| removed.iter().copied())
     }
 
     pub(crate) fn find(&self, number: u64) -> Result<Option<Delivery>, BodyError> {

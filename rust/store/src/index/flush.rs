@@ -8,7 +8,7 @@ use redb::{Database, ReadableTable, Table, WriteTransaction};
 
 use crate::error::StoreError;
 use crate::index::Index;
-use crate::index::changes::{Cached, Changes, QueueChange};
+use crate::index::changes::{Cached, Changes, QueueChange, Session};
 use crate::index::chunk::Chunk;
 use crate::index::messages::{changed_page, number_of};
 use crate::index::notes::{ChangedNotes, put_notes};
@@ -113,9 +113,10 @@ impl Index {
     /// All that waits for a session or is under way to it.
     fn deliveries(&mut self, session: u64) -> Result<Vec<Delivery>, StoreError> {
         let mut deliveries = self.queue(session, 0, usize::MAX)?;
-        let row = self.session(session)?;
-        let publishes = row.iter().flat_map(|row| &row.publishes);
-        deliveries.extend(publishes.map(|(_, delivery)| delivery.clone()));
+        if let Some(row) = &self.cached_session(session)?.row {
+            let row = row.row().map_err(wrong)?;
+            deliveries.extend(row.publishes.iter().map(|(_, delivery)| delivery.clone()));
+        }
         Ok(deliveries)
     }
 
@@ -177,11 +178,14 @@ impl Frozen {
         let mut table = transaction.open_table(SESSION).map_err(checkpoint)?;
         for (session, cached) in changed(self.changes.sessions.iter()) {
             match &cached.row {
-                None => drop(table.remove(*session).map_err(checkpoint)?),
-                Some(row) => {
+                None => drop(table.remove(session).map_err(checkpoint)?),
+                Some(Session::Packed(row)) => {
+                    table.insert(session, &row[..]).map_err(checkpoint)?;
+                }
+                Some(Session::Open(row)) => {
                     bytes.clear();
                     row.encode(&mut bytes);
-                    table.insert(*session, &bytes[..]).map_err(checkpoint)?;
+                    table.insert(session, &bytes[..]).map_err(checkpoint)?;
                 }
             }
         }
@@ -189,9 +193,9 @@ impl Frozen {
         for (session, cached) in changed(self.changes.subscriptions.iter()) {
             match &cached.row {
                 Some(held) if held[..] != NONE => {
-                    table.insert(*session, &held[..]).map_err(checkpoint)?;
+                    table.insert(session, &held[..]).map_err(checkpoint)?;
                 }
-                _ => drop(table.remove(*session).map_err(checkpoint)?),
+                _ => drop(table.remove(session).map_err(checkpoint)?),
             }
         }
         Ok(())
@@ -200,11 +204,11 @@ impl Frozen {
     fn put_queues(&self, transaction: &WriteTransaction) -> Result<(), StoreError> {
         let mut table = transaction.open_table(QUEUE).map_err(checkpoint)?;
         let mut queues: Vec<_> = self.changes.queues().collect();
-        queues.sort_unstable_by_key(|(session, _)| **session);
+        queues.sort_unstable_by_key(|(session, _)| *session);
         for (session, change) in queues {
             let mut queue = StoredQueue {
                 table: &mut table,
-                session: *session,
+                session,
                 bytes: Vec::new(),
             };
             queue.remove(change)?;
@@ -219,7 +223,7 @@ impl Frozen {
         for (number, changes) in self.changes.messages.pages() {
             let stored = table.get(number).map_err(checkpoint)?;
             let stored = stored.map(|page| page.value().to_vec()).unwrap_or_default();
-            let page = changed_page(&stored, changes).map_err(wrong)?;
+            let page = changed_page(&stored, &changes).map_err(wrong)?;
             if !page.is_empty() {
                 table.insert(number, &page[..]).map_err(checkpoint)?;
             } else if !stored.is_empty() {
@@ -268,7 +272,7 @@ struct StoredQueue<'t, 'x> {
 impl StoredQueue<'_, '_> {
     /// Takes out what is not waiting any more.
     fn remove(&mut self, change: &QueueChange) -> Result<(), StoreError> {
-        let mut numbers = change.removed.iter().copied().peekable();
+        let mut numbers = change.removed().peekable();
         while let Some(number) = numbers.next() {
             let Some((key, mut chunk)) = chunk_at(&*self.table, self.session, number)? else {
                 continue;
@@ -349,10 +353,10 @@ impl StoredQueue<'_, '_> {
 }
 
 /// The rows that differ from the checkpoint, in the order of their keys.
-fn changed<'a, T: ?Sized + 'a>(
-    rows: impl Iterator<Item = (&'a u64, &'a Cached<T>)>,
-) -> impl Iterator<Item = (&'a u64, &'a Cached<T>)> {
+fn changed<'a, R: 'a>(
+    rows: impl Iterator<Item = (u64, &'a Cached<R>)>,
+) -> impl Iterator<Item = (u64, &'a Cached<R>)> {
     let mut rows: Vec<_> = rows.filter(|(_, cached)| cached.is_due()).collect();
-    rows.sort_unstable_by_key(|(key, _)| **key);
+    rows.sort_unstable_by_key(|(key, _)| *key);
     rows.into_iter()
 }

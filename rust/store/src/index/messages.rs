@@ -4,9 +4,16 @@
 //! over 256; for each message that is wanted it has the low byte of the number, then references,
 //! size, segment, offset and bytes of the frame as varints.
 
+use std::borrow::Cow;
+
 use crate::index::numbered::Numbered;
+use crate::index::paged::low;
+pub(crate) use crate::index::paged::page_of;
 use crate::journal::Place;
 use crate::wire::{BodyError, Reader, put_varint};
+
+/// Messages of a page.
+const PAGE: usize = 256;
 
 /// A message that is still referred to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -83,8 +90,53 @@ pub(crate) struct Changed {
 /// Messages that differ from the checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedMessages {
-    pages: Numbered<Vec<Changed>>,
+    pages: Numbered<Page>,
     count: usize,
+    /// Pages that are full since the last [`pack`](Self::pack).
+    filled: Vec<u64>,
+}
+
+/// 256 messages, or fewer.
+#[derive(Debug)]
+enum Page {
+    Open(Vec<Changed>),
+    /// All of them new and still wanted: as the checkpoint is to have them, which takes half the
+    /// room, until one of them changes.
+    Packed(Box<[u8]>),
+}
+
+impl Page {
+    fn open(&mut self) -> &mut Vec<Changed> {
+        if let Self::Packed(bytes) = self {
+            *self = Self::Open(unpacked(bytes));
+        }
+        match self {
+            Self::Open(changed) => changed,
+            Self::Packed(_) => unreachable!("it was opened"),
+        }
+    }
+
+    fn changed(&self) -> Cow<'_, [Changed]> {
+        match self {
+            Self::Open(changed) => Cow::Borrowed(changed),
+            Self::Packed(bytes) => Cow::Owned(unpacked(bytes)),
+        }
+    }
+}
+
+fn unpacked(bytes: &[u8]) -> Vec<Changed> {
+    let (mut reader, mut changed) = (Reader(bytes), Vec::with_capacity(PAGE));
+    while !reader.0.is_empty() {
+        // INVARIANT: `pack` wrote it.
+        let low = reader.byte().expect("a page of our own");
+        let row = MessageRow::decode(&mut reader).expect("a page of our own");
+        changed.push(Changed {
+            low,
+            is_stored: false,
+            row: Some(row),
+        });
+    }
+    changed
 }
 
 impl ChangedMessages {
@@ -92,19 +144,30 @@ impl ChangedMessages {
         self.count
     }
 
-    pub(crate) fn get(&self, number: u64) -> Option<&Changed> {
-        let page = self.pages.get(&page_of(number))?;
-        place(page, low(number)).ok().map(|place| &page[place])
+    pub(crate) fn get(&self, number: u64) -> Option<Changed> {
+        match self.pages.get(&page_of(number))? {
+            Page::Open(page) => place(page, low(number)).ok().map(|place| page[place]),
+            Page::Packed(bytes) => {
+                // INVARIANT: `pack` wrote it.
+                let row = find(bytes, number).expect("a page of our own");
+                row.map(|row| Changed {
+                    low: low(number),
+                    is_stored: false,
+                    row: Some(row),
+                })
+            }
+        }
     }
 
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut Changed> {
-        let page = self.pages.get_mut(&page_of(number))?;
+        let page = self.pages.get_mut(&page_of(number))?.open();
         place(page, low(number)).ok().map(|place| &mut page[place])
     }
 
     pub(crate) fn set(&mut self, number: u64, row: Option<MessageRow>, is_stored: bool) {
         let low = low(number);
-        let page = self.pages.entry(page_of(number)).or_default();
+        let page = self.pages.entry(page_of(number));
+        let page = page.or_insert(Page::Open(Vec::new())).open();
         let changed = Changed {
             low,
             is_stored,
@@ -115,13 +178,16 @@ impl ChangedMessages {
             Err(place) => {
                 page.insert(place, changed);
                 self.count += 1;
+                if page.len() == PAGE {
+                    self.filled.push(page_of(number));
+                }
             }
         }
     }
 
     /// Forgets that it ever was.
     pub(crate) fn remove(&mut self, number: u64) {
-        let Some(page) = self.pages.get_mut(&page_of(number)) else {
+        let Some(page) = self.pages.get_mut(&page_of(number)).map(Page::open) else {
             return;
         };
         if let Ok(place) = place(page, low(number)) {
@@ -133,29 +199,32 @@ impl ChangedMessages {
         }
     }
 
+    /// Packs what has become full and stays so: a backlog that grows.
+    pub(crate) fn pack(&mut self) {
+        for number in self.filled.drain(..) {
+            let Some(Page::Open(changed)) = self.pages.get(&number) else {
+                continue;
+            };
+            let is_new = |changed: &Changed| changed.row.is_some() && !changed.is_stored;
+            if changed.len() == PAGE && changed.iter().all(is_new) {
+                // INVARIANT: there is nothing stored that could be wrong.
+                let bytes = changed_page(&[], changed).expect("no stored page");
+                self.pages.insert(number, Page::Packed(bytes.into()));
+            }
+        }
+    }
+
     /// The pages with changes, in their order.
-    pub(crate) fn pages(&self) -> Vec<(u64, &[Changed])> {
-        let mut pages: Vec<_> = self
-            .pages
-            .iter()
-            .map(|(page, all)| (*page, &all[..]))
-            .collect();
-        pages.sort_unstable_by_key(|(page, _)| *page);
-        pages
+    pub(crate) fn pages(&self) -> impl Iterator<Item = (u64, Cow<'_, [Changed]>)> {
+        let mut pages: Vec<_> = self.pages.iter().collect();
+        pages.sort_unstable_by_key(|(page, _)| **page);
+        pages.into_iter().map(|(page, all)| (*page, all.changed()))
     }
 }
 
 /// The number of a message of a page.
 pub(crate) fn number_of(page: u64, changed: &Changed) -> u64 {
     page << 8 | u64::from(changed.low)
-}
-
-pub(crate) fn page_of(number: u64) -> u64 {
-    number >> 8
-}
-
-fn low(number: u64) -> u8 {
-    number.to_le_bytes()[0]
 }
 
 fn place(page: &[Changed], low: u8) -> Result<usize, usize> {
@@ -219,9 +288,9 @@ mod tests {
     }
 
     fn page(messages: &ChangedMessages, stored: &[u8]) -> Vec<u8> {
-        let pages = messages.pages();
+        let pages: Vec<_> = messages.pages().collect();
         assert_eq!(pages.len(), 1);
-        changed_page(stored, pages[0].1).unwrap()
+        changed_page(stored, &pages[0].1).unwrap()
     }
 
     #[test]
@@ -255,7 +324,39 @@ mod tests {
 
         assert!(page(&messages, &stored).is_empty());
         messages.remove(7);
-        assert_eq!((messages.len(), messages.pages().len()), (0, 0));
+        assert_eq!((messages.len(), messages.pages().count()), (0, 0));
+    }
+
+    #[test]
+    fn a_full_page_is_packed_until_one_of_its_messages_changes() {
+        let mut messages = ChangedMessages::default();
+        for number in 0x100..0x200 {
+            messages.set(number, Some(row(number)), false);
+        }
+        let open = page(&messages, &[]);
+
+        messages.pack();
+
+        assert!(matches!(messages.pages[&1], Page::Packed(_)));
+        assert_eq!(messages.get(0x142).unwrap().row, Some(row(0x142)));
+        assert_eq!(page(&messages, &[]), open);
+        messages.get_mut(0x142).unwrap().row = None;
+        assert!(matches!(messages.pages[&1], Page::Open(_)));
+        assert_eq!(messages.get(0x142).unwrap().row, None);
+        assert_eq!(messages.get(0x1ff).unwrap().row, Some(row(0x1ff)));
+        assert_eq!(messages.len(), 256);
+    }
+
+    #[test]
+    fn a_page_that_is_only_changed_is_not_packed() {
+        let mut messages = ChangedMessages::default();
+        for number in 0x100..0x200 {
+            messages.set(number, Some(row(number)), number == 0x180);
+        }
+
+        messages.pack();
+
+        assert!(matches!(messages.pages[&1], Page::Open(_)));
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub(crate) mod flush;
 mod messages;
 pub(crate) mod notes;
 mod numbered;
+mod paged;
 pub(crate) mod restore;
 pub(crate) mod rows;
 pub(crate) mod streams;
@@ -28,11 +29,11 @@ use redb::ReadTransaction;
 
 use crate::error::StoreError;
 use crate::files::{File, Files, read_full};
-use crate::index::changes::{Cached, Changes, QueueChange};
+use crate::index::changes::{Cached, Changes, QueueChange, Session};
 use crate::index::flush::Frozen;
 use crate::index::messages::MessageRow;
 use crate::index::notes::Notes;
-use crate::index::rows::{Delivery, SessionRow, StoredMessage};
+use crate::index::rows::{Delivery, StoredMessage};
 use crate::index::streams::StreamTable;
 use crate::index::tables::{Meta, RETAINED, SEGMENT, Tables, checkpoint, wrong};
 use crate::journal::Place;
@@ -172,9 +173,9 @@ impl Index {
         self.checkpoint_lsn
     }
 
-    /// The session's row, if it is kept.
-    pub(crate) fn session(&mut self, session: u64) -> Result<Option<&SessionRow>, StoreError> {
-        Ok(self.cached_session(session)?.row.as_deref())
+    /// Whether the session is kept.
+    pub(crate) fn has_session(&mut self, session: u64) -> Result<bool, StoreError> {
+        Ok(self.cached_session(session)?.row.is_some())
     }
 
     /// What has changed, the latest first.
@@ -195,7 +196,7 @@ impl Index {
             .filter_map(|layer| layer.queue(session))
             .collect();
         let is_gone = |number: u64, layers: &[&QueueChange]| {
-            layers.iter().any(|layer| layer.removed.contains(&number))
+            layers.iter().any(|layer| layer.has_removed(number))
         };
         let mut waiting = BTreeMap::new();
         'stored: for chunk in self.tables.chunks(session, from)? {
@@ -219,7 +220,7 @@ impl Index {
                 }
                 let delivery = delivery.map_err(wrong)?;
                 // What was being written may be gone again.
-                if own.is_none_or(|own| !own.removed.contains(&delivery.number)) {
+                if own.is_none_or(|own| !own.has_removed(delivery.number)) {
                     taken += 1;
                     waiting.insert(delivery.number, delivery);
                 }
@@ -300,36 +301,39 @@ impl Index {
         }
     }
 
-    fn cached_session(&mut self, session: u64) -> Result<&mut Cached<SessionRow>, StoreError> {
-        if !self.changes.sessions.contains_key(&session) {
-            let frozen = self.frozen.as_ref();
-            let row = match frozen.and_then(|frozen| frozen.changes.sessions.get(&session)) {
-                Some(frozen) => frozen.row.clone(),
-                None => self.tables.session(session)?.map(Box::new),
-            };
-            let cached = Cached::stored(row);
-            self.changes.sessions.insert(session, cached);
-        }
-        // INVARIANT: it was put there if it was missing.
-        Ok(self.changes.sessions.get_mut(&session).expect("cached"))
+    fn cached_session(&mut self, session: u64) -> Result<&mut Cached<Session>, StoreError> {
+        let known = match self.changes.sessions.contains(session) {
+            true => None,
+            false => {
+                let frozen = self.frozen.as_ref();
+                let frozen = frozen.and_then(|frozen| frozen.changes.sessions.get(session));
+                match frozen {
+                    Some(frozen) => frozen.row.clone(),
+                    None => self.tables.session(session)?.map(Session::Packed),
+                }
+            }
+        };
+        let cached = || Cached::stored(known);
+        Ok(self.changes.sessions.get_or_insert_with(session, cached))
     }
 
-    fn cached_subscriptions(&mut self, session: u64) -> Result<&mut Cached<[u8]>, StoreError> {
-        if !self.changes.subscriptions.contains_key(&session) {
-            let frozen = self.frozen.as_ref();
-            let row = match frozen.and_then(|frozen| frozen.changes.subscriptions.get(&session)) {
-                Some(frozen) => frozen.row.clone(),
-                None => self.tables.subscriptions(session)?,
-            };
-            let cached = Cached::stored(row);
-            self.changes.subscriptions.insert(session, cached);
-        }
-        // INVARIANT: it was put there if it was missing.
+    fn cached_subscriptions(&mut self, session: u64) -> Result<&mut Cached<Box<[u8]>>, StoreError> {
+        let known = match self.changes.subscriptions.contains(session) {
+            true => None,
+            false => {
+                let frozen = self.frozen.as_ref();
+                let frozen = frozen.and_then(|frozen| frozen.changes.subscriptions.get(session));
+                match frozen {
+                    Some(frozen) => frozen.row.clone(),
+                    None => self.tables.subscriptions(session)?,
+                }
+            }
+        };
+        let cached = || Cached::stored(known);
         Ok(self
             .changes
             .subscriptions
-            .get_mut(&session)
-            .expect("cached"))
+            .get_or_insert_with(session, cached))
     }
 
     /// A message that is wanted.
@@ -356,7 +360,7 @@ impl Index {
             if let Some(delivery) = queue.find(number).map_err(wrong)? {
                 return Ok(Some(delivery));
             }
-            if queue.removed.contains(&number) {
+            if queue.has_removed(number) {
                 return Ok(None);
             }
         }

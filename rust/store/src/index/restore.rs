@@ -35,10 +35,7 @@ impl Index {
             for row in table.iter().map_err(checkpoint)? {
                 let (number, bytes) = row.map_err(checkpoint)?;
                 let number = number.value();
-                if !layers
-                    .iter()
-                    .any(|layer| layer.sessions.contains_key(&number))
-                {
+                if !layers.iter().any(|layer| layer.sessions.contains(number)) {
                     visit(
                         number,
                         SessionRow::client_id_of(bytes.value()).map_err(wrong)?,
@@ -47,18 +44,11 @@ impl Index {
             }
         }
         for (place, layer) in layers.iter().enumerate() {
-            let is_newer = |number| {
-                layers[..place]
-                    .iter()
-                    .any(|l| l.sessions.contains_key(number))
-            };
-            for (number, cached) in layer
-                .sessions
-                .iter()
-                .filter(|(number, _)| !is_newer(*number))
-            {
-                if let Some(row) = &cached.row {
-                    visit(*number, &row.client_id);
+            let newer = &layers[..place];
+            for (number, cached) in layer.sessions.iter() {
+                let is_old = newer.iter().any(|newer| newer.sessions.contains(number));
+                if let Some(row) = cached.row.as_ref().filter(|_| !is_old) {
+                    visit(number, row.client_id().map_err(wrong)?);
                 }
             }
         }
@@ -79,17 +69,17 @@ impl Index {
         for &number in numbers {
             let (mut kept, is_there) = stored.remove(&number).unwrap_or_default();
             kept.number = number;
-            let row = self.layers().find_map(|layer| layer.sessions.get(&number));
+            let row = self.layers().find_map(|layer| layer.sessions.get(number));
             let is_there = row.map_or(is_there, |cached| cached.row.is_some());
             if !is_there {
                 continue;
             }
-            if let Some(row) = row.and_then(|cached| cached.row.as_deref()) {
-                kept.row = row.clone();
+            if let Some(row) = row.and_then(|cached| cached.row.as_ref()) {
+                kept.row = row.row().map_err(wrong)?.into_owned();
             }
             let held = self
                 .layers()
-                .find_map(|layer| layer.subscriptions.get(&number));
+                .find_map(|layer| layer.subscriptions.get(number));
             if let Some(cached) = held {
                 let held = cached.row.as_deref().map(decode_subscriptions);
                 kept.subscriptions = held.transpose().map_err(wrong)?.unwrap_or_default();

@@ -153,8 +153,10 @@ impl Tables {
         })
     }
 
-    pub(crate) fn session(&self, session: u64) -> Result<Option<SessionRow>, StoreError> {
-        row(self.views.session.as_ref(), session, SessionRow::decode)
+    /// The row of a session, encoded.
+    pub(crate) fn session(&self, session: u64) -> Result<Option<Box<[u8]>>, StoreError> {
+        let copy = |bytes: &[u8]| Ok(Box::from(bytes));
+        row(self.views.session.as_ref(), session, copy)
     }
 
     /// The subscriptions of a session, encoded.
