@@ -226,15 +226,19 @@ impl DurableStore {
         })
     }
 
-    /// Reads every full segment once in `every`, at moments when nobody waits for the disk, and
+    /// Reads every full segment and the messages in the checkpoint once in `every`, at moments when nobody waits for the disk, and
     /// tells [`Observer::scrubbed`]; until the store is closed.
     ///
     /// # Errors
     ///
     /// The system gives no thread.
     pub fn scrub_every(&self, every: Duration) -> Result<(), StoreError> {
-        let (files, shared) = (Arc::clone(&self.files), Arc::clone(&self.journal.shared));
-        let scrubber = Scrubber::start(files, shared, every)?;
+        let read = scrub::Read {
+            files: Arc::clone(&self.files),
+            shared: Arc::clone(&self.journal.shared),
+            index: Arc::clone(&self.index),
+        };
+        let scrubber = Scrubber::start(read, every)?;
         let older = self.lock_scrubber().replace(scrubber);
         if let Some(older) = older {
             older.stop();
@@ -247,8 +251,8 @@ impl DurableStore {
     }
 
     /// Reads the next full segment behind number `after` and compares every checksum; returns its
-    /// number, or `None` at the end. For idle hours: it reads up to a segment at once, and takes
-    /// no lock while it does.
+    /// number. Behind the last one it reads the messages in the checkpoint, and returns `None`. For
+    /// idle hours: it takes no lock while it reads.
     ///
     /// # Errors
     ///
@@ -256,6 +260,7 @@ impl DurableStore {
     pub fn scrub(&self, after: u64) -> Result<Option<u64>, StoreError> {
         let full = self.journal.shared.full_segments();
         let Some(place) = full.iter().position(|(number, _)| *number > after) else {
+            scrub::check_messages(&self.index, || true)?;
             return Ok(None);
         };
         let (number, last_lsn) = full[place];
@@ -385,13 +390,15 @@ impl Store for DurableStore {
         let queue = index.queue(session, from, limit)?;
         let mut found = Vec::new();
         for delivery in first_bytes(queue, bytes) {
-            let message = index.find(delivery.message)?;
+            let message = index.find(delivery.message);
+            let message = message.map_err(|error| index.explain(delivery.message, error))?;
             found.push((delivery, message));
         }
         // The log goes on while the disk is read.
         drop(index);
         let read = found.into_iter().map(|(delivery, message)| {
-            let message = message.map(Found::read).transpose()?;
+            let message = message.map(Found::read).transpose();
+            let message = message.map_err(|error| self.index().explain(delivery.message, error))?;
             Ok((delivery, message))
         });
         read.collect()

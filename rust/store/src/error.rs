@@ -1,5 +1,6 @@
 //! Why a store cannot be opened, or does not go on.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -71,15 +72,17 @@ pub enum StoreError {
     Stopped(Arc<str>),
 }
 
-/// Where and how much of the log is damaged.
-#[derive(Clone, Debug, Eq, Error, PartialEq)]
+/// Where and how much of the log or the checkpoint is damaged.
+#[derive(Clone, Debug, Default, Eq, Error, PartialEq)]
 #[error(
-    "{file} is damaged at {offset} ({reason}): LSN {first_lsn} to {last_lsn} cannot be trusted"
+    "{file} is damaged at {offset} ({reason}): LSN {first_lsn} to {last_lsn} cannot be trusted{}",
+    Wanted(.concerns)
 )]
 pub struct Damage {
-    /// The segment.
+    /// The segment, or the checkpoint.
     pub file: String,
-    /// The first byte that is not as it was written.
+    /// The first byte of a segment that is not as it was written; the number of a message in the
+    /// checkpoint.
     pub offset: u64,
     /// The first record that is affected.
     pub first_lsn: u64,
@@ -87,6 +90,18 @@ pub struct Damage {
     pub last_lsn: u64,
     /// What is wrong.
     pub reason: &'static str,
+    /// Clients that a damaged message waits for, and topics that retain it, as far as somebody has
+    /// looked.
+    pub concerns: Vec<String>,
+}
+
+struct Wanted<'a>(&'a [String]);
+
+impl fmt::Display for Wanted<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = self.0.iter();
+        names.try_for_each(|name| write!(formatter, "; it is wanted by {name}"))
+    }
 }
 
 impl StoreError {

@@ -1,13 +1,14 @@
 //! Reading what nobody reads: a bit that rots in an old segment is better found while there is a
 //! copy elsewhere than when the message is wanted.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::StoreError;
 use crate::files::Files;
+use crate::index::{Index, bodies};
 use crate::journal::log::Shared;
 use crate::journal::open;
 
@@ -15,7 +16,15 @@ use crate::journal::open;
 const LOOK: Duration = Duration::from_secs(60);
 const LOOKS_A_SEGMENT: u32 = 4;
 
-/// The thread that reads every full segment once in so long, and compares every checksum.
+/// What there is to read.
+pub(crate) struct Read {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) index: Arc<Mutex<Index>>,
+}
+
+/// The thread that reads every full segment and the checkpoint's messages once in so long, and
+/// compares every checksum.
 #[derive(Debug)]
 pub(crate) struct Scrubber {
     /// Dropping it ends the thread.
@@ -24,14 +33,10 @@ pub(crate) struct Scrubber {
 }
 
 impl Scrubber {
-    pub(crate) fn start(
-        files: Arc<dyn Files>,
-        shared: Arc<Shared>,
-        every: Duration,
-    ) -> Result<Self, StoreError> {
+    pub(crate) fn start(read: Read, every: Duration) -> Result<Self, StoreError> {
         let (stop, stopped) = channel();
         let thread = thread::Builder::new().name("mqttcore-scrub".into());
-        let thread = thread.spawn(move || run(&*files, &shared, every, &stopped));
+        let thread = thread.spawn(move || run(&read, every, &stopped));
         let thread = thread.map_err(|error| StoreError::io("start the thread of", "scrub", error));
         Ok(Self {
             stop,
@@ -47,25 +52,45 @@ impl Scrubber {
     }
 }
 
-fn run(files: &dyn Files, shared: &Shared, every: Duration, stopped: &Receiver<()>) {
-    let mut last = None;
+fn run(read: &Read, every: Duration, stopped: &Receiver<()>) {
+    let (shared, mut last) = (&read.shared, None);
     loop {
         let full = shared.full_segments();
-        let segments = u32::try_from(full.len()).unwrap_or(u32::MAX).max(1);
-        let wait = LOOK.min(every / segments / LOOKS_A_SEGMENT);
+        // Behind the segments it is the turn of the checkpoint.
+        let places = full.len() + 1;
+        let wait = LOOK.min(every / u32::try_from(places).unwrap_or(u32::MAX) / LOOKS_A_SEGMENT);
         if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
             return;
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let due = due(full.len(), since.unwrap_or_default(), every);
+        let due = due(places, since.unwrap_or_default(), every);
         // Who waits for the disk comes first.
         if due.is_none() || due == last || shared.is_busy() {
             continue;
         }
         last = due;
-        if let Some((number, last_lsn)) = due.and_then(|(_, place)| full.get(place)) {
-            shared.scrubbed(check(files, *number, *last_lsn).as_ref().err());
-        }
+        let Some((_, place)) = due else { continue };
+        let checked = match full.get(place) {
+            Some((number, last_lsn)) => check(&*read.files, *number, *last_lsn),
+            None => check_messages(&read.index, || {
+                stopped.try_recv() == Err(TryRecvError::Empty)
+            }),
+        };
+        shared.scrubbed(checked.as_ref().err());
+    }
+}
+
+/// Reads the messages in the checkpoint, as long as `goes_on` says so.
+pub(crate) fn check_messages(
+    index: &Mutex<Index>,
+    goes_on: impl FnMut() -> bool,
+) -> Result<(), StoreError> {
+    let lock = || index.lock().unwrap_or_else(PoisonError::into_inner);
+    let database = lock().database();
+    match bodies::check(&database, goes_on) {
+        Ok(_) => Ok(()),
+        Err(StoreError::Damaged(damage)) => Err(lock().explain(damage.offset, damage.into())),
+        Err(error) => Err(error),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::backup::{self, Copy};
 use crate::durable::{StoreOptions, claim, open_parts};
 use crate::error::{Damage, StoreError};
 use crate::files::Files;
-use crate::index::Index;
+use crate::index::{Index, bodies};
 #[cfg(feature = "columnar")]
 use crate::journal::commit::Committer;
 use crate::journal::open::{self, Known, Recovery, Visit};
@@ -105,6 +105,12 @@ fn read_all(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
         })?;
         info.messages += 1;
     }
+    // Those that nobody refers to are gone with the next checkpoint; what is rotten is rotten.
+    let checked = bodies::check(&index.database(), || true);
+    checked.map_err(|error| match error {
+        StoreError::Damaged(damage) => index.explain(damage.offset, damage.into()),
+        error => error,
+    })?;
     info.streams = look_at_streams(files, &index, true)?;
     Ok(info)
 }

@@ -1,12 +1,20 @@
 //! Emptying old segments: the content of messages that are wanted moves into the checkpoint.
+//!
+//! A row of the table `body` is: CRC32C of the message number and of what follows; LSN of its record:
+//! `u64`; flags of its record: byte; its body: rest. The checksum is compared at each reading, and by
+//! whoever reads what nobody asks for.
 
-use redb::{Database, ReadableTable};
+use crc32c::{crc32c, crc32c_append};
+use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
-use crate::error::StoreError;
+use crate::error::{Damage, StoreError};
 use crate::files::Files;
 use crate::index::Index;
 use crate::index::messages::{self, page_of};
-use crate::index::tables::{BODY, MESSAGE, SEGMENT, begin_change, checkpoint, put_moved, wrong};
+use crate::index::tables;
+use crate::index::tables::{
+    BODY, FILE, MESSAGE, SEGMENT, begin_change, checkpoint, put_moved, wrong,
+};
 use crate::journal::frame;
 use crate::journal::scan::Groups;
 use crate::journal::segment::{self, HEADER, Header};
@@ -72,9 +80,13 @@ pub(crate) fn move_frames<'f>(
             let row = messages::find(page.value(), message.message).map_err(wrong)?;
             let place = row.map(|row| row.place());
             if place.is_some_and(|place| place.segment == number && place.offset == offset) {
-                bytes.clear();
-                bytes.push(frame.flags);
-                bytes.extend_from_slice(frame.body);
+                encode(
+                    message.message,
+                    frame.lsn,
+                    frame.flags,
+                    frame.body,
+                    &mut bytes,
+                );
                 let moved = bodies.insert(message.message, &bytes[..]);
                 moved.map_err(checkpoint)?;
             }
@@ -83,4 +95,131 @@ pub(crate) fn move_frames<'f>(
     }
     put_moved(&transaction, number)?;
     transaction.commit().map_err(checkpoint)
+}
+
+/// Rows that are looked at in one transaction: while there is one, the checkpoint keeps old pages.
+const TOGETHER: usize = 1_024;
+/// Checksum and LSN.
+const HEAD: usize = 12;
+
+/// Makes the row of a message.
+pub(crate) fn encode(message: u64, lsn: u64, flags: u8, body: &[u8], row: &mut Vec<u8>) {
+    row.clear();
+    row.extend_from_slice(&[0; 4]);
+    row.extend_from_slice(&lsn.to_le_bytes());
+    row.push(flags);
+    row.extend_from_slice(body);
+    let crc = checksum(message, &row[4..]);
+    row[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Flags and body of a row.
+pub(crate) fn decode(message: u64, row: &[u8]) -> Result<(u8, &[u8]), Damage> {
+    let parts = row.split_first_chunk().zip(row.get(HEAD..));
+    let whole = parts.and_then(|((crc, rest), content)| {
+        let is_whole = checksum(message, rest) == u32::from_le_bytes(*crc);
+        content.split_first().filter(|_| is_whole)
+    });
+    let (flags, body) = whole.ok_or_else(|| {
+        let lsn = row.get(4..HEAD).and_then(|lsn| lsn.try_into().ok());
+        let lsn = lsn.map_or(0, u64::from_le_bytes);
+        Damage {
+            file: FILE.into(),
+            offset: message,
+            first_lsn: lsn,
+            last_lsn: lsn,
+            reason: "a message in it is not what it was",
+            concerns: Vec::new(),
+        }
+    })?;
+    Ok((*flags, body))
+}
+
+fn checksum(message: u64, rest: &[u8]) -> u32 {
+    crc32c_append(crc32c(&message.to_le_bytes()), rest)
+}
+
+/// Compares the checksums of all messages in the checkpoint, or of as many as `goes_on` says; returns
+/// how many there were.
+///
+/// # Errors
+///
+/// The first damage, and those of the checkpoint.
+pub(crate) fn check(
+    database: &Database,
+    mut goes_on: impl FnMut() -> bool,
+) -> Result<u64, StoreError> {
+    let (mut from, mut checked) = (0, 0);
+    while goes_on() {
+        let transaction = database.begin_read().map_err(checkpoint)?;
+        let Some(table) = tables::opened(&transaction, BODY)? else {
+            break;
+        };
+        let mut last = None;
+        for row in table.range(from..).map_err(checkpoint)?.take(TOGETHER) {
+            let (message, bytes) = row.map_err(checkpoint)?;
+            decode(message.value(), bytes.value())?;
+            last = Some(message.value());
+            checked += 1;
+        }
+        match last.and_then(|last| last.checked_add(1)) {
+            Some(next) => from = next,
+            None => break,
+        }
+    }
+    Ok(checked)
+}
+
+/// Gives the rows of format 2 their checksums.
+pub(crate) fn upgrade(transaction: &redb::WriteTransaction) -> Result<(), StoreError> {
+    let mut table = transaction.open_table(BODY).map_err(checkpoint)?;
+    let (mut from, mut row) = (0, Vec::new());
+    let mut left = table.len().map_err(checkpoint)?;
+    while left > 0 {
+        let mut old = Vec::new();
+        for found in table.range(from..).map_err(checkpoint)?.take(TOGETHER) {
+            let (message, bytes) = found.map_err(checkpoint)?;
+            old.push((message.value(), bytes.value().to_vec()));
+        }
+        for (message, bytes) in &old {
+            let (flags, body) = bytes
+                .split_first()
+                .ok_or_else(|| checkpoint("an empty row"))?;
+            // Which record it was, nobody wrote down.
+            encode(*message, 0, *flags, body, &mut row);
+            table.insert(*message, &row[..]).map_err(checkpoint)?;
+            from = message + 1;
+        }
+        left = left.saturating_sub(old.len() as u64);
+        if old.is_empty() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_bit_of_a_row_may_differ_and_it_belongs_to_one_message() {
+        let mut row = Vec::new();
+        encode(7, 99, 5, b"body", &mut row);
+
+        assert_eq!(decode(7, &row), Ok((5, &b"body"[..])));
+        assert_eq!(decode(7, &row).map(|_| ()), Ok(()));
+        assert_eq!(decode(8, &row).unwrap_err().offset, 8);
+        for bit in 0..row.len() * 8 {
+            let mut rotten = row.clone();
+            rotten[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(7, &rotten).is_err(), "bit {bit}");
+        }
+        for bytes in 0..row.len() {
+            assert!(decode(7, &row[..bytes]).is_err(), "{bytes} bytes");
+        }
+        row[20] ^= 1;
+        let damage = decode(7, &row).unwrap_err();
+        assert_eq!((damage.offset, damage.first_lsn), (7, 99));
+    }
 }

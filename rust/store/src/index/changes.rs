@@ -138,8 +138,9 @@ impl Changes {
 
     /// One that the checkpoint has is not waiting any more.
     pub(crate) fn remove(&mut self, session: u64, number: u64) {
-        let removed = self.queue_mut(session).removed.get_or_insert_default();
-        self.deliveries += usize::from(removed.insert(number));
+        let queue = self.queue_mut(session);
+        let is_new = queue.removed.insert(number);
+        self.deliveries += usize::from(is_new);
     }
 
     fn queue_mut(&mut self, session: u64) -> &mut QueueChange {
@@ -154,25 +155,22 @@ pub(crate) struct QueueChange {
     /// Queued since the checkpoint and still waiting; none overlaps another one.
     pub(crate) added: Vec<Chunk>,
     /// In the checkpoint's queue, but not waiting any more.
-    removed: Option<Box<BTreeSet<u64>>>,
+    removed: BTreeSet<u64>,
 }
 
 impl QueueChange {
     fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.removed.is_none()
+        self.added.is_empty() && self.removed.is_empty()
     }
 
     /// Whether the checkpoint has this one, but it is not waiting any more.
     pub(crate) fn has_removed(&self, number: u64) -> bool {
-        let removed = self.removed.as_ref();
-        removed.is_some_and(|removed| removed.contains(&number))
+        self.removed.contains(&number)
     }
 
     /// Those that the checkpoint has, but that are not waiting any more; ascending.
     pub(crate) fn removed(&self) -> impl Iterator<Item = u64> {
-        self.removed
-            .iter()
-            .flat_map(|removed| removed.iter().copied())
+        self.removed.iter().copied()
     }
 
     pub(crate) fn find(&self, number: u64) -> Result<Option<Delivery>, BodyError> {

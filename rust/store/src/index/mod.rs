@@ -110,6 +110,7 @@ impl Found {
             first_lsn: frame::claimed_lsn(&bytes).unwrap_or_default(),
             last_lsn: frame::claimed_lsn(&bytes).unwrap_or_default(),
             reason: "a message that was safe cannot be read",
+            concerns: Vec::new(),
         })?;
         StoredMessage::new(frame.flags, frame.body.to_vec()).map_err(wrong)
     }
@@ -250,8 +251,9 @@ impl Index {
 
     /// The content of a message that is still wanted.
     pub(crate) fn message(&mut self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
-        let found = self.find(message)?;
-        found.map(Found::read).transpose()
+        let found = self.find(message);
+        let read = found.and_then(|found| found.map(Found::read).transpose());
+        read.map_err(|error| self.explain(message, error))
     }
 
     /// Where the content of a message is that is still wanted. What is found can be read when the
@@ -302,38 +304,29 @@ impl Index {
     }
 
     fn cached_session(&mut self, session: u64) -> Result<&mut Cached<Session>, StoreError> {
-        let known = match self.changes.sessions.contains(session) {
-            true => None,
-            false => {
-                let frozen = self.frozen.as_ref();
-                let frozen = frozen.and_then(|frozen| frozen.changes.sessions.get(session));
-                match frozen {
-                    Some(frozen) => frozen.row.clone(),
-                    None => self.tables.session(session)?.map(Session::Packed),
-                }
-            }
-        };
-        let cached = || Cached::stored(known);
+        let mut before = None;
+        if !self.changes.sessions.contains(session) {
+            let frozen = self.frozen.as_ref();
+            before = match frozen.and_then(|frozen| frozen.changes.sessions.get(session)) {
+                Some(frozen) => frozen.row.clone(),
+                None => self.tables.session(session)?.map(Session::Packed),
+            };
+        }
+        let cached = || Cached::stored(before);
         Ok(self.changes.sessions.get_or_insert_with(session, cached))
     }
 
     fn cached_subscriptions(&mut self, session: u64) -> Result<&mut Cached<Box<[u8]>>, StoreError> {
-        let known = match self.changes.subscriptions.contains(session) {
-            true => None,
-            false => {
-                let frozen = self.frozen.as_ref();
-                let frozen = frozen.and_then(|frozen| frozen.changes.subscriptions.get(session));
-                match frozen {
-                    Some(frozen) => frozen.row.clone(),
-                    None => self.tables.subscriptions(session)?,
-                }
-            }
-        };
-        let cached = || Cached::stored(known);
-        Ok(self
-            .changes
-            .subscriptions
-            .get_or_insert_with(session, cached))
+        let mut before = None;
+        if !self.changes.subscriptions.contains(session) {
+            let frozen = self.frozen.as_ref();
+            before = match frozen.and_then(|frozen| frozen.changes.subscriptions.get(session)) {
+                Some(frozen) => frozen.row.clone(),
+                None => self.tables.subscriptions(session)?,
+            };
+        }
+        let (subscriptions, cached) = (&mut self.changes.subscriptions, || Cached::stored(before));
+        Ok(subscriptions.get_or_insert_with(session, cached))
     }
 
     /// A message that is wanted.

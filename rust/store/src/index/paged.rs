@@ -82,7 +82,10 @@ impl<T> Paged<T> {
     /// All of them, those of a page together and in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.pages.iter().flat_map(|(number, page)| {
-            let numbers = page.lows.iter().map(move |low| number << 8 | u64::from(*low));
+            let numbers = page
+                .lows
+                .iter()
+                .map(move |low| number << 8 | u64::from(*low));
             numbers.zip(&page.values)
         })
     }

@@ -7,7 +7,7 @@ use redb::ReadableTable;
 use crate::error::StoreError;
 use crate::index::changes::Changes;
 use crate::index::numbered::Numbered;
-use crate::index::rows::{SessionRow, Subscriptions, decode_subscriptions};
+use crate::index::rows::{Delivery, SessionRow, Subscriptions, decode_subscriptions};
 use crate::index::tables::{SESSION, checkpoint, wrong};
 use crate::index::{Index, Waiting};
 
@@ -114,6 +114,37 @@ impl Index {
             visited?;
         }
         Ok(())
+    }
+
+    /// The same error, with who wants the message if it is damaged.
+    pub(crate) fn explain(&self, message: u64, error: StoreError) -> StoreError {
+        match error {
+            StoreError::Damaged(mut damage) if damage.concerns.is_empty() => {
+                // What cannot be found out is not said.
+                damage.concerns = self.wanting(message).unwrap_or_default();
+                damage.into()
+            }
+            error => error,
+        }
+    }
+
+    /// The clients that a message waits for or is under way to, and the topics that retain it.
+    fn wanting(&self, message: u64) -> Result<Vec<String>, StoreError> {
+        let mut wanting = Vec::new();
+        self.sessions(&mut |kept| {
+            let under_way = kept.row.publishes.iter().map(|(_, delivery)| delivery);
+            let is_it = |delivery: &Delivery| delivery.message == message;
+            let has_it = under_way.into_iter().any(is_it)
+                || self.queue(kept.number, 0, usize::MAX)?.iter().any(is_it);
+            if has_it {
+                wanting.push(format!("client {}", kept.row.client_id));
+            }
+            Ok(())
+        })?;
+        let retained = self.retained()?.into_iter();
+        let topics = retained.filter(|(_, retained)| *retained == message);
+        wanting.extend(topics.map(|(topic, _)| format!("topic {topic}")));
+        Ok(wanting)
     }
 
     /// What the checkpoint has of these sessions, and whether it has a row of them at all.

@@ -6,7 +6,7 @@
 //! | `subscription` | session | count, (filter: text, options: byte, id: varint) |
 //! | `queue` | session, a delivery number | see [`Chunk`](crate::index::chunk) |
 //! | `message` | message number over 256 | see [`MessageRow`](crate::index::messages) |
-//! | `body` | message number | flags: byte, body of its record: rest; of messages in segments up to `moved` |
+//! | `body` | message number | see [`bodies`](crate::index::bodies); of messages in segments up to `moved` |
 //! | `retained` | topic | message number |
 //! | `segment` | segment number | bytes of live messages in it |
 //! | `note` | key of a [`Record::Note`](crate::record::Record::Note) | its value |

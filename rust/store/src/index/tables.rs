@@ -13,6 +13,7 @@ use redb::{
 
 use crate::error::StoreError;
 use crate::files::{File, Files, read_full, write_all};
+use crate::index::bodies;
 use crate::index::chunk::Chunk;
 use crate::index::messages::{self, MessageRow, page_of};
 use crate::index::rows::{Delivery, SessionRow, Subscriptions, decode_subscriptions};
@@ -22,7 +23,9 @@ use crate::wire::BodyError;
 
 pub(crate) const FILE: &str = "checkpoint.redb";
 const UNBORN: &str = "checkpoint.new";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+/// Rows of messages had no checksums yet.
+const WITHOUT_CHECKSUMS: u32 = 2;
 /// Memory for writing a copy.
 const COPY_CACHE_BYTES: usize = 16 << 20;
 
@@ -96,8 +99,25 @@ impl Tables {
             database: Arc::new(database),
             views: Views::default(),
         };
+        if tables.format()? == Some(WITHOUT_CHECKSUMS.into()) {
+            tables.upgrade()?;
+        }
         tables.refresh()?;
         Ok(tables)
+    }
+
+    /// The format that wrote it; `None` if it has never been written.
+    fn format(&self) -> Result<Option<u64>, StoreError> {
+        let table = self.table(META)?;
+        table.map(|table| number(&table, "format")).transpose()
+    }
+
+    /// Makes what the version before this one wrote as if this one had.
+    fn upgrade(&self) -> Result<(), StoreError> {
+        let transaction = begin_change(&self.database)?;
+        bodies::upgrade(&transaction)?;
+        put_number(&transaction, "format", FORMAT.into())?;
+        transaction.commit().map_err(checkpoint)
     }
 
     /// Looks at the tables as they are now, after a change.
@@ -119,11 +139,7 @@ impl Tables {
         let Some(table) = self.table(META)? else {
             return Ok(None);
         };
-        let number = |key: &str| -> Result<u64, StoreError> {
-            let found = table.get(key).map_err(checkpoint)?;
-            let bytes = found.and_then(|found| found.value().try_into().ok());
-            bytes.map(u64::from_le_bytes).ok_or_else(|| broken("meta"))
-        };
+        let number = |key: &str| number(&table, key);
         let found = number("format")?;
         if found != u64::from(FORMAT) {
             return Err(StoreError::NewerFormat {
@@ -210,13 +226,11 @@ impl Tables {
         let Some(table) = self.table(BODY)? else {
             return Ok(None);
         };
-        let found = table.get(message).map_err(checkpoint)?;
-        let split = |bytes: &[u8]| {
-            bytes
-                .split_first()
-                .map(|(flags, body)| (*flags, body.to_vec()))
+        let Some(found) = table.get(message).map_err(checkpoint)? else {
+            return Ok(None);
         };
-        Ok(found.and_then(|found| split(found.value())))
+        let (flags, body) = bodies::decode(message, found.value())?;
+        Ok(Some((flags, body.to_vec())))
     }
 
     pub(crate) fn queued(&self, session: u64, number: u64) -> Result<Option<Delivery>, StoreError> {
@@ -269,11 +283,29 @@ impl Tables {
         definition: TableDefinition<'_, K, V>,
     ) -> Result<Option<ReadOnlyTable<K, V>>, StoreError> {
         let transaction = self.database.begin_read().map_err(checkpoint)?;
-        match transaction.open_table(definition) {
-            Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            other => other.map(Some).map_err(checkpoint),
-        }
+        opened(&transaction, definition)
     }
+}
+
+/// A table, or `None` if it has never been written.
+pub(crate) fn opened<K: redb::Key + 'static, V: redb::Value + 'static>(
+    transaction: &ReadTransaction,
+    definition: TableDefinition<'_, K, V>,
+) -> Result<Option<ReadOnlyTable<K, V>>, StoreError> {
+    match transaction.open_table(definition) {
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        other => other.map(Some).map_err(checkpoint),
+    }
+}
+
+/// A number that the checkpoint says about itself.
+fn number(
+    table: &ReadOnlyTable<&'static str, &'static [u8]>,
+    key: &str,
+) -> Result<u64, StoreError> {
+    let found = table.get(key).map_err(checkpoint)?;
+    let bytes = found.and_then(|found| found.value().try_into().ok());
+    bytes.map(u64::from_le_bytes).ok_or_else(|| broken("meta"))
 }
 
 /// Begins a change of everything; it is seen whole or not at all.
@@ -357,9 +389,13 @@ pub(crate) fn put_meta(transaction: &WriteTransaction, meta: &Meta) -> Result<()
 
 /// Writes that nothing of segments up to this one is needed.
 pub(crate) fn put_moved(transaction: &WriteTransaction, segment: u64) -> Result<(), StoreError> {
+    put_number(transaction, "moved", segment)
+}
+
+fn put_number(transaction: &WriteTransaction, key: &str, value: u64) -> Result<(), StoreError> {
     let mut table = transaction.open_table(META).map_err(checkpoint)?;
-    let segment = segment.to_le_bytes();
-    table.insert("moved", &segment[..]).map_err(checkpoint)?;
+    let value = value.to_le_bytes();
+    table.insert(key, &value[..]).map_err(checkpoint)?;
     Ok(())
 }
 

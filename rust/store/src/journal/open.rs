@@ -247,6 +247,7 @@ pub(crate) fn check_segment(
         first_lsn: 0,
         last_lsn,
         reason: "the header is broken",
+        concerns: Vec::new(),
     })?;
     let mut groups = Groups::new(&bytes, header.seed(), segment::HEADER, header.first_lsn);
     groups.by_ref().for_each(drop);
@@ -282,6 +283,7 @@ impl Reading<'_, '_> {
                     first_lsn,
                     last_lsn: first_lsn,
                     reason,
+                    concerns: Vec::new(),
                 }
             };
             let header = read_header(self.files, number)?;
@@ -476,6 +478,7 @@ fn damage(name: &str, groups: &Groups<'_>, last_lsn: u64) -> Damage {
         first_lsn: groups.next_lsn,
         last_lsn: last_lsn.max(groups.next_lsn),
         reason: "records that were safe cannot be read",
+        concerns: Vec::new(),
     }
 }
 
@@ -486,5 +489,6 @@ fn missing(first_lsn: u64, last_lsn: u64) -> Damage {
         first_lsn,
         last_lsn,
         reason: "segments are missing",
+        concerns: Vec::new(),
     }
 }
