@@ -13,8 +13,8 @@ use mqttcore_session::{Message, ServerLimits};
 use mqttcore_topics::{Cursor, TopicFilter, TopicName};
 use tokio::sync::oneshot;
 
-use crate::hub;
 use crate::shard::Shard;
+use crate::{hub, loading};
 
 use super::columns::Columns;
 use super::{Sink, SinkError};
@@ -39,6 +39,7 @@ pub(super) async fn clear(
             // Who asked may have gone.
             let _ = sender.send(step(shard, &filter, cursor, &kept, &limits));
         };
+        let work = |shard: &Rc<Shard>| loading::when_over(shard, work);
         sink.world.run_on(0, Box::new(work));
         cursor = match done.await.map_err(|_| SinkError::Stopped)? {
             Some(next) => Some(next),
