@@ -105,13 +105,14 @@ def measure(folder: Path, sessions: int, place: int) -> tuple[float, float]:
             print(f"    {line.strip()}", flush=True)
         complete = time.monotonic() - began
         now, most = memory_mb(process.pid)
+        cpu = cpu_s(process.pid)
     finally:
         patience.cancel()
         process.terminate()
         process.wait(STOP_S)
     print(
         f"  listens {up:.2f} s, CONNACK {accepts:.2f} s, first message {page:.2f} s, complete"
-        f" {complete:.2f} s; memory {now:.0f} MB, at most {most:.0f} MB",
+        f" {complete:.2f} s ({cpu:.2f} s of a processor); memory {now:.0f} MB, at most {most:.0f} MB",
         flush=True,
     )
     return accepts, complete
@@ -139,6 +140,12 @@ def memory_mb(pid: int) -> tuple[float, float]:
         if name in {"VmRSS", "VmHWM"}:
             figures[name] = int(rest.split()[0]) / 1024
     return figures["VmRSS"], figures["VmHWM"]
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of a process so far: what counts on a machine where others work, too."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -246,6 +246,17 @@ impl Body {
         }
     }
 
+    /// Whether something else than zeros is in this part of a sector, or could come back there.
+    fn may_show(&self, part: std::ops::Range<usize>) -> bool {
+        let shows = |content: &[u8]| {
+            let end = part.end.min(content.len());
+            content[part.start.min(end)..end]
+                .iter()
+                .any(|&byte| byte != 0)
+        };
+        shows(&self.now) || shows(&self.safe) || self.dirty.contains_key(&(part.start / SECTOR))
+    }
+
     fn sync(&mut self) {
         if let Some(cut) = self.cut.take() {
             self.safe.truncate(cut);
@@ -450,6 +461,20 @@ impl File for Opened {
             return Err(io::Error::other("the power went off"));
         }
         Ok(part)
+    }
+
+    fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.call()?;
+        let body = &mut state.bodies[self.body];
+        let (mut at, end) = (index(offset), index(offset + bytes).min(body.now.len()));
+        while at < end {
+            let step = (SECTOR - at % SECTOR).min(end - at);
+            if body.may_show(at..at + step) {
+                body.write(&[0; SECTOR][..step], at);
+            }
+            at += step;
+        }
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {

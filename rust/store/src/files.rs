@@ -136,6 +136,14 @@ pub trait File: Debug + Send + Sync {
     /// Those of the system.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
+    /// Makes zeros of `bytes` bytes from `offset` on, as [`File::write_at`] would, and also of what
+    /// the disk holds there and nobody can read: of writes whose sync failed, for example.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn zero(&self, offset: u64, bytes: u64) -> io::Result<()>;
+
     /// Returns when everything written before is safe.
     ///
     /// # Errors

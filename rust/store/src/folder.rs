@@ -208,6 +208,14 @@ impl File for fs::File {
         FileExt::write_at(self, bytes, offset)
     }
 
+    fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        match fallocate(self, flags, offset, bytes) {
+            Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(self, offset, bytes),
+            other => Ok(other?),
+        }
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
     }

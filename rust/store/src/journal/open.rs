@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::error::{Damage, StoreError};
-use crate::files::{File, Files, write_all, write_zeros};
+use crate::files::{File, Files, write_all};
 use crate::journal::frame::{self, Frame};
 use crate::journal::numbering::Numbering;
 use crate::journal::scan::{Group, Groups};
@@ -403,8 +403,9 @@ impl Reading<'_, '_> {
     }
 
     /// Makes the tail what it seems to be. What may exist in the cache alone is written again and
-    /// synced: after a sync that failed, another one would not write it. What is torn is wiped,
-    /// so that it cannot come to life behind a shorter group.
+    /// synced: after a sync that failed, another one would not write it. What is torn is wiped, so
+    /// that it cannot come to life behind a group that ends where a lost one did; and so is
+    /// all behind it, since the sync of an earlier wiping may have failed.
     fn settle(
         &mut self,
         file: &dyn File,
@@ -414,6 +415,7 @@ impl Reading<'_, '_> {
     ) -> Result<(), StoreError> {
         let name = segment::name(header.number);
         let (end, dirt) = (groups.end as u64, groups.dirt() as u64);
+        let bytes = groups.bytes() as u64;
         if dirt > 0 {
             let file = name.clone();
             self.recovery.torn = Some(Torn {
@@ -427,7 +429,7 @@ impl Reading<'_, '_> {
         }
         write_all(file, &header.to_bytes(), 0)
             .and_then(|()| write_all(file, unsure, end - unsure.len() as u64))
-            .and_then(|()| write_zeros(file, end, dirt))
+            .and_then(|()| file.zero(end, bytes - end))
             .and_then(|()| file.sync())
             .and_then(|()| self.files.sync_names())
             .map_err(|error| StoreError::io("renew the tail of", &name, error))

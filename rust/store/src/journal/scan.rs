@@ -58,6 +58,11 @@ impl<'a> Groups<'a> {
         }
     }
 
+    /// Bytes of the segment.
+    pub(crate) fn bytes(&self) -> usize {
+        self.segment.len()
+    }
+
     /// Whether nothing was ever written behind the last whole group.
     pub(crate) fn is_clean(&self) -> bool {
         self.dirt() == 0
