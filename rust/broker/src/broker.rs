@@ -257,8 +257,7 @@ impl Broker {
         let publish = move |shard: &Rc<Shard>, answer| {
             loading::when_over(shard, move |shard| publish(shard, &message, answer));
         };
-        self.ask_for(0, publish)
-            .ok_or(PublishError::Stopped)?
+        self.ask_for(0, publish).ok_or(PublishError::Stopped)?
     }
 
     /// The sessions that the broker holds, in no particular order. Blocks until those are there that
