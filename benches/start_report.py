@@ -112,7 +112,8 @@ def measure(folder: Path, sessions: int, place: int) -> tuple[float, float]:
         process.wait(STOP_S)
     print(
         f"  listens {up:.2f} s, CONNACK {accepts:.2f} s, first message {page:.2f} s, complete"
-        f" {complete:.2f} s ({cpu:.2f} s of a processor); memory {now:.0f} MB, at most {most:.0f} MB",
+        f" {complete:.2f} s ({cpu:.2f} s of a processor); memory {now:.0f} MB, at most"
+        f" {most:.0f} MB",
         flush=True,
     )
     return accepts, complete
