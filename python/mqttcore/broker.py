@@ -276,6 +276,8 @@ class Broker:
             log.warning("reload: other listeners or shards take a restart")
         if self._settings.data != new.data:
             log.warning("reload: another data folder takes a restart")
+        if rows_of(self._settings) != rows_of(new):
+            log.warning("reload: other streams, or another way to them, take a restart")
 
     def failure(self, *, within: float = 0.0) -> str | None:
         """Why what must be kept cannot be kept any more; None while all is well.
@@ -316,6 +318,11 @@ class Broker:
                 if use.on_error == "skip"
             ],
         )
+
+
+def rows_of(settings: Settings) -> object:
+    """What becomes rows, and where they go."""
+    return settings.streams, settings.http, settings.kafka
 
 
 running: set[Broker] = set()

@@ -12,6 +12,7 @@ import pytest
 from mqttcore import Broker, ConfigError, Settings, StartError, StoppedError, TopicNameError
 from mqttcore.broker import stop_all
 from mqttcore.config import Listener
+from mqttcore.streams.settings import Stream
 
 from tests.wire import Wire
 
@@ -212,3 +213,9 @@ def test_a_reload_says_what_takes_a_restart(
 
         broker.reload(Settings(listeners=(LISTENER,), data=str(tmp_path / "other")))
         assert "another data folder takes a restart" in caplog.text
+        assert "streams" not in caplog.text
+
+        other = Stream(name="other", filter=("#",))
+        same = str(tmp_path / "other")
+        broker.reload(Settings(listeners=(LISTENER,), data=same, streams=(other,)))
+        assert "other streams, or another way to them, take a restart" in caplog.text
