@@ -464,7 +464,7 @@ fn a_publish_from_inside_and_a_will_go_to_kafka_too() {
     });
     let own = kafka.record();
     assert_eq!(own.value(), b"own");
-    std::thread::sleep(A_WHILE);
+    kafka.has_no_record();
     assert!(!published.is_finished(), "before Kafka has it");
     kafka.keep(&own);
     let matched = within(DEADLINE, "a publish", move || published.join());
