@@ -356,7 +356,7 @@ impl Directory {
     }
 
     /// Bytes of memory that blocks of all directories and retained stores take, with those that threads keep for later
-    /// commits and what lies unused between them; for tests and reports.
+    /// commits; for tests and reports.
     #[doc(hidden)]
     pub fn heap_bytes() -> usize {
         pool::used_bytes()

@@ -16,7 +16,7 @@ use super::chunks::Chunks;
 pub(crate) const ALIGNMENT: usize = 16;
 
 /// Sizes up to here, a full HAMT block, are told apart by [`ALIGNMENT`], ...
-const FINE_BYTES: usize = 33 * ALIGNMENT;
+pub(super) const FINE_BYTES: usize = 33 * ALIGNMENT;
 
 /// ... and up to here by this many bytes; larger ones are no business of the lists.
 const COARSE_STEP: usize = 128;
@@ -201,7 +201,7 @@ pub(crate) fn trim() {
     chunks().trim();
 }
 
-/// Bytes that the pieces of all threads take, those in their lists and what lies unused between pieces included.
+/// Bytes that the pieces of all threads take, those in their lists included.
 pub(crate) fn used_bytes() -> usize {
     chunks().used_bytes()
 }
