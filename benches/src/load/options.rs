@@ -12,7 +12,7 @@ rows     pairs | fanout | fanin | shared | queue | turns | idle
 options  --publishers N   (pairs and queue 50, fanout 1, fanin 200, shared 100)
          --subscribers N  (pairs: as publishers, fanout 1000, fanin 4, shared 10)
          --connections N  idle connections (10000)
-         --turns N        messages, one at a time (400)
+         --turns N        messages, one at a time (300)
          --disk FOLDER    whose disk is synced in turn with them
          --qos 0|1|2      (0)
          --window N       messages that one publisher may have under way (16)
@@ -135,7 +135,7 @@ impl Options {
             publishers,
             subscribers,
             connections: 10_000,
-            turns: 400,
+            turns: 300,
             disk: None,
             qos: 0,
             window: 16,

@@ -13,8 +13,9 @@ use super::options::Options;
 use super::report::TurnsReport;
 use super::run;
 
-/// Before each measurement, so that nothing of the one before is still under way.
-const PAUSE: Duration = Duration::from_millis(8);
+/// Before each measurement, so that nothing of the one before is still under way: what became of a
+/// message is synced behind its acknowledgement.
+const PAUSE: Duration = Duration::from_millis(20);
 /// What a record has besides topic and payload, about.
 const RECORD_BYTES: usize = 48;
 /// Turns that are not counted.
