@@ -191,6 +191,7 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) stress CYCLES=100000000
 	@$(MAKE) model STEPS=100000
 	@$(MAKE) kafka
+	@$(MAKE) spark-matrix
 
 ##@ Measure
 bench: .make/tools ## codec, session and tree: messages or filters a second
@@ -201,6 +202,9 @@ bench-broker: build .make/dev ## the broker beside Mosquitto, one core each (DUR
 
 bench-start: build .make/dev ## starting with a large store (ARGS="--sessions 1000000 --queued 10000000")
 	@$(BIN)/python benches/start_report.py $(ARGS)
+
+spark-matrix: build ## tests/spark with Spark 4.0, 4.1 and 4.2, and through Spark Connect (minutes each)
+	@$(BIN)/python -m tests.spark.matrix
 
 bench-spark: build .make/dev ## Spark over a stream beside Spark's own: docs/spark-report.md (SCALE=small BY=cpu)
 	@$(BIN)/python -m benches.spark --scale $(SCALE) --by $(BY) $(ARGS)
@@ -260,4 +264,4 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
-	stress miri model spec soak interop nightly bench bench-broker bench-start bench-spark tree-report lock clean help
+	stress miri model spec soak interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help

@@ -8,7 +8,13 @@ use mqttcore_store::stream::columnar::{
     parse_payload_schema,
 };
 
-const FORMATS: [Format; 4] = [Format::Json, Format::Cbor, Format::Sparkplug, Format::Auto];
+const FORMATS: [Format; 5] = [
+    Format::Json,
+    Format::Cbor,
+    Format::Sparkplug,
+    Format::Auto,
+    Format::MessagePack,
+];
 const TOPICS: [&str; 3] = ["a/b", "spBv1.0/g/NBIRTH/e", "spBv1.0/g/NDATA/e"];
 const SCHEMA: &str = "a BIGINT, b DOUBLE, c STRING, d BOOLEAN, e STRUCT<a: BIGINT, b: ARRAY<STRING>>, f TIMESTAMP,
     g DATE, h BINARY, i DECIMAL(20, 4), j TINYINT, k FLOAT, _seq BIGINT, _metrics ARRAY<STRUCT<name: STRING, value: STRING>>";
@@ -19,7 +25,7 @@ pub(crate) fn decode_payloads(input: &[u8]) {
         return;
     };
     let format = FORMATS[usize::from(choice) % FORMATS.len()];
-    let topic = TOPICS[usize::from(choice / 4) % TOPICS.len()];
+    let topic = TOPICS[usize::from(choice / 8) % TOPICS.len()];
     let mut rows = RowBuilder::new(0);
     for (offset, payload) in (0..).zip(bytes.split(|byte| *byte == 0)) {
         let row = Row {

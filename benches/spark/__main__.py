@@ -11,12 +11,15 @@ from typing import Final
 
 from benches.spark import page
 from benches.spark.data import SCALES, dataset
-from benches.spark.floor import floors
-from benches.spark.goals import Measured
+from benches.spark.first import first_rows
+from benches.spark.floor import floors, whether
+from benches.spark.goals import Measured, Row
 from benches.spark.kafka import kafka
 
 ROOT: Final = pathlib.Path(__file__).resolve().parents[2]
+FIRST: Final = "S12"
 FLOORS: Final = "floors"
+KAFKA: Final = "S8"
 
 
 def main() -> int:
@@ -40,7 +43,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--scale", choices=sorted(SCALES), default="full", help="how much data")
     made.add_argument("--rounds", type=int, default=5, help="turns of each contender")
     made.add_argument("--by", choices=("wall", "cpu"), default="wall", help="what goals compare")
-    made.add_argument("--only", help=f"these rows, as S1,S3, or {FLOORS} (S6, S7, S13)")
+    named = f"these rows, as S1,S3,{FIRST}, or {FLOORS} (S6, S7, S13)"
+    made.add_argument("--only", help=named)
     made.add_argument("--data", type=pathlib.Path, default=ROOT / ".make" / "bench-spark")
     made.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs")
     made.add_argument("--memory", default="4g", help="heap of the JVM")
@@ -49,30 +53,42 @@ def parser() -> argparse.ArgumentParser:
 
 def rows(options: argparse.Namespace) -> Iterator[Measured]:
     """What was asked for, one after the other."""
-    wanted = options.only.split(",") if options.only else None
-    if wanted not in ([FLOORS], ["S8"]):
+    wanted = set(options.only.split(",")) if options.only else None
+    if wanted is None or wanted - {FLOORS, FIRST, KAFKA}:
         yield from scans(options, wanted)
-    if wanted is None or "S8" in wanted:
+    if wanted is None or KAFKA in wanted:
+        begin(KAFKA)
         yield from kafka(options)
+    if wanted is None or FIRST in wanted:
+        begin(FIRST)
+        yield from whether(Row.S12, lambda: first_rows(dataset(options.data, SCALES["small"])))
     if wanted is None or FLOORS in wanted:
+        begin("S6, S7 and S13")
         small = options.scale == "small"
         yield from floors(options.data, turns=1 if small else 2, batches=20 if small else 80)
 
 
-def scans(options: argparse.Namespace, wanted: list[str] | None) -> Iterator[Measured]:
+def scans(options: argparse.Namespace, wanted: set[str] | None) -> Iterator[Measured]:
     """Rows that read a stream which is there, in one session."""
     from mqttcore.spark import session
 
     from benches.spark.scans import SCANS, Bench
     from benches.spark.sink import sink
 
+    begin(f"the stream of scale {options.scale}")
     data = dataset(options.data, SCALES[options.scale])
     spark = session("bench", memory=options.memory, **{"spark.log.level": "ERROR"})
     bench = Bench(spark, data, rounds=options.rounds, by=options.by)
     for name, row in {**SCANS, "S11": sink}.items():
         if wanted is None or name in wanted:
+            begin(name)
             yield row(bench)
     spark.stop()
+
+
+def begin(what: str) -> None:
+    """Tells who watches what takes its time now."""
+    print(f"... {what}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +47,17 @@ def cpu_s(root: int) -> float:
 
 
 def resident_bytes(root: int) -> int:
-    """Memory of a tree; what processes share counts once in each."""
-    return sum(int(fields[21]) for pid in tree(root) if (fields := stat(pid))) * PAGE_BYTES
+    """Memory of a tree; of what processes share, each has its part."""
+    return sum(map(proportional_bytes, tree(root)))
+
+
+def proportional_bytes(pid: int) -> int:
+    """What the kernel calls the proportional set size."""
+    try:
+        lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
 
 
 def cost(action: Callable[[], object], root: int) -> Cost:

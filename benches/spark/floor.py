@@ -149,30 +149,34 @@ def floors(root: pathlib.Path, *, turns: int, batches: int) -> Iterator[Measured
     window = ["mqttcore", "window", str(root / "broker")]
     with fed("broker", root / "broker"):
         yield from whether(
-            Row.S6_STATELESS, lambda: against("stock", paired([*ours, "--stock"], ours, turns))
+            Row.S6_STATELESS,
+            lambda: against(Row.S6_STATELESS, "stock", paired([*ours, "--stock"], ours, turns)),
         )
         yield from whether(
             Row.S6_WINDOW,
-            lambda: against("stock", paired([*window, *few, "--stock"], [*window, *many], 1)),
+            lambda: against(
+                Row.S6_WINDOW, "stock", paired([*window, *few, "--stock"], [*window, *many], 1)
+            ),
         )
         yield from whether(Row.S13, lambda: memory([*window, *many, "--memory", "512m"]))
         with fed("files", root / "files"):
             files = ["files", "stateless", str(root / "files"), *many]
-            yield from whether(Row.S7, lambda: against("files", paired(files, ours, turns)))
+            yield from whether(Row.S7, lambda: against(Row.S7, "files", paired(files, ours, turns)))
 
 
-def whether(row: Row, measure: Callable[[], tuple[float, str]]) -> Iterator[Measured]:
+def whether(row: Row, measure: Callable[[], Measured]) -> Iterator[Measured]:
     """A row, if it can be measured here."""
     try:
-        yield ratio(row, *measure())
+        yield measure()
     except (RuntimeError, subprocess.TimeoutExpired) as error:
         print(f"{row.name}: not measured: {error}", file=sys.stderr)
 
 
-def memory(arguments: list[str]) -> tuple[float, str]:
+def memory(arguments: list[str]) -> Measured:
     """GiB of everything that a pipeline is."""
     idle_bytes = run(*arguments)["bytes"]
-    return idle_bytes / 2**30, "driver, JVM and workers, with a window over live rows"
+    what = "driver, JVM and workers, with a window over live rows"
+    return ratio(Row.S13, idle_bytes / 2**30, what)
 
 
 def paired(theirs: list[str], ours: list[str], turns: int) -> tuple[float, float]:
@@ -186,10 +190,10 @@ def paired_by(ms: Callable[[T], float], theirs: T, ours: T, turns: int) -> tuple
     return statistics.median(one for one, _ in found), statistics.median(two for _, two in found)
 
 
-def against(name: str, milliseconds: tuple[float, float]) -> tuple[float, str]:
+def against(row: Row, name: str, milliseconds: tuple[float, float]) -> Measured:
     """The ratio of two medians, ours first."""
     theirs, ours = milliseconds
-    return ours / theirs, f"{ours:.0f} ms, {name} {theirs:.0f} ms"
+    return ratio(row, ours / theirs, f"{ours:.0f} ms, {name} {theirs:.0f} ms")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ __all__ = [
     "StoppedError",
     "StoreError",
     "StreamBatch",
+    "StreamDecoder",
     "StreamOptions",
     "StreamReader",
     "StreamSchema",
@@ -753,7 +754,7 @@ class StreamOptions:
         end_us: int | None = None,
         columns: Sequence[str] | None = None,
         batch_rows: int | None = None,
-        decode: Literal["json", "cbor", "sparkplug", "auto"] | None = None,
+        decode: Literal["json", "cbor", "msgpack", "text", "sparkplug", "auto"] | None = None,
         payload_schema: str | None = None,
         on_error: Literal["null", "drop", "fail"] = "null",
         typed: str | None = None,
@@ -791,6 +792,31 @@ class StreamBatch:
 
     def __len__(self) -> int:
         """How many rows there are."""
+
+@final
+class StreamDecoder:
+    """Decodes payloads of rows that come from elsewhere.
+
+    Batches come in order, which the aliases of Sparkplug B need. Rows have a column ``payload``
+    of blobs; ``sparkplug`` and ``auto`` need ``topic``, too, and ``on_error="fail"``, which
+    names the row, ``partition`` and ``offset``.
+    """
+
+    def __new__(
+        cls,
+        decode: Literal["json", "cbor", "msgpack", "text", "sparkplug", "auto"],
+        payload_schema: str,
+        /,
+        *,
+        on_error: Literal["null", "drop", "fail"] = "null",
+        aliases: str | None = None,
+    ) -> StreamDecoder: ...
+    @property
+    def schema(self) -> StreamSchema:
+        """The columns that rows get, behind those that they have."""
+
+    def decode(self, ipc: bytes) -> list[StreamBatch]:
+        """The rows of an Arrow IPC stream, decoded."""
 
 @final
 class StreamReader:

@@ -103,3 +103,44 @@ def test_a_query_copies_each_message_once_while_the_broker_seals_and_stops(
 def payloads(frame: DataFrame) -> list[str]:
     """What was published, sorted."""
     return sorted(bytes(row["payload"]).decode() for row in frame.select("payload").collect())
+
+
+def test_the_typed_columns_of_a_stream_are_columns_of_tail_and_files_alike(
+    spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    from mqttcore import Broker, Settings
+    from mqttcore.config import Listener
+    from mqttcore.spark import read
+    from mqttcore.streams.client import Client
+    from mqttcore.streams.settings import Column, Stream
+
+    typed = (Column(name="celsius", type="double"), Column(name="count", type="long"))
+    stream = Stream(name="typed", filter=("t/#",), decode="json", schema=typed)
+    settings = Settings(
+        listeners=(Listener(address="127.0.0.1:0", anonymous=True),),
+        data=str(tmp_path),
+        streams=(stream,),
+    )
+    source = spark.read.format("mqttcore").options(path=str(tmp_path), stream="typed")
+
+    def seen(frame: DataFrame) -> list[tuple[object, ...]]:
+        return sorted(tuple(row) for row in frame.select("offset", "celsius", "count").collect())
+
+    with Broker(settings) as running, Client(str(tmp_path)) as client:
+        running.publish("t/1", '{"celsius":21.5,"count":7}')
+        running.publish("t/1", '{"celsius":"warm","count":8}')
+        while client.stream("typed").partitions[0].end < 2:
+            pass
+        expected = [(0, 21.5, 7), (1, None, 8)]
+
+        assert seen(source.load()) == expected
+        client.seal("typed")
+        assert seen(source.load()) == expected
+        running.publish("t/1", "no JSON")
+        while client.stream("typed").partitions[0].end < 3:
+            pass
+        for frame in (source.load(), read(spark, path=str(tmp_path), stream="typed")):
+            assert seen(frame) == [*expected, (2, None, None)]
+            assert frame.columns[-2:] == ["celsius", "count"]
+        few = source.option("columns", "count,offset").load()
+        assert sorted(map(tuple, few.collect()), key=repr) == [(7, 0), (8, 1), (None, 2)]

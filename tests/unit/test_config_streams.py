@@ -143,7 +143,7 @@ def test_keys_of_streams_are_held_against_each_other(write: Write) -> None:
         "s.toml:4:10: streams[0].decode: does nothing without schema",
         "s.toml:7:8: streams[1].name: streams[0] has this name already",
         "s.toml:9:10: streams[1].schema: does nothing without decode; allowed: json, cbor,"
-        " sparkplug, auto",
+        " msgpack, text, sparkplug, auto",
         "s.toml:15:51: streams[2].schema[1].name: 'T' is there already, case aside",
     ]
 

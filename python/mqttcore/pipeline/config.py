@@ -145,7 +145,7 @@ class Silver:
 
     schema: Sql
     """Columns of the payload, as Spark writes them: ``machine STRING, at TIMESTAMP``."""
-    decode: Literal["json", "cbor", "sparkplug", "auto"] = "json"
+    decode: Literal["json", "cbor", "msgpack", "text", "sparkplug", "auto"] = "json"
     event_time: Name = "timestamp"
     """The column that windows and the watermark go by; the broker's time unless said otherwise."""
     watermark: Duration = "1 minute"

@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from mqttcore.spark.decoding import decode
     from mqttcore.spark.kafka import from_kafka
     from mqttcore.spark.sessions import Tuning, session, tune
     from mqttcore.spark.tables import Retained, read, read_stream, retained
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Retained",
     "Tuning",
+    "decode",
     "from_kafka",
     "read",
     "read_stream",
@@ -32,6 +34,7 @@ __all__ = [
 HOMES: Final = {
     "Retained": "tables",
     "Tuning": "sessions",
+    "decode": "decoding",
     "from_kafka": "kafka",
     "read": "tables",
     "read_stream": "tables",

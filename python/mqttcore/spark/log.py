@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqttcore.errors import EndpointUnreachableError, StreamFolderError, StreamOptionError
 from mqttcore.spark.folder import StreamFolder, find_folder
+from mqttcore.spark.typed import TypedColumns, typed_columns
 from mqttcore.streams.client import Client
 
 if TYPE_CHECKING:
@@ -90,6 +91,16 @@ class StreamLog:
                 " mount the broker's data folder, or name it with option path"
             )
         return self.folder
+
+    def typed(self) -> TypedColumns | None:
+        """The typed columns of the stream itself."""
+        if self.folder is not None:
+            return typed_columns(self.folder.describe().schema)
+        return typed_columns(self.client.stream(self.name).schema)
+
+    def aliases(self) -> dict[str, Any]:
+        """What Sparkplug's aliases meant where the sealed rows end, as far as that is known."""
+        return self.folder.aliases() if self.folder is not None else {}
 
     def offsets_at(self, timestamp_us: int) -> tuple[int, ...]:
         """The first row of each partition at or after a time, sealed or not."""

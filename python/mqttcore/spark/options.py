@@ -13,12 +13,13 @@ from typing import Final, Literal, TypeVar, cast
 from mqttcore._core import TopicFilter, TopicFilterError, TopicNameError
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.positions import Position, parse_position, parse_timestamp
+from mqttcore.spark.typed import TypedColumns
 
 __all__ = ["DECODERS", "SourceOptions", "Table", "parse_options", "read_options"]
 
-Decoder = Literal["none", "json", "cbor", "sparkplug", "auto"]
+Decoder = Literal["none", "json", "cbor", "msgpack", "text", "sparkplug", "auto"]
 OnError = Literal["null", "drop", "fail"]
-DECODERS: Final = ("none", "json", "cbor", "sparkplug", "auto")
+DECODERS: Final = ("none", "json", "cbor", "msgpack", "text", "sparkplug", "auto")
 ON_ERROR: Final = ("null", "drop", "fail")
 
 Value = TypeVar("Value")
@@ -54,6 +55,8 @@ class SourceOptions:
     consumer: str | None = None
     push_filters: bool | None = None
     """None: when Spark's own setting says so."""
+    typed: TypedColumns | None = None
+    """No option: what the stream says of itself, where ``decode`` does not say otherwise."""
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:

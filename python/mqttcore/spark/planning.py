@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -33,36 +33,51 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+CORRUPT: Final = "_corrupt"
 
 
 def reader_options(
-    options: SourceOptions, topic: str | None, aliases: str | None = None
+    options: SourceOptions, topic: str | None, *, aliases: str | None = None, tail: bool = False
 ) -> StreamOptions:
     """What the reader in Rust is told; it checks the columns and the types.
 
-    ``aliases`` are those of Sparkplug that an earlier reader told.
+    ``aliases`` are those of Sparkplug that an earlier reader told. Typed columns of the stream
+    itself are in its files, but not in its ``tail``.
 
     Raises:
         StreamOptionError: a column, a type or a format that there is not.
     """
-    told: dict[str, Any] = {"filter": topic}
-    if options.decode != "none":
-        told |= {
-            "decode": options.decode,
-            "payload_schema": options.payload_schema,
-            "on_error": options.on_error,
-            "aliases": aliases,
-        }
+    told: dict[str, Any] = {"filter": topic, **decoding(options, aliases=aliases, tail=tail)}
     try:
         known = pa.schema(StreamOptions(**told).schema).names
     except StreamOptionError as error:
         raise StreamOptionError(in_sparks_words(str(error))) from error
+    if options.typed is not None and options.decode == "none":
+        # the stream has no such column, and files have none either
+        known = [name for name in known if name != CORRUPT]
     for name in options.columns or ():
         if name not in known:
             raise StreamOptionError(
                 f"option columns: {name} is no column; allowed are {', '.join(known)}"
             )
-    return StreamOptions(columns=options.columns, **told)
+    return StreamOptions(columns=options.columns or known, **told)
+
+
+def decoding(options: SourceOptions, *, aliases: str | None, tail: bool) -> dict[str, Any]:
+    """How typed columns come about: by the user's word, or the stream's own."""
+    if options.decode != "none":
+        return {
+            "decode": options.decode,
+            "payload_schema": options.payload_schema,
+            "on_error": options.on_error,
+            "aliases": aliases,
+        }
+    typed = options.typed
+    if typed is None:
+        return {}
+    if not tail:
+        return {"typed": typed.ddl}
+    return {"decode": typed.decode, "payload_schema": typed.ddl, "aliases": aliases}
 
 
 def in_sparks_words(text: str) -> str:

@@ -1,5 +1,7 @@
 """Spark's filters as what the source can leave out: offsets, times, partitions, topics."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

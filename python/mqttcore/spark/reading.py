@@ -7,6 +7,7 @@ then may be sealed by now. Nothing here outlives the task, since workers fork an
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import pathlib
 import time
@@ -175,15 +176,23 @@ class RowReader:
             return self.lost(wanted, error)
         except RangeBeyondError as error:
             raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
-        options = self.reader_options()
+        options = self.reader_options(tail=True)
         reader = Rows.tail(
             ipc, partition=wanted.partition, start=wanted.start, end=end, options=options
         )
         return end, self.batches([], reader)
 
-    def reader_options(self) -> StreamOptions:
+    def reader_options(self, *, tail: bool = False) -> StreamOptions:
         """What the next reader in Rust is told."""
-        return reader_options(self.options, self.topic, aliases=self.aliases)
+        aliases = self.known_aliases() if tail else self.aliases
+        return reader_options(self.options, self.topic, aliases=aliases, tail=tail)
+
+    def known_aliases(self) -> str | None:
+        """Those of this task, and for other edge nodes those of where the sealed rows end."""
+        sealed = self.log.aliases()
+        if not sealed:
+            return self.aliases
+        return json.dumps({**sealed, **json.loads(self.aliases or "{}")})
 
     def batches(self, first: Sequence[StreamBatch], reader: Rows) -> Iterator[pa.RecordBatch]:
         """Everything that a reader has; the next reader goes on with what this one learnt."""

@@ -5,6 +5,7 @@ Its class name is part of every checkpoint and does not change.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -56,12 +57,12 @@ class MqttcoreDataSource(DataSource):
         return "mqttcore"
 
     def schema(self) -> StructType:
-        """The columns of these options."""
-        return schema_of(parse_options(self.options))
+        """The columns of these options, and those that the stream has of its own."""
+        return schema_of(self.parsed())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads what there is now."""
-        options = with_schema(parse_options(self.options), schema)
+        options = with_schema(self.parsed(), schema)
         pushes = options.push_filters
         if pushes is None:
             pushes = is_planned_with_filters()
@@ -69,7 +70,16 @@ class MqttcoreDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
         """Reads what comes, batch after batch."""
-        return MqttcoreStreamReader(with_schema(parse_options(self.options), schema))
+        return MqttcoreStreamReader(with_schema(self.parsed(), schema))
+
+    def parsed(self) -> SourceOptions:
+        """What was asked for, of the stream that it names."""
+        options = parse_options(self.options)
+        log = open_log(options)
+        try:
+            return dataclasses.replace(options, typed=log.typed())
+        finally:
+            log.close()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Publishes rows, all of them or none."""

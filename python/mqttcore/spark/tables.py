@@ -52,7 +52,7 @@ def read(spark: SparkSession, stream: str | None = None, **options: object) -> D
     parsed = parse_options(texts(options, stream))
     log = open_log(parsed)
     try:
-        return whole(spark, log, parsed)
+        return whole(spark, log, dataclasses.replace(parsed, typed=log.typed()))
     finally:
         log.close()
 

@@ -137,7 +137,7 @@ class Stream:
     """What decides about the partition; ``sparkplug``: group and edge node."""
     schema: tuple[Column, ...] = ()
     """Columns that are decoded out of the payload, beside those that every stream has."""
-    decode: Literal["none", "json", "cbor", "sparkplug", "auto"] = "none"
+    decode: Literal["none", "json", "cbor", "msgpack", "text", "sparkplug", "auto"] = "none"
     """How payloads are read for these columns."""
     group: Group | None = None
     """The group that may read the sealed files."""
@@ -184,7 +184,11 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
         fault("filter", "there is none", "allowed: one or more")
     check_log(stream, fault)
     if stream.schema and stream.decode == "none":
-        fault("schema", "does nothing without decode", "allowed: json, cbor, sparkplug, auto")
+        fault(
+            "schema",
+            "does nothing without decode",
+            "allowed: json, cbor, msgpack, text, sparkplug, auto",
+        )
     if stream.decode != "none" and not stream.schema:
         fault("decode", "does nothing without schema")
     columns: set[str] = set()

@@ -55,8 +55,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::stream::{
-        PyStreamBatch, PyStreamOptions, PyStreamReader, PyStreamSchema, read_stream_file_meta,
-        write_stream_file,
+        PyStreamBatch, PyStreamDecoder, PyStreamOptions, PyStreamReader, PyStreamSchema,
+        read_stream_file_meta, write_stream_file,
     };
     #[pymodule_export]
     use super::topics::{PyTopicFilter, PyTopicName};

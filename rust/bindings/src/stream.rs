@@ -6,12 +6,12 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::ffi::{FFI_ArrowArray, to_ffi};
 use arrow_array::{Array, RecordBatch, StructArray};
-use arrow_schema::SchemaRef;
 use arrow_schema::ffi::FFI_ArrowSchema;
+use arrow_schema::{Schema, SchemaRef};
 use mqttcore_store::stream::columnar::{
     ColumnarError, Decoder, FileMeta, OnError, Origin, Part, PartitionReader, ReadOptions,
     TailReader, parse_payload_schema, read_ipc, write_parquet,
@@ -43,6 +43,7 @@ impl PyStreamOptions {
         typed: Option<&str>,
         aliases: Option<&str>,
     ) -> Result<Self, CoreError> {
+        let _: OnError = on_error.parse()?;
         let defaults = ReadOptions::default();
         let options = ReadOptions {
             filter: filter.map(ReadOptions::parse_filter).transpose()?,
@@ -52,7 +53,16 @@ impl PyStreamOptions {
                 .map(parse_payload_schema)
                 .transpose()?
                 .unwrap_or_default(),
-            decoder: decoder(decode, payload_schema, on_error, aliases)?,
+            decoder: decode
+                .map(|format| {
+                    decoder(
+                        format,
+                        payload_schema.unwrap_or_default(),
+                        on_error,
+                        aliases,
+                    )
+                })
+                .transpose()?,
             columns,
             batch_rows: batch_rows.unwrap_or(defaults.batch_rows),
             ..defaults
@@ -207,23 +217,60 @@ impl PyStreamReader {
     }
 }
 
+/// Decodes payloads of rows that come from elsewhere; batches come in order, which Sparkplug's aliases need.
+#[pyclass(name = "StreamDecoder", module = "mqttcore._core", frozen)]
+pub(crate) struct PyStreamDecoder(Mutex<Decoder>);
+
+#[pymethods]
+impl PyStreamDecoder {
+    #[new]
+    #[pyo3(signature = (decode, payload_schema, /, *, on_error="null", aliases=None))]
+    fn new(
+        decode: &str,
+        payload_schema: &str,
+        on_error: &str,
+        aliases: Option<&str>,
+    ) -> Result<Self, CoreError> {
+        let decoder = decoder(decode, payload_schema, on_error, aliases)?;
+        Ok(Self(Mutex::new(decoder)))
+    }
+
+    /// The columns that rows get, behind those that they have.
+    #[getter]
+    fn schema(&self) -> PyStreamSchema {
+        let columns = self.held().columns();
+        PyStreamSchema(Arc::new(Schema::new(columns)))
+    }
+
+    /// The rows of an Arrow IPC stream, decoded.
+    fn decode(&self, py: Python<'_>, ipc: &[u8]) -> Result<Vec<PyStreamBatch>, CoreError> {
+        py.detach(|| {
+            let mut decoder = self.held();
+            let batches = read_ipc(ipc)?.into_iter();
+            let rows = batches.map(|batch| Ok(PyStreamBatch(decoder.decode(&batch)?)));
+            rows.collect()
+        })
+    }
+}
+
+impl PyStreamDecoder {
+    fn held(&self) -> MutexGuard<'_, Decoder> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 fn decoder(
-    format: Option<&str>,
-    schema: Option<&str>,
+    format: &str,
+    schema: &str,
     on_error: &str,
     aliases: Option<&str>,
-) -> Result<Option<Decoder>, ColumnarError> {
-    let on_error: OnError = on_error.parse()?;
-    let Some(format) = format else {
-        return Ok(None);
-    };
-    let fields = parse_payload_schema(schema.unwrap_or_default())?;
-    let decoder = Decoder::new(format.parse()?, fields, on_error)?;
-    let decoder = match aliases {
-        Some(aliases) => decoder.with_aliases(aliases)?,
-        None => decoder,
-    };
-    Ok(Some(decoder))
+) -> Result<Decoder, ColumnarError> {
+    let fields = parse_payload_schema(schema)?;
+    let decoder = Decoder::new(format.parse()?, fields, on_error.parse()?)?;
+    match aliases {
+        Some(aliases) => decoder.with_aliases(aliases),
+        None => Ok(decoder),
+    }
 }
 
 fn taken(options: Option<&Bound<'_, PyStreamOptions>>) -> ReadOptions {

@@ -361,6 +361,86 @@ fn cbor_fits_as_json_does() {
     assert_eq!(batch["b"].null_count(), 3);
 }
 
+#[test]
+fn message_pack_fits_as_json_does() {
+    // {"a": 7, "t": 1.5, "name": "ü", "raw": bin 00ff, "at": timestamp 1700000000, "in": {"x": [1, "?"]}}
+    let document = [
+        &[
+            0x86, 0xA1, b'a', 0x07, 0xA1, b't', 0xCA, 0x3F, 0xC0, 0, 0, 0xA4,
+        ][..],
+        b"name",
+        &[0xD9, 2, 0xC3, 0xBC, 0xA3],
+        b"raw",
+        &[0xC4, 2, 0x00, 0xFF, 0xA2],
+        b"at",
+        &[0xD6, 0xFF, 0x65, 0x53, 0xF1, 0x00, 0xA2],
+        b"in",
+        &[0x81, 0xA1, b'x', 0x92, 0x01, 0xA1, b'?'],
+    ]
+    .concat();
+    let schema =
+        "a INT, t DOUBLE, name STRING, raw BINARY, at TIMESTAMP, `in` STRUCT<x: ARRAY<INT>>";
+    let mut decoder = decoder(Format::MessagePack, schema, OnError::Null);
+    let cut = &document[..document.len() - 1];
+
+    let batch = decoder
+        .decode(&batch(&[&document[..], cut, b""]))
+        .expect("decoded");
+
+    assert_eq!(corrupt(&batch), [true, true, false]);
+    let numbers: Vec<_> = batch["a"].as_primitive::<Int32Type>().iter().collect();
+    assert_eq!(numbers, [Some(7), None, None]);
+    let floats: Vec<_> = batch["t"].as_primitive::<Float64Type>().iter().collect();
+    assert_eq!(floats, [Some(1.5), None, None]);
+    assert_eq!(batch["name"].as_string::<i32>().value(0), "ü");
+    assert_eq!(batch["raw"].as_binary::<i32>().value(0), [0, 255]);
+    let instants = batch["at"].as_primitive::<TimestampMicrosecondType>();
+    assert_eq!(instants.value(0), 1_700_000_000_000_000);
+    let items = batch["in"].as_struct().column(0).as_list::<i32>().value(0);
+    let items: Vec<_> = items.as_primitive::<Int32Type>().iter().collect();
+    assert_eq!(items, [Some(1), None]);
+}
+
+#[test]
+fn a_payload_that_is_one_value_is_one_column() {
+    let payloads = [" 21.5 ", "7", "true", "open {", "\"quoted\"", "", "1e400x"];
+    let read = |schema| {
+        let mut decoder = decoder(Format::Text, schema, OnError::Null);
+        decoder.decode(&batch(&payloads)).expect("decoded")
+    };
+
+    let numbers = read("celsius DOUBLE");
+    let values: Vec<_> = numbers["celsius"]
+        .as_primitive::<Float64Type>()
+        .iter()
+        .collect();
+    assert_eq!(
+        values,
+        [Some(21.5), Some(7.0), None, None, None, None, None]
+    );
+    assert_eq!(
+        corrupt(&numbers),
+        [false, false, true, true, true, false, true]
+    );
+
+    let texts = read("state STRING");
+    let values: Vec<_> = texts["state"].as_string::<i32>().iter().collect();
+    let expected = ["21.5", "7", "true", "open {", "\"quoted\"", "", "1e400x"];
+    let expected = expected.map(|text| Some(text).filter(|text| !text.is_empty()));
+    assert_eq!(values, expected);
+
+    for schema in ["a INT, b INT", "a BINARY", "a ARRAY<INT>"] {
+        let fields = parse_payload_schema(schema).expect("a schema");
+        assert!(
+            Decoder::new(Format::Text, fields, OnError::Null).is_err(),
+            "{schema}"
+        );
+    }
+    let latin = batch(&[&b"\xFF"[..]]);
+    let mut decoder = decoder(Format::Text, "a STRING", OnError::Null);
+    assert_eq!(corrupt(&decoder.decode(&latin).expect("decoded")), [true]);
+}
+
 /// A field of Protocol Buffers: a number, or bytes.
 fn number(field: u8, mut value: u64) -> Vec<u8> {
     let mut bytes = vec![field << 3];

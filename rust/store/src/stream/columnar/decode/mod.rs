@@ -4,8 +4,10 @@ mod cbor;
 mod column;
 mod decimal;
 mod json;
+mod msgpack;
 mod schema;
 mod sparkplug;
+mod text;
 mod time;
 mod value;
 mod wire;
@@ -37,6 +39,10 @@ pub enum Format {
     Json,
     /// CBOR, RFC 8949.
     Cbor,
+    /// MessagePack.
+    MessagePack,
+    /// One value a payload, for one column of any name.
+    Text,
     /// Sparkplug B, for topics that begin with `spBv1.0/`.
     Sparkplug,
     /// Sparkplug B by its topics, CBOR by its first byte, else JSON.
@@ -50,11 +56,13 @@ impl FromStr for Format {
         match name {
             "json" => Ok(Self::Json),
             "cbor" => Ok(Self::Cbor),
+            "msgpack" => Ok(Self::MessagePack),
+            "text" => Ok(Self::Text),
             "sparkplug" => Ok(Self::Sparkplug),
             "auto" => Ok(Self::Auto),
             _ => Err(ColumnarError::Option {
                 option: "decode",
-                problem: format!("{name:?} is none of json, cbor, sparkplug, auto"),
+                problem: format!("{name:?} is none of json, cbor, msgpack, text, sparkplug, auto"),
             }),
         }
     }
@@ -114,6 +122,11 @@ pub const CORRUPT: &str = "_corrupt";
 /// CBOR is held to the same: its byte strings fit binary, its seconds under tag 1 timestamp, a number as key stands for its
 /// decimal digits.
 ///
+/// MessagePack, too: its blobs fit binary, its instants timestamp.
+///
+/// The format [`Text`](Format::Text) has one column: the payload is a number or `true` or `false` as JSON writes it, white
+/// space around it aside, or it is a text as it stands.
+///
 /// So is Sparkplug B: its keys are the names of metrics, and `_timestamp`, `_seq`, `_uuid` and `_metrics`, an array of structs
 /// of `name`, `alias`, `timestamp`, `datatype` and `value`. A metric without a name has that which the BIRTH of its edge node
 /// gave its alias, if that came before, in this range or in [`with_aliases`](Self::with_aliases); else the payload does not fit.
@@ -156,6 +169,10 @@ impl Decoder {
         let fields = Fields::from(fields);
         if StructColumn::of(&fields).is_none() {
             return Err(wrong("a type that no payload is decoded to".to_owned()));
+        }
+        if format == Format::Text && !is_one_value(&fields) {
+            let problem = "decode = text has one column, of no struct, array or binary";
+            return Err(wrong(problem.to_owned()));
         }
         Ok(Self {
             format,
@@ -249,6 +266,12 @@ impl Decoder {
             Format::Cbor => rows(payloads, |_, payload| {
                 append(cbor::document(payload), &mut columns)
             }),
+            Format::MessagePack => rows(payloads, |_, payload| {
+                append(msgpack::document(payload), &mut columns)
+            }),
+            Format::Text => rows(payloads, |_, payload| {
+                append(text::document(payload), &mut columns)
+            }),
             Format::Sparkplug | Format::Auto => {
                 let topics = Topics::of(column(batch, TOPIC)?)?;
                 rows(payloads, |row, payload| {
@@ -309,6 +332,17 @@ impl Decoder {
         let schema = Schema::new(fields.collect::<Vec<_>>());
         Ok(RecordBatch::try_new(Arc::new(schema), columns.collect())?)
     }
+}
+
+/// Whether there is one column, which one text can fill.
+fn is_one_value(fields: &Fields) -> bool {
+    let is_value = |field: &Field| {
+        !matches!(
+            field.data_type(),
+            DataType::Struct(_) | DataType::List(_) | DataType::Binary
+        )
+    };
+    fields.len() == 1 && fields.iter().all(|field| is_value(field))
 }
 
 /// Decodes each row; which of them fit.

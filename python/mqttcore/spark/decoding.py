@@ -1,0 +1,87 @@
+"""Payloads of any DataFrame as typed columns, by the decoders that the source has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from mqttcore._core import StreamDecoder
+from mqttcore.errors import StreamOptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["decode"]
+
+Format = Literal["json", "cbor", "msgpack", "text", "sparkplug", "auto"]
+OnError = Literal["null", "drop", "fail"]
+Batches = Iterator[pa.RecordBatch]
+
+
+def decode(
+    frame: DataFrame,
+    schema: str,
+    *,
+    using: Format = "json",
+    on_error: OnError = "null",
+) -> DataFrame:
+    """The rows of a batch or a stream with the typed columns of their ``payload`` behind their own.
+
+    It is for rows that come another way than through the source, whose options ``decode`` and
+    ``payloadSchema`` do the same for less: from Kafka with `from_kafka`, out of a Delta table. All
+    columns go through Python as Arrow, so leave out first what is not needed.
+
+    Args:
+        frame: Has ``payload BINARY``. ``sparkplug`` and ``auto`` look at ``topic``, and know the
+            names of metrics only from a BIRTH before them in the same partition of Spark.
+            ``on_error="fail"`` names ``partition`` and ``offset``.
+        schema: Names and types of the columns, as in ``"temperature DOUBLE, unit STRING"``.
+        using: What payloads are written in.
+        on_error: What becomes of a payload that does not fit: ``null`` columns and the payload in
+            ``_corrupt``, ``drop`` the row, or ``fail``.
+
+    Raises:
+        StreamOptionError: a type that no payload is decoded to, a column that is there already,
+            or one that is missing.
+    """
+    made = from_arrow_schema(pa.schema(StreamDecoder(using, schema, on_error=on_error).schema))
+    check(frame.schema, made, needed(using, on_error))
+    whole = StructType([*frame.schema.fields, *made.fields])
+    return frame.mapInArrow(decoding(using, schema, on_error), whole)
+
+
+def needed(using: str, on_error: str) -> list[str]:
+    """The columns that a decoder looks at."""
+    topic = ["topic"] if using in {"sparkplug", "auto"} else []
+    place = ["partition", "offset"] if on_error == "fail" else []
+    return ["payload", *topic, *place]
+
+
+def check(have: StructType, made: StructType, wanted: list[str]) -> None:
+    """Refuses what the workers would stumble over."""
+    for name in wanted:
+        if name not in have.names:
+            raise StreamOptionError(f"decode: there is no column {name}, only {have.names}")
+    if (kind := have["payload"].dataType.simpleString()) != "binary":
+        raise StreamOptionError(f"decode: column payload is {kind}; cast it to binary")
+    for name in made.names:
+        if name.lower() in map(str.lower, have.names):
+            raise StreamOptionError(f"decode: column {name} is there already")
+
+
+def decoding(using: Format, schema: str, on_error: OnError) -> Callable[[Batches], Batches]:
+    """What a task does; it pickles as its options, and a decoder is made in the worker."""
+
+    def decode_task(batches: Batches) -> Batches:
+        decoder = StreamDecoder(using, schema, on_error=on_error)
+        for batch in batches:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            yield from map(pa.record_batch, decoder.decode(sink.getvalue().to_pybytes()))
+
+    return decode_task

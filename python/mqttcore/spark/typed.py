@@ -1,0 +1,41 @@
+"""The typed columns that a stream has of its own: in files they are there, the tail is decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mqttcore.errors import StreamFolderError
+
+__all__ = ["TypedColumns", "typed_columns"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedColumns:
+    """What stands behind the columns that every stream has."""
+
+    decode: str
+    """How payloads are read."""
+    ddl: str
+    """Names and types, as the reader in Rust takes them."""
+
+
+def typed_columns(schema: Any) -> TypedColumns | None:  # noqa: ANN401 -- JSON
+    """The ``schema`` of a stream's description, which may be none.
+
+    Raises:
+        StreamFolderError: it is of another form.
+    """
+    if not schema:
+        return None
+    try:
+        columns = [column_ddl(column["name"], column["type"]) for column in schema["columns"]]
+        return TypedColumns(decode=schema["decode"], ddl=", ".join(columns))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StreamFolderError(f"the schema of the stream cannot be read: {error!r}") from error
+
+
+def column_ddl(name: str, kind: str) -> str:
+    """One column; a ``long`` is called ``bigint`` in DDL."""
+    quoted = name.replace("`", "``")
+    return f"`{quoted}` {'bigint' if kind == 'long' else kind}"

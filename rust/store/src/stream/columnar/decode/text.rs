@@ -1,0 +1,40 @@
+//! Payloads that are one value each: a number, `true`, `false`, or any text.
+
+use super::json;
+use super::value::{Keys, Malformed, Node, Value};
+
+/// A payload as an object of one field, whatever that is called.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct TextNode<'a>(&'a str);
+
+/// Begins a document; [`Value::Missing`] if there is no byte.
+pub(crate) fn document(payload: &[u8]) -> Result<Value<'_, TextNode<'_>>, Malformed> {
+    let text = str::from_utf8(payload).map_err(|_| Malformed)?;
+    Ok(if text.is_empty() {
+        Value::Missing
+    } else {
+        Value::Object(TextNode(text))
+    })
+}
+
+impl<'a> Node<'a> for TextNode<'a> {
+    fn fields(self, _: &Keys, slots: &mut [Value<'a, Self>]) -> Result<(), Malformed> {
+        let value = match json::document(self.0.as_bytes()) {
+            Ok(Value::Number(number, is_integer)) => Value::Number(number, is_integer),
+            Ok(Value::Boolean(boolean)) => Value::Boolean(boolean),
+            _ => Value::Text(self.0.into()),
+        };
+        for slot in slots {
+            *slot = value.clone();
+        }
+        Ok(())
+    }
+
+    fn items(self, _: &mut dyn FnMut(Value<'a, Self>)) -> Result<(), Malformed> {
+        Err(Malformed)
+    }
+
+    fn as_text(self) -> Option<&'a str> {
+        Some(self.0)
+    }
+}
