@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import pickle
@@ -23,7 +24,7 @@ from mqttcore.spark.messages import PIECE_BYTES, Form, Place, rows_of
 from mqttcore.spark.mqtt import Foreign
 from mqttcore.spark.sink import target_of
 from mqttcore.spark.sink_options import parse_sink_options
-from mqttcore.spark.staging import Body, ipc, patiently
+from mqttcore.spark.staging import ipc, parts, patiently
 from mqttcore.streams.client import Client
 from pyspark.sql.types import (
     ArrayType,
@@ -273,26 +274,38 @@ def numbered(count: int, size: int = 10) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"topic": [f"t/{number}"], "payload": [b"x" * size]})
 
 
-def test_what_was_sent_can_be_sent_again_while_it_is_little() -> None:
-    batches = numbered(20)
-    body = Body(ipc(next(batches), batches))
+def test_rows_are_sent_in_parts_that_can_be_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "STAGE_BYTES", 5_000)
 
-    begun = [next(iter(body)) for _ in range(1)]
-    whole = b"".join(body)
+    sent = [(b"".join(ipc(part)), b"".join(ipc(part))) for part in parts(numbered(8, 2_000))]
 
-    assert body.can_repeat()
-    assert whole.startswith(begun[0])
-    assert pa.ipc.open_stream(whole).read_all().num_rows == 20
-    assert b"".join(body) == whole
+    tables = [pa.ipc.open_stream(body).read_all() for body, _ in sent]
+    assert [table.num_rows for table in tables] == [3, 3, 2]
+    assert pa.concat_tables(tables)["topic"].to_pylist() == [f"t/{n}" for n in range(8)]
+    assert all(first == again for first, again in sent)
+    assert list(parts([])) == []
 
 
-def test_what_is_much_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "KEPT_BYTES", 5_000)
-    batches = numbered(5, 2_000)
-    body = Body(ipc(next(batches), batches))
+def test_a_broker_that_was_away_while_rows_came_gets_them_all(tmp_path: pathlib.Path) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield from numbered(2)
+        lives[0].close()
+        lives[0] = stack.enter_context(contextlib.ExitStack())
+        lives[0].enter_context(open_broker(tmp_path))
+        yield from numbered(3)
 
-    assert pa.ipc.open_stream(b"".join(body)).read_all().num_rows == 5
-    assert not body.can_repeat()
+    with contextlib.ExitStack() as stack:
+        lives = [stack.enter_context(contextlib.ExitStack())]
+        lives[0].enter_context(open_broker(tmp_path))
+        schema = columns("topic STRING, payload BINARY")
+        sink = target_of(parse_sink_options({"path": str(tmp_path)}), schema, overwrite=False)
+
+        told = sink.send(rows(), PLACE)
+
+        assert isinstance(told, staging.Staged)
+        assert (told.rows, len(told.stages)) == (5, 1)
+        sink.abort([told, None])
+        assert list((tmp_path / "sink").iterdir()) == []
 
 
 def test_only_a_broker_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,9 +324,10 @@ def test_only_a_broker_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPat
     answers += [EndpointError("no", status=400, code="bad_rows")]
     with pytest.raises(EndpointError, match="no"):
         patiently(ask)
+    monkeypatch.setattr(staging, "PATIENCE_S", 0.0)
     answers += [away]
     with pytest.raises(EndpointUnreachableError):
-        patiently(ask, lambda: False)
+        patiently(ask)
 
 
 # --- any other broker

@@ -35,8 +35,8 @@ FIRST_WAIT_S: Final = 0.05
 LONGEST_WAIT_S: Final = 2.0
 COMMIT_S: Final = 600.0
 """How long the broker may take to publish a batch."""
-KEPT_BYTES: Final = 16 << 20
-"""What a task keeps of what it sent, to send it again to a broker that came back."""
+STAGE_BYTES: Final = 32 << 20
+"""What a task gathers before it sends it: rows may be slow to come, and a request must not be."""
 Answer = TypeVar("Answer")
 
 
@@ -46,8 +46,8 @@ class Staged(WriterCommitMessage):
 
     query: str
     batch: int
-    stage: str | None
-    """None: it had no rows."""
+    stages: tuple[str, ...]
+    """One for each `STAGE_BYTES`; none without rows."""
     rows: int
 
 
@@ -75,18 +75,17 @@ class Broker:
         Raises:
             EndpointError: a row is no message, or the broker has no room, or does not come back.
         """
-        messages = self.form.messages(batches)
-        first = next(messages, None)
-        if first is None:
-            return Staged(query=place.query, batch=place.batch, stage=None, rows=0)
-        body = Body(ipc(first, messages))
-        stage, rows = patiently(lambda: self.stage(place, body), body.can_repeat)
-        return Staged(query=place.query, batch=place.batch, stage=stage, rows=rows)
+        stages, rows = [], 0
+        for part in parts(self.form.messages(batches)):
+            stage, count = patiently(partial(self.stage, place, part))
+            stages.append(stage)
+            rows += count
+        return Staged(query=place.query, batch=place.batch, stages=tuple(stages), rows=rows)
 
-    def stage(self, place: Place, body: Body) -> tuple[str, int]:
+    def stage(self, place: Place, part: Sequence[pa.RecordBatch]) -> tuple[str, int]:
         """One try, under a name that no other try has."""
         stage = secrets.token_hex(16)
-        return stage, self.client.stage(place.query, place.batch, stage, body)
+        return stage, self.client.stage(place.query, place.batch, stage, ipc(part))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publishes what was staged, unless that was done before.
@@ -131,7 +130,7 @@ def client_of(options: SinkOptions) -> Client:
     return Client(place, token=options.token, timeout_s=COMMIT_S)
 
 
-def patiently(ask: Callable[[], Answer], may_repeat: Callable[[], bool] = lambda: True) -> Answer:
+def patiently(ask: Callable[[], Answer]) -> Answer:
     """Asks until the broker answers, for as long as a broker may be away."""
     began, wait_s = time.monotonic(), FIRST_WAIT_S
     while True:
@@ -139,7 +138,7 @@ def patiently(ask: Callable[[], Answer], may_repeat: Callable[[], bool] = lambda
             return ask()
         except EndpointError as error:
             is_away = isinstance(error, EndpointUnreachableError) or error.code == "stopped"
-            if not is_away or not may_repeat() or time.monotonic() > began + PATIENCE_S:
+            if not is_away or time.monotonic() > began + PATIENCE_S:
                 raise
             if wait_s == FIRST_WAIT_S:
                 logger.warning("waiting for the broker: %s", error)
@@ -147,38 +146,27 @@ def patiently(ask: Callable[[], Answer], may_repeat: Callable[[], bool] = lambda
         wait_s = min(wait_s * 2, LONGEST_WAIT_S)
 
 
-class Body:
-    """The pieces of a request, which can be sent again as long as they are few."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        """Nothing is asked of ``pieces`` before they are sent."""
-        self.pieces = pieces
-        self.kept: list[bytes] | None = []
-        self.size = 0
-
-    def can_repeat(self) -> bool:
-        """Whether all that was sent is there still."""
-        return self.kept is not None
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self.kept or ()
-        for piece in self.pieces:
-            self.size += len(piece)
-            if self.kept is not None:
-                self.kept.append(piece)
-            if self.size > KEPT_BYTES:
-                self.kept = None
-            yield piece
+def parts(messages: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches together that are one stage, of `STAGE_BYTES` or a little more."""
+    part: list[pa.RecordBatch] = []
+    size = 0
+    for batch in messages:
+        part.append(batch)
+        size += batch.nbytes
+        if size >= STAGE_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
-def ipc(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+def ipc(part: Sequence[pa.RecordBatch]) -> Iterator[bytes]:
     """Batches as an Arrow IPC stream, a piece a batch."""
     out = io.BytesIO()
-    with pa.ipc.new_stream(out, first.schema) as writer:
-        writer.write_batch(first)
-        for batch in rest:
-            yield taken(out)
+    with pa.ipc.new_stream(out, part[0].schema) as writer:
+        for batch in part:
             writer.write_batch(batch)
+            yield taken(out)
     yield taken(out)
 
 
@@ -197,6 +185,5 @@ def staged(
     found: dict[tuple[str, int], list[str]] = {}
     for message in messages:
         if isinstance(message, Staged):
-            stages = found.setdefault((message.query, message.batch), [])
-            stages += [message.stage] if message.stage is not None else []
+            found.setdefault((message.query, message.batch), []).extend(message.stages)
     return found
