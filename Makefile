@@ -190,6 +190,7 @@ kafka-down: .make/tools ## stop it; what it kept stays
 nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop bench-broker ## the long runs, before an issue is called resolved
 	@$(MAKE) stress CYCLES=100000000
 	@$(MAKE) model STEPS=100000
+	@$(MAKE) spark-crash KILLS=100
 	@$(MAKE) kafka
 	@$(MAKE) spark-matrix
 
