@@ -94,7 +94,7 @@ def measure(folder: Path, sessions: int, place: int) -> tuple[float, float]:
         port = int(banner.split(";")[0].rpartition(":")[2])
         # One that is read late: sessions come back in their order.
         with connect(port, f"client-{sessions - place:07}") as client:
-            accepts = time.monotonic() - began
+            accepts, accepts_cpu = time.monotonic() - began, cpu_s(process.pid)
             first = client.recv(1)
             page = time.monotonic() - began
         if not first:
@@ -111,9 +111,9 @@ def measure(folder: Path, sessions: int, place: int) -> tuple[float, float]:
         process.terminate()
         process.wait(STOP_S)
     print(
-        f"  listens {up:.2f} s, CONNACK {accepts:.2f} s, first message {page:.2f} s, complete"
-        f" {complete:.2f} s ({cpu:.2f} s of a processor); memory {now:.0f} MB, at most"
-        f" {most:.0f} MB",
+        f"  listens {up:.2f} s, CONNACK {accepts:.2f} s ({accepts_cpu:.2f} s of a processor), first"
+        f" message {page:.2f} s, complete {complete:.2f} s ({cpu:.2f} s of a processor);"
+        f" memory {now:.0f} MB, at most {most:.0f} MB",
         flush=True,
     )
     return accepts, complete
