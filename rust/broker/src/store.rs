@@ -406,4 +406,25 @@ mod tests {
         assert_eq!(log.kept(Level::Fsync), 1);
         assert!(matches!(log.failure(), Some(StoreError::NoSpace)));
     }
+
+    #[test]
+    fn what_was_mended_is_told_and_nothing_else() {
+        let torn = mqttcore_store::Torn {
+            file: "1.log".into(),
+            offset: 640,
+            bytes: 12,
+        };
+        let mut recovery = Recovery::default();
+        assert_eq!(mended(&recovery), None);
+
+        (recovery.torn, recovery.renewed) = (Some(torn), 3);
+
+        assert_eq!(
+            mended(&recovery).as_deref(),
+            Some(
+                "the log was not closed in order: 12 unfinished bytes at 640 of 1.log were cut off; its last 3 records \
+                 were written again, as they may not have been safe"
+            )
+        );
+    }
 }
