@@ -111,7 +111,7 @@ sublist for them, ours the match cache of a worker (`match_cached`), which no ot
 that was never there, after a quarter as many that are not timed; it goes again, untimed in that row. Fan-out is changed by a subscriber that leaves and comes
 back, which is what NATS's list and Moquette's copies are slow at; NATS adds new subscribers in constant time.
 
-Bytes are those that glibc hands out, its own included, for the index. Clients are counted apart: their seats (handle,
+Bytes are those that glibc hands out, its own included, and the directory's chunks, for the index. Clients are counted apart: their seats (handle,
 liveness, and room for the list of their filters, 24 bytes a filter) are in the figure `client`; the peers leave all
 that to the session. The peers hold plain subscriptions only and merge no overlaps; ours holds everything, merges,
 and looks up whether each receiver is alive.
