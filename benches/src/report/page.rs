@@ -114,7 +114,7 @@ back, which is what NATS's list and Moquette's copies are slow at; NATS adds new
 Bytes are those that glibc hands out, its own included, and the directory's chunks, for the index. Clients are counted apart: their seats (handle,
 liveness, and room for the list of their filters, 24 bytes a filter) are in the figure `client`; the peers leave all
 that to the session. The peers hold plain subscriptions only and merge no overlaps; ours holds everything, merges,
-and looks up whether each receiver is alive.
+and looks up whether each receiver is alive. Ours asks for huge pages where it is large; the peers have what malloc gives them.
 
 Two writers, two readers and a reader beside a writer run on 2 cores; throughput of two readers is twice the processor time of a match
 alone over that of two. A stalled reader holds a snapshot while a writer commits at full speed.
