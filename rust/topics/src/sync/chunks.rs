@@ -425,12 +425,36 @@ mod tests {
                 let bytes = pieces * class_bytes(class) + size_of::<Chunk>();
                 assert_eq!(used.chunks.used_bytes(), bytes);
             }
-            while used.pieces.len() > capacity(class) {
-                used.put(0);
-            }
+            // A full span that loses a piece is where the next comes from.
+            let piece = used.pieces[0].2;
+            used.put(0);
+            used.take(class, 1);
+            assert_eq!(used.pieces.last().map(|last| last.2), Some(piece));
+
             used.put_all();
             used.assert_nothing_is_left();
         }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "touches megabytes")]
+    fn a_full_chunk_that_loses_a_span_is_where_the_next_comes_from() {
+        let (mut used, class) = (Used::new(), 3);
+        let grain = Grain::of(class_bytes(class));
+        let of_a_chunk = grain.spans() * capacity(class);
+        (0..of_a_chunk).for_each(|_| used.take(class, 2));
+        assert!(used.chunks.open[grain as usize].is_empty());
+
+        for spans in [1, 2, 1, 3] {
+            (0..spans * capacity(class)).for_each(|_| used.put(used.pieces.len() - 1));
+            assert_eq!(used.chunks.open[grain as usize].len(), 1);
+            (0..spans * capacity(class)).for_each(|_| used.take(class, 2));
+            assert_eq!(used.chunks.open[grain as usize].len(), 0);
+        }
+
+        assert_eq!(used.chunks.count, 1);
+        used.put_all();
+        used.assert_nothing_is_left();
     }
 
     #[test]
