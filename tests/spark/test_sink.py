@@ -211,8 +211,8 @@ def test_a_query_that_feeds_itself_is_stopped_before_it_publishes(
 
     with pytest.raises(StreamingQueryException, match=r"'plant/1': the query reads 'plant/#'"):
         run(read)
-    broker.publish("plant/1", "6")
-    assert published(tmp_path, 2) == [5, 6]
+    assert staged(tmp_path) == []
+    assert published(tmp_path, 1) == [5]
 
     run(read, allowLoop="true")
-    assert published(tmp_path, 4) == [5, 6, 5, 6]
+    assert published(tmp_path, 2) == [5, 5]
