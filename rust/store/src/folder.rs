@@ -209,6 +209,10 @@ impl File for fs::File {
     }
 
     fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        if bytes == 0 {
+            // The system takes that for a mistake.
+            return Ok(());
+        }
         let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
         match fallocate(self, flags, offset, bytes) {
             Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(self, offset, bytes),

@@ -40,6 +40,23 @@ fn dropped(files: &Arc<dyn Files>) -> Vec<Vec<u64>> {
     sessions
 }
 
+/// A segment that was cut on a full disk ends with its last group.
+#[test]
+fn a_file_that_is_full_to_its_end_has_nothing_to_be_wiped() {
+    let path = std::env::temp_dir().join(format!("mqttcore-wiped-{}", std::process::id()));
+    let file = Folder::open(&path).unwrap().create("full", 10).unwrap();
+    file.write_at(&[7; 10], 0).unwrap();
+
+    file.zero(10, 0).unwrap();
+    file.zero(4, 6).unwrap();
+
+    let mut content = [1; 10];
+    file.read_at(&mut content, 0).unwrap();
+    assert_eq!(content, [7, 7, 7, 7, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(file.bytes().unwrap(), 10);
+    std::fs::remove_dir_all(path).unwrap();
+}
+
 #[test]
 fn many_writers_share_the_log_and_keep_their_order() {
     let path = std::env::temp_dir().join(format!("mqttcore-threads-{}", std::process::id()));
