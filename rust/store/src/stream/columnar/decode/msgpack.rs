@@ -238,7 +238,7 @@ mod tests {
     fn instants_come_in_three_lengths() {
         let second = [0xD6, 0xFF, 0x65, 0x53, 0xF1, 0];
         assert_eq!(scalar(&second), Ok(Value::Instant(1_700_000_000_000_000)));
-        let bits = (500_000_000_u64 << 34 | 1_700_000_000).to_be_bytes();
+        let bits = ((500_000_000_u64 << 34) + 1_700_000_000).to_be_bytes();
         let half = [&[0xD7, 0xFF][..], &bits].concat();
         assert_eq!(scalar(&half), Ok(Value::Instant(1_700_000_000_500_000)));
         let nanos = 500_000_000_u32.to_be_bytes();
