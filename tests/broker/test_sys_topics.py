@@ -21,7 +21,9 @@ def test_the_version_is_retained(client: Open, version: int) -> None:
     assert found.payload.startswith(b"mqttcore ")
 
 
-@pytest.mark.parametrize("name", ["clients/connected", "uptime", "messages/received"])
+@pytest.mark.parametrize(
+    "name", ["clients/connected", "uptime", "messages/received", "directory/nodes"]
+)
 def test_counters_are_numbers(client: Open, name: str) -> None:
     one = client()
 

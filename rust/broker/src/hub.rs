@@ -506,7 +506,11 @@ pub(crate) fn stats(world: &Arc<World>) -> Stats {
         stats.add(metrics);
     }
     stats.sessions_to_come = world.loading.to_come().unwrap_or(1);
-    stats.subscriptions = world.directory.stats().subscriptions as u64;
+    let directory = world.directory.stats();
+    stats.subscriptions = directory.subscriptions as u64;
+    stats.directory_nodes = directory.nodes as u64;
+    stats.directory_retired_bytes = directory.retired_bytes as u64;
+    stats.directory_garbage_waits = directory.garbage_waits;
     stats.retained_messages = world.retained.len() as u64;
     stats.uptime_s = world.started.elapsed().as_secs();
     streams::count(world, &mut stats);

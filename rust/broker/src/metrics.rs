@@ -46,6 +46,12 @@ macro_rules! counters {
             pub sessions_to_come: u64,
             /// Subscriptions held, shared ones among them.
             pub subscriptions: u64,
+            /// Blocks of the subscription directory.
+            pub directory_nodes: u64,
+            /// Bytes that it replaced and that wait for readers.
+            pub directory_retired_bytes: u64,
+            /// Changes that gave way to readers because too many of these waited.
+            pub directory_garbage_waits: u64,
             /// Messages retained.
             pub retained_messages: u64,
             /// Whole seconds since the broker started.
@@ -80,6 +86,9 @@ macro_rules! counters {
                     $((stringify!($name), self.$name),)+
                     ("sessions_to_come", self.sessions_to_come),
                     ("subscriptions", self.subscriptions),
+                    ("directory_nodes", self.directory_nodes),
+                    ("directory_retired_bytes", self.directory_retired_bytes),
+                    ("directory_garbage_waits", self.directory_garbage_waits),
                     ("retained_messages", self.retained_messages),
                     ("uptime_s", self.uptime_s),
                     ("stream_rows", self.stream_rows),

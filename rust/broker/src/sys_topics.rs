@@ -64,7 +64,7 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 21] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 24] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
@@ -89,6 +89,9 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 21] {
         ("bytes/received", stats.bytes_received),
         ("bytes/sent", stats.bytes_sent),
         ("subscriptions/count", stats.subscriptions),
+        ("directory/nodes", stats.directory_nodes),
+        ("directory/bytes/retired", stats.directory_retired_bytes),
+        ("directory/waits", stats.directory_garbage_waits),
         ("retained messages/count", stats.retained_messages),
         ("connections/accepted", stats.connections_accepted),
         (
