@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from mqttcore.spark.java import find_java
@@ -14,13 +15,15 @@ __all__ = ["Tuning", "session", "settings", "tune"]
 
 LOOPBACK: Final = "127.0.0.1"
 MIB: Final = str(1 << 20)
+# Spark 4.1 gave the class a package of its own.
+CHECKPOINTS: Final = "" if pyspark.__version__.startswith("4.0.") else "checkpointing."
 
 # Each line takes something off every micro-batch or every row; `make bench-spark` measures them.
 RUNTIME: Final[Mapping[str, str]] = {
     # a local folder needs no `chmod` process for each file of a checkpoint
     "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing"
-        ".FileSystemBasedCheckpointFileManager"
+        f"org.apache.spark.sql.execution.streaming.{CHECKPOINTS}"
+        "FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # state in RocksDB, written as changes instead of as whole files
