@@ -21,6 +21,8 @@ mod snapshot;
 mod version;
 mod walk;
 
+use std::hint::spin_loop;
+
 use crate::subscribers::Dead;
 use crate::sync::{
     Arc, AtomicU64, Guard, Ledger, Relaxed, Release, Root, free_what_is_over, is_pinned, pin, pool,
@@ -59,6 +61,12 @@ const TURNS_A_YIELD: usize = 64;
 
 /// Dead subscriptions below which it is not worth to sweep.
 const FEW_DEAD: usize = 1024;
+
+/// Pauses of the processor after the first race that a commit lost; twice as many after each further one, ...
+const PAUSES: u32 = 32;
+
+/// ... up to these, some microseconds.
+const MOST_PAUSES: u32 = 512;
 
 /// Who subscribed to what. Shared by reference; readers and writers may be on any thread.
 ///
@@ -269,6 +277,7 @@ impl Directory {
         // ORDERING: Relaxed: a hint; who is not dropped today is cleaned later.
         let has_dead = self.clients.dead_subscriptions.load(Relaxed) > 0;
         let dead: Dead<'_> = if has_dead { Some(&is_dead) } else { None };
+        let mut pauses = PAUSES;
         loop {
             // Before the version is loaded: the longer an attempt takes from there, the more are overtaken.
             free_what_is_over();
@@ -289,6 +298,11 @@ impl Directory {
                 return outcomes;
             }
             self.lost_races.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
+            // Whoever was quicker commits again meanwhile, with the upper blocks in its own cache.
+            for _ in 0..pauses {
+                spin_loop();
+            }
+            pauses = MOST_PAUSES.min(2 * pauses);
         }
     }
 
