@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::backup::{self, Copy};
+use crate::backup::Copy;
+#[cfg(feature = "columnar")]
+use crate::backup::{RESTORED, mark_restored};
 use crate::durable::{StoreOptions, claim, open_parts};
 use crate::error::{Damage, StoreError};
 use crate::files::Files;
@@ -267,8 +269,8 @@ fn rescue_rows(
     if index.streams.is_empty() {
         return Ok(());
     }
-    let marked = backup::mark_restored(&**files);
-    marked.map_err(|error| StoreError::io("make", backup::RESTORED, error))?;
+    let marked = mark_restored(&**files);
+    marked.map_err(|error| StoreError::io("make", RESTORED, error))?;
     let mut committer = Committer::new(writer, (&options.journal).into())?;
     crate::stream::open::rescue(files, &mut committer, index)
 }
