@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
+use super::bytes;
 use super::value::{Keys, Malformed, Node, Value};
 
 /// How deep arrays, maps and tags may lie in each other.
@@ -101,18 +102,11 @@ struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     fn take(&mut self, len: u64) -> Result<&'a [u8], Malformed> {
-        let len = usize::try_from(len).map_err(|_| Malformed)?;
-        let (taken, rest) = self.rest.split_at_checked(len).ok_or(Malformed)?;
-        self.rest = rest;
-        Ok(taken)
+        bytes::take(&mut self.rest, len)
     }
 
     fn end(&self) -> Result<(), Malformed> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(Malformed)
-        }
+        bytes::end(self.rest)
     }
 
     fn head(&mut self) -> Result<Head, Malformed> {
@@ -120,12 +114,7 @@ impl<'a> Cursor<'a> {
         let minor = first & 0x1F;
         let number = match minor {
             0..=23 => u64::from(minor),
-            24..=27 => {
-                let bytes = self.take(1 << (minor - 24))?;
-                bytes
-                    .iter()
-                    .fold(0, |number, byte| number << 8 | u64::from(*byte))
-            }
+            24..=27 => bytes::take_unsigned(&mut self.rest, 1 << (minor - 24))?,
             INDEFINITE => 0,
             _ => return Err(Malformed),
         };

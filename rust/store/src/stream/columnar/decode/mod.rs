@@ -1,5 +1,6 @@
 //! Payloads decoded into typed columns, without a tree between them.
 
+mod bytes;
 mod cbor;
 mod column;
 mod decimal;

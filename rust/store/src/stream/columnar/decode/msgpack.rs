@@ -1,5 +1,6 @@
 //! MessagePack, walked through without a tree.
 
+use super::bytes;
 use super::value::{Keys, Malformed, Node, Value};
 
 /// How deep arrays and maps may lie in each other.
@@ -86,24 +87,16 @@ struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     fn take(&mut self, len: u64) -> Result<&'a [u8], Malformed> {
-        let len = usize::try_from(len).map_err(|_| Malformed)?;
-        let (taken, rest) = self.rest.split_at_checked(len).ok_or(Malformed)?;
-        self.rest = rest;
-        Ok(taken)
+        bytes::take(&mut self.rest, len)
     }
 
     fn end(&self) -> Result<(), Malformed> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(Malformed)
-        }
+        bytes::end(self.rest)
     }
 
     /// A number of so many bytes, the highest first.
     fn unsigned(&mut self, len: u64) -> Result<u64, Malformed> {
-        let bytes = self.take(len)?.iter();
-        Ok(bytes.fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        bytes::take_unsigned(&mut self.rest, len)
     }
 
     /// The same in two's complement.
