@@ -1,6 +1,8 @@
 //! The whole store on a real folder: what comes back, what is read, what is given up.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod small;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,18 +16,7 @@ use mqttcore_store::{
     Recovery, Store, StoreError, StoreOptions, Ticket, tools,
 };
 
-const OPTIONS: StoreOptions = StoreOptions {
-    journal: JournalOptions {
-        segment_bytes: 16 * 1_024,
-        ballast_bytes: 0,
-        soft_bytes: 0,
-        line_bytes: 1 << 20,
-    },
-    cache_bytes: 1 << 20,
-    checkpoint_bytes: u64::MAX,
-    checkpoint_rows: usize::MAX,
-    segments_kept: 2,
-};
+use small::OPTIONS;
 
 /// A folder that goes with the test.
 struct Temporary(PathBuf);

@@ -1,14 +1,15 @@
 //! Messages that the checkpoint holds, and a bit of one that is not what it was.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod small;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
 use mqttcore_store::{
-    Batch, Damage, DurableStore, JournalOptions, Level, Need, Store, StoreError, StoreOptions,
-    tools,
+    Batch, Damage, DurableStore, Level, Need, Store, StoreError, StoreOptions, tools,
 };
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
@@ -17,16 +18,8 @@ const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 /// CRC and LSN.
 const HEAD: usize = 12;
 const OPTIONS: StoreOptions = StoreOptions {
-    journal: JournalOptions {
-        segment_bytes: 16 * 1_024,
-        ballast_bytes: 0,
-        soft_bytes: 0,
-        line_bytes: 1 << 20,
-    },
-    cache_bytes: 1 << 20,
-    checkpoint_bytes: u64::MAX,
-    checkpoint_rows: usize::MAX,
     segments_kept: 0,
+    ..small::OPTIONS
 };
 /// Sessions of the store are numbered from here; 20 messages wait for each.
 const SESSIONS: u64 = 1;

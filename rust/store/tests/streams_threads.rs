@@ -2,6 +2,8 @@
 #![cfg(feature = "columnar")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod small;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,22 +12,9 @@ use std::time::Duration;
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::{Message, Record, RowsBuf, Streamed};
 use mqttcore_store::stream::{Bounds, Definition, StreamLimits, StreamOptions};
-use mqttcore_store::{
-    Batch, DurableStore, JournalOptions, Level, Need, Store, StoreOptions, Ticket,
-};
+use mqttcore_store::{Batch, DurableStore, Level, Need, Store, Ticket};
 
-const OPTIONS: StoreOptions = StoreOptions {
-    journal: JournalOptions {
-        segment_bytes: 16 * 1_024,
-        ballast_bytes: 0,
-        soft_bytes: 0,
-        line_bytes: 1 << 20,
-    },
-    cache_bytes: 1 << 20,
-    checkpoint_bytes: u64::MAX,
-    checkpoint_rows: usize::MAX,
-    segments_kept: 2,
-};
+use small::OPTIONS;
 
 /// A folder that goes with the test.
 struct Temporary(PathBuf);

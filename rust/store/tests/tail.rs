@@ -1,29 +1,19 @@
 //! The tail of a log that a crash left unfinished, and disks on which it cannot be wiped at once.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod small;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::Files;
 use mqttcore_store::record::Record;
-use mqttcore_store::{
-    Batch, Journal, JournalOptions, Level, Need, SimulatedStore, Store, StoreError, StoreOptions,
-};
+use mqttcore_store::{Batch, Journal, Level, Need, SimulatedStore, Store, StoreError};
+
+use small::OPTIONS;
 
 const SEGMENT: &str = "00000000000000000001.log";
-const OPTIONS: StoreOptions = StoreOptions {
-    journal: JournalOptions {
-        segment_bytes: 16 * 1_024,
-        ballast_bytes: 0,
-        soft_bytes: 0,
-        line_bytes: 1 << 20,
-    },
-    cache_bytes: 1 << 20,
-    checkpoint_bytes: u64::MAX,
-    checkpoint_rows: usize::MAX,
-    segments_kept: 2,
-};
 
 fn open(disk: &Disk) -> Result<SimulatedStore, StoreError> {
     let files: Arc<dyn Files> = Arc::new(disk.clone());
