@@ -18,7 +18,7 @@ use crate::index::flush::Frozen;
 use crate::index::{Index, bodies};
 use crate::journal::commit::Committer;
 use crate::journal::inbox::Group;
-use crate::journal::log::Shared;
+use crate::journal::shared::Shared;
 use crate::journal::writer::Written;
 use crate::journal::{Level, Need, Pressure};
 use crate::stats::Checkpoints;

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::{Index, bodies};
-use crate::journal::log::Shared;
 use crate::journal::open;
+use crate::journal::shared::Shared;
 
 /// It looks so often whether a segment is due, or more often if that is needed.
 const LOOK: Duration = Duration::from_secs(60);

@@ -43,7 +43,9 @@ pub(crate) mod open;
 pub(crate) mod salvage;
 pub(crate) mod scan;
 pub(crate) mod segment;
+pub(crate) mod shared;
 pub(crate) mod writer;
+pub(crate) mod writing;
 
 pub use commit::Pressure;
 pub use inbox::{Level, Need, Ticket};

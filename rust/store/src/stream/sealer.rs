@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::batch::Batch;
 use crate::error::StoreError;
-use crate::journal::log::Shared;
+use crate::journal::shared::Shared;
 use crate::journal::{Level, Need};
 use crate::stream::sealing::Wanted;
 use crate::stream::streams::{Streams, lock, now_us};

@@ -1,27 +1,31 @@
 //! The store that survives: the log, the checkpoint, and the thread between them.
 
+mod rows;
+mod serving;
+
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::backup::Copy;
-use crate::batch::Batch;
-use crate::behind::{Behind, IDLE, Request};
+use crate::behind::{Behind, Request};
+use crate::durable::rows::Intake;
+#[cfg(feature = "columnar")]
+use crate::durable::rows::Pinned;
 use crate::error::StoreError;
 use crate::files::{Claim, Files};
-use crate::index::restore::KeptSession;
-use crate::index::rows::{Delivery, StoredMessage};
-use crate::index::{Found, Index};
+use crate::index::Index;
+use crate::journal::JournalOptions;
 use crate::journal::commit::Committer;
-use crate::journal::log::{Forward, Journal, Shared};
+use crate::journal::log::Journal;
 use crate::journal::open::{self, Known, Recovery};
-use crate::journal::{JournalOptions, Level, Need, Observer, Pressure, Ticket};
+use crate::journal::shared::Shared;
+use crate::journal::writing::Forward;
 use crate::scrub::{self, Scrubber};
 use crate::stats::Checkpoints;
-use crate::store::{Store, StoreStats, first_bytes};
+use crate::store::{Store, StoreStats};
 use crate::stream::Streams;
 #[cfg(feature = "columnar")]
 use crate::stream::{StreamError, StreamOptions, sealer::Sealer, sealing::Wanted};
@@ -272,20 +276,6 @@ impl DurableStore {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seals all rows and ends the threads that make them.
-    #[cfg(feature = "columnar")]
-    fn close_streams(&self) {
-        let Some((_, sealer)) = &self.streams else {
-            return;
-        };
-        // What was appended before is in the files. A log that has stopped is left to recovery.
-        let all = self.append(&mut Batch::default(), Level::Fsync, Need::Essential);
-        if all.and_then(|all| self.wait(all)).is_ok() {
-            self.journal.shared.catch_up();
-        }
-        sealer.stop();
-    }
-
     /// The index with everything in it that was appended before.
     fn index(&self) -> MutexGuard<'_, Index> {
         self.journal.shared.catch_up();
@@ -326,197 +316,6 @@ pub(crate) fn open_parts(
     Ok((committer, index, recovery))
 }
 
-impl Store for DurableStore {
-    fn append(&self, batch: &mut Batch, level: Level, need: Need) -> Result<Ticket, StoreError> {
-        self.journal.append(batch, level, need)
-    }
-
-    fn is_kept(&self, ticket: Ticket) -> bool {
-        self.journal.is_kept(ticket)
-    }
-
-    fn wait(&self, ticket: Ticket) -> Result<(), StoreError> {
-        self.journal.wait(ticket)
-    }
-
-    fn observe(&self, observer: Arc<dyn Observer>) {
-        self.journal.observe(observer);
-    }
-
-    fn has_room(&self) -> bool {
-        self.journal.has_room()
-    }
-
-    fn pressure(&self) -> Pressure {
-        self.journal.pressure()
-    }
-
-    fn numbers(&self, count: u64) -> u64 {
-        // ORDERING: only uniqueness matters.
-        self.numbers.fetch_add(count, Ordering::Relaxed)
-    }
-
-    fn sessions(&self, visit: &mut dyn FnMut(KeptSession)) -> Result<(), StoreError> {
-        self.index().sessions(&mut |kept| {
-            visit(kept);
-            Ok(())
-        })
-    }
-
-    fn clients(&self, visit: &mut dyn FnMut(u64, &str)) -> Result<(), StoreError> {
-        self.index().clients(visit)
-    }
-
-    fn restore(
-        &self,
-        numbers: &[u64],
-        visit: &mut dyn FnMut(KeptSession),
-    ) -> Result<(), StoreError> {
-        self.index().restore(numbers, visit)
-    }
-
-    fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {
-        self.index().queue(session, from, limit)
-    }
-
-    fn page(
-        &self,
-        session: u64,
-        from: u64,
-        limit: usize,
-        bytes: u64,
-    ) -> Result<Vec<(Delivery, Option<StoredMessage>)>, StoreError> {
-        let mut index = self.index();
-        let queue = index.queue(session, from, limit)?;
-        let mut found = Vec::new();
-        for delivery in first_bytes(queue, bytes) {
-            let message = index.find(delivery.message);
-            let message = message.map_err(|error| index.explain(delivery.message, error))?;
-            found.push((delivery, message));
-        }
-        // The log goes on while the disk is read.
-        drop(index);
-        let read = found.into_iter().map(|(delivery, message)| {
-            let message = message.map(Found::read).transpose();
-            let message = message.map_err(|error| self.index().explain(delivery.message, error))?;
-            Ok((delivery, message))
-        });
-        read.collect()
-    }
-
-    fn retained(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {
-        let retained = self.index().retained()?;
-        for (topic, message) in &retained {
-            visit(topic, *message);
-        }
-        Ok(())
-    }
-
-    fn notes(&self, visit: &mut dyn FnMut(&str, &[u8])) -> Result<(), StoreError> {
-        for (key, value) in self.index().notes.all() {
-            visit(key, value);
-        }
-        Ok(())
-    }
-
-    fn message(&self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
-        self.index().message(message)
-    }
-
-    fn checkpoint(&self) -> Result<(), StoreError> {
-        // What was appended before is in it.
-        let all = self.append(&mut Batch::default(), Level::Fsync, Need::Essential)?;
-        self.wait(all)?;
-        let (sender, done) = channel();
-        let requests = self.lock_requests();
-        let sent = requests
-            .as_ref()
-            .map(|requests| requests.send(Request::Checkpoint(sender)));
-        drop(requests);
-        match sent {
-            Some(Ok(())) => done.recv().unwrap_or_else(|_| Err(closed())),
-            _ => Err(closed()),
-        }
-    }
-
-    fn backup(&self, to: &dyn Files) -> Result<u64, StoreError> {
-        let mut copy = Copy::begin(&*self.files, to);
-        let snapshot = {
-            #[cfg(feature = "columnar")]
-            let _work = self
-                .streams
-                .as_ref()
-                .map(|(streams, _)| streams.lock_work());
-            let index = self.index();
-            let snapshot = index.snapshot()?;
-            // Behind the last group that was written, nothing is copied: a copy that saw half of a
-            // group and the witness of the next one would look damaged.
-            let log = self.journal.shared.ask_for(|committer| {
-                committer.writer.sync()?;
-                let current = &committer.writer.current;
-                Ok((current.header.number, current.end))
-            });
-            let (current, end) = log.ok_or_else(closed)?;
-            copy.hold_log(current, end)?;
-            drop(index);
-            // What comes from here on the log of the copy does not know of; nothing goes.
-            copy.hold_beside()?;
-            snapshot
-        };
-        copy.put_checkpoint(&snapshot)?;
-        copy.finish()
-    }
-
-    fn stats(&self) -> StoreStats {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        // Figures are asked for where nobody may wait.
-        if let Ok(index) = self.index.try_lock() {
-            seen.applied_lsn = index.applied_lsn;
-            seen.pending_rows = index.pending_rows() as u64;
-            seen.live_bytes = index.live().values().sum();
-        }
-        seen.log = self.journal.stats();
-        seen.checkpoints = self.checkpoints.count();
-        seen.checkpoint_age = self.checkpoints.age();
-        seen.clone()
-    }
-
-    fn close(&self) -> Result<(), StoreError> {
-        #[cfg(feature = "columnar")]
-        self.close_streams();
-        let scrubber = self.lock_scrubber().take();
-        if let Some(scrubber) = scrubber {
-            scrubber.stop();
-        }
-        let written = self.journal.close();
-        // The threads end when nobody can send to them any more: the log's thread is gone.
-        let rows = self
-            .rows
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let has_rows = rows.is_none_or(|rows| rows.join().is_ok());
-        self.lock_requests().take();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let has_index = thread.is_none_or(|thread| thread.join().is_ok());
-        if !has_rows || !has_index {
-            return Err(StoreError::Stopped(
-                "a thread behind the log panicked".into(),
-            ));
-        }
-        // Whoever opens the folder next finds it left alone.
-        self.claim
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        written.and_then(|()| self.journal.check())
-    }
-}
-
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -524,63 +323,4 @@ pub(crate) fn spawn<T: Send + 'static>(
     let thread = thread::Builder::new().name(format!("mqttcore-{name}"));
     let thread = thread.spawn(run);
     thread.map_err(|error| StoreError::io("start the thread of", name, error))
-}
-
-fn closed() -> StoreError {
-    StoreError::Stopped("it was closed".into())
-}
-
-/// The thread that takes rows out of groups, before the index has them.
-struct Intake {
-    streams: Arc<Streams>,
-    shared: Arc<Shared>,
-}
-
-impl Intake {
-    fn run(&self, groups: &Receiver<Request>, to_index: &Sender<Request>) {
-        for request in groups {
-            if let Request::Group(group, Some(written)) = &request
-                && written.has_rows
-                && let Err(error) = self.streams.take_in(&group.bytes, written)
-            {
-                self.shared.stop(&error);
-                return;
-            }
-            // Until rows are sealed, the line in front of the log grows, and nobody publishes.
-            while self.streams.is_full() && self.shared.check().is_ok() {
-                self.streams.wait_for_room(IDLE);
-            }
-            // The index ends before its sender only when it panicked: then the log stops.
-            let _ = to_index.send(request);
-        }
-    }
-}
-
-/// What the sealer asks of the rest.
-#[cfg(feature = "columnar")]
-struct Pinned {
-    shared: Arc<Shared>,
-    index: Arc<Mutex<Index>>,
-    requests: Option<Sender<Request>>,
-}
-
-#[cfg(feature = "columnar")]
-impl crate::stream::sealer::Behind for Pinned {
-    fn pinned_bytes(&self) -> Option<u64> {
-        let pinned = self.index.try_lock().ok()?.streams.pinned();
-        let full = self.shared.full_segments();
-        let pinned = pinned.map(|first| full.iter().filter(|(number, _)| *number >= first).count());
-        let stats = self.shared.stats();
-        // Segments are of one size, but for those of a single large group.
-        let bytes = stats.log_bytes / stats.segments.max(1);
-        Some(pinned.unwrap_or_default() as u64 * bytes)
-    }
-
-    fn shrink(&self) {
-        let (sender, _) = channel();
-        if let Some(requests) = &self.requests {
-            // A store that is being closed writes a checkpoint anyway.
-            let _ = requests.send(Request::Checkpoint(sender));
-        }
-    }
 }

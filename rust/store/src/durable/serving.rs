@@ -1,0 +1,228 @@
+//! What the store does for those who use it.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, PoisonError};
+
+use crate::backup::Copy;
+use crate::batch::Batch;
+use crate::behind::Request;
+use crate::durable::DurableStore;
+use crate::error::StoreError;
+use crate::files::Files;
+use crate::index::Found;
+use crate::index::restore::KeptSession;
+use crate::index::rows::{Delivery, StoredMessage};
+use crate::journal::{Level, Need, Observer, Pressure, Ticket};
+use crate::store::{Store, StoreStats, first_bytes};
+
+impl Store for DurableStore {
+    fn append(&self, batch: &mut Batch, level: Level, need: Need) -> Result<Ticket, StoreError> {
+        self.journal.append(batch, level, need)
+    }
+
+    fn is_kept(&self, ticket: Ticket) -> bool {
+        self.journal.is_kept(ticket)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<(), StoreError> {
+        self.journal.wait(ticket)
+    }
+
+    fn observe(&self, observer: Arc<dyn Observer>) {
+        self.journal.observe(observer);
+    }
+
+    fn has_room(&self) -> bool {
+        self.journal.has_room()
+    }
+
+    fn pressure(&self) -> Pressure {
+        self.journal.pressure()
+    }
+
+    fn numbers(&self, count: u64) -> u64 {
+        // ORDERING: only uniqueness matters.
+        self.numbers.fetch_add(count, Ordering::Relaxed)
+    }
+
+    fn sessions(&self, visit: &mut dyn FnMut(KeptSession)) -> Result<(), StoreError> {
+        self.index().sessions(&mut |kept| {
+            visit(kept);
+            Ok(())
+        })
+    }
+
+    fn clients(&self, visit: &mut dyn FnMut(u64, &str)) -> Result<(), StoreError> {
+        self.index().clients(visit)
+    }
+
+    fn restore(
+        &self,
+        numbers: &[u64],
+        visit: &mut dyn FnMut(KeptSession),
+    ) -> Result<(), StoreError> {
+        self.index().restore(numbers, visit)
+    }
+
+    fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {
+        self.index().queue(session, from, limit)
+    }
+
+    fn page(
+        &self,
+        session: u64,
+        from: u64,
+        limit: usize,
+        bytes: u64,
+    ) -> Result<Vec<(Delivery, Option<StoredMessage>)>, StoreError> {
+        let mut index = self.index();
+        let queue = index.queue(session, from, limit)?;
+        let mut found = Vec::new();
+        for delivery in first_bytes(queue, bytes) {
+            let message = index.find(delivery.message);
+            let message = message.map_err(|error| index.explain(delivery.message, error))?;
+            found.push((delivery, message));
+        }
+        // The log goes on while the disk is read.
+        drop(index);
+        let read = found.into_iter().map(|(delivery, message)| {
+            let message = message.map(Found::read).transpose();
+            let message = message.map_err(|error| self.index().explain(delivery.message, error))?;
+            Ok((delivery, message))
+        });
+        read.collect()
+    }
+
+    fn retained(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {
+        let retained = self.index().retained()?;
+        for (topic, message) in &retained {
+            visit(topic, *message);
+        }
+        Ok(())
+    }
+
+    fn notes(&self, visit: &mut dyn FnMut(&str, &[u8])) -> Result<(), StoreError> {
+        for (key, value) in self.index().notes.all() {
+            visit(key, value);
+        }
+        Ok(())
+    }
+
+    fn message(&self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
+        self.index().message(message)
+    }
+
+    fn checkpoint(&self) -> Result<(), StoreError> {
+        // What was appended before is in it.
+        let all = self.append(&mut Batch::default(), Level::Fsync, Need::Essential)?;
+        self.wait(all)?;
+        let (sender, done) = channel();
+        let requests = self.lock_requests();
+        let sent = requests
+            .as_ref()
+            .map(|requests| requests.send(Request::Checkpoint(sender)));
+        drop(requests);
+        match sent {
+            Some(Ok(())) => done.recv().unwrap_or_else(|_| Err(closed())),
+            _ => Err(closed()),
+        }
+    }
+
+    fn backup(&self, to: &dyn Files) -> Result<u64, StoreError> {
+        let mut copy = Copy::begin(&*self.files, to);
+        let snapshot = {
+            #[cfg(feature = "columnar")]
+            let _work = self
+                .streams
+                .as_ref()
+                .map(|(streams, _)| streams.lock_work());
+            let index = self.index();
+            let snapshot = index.snapshot()?;
+            // Behind the last group that was written, nothing is copied: a copy that saw half of a
+            // group and the witness of the next one would look damaged.
+            let log = self.journal.shared.ask_for(|committer| {
+                committer.writer.sync()?;
+                let current = &committer.writer.current;
+                Ok((current.header.number, current.end))
+            });
+            let (current, end) = log.ok_or_else(closed)?;
+            copy.hold_log(current, end)?;
+            drop(index);
+            // What comes from here on the log of the copy does not know of; nothing goes.
+            copy.hold_beside()?;
+            snapshot
+        };
+        copy.put_checkpoint(&snapshot)?;
+        copy.finish()
+    }
+
+    fn stats(&self) -> StoreStats {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        // Figures are asked for where nobody may wait.
+        if let Ok(index) = self.index.try_lock() {
+            seen.applied_lsn = index.applied_lsn;
+            seen.pending_rows = index.pending_rows() as u64;
+            seen.live_bytes = index.live().values().sum();
+        }
+        seen.log = self.journal.stats();
+        seen.checkpoints = self.checkpoints.count();
+        seen.checkpoint_age = self.checkpoints.age();
+        seen.clone()
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        #[cfg(feature = "columnar")]
+        self.close_streams();
+        let scrubber = self.lock_scrubber().take();
+        if let Some(scrubber) = scrubber {
+            scrubber.stop();
+        }
+        let written = self.journal.close();
+        // The threads end when nobody can send to them any more: the log's thread is gone.
+        let rows = self
+            .rows
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let has_rows = rows.is_none_or(|rows| rows.join().is_ok());
+        self.lock_requests().take();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let has_index = thread.is_none_or(|thread| thread.join().is_ok());
+        if !has_rows || !has_index {
+            return Err(StoreError::Stopped(
+                "a thread behind the log panicked".into(),
+            ));
+        }
+        // Whoever opens the folder next finds it left alone.
+        self.claim
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        written.and_then(|()| self.journal.check())
+    }
+}
+
+impl DurableStore {
+    /// Seals all rows and ends the threads that make them.
+    #[cfg(feature = "columnar")]
+    fn close_streams(&self) {
+        let Some((_, sealer)) = &self.streams else {
+            return;
+        };
+        // What was appended before is in the files. A log that has stopped is left to recovery.
+        let all = self.append(&mut Batch::default(), Level::Fsync, Need::Essential);
+        if all.and_then(|all| self.wait(all)).is_ok() {
+            self.journal.shared.catch_up();
+        }
+        sealer.stop();
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Stopped("it was closed".into())
+}

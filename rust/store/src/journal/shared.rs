@@ -1,0 +1,314 @@
+//! What the thread of the log shares with those who append: the line in front of it, and how far it is.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::batch::Batch;
+use crate::error::StoreError;
+use crate::journal::commit::{Committer, Pressure};
+use crate::journal::inbox::{Errand, Group, Inbox, Level, Need, Ticket};
+use crate::journal::log::Observer;
+use crate::stats::LogStats;
+
+/// What the thread shares with those who append.
+pub(crate) struct Shared {
+    pub(super) inbox: Mutex<Inbox>,
+    pub(super) arrived: Condvar,
+    /// Locked by those who sleep until something is settled.
+    refused: Mutex<BTreeSet<u64>>,
+    settled: Condvar,
+    pub(super) written: AtomicU64,
+    durable: AtomicU64,
+    /// Those who show rows follow it.
+    pub(crate) durable_lsn: Arc<AtomicU64>,
+    pressure: AtomicU8,
+    pub(super) stopped: OnceLock<StoreError>,
+    observer: OnceLock<Arc<dyn Observer>>,
+    stats: Mutex<LogStats>,
+    /// The last ticket that whoever comes behind the log has dealt with.
+    applied: Mutex<u64>,
+    caught_up: Condvar,
+    /// Number and last LSN of each full segment.
+    full: Mutex<Vec<(u64, u64)>>,
+    line_bytes: usize,
+}
+
+/// Refused tickets that [`Shared::wait`] remembers.
+const REMEMBERED: usize = 65_536;
+
+impl Shared {
+    pub(super) fn new(line_bytes: usize, durable_lsn: u64) -> Self {
+        Self {
+            inbox: Mutex::default(),
+            arrived: Condvar::new(),
+            refused: Mutex::default(),
+            settled: Condvar::new(),
+            written: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            durable_lsn: Arc::new(AtomicU64::new(durable_lsn)),
+            pressure: AtomicU8::new(0),
+            stopped: OnceLock::new(),
+            observer: OnceLock::new(),
+            stats: Mutex::default(),
+            applied: Mutex::default(),
+            caught_up: Condvar::new(),
+            full: Mutex::default(),
+            line_bytes,
+        }
+    }
+
+    /// Puts a batch into the line and empties it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Stopped`].
+    pub(crate) fn append(
+        &self,
+        batch: &mut Batch,
+        level: Level,
+        need: Need,
+    ) -> Result<Ticket, StoreError> {
+        self.check()?;
+        let mut inbox = self.lock_inbox();
+        if inbox.is_closed {
+            return Err(StoreError::Stopped("it was closed".into()));
+        }
+        let was_empty = inbox.is_empty();
+        let ticket = inbox.push(batch, level, need);
+        drop(inbox);
+        batch.clear();
+        if was_empty {
+            self.arrived.notify_one();
+        }
+        Ok(ticket)
+    }
+
+    /// Asks the thread of the log for something, between two groups; false if it has ended.
+    pub(crate) fn ask(&self, errand: Errand) -> bool {
+        let mut inbox = self.lock_inbox();
+        if inbox.is_closed {
+            return false;
+        }
+        inbox.errands.push(errand);
+        drop(inbox);
+        self.arrived.notify_one();
+        true
+    }
+
+    /// Asks the thread of the log for an answer, and sleeps until it comes; none comes when the
+    /// log has ended.
+    pub(crate) fn ask_for<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Committer) -> Result<T, StoreError> + Send + 'static,
+    ) -> Option<T> {
+        let (sender, answer) = channel();
+        let is_asked = self.ask(Box::new(move |committer| {
+            // Who asked is waiting.
+            let _ = sender.send(question(committer)?);
+            Ok(())
+        }));
+        if is_asked { answer.recv().ok() } else { None }
+    }
+
+    /// Whether the line has room; a hint, since `append` takes what must be taken.
+    pub(crate) fn has_room(&self) -> bool {
+        self.lock_inbox().bytes < self.line_bytes
+    }
+
+    /// Whether anybody waits for the disk.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.lock_inbox().bytes > 0
+    }
+
+    pub(crate) fn scrubbed(&self, damage: Option<&StoreError>) {
+        if let Some(observer) = self.observer.get() {
+            observer.scrubbed(damage);
+        }
+    }
+
+    /// Whether the batch is kept; `false` for one that was refused, too.
+    pub(crate) fn is_kept(&self, ticket: Ticket) -> bool {
+        let reached = ticket.number <= self.reached(ticket.level);
+        reached && !self.lock_refused().contains(&ticket.number)
+    }
+
+    /// Sleeps until the batch is kept.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSpace`] if it was refused, or what stopped the store.
+    pub(crate) fn wait(&self, ticket: Ticket) -> Result<(), StoreError> {
+        let mut refused = self.lock_refused();
+        loop {
+            if refused.contains(&ticket.number) {
+                return Err(StoreError::NoSpace);
+            }
+            if ticket.number <= self.reached(ticket.level) {
+                return Ok(());
+            }
+            self.check()?;
+            refused = self
+                .settled
+                .wait(refused)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
+        // The first one stays.
+        let _ = self.observer.set(observer);
+    }
+
+    pub(crate) fn durable_lsn(&self) -> u64 {
+        // ORDERING: whoever sees the number may read what is below it from the disk only.
+        self.durable_lsn.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn pressure(&self) -> Pressure {
+        // ORDERING: a hint.
+        match self.pressure.load(Ordering::Relaxed) {
+            0 => Pressure::None,
+            1 => Pressure::Soft,
+            _ => Pressure::Hard,
+        }
+    }
+
+    pub(crate) fn stats(&self) -> LogStats {
+        let mut stats = self.lock_stats().clone();
+        stats.durable_lsn = self.durable_lsn();
+        stats.waiting_bytes = self.lock_inbox().bytes as u64;
+        stats
+    }
+
+    /// Tells how tight the room on the disk is.
+    pub(super) fn note_pressure(&self, pressure: Pressure) {
+        // ORDERING: a hint.
+        self.pressure.store(pressure as u8, Ordering::Relaxed);
+    }
+
+    /// Tells number and last LSN of each full segment, oldest first.
+    pub(super) fn note_full_segments(&self, full: Vec<(u64, u64)>) {
+        *self.full.lock().unwrap_or_else(PoisonError::into_inner) = full;
+    }
+
+    /// Number and last LSN of each full segment, oldest first.
+    pub(crate) fn full_segments(&self) -> Vec<(u64, u64)> {
+        self.full
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Takes a group back that was dealt with.
+    pub(crate) fn recycle(&self, group: Group) {
+        *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = group.last_ticket;
+        self.caught_up.notify_all();
+        let mut inbox = self.lock_inbox();
+        let was_full = inbox.bytes >= self.line_bytes;
+        inbox.recycle(group);
+        let is_full = inbox.bytes >= self.line_bytes;
+        drop(inbox);
+        if was_full
+            && !is_full
+            && let Some(observer) = self.observer.get()
+        {
+            observer.has_room();
+        }
+    }
+
+    /// Sleeps until everything that was appended before has been dealt with.
+    pub(crate) fn catch_up(&self) {
+        let appended = self.lock_inbox().last_ticket;
+        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        while *applied < appended && self.check().is_ok() {
+            applied = self
+                .caught_up
+                .wait(applied)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        match self.stopped.get() {
+            Some(error) => Err(StoreError::Stopped(error.to_string().into())),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes nothing any more.
+    pub(crate) fn stop(&self, error: &StoreError) {
+        if self.stopped.set(error.clone()).is_ok()
+            && let Some(observer) = self.observer.get()
+        {
+            observer.stopped(error);
+        }
+        // Nobody does what was asked for any more; who waits for an answer hears that.
+        let mut inbox = self.lock_inbox();
+        inbox.is_closed = true;
+        let errands = std::mem::take(&mut inbox.errands);
+        drop(inbox);
+        drop(errands);
+        self.arrived.notify_one();
+        drop(self.lock_refused());
+        self.settled.notify_all();
+        drop(self.applied.lock().unwrap_or_else(PoisonError::into_inner));
+        self.caught_up.notify_all();
+    }
+
+    fn reached(&self, level: Level) -> u64 {
+        // ORDERING: pairs with the release in `publish`.
+        match level {
+            Level::Memory => u64::MAX,
+            Level::Os => self.written.load(Ordering::Acquire),
+            Level::Fsync => self.durable.load(Ordering::Acquire),
+        }
+    }
+
+    /// Tells that everything up to batch `number` is as safe as `level` says.
+    pub(super) fn publish(&self, level: Level, number: u64) {
+        let mark = if level == Level::Fsync {
+            &self.durable
+        } else {
+            &self.written
+        };
+        // ORDERING: what was written or synced happened before.
+        mark.store(number, Ordering::Release);
+        if let Some(observer) = self.observer.get() {
+            observer.kept(level, number);
+        }
+        // Whoever looked before is asleep by now.
+        drop(self.lock_refused());
+        self.settled.notify_all();
+    }
+
+    /// Tells that there was no room for these.
+    pub(super) fn refuse(&self, tickets: &[Ticket]) {
+        if tickets.is_empty() {
+            return;
+        }
+        let mut refused = self.lock_refused();
+        refused.extend(tickets.iter().map(|ticket| ticket.number));
+        while refused.len() > REMEMBERED {
+            refused.pop_first();
+        }
+        drop(refused);
+        self.lock_stats().refused_batches += tickets.len() as u64;
+        if let Some(observer) = self.observer.get() {
+            observer.refused(tickets);
+        }
+    }
+
+    pub(super) fn lock_inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_refused(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn lock_stats(&self) -> MutexGuard<'_, LogStats> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,235 @@
+//! The thread that writes the log.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::error::StoreError;
+use crate::journal::commit::{Committer, Pressure};
+use crate::journal::inbox::{Errand, Group, Level};
+use crate::journal::shared::Shared;
+use crate::journal::writer::Written;
+
+/// Does with written groups what comes next; then gives them back with [`Shared::recycle`].
+pub(crate) type Forward = Box<dyn FnMut(Group, Option<Written>) + Send>;
+
+/// The log syncs what nobody waits for after so long without work.
+const IDLE: Duration = Duration::from_secs(1);
+/// Rows are seen so long after they were written, if nobody waits for them.
+const ROWS_UNSEEN: Duration = Duration::from_millis(50);
+
+/// Starts the thread over an opened log.
+///
+/// # Errors
+///
+/// The system gives no thread.
+pub(super) fn start(
+    shared: Arc<Shared>,
+    committer: Committer,
+    forward: Forward,
+) -> Result<JoinHandle<()>, StoreError> {
+    let mut writing = Writing {
+        shared,
+        committer,
+        forward,
+        rows_due: None,
+    };
+    let thread = thread::Builder::new().name("mqttcore-log".into());
+    let thread = thread.spawn(move || writing.run());
+    thread.map_err(|error| StoreError::io("start the thread of", "log", error))
+}
+
+/// The thread's own part.
+struct Writing {
+    shared: Arc<Shared>,
+    committer: Committer,
+    forward: Forward,
+    /// When rows that were written and not synced are to be.
+    rows_due: Option<Instant>,
+}
+
+/// What there is to do.
+enum Work {
+    Group(Group),
+    Errands(Vec<Errand>),
+    Idle,
+    Rows,
+    End,
+}
+
+impl Writing {
+    fn run(&mut self) {
+        self.note_segments();
+        let mut is_settled = true;
+        loop {
+            let done = match self.next(is_settled) {
+                Work::Group(group) => {
+                    is_settled = false;
+                    self.commit(group)
+                }
+                Work::Errands(errands) => self.run_errands(errands),
+                Work::Rows => self.sync_written(),
+                Work::Idle if is_settled => self.look_for_room(),
+                Work::Idle => {
+                    is_settled = true;
+                    self.settle()
+                }
+                Work::End => {
+                    if let Err(error) = self.settle() {
+                        self.shared.stop(&error);
+                    }
+                    return;
+                }
+            };
+            if let Err(error) = done {
+                self.shared.stop(&error);
+                return;
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do; with nothing to settle as long as it takes.
+    fn next(&self, is_settled: bool) -> Work {
+        let shared = &*self.shared;
+        let mut inbox = shared.lock_inbox();
+        loop {
+            if !inbox.errands.is_empty() {
+                return Work::Errands(std::mem::take(&mut inbox.errands));
+            }
+            if let Some(group) = inbox.pop() {
+                return Work::Group(group);
+            }
+            if inbox.is_closed {
+                return Work::End;
+            }
+            // Nobody tells when a disk that is full has room again.
+            let is_watched = shared.pressure() > Pressure::None;
+            if is_settled && !is_watched {
+                inbox = shared
+                    .arrived
+                    .wait(inbox)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let due = self
+                .rows_due
+                .map(|due| due.saturating_duration_since(Instant::now()));
+            let (woken, timeout) = shared
+                .arrived
+                .wait_timeout(inbox, due.unwrap_or(IDLE))
+                .unwrap_or_else(PoisonError::into_inner);
+            inbox = woken;
+            if timeout.timed_out() && inbox.is_empty() {
+                return if due.is_some() {
+                    Work::Rows
+                } else {
+                    Work::Idle
+                };
+            }
+        }
+    }
+
+    fn commit(&mut self, mut group: Group) -> Result<(), StoreError> {
+        let last = group.last_ticket;
+        let level = group.level();
+        let segment = self.committer.writer.current.header.number;
+        let essential = group.essential();
+        let (written, refused) = self.committer.write(&mut group)?;
+        // Who hears of a refusal sees why.
+        let is_rolled = segment != self.committer.writer.current.header.number;
+        if is_rolled || !refused.is_empty() {
+            self.note_segments();
+        }
+        self.shared.refuse(&refused);
+        if group.essential() < essential {
+            // What comes behind it says what it says because of it.
+            return Err(StoreError::NoSpace);
+        }
+        self.note_written(&group, written.as_ref());
+        self.shared.publish(Level::Os, last);
+        if written.is_some_and(|written| written.has_rows) {
+            self.rows_due
+                .get_or_insert_with(|| Instant::now() + ROWS_UNSEEN);
+        }
+        if level == Level::Fsync || self.rows_due.is_some_and(|due| due <= Instant::now()) {
+            self.sync(last)?;
+        }
+        (self.forward)(group, written);
+        Ok(())
+    }
+
+    fn sync(&mut self, number: u64) -> Result<(), StoreError> {
+        let began = Instant::now();
+        self.committer.writer.sync()?;
+        self.rows_due = None;
+        self.shared.lock_stats().syncs.add(began.elapsed());
+        // ORDERING: the sync happened before.
+        self.shared
+            .durable_lsn
+            .store(self.committer.writer.durable_lsn, Ordering::Release);
+        self.shared.publish(Level::Fsync, number);
+        Ok(())
+    }
+
+    /// Nobody waits: makes safe what is not yet, and says so in the log.
+    fn settle(&mut self) -> Result<(), StoreError> {
+        self.sync_written()?;
+        self.committer.writer.testify()?;
+        self.committer.writer.sync()?;
+        self.committer.restore()?;
+        self.note_pressure();
+        Ok(())
+    }
+
+    /// Makes everything safe that is written.
+    fn sync_written(&mut self) -> Result<(), StoreError> {
+        // ORDERING: this thread wrote it.
+        let last = self.shared.written.load(Ordering::Relaxed);
+        self.sync(last)
+    }
+
+    /// Nobody has told whether there is room again.
+    fn look_for_room(&mut self) -> Result<(), StoreError> {
+        self.committer.restore()?;
+        self.note_pressure();
+        Ok(())
+    }
+
+    fn run_errands(&mut self, errands: Vec<Errand>) -> Result<(), StoreError> {
+        for errand in errands {
+            errand(&mut self.committer)?;
+        }
+        self.note_segments();
+        Ok(())
+    }
+
+    fn note_written(&self, group: &Group, written: Option<&Written>) {
+        let Some(written) = written else { return };
+        let mut stats = self.shared.lock_stats();
+        stats.groups += 1;
+        stats.records += u64::from(group.records);
+        stats.batches += group.marks.len() as u64;
+        stats.bytes += group.bytes.len() as u64;
+        stats.last_lsn = written.last_lsn;
+    }
+
+    fn note_segments(&self) {
+        let writer = &self.committer.writer;
+        let older: u64 = writer.older.iter().map(|segment| segment.bytes).sum();
+        let mut stats = self.shared.lock_stats();
+        stats.segments = writer.older.len() as u64 + 1;
+        stats.log_bytes = older + writer.current.bytes;
+        drop(stats);
+        let full = self.committer.writer.older.iter();
+        let full = full.map(|past| (past.number, past.last_lsn)).collect();
+        self.shared.note_full_segments(full);
+        self.note_pressure();
+    }
+
+    fn note_pressure(&self) {
+        // A disk that cannot be measured shows it at the next write.
+        let pressure = self.committer.pressure().unwrap_or(Pressure::Hard);
+        self.shared.note_pressure(pressure);
+    }
+}
