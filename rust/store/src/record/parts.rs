@@ -1,0 +1,228 @@
+//! The records that have many fields: a message, a session as a connection leaves it, a will.
+
+use crate::recipients::Recipients;
+use crate::rows::Streamed;
+use crate::wire::{BodyError, Reader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint};
+
+/// A message, once, with those who are to get it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Message<'a> {
+    /// Its number, from [`crate::Store::numbers`]; that of its first delivery too.
+    pub message: u64,
+    /// QoS that it was published with: 0 to 2.
+    pub qos: u8,
+    /// RETAIN as published.
+    pub retain: bool,
+    /// It is the retained message of its topic from now on.
+    pub kept: bool,
+    /// The publisher's session and QoS 2 identifier, if that session is durable.
+    pub gate: Option<(u64, u16)>,
+    /// Unix milliseconds after which its delivery must not begin.
+    pub expires_at_ms: Option<u64>,
+    /// Who published a message that is kept, or that is a row.
+    pub source: Option<&'a str>,
+    /// Which rows of streams it is, if of any.
+    pub streamed: Option<Streamed<'a>>,
+    /// Topic name.
+    pub topic: &'a str,
+    /// Encoded properties, as the engine likes them.
+    pub properties: &'a [u8],
+    /// Durable sessions that get it.
+    pub recipients: Recipients<'a>,
+    /// Payload.
+    pub payload: &'a [u8],
+}
+
+/// A session as a connection leaves it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Opened<'a> {
+    /// The session; a new one for a client that starts clean.
+    pub session: u64,
+    /// Unix milliseconds.
+    pub at_ms: u64,
+    /// Protocol level of the connection: 3, 4 or 5.
+    pub version: u8,
+    /// How long it is kept without a connection, in seconds; `u32::MAX` is for ever.
+    pub expiry_s: u32,
+    /// The client identifier.
+    pub client_id: &'a str,
+    /// The user name in force.
+    pub username: Option<&'a str>,
+}
+
+/// A will.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WillSet<'a> {
+    /// The session.
+    pub session: u64,
+    /// Will Delay Interval in seconds.
+    pub delay_s: u32,
+    /// 0 to 2.
+    pub qos: u8,
+    /// RETAIN.
+    pub retain: bool,
+    /// Topic name.
+    pub topic: &'a str,
+    /// Encoded properties, as the engine likes them.
+    pub properties: &'a [u8],
+    /// Payload.
+    pub payload: &'a [u8],
+}
+
+const QOS: u8 = 0b11;
+const RETAIN: u8 = 1 << 2;
+const KEPT: u8 = 1 << 3;
+const GATE: u8 = 1 << 4;
+const EXPIRY: u8 = 1 << 5;
+const SOURCE: u8 = 1 << 6;
+const STREAMED: u8 = 1 << 7;
+const USERNAME: u8 = 1;
+
+impl<'a> Message<'a> {
+    /// Bytes of topic, properties and payload.
+    pub(crate) fn size(&self) -> u32 {
+        let size = self.topic.len() + self.properties.len() + self.payload.len();
+        // INVARIANT: a message comes from a packet, which is below 256 MiB.
+        u32::try_from(size).expect("a message is below 4 GiB")
+    }
+
+    pub(super) fn flags(&self) -> u8 {
+        let bit = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        self.qos & QOS
+            | bit(self.retain, RETAIN)
+            | bit(self.kept, KEPT)
+            | bit(self.gate.is_some(), GATE)
+            | bit(self.expires_at_ms.is_some(), EXPIRY)
+            | bit(self.source.is_some(), SOURCE)
+            | bit(self.streamed.is_some(), STREAMED)
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        if let Some(streamed) = &self.streamed {
+            streamed.encode(out);
+        }
+        put_varint(self.message, out);
+        if let Some((session, packet_id)) = self.gate {
+            put_varint(session, out);
+            put_u16(packet_id, out);
+        }
+        if let Some(at_ms) = self.expires_at_ms {
+            put_u64(at_ms, out);
+        }
+        if let Some(source) = self.source {
+            put_text(source, out);
+        }
+        put_text(self.topic, out);
+        put_bytes(self.properties, out);
+        self.recipients.encode(out);
+        out.extend_from_slice(self.payload);
+    }
+
+    pub(super) fn decode(flags: u8, from: &mut Reader<'a>) -> Result<Self, BodyError> {
+        let has = |flag: u8| flags & flag != 0;
+        Ok(Self {
+            qos: qos(flags)?,
+            retain: has(RETAIN),
+            kept: has(KEPT),
+            streamed: if has(STREAMED) {
+                Some(Streamed::decode(from)?)
+            } else {
+                None
+            },
+            message: from.varint()?,
+            gate: if has(GATE) {
+                Some((from.varint()?, from.u16()?))
+            } else {
+                None
+            },
+            expires_at_ms: if has(EXPIRY) { Some(from.u64()?) } else { None },
+            source: if has(SOURCE) {
+                Some(from.text()?)
+            } else {
+                None
+            },
+            topic: from.text()?,
+            properties: from.bytes()?,
+            recipients: Recipients::decode(from)?,
+            payload: from.rest(),
+        })
+    }
+}
+
+impl<'a> Opened<'a> {
+    pub(super) fn flags(&self) -> u8 {
+        if self.username.is_some() { USERNAME } else { 0 }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(self.session, out);
+        put_u64(self.at_ms, out);
+        out.push(self.version);
+        put_u32(self.expiry_s, out);
+        put_text(self.client_id, out);
+        if let Some(username) = self.username {
+            put_text(username, out);
+        }
+    }
+
+    pub(super) fn decode(flags: u8, from: &mut Reader<'a>) -> Result<Self, BodyError> {
+        if flags & !USERNAME != 0 {
+            return Err(BodyError::Flags);
+        }
+        Ok(Self {
+            session: from.varint()?,
+            at_ms: from.u64()?,
+            version: from.byte()?,
+            expiry_s: from.u32()?,
+            client_id: from.text()?,
+            username: if flags & USERNAME == 0 {
+                None
+            } else {
+                Some(from.text()?)
+            },
+        })
+    }
+}
+
+impl<'a> WillSet<'a> {
+    pub(super) fn flags(&self) -> u8 {
+        self.qos & QOS | if self.retain { RETAIN } else { 0 }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(self.session, out);
+        put_u32(self.delay_s, out);
+        put_text(self.topic, out);
+        put_bytes(self.properties, out);
+        out.extend_from_slice(self.payload);
+    }
+
+    pub(crate) fn decode(flags: u8, from: &mut Reader<'a>) -> Result<Self, BodyError> {
+        if flags & !(QOS | RETAIN) != 0 {
+            return Err(BodyError::Flags);
+        }
+        Ok(Self {
+            qos: qos(flags)?,
+            retain: flags & RETAIN != 0,
+            session: from.varint()?,
+            delay_s: from.u32()?,
+            topic: from.text()?,
+            properties: from.bytes()?,
+            payload: from.rest(),
+        })
+    }
+}
+
+/// Whether the body of a record of this kind begins with rows.
+pub(crate) fn is_streamed(kind: u8, flags: u8) -> bool {
+    kind == 1 && flags & STREAMED != 0
+}
+
+pub(crate) fn qos(bits: u8) -> Result<u8, BodyError> {
+    let qos = bits & QOS;
+    if qos == QOS {
+        Err(BodyError::Flags)
+    } else {
+        Ok(qos)
+    }
+}
