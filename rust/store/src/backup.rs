@@ -12,7 +12,7 @@ use redb::ReadTransaction;
 
 use crate::error::StoreError;
 use crate::files::{Access, File, Files, read_full, write_all};
-use crate::index::tables;
+use crate::index::{copying, tables};
 use crate::journal::segment;
 
 /// The folder of all streams.
@@ -169,7 +169,7 @@ impl<'f> Copy<'f> {
 
     /// Makes the checkpoint of the copy, as `snapshot` has it.
     pub(crate) fn put_checkpoint(&mut self, snapshot: &ReadTransaction) -> Result<(), StoreError> {
-        tables::copy(snapshot, self.to)?;
+        copying::copy(snapshot, self.to)?;
         let bytes = self.to.open(tables::FILE).and_then(|file| file.bytes());
         self.bytes += bytes.map_err(|error| StoreError::io("copy", tables::FILE, error))?;
         Ok(())

@@ -13,6 +13,7 @@ use crate::files::Files;
 use crate::index::{Index, bodies};
 #[cfg(feature = "columnar")]
 use crate::journal::commit::Committer;
+use crate::journal::identity;
 use crate::journal::open::{self, Known, Recovery, Visit};
 use crate::journal::salvage;
 use crate::journal::segment;
@@ -137,7 +138,7 @@ fn look_at_streams(
 /// As [`verify`], and those of writing files.
 #[cfg(feature = "columnar")]
 pub fn seal(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Vec<StreamInfo>, StoreError> {
-    if open::peek(&**files)?.is_none() {
+    if identity::peek(&**files)?.is_none() {
         return Err(StoreError::Missing);
     }
     let (store, _) = crate::DurableStore::open(files, options)?;
@@ -220,7 +221,7 @@ pub fn repair(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Repair, 
         ..Repair::default()
     };
     let numbers = segment::numbers(&**files)?;
-    let store = open::store_of(&**files, &numbers)?.unwrap_or(index.store());
+    let store = identity::store_of(&**files, &numbers)?.unwrap_or(index.store());
     index.identify(store);
     for number in &numbers {
         repair.saved += salvage::segment(&**files, store, *number, &mut index, &mut repair.lost)?;
@@ -288,7 +289,7 @@ fn rescue_rows(
 /// The state of a store and the sizes of its segments; nothing on the disk changes but what redb
 /// mends by itself.
 fn look(files: &Arc<dyn Files>) -> Result<(Index, Recovery, Vec<u64>), StoreError> {
-    if open::peek(&**files)?.is_none() {
+    if identity::peek(&**files)?.is_none() {
         return Err(StoreError::Missing);
     }
     let (mut index, meta) = Index::open(files, StoreOptions::default().cache_bytes)?;
@@ -312,7 +313,7 @@ fn look(files: &Arc<dyn Files>) -> Result<(Index, Recovery, Vec<u64>), StoreErro
 }
 
 fn reading(files: &dyn Files, applied_lsn: u64) -> Result<Known, StoreError> {
-    let store = open::peek(files)?.ok_or(StoreError::Missing)?;
+    let store = identity::peek(files)?.ok_or(StoreError::Missing)?;
     Ok(Known {
         store,
         knows_store: true,

@@ -19,6 +19,7 @@ use crate::files::{Claim, Files};
 use crate::index::Index;
 use crate::journal::JournalOptions;
 use crate::journal::commit::Committer;
+use crate::journal::identity;
 use crate::journal::log::Journal;
 use crate::journal::open::{self, Known, Recovery};
 use crate::journal::shared::Shared;
@@ -305,7 +306,7 @@ pub(crate) fn open_parts(
 ) -> Result<(Committer, Index, Recovery), StoreError> {
     let (mut index, meta) = Index::open(files, options.cache_bytes)?;
     let mut known = Known::begin(options.journal.segment_bytes);
-    if let Some(store) = meta.map(|meta| meta.store).or(open::peek(&**files)?) {
+    if let Some(store) = meta.map(|meta| meta.store).or(identity::peek(&**files)?) {
         (known.store, known.knows_store) = (store, true);
     }
     index.identify(known.store);

@@ -9,9 +9,11 @@
 //! to write, and what comes meanwhile is a layer of its own above it.
 
 mod apply;
+mod backend;
 pub(crate) mod bodies;
 mod changes;
 mod chunk;
+pub(crate) mod copying;
 pub(crate) mod flush;
 mod messages;
 pub(crate) mod notes;

@@ -12,7 +12,8 @@ use redb::{
 };
 
 use crate::error::StoreError;
-use crate::files::{File, Files, read_full, write_all};
+use crate::files::{File, Files};
+use crate::index::backend::Backend;
 use crate::index::bodies;
 use crate::index::chunk::Chunk;
 use crate::index::messages::{self, MessageRow, page_of};
@@ -26,8 +27,6 @@ const UNBORN: &str = "checkpoint.new";
 const FORMAT: u32 = 3;
 /// Rows of messages had no checksums yet.
 const WITHOUT_CHECKSUMS: u32 = 2;
-/// Memory for writing a copy.
-const COPY_CACHE_BYTES: usize = 16 << 20;
 
 pub(crate) const SESSION: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("session");
 pub(crate) const SUBSCRIPTION: TableDefinition<'_, u64, &[u8]> =
@@ -38,7 +37,7 @@ pub(crate) const BODY: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("b
 pub(crate) const RETAINED: TableDefinition<'_, &str, u64> = TableDefinition::new("retained");
 pub(crate) const SEGMENT: TableDefinition<'_, u64, u64> = TableDefinition::new("segment");
 pub(crate) const NOTE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("note");
-const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
+pub(crate) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
 /// What the checkpoint says about itself.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -414,46 +413,6 @@ pub(crate) fn put_streams(
     Ok(())
 }
 
-/// Makes a checkpoint in `to` out of a snapshot of one.
-pub(crate) fn copy(snapshot: &ReadTransaction, to: &dyn Files) -> Result<(), StoreError> {
-    let copied = Tables::open(to, COPY_CACHE_BYTES)?;
-    let transaction = begin_change(&copied.database)?;
-    copy_table(snapshot, &transaction, META)?;
-    copy_table(snapshot, &transaction, SESSION)?;
-    copy_table(snapshot, &transaction, SUBSCRIPTION)?;
-    copy_table(snapshot, &transaction, QUEUE)?;
-    copy_table(snapshot, &transaction, MESSAGE)?;
-    copy_table(snapshot, &transaction, BODY)?;
-    copy_table(snapshot, &transaction, NOTE)?;
-    copy_table(snapshot, &transaction, RETAINED)?;
-    copy_table(snapshot, &transaction, SEGMENT)?;
-    let known = snapshot.list_tables().map_err(checkpoint)?.count();
-    let there = transaction.list_tables().map_err(checkpoint)?.count();
-    if known != there {
-        return Err(StoreError::Checkpoint("a table has no copy".into()));
-    }
-    transaction.commit().map_err(checkpoint)
-}
-
-fn copy_table<K: redb::Key + 'static, V: redb::Value + 'static>(
-    from: &ReadTransaction,
-    to: &WriteTransaction,
-    definition: TableDefinition<'_, K, V>,
-) -> Result<(), StoreError> {
-    let source = match from.open_table(definition) {
-        Err(TableError::TableDoesNotExist(_)) => return Ok(()),
-        other => other.map_err(checkpoint)?,
-    };
-    let mut target = to.open_table(definition).map_err(checkpoint)?;
-    for row in source.iter().map_err(checkpoint)? {
-        let (key, value) = row.map_err(checkpoint)?;
-        target
-            .insert(key.value(), value.value())
-            .map_err(checkpoint)?;
-    }
-    Ok(())
-}
-
 /// Any error of redb's.
 pub(crate) fn checkpoint(error: impl fmt::Display) -> StoreError {
     StoreError::Checkpoint(error.to_string().into())
@@ -466,33 +425,4 @@ pub(crate) fn wrong(error: BodyError) -> StoreError {
 
 fn broken(table: &str) -> StoreError {
     StoreError::Checkpoint(format!("{table} is incomplete").into())
-}
-
-/// redb's view of one of our files.
-#[derive(Debug)]
-struct Backend(Arc<dyn File>);
-
-impl redb::StorageBackend for Backend {
-    fn len(&self) -> io::Result<u64> {
-        self.0.bytes()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        if read_full(&*self.0, out, offset)? < out.len() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(())
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        write_all(&*self.0, data, offset)
-    }
 }

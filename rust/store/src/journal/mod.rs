@@ -36,6 +36,7 @@
 
 pub(crate) mod commit;
 pub(crate) mod frame;
+pub(crate) mod identity;
 pub(crate) mod inbox;
 pub(crate) mod log;
 pub(crate) mod numbering;

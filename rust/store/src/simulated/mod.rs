@@ -1,24 +1,21 @@
 //! The durable store without its threads: every step is taken when it is asked for, so that a
 //! seed says all.
 
+mod serving;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backup::Copy;
-use crate::batch::Batch;
 use crate::behind::tidy;
 use crate::durable::{StoreOptions, claim, open_parts};
 use crate::error::StoreError;
 use crate::files::{Claim, Files};
 use crate::index::Index;
 use crate::index::flush::Frozen;
-use crate::index::restore::KeptSession;
-use crate::index::rows::{Delivery, StoredMessage};
 use crate::journal::commit::{Committer, Pressure};
 use crate::journal::inbox::Inbox;
-use crate::journal::{Level, Need, Observer, Recovery, Ticket};
-use crate::store::{Store, StoreStats};
+use crate::journal::{Level, Need, Observer, Recovery};
 use crate::stream::Streams;
 #[cfg(feature = "columnar")]
 use crate::stream::{StreamOptions, sealing::Wanted};
@@ -317,143 +314,5 @@ impl Inner {
             self.committer.writer.drop_up_to(through)?;
         }
         self.committer.restore()
-    }
-}
-
-impl Store for SimulatedStore {
-    fn append(&self, batch: &mut Batch, level: Level, need: Need) -> Result<Ticket, StoreError> {
-        let mut inner = self.lock();
-        inner.check()?;
-        let ticket = inner.inbox.push(batch, level, need);
-        batch.clear();
-        Ok(ticket)
-    }
-
-    fn is_kept(&self, ticket: Ticket) -> bool {
-        let inner = self.lock();
-        let reached = match ticket.level {
-            Level::Memory => u64::MAX,
-            Level::Os => inner.written,
-            Level::Fsync => inner.durable,
-        };
-        ticket.number <= reached && !inner.refused.contains(&ticket.number)
-    }
-
-    fn wait(&self, ticket: Ticket) -> Result<(), StoreError> {
-        loop {
-            if self.is_kept(ticket) {
-                return Ok(());
-            }
-            if self.lock().refused.contains(&ticket.number) {
-                return Err(StoreError::NoSpace);
-            }
-            if !self.step()? {
-                return Err(StoreError::Stopped("there is no such ticket".into()));
-            }
-        }
-    }
-
-    fn observe(&self, observer: Arc<dyn Observer>) {
-        self.lock().observer.get_or_insert(observer);
-    }
-
-    fn has_room(&self) -> bool {
-        let inner = self.lock();
-        inner.inbox.bytes < inner.options.journal.line_bytes
-    }
-
-    fn pressure(&self) -> Pressure {
-        self.lock().committer.pressure().unwrap_or(Pressure::Hard)
-    }
-
-    fn numbers(&self, count: u64) -> u64 {
-        let mut inner = self.lock();
-        let first = inner.numbers;
-        inner.numbers += count;
-        first
-    }
-
-    fn sessions(&self, visit: &mut dyn FnMut(KeptSession)) -> Result<(), StoreError> {
-        self.lock().index.sessions(&mut |kept| {
-            visit(kept);
-            Ok(())
-        })
-    }
-
-    fn clients(&self, visit: &mut dyn FnMut(u64, &str)) -> Result<(), StoreError> {
-        self.lock().index.clients(visit)
-    }
-
-    fn restore(
-        &self,
-        numbers: &[u64],
-        visit: &mut dyn FnMut(KeptSession),
-    ) -> Result<(), StoreError> {
-        self.lock().index.restore(numbers, visit)
-    }
-
-    fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {
-        self.lock().index.queue(session, from, limit)
-    }
-
-    fn retained(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {
-        let retained = self.lock().index.retained()?;
-        for (topic, message) in &retained {
-            visit(topic, *message);
-        }
-        Ok(())
-    }
-
-    fn notes(&self, visit: &mut dyn FnMut(&str, &[u8])) -> Result<(), StoreError> {
-        for (key, value) in self.lock().index.notes.all() {
-            visit(key, value);
-        }
-        Ok(())
-    }
-
-    fn message(&self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
-        self.lock().index.message(message)
-    }
-
-    fn checkpoint(&self) -> Result<(), StoreError> {
-        let mut inner = self.lock();
-        inner.check()?;
-        let done = inner.checkpoint();
-        inner.note(done)
-    }
-
-    fn backup(&self, to: &dyn Files) -> Result<u64, StoreError> {
-        let mut inner = self.lock();
-        inner.check()?;
-        inner.drain()?;
-        let snapshot = inner.index.snapshot()?;
-        let writer = &inner.committer.writer;
-        let (current, end) = (writer.current.header.number, writer.current.end);
-        let files = Arc::clone(&writer.files);
-        let mut copy = Copy::begin(&*files, to);
-        copy.hold_log(current, end)?;
-        copy.hold_beside()?;
-        drop(inner);
-        copy.put_checkpoint(&snapshot)?;
-        copy.finish()
-    }
-
-    fn stats(&self) -> StoreStats {
-        let inner = self.lock();
-        StoreStats {
-            applied_lsn: inner.index.applied_lsn,
-            pending_rows: inner.index.pending_rows() as u64,
-            live_bytes: inner.index.live().values().sum(),
-            ..StoreStats::default()
-        }
-    }
-
-    fn close(&self) -> Result<(), StoreError> {
-        self.checkpoint()?;
-        let mut inner = self.lock();
-        inner.committer.writer.testify()?;
-        inner.committer.writer.sync()?;
-        inner.stopped = Some(StoreError::Stopped("it was closed".into()));
-        Ok(())
     }
 }
