@@ -24,7 +24,7 @@ use crate::requests::Pause;
 use crate::shard::{SCRATCH_BYTES, Shard};
 use crate::throttle::Throttle;
 use crate::transport::{Stop, Transport};
-use crate::{hub, journal, kafka, loading, paging, requests, retain};
+use crate::{group, journal, kafka, loading, paging, requests, retain};
 
 /// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
 const TURN_BYTES: usize = 64 * 1024;
@@ -148,8 +148,8 @@ impl Connection {
         // Before the acknowledgements leave: what was acknowledged is then on its way everywhere.
         self.shard.send_mail();
         self.write(cx)?;
-        if self.outbox_len() == 0 && self.client.has_link(&self.link) {
-            hub::take_part_again(&self.shard, &self.client);
+        if self.client.has_link(&self.link) {
+            group::take_part_again(&self.shard, &self.client, self.outbox_len());
         }
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
         if more || drained || retain::can_replay(&self.shard, &self.client) {

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::{Delivered, Delivery, DropReason, Message};
-use mqttcore_topics::{Match, TopicName, Visitor};
+use mqttcore_topics::{GroupId, Match, TopicName, Visitor};
 use smallvec::SmallVec;
 
 use crate::client::{Client, Handle};
+use crate::group::{self, Choice, Signs};
 use crate::hooks::EventKind;
 use crate::journal;
 use crate::kafka;
@@ -79,9 +80,24 @@ pub(crate) struct Target {
     pub(crate) subscription_ids: SmallVec<[NonZeroU32; 2]>,
     /// The store's number of the delivery; 0 if its session is not kept.
     pub(crate) key: u64,
+    /// It was chosen among the members of a group.
+    pub(crate) choice: Option<Box<Choice>>,
 }
 
 impl Target {
+    /// Whoever a message matched, which is `retain`.
+    pub(crate) fn of(matched: &Match<'_>, retain: bool) -> Self {
+        Self {
+            handle: Handle::unpack(matched.handle),
+            qos: matched.qos,
+            // [MQTT-3.3.1-12, -13]
+            retain: retain && matched.retain_as_published,
+            subscription_ids: SmallVec::from_slice(matched.ids),
+            key: 0,
+            choice: None,
+        }
+    }
+
     /// Whether it takes the message out of the store, or from Kafka, not from here.
     pub(crate) fn is_stream(&self) -> bool {
         self.handle.stream().is_some() || self.handle.kafka().is_some()
@@ -125,12 +141,8 @@ fn find(shard: &Shard, publication: &Publication<'_>) -> Vec<Target> {
         "whoever may get it is there"
     );
     let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
-    let mut collector = Collector {
-        world: &shard.world,
-        retain: publication.message.retain(),
-        targets: &mut targets,
-        starts: SmallVec::new(),
-    };
+    let message = publication.message;
+    let mut collector = Collector::new(shard, message.retain(), message.qos(), &mut targets);
     let was_kept = shard.world.directory.match_cached(
         &mut shard.results.borrow_mut(),
         publication.topic,
@@ -224,12 +236,8 @@ impl Together {
             return;
         }
         let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
-        let mut collector = Collector {
-            world: &shard.world,
-            retain: false,
-            targets: &mut targets,
-            starts: SmallVec::new(),
-        };
+        // None of them is of QoS 2; signs for QoS 1 do for QoS 0.
+        let mut collector = Collector::new(shard, false, QoS::AtLeastOnce, &mut targets);
         let kept = shard.world.directory.match_many_cached(
             &mut shard.results.borrow_mut(),
             &topics,
@@ -268,48 +276,57 @@ impl Together {
 }
 
 struct Collector<'a> {
-    world: &'a World,
+    signs: Signs<'a>,
     retain: bool,
     targets: &'a mut Vec<Target>,
+    /// The group whose members are asked.
+    group: Option<GroupId>,
     /// Where the targets of each of several topics start.
     starts: SmallVec<[usize; TOGETHER]>,
 }
 
-impl Collector<'_> {
-    fn push(&mut self, matched: &Match<'_>) {
-        self.targets.push(Target {
-            handle: Handle::unpack(matched.handle),
-            qos: matched.qos,
-            // [MQTT-3.3.1-12, -13]
-            retain: self.retain && matched.retain_as_published,
-            subscription_ids: SmallVec::from_slice(matched.ids),
-            key: 0,
-        });
+impl<'a> Collector<'a> {
+    fn new(shard: &'a Shard, retain: bool, qos: QoS, targets: &'a mut Vec<Target>) -> Self {
+        Self {
+            signs: Signs::new(shard, qos),
+            retain,
+            targets,
+            group: None,
+            starts: SmallVec::new(),
+        }
+    }
+
+    fn choose(&mut self, member: &Match<'_>) {
+        let mut target = Target::of(member, self.retain);
+        let choice = |group| Box::new(Choice::new(group, member.subscriber));
+        target.choice = self.group.map(choice);
+        self.targets.push(target);
     }
 }
 
 impl Visitor for Collector<'_> {
     fn plain(&mut self, matched: Match<'_>) {
-        self.push(&matched);
+        self.targets.push(Target::of(&matched, self.retain));
     }
 
-    fn shared(&mut self, matched: Match<'_>) -> bool {
-        let Handle { shard, slot, .. } = Handle::unpack(matched.handle);
-        let online = &self.world.online;
-        let takes = online.is_online(shard, slot) && !online.is_full(shard, slot);
+    fn group(&mut self, group: GroupId) {
+        self.group = Some(group);
+    }
+
+    fn shared(&mut self, candidate: Match<'_>) -> bool {
+        let takes = self.signs.takes(&candidate);
         if takes {
-            self.push(&matched);
+            self.choose(&candidate);
         }
         takes
     }
 
-    fn is_busy(&mut self, matched: Match<'_>) -> bool {
-        let handle = Handle::unpack(matched.handle);
-        self.world.online.is_online(handle.shard, handle.slot)
+    fn standby(&mut self, candidate: Match<'_>) -> u8 {
+        self.signs.standby(&candidate)
     }
 
-    fn shared_offline(&mut self, matched: Match<'_>) {
-        self.push(&matched);
+    fn shared_offline(&mut self, first_choice: Match<'_>) {
+        self.choose(&first_choice);
     }
 
     fn topic(&mut self, _: usize) {
@@ -321,13 +338,13 @@ impl Visitor for Collector<'_> {
 pub(crate) fn deal(shard: &Rc<Shard>, message: &Message, targets: impl Iterator<Item = Target>) {
     let targets = targets.filter(|target| !target.is_stream());
     if shard.world.shards() == 1 {
-        targets.for_each(|target| deliver_to(shard, message, &target));
+        targets.for_each(|target| deliver_to(shard, message, target));
         return;
     }
     let mut away: Vec<Vec<Target>> = Vec::new();
     for target in targets {
         if target.handle.shard == shard.index {
-            deliver_to(shard, message, &target);
+            deliver_to(shard, message, target);
             continue;
         }
         away.resize_with(shard.world.shards(), Vec::new);
@@ -341,17 +358,35 @@ pub(crate) fn deal(shard: &Rc<Shard>, message: &Message, targets: impl Iterator<
 }
 
 /// Delivers `message` to targets of this shard.
-pub(crate) fn deliver_all(shard: &Rc<Shard>, message: &Message, targets: &[Target]) {
+pub(crate) fn deliver_all(shard: &Rc<Shard>, message: &Message, targets: Vec<Target>) {
     for target in targets {
         deliver_to(shard, message, target);
     }
 }
 
-fn deliver_to(shard: &Rc<Shard>, message: &Message, target: &Target) {
-    let client = shard.registry.borrow().at(target.handle);
-    // A session that ended meanwhile is not there any more, or another one has its slot.
-    if let Some(client) = client {
-        deliver(shard, &client, message, target.delivery());
+/// Hands `message` to the session of a target; what it cannot take goes on to the next member of its group.
+fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
+    loop {
+        // A session that ended meanwhile is not there any more, or another one has its slot.
+        let client = shard.registry.borrow().at(target.handle);
+        let refusal = match &client {
+            Some(client) => offer(shard, client, message, target.delivery()),
+            None => Some(Drop::Ended),
+        };
+        let Some(reason) = refusal else { return };
+        let handed = if reason.is_for_one() {
+            group::hand_on(shard, client.as_deref(), message, target)
+        } else {
+            Err(target)
+        };
+        target = match (handed, client) {
+            (Ok(Some(next)), _) => next,
+            (Ok(None), _) => return,
+            (Err(target), Some(client)) => {
+                return discard(shard, &client, message, target.key, reason);
+            }
+            (Err(target), None) => return book_late(shard, message, &target),
+        };
     }
 }
 
@@ -362,61 +397,51 @@ pub(crate) fn deliver(
     message: &Message,
     delivery: Delivery<'_>,
 ) {
+    if let Some(reason) = offer(shard, client, message, delivery) {
+        discard(shard, client, message, delivery.key, reason);
+    }
+}
+
+/// The same, and answers why the session does not take it.
+fn offer(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    message: &Message,
+    delivery: Delivery<'_>,
+) -> Option<Drop> {
     shard.count_delivery();
     if let Some(reason) = refusal(shard, client, message, &delivery) {
-        journal::dropped(shard, client, delivery.key);
         if matches!(reason, Drop::Backlog) {
-            pass_over(shard, client);
+            group::refuses(shard, client);
         }
-        dropped(shard, client, message, reason);
-        return;
+        return Some(reason);
     }
     let delivered = client
         .session
         .borrow_mut()
         .deliver(shard.now(), message, delivery);
+    let mut refusal = None;
     match delivered {
         Delivered::Sent => {
             if client.session.borrow().is_full() {
-                pass_over(shard, client);
+                group::pass_over(shard, client);
             }
             if client.number().is_some() {
                 life::handle_events(shard, client);
             }
             client.flush_session(shard);
+            return None;
         }
-        Delivered::Queued => {
-            pass_over(shard, client);
-            life::handle_events(shard, client);
-        }
+        Delivered::Queued => group::pass_over(shard, client),
         Delivered::Dropped(reason) => {
             if reason == DropReason::QueueFull || reason == DropReason::BacklogFull {
-                pass_over(shard, client);
+                group::refuses(shard, client);
             }
-            journal::dropped(shard, client, delivery.key);
-            dropped(shard, client, message, Drop::Session(reason));
-            life::handle_events(shard, client);
+            refusal = Some(Drop::Session(reason));
         }
     }
-}
-
-/// Shared subscriptions give their messages to other members until this one can take some again
-/// (abuse E17).
-fn pass_over(shard: &Shard, client: &Client) {
-    let (index, slot) = (shard.index, client.handle.slot);
-    let online = &shard.world.online;
-    if !online.is_full(index, slot) {
-        online.set_full(index, slot, true);
-    }
-}
-
-/// A client that takes messages at once again takes its share again.
-pub(crate) fn take_part_again(shard: &Shard, client: &Client) {
-    let (index, slot) = (shard.index, client.handle.slot);
-    let online = &shard.world.online;
-    if online.is_full(index, slot) && !client.session.borrow().is_full() {
-        online.set_full(index, slot, false);
-    }
+    life::handle_events(shard, client);
+    refusal
 }
 
 /// Why a message is dropped.
@@ -424,7 +449,21 @@ pub(crate) fn take_part_again(shard: &Shard, client: &Client) {
 enum Drop {
     Backlog,
     Denied,
+    Ended,
     Session(DropReason),
+}
+
+impl Drop {
+    /// Whether another member of a group may take the message all the same. One that a member may not have, that is
+    /// too large for it, or that has expired is not handed on [MQTT-3.1.2-25].
+    fn is_for_one(self) -> bool {
+        use DropReason::{BacklogFull, Offline, QueueFull};
+        match self {
+            Self::Backlog | Self::Ended => true,
+            Self::Denied => false,
+            Self::Session(reason) => matches!(reason, QueueFull | BacklogFull | Offline),
+        }
+    }
 }
 
 fn refusal(
@@ -446,6 +485,26 @@ fn refusal(
     // Deny wins at delivery too, whatever filter the message came through (abuse G07).
     let seen = topic_of(message).is_some_and(|topic| access.permissions.receives(topic));
     (!seen).then_some(Drop::Denied)
+}
+
+/// Takes a message that reaches nobody out of the books of the store, and into those of drops.
+fn discard(shard: &Rc<Shard>, client: &Rc<Client>, message: &Message, key: u64, reason: Drop) {
+    journal::dropped(shard, client, key);
+    dropped(shard, client, message, reason);
+}
+
+/// A message of a group came too late for a session that ended, and nobody else could take it. One of a plain
+/// subscription is as if it had come after its end.
+fn book_late(shard: &Shard, message: &Message, target: &Target) {
+    if target.choice.is_none() {
+        return;
+    }
+    let (counter, why) = ledger(shard, Drop::Ended);
+    counter.add(1);
+    shard.log.warn(LogClass::Dropped, shard.now(), || {
+        let topic = Escaped(message.topic());
+        format!("message for a shared subscription on {topic} dropped: {why}")
+    });
 }
 
 /// Books a drop that a session reports.
@@ -482,6 +541,7 @@ fn ledger(shard: &Shard, reason: Drop) -> (&Counter, &'static str) {
     match reason {
         Drop::Backlog => (&metrics.dropped_qos0_backlog, "the client reads too slowly"),
         Drop::Denied => (&metrics.dropped_denied, "its grant denies the topic"),
+        Drop::Ended => (&metrics.dropped_session_ended, "its session ended"),
         Drop::Session(DropReason::BacklogFull) => {
             (&metrics.dropped_qos0_backlog, "the client reads too slowly")
         }

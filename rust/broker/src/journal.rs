@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::client::Client;
 use crate::grants::RuleAnswer;
+use crate::group::Choice;
 use crate::guard::contained;
 use crate::hub::{Publication, Target};
 use crate::kafka;
@@ -327,7 +328,7 @@ fn write_publish(
         return false;
     }
     let mut recipients = journal.recipients.borrow_mut();
-    let first = number_deliveries(shard, journal, message, targets, &mut recipients);
+    let first = number_deliveries(shard, journal, (message, level), targets, &mut recipients);
     let gate = publication.gate();
     if retention == Retention::Cleared {
         let topic = message.topic();
@@ -373,7 +374,7 @@ fn write_rows(shard: &Shard, journal: &Journal, publication: &Publication<'_>, r
 fn number_deliveries(
     shard: &Shard,
     journal: &Journal,
-    message: &Message,
+    (message, level): (&Message, Level),
     targets: &mut [Target],
     recipients: &mut RecipientsBuf,
 ) -> u64 {
@@ -381,9 +382,13 @@ fn number_deliveries(
     // A queue comes back in the order of its numbers: no shard may have a stock of them.
     let first = journal.log.numbers(targets.len().max(1) as u64);
     for target in targets.iter_mut().filter(|target| !target.is_stream()) {
-        let qos = target.qos.min(message.qos());
-        let session = shard.world.durable.number(target.handle);
-        if let Some(session) = session.filter(|_| qos > QoS::AtMostOnce) {
+        let session = kept_target(shard, message, target);
+        if let Some(choice) = &mut target.choice {
+            (choice.level, choice.message) = (level, first);
+            choice.session = session.unwrap_or(0);
+        }
+        if let Some(session) = session {
+            let qos = target.qos.min(message.qos());
             target.key = first + recipients.len();
             recipients.push(
                 session,
@@ -394,6 +399,59 @@ fn number_deliveries(
         }
     }
     first
+}
+
+/// The session that the store keeps a delivery for, if for one.
+fn kept_target(shard: &Shard, message: &Message, target: &Target) -> Option<u64> {
+    let is_kept = target.qos.min(message.qos()) > QoS::AtMostOnce;
+    let session = shard.world.durable.number(target.handle);
+    session.filter(|_| is_kept)
+}
+
+/// Writes that a delivery goes to another member of its group, in one batch with its end at the one that refused it.
+/// What the store has is not written again.
+///
+/// Answers how safe that has to be before it is delivered, if that has to wait: as in [`published`].
+pub(crate) fn moved(
+    shard: &Shard,
+    refused: Option<&Client>,
+    message: &Message,
+    key: u64,
+    (next, choice): (&mut Target, &mut Choice),
+) -> Option<Level> {
+    let journal = shard.journal.as_ref()?;
+    let had = |client: &&Client| key != 0 && client.number() == Some(choice.session);
+    let had = refused.filter(had);
+    let session = kept_target(shard, message, next).filter(|_| choice.level > Level::Memory);
+    if let Some(session) = session {
+        let (qos, ids) = (
+            next.qos.min(message.qos()) as u8,
+            plain(&next.subscription_ids),
+        );
+        let mut recipients = journal.recipients.borrow_mut();
+        recipients.clear();
+        recipients.push(session, qos, next.retain, &ids);
+        next.key = journal.log.numbers(1);
+        let record = if had.is_some() {
+            Record::Route {
+                message: choice.message,
+                first: next.key,
+                recipients: recipients.as_recipients(),
+            }
+        } else {
+            choice.message = next.key;
+            Record::Message(message_record(shard, next.key, message, &recipients))
+        };
+        journal.write(choice.level, &record);
+    }
+    choice.session = session.unwrap_or(0);
+    if let Some(client) = had {
+        dropped(shard, client, key);
+    }
+    let is_written = session.is_some() || had.is_some();
+    let own = is_written.then_some(choice.level);
+    let is_exact = message.qos() == QoS::ExactlyOnce;
+    own.max(journal.lines.delivering()).filter(|_| is_exact)
 }
 
 fn message_record<'a>(

@@ -36,6 +36,7 @@ mod door;
 mod durable;
 mod end;
 mod grants;
+mod group;
 mod guard;
 mod handshake;
 mod hooks;

@@ -134,6 +134,8 @@ counters! {
     messages_sent,
     /// PUBLISH packets whose receivers a shard still knew from an earlier one.
     matches_cached,
+    /// Messages of shared subscriptions that a member could not take and another one was given.
+    shared_handed_on,
     /// Publishes and subscribes refused by permissions.
     denied,
     /// Connections closed because of malformed or unexpected packets.
@@ -168,7 +170,8 @@ counters! {
     dropped_will,
     /// QoS 0 messages that became no row because the disk was busy or nearly full, or Kafka behind.
     dropped_stream_overload,
-    /// QoS 1 and 2 messages that waited for a session, or were under way to it, when it ended.
+    /// QoS 1 and 2 messages that waited for a session, or were under way to it, when it ended; and those of shared
+    /// subscriptions that came too late for it and that no other member could take.
     dropped_session_ended,
     /// Records that Kafka has taken.
     kafka_records,

@@ -186,7 +186,8 @@ impl World {
     }
 }
 
-/// Which sessions have a connection, and which of them would let a message wait: bits, readable from every shard.
+/// Which sessions have a connection, which of them would let a message wait, and which have refused the last one: bits,
+/// readable from every shard.
 ///
 /// Shared subscriptions use it to pass over members that are away or full (decision 13).
 pub(crate) struct Presence {
@@ -198,6 +199,7 @@ pub(crate) struct Presence {
 struct Signs {
     online: AtomicU64,
     full: AtomicU64,
+    refusing: AtomicU64,
 }
 
 impl Presence {
@@ -219,12 +221,19 @@ impl Presence {
         if let Some((signs, bit)) = self.signs(shard, slot) {
             set(&signs.online, bit, online);
             set(&signs.full, bit, false);
+            set(&signs.refusing, bit, false);
         }
     }
 
     pub(crate) fn set_full(&self, shard: usize, slot: u32, full: bool) {
         if let Some((signs, bit)) = self.signs(shard, slot) {
             set(&signs.full, bit, full);
+        }
+    }
+
+    pub(crate) fn set_refusing(&self, shard: usize, slot: u32, refusing: bool) {
+        if let Some((signs, bit)) = self.signs(shard, slot) {
+            set(&signs.refusing, bit, refusing);
         }
     }
 
@@ -238,6 +247,12 @@ impl Presence {
     pub(crate) fn is_full(&self, shard: usize, slot: u32) -> bool {
         let signs = self.signs(shard, slot);
         signs.is_some_and(|(signs, bit)| has(&signs.full, bit))
+    }
+
+    /// Sessions without bits never count as refusing.
+    pub(crate) fn is_refusing(&self, shard: usize, slot: u32) -> bool {
+        let signs = self.signs(shard, slot);
+        signs.is_some_and(|(signs, bit)| has(&signs.refusing, bit))
     }
 }
 
@@ -375,7 +390,7 @@ impl Shard {
         }
         for letter in letters.drain(..) {
             contained(self, "mail of another shard", || match letter {
-                Letter::Deliver(message, targets) => hub::deliver_all(self, &message, &targets),
+                Letter::Deliver(message, targets) => hub::deliver_all(self, &message, targets),
                 Letter::Settle(asked) => paging::settle(self, asked),
                 Letter::Settled(asked) => paging::settled(self, asked),
                 Letter::Accepted(accepted) => handshake::start(self, accepted),

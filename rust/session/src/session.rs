@@ -245,6 +245,11 @@ impl Session {
         !self.queue.is_empty() || !self.has_room()
     }
 
+    /// Whether a message that is small enough would find a place in the queue.
+    pub fn has_queue_room(&self) -> bool {
+        self.queue.has_room(size_of::<Outgoing>(), &self.limits)
+    }
+
     /// Bytes that [`Session::queued`] messages count with.
     pub fn queued_bytes(&self) -> usize {
         self.queue.bytes()

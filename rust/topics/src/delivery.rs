@@ -18,6 +18,11 @@ impl SubscriberId {
     }
 }
 
+/// A shared group of one [`Directory`](crate::Directory): no other group of it ever has the same, not even one of the
+/// same name and filter that comes when this one has gone.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct GroupId(pub(crate) u64);
+
 /// What one subscription asks for beside its filter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Options {
@@ -81,18 +86,23 @@ pub trait Visitor {
     /// A subscriber with plain subscriptions; once a message and subscriber.
     fn plain(&mut self, found: Match<'_>);
 
+    /// The members of this shared group are asked next.
+    fn group(&mut self, group: GroupId) {
+        let _ = group;
+    }
+
     /// A member of a shared group, best choice first. Answers whether it took the message; if not, the
     /// next member is asked.
     fn shared(&mut self, candidate: Match<'_>) -> bool;
 
-    /// Whether a member that did not take the message is there all the same, and better than one that is away.
-    fn is_busy(&mut self, candidate: Match<'_>) -> bool {
+    /// How well a member would do that did not take the message, if nobody does.
+    fn standby(&mut self, candidate: Match<'_>) -> u8 {
         let _ = candidate;
-        false
+        0
     }
 
-    /// The first choice of a shared group in which no member took the message: the best that is busy, or else the
-    /// best of all.
+    /// The first choice of a shared group in which no member took the message: the first one of those with the highest
+    /// [`standby`](Self::standby).
     fn shared_offline(&mut self, first_choice: Match<'_>);
 
     /// The matches of topic number `index` of [`Snapshot::match_many`](crate::Snapshot::match_many) begin.

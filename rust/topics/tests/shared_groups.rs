@@ -6,14 +6,16 @@ use std::collections::{HashMap, HashSet};
 
 use mqttcore_codec::QoS;
 use mqttcore_topics::{
-    Change, Directory, Match, Options, Strategy, SubscriberId, TopicLimits, TopicName, Visitor,
+    Change, Directory, GroupId, Match, Options, Strategy, SubscriberId, TopicLimits, TopicName,
+    Visitor,
 };
 use oracle::{Receivers, filter, name};
 
-/// Members in the order they were asked; only those whose handle is not refused take a message.
+/// Members in the order they were asked, and of which group; only those whose handle is not refused take a message.
 #[derive(Default)]
 struct Offers {
     refused: HashSet<u64>,
+    groups: Vec<GroupId>,
     asked: Vec<u64>,
     taken: Vec<u64>,
     plain: Vec<u64>,
@@ -23,6 +25,10 @@ struct Offers {
 impl Visitor for Offers {
     fn plain(&mut self, found: Match<'_>) {
         self.plain.push(found.handle);
+    }
+
+    fn group(&mut self, group: GroupId) {
+        self.groups.push(group);
     }
 
     fn shared(&mut self, candidate: Match<'_>) -> bool {
@@ -316,8 +322,8 @@ fn when_nobody_takes_a_message_it_goes_to_a_member_that_is_busy_before_one_that_
             false
         }
 
-        fn is_busy(&mut self, candidate: Match<'_>) -> bool {
-            self.0.contains(&candidate.handle)
+        fn standby(&mut self, candidate: Match<'_>) -> u8 {
+            u8::from(self.0.contains(&candidate.handle))
         }
 
         fn shared_offline(&mut self, first_choice: Match<'_>) {
@@ -344,4 +350,82 @@ fn when_nobody_takes_a_message_it_goes_to_a_member_that_is_busy_before_one_that_
     // Four in turn, from the first on.
     let turns = [chosen(&[2]), chosen(&[0, 3]), chosen(&[]), chosen(&[1])];
     assert_eq!(turns, [Some(2), Some(3), Some(2), Some(1)]);
+}
+
+fn again(group: &Group, topic: &str, id: GroupId, tried: &[usize], refused: &[u64]) -> Offers {
+    let tried: Vec<SubscriberId> = tried.iter().map(|member| group.ids[*member]).collect();
+    let mut asked = Offers {
+        refused: refused.iter().copied().collect(),
+        ..Offers::default()
+    };
+    let snapshot = group.directory.snapshot();
+    snapshot.match_again(name(topic), id, &tried, &mut asked);
+    asked
+}
+
+#[test]
+fn a_message_that_comes_back_is_offered_behind_the_last_one_that_was_tried() {
+    let group = group(Strategy::RoundRobin, 5);
+    let id = group.publish_refused(&[]).groups[0];
+
+    assert_eq!(again(&group, "t", id, &[3], &[]).taken, [4]);
+    assert_eq!(again(&group, "t", id, &[4], &[0]).asked, [0, 1]);
+    assert_eq!(
+        again(&group, "t", id, &[4, 1], &[2, 3, 0]).asked,
+        [2, 3, 0],
+        "who was tried is not asked again"
+    );
+    assert_eq!(again(&group, "t", id, &[4, 1], &[2, 3, 0]).offline, [2]);
+    assert!(
+        again(&group, "t", id, &[0, 1, 2, 3, 4], &[])
+            .asked
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_message_that_comes_back_stays_in_its_group() {
+    let group = group(Strategy::RoundRobin, 2);
+    let other = group.directory.join(9);
+    for text in ["$share/h/t/#", "$share/g/+", "t"] {
+        subscribe(&group.directory, other, text);
+    }
+    let sent = group.publish_refused(&[]);
+    let ids: HashSet<GroupId> = sent.groups.iter().copied().collect();
+    assert_eq!((ids.len(), sent.plain.len()), (3, 1));
+
+    let takers: Vec<u64> = sent
+        .groups
+        .iter()
+        .zip(&sent.taken)
+        .map(|(id, first)| {
+            let again = again(&group, "t", *id, &[], &[*first]);
+            assert!(again.plain.is_empty());
+            *again.taken.first().unwrap_or(first)
+        })
+        .collect();
+
+    let mut sorted = takers.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, [1, 9, 9]);
+    assert!(
+        again(&group, "else/where", sent.groups[0], &[], &[])
+            .asked
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_group_that_comes_again_is_another_one() {
+    let group = group(Strategy::RoundRobin, 1);
+    let before = group.publish_refused(&[]).groups[0];
+    let filter = filter("$share/g/t/#");
+    let leaving = [Change::Unsubscribe { filter: &filter }];
+    group.directory.commit(group.ids[0], &leaving);
+
+    subscribe(&group.directory, group.ids[0], "$share/g/t/#");
+
+    let after = group.publish_refused(&[]).groups[0];
+    assert_ne!(before, after);
+    assert!(again(&group, "t", before, &[], &[]).asked.is_empty());
 }

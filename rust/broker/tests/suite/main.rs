@@ -17,6 +17,7 @@ mod figures;
 mod forwarding;
 mod framing;
 mod grants;
+mod groups;
 mod kafka;
 #[cfg(feature = "kafka")]
 mod kafka_client;

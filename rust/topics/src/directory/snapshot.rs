@@ -13,7 +13,7 @@ use crate::subscribers::{self, Subscription, for_each_group, set};
 use crate::sync::{Pinned, Relaxed};
 use crate::tree::node::Turn;
 use crate::tree::word::Word;
-use crate::{Match, Strategy, SubscriberId, TopicName, Visitor};
+use crate::{GroupId, Match, Strategy, SubscriberId, TopicName, Visitor};
 
 /// Below so many topics it does not pay to let them advance in turn.
 const FEW: usize = 2;
@@ -267,11 +267,48 @@ impl<'d> Snapshot<'d> {
         }))
     }
 
+    /// Offers a message of `topic` to the members of `group` that come behind the last one of `tried`, in a ring; those
+    /// in `tried` could not take it. Nobody is asked if the topic goes to the group no more.
+    pub fn match_again(
+        &self,
+        topic: TopicName<'_>,
+        group: GroupId,
+        tried: &[SubscriberId],
+        visitor: &mut impl Visitor,
+    ) {
+        let mut lane = Lane::new(topic.as_str().as_bytes());
+        collect(&self.version, &self.directory.hasher, &mut lane);
+        let may_be_asked = |member: Subscription| !tried.contains(&member.subscriber());
+        for payload in &lane.found {
+            let (_, groups) = subscribers::parts(*payload);
+            for_each_group(groups, |set, turn| {
+                if turn.group == group {
+                    let behind = tried.last().map_or(0, |last| last.0 + 1);
+                    let start = set::rank(set, SubscriberId(behind));
+                    self.offer((set, start), turn, may_be_asked, visitor);
+                }
+            });
+        }
+    }
+
     /// Offers the message to the members of one group until one takes it.
     fn choose(&self, set: Word<'_>, turn: &Turn, message: Message<'_>, visitor: &mut impl Visitor) {
+        let start = self.first_choice(set, set::len(set), turn, message);
+        let may_be_asked = |member| message.may_go_to(member);
+        self.offer((set, start), turn, may_be_asked, visitor);
+    }
+
+    /// Offers a message to the members from rank `start` on, in a ring.
+    fn offer(
+        &self,
+        (set, start): (Word<'_>, usize),
+        turn: &Turn,
+        may_be_asked: impl Fn(Subscription) -> bool,
+        visitor: &mut impl Visitor,
+    ) {
+        visitor.group(turn.group);
         let len = set::len(set);
-        let start = self.first_choice(set, len, turn, message);
-        let (mut first_choice, mut first_busy) = (None, None);
+        let mut best: Option<(u8, Subscription)> = None;
         for step in 0..len {
             let index = if start + step < len {
                 start + step
@@ -281,7 +318,7 @@ impl<'d> Snapshot<'d> {
             let Some(member) = set::nth(set, index) else {
                 break;
             };
-            if !message.may_go_to(member) {
+            if !may_be_asked(member) {
                 continue;
             }
             let answer = self.with_match(member, |candidate| visitor.shared(candidate));
@@ -290,13 +327,13 @@ impl<'d> Snapshot<'d> {
                 turn.sticky.store(member.subscriber().0 + 1, Relaxed);
                 return;
             }
-            if answer.is_some() && first_busy.is_none() {
-                let is_busy = self.with_match(member, |candidate| visitor.is_busy(candidate));
-                first_busy = (is_busy == Some(true)).then_some(member);
-                first_choice = first_choice.or(Some(member));
+            let standby = self.with_match(member, |candidate| visitor.standby(candidate));
+            let is_better = |standby| best.is_none_or(|(best, _)| standby > best);
+            if let Some(standby) = standby.filter(|standby| is_better(*standby)) {
+                best = Some((standby, member));
             }
         }
-        if let Some(member) = first_busy.or(first_choice) {
+        if let Some((_, member)) = best {
             self.with_match(member, |candidate| visitor.shared_offline(candidate));
         }
     }

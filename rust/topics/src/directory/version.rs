@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub(crate) counts: Counts,
     /// Versions since the first, each exactly one more than the last.
     pub(crate) number: u64,
+    /// Groups that were ever made.
+    pub(crate) groups_made: u64,
 }
 
 /// What a version holds; exact, kept along with each change.
@@ -46,6 +48,7 @@ impl State {
             wild: wild.map(Stored::from),
             counts,
             number: 0,
+            groups_made: 0,
         }
     }
 
@@ -89,6 +92,7 @@ impl Version for State {
             wild: [const { Stored::EMPTY }; 4],
             counts: Counts::default(),
             number: 0,
+            groups_made: 0,
         }
     }
 
@@ -129,6 +133,7 @@ impl<'g> Draft<'g> {
                 ..self.counts
             },
             number: self.number + 1,
+            groups_made: edit.groups_made(),
         }
     }
 

@@ -15,6 +15,7 @@ use std::slice;
 use smallvec::SmallVec;
 
 use super::word::{Kind, LINE, View, Word};
+use crate::GroupId;
 use crate::sync::{AtomicU32, Debt, Guard, Ledger, Root, Waste, pool, prefetch};
 
 /// The first 8 bytes of a block.
@@ -172,12 +173,13 @@ pub(crate) fn place_of(bitmap: u64, digit: u32) -> usize {
 
 /// Whose turn it is in a shared group: outside of the versions, shared by all of them.
 #[repr(C, align(16))]
-#[derive(Default)]
 pub(crate) struct Turn {
     /// Counts the messages of a round robin.
     pub(crate) next: AtomicU32,
     /// The subscriber that took the last message, plus one.
     pub(crate) sticky: AtomicU32,
+    /// The group that it belongs to.
+    pub(crate) group: GroupId,
 }
 
 /// The heap bytes of a turn, without what the allocator adds.
@@ -225,6 +227,8 @@ pub(crate) struct Edit<'g> {
     retired: SmallVec<[Word<'g>; 32]>,
     retired_bytes: usize,
     size: Size,
+    /// Groups that were ever made; the next one has this number.
+    groups_made: u64,
 }
 
 /// The heap use of a version.
@@ -246,7 +250,18 @@ impl<'g> Edit<'g> {
             retired: SmallVec::new(),
             retired_bytes: 0,
             size,
+            groups_made: 0,
         }
+    }
+
+    /// Goes on from a version that was made after so many groups.
+    pub(crate) fn after_groups(mut self, groups_made: u64) -> Self {
+        self.groups_made = groups_made;
+        self
+    }
+
+    pub(crate) fn groups_made(&self) -> u64 {
+        self.groups_made
     }
 
     /// Makes a block out of the concatenation of `words` and that of `text`.
@@ -338,8 +353,14 @@ impl<'g> Edit<'g> {
     /// Makes the turn of a new group.
     pub(crate) fn make_turn(&mut self) -> Word<'g> {
         let cell = pool::allocate(size_of::<Turn>());
+        let turn = Turn {
+            next: AtomicU32::new(0),
+            sticky: AtomicU32::new(0),
+            group: GroupId(self.groups_made),
+        };
+        self.groups_made += 1;
         // SAFETY: the allocation is large and aligned enough for a `Turn`, and nobody else knows it yet.
-        unsafe { cell.cast::<Turn>().write(Turn::default()) };
+        unsafe { cell.cast::<Turn>().write(turn) };
         self.adopt(Word::cell(cell.cast()), size_of::<Turn>())
     }
 

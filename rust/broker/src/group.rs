@@ -1,0 +1,230 @@
+//! Shared groups: which member gets a message, and who gets it when that one cannot take it.
+//!
+//! The shard of the publisher chooses by signs that every session leaves where all shards see them: whether it is
+//! connected, whether a message would wait there, whether the last one was refused. They are hints, for a message may
+//! be in the mail while a queue fills. So the shard that cannot hand it over chooses again, among the members that were
+//! not tried yet; a message moves on at most as often as there are members, and only to one that has not refused since
+//! it last had room. The store is told of each move, in one batch with what it takes back.
+
+use std::rc::Rc;
+
+use mqttcore_codec::QoS;
+use mqttcore_session::Message;
+use mqttcore_store::Level;
+use mqttcore_topics::{GroupId, Match, SubscriberId, Visitor};
+use smallvec::SmallVec;
+
+use crate::client::{Client, Handle};
+use crate::hub::{self, Target};
+use crate::journal;
+use crate::shard::{Shard, World};
+use crate::topic::topic_of;
+
+/// How a message goes through a shared group.
+pub(crate) struct Choice {
+    group: GroupId,
+    /// Who was chosen so far; the last one is to have it.
+    tried: SmallVec<[SubscriberId; 4]>,
+    /// How safe the message is kept, for whom it has to be.
+    pub(crate) level: Level,
+    /// The store's number of the message ...
+    pub(crate) message: u64,
+    /// ... and of the session that it keeps it for; 0 if for none.
+    pub(crate) session: u64,
+}
+
+impl Choice {
+    pub(crate) fn new(group: GroupId, member: SubscriberId) -> Self {
+        Self {
+            group,
+            tried: SmallVec::from_slice(&[member]),
+            level: Level::Memory,
+            message: 0,
+            session: 0,
+        }
+    }
+}
+
+/// What the signs of a session say about messages of a shared group, the better the higher.
+#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+enum Welcome {
+    /// It is away, and would drop the message.
+    None,
+    /// It is connected, but refused the last one.
+    Refused,
+    /// It is away, and would keep the message.
+    Away,
+    /// The message would wait behind others.
+    Waits,
+    /// It goes at once.
+    Taken,
+}
+
+/// Whom the members of groups are judged for: a message of this QoS.
+#[derive(Clone, Copy)]
+pub(crate) struct Signs<'a> {
+    world: &'a World,
+    is_kept_for_absent: bool,
+}
+
+impl<'a> Signs<'a> {
+    pub(crate) fn new(shard: &'a Shard, qos: QoS) -> Self {
+        let queues_qos0 = shard.config().limits.queue_qos0;
+        Self {
+            world: &shard.world,
+            is_kept_for_absent: qos > QoS::AtMostOnce || queues_qos0,
+        }
+    }
+
+    fn welcome(self, candidate: &Match<'_>) -> Welcome {
+        let Handle { shard, slot, .. } = Handle::unpack(candidate.handle);
+        let online = &self.world.online;
+        let is_refusing = online.is_refusing(shard, slot);
+        if online.is_online(shard, slot) {
+            return match (is_refusing, online.is_full(shard, slot)) {
+                (true, _) => Welcome::Refused,
+                (false, true) => Welcome::Waits,
+                (false, false) => Welcome::Taken,
+            };
+        }
+        if self.is_kept_for_absent && !is_refusing {
+            Welcome::Away
+        } else {
+            Welcome::None
+        }
+    }
+
+    /// Whether a member would take a message at once.
+    pub(crate) fn takes(self, candidate: &Match<'_>) -> bool {
+        self.welcome(candidate) == Welcome::Taken
+    }
+
+    /// See [`Visitor::standby`].
+    pub(crate) fn standby(self, candidate: &Match<'_>) -> u8 {
+        self.welcome(candidate) as u8
+    }
+}
+
+/// Finds the member that a message goes to next.
+struct Successor<'a> {
+    signs: Signs<'a>,
+    retain: bool,
+    found: Option<(Target, SubscriberId)>,
+}
+
+impl Successor<'_> {
+    fn choose(&mut self, member: &Match<'_>) {
+        self.found = Some((Target::of(member, self.retain), member.subscriber));
+    }
+}
+
+impl Visitor for Successor<'_> {
+    fn plain(&mut self, _: Match<'_>) {}
+
+    fn shared(&mut self, candidate: Match<'_>) -> bool {
+        let takes = self.signs.takes(&candidate);
+        if takes {
+            self.choose(&candidate);
+        }
+        takes
+    }
+
+    fn standby(&mut self, candidate: Match<'_>) -> u8 {
+        self.signs.standby(&candidate)
+    }
+
+    fn shared_offline(&mut self, first_choice: Match<'_>) {
+        // Who has just refused one would refuse this one, too.
+        if self.signs.welcome(&first_choice) > Welcome::Refused {
+            self.choose(&first_choice);
+        }
+    }
+}
+
+/// Gives a message that the session of `target` cannot take to the next member of the group: answers with that one if
+/// it lives here, else sends it on its way.
+///
+/// # Errors
+///
+/// The target comes back if it is of no group, or if nobody else there can take the message.
+pub(crate) fn hand_on(
+    shard: &Rc<Shard>,
+    refused: Option<&Client>,
+    message: &Message,
+    mut target: Target,
+) -> Result<Option<Target>, Target> {
+    let chosen = target.choice.as_deref();
+    let Some((mut next, member)) = chosen.and_then(|chosen| successor(shard, message, chosen))
+    else {
+        return Err(target);
+    };
+    let Some(mut choice) = target.choice.take() else {
+        return Err(target);
+    };
+    choice.tried.push(member);
+    shard.metrics().shared_handed_on.add(1);
+    let waits_for = journal::moved(
+        shard,
+        refused,
+        message,
+        target.key,
+        (&mut next, &mut choice),
+    );
+    next.choice = Some(choice);
+    if let Some(level) = waits_for {
+        journal::hold(shard, level, message, vec![next]);
+        return Ok(None);
+    }
+    if next.handle.shard == shard.index {
+        return Ok(Some(next));
+    }
+    hub::deal(shard, message, std::iter::once(next));
+    Ok(None)
+}
+
+fn successor(shard: &Shard, message: &Message, choice: &Choice) -> Option<(Target, SubscriberId)> {
+    let mut successor = Successor {
+        signs: Signs::new(shard, message.qos()),
+        retain: message.retain(),
+        found: None,
+    };
+    let directory = &shard.world.directory;
+    let (topic, tried) = (topic_of(message)?, &choice.tried);
+    let snapshot = directory.snapshot();
+    snapshot.match_again(topic, choice.group, tried, &mut successor);
+    successor.found
+}
+
+/// Shared subscriptions give their messages to other members until this one can take some again (abuse E17).
+pub(crate) fn pass_over(shard: &Shard, client: &Client) {
+    let (index, slot) = (shard.index, client.handle.slot);
+    let online = &shard.world.online;
+    if !online.is_full(index, slot) {
+        online.set_full(index, slot, true);
+    }
+}
+
+/// The same, and it has just refused one.
+pub(crate) fn refuses(shard: &Shard, client: &Client) {
+    pass_over(shard, client);
+    let (index, slot) = (shard.index, client.handle.slot);
+    shard.world.online.set_refusing(index, slot, true);
+}
+
+/// A client that has had its turn takes its share again: what would wait if it has room for that, all if nothing waits.
+pub(crate) fn take_part_again(shard: &Shard, client: &Client, outbox_bytes: usize) {
+    let (index, slot) = (shard.index, client.handle.slot);
+    let online = &shard.world.online;
+    let (is_full, is_refusing) = (online.is_full(index, slot), online.is_refusing(index, slot));
+    if !is_full && !is_refusing {
+        return;
+    }
+    let session = client.session.borrow();
+    let has_room = outbox_bytes <= shard.config().limits.qos0_backlog_bytes;
+    if is_refusing && has_room && session.has_queue_room() {
+        online.set_refusing(index, slot, false);
+    }
+    if is_full && outbox_bytes == 0 && !session.is_full() {
+        online.set_full(index, slot, false);
+    }
+}
