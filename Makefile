@@ -208,7 +208,7 @@ spark-matrix: build ## tests/spark with Spark 4.0, 4.1 and 4.2, and through Spar
 	@$(BIN)/python -m tests.spark.matrix
 
 bench-spark: build .make/dev ## Spark over a stream beside Spark's own: docs/spark-report.md (SCALE=small BY=cpu)
-	@$(BIN)/python -m benches.spark --scale $(SCALE) --by $(BY) $(ARGS)
+	@$(BIN)/python -m benches.spark --scale $(SCALE) --by $(BY) --kills $(KILLS) $(ARGS)
 
 tree-report: .make/tools ## the directory beside its peers: docs/tree-report.md (ARGS="--sizes 10k,100k")
 	@cargo run --release --quiet -p mqttcore-benches --bin mqttcore-tree-report -- $(ARGS)

@@ -12,29 +12,37 @@ from typing import Final
 from benches.spark import page
 from benches.spark.data import SCALES, dataset
 from benches.spark.first import first_rows
-from benches.spark.floor import floors, whether
-from benches.spark.goals import Measured, Row
+from benches.spark.floor import floors
+from benches.spark.goals import Outcome, Row, Unmeasured, attempt
 from benches.spark.kafka import kafka
+from benches.spark.kills import kills
 
 ROOT: Final = pathlib.Path(__file__).resolve().parents[2]
 FIRST: Final = "S12"
 FLOORS: Final = "floors"
 KAFKA: Final = "S8"
+KILLS: Final = "S9"
 
 
 def main() -> int:
     """Runs what was asked for; the report is written when that was everything."""
     options = parser().parse_args()
     began = time.monotonic()
-    measured = []
+    outcomes = []
     for one in rows(options):
-        measured.append(one)
-        print(f"{one.row.name:12} {one.value:8.2f}  {one.figures}  {one.verdict}", flush=True)
+        outcomes.append(one)
+        print(said(one), flush=True)
     if options.only is None:
         seconds = time.monotonic() - began
-        text = page.page(measured, scale=options.scale, by=options.by, seconds=seconds)
-        page.write(options.docs, measured, text)
-    return 0
+        page.write(options.docs, outcomes, scale=options.scale, by=options.by, seconds=seconds)
+    return int(any(one.verdict == "failed" for one in outcomes))
+
+
+def said(one: Outcome) -> str:
+    """A row in a line."""
+    if isinstance(one, Unmeasured):
+        return f"{one.row.name:12} {'-':>8}  {one.reason}  {one.verdict}"
+    return f"{one.row.name:12} {one.value:8.2f}  {one.figures}  {one.verdict}"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--scale", choices=sorted(SCALES), default="full", help="how much data")
     made.add_argument("--rounds", type=int, default=5, help="turns of each contender")
     made.add_argument("--by", choices=("wall", "cpu"), default="wall", help="what goals compare")
+    made.add_argument("--kills", type=int, default=20, help="of S9; its goal is 100")
     named = f"these rows, as S1,S3,{FIRST}, or {FLOORS} (S6, S7, S13)"
     made.add_argument("--only", help=named)
     made.add_argument("--data", type=pathlib.Path, default=ROOT / ".make" / "bench-spark")
@@ -51,24 +60,28 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def rows(options: argparse.Namespace) -> Iterator[Measured]:
+def rows(options: argparse.Namespace) -> Iterator[Outcome]:
     """What was asked for, one after the other."""
     wanted = set(options.only.split(",")) if options.only else None
-    if wanted is None or wanted - {FLOORS, FIRST, KAFKA}:
+    if wanted is None or wanted - {FLOORS, FIRST, KAFKA, KILLS}:
         yield from scans(options, wanted)
     if wanted is None or KAFKA in wanted:
         begin(KAFKA)
         yield from kafka(options)
     if wanted is None or FIRST in wanted:
         begin(FIRST)
-        yield from whether(Row.S12, lambda: first_rows(dataset(options.data, SCALES["small"])))
+        data = dataset(options.data, SCALES["small"])
+        yield from attempt([Row.S12], lambda: first_rows(data, options.data / "packages"))
     if wanted is None or FLOORS in wanted:
         begin("S6, S7 and S13")
         small = options.scale == "small"
         yield from floors(options.data, turns=1 if small else 2, batches=20 if small else 80)
+    if wanted is None or KILLS in wanted:
+        begin(KILLS)
+        yield from attempt([Row.S9], lambda: kills(options.kills, ROOT / ".make"))
 
 
-def scans(options: argparse.Namespace, wanted: set[str] | None) -> Iterator[Measured]:
+def scans(options: argparse.Namespace, wanted: set[str] | None) -> Iterator[Outcome]:
     """Rows that read a stream which is there, in one session."""
     from mqttcore.spark import session
 
@@ -79,10 +92,10 @@ def scans(options: argparse.Namespace, wanted: set[str] | None) -> Iterator[Meas
     data = dataset(options.data, SCALES[options.scale])
     spark = session("bench", memory=options.memory, **{"spark.log.level": "ERROR"})
     bench = Bench(spark, data, rounds=options.rounds, by=options.by)
-    for name, row in {**SCANS, "S11": sink}.items():
-        if wanted is None or name in wanted:
-            begin(name)
-            yield row(bench)
+    for row, measure in {**SCANS, Row.S11: sink}.items():
+        if wanted is None or row.value.number in wanted:
+            begin(row.name)
+            yield from attempt([row], lambda measure=measure: iter([measure(bench)]))  # type: ignore[misc]
     spark.stop()
 
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from benches.spark.cost import resident_bytes
-from benches.spark.goals import Measured, Row, ratio
+from benches.spark.goals import Measured, Outcome, Row, attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -141,42 +141,35 @@ def run(*arguments: str) -> dict[str, float]:
     return figures
 
 
-def floors(root: pathlib.Path, *, turns: int, batches: int) -> Iterator[Measured]:
-    """S6, S7 and S13; a row whose sessions fail is left out, and says why."""
+def floors(root: pathlib.Path, *, turns: int, batches: int) -> Iterator[Outcome]:
+    """S6, S7 and S13."""
     shutil.rmtree(root / "broker", ignore_errors=True)
     many, few = ["--batches", str(batches)], ["--batches", str(min(batches, 8))]
     ours = ["mqttcore", "stateless", str(root / "broker"), *many]
     window = ["mqttcore", "window", str(root / "broker")]
     with fed("broker", root / "broker"):
-        yield from whether(
-            Row.S6_STATELESS,
+        yield from attempt(
+            [Row.S6_STATELESS],
             lambda: against(Row.S6_STATELESS, "stock", paired([*ours, "--stock"], ours, turns)),
         )
-        yield from whether(
-            Row.S6_WINDOW,
-            lambda: against(
-                Row.S6_WINDOW, "stock", paired([*window, *few, "--stock"], [*window, *many], 1)
-            ),
+        stock = [*window, *few, "--stock"]
+        yield from attempt(
+            [Row.S6_WINDOW],
+            lambda: against(Row.S6_WINDOW, "stock", paired(stock, [*window, *many], 1)),
         )
-        yield from whether(Row.S13, lambda: memory([*window, *many, "--memory", "512m"]))
+        yield from attempt([Row.S13], lambda: memory([*window, *many, "--memory", "512m"]))
         with fed("files", root / "files"):
             files = ["files", "stateless", str(root / "files"), *many]
-            yield from whether(Row.S7, lambda: against(Row.S7, "files", paired(files, ours, turns)))
+            yield from attempt(
+                [Row.S7], lambda: against(Row.S7, "files", paired(files, ours, turns))
+            )
 
 
-def whether(row: Row, measure: Callable[[], Measured]) -> Iterator[Measured]:
-    """A row, if it can be measured here."""
-    try:
-        yield measure()
-    except (RuntimeError, subprocess.TimeoutExpired) as error:
-        print(f"{row.name}: not measured: {error}", file=sys.stderr)
-
-
-def memory(arguments: list[str]) -> Measured:
+def memory(arguments: list[str]) -> Iterator[Measured]:
     """GiB of everything that a pipeline is."""
     idle_bytes = run(*arguments)["bytes"]
     what = "driver, JVM and workers, with a window over live rows"
-    return ratio(Row.S13, idle_bytes / 2**30, what)
+    yield Measured(row=Row.S13, value=idle_bytes / 2**30, figures=what)
 
 
 def paired(theirs: list[str], ours: list[str], turns: int) -> tuple[float, float]:
@@ -190,10 +183,12 @@ def paired_by(ms: Callable[[T], float], theirs: T, ours: T, turns: int) -> tuple
     return statistics.median(one for one, _ in found), statistics.median(two for _, two in found)
 
 
-def against(row: Row, name: str, milliseconds: tuple[float, float]) -> Measured:
+def against(row: Row, name: str, milliseconds: tuple[float, float]) -> Iterator[Measured]:
     """The ratio of two medians, ours first."""
     theirs, ours = milliseconds
-    return ratio(row, ours / theirs, f"{ours:.0f} ms, {name} {theirs:.0f} ms")
+    said = f"{ours:.0f} ms, {name} {theirs:.0f} ms"
+    sides = {"mqttcore": ours, name: theirs}
+    yield Measured(row=row, value=ours / theirs, figures=said, sides=sides)
 
 
 if __name__ == "__main__":

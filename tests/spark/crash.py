@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import json
 import os
 import pathlib
 import random
@@ -47,6 +48,8 @@ partitions = 3
 [limits]
 queue_messages = 1_000_000
 """
+LAST_RUN = "spark-crash.json"
+"""What the last run came to, for `make bench-spark`."""
 HEARD_S = 60.0
 VICTIMS = ("broker", "broker", "sealer", "sealer", "worker", "worker", "java", "driver")
 """A JVM takes longest to come back, so it dies least often."""
@@ -214,6 +217,7 @@ def seal(life: Life) -> None:
 class Verdict:
     """What became of the rows."""
 
+    rows: int
     lost: int
     doubled: int
     said: str
@@ -240,7 +244,7 @@ def verdict(places: Places, acknowledged: set[int], subscriber: Subscriber) -> V
         f" there {lost[2]}, sessions lost {lost[3]}; twice in the table {doubled[0]}, twice heard"
         f" {doubled[1]}"
     )
-    return Verdict(sum(lost), sum(doubled), said)
+    return Verdict(len(rows), sum(lost), sum(doubled), said)
 
 
 def main() -> int:
@@ -273,16 +277,37 @@ def crash(folder: pathlib.Path, kills: int, seed: int) -> int:
         publisher.end()
         copies.finish()
         found = verdict(copies.places, publisher.acknowledged, subscriber)
-        seconds = (time.monotonic() - began) / kills
+        seconds = time.monotonic() - began
     finally:
         publisher.stopping.set()
         subscriber.stopping.set()
         copies.end()
         life.kill()
     print(f"{len(publisher.acknowledged)} messages acknowledged; killed: {dict(run.killed)}")
-    print(f"{found.said}; {seconds:.1f} s a kill")
+    print(f"{found.said}; {seconds / kills:.1f} s a kill")
+    keep(found, kills, seconds)
     print(f"{kills} kills: {found.lost} lost, {found.doubled} doubled")
     return int(found.lost > 0 or found.doubled > 0)
+
+
+def keep(found: Verdict, kills: int, seconds: float) -> None:
+    """Writes down what the run came to, and of which commit."""
+    path = pathlib.Path(__file__).resolve().parents[2] / ".make" / LAST_RUN
+    path.parent.mkdir(exist_ok=True)
+    run = {"commit": commit(), "kills": kills, "seconds": seconds}
+    of_rows = {"rows": found.rows, "lost": found.lost, "doubled": found.doubled}
+    path.write_text(json.dumps({**run, **of_rows}))
+
+
+def commit() -> str:
+    """The commit that is checked out."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607 -- the user's git
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":
