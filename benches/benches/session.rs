@@ -194,7 +194,7 @@ fn drain(session: &mut Session) {
 
 fn connected(version: Version) -> (Session, Instant) {
     let now = Instant::now();
-    let mut session = Session::new("client".into(), Arc::new(ServerLimits::default()));
+    let mut session = Session::new(Arc::new(ServerLimits::default()));
     come_back(&mut session, now, version);
     drain(&mut session);
     (session, now)

@@ -10,7 +10,7 @@ use mqttcore_session::{Cause, ConnectRequest, Details, Message, ServerLimits, Se
 use mqttcore_store::Level;
 use mqttcore_topics::{Change, SubscriptionFilter, TopicFilter};
 
-use crate::client::{Client, Closing, Link};
+use crate::client::{Client, Closing, Identity, Link, Who};
 use crate::end::in_words;
 use crate::grants::{Access, Grant, GrantLimits, Takeover};
 use crate::handshake::Arrival;
@@ -60,16 +60,17 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         Some(client) => client,
         None => create(shard, &login, &access),
     };
-    client.identify(login, access, ends);
+    let peer = login.peer;
+    client.identify(login, access);
     client.promise.set(arrival.promise);
     let link = Rc::new(Link::new(
         request.version,
         request.maximum_packet_size,
-        client.login().peer,
+        peer,
         shard.now(),
     ));
+    link.grant_ends.set(ends);
     client.set_link(Some(Rc::clone(&link)));
-    client.kafka.set(0);
     shard
         .world
         .online
@@ -116,7 +117,7 @@ fn refusal(
     }
     let request = &arrival.request;
     let terms = terms(shard, arrival, existing.is_some());
-    if !request.takes_connack(shard.now(), &arrival.login.client_id, &terms) {
+    if !request.takes_connack(shard.now(), &terms) {
         return Some((ReasonCode::PACKET_TOO_LARGE, "CONNACK is too large"));
     }
     let Some(old) = existing else {
@@ -131,7 +132,7 @@ fn refusal(
         // The new session is refused; existing ones are never evicted (abuse F12).
         return full.then_some((ReasonCode::QUOTA_EXCEEDED, "there are too many sessions"));
     };
-    let same_user = old.login().username == arrival.login.username;
+    let same_user = old.is_user(arrival.login.username.as_deref());
     let allowed = match arrival.access.grant.session.takeover {
         Takeover::Anyone => true,
         Takeover::SameUser => same_user,
@@ -178,12 +179,12 @@ fn create(shard: &Rc<Shard>, login: &Arc<Login>, access: &Arc<Access>) -> Rc<Cli
                 .world
                 .directory
                 .join_as(handle.pack(), shard.world.key_of(&login.client_id)),
-            Session::new(
-                Arc::clone(&login.client_id),
-                Arc::clone(&shard.config().limits),
-            ),
-            Arc::clone(login),
-            Arc::clone(access),
+            Arc::clone(&login.client_id),
+            Identity {
+                who: Who::Known(Arc::clone(login)),
+                access: Arc::clone(access),
+            },
+            Session::new(Arc::clone(&shard.config().limits)),
         )
     })
 }
@@ -193,7 +194,11 @@ fn terms(shard: &Shard, arrival: &Arrival, session_present: bool) -> Terms {
     let expiry_max = grant.session.expiry_max;
     Terms {
         session_present,
-        assigned_client_id: arrival.request.client_id.is_none(),
+        assigned_client_id: arrival
+            .request
+            .client_id
+            .is_none()
+            .then(|| Arc::clone(&arrival.login.client_id)),
         authentication: greeting.authentication.clone(),
         authentication_data: greeting.authentication_data.clone(),
         details: Details {

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -57,18 +57,12 @@ pub(crate) struct Client {
     pub(crate) handle: Handle,
     pub(crate) subscriber: SubscriberId,
     pub(crate) session: RefCell<Session>,
-    /// Retained messages that are still to be sent, a subscription each.
-    pub(crate) replays: RefCell<VecDeque<Replay>>,
     identity: RefCell<Identity>,
-    /// Answers of plugins that hold for more than one question.
-    widened: RefCell<Vec<Widened>>,
     link: RefCell<Option<Rc<Link>>>,
     /// The store's number of the session; 0 while it is not kept.
     number: Cell<u64>,
     /// How far its queue is read back from the store, while that is to be done.
     pub(crate) paging: RefCell<Option<Box<Paging>>>,
-    /// What the first page of its queue promised: nothing is read from it before that has left.
-    pub(crate) first_page: Cell<AckToken>,
     /// It has lost rights: what is read back may be what it must not have.
     pub(crate) is_queue_judged: Cell<bool>,
     /// The store has a will of the session's.
@@ -77,8 +71,6 @@ pub(crate) struct Client {
     pub(crate) promise: Cell<Level>,
     /// Where its promises stand in its shard's journal.
     pub(crate) standing: Standing,
-    /// The last record on its way to Kafka that its promises wait for, or [`crate::kafka::LOST`].
-    pub(crate) kafka: Cell<u64>,
 }
 
 /// What a plugin allowed beyond the grant, for a while.
@@ -92,42 +84,40 @@ struct Widened {
 const WIDENED_MAX: usize = 64;
 
 /// Who the client is and what it may do; renewed by every connection.
-struct Identity {
-    login: Arc<Login>,
-    access: Arc<Access>,
-    /// When the grant ends, on the monotonic clock.
-    ends: Option<Instant>,
+pub(crate) struct Identity {
+    pub(crate) who: Who,
+    pub(crate) access: Arc<Access>,
+}
+
+/// Who a client is.
+pub(crate) enum Who {
+    /// It said so in this life of the broker.
+    Known(Arc<Login>),
+    /// The store kept its session, and what it called itself.
+    Kept(Option<Arc<str>>),
 }
 
 impl Client {
     pub(crate) fn new(
         handle: Handle,
         subscriber: SubscriberId,
+        id: Arc<str>,
+        identity: Identity,
         session: Session,
-        login: Arc<Login>,
-        access: Arc<Access>,
     ) -> Self {
         Self {
-            id: Arc::clone(&login.client_id),
+            id,
             handle,
             subscriber,
             session: RefCell::new(session),
-            replays: RefCell::default(),
-            identity: RefCell::new(Identity {
-                login,
-                access,
-                ends: None,
-            }),
-            widened: RefCell::default(),
+            identity: RefCell::new(identity),
             link: RefCell::new(None),
             number: Cell::new(0),
             paging: RefCell::default(),
-            first_page: Cell::default(),
             is_queue_judged: Cell::new(false),
             will_is_kept: Cell::new(false),
             promise: Cell::new(Level::Fsync),
             standing: Standing::default(),
-            kafka: Cell::new(0),
         }
     }
 
@@ -148,18 +138,38 @@ impl Client {
         self.will_is_kept.set(false);
     }
 
-    /// Puts a new connection's identity in the place of the old one.
-    pub(crate) fn identify(&self, login: Arc<Login>, access: Arc<Access>, ends: Option<Instant>) {
-        self.widened.borrow_mut().clear();
-        *self.identity.borrow_mut() = Identity {
-            login,
-            access,
-            ends,
-        };
+    /// Says anew who the client is and what it may do.
+    pub(crate) fn identify(&self, login: Arc<Login>, access: Arc<Access>) {
+        let who = Who::Known(login);
+        *self.identity.borrow_mut() = Identity { who, access };
     }
 
+    /// Who it is; of a client that was not here yet in this life of the broker, what the store
+    /// knows.
     pub(crate) fn login(&self) -> Arc<Login> {
-        Arc::clone(&self.identity.borrow().login)
+        match &self.identity.borrow().who {
+            Who::Known(login) => Arc::clone(login),
+            Who::Kept(username) => Arc::new(Login {
+                client_id: Arc::clone(&self.id),
+                version: self.session.borrow().version(),
+                username: username.clone(),
+                password: None,
+                peer: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+                listener: Arc::default(),
+                clean_start: false,
+                keep_alive_s: 0,
+                session_expiry_interval_s: self.session.borrow().expiry_interval_s(),
+                will_topic: None,
+                user_properties: Arc::default(),
+            }),
+        }
+    }
+
+    pub(crate) fn is_user(&self, username: Option<&str>) -> bool {
+        match &self.identity.borrow().who {
+            Who::Known(login) => login.username.as_deref() == username,
+            Who::Kept(kept) => kept.as_deref() == username,
+        }
     }
 
     /// What it may do.
@@ -167,42 +177,27 @@ impl Client {
         Arc::clone(&self.identity.borrow().access)
     }
 
-    pub(crate) fn grant_ends(&self) -> Option<Instant> {
-        self.identity.borrow().ends
+    pub(crate) fn link(&self) -> Option<Rc<Link>> {
+        self.link.borrow().clone()
     }
 
-    /// Remembers that a plugin allowed `action` on everything that `covers` covers.
-    pub(crate) fn widen(&self, action: Action, covers: TopicFilter, until: SystemTime) {
-        let mut widened = self.widened.borrow_mut();
-        if widened.len() == WIDENED_MAX {
-            widened.remove(0);
-        }
-        widened.push(Widened {
-            action,
-            covers,
-            until,
-        });
-    }
-
-    /// Whether a remembered answer allows `action` on what `is_covered` asks about.
+    /// Whether a plugin's remembered answer allows `action` on what `is_covered` asks about.
     pub(crate) fn is_widened(
         &self,
         action: Action,
         is_covered: impl Fn(&TopicFilter) -> bool,
     ) -> bool {
-        let mut widened = self.widened.borrow_mut();
-        if widened.is_empty() {
-            return false;
-        }
-        let now = SystemTime::now();
-        widened.retain(|answer| now < answer.until);
-        widened
-            .iter()
-            .any(|answer| answer.action == action && is_covered(&answer.covers))
+        let own = self.link.borrow();
+        own.as_ref()
+            .is_some_and(|link| link.is_widened(action, is_covered))
     }
 
-    pub(crate) fn link(&self) -> Option<Rc<Link>> {
-        self.link.borrow().clone()
+    /// The last record on its way to Kafka that its promises wait for.
+    pub(crate) fn kafka(&self) -> u64 {
+        self.link
+            .borrow()
+            .as_ref()
+            .map_or(0, |link| link.kafka.get())
     }
 
     pub(crate) fn is_online(&self) -> bool {
@@ -237,6 +232,16 @@ impl Client {
 /// One network connection, as the rest of the shard sees it.
 pub(crate) struct Link {
     pub(crate) version: Version,
+    /// When the grant ends, on the monotonic clock.
+    pub(crate) grant_ends: Cell<Option<Instant>>,
+    /// Retained messages that are still to be sent, a subscription each.
+    pub(crate) replays: RefCell<VecDeque<Replay>>,
+    /// Answers of plugins that hold for more than one question.
+    widened: RefCell<Vec<Widened>>,
+    /// What the first page of its queue promised: nothing is read from it before that has left.
+    pub(crate) first_page: Cell<AckToken>,
+    /// The last record on its way to Kafka that its promises wait for, or [`crate::kafka::LOST`].
+    pub(crate) kafka: Cell<u64>,
     /// The client's Maximum Packet Size.
     pub(crate) packet_bytes: u32,
     pub(crate) peer: SocketAddr,
@@ -266,6 +271,11 @@ impl Link {
     pub(crate) fn new(version: Version, packet_bytes: u32, peer: SocketAddr, now: Instant) -> Self {
         Self {
             version,
+            grant_ends: Cell::default(),
+            replays: RefCell::default(),
+            widened: RefCell::default(),
+            first_page: Cell::default(),
+            kafka: Cell::new(0),
             packet_bytes,
             peer,
             connected_at: now,
@@ -276,6 +286,37 @@ impl Link {
             waker: RefCell::new(Waker::noop().clone()),
             closing: Cell::new(None),
         }
+    }
+
+    /// Remembers that a plugin allowed `action` on everything that `covers` covers.
+    pub(crate) fn widen(&self, action: Action, covers: TopicFilter, until: SystemTime) {
+        let mut widened = self.widened.borrow_mut();
+        if widened.len() == WIDENED_MAX {
+            widened.remove(0);
+        }
+        widened.push(Widened {
+            action,
+            covers,
+            until,
+        });
+    }
+
+    /// Whether a remembered answer allows `action` on what `is_covered` asks about.
+    fn is_widened(&self, action: Action, is_covered: impl Fn(&TopicFilter) -> bool) -> bool {
+        let mut widened = self.widened.borrow_mut();
+        if widened.is_empty() {
+            return false;
+        }
+        let now = SystemTime::now();
+        widened.retain(|answer| now < answer.until);
+        widened
+            .iter()
+            .any(|answer| answer.action == action && is_covered(&answer.covers))
+    }
+
+    /// Forgets what plugins allowed: it was said of an earlier grant.
+    pub(crate) fn narrow(&self) {
+        self.widened.borrow_mut().clear();
     }
 
     /// Remembers the task that reads and writes the socket.

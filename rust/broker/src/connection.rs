@@ -487,7 +487,7 @@ mod tests {
             "{}",
             size_of::<Connection>()
         );
-        assert!(size_of::<Client>() <= 704, "{}", size_of::<Client>());
-        assert!(size_of::<Link>() <= 168, "{}", size_of::<Link>());
+        assert!(size_of::<Client>() <= 248, "{}", size_of::<Client>());
+        assert!(size_of::<Link>() <= 272, "{}", size_of::<Link>());
     }
 }

@@ -156,7 +156,7 @@ impl Journal {
         for client in promising.drain(..) {
             let level = client.standing.stand();
             let token = client.session.borrow().last_token();
-            let record = client.kafka.get();
+            let record = client.kafka();
             self.lines.push(level, Then::Confirm(client, token, record));
         }
         for (level, then) in held.drain(..) {

@@ -23,7 +23,7 @@ pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
         return;
     }
     let token = client.session.borrow().last_token();
-    kafka::let_leave(shard, client, token, client.kafka.get());
+    kafka::let_leave(shard, client, token, client.kafka());
 }
 
 /// Puts a DISCONNECT with `reason` behind what waits, where the client's version has one; `text`
@@ -46,7 +46,6 @@ pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     let departure = client.session.borrow_mut().detach(shard.now(), cause);
     journal::left(shard, client);
     client.set_link(None);
-    client.replays.borrow_mut().clear();
     shard
         .world
         .online
@@ -178,11 +177,12 @@ pub(crate) fn arm(shard: &Shard, client: &Client) {
     if shard.registry.borrow().at(client.handle).is_none() {
         return;
     }
-    let stall = client
-        .link()
+    let link = client.link();
+    let stall = link
+        .as_ref()
         .and_then(|link| link.blocked_since.get())
         .map(|since| since + shard.config().stall_deadline);
-    let ends = client.grant_ends().filter(|_| client.is_online());
+    let ends = link.and_then(|link| link.grant_ends.get());
     let session = client.session.borrow().poll_timeout();
     let spill = paging::deadline(shard, client);
     if let Some(at) = [stall, ends, session, spill].into_iter().flatten().min() {
@@ -220,7 +220,7 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
                 )
             });
             close(&link, Cause::ConnectionLost, ReasonCode::QUOTA_EXCEEDED);
-        } else if client.grant_ends().is_some_and(|at| now >= at) {
+        } else if link.grant_ends.get().is_some_and(|at| now >= at) {
             close(
                 &link,
                 Cause::Administrative,

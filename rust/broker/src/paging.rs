@@ -121,13 +121,13 @@ pub(crate) fn answer(shard: &Shard, asked: Settle) {
 /// Whether the first page of a client that is back has still to leave: what waits for it goes in
 /// front of any answer, so nothing is read from it before.
 pub(crate) fn is_first_page_due(client: &Client) -> bool {
+    let Some(link) = client.link() else {
+        return false;
+    };
     let paging = client.paging.borrow();
     let is_due = |paging: &Paging| paging.from == 0 && (paging.unsettled > 0 || paging.is_reading);
     paging.as_deref().is_some_and(is_due)
-        || !client
-            .session
-            .borrow()
-            .is_confirmed(client.first_page.get())
+        || !client.session.borrow().is_confirmed(link.first_page.get())
 }
 
 /// One shard has handed over what it had numbered.
@@ -201,8 +201,8 @@ pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Pag
         *client.paging.borrow_mut() = None;
         client.is_queue_judged.set(false);
     }
-    if is_first && client.is_online() {
-        client.first_page.set(client.session.borrow().last_token());
+    if is_first && let Some(link) = client.link() {
+        link.first_page.set(client.session.borrow().last_token());
     }
     life::handle_events(shard, &client);
     client.flush_session(shard);

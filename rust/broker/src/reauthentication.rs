@@ -139,7 +139,11 @@ fn conclude(
     };
     let expires_at = access.grant.expires_at;
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
-    client.identify(login, Arc::new(access), ends);
+    client.identify(login, Arc::new(access));
+    if let Some(link) = client.link() {
+        link.narrow();
+        link.grant_ends.set(ends);
+    }
     drop_lost_rights(client, shard);
     let details = Details {
         reason_string: None,

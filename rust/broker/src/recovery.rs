@@ -1,7 +1,6 @@
 //! From what the store kept to sessions and messages, as shards have them; `loading.rs` says when.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,13 +8,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mqttcore_codec::{PacketId, Properties, QoS, Version};
 use mqttcore_session::{Delivery, Message, Session, Subscription, WillMessage};
-use mqttcore_store::{self as stored, KeptSession, SessionRow, Store, StoreError};
+use mqttcore_store::{self as stored, KeptSession, Store, StoreError};
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicName};
 use smallvec::SmallVec;
 
-use crate::client::Client;
+use crate::client::{Client, Identity, Who};
 use crate::grants::{Access, Grant};
-use crate::hooks::Login;
 use crate::retain::Retained;
 use crate::shard::{Shard, World};
 use crate::topic::{AS_IT_CAME, topic_of};
@@ -28,7 +26,9 @@ const PAGE_BYTES: u64 = 1 << 20;
 /// One session, on its way to its shard.
 pub(crate) struct Kept {
     number: u64,
-    login: Arc<Login>,
+    client_id: Arc<str>,
+    username: Option<Arc<str>>,
+    version: Version,
     access: Arc<Access>,
     expiry_s: u32,
     /// When its connection ended; without an end it was there when the broker died.
@@ -75,8 +75,6 @@ pub(crate) struct Reader<'s> {
     messages: HashMap<u64, Message>,
     /// What a session without a will may do while its client is away: nothing.
     nothing: Arc<Access>,
-    listener: Arc<str>,
-    user_properties: Arc<[(String, String)]>,
 }
 
 impl<'s> Reader<'s> {
@@ -86,8 +84,6 @@ impl<'s> Reader<'s> {
             clock: Clock::now(),
             messages: HashMap::new(),
             nothing: Arc::new(access_of(None)),
-            listener: Arc::from(""),
-            user_properties: Arc::from([]),
         }
     }
 
@@ -135,7 +131,9 @@ impl<'s> Reader<'s> {
         let will = row.will.as_ref().and_then(to_will);
         Ok(Kept {
             number: kept.number,
-            login: Arc::new(self.login(&row)),
+            client_id: row.client_id.into(),
+            username: row.username.map(Arc::from),
+            version: Version::from_level(row.version).unwrap_or(Version::V5),
             access: match &will {
                 Some(will) => Arc::new(access_of(Some(will))),
                 None => Arc::clone(&self.nothing),
@@ -149,23 +147,6 @@ impl<'s> Reader<'s> {
             releases: row.releases,
             waiting: kept.waiting,
         })
-    }
-
-    /// Who it was, as far as the log says.
-    fn login(&self, row: &SessionRow) -> Login {
-        Login {
-            client_id: row.client_id.as_str().into(),
-            version: Version::from_level(row.version).unwrap_or(Version::V5),
-            username: row.username.as_deref().map(Arc::from),
-            password: None,
-            peer: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-            listener: Arc::clone(&self.listener),
-            clean_start: false,
-            keep_alive_s: 0,
-            session_expiry_interval_s: row.expiry_s,
-            will_topic: None,
-            user_properties: Arc::clone(&self.user_properties),
-        }
     }
 
     fn waiting(&mut self, delivery: &stored::Delivery) -> Result<Option<Waiting>, StoreError> {
@@ -272,7 +253,7 @@ impl Waiting {
 impl Kept {
     fn session(&self, shard: &Shard) -> Session {
         let mut session = Session::restored(
-            Arc::clone(&self.login.client_id),
+            self.version,
             Arc::clone(&shard.config().limits),
             self.away_since.unwrap_or_else(|| shard.now()),
             self.expiry_s,
@@ -321,11 +302,7 @@ fn access_of(will: Option<&WillMessage>) -> Access {
 /// Makes those sessions that are not there yet; nobody is sent anything.
 pub(crate) fn install(shard: &Rc<Shard>, sessions: impl IntoIterator<Item = Kept>) {
     for kept in sessions {
-        let is_there = shard
-            .registry
-            .borrow()
-            .find(&kept.login.client_id)
-            .is_some();
+        let is_there = shard.registry.borrow().find(&kept.client_id).is_some();
         if !is_there {
             install_one(shard, &kept);
         }
@@ -338,9 +315,12 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) {
         Client::new(
             handle,
             directory.join(handle.pack()),
+            Arc::clone(&kept.client_id),
+            Identity {
+                who: Who::Kept(kept.username.clone()),
+                access: Arc::clone(&kept.access),
+            },
             kept.session(shard),
-            Arc::clone(&kept.login),
-            Arc::clone(&kept.access),
         )
     });
     client.set_number(&shard.world, kept.number);

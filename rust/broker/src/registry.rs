@@ -1,14 +1,14 @@
 //! The sessions of one shard: by slot, by client identifier, and all of them.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hashbrown::HashTable;
 use mqttcore_codec::{ReasonCode, Version};
 use mqttcore_session::Cause;
-use slab::Slab;
 use tokio::time::timeout;
 
 use crate::client::{Client, Handle};
@@ -18,24 +18,36 @@ use crate::shard::Shard;
 /// The clients of one shard, by slot and by client identifier.
 #[derive(Default)]
 pub(crate) struct Registry {
-    clients: Slab<Rc<Client>>,
-    by_id: HashMap<Arc<str>, u32>,
+    clients: Vec<Option<Rc<Client>>>,
+    /// Slots without a client.
+    free: Vec<u32>,
+    /// Slots, by the hash of their clients' identifiers.
+    by_id: HashTable<u32>,
+    seed: RandomState,
     generation: u32,
 }
 
 impl Registry {
     /// The client at `handle`, if its slot has not been given to another one since.
     pub(crate) fn at(&self, handle: Handle) -> Option<Rc<Client>> {
-        let client = self.clients.get(handle.slot as usize)?;
-        (client.handle == handle).then(|| Rc::clone(client))
+        self.in_slot(handle.slot)
+            .filter(|client| client.handle == handle)
     }
 
     pub(crate) fn in_slot(&self, slot: u32) -> Option<Rc<Client>> {
-        self.clients.get(slot as usize).cloned()
+        self.clients.get(slot as usize)?.clone()
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<Rc<Client>> {
-        self.in_slot(*self.by_id.get(id)?)
+        let slot = self
+            .by_id
+            .find(self.seed.hash_one(id), |slot| self.id_of(*slot) == Some(id));
+        self.in_slot(*slot?)
+    }
+
+    fn id_of(&self, slot: u32) -> Option<&str> {
+        let client = self.clients[slot as usize].as_ref();
+        client.map(|client| &*client.id)
     }
 
     pub(crate) fn insert(
@@ -44,38 +56,48 @@ impl Registry {
         make: impl FnOnce(Handle) -> Client,
     ) -> Rc<Client> {
         self.generation = self.generation.wrapping_add(1) & 0xFF_FFFF;
-        let entry = self.clients.vacant_entry();
-        let handle = Handle {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.clients.push(None);
+            self.slots() - 1
+        });
+        let client = Rc::new(make(Handle {
             shard,
-            // INVARIANT: the number of sessions is limited far below 2^32.
-            slot: u32::try_from(entry.key()).expect("fewer than 2^32 sessions"),
+            slot,
             generation: self.generation,
+        }));
+        self.clients[slot as usize] = Some(Rc::clone(&client));
+        let Self {
+            clients,
+            by_id,
+            seed,
+            ..
+        } = self;
+        let hash_of = |slot: &u32| {
+            let client = clients[*slot as usize].as_ref();
+            client.map_or(0, |client| seed.hash_one(&*client.id))
         };
-        let client = Rc::new(make(handle));
-        entry.insert(Rc::clone(&client));
-        self.by_id.insert(Arc::clone(&client.id), handle.slot);
+        by_id.insert_unique(hash_of(&slot), slot, hash_of);
         client
     }
 
     pub(crate) fn remove(&mut self, client: &Client) {
         let slot = client.handle.slot;
-        if self.by_id.get(&client.id) == Some(&slot) {
-            self.by_id.remove(&client.id);
+        let hash = self.seed.hash_one(&*client.id);
+        if let Ok(entry) = self.by_id.find_entry(hash, |other| *other == slot) {
+            entry.remove();
+            self.clients[slot as usize] = None;
+            self.free.push(slot);
         }
-        self.clients.try_remove(slot as usize);
     }
 
     /// Every client's slot is below this.
     pub(crate) fn slots(&self) -> u32 {
-        // INVARIANT: as in `insert`.
-        u32::try_from(self.clients.capacity()).expect("fewer than 2^32 sessions")
+        // INVARIANT: the number of sessions is limited far below 2^32.
+        u32::try_from(self.clients.len()).expect("fewer than 2^32 sessions")
     }
 
     fn all(&self) -> Vec<Rc<Client>> {
-        self.clients
-            .iter()
-            .map(|(_, client)| Rc::clone(client))
-            .collect()
+        self.clients.iter().flatten().cloned().collect()
     }
 }
 
@@ -144,14 +166,12 @@ fn info(client: &Client, now: Instant) -> ClientInfo {
 pub(crate) fn release_chunks(shard: &Shard, from: usize) -> usize {
     const LOOKED_AT_A_TICK: usize = 256;
     let registry = shard.registry.borrow();
-    let end = registry.clients.capacity();
+    let end = registry.clients.len();
     let next = (from + LOOKED_AT_A_TICK).min(end);
-    for slot in from..next {
-        if let Some(client) = registry.clients.get(slot) {
-            let mut session = client.session.borrow_mut();
-            if session.in_flight() > 0 {
-                session.release_chunks();
-            }
+    for client in registry.clients[from.min(next)..next].iter().flatten() {
+        let mut session = client.session.borrow_mut();
+        if session.in_flight() > 0 {
+            session.release_chunks();
         }
     }
     if next == end { 0 } else { next }

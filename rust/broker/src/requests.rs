@@ -84,7 +84,9 @@ fn ask(
         match answer.await {
             Ok(Ruling::Allow) => Ok(Ok(())),
             Ok(Ruling::AllowAll { covers, until }) => {
-                client.widen(action, covers, until);
+                if let Some(link) = client.link() {
+                    link.widen(action, covers, until);
+                }
                 Ok(Ok(()))
             }
             Ok(Ruling::Deny { reason, text }) => Ok(Err(Refusal {
@@ -488,7 +490,8 @@ fn complete_subscribe(
     }
     let mut session = client.session.borrow_mut();
     let suback = session.complete_subscribe(request, why);
-    let mut waiting = client.replays.borrow_mut();
+    let Some(link) = client.link() else { return };
+    let mut waiting = link.replays.borrow_mut();
     for replay in wanted.iter().map(|entry| Replay::new(entry, suback)) {
         // At most one a subscription: one that is made again begins anew.
         waiting.retain(|other| !other.is_same_as(&replay));
@@ -511,9 +514,10 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Unsub
     }
     for entry in request.entries.iter().filter(|entry| entry.exists) {
         journal::unsubscribed(shard, client, &entry.filter);
-        let mut replays = client.replays.borrow_mut();
-        replays.retain(|replay| !replay.is_of(&entry.filter));
-        drop(replays);
+        if let Some(link) = client.link() {
+            let mut replays = link.replays.borrow_mut();
+            replays.retain(|replay| !replay.is_of(&entry.filter));
+        }
         tell_filter(
             shard,
             client,

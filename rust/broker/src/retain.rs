@@ -10,7 +10,7 @@ use mqttcore_session::{AckToken, Delivery, Message, SubscribeEntry};
 use mqttcore_store::Level;
 use mqttcore_topics::{Cursor, SubscriptionFilter, TopicFilter, TopicName};
 
-use crate::client::Client;
+use crate::client::{Client, Link};
 use crate::hub;
 use crate::journal;
 use crate::log::{Escaped, LogClass};
@@ -270,11 +270,12 @@ fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
 
 /// Sends the next retained messages to `client`, as long as there is room for them.
 pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
+    let Some(link) = client.link() else { return };
     for _ in 0..REPLAYED_A_TURN {
         if !can_replay(shard, client) {
             return;
         }
-        let mut replays = client.replays.borrow_mut();
+        let mut replays = link.replays.borrow_mut();
         let Some(replay) = replays.front_mut() else {
             return;
         };
@@ -301,17 +302,17 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
 
 /// Whether [`replay`] has something to do now.
 pub(crate) fn can_replay(shard: &Shard, client: &Client) -> bool {
-    let replays = client.replays.borrow();
+    let Some(link) = client.link() else {
+        return false;
+    };
+    let replays = link.replays.borrow();
     let is_due = |first: &Replay| client.session.borrow().is_confirmed(first.suback);
-    replays.front().is_some_and(is_due) && has_room(shard, client)
+    replays.front().is_some_and(is_due) && has_room(shard, client, &link)
 }
 
 /// Nothing queued in the session, and not much in the outbox: retained messages never push
 /// live ones out of a queue.
-fn has_room(shard: &Shard, client: &Client) -> bool {
-    let Some(link) = client.link() else {
-        return false;
-    };
+fn has_room(shard: &Shard, client: &Client, link: &Link) -> bool {
     let waiting = link.outbox.borrow().len();
     let backlog_bytes = shard.config().limits.qos0_backlog_bytes;
     waiting < REPLAY_BELOW_BYTES.min(backlog_bytes.max(1)) && client.session.borrow().queued() == 0

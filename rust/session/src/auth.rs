@@ -183,11 +183,12 @@ impl Session {
     pub fn auth_continue(&mut self, data: Option<&[u8]>, details: Details) {
         let details = self.allowed(details);
         let running = self
+            .live
             .authentication
             .as_deref_mut()
             .filter(|running| running.turn == Turn::Server);
         if let Some(control) = running.map(|running| running.continue_with(data, details)) {
-            self.controls.push_back(control);
+            self.live.controls.push_back(control);
         }
     }
 
@@ -196,22 +197,23 @@ impl Session {
     pub fn auth_succeed(&mut self, data: Option<&[u8]>, details: Details) {
         let details = self.allowed(details);
         let running = self
+            .live
             .authentication
             .as_deref_mut()
             .filter(|running| running.turn == Turn::Server);
         if let Some(control) = running.map(|running| running.succeed(data, details)) {
-            self.controls.push_back(control);
+            self.live.controls.push_back(control);
         }
     }
 
     /// The method that the client named in CONNECT, if it authenticated by one.
     pub fn authentication_method(&self) -> Option<&str> {
-        let authentication = self.authentication.as_deref()?;
+        let authentication = self.live.authentication.as_deref()?;
         Some(authentication.method())
     }
 
     pub(crate) fn handle_auth<'p>(&mut self, auth: Auth<'p>) -> Result<Request<'p>, Violation> {
-        let Some(authentication) = self.authentication.as_deref_mut() else {
+        let Some(authentication) = self.live.authentication.as_deref_mut() else {
             return Err(NO_METHOD);
         };
         if auth.reason == ReasonCode::RE_AUTHENTICATE {
@@ -226,7 +228,7 @@ impl Session {
 
     /// Details for a packet that may carry them only if the client asked for them.
     pub(crate) fn allowed(&self, details: Details) -> Details {
-        if self.link.problem_information && self.link.version.has_properties() {
+        if self.live.link.problem_information && self.version.has_properties() {
             details
         } else {
             Details::none()

@@ -11,13 +11,16 @@ use crate::control::Control;
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct AckToken(u64);
 
-/// Holds acknowledgements back, in the order of what they acknowledge [MQTT-4.6.0-2].
+/// What was promised, and how much of it is safe.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     last: AckToken,
     confirmed: AckToken,
-    held: VecDeque<(AckToken, Control)>,
 }
+
+/// Acknowledgements that are held back, in the order of what they acknowledge [MQTT-4.6.0-2].
+#[derive(Debug)]
+pub(crate) struct Held(VecDeque<(AckToken, Control)>);
 
 impl Gate {
     /// Gives the next token; whatever carries it waits for `confirm`.
@@ -38,38 +41,37 @@ impl Gate {
     pub(crate) fn confirm(&mut self, token: AckToken) {
         self.confirmed = self.confirmed.max(token.min(self.last));
     }
+}
+
+impl Held {
+    pub(crate) const NONE: Self = Self(VecDeque::new());
 
     /// Lets `control` leave once `token` and everything before it is confirmed.
-    pub(crate) fn hold(&mut self, token: AckToken, control: Control) {
-        debug_assert!(self.held.back().is_none_or(|(held, _)| *held <= token));
-        self.held.push_back((token, control));
+    pub(crate) fn push(&mut self, token: AckToken, control: Control) {
+        debug_assert!(self.0.back().is_none_or(|(held, _)| *held <= token));
+        self.0.push_back((token, control));
     }
 
-    pub(crate) fn poll(&mut self) -> Option<Control> {
-        let (token, _) = self.held.front()?;
-        if !self.is_open(*token) {
+    pub(crate) fn poll(&mut self, gate: &Gate) -> Option<Control> {
+        let (token, _) = self.0.front()?;
+        if !gate.is_open(*token) {
             return None;
         }
-        self.held.pop_front().map(|(_, control)| control)
+        self.0.pop_front().map(|(_, control)| control)
     }
 
     /// What is held, oldest first.
-    pub(crate) fn held(&self) -> impl DoubleEndedIterator<Item = &Control> {
-        self.held.iter().map(|(_, control)| control)
-    }
-
-    /// Drops what is held for a connection that ended; the tokens stay promised.
-    pub(crate) fn clear(&mut self) {
-        self.held = VecDeque::new();
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Control> {
+        self.0.iter().map(|(_, control)| control)
     }
 
     pub(crate) fn shrink(&mut self) {
-        if self.held.is_empty() {
-            self.held = VecDeque::new();
+        if self.0.is_empty() {
+            self.0 = VecDeque::new();
         }
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.held.capacity() * size_of::<(AckToken, Control)>()
+        self.0.capacity() * size_of::<(AckToken, Control)>()
     }
 }

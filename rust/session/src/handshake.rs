@@ -13,22 +13,19 @@ use crate::control::{ConnAckBody, Control, Details, Kind, PropertiesBody, listed
 use crate::event::DropReason;
 use crate::gate::AckToken;
 use crate::limits::{PACKET_BYTES_MAX, ServerLimits};
-use crate::session::{Aliases, Link, LinkState, Session};
+use crate::live::{Aliases, Link};
+use crate::session::{LinkState, Session};
 use crate::transmit::{Transmit, publish_bytes};
 
 /// What the engine grants to a client that it lets in.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each says one thing about one CONNACK"
-)]
 pub struct Terms {
     /// The limits for this connection.
     pub limits: Arc<ServerLimits>,
     /// The session was found and is resumed. If not, whatever it holds is dropped.
     pub session_present: bool,
-    /// The broker made the client identifier; it is told to the client [MQTT-3.1.3-7].
-    pub assigned_client_id: bool,
+    /// The client identifier that the broker made, to be told to the client [MQTT-3.1.3-7].
+    pub assigned_client_id: Option<Arc<str>>,
     /// A Keep Alive in seconds for v5 clients, instead of the one asked for.
     pub server_keep_alive_s: Option<u16>,
     /// A cap on the session's expiry in seconds, below the limits' own.
@@ -55,7 +52,7 @@ impl Terms {
         Self {
             limits,
             session_present: false,
-            assigned_client_id: false,
+            assigned_client_id: None,
             server_keep_alive_s: None,
             session_expiry_max_s: None,
             response_information: None,
@@ -96,11 +93,11 @@ impl ConnectRequest {
     ///
     /// If not, nothing at all may be sent to the client [MQTT-3.2.0-1]: refuse it with 0x95 before
     /// its session is touched.
-    pub fn takes_connack(&self, now: Instant, client_id: &Arc<str>, terms: &Terms) -> bool {
+    pub fn takes_connack(&self, now: Instant, terms: &Terms) -> bool {
         if self.maximum_packet_size == u32::MAX {
             return true;
         }
-        let mut trial = Session::new(Arc::clone(client_id), Arc::clone(&terms.limits));
+        let mut trial = Session::new(Arc::clone(&terms.limits));
         let terms = Terms {
             durable: false,
             ends_kept: false,
@@ -183,13 +180,15 @@ impl Session {
         if !is_resumed {
             self.forget();
         }
-        self.will.clone_from(&request.will);
+        self.live.will.clone_from(&request.will);
         self.limits = Arc::clone(&terms.limits);
-        self.link = link(now, request, &terms);
+        self.live.link = link(request, &terms);
+        (self.state, self.since) = (LinkState::Accepting, Some(now));
+        (self.version, self.is_durable) = (request.version, terms.durable);
         self.expiry_interval_s = terms.session_expiry_s(request);
-        self.aliases = aliases(request, &terms.limits);
+        self.live.aliases = aliases(request, &terms.limits);
         let connack = self.connack(request, &terms);
-        self.authentication = terms
+        self.live.authentication = terms
             .authentication
             .map(|authentication| Box::new(authentication.finished()));
         let token = if terms.durable || terms.ends_kept {
@@ -197,8 +196,9 @@ impl Session {
         } else {
             AckToken::default()
         };
-        self.gate
-            .hold(token, Control(Kind::ConnAck(Box::new(connack))));
+        self.live
+            .held
+            .push(token, Control(Kind::ConnAck(Box::new(connack))));
         self.resend(now);
         token
     }
@@ -213,7 +213,7 @@ impl Session {
         server_reference: Option<&str>,
         details: Details,
     ) -> Option<Control> {
-        if self.link.state != LinkState::Open || !self.link.version.has_properties() {
+        if self.state != LinkState::Open || !self.version.has_properties() {
             return None;
         }
         let properties = reference(server_reference);
@@ -228,18 +228,20 @@ impl Session {
     /// Queues the packets of a resumed session: open PUBRELs in the order of their PUBRECs;
     /// the open PUBLISHes are polled from the window, in their original order.
     fn resend(&mut self, now: Instant) {
-        let (version, limit) = (self.link.version, u64::from(self.link.packet_bytes));
+        let (version, limit) = (self.version, u64::from(self.live.link.packet_bytes));
         let removed = self
+            .live
             .in_flight
             .remove_unless(|outgoing| publish_bytes(outgoing, version) <= limit);
         for entry in removed {
             self.drop_message(DropReason::PacketTooLarge, entry.outgoing);
             self.record_completed(entry.packet_id);
         }
-        for packet_id in self.in_flight.releases() {
-            self.controls
-                .push_back(Control(Kind::PubRel(packet_id, ReasonCode::SUCCESS)));
-        }
+        let live = &mut *self.live;
+        let releases = live.in_flight.releases();
+        live.controls.extend(
+            releases.map(|packet_id| Control(Kind::PubRel(packet_id, ReasonCode::SUCCESS))),
+        );
         self.refill(now);
     }
 
@@ -265,14 +267,14 @@ impl Session {
                 Property::SessionExpiryInterval(self.expiry_interval_s),
             );
         }
-        if self.link.keep_alive_s != request.keep_alive_s {
+        if self.live.link.keep_alive_s != request.keep_alive_s {
             add(
                 properties,
-                Property::ServerKeepAlive(self.link.keep_alive_s),
+                Property::ServerKeepAlive(self.live.link.keep_alive_s),
             );
         }
-        if terms.assigned_client_id
-            && let Ok(client_id) = Text::new(&self.client_id)
+        if let Some(client_id) = terms.assigned_client_id.as_deref()
+            && let Ok(client_id) = Text::new(client_id)
         {
             add(properties, Property::AssignedClientIdentifier(client_id));
         }
@@ -331,11 +333,8 @@ fn announce(limits: &ServerLimits, properties: &mut PropertiesBuf) {
     }
 }
 
-fn link(now: Instant, request: &ConnectRequest, terms: &Terms) -> Link {
+fn link(request: &ConnectRequest, terms: &Terms) -> Link {
     Link {
-        state: LinkState::Accepting,
-        version: request.version,
-        is_durable: terms.durable,
         problem_information: request.request_problem_information,
         window: request
             .receive_maximum
@@ -344,7 +343,6 @@ fn link(now: Instant, request: &ConnectRequest, terms: &Terms) -> Link {
         packet_bytes: request.maximum_packet_size,
         expiry_max_s: terms.session_expiry_max_s(),
         keep_alive_s: terms.keep_alive_s(request),
-        since: Some(now),
         ..Link::AWAY
     }
 }

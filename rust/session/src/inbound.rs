@@ -9,8 +9,9 @@ use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::control::{Control, Details, Kind, listed};
 use crate::event::{Event, Record};
 use crate::gate::AckToken;
+use crate::live::Aliases;
 use crate::request::{PublishRequest, Request, Topic};
-use crate::session::{Aliases, Session};
+use crate::session::Session;
 use crate::violation::Violation;
 
 impl Session {
@@ -77,7 +78,7 @@ impl Session {
         let Some(packet_id) = publish.delivery.packet_id() else {
             return Ok(Request::Publish(self.request(publish, topic)));
         };
-        self.link.open_publishes += 1;
+        self.live.link.open_publishes += 1;
         if qos == QoS::ExactlyOnce && !self.is_first(packet_id) {
             return Ok(Request::None);
         }
@@ -86,7 +87,7 @@ impl Session {
 
     pub(crate) fn handle_pubrel(&mut self, ack: Ack<'_>) -> Result<Request<'static>, Violation> {
         let packet_id = ack.packet_id;
-        let Some(incoming) = &mut self.incoming else {
+        let Some(incoming) = &mut self.live.incoming else {
             return Ok(self.complete_unknown(packet_id));
         };
         if incoming.pending.contains(&packet_id) {
@@ -96,15 +97,15 @@ impl Session {
             return Ok(self.complete_unknown(packet_id));
         }
         let done = Control(Kind::PubComp(packet_id, ReasonCode::SUCCESS));
-        if self.link.is_durable {
+        if self.is_durable {
             let token = self.promise(done);
             let record = Record::Released { packet_id };
-            self.events.push_back(Event::Record {
+            self.live.events.push_back(Event::Record {
                 token: Some(token),
                 record,
             });
         } else {
-            self.controls.push_back(done);
+            self.live.controls.push_back(done);
         }
         Ok(Request::None)
     }
@@ -115,17 +116,17 @@ impl Session {
         let told = (packet_id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
         let details = self.allowed(Details::reason("no such message is open"));
         let done = Control::explained(PacketType::PubComp, told, details);
-        if self.link.is_durable {
-            self.gate.hold(self.gate.last(), done);
+        if self.is_durable {
+            self.live.held.push(self.gate.last(), done);
         } else {
-            self.controls.push_back(done);
+            self.live.controls.push_back(done);
         }
         Request::None
     }
 
     fn request<'p>(&self, publish: Publish<'p>, topic: Topic<'p>) -> PublishRequest<'p> {
         PublishRequest {
-            version: self.link.version,
+            version: self.version,
             publish,
             topic,
             limits: self.limits.topic,
@@ -136,7 +137,7 @@ impl Session {
     fn promise(&mut self, control: Control) -> AckToken {
         let token = self.gate.promise();
         if self.is_connected() {
-            self.gate.hold(token, control);
+            self.live.held.push(token, control);
         }
         token
     }
@@ -148,12 +149,12 @@ impl Session {
         packet_id: PacketId,
         reason: ReasonCode,
     ) -> Option<ReasonCode> {
-        let incoming = self.incoming.as_deref_mut()?;
+        let incoming = self.live.incoming.as_deref_mut()?;
         let mut pending = incoming.pending.iter();
         let place = pending.position(|&pending| pending == packet_id)?;
         incoming.pending.remove(place);
         let reason = listed(reason, PacketType::PubRec);
-        let is_told = self.link.version.has_properties();
+        let is_told = self.version.has_properties();
         if !(is_told && reason.is_error()) {
             incoming.received.insert(packet_id);
         }
@@ -163,7 +164,7 @@ impl Session {
     /// Whether a QoS 2 PUBLISH is a new message, whatever its DUP flag says. A repeat gets
     /// PUBREC again, but not before the first promise is safe.
     fn is_first(&mut self, packet_id: PacketId) -> bool {
-        let incoming = self.incoming.get_or_insert_default();
+        let incoming = self.live.incoming.get_or_insert_default();
         if incoming.pending.contains(&packet_id) {
             return false;
         }
@@ -172,9 +173,9 @@ impl Session {
             return true;
         }
         let answers = |held: &Control| matches!(held.0, Kind::PubRec(id, _) if id == packet_id);
-        if !self.gate.held().any(answers) {
+        if !self.live.held.iter().any(answers) {
             let again = Control(Kind::PubRec(packet_id, ReasonCode::SUCCESS));
-            self.gate.hold(self.gate.last(), again);
+            self.live.held.push(self.gate.last(), again);
         }
         false
     }
@@ -191,8 +192,9 @@ impl Session {
 
     /// The client may have Receive Maximum publishes open [MQTT-3.3.4-7]; 3.x has no such number.
     fn check_quota(&self, qos: QoS) -> Result<(), Violation> {
-        let is_full = self.link.open_publishes >= u32::from(self.limits.receive_maximum.max(1));
-        if is_full && qos > QoS::AtMostOnce && self.link.version.has_properties() {
+        let is_full =
+            self.live.link.open_publishes >= u32::from(self.limits.receive_maximum.max(1));
+        if is_full && qos > QoS::AtMostOnce && self.version.has_properties() {
             return Err(RECEIVE_MAXIMUM);
         }
         Ok(())
@@ -241,7 +243,7 @@ impl Session {
                 outgoing: OutgoingAliases::new(0),
             })
         };
-        &mut self.aliases.get_or_insert_with(empty).incoming
+        &mut self.live.aliases.get_or_insert_with(empty).incoming
     }
 }
 

@@ -12,7 +12,7 @@ use crate::queue::Outgoing;
 use crate::transmit::PublishTransmit;
 
 /// The sending window.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct InFlight {
     /// PUBLISHes without PUBACK or PUBREC, in their original order [MQTT-4.6.0-1].
     publishes: VecDeque<Entry>,
@@ -58,6 +58,13 @@ impl Entry {
 }
 
 impl InFlight {
+    pub(crate) const NONE: Self = Self {
+        publishes: VecDeque::new(),
+        sent: 0,
+        releases: VecDeque::new(),
+        ids: PacketIds::ALL,
+    };
+
     /// What counts against the client's Receive Maximum [MQTT-4.9.0-1].
     pub(crate) fn len(&self) -> usize {
         self.publishes.len() + self.releases.len()

@@ -55,7 +55,7 @@
 //! let (connect, _) = decode_connect(connect, &limits.before_connect())?.expect("complete");
 //!
 //! let request = ConnectRequest::parse(&connect, &limits)?;
-//! let mut session = Session::new("a".into(), Arc::clone(&limits));
+//! let mut session = Session::new(Arc::clone(&limits));
 //! session.connect(now, &request, Terms::new(Arc::clone(&limits)));
 //!
 //! let Some(Transmit::Control(connack)) = session.poll_transmit() else { panic!("CONNACK") };
@@ -83,6 +83,7 @@ mod handshake;
 mod inbound;
 mod inflight;
 mod limits;
+mod live;
 mod message;
 mod outbound;
 mod packet_ids;

@@ -94,11 +94,13 @@ impl Session {
     /// Gives up a PUBLISH that was polled but will not be written, such as one that the client
     /// may not read any more (abuse F16): its exchange ends without it.
     pub fn abandon(&mut self, now: Instant, transmit: &PublishTransmit) {
-        if let (Some(AliasUse::Set(alias)), Some(aliases)) = (transmit.alias, &mut self.aliases) {
+        if let (Some(AliasUse::Set(alias)), Some(aliases)) =
+            (transmit.alias, &mut self.live.aliases)
+        {
             aliases.outgoing.unset(alias);
         }
         if let Some(packet_id) = transmit.packet_id
-            && self.in_flight.remove_id(packet_id).is_some()
+            && self.live.in_flight.remove_id(packet_id).is_some()
         {
             self.record_completed(packet_id);
             self.completed(now);
@@ -114,11 +116,12 @@ impl Session {
     }
 
     pub(crate) fn poll_publish(&mut self) -> Option<PublishTransmit> {
-        let mut transmit = match self.in_flight.poll(self.link.window, &self.gate) {
+        let live = self.live.get_mut()?;
+        let mut transmit = match live.in_flight.poll(live.link.window, &self.gate) {
             Some(transmit) => transmit,
             None => self.poll_backlog()?,
         };
-        if self.aliases.is_some() {
+        if self.live.aliases.is_some() {
             self.choose_alias(&mut transmit);
         }
         Some(transmit)
@@ -129,16 +132,16 @@ impl Session {
         now: Instant,
         ack: Ack<'_>,
     ) -> Result<Request<'static>, Violation> {
-        let Stage::Published(place) = self.in_flight.stage(ack.packet_id) else {
-            return match self.in_flight.stage(ack.packet_id) {
+        let Stage::Published(place) = self.live.in_flight.stage(ack.packet_id) else {
+            return match self.live.in_flight.stage(ack.packet_id) {
                 Stage::Releasing => Err(WRONG_PUBACK),
                 _ => self.stray(),
             };
         };
-        if self.in_flight.get(place).outgoing.qos != QoS::AtLeastOnce {
+        if self.live.in_flight.get(place).outgoing.qos != QoS::AtLeastOnce {
             return Err(WRONG_PUBACK);
         }
-        let entry = self.in_flight.remove(place);
+        let entry = self.live.in_flight.remove(place);
         // The store does not know what it does not have.
         if entry.is_some_and(|entry| entry.outgoing.key != 0) {
             self.record_completed(ack.packet_id);
@@ -153,7 +156,7 @@ impl Session {
         ack: Ack<'_>,
     ) -> Result<Request<'static>, Violation> {
         let packet_id = ack.packet_id;
-        match self.in_flight.stage(packet_id) {
+        match self.live.in_flight.stage(packet_id) {
             Stage::Published(place) => self.receive_pubrec(now, place, ack),
             Stage::Releasing => {
                 self.hold_release(self.gate.last(), packet_id);
@@ -164,7 +167,8 @@ impl Session {
             Stage::Unknown => {
                 let told = (packet_id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
                 let details = self.allowed(Details::reason("no such message is open"));
-                self.controls
+                self.live
+                    .controls
                     .push_back(Control::explained(PacketType::PubRel, told, details));
                 self.stray()
             }
@@ -176,11 +180,11 @@ impl Session {
         now: Instant,
         ack: Ack<'_>,
     ) -> Result<Request<'static>, Violation> {
-        match self.in_flight.stage(ack.packet_id) {
+        match self.live.in_flight.stage(ack.packet_id) {
             Stage::Published(_) => Err(EARLY_PUBCOMP),
             Stage::Unknown => self.stray(),
             Stage::Releasing => {
-                self.in_flight.complete(ack.packet_id);
+                self.live.in_flight.complete(ack.packet_id);
                 self.record_completed(ack.packet_id);
                 self.completed(now);
                 Ok(Request::None)
@@ -213,7 +217,7 @@ impl Session {
 
     pub(crate) fn drop_message(&mut self, reason: DropReason, outgoing: Outgoing) {
         let Outgoing { message, key, .. } = outgoing;
-        self.events.push_back(Event::Dropped {
+        self.live.events.push_back(Event::Dropped {
             reason,
             key,
             message,
@@ -228,9 +232,9 @@ impl Session {
     }
 
     fn deliver_at_most_once(&mut self, outgoing: Outgoing) -> Delivered {
-        let bytes = self.backlog_bytes + outgoing.cost_bytes();
+        let bytes = self.live.backlog_bytes + outgoing.cost_bytes();
         // What waits counts: a client for which nothing waits takes one message of any size.
-        if self.backlog_bytes > 0 && bytes > self.limits.qos0_backlog_bytes {
+        if self.live.backlog_bytes > 0 && bytes > self.limits.qos0_backlog_bytes {
             return Delivered::Dropped(DropReason::BacklogFull);
         }
         self.push_backlog(outgoing);
@@ -238,13 +242,13 @@ impl Session {
     }
 
     fn push_backlog(&mut self, outgoing: Outgoing) {
-        self.backlog_bytes += outgoing.cost_bytes();
-        self.backlog.push_back(outgoing);
+        self.live.backlog_bytes += outgoing.cost_bytes();
+        self.live.backlog.push_back(outgoing);
     }
 
     fn poll_backlog(&mut self) -> Option<PublishTransmit> {
-        let outgoing = self.backlog.pop_front()?;
-        self.backlog_bytes -= outgoing.cost_bytes();
+        let outgoing = self.live.backlog.pop_front()?;
+        self.live.backlog_bytes -= outgoing.cost_bytes();
         Some(PublishTransmit {
             outgoing,
             packet_id: None,
@@ -277,33 +281,33 @@ impl Session {
 
     fn refuse_newest(&mut self) -> Delivered {
         if self.limits.queue_policy == QueuePolicy::Disconnect && self.is_connected() {
-            self.events.push_back(Event::Overflowed);
+            self.live.events.push_back(Event::Overflowed);
         }
         Delivered::Dropped(DropReason::QueueFull)
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.in_flight.len() < usize::from(self.link.window)
+        self.live.in_flight.len() < usize::from(self.live.link.window)
     }
 
     /// Whether the client's Maximum Packet Size allows it [MQTT-3.1.2-24].
     fn fits(&self, outgoing: &Outgoing) -> bool {
-        let limit = self.link.packet_bytes;
-        limit == u32::MAX || publish_bytes(outgoing, self.link.version) <= u64::from(limit)
+        let limit = self.live.link.packet_bytes;
+        limit == u32::MAX || publish_bytes(outgoing, self.version) <= u64::from(limit)
     }
 
     /// Gives a message its identifier and its place in the window, which has room.
     fn admit(&mut self, outgoing: Outgoing) {
         // INVARIANT: the window is below 65,535, so an identifier is free.
-        let packet_id = self.in_flight.take_id().expect("the window has room");
+        let packet_id = self.live.in_flight.take_id().expect("the window has room");
         let token = self.record_sending(packet_id, &outgoing);
-        self.in_flight.push(outgoing, packet_id, token);
+        self.live.in_flight.push(outgoing, packet_id, token);
     }
 
     /// A QoS 2 PUBLISH of a durable session waits for its record; else a crash could send it
     /// again after PUBREL [MQTT-4.3.3-6].
     fn record_sending(&mut self, packet_id: PacketId, outgoing: &Outgoing) -> AckToken {
-        if !self.link.is_durable {
+        if !self.is_durable {
             return AckToken::default();
         }
         let (qos, key) = (outgoing.qos, outgoing.key);
@@ -316,7 +320,7 @@ impl Session {
             qos,
             key,
         };
-        self.events.push_back(Event::Record { token, record });
+        self.live.events.push_back(Event::Record { token, record });
         token.unwrap_or_default()
     }
 
@@ -326,22 +330,22 @@ impl Session {
         place: usize,
         ack: Ack<'_>,
     ) -> Result<Request<'static>, Violation> {
-        let entry = self.in_flight.get(place);
+        let entry = self.live.in_flight.get(place);
         let (packet_id, key) = (entry.packet_id, entry.outgoing.key);
         if entry.outgoing.qos != QoS::ExactlyOnce {
             return Err(WRONG_PUBREC);
         }
         if ack.reason.is_error() {
-            self.in_flight.remove(place);
+            self.live.in_flight.remove(place);
             self.record_completed(packet_id);
             self.completed(now);
             return Ok(Request::None);
         }
-        self.in_flight.release(place);
-        let token = if self.link.is_durable && key != 0 {
+        self.live.in_flight.release(place);
+        let token = if self.is_durable && key != 0 {
             let token = self.gate.promise();
             let record = Record::Received { packet_id, key };
-            self.events.push_back(Event::Record {
+            self.live.events.push_back(Event::Record {
                 token: Some(token),
                 record,
             });
@@ -356,24 +360,24 @@ impl Session {
     /// Sends PUBREL once `token` is confirmed.
     fn hold_release(&mut self, token: AckToken, packet_id: PacketId) {
         let release = Control(Kind::PubRel(packet_id, ReasonCode::SUCCESS));
-        if self.link.is_durable {
-            self.gate.hold(token, release);
+        if self.is_durable {
+            self.live.held.push(token, release);
         } else {
-            self.controls.push_back(release);
+            self.live.controls.push_back(release);
         }
     }
 
     /// An exchange has ended: the window has room again, and a stray is forgiven.
     fn completed(&mut self, now: Instant) {
-        self.link.strays = self.link.strays.saturating_sub(1);
+        self.live.link.strays = self.live.link.strays.saturating_sub(1);
         self.refill(now);
     }
 
     /// The identifier is free, whatever became of its message.
     pub(crate) fn record_completed(&mut self, packet_id: PacketId) {
-        if self.link.is_durable {
+        if self.is_durable {
             let record = Record::Completed { packet_id };
-            self.events.push_back(Event::Record {
+            self.live.events.push_back(Event::Record {
                 token: None,
                 record,
             });
@@ -382,23 +386,23 @@ impl Session {
 
     /// An acknowledgement of nothing: ignored, but not for ever (abuse D15).
     fn stray(&mut self) -> Result<Request<'static>, Violation> {
-        self.link.strays = self.link.strays.saturating_add(1);
-        if self.link.strays > self.limits.stray_acknowledgements {
+        self.live.link.strays = self.live.link.strays.saturating_add(1);
+        if self.live.link.strays > self.limits.stray_acknowledgements {
             return Err(STRAY_FLOOD);
         }
         Ok(Request::None)
     }
 
     fn choose_alias(&mut self, transmit: &mut PublishTransmit) {
-        let limit = u64::from(self.link.packet_bytes);
-        let (version, outgoing) = (self.link.version, &transmit.outgoing);
-        if version != Version::V5 || self.link.state != LinkState::Open {
+        let limit = u64::from(self.live.link.packet_bytes);
+        let (version, outgoing) = (self.version, &transmit.outgoing);
+        if version != Version::V5 || self.state != LinkState::Open {
             return;
         }
         if limit < u64::from(u32::MAX) && publish_bytes(outgoing, version) + ALIAS_BYTES > limit {
             return;
         }
-        if let Some(aliases) = &mut self.aliases {
+        if let Some(aliases) = &mut self.live.aliases {
             transmit.alias = aliases.outgoing.choose(outgoing.message.topic());
         }
     }

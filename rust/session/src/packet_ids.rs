@@ -18,16 +18,13 @@ pub(crate) struct PacketIds {
     free_run: u16,
 }
 
-impl Default for PacketIds {
-    fn default() -> Self {
-        Self {
-            next: 1,
-            free_run: u16::MAX,
-        }
-    }
-}
-
 impl PacketIds {
+    /// All are free.
+    pub(crate) const ALL: Self = Self {
+        next: 1,
+        free_run: u16::MAX,
+    };
+
     /// Takes a free identifier, or none when all 65,535 are in use.
     ///
     /// `used` is only walked when the known free ones have run out: once around the ring, or when
@@ -92,7 +89,7 @@ mod tests {
 
     #[test]
     fn ids_count_up_and_wrap_past_zero() {
-        let mut ids = PacketIds::default();
+        let mut ids = PacketIds::ALL;
 
         let taken: Vec<u16> = (0..65_536_u32)
             .map(|_| ids.take(std::iter::empty).unwrap().get())

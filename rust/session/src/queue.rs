@@ -56,37 +56,54 @@ impl SubscriptionIds {
     }
 }
 
-/// A bounded line of messages. A part of it may be in the engine's store alone ([`Spilled`]).
+/// A bounded line of messages. A part of it may be in the engine's store alone.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    waiting: VecDeque<Outgoing>,
-    /// Of the whole line.
-    bytes: usize,
-    /// QoS 0 messages in memory: later ones must not overtake [MQTT-4.6.0-5].
-    qos0: u32,
+    /// Messages that are in the store alone; in the line they stand behind those in
+    /// `Held::waiting`, of which they are the rest.
+    spilled: u32,
     /// The client is away for long: what comes and is in the store is counted, not held.
     is_closed: bool,
-    spilled: Option<Box<Spilled>>,
+    /// What the spilled ones count with.
+    spilled_bytes: usize,
+    held: Option<Box<Held>>,
 }
 
-/// Messages that are in the engine's store alone; in the line they stand behind those in
-/// `Queue::waiting`, of which they are the rest.
+/// Messages in memory.
 #[derive(Debug, Default)]
-struct Spilled {
-    count: usize,
+struct Held {
+    waiting: VecDeque<Outgoing>,
+    /// What came after the spilled ones.
+    behind: VecDeque<Outgoing>,
+    /// Of both.
     bytes: usize,
-    /// Once the line is open: every one of them has a key below this.
+    /// QoS 0 messages: later ones must not overtake [MQTT-4.6.0-5].
+    qos0: u32,
+    /// Once the line is open: every spilled one has a key below this.
     below: u64,
     /// Keys below `below` that came after the line was opened: these are in memory.
     late: Vec<u64>,
-    /// What came after them.
-    behind: VecDeque<Outgoing>,
+}
+
+impl Held {
+    fn len(&self) -> usize {
+        self.waiting.len() + self.behind.len()
+    }
+
+    fn count_in(&mut self, outgoing: &Outgoing) {
+        self.bytes += outgoing.cost_bytes();
+        self.qos0 += u32::from(outgoing.qos == QoS::AtMostOnce);
+    }
+
+    fn count_out(&mut self, outgoing: &Outgoing) {
+        self.bytes -= outgoing.cost_bytes();
+        self.qos0 -= u32::from(outgoing.qos == QoS::AtMostOnce);
+    }
 }
 
 impl Queue {
     pub(crate) fn len(&self) -> usize {
-        let beyond = |spilled: &Spilled| spilled.count + spilled.behind.len();
-        self.waiting.len() + self.spilled.as_deref().map_or(0, beyond)
+        self.spilled() + self.held.as_deref().map_or(0, Held::len)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -94,37 +111,37 @@ impl Queue {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.spilled_bytes + self.held.as_ref().map_or(0, |held| held.bytes)
     }
 
     /// Messages that can leave before the next page is there.
     pub(crate) fn at_hand(&self) -> usize {
-        self.waiting.len()
+        self.held.as_ref().map_or(0, |held| held.waiting.len())
     }
 
     /// Messages that are in the store alone.
     pub(crate) fn spilled(&self) -> usize {
-        self.spilled.as_ref().map_or(0, |spilled| spilled.count)
+        self.spilled as usize
     }
 
     pub(crate) fn holds_qos0(&self) -> bool {
-        self.qos0 > 0
+        self.held.as_ref().is_some_and(|held| held.qos0 > 0)
     }
 
     /// The next one that is at hand.
     pub(crate) fn front(&self) -> Option<&Outgoing> {
-        self.waiting.front()
+        self.held.as_ref()?.waiting.front()
     }
 
     /// Whether one more message of `cost_bytes` is within the limits.
     pub(crate) fn has_room(&self, cost_bytes: usize, limits: &ServerLimits) -> bool {
         self.len() < limits.queue_messages
-            && self.bytes.saturating_add(cost_bytes) <= limits.queue_bytes
+            && self.bytes().saturating_add(cost_bytes) <= limits.queue_bytes
     }
 
     /// Whether it is no longer than the limits allow.
     pub(crate) fn is_within(&self, limits: &ServerLimits) -> bool {
-        self.len() <= limits.queue_messages && self.bytes <= limits.queue_bytes
+        self.len() <= limits.queue_messages && self.bytes() <= limits.queue_bytes
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -137,36 +154,34 @@ impl Queue {
     }
 
     pub(crate) fn push(&mut self, outgoing: Outgoing) {
-        let cost_bytes = outgoing.cost_bytes();
-        self.bytes += cost_bytes;
         if self.only_counts(&outgoing) {
-            let spilled = self.spilled.get_or_insert_default();
-            spilled.count += 1;
-            spilled.bytes += cost_bytes;
-            return;
+            return self.count(1, outgoing.cost_bytes());
         }
-        self.qos0 += u32::from(outgoing.qos == QoS::AtMostOnce);
-        let Some(spilled) = &mut self.spilled else {
-            return self.waiting.push_back(outgoing);
-        };
-        if outgoing.key != 0 && outgoing.key < spilled.below {
-            spilled.late.push(outgoing.key);
+        let held = self.held.get_or_insert_default();
+        held.count_in(&outgoing);
+        if self.spilled == 0 {
+            return held.waiting.push_back(outgoing);
         }
-        spilled.behind.push_back(outgoing);
+        if outgoing.key != 0 && outgoing.key < held.below {
+            held.late.push(outgoing.key);
+        }
+        held.behind.push_back(outgoing);
     }
 
     pub(crate) fn pop(&mut self) -> Option<Outgoing> {
-        let outgoing = self.waiting.pop_front()?;
-        self.bytes -= outgoing.cost_bytes();
-        self.qos0 -= u32::from(outgoing.qos == QoS::AtMostOnce);
+        let held = self.held.as_deref_mut()?;
+        let outgoing = held.waiting.pop_front()?;
+        held.count_out(&outgoing);
         Some(outgoing)
     }
 
     /// Takes out what `keep` does not want kept; the order of the rest stays.
     pub(crate) fn take_unless(&mut self, keep: impl Fn(&Message) -> bool) -> Vec<Outgoing> {
         let mut taken = Vec::new();
-        let behind = self.spilled.as_mut().map(|spilled| &mut spilled.behind);
-        for line in [Some(&mut self.waiting), behind].into_iter().flatten() {
+        let Some(held) = self.held.as_deref_mut() else {
+            return taken;
+        };
+        for line in [&mut held.waiting, &mut held.behind] {
             let (kept, refused): (VecDeque<_>, VecDeque<_>) = std::mem::take(line)
                 .into_iter()
                 .partition(|outgoing| keep(&outgoing.message));
@@ -174,8 +189,7 @@ impl Queue {
             taken.extend(refused);
         }
         for outgoing in &taken {
-            self.bytes -= outgoing.cost_bytes();
-            self.qos0 -= u32::from(outgoing.qos == QoS::AtMostOnce);
+            held.count_out(outgoing);
         }
         taken
     }
@@ -184,89 +198,79 @@ impl Queue {
     /// counted until [`Queue::open`].
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
-        let mut spilled = self.spilled.take().unwrap_or_default();
-        let behind = std::mem::take(&mut spilled.behind);
-        let all = std::mem::take(&mut self.waiting).into_iter().chain(behind);
-        let (stored, unstored): (VecDeque<_>, VecDeque<_>) =
-            all.partition(|outgoing| outgoing.key != 0);
-        spilled.count += stored.len();
-        spilled.bytes += stored.iter().map(Outgoing::cost_bytes).sum::<usize>();
-        if spilled.count == 0 {
-            self.waiting = unstored;
-            return;
+        let held = self.held.take().unwrap_or_default();
+        for outgoing in held.waiting.into_iter().chain(held.behind) {
+            self.push(outgoing);
         }
-        spilled.behind = unstored;
-        (spilled.below, spilled.late) = (0, Vec::new());
-        self.spilled = Some(spilled);
     }
 
     /// Counts what the store has of an earlier life of the engine.
-    pub(crate) fn count(&mut self, count: usize, bytes: usize) {
-        let spilled = self.spilled.get_or_insert_default();
-        let bytes = bytes + count * size_of::<Outgoing>();
-        spilled.count += count;
-        spilled.bytes += bytes;
-        self.bytes += bytes;
+    pub(crate) fn count_spilled(&mut self, count: usize, bytes: usize) {
+        self.count(
+            u32::try_from(count).unwrap_or(u32::MAX),
+            bytes + count * size_of::<Outgoing>(),
+        );
+    }
+
+    fn count(&mut self, count: u32, cost_bytes: usize) {
+        self.spilled = self.spilled.saturating_add(count);
+        self.spilled_bytes += cost_bytes;
     }
 
     /// Holds again what comes. Everything counted so far has a key below `below`.
     pub(crate) fn open(&mut self, below: u64) {
         self.is_closed = false;
-        match &mut self.spilled {
-            Some(spilled) if spilled.count > 0 => spilled.below = below,
-            _ => self.join(),
+        if self.spilled > 0 {
+            self.held.get_or_insert_default().below = below;
         }
     }
 
     /// Counts the next one from the store out; false if it is in memory already. What becomes of
     /// it is the caller's: [`Queue::put_back`], or nothing.
     pub(crate) fn fetch(&mut self, outgoing: &Outgoing) -> bool {
-        let Some(spilled) = &mut self.spilled else {
-            return false;
-        };
-        if spilled.late.contains(&outgoing.key) {
+        let is_late = |held: &Held| held.late.contains(&outgoing.key);
+        if self.held.as_deref().is_some_and(is_late) {
             return false;
         }
-        let counted = outgoing.cost_bytes().min(spilled.bytes);
-        spilled.count = spilled.count.saturating_sub(1);
-        spilled.bytes -= counted;
-        self.bytes -= counted;
+        self.spilled = self.spilled.saturating_sub(1);
+        self.spilled_bytes = self.spilled_bytes.saturating_sub(outgoing.cost_bytes());
         true
     }
 
     /// Puts one that was fetched behind what is at hand.
     pub(crate) fn put_back(&mut self, outgoing: Outgoing) {
-        self.bytes += outgoing.cost_bytes();
-        self.waiting.push_back(outgoing);
+        let held = self.held.get_or_insert_default();
+        held.count_in(&outgoing);
+        held.waiting.push_back(outgoing);
     }
 
     /// The store has no more: what came later follows.
     pub(crate) fn join(&mut self) {
-        if let Some(spilled) = self.spilled.take() {
-            self.bytes -= spilled.bytes;
-            self.waiting.extend(spilled.behind);
+        (self.spilled, self.spilled_bytes) = (0, 0);
+        if let Some(held) = &mut self.held {
+            held.waiting.append(&mut held.behind);
+            (held.below, held.late) = (0, Vec::new());
         }
     }
 
     pub(crate) fn messages_mut(&mut self) -> impl Iterator<Item = &mut Message> {
-        let behind = self.spilled.iter_mut();
-        let behind = behind.flat_map(|spilled| &mut spilled.behind);
-        let all = self.waiting.iter_mut().chain(behind);
+        let held = self.held.iter_mut();
+        let all = held.flat_map(|held| held.waiting.iter_mut().chain(&mut held.behind));
         all.map(|outgoing| &mut outgoing.message)
     }
 
     pub(crate) fn shrink(&mut self) {
-        if self.waiting.is_empty() {
-            self.waiting = VecDeque::new();
+        if self.held.as_deref().is_some_and(|held| held.len() == 0) && self.spilled == 0 {
+            self.held = None;
         }
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        let beyond = |spilled: &Spilled| {
-            size_of::<Spilled>()
-                + spilled.behind.capacity() * size_of::<Outgoing>()
-                + spilled.late.capacity() * size_of::<u64>()
+        let of = |held: &Held| {
+            size_of::<Held>()
+                + (held.waiting.capacity() + held.behind.capacity()) * size_of::<Outgoing>()
+                + held.late.capacity() * size_of::<u64>()
         };
-        self.waiting.capacity() * size_of::<Outgoing>() + self.spilled.as_deref().map_or(0, beyond)
+        self.held.as_deref().map_or(0, of)
     }
 }

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mqttcore_codec::PacketId;
+use mqttcore_codec::{PacketId, Version};
 
 use crate::inflight::Entry;
 use crate::limits::ServerLimits;
 use crate::message::Message;
 use crate::outbound::Delivery;
 use crate::queue::{Outgoing, SubscriptionIds};
-use crate::session::{Incoming, Session};
+use crate::session::Session;
 use crate::subscriptions::Subscription;
 use crate::will::WillMessage;
 
@@ -22,13 +22,14 @@ impl Session {
     /// Its deadlines run from `since`, so the expiry of a session and the delay of its will go on
     /// while the broker is down.
     pub fn restored(
-        client_id: Arc<str>,
+        version: Version,
         limits: Arc<ServerLimits>,
         since: Instant,
         expiry_interval_s: u32,
     ) -> Self {
-        let mut session = Self::new(client_id, limits);
-        session.link.since = Some(since);
+        let mut session = Self::new(limits);
+        session.version = version;
+        session.since = Some(since);
         session.expiry_interval_s = expiry_interval_s;
         session
     }
@@ -41,15 +42,13 @@ impl Session {
 
     /// Puts back the will of a connection that ended without a word to the store.
     pub fn restore_will(&mut self, will: WillMessage) {
-        self.will = Some(Box::new(will));
+        self.live.will = Some(Box::new(will));
     }
 
     /// Puts back a QoS 2 identifier of the client's that it has not released: a repeat of its
     /// PUBLISH is no new message [MQTT-4.3.3-10].
     pub fn restore_received(&mut self, packet_id: PacketId) {
-        let incoming = self
-            .incoming
-            .get_or_insert_with(|| Box::new(Incoming::default()));
+        let incoming = self.live.incoming.get_or_insert_default();
         incoming.received.insert(packet_id);
     }
 
@@ -62,24 +61,26 @@ impl Session {
         delivery: Delivery<'_>,
     ) {
         let outgoing = outgoing(message, delivery);
-        self.in_flight.restore(Entry::restored(outgoing, packet_id));
+        self.live
+            .in_flight
+            .restore(Entry::restored(outgoing, packet_id));
     }
 
     /// Puts back an identifier whose PUBREL waits for PUBCOMP [MQTT-4.3.3-6].
     pub fn restore_release(&mut self, packet_id: PacketId) {
-        self.in_flight.restore_release(packet_id);
+        self.live.in_flight.restore_release(packet_id);
     }
 
     /// QoS 2 identifiers of the client's that it has not released, for a store that begins to keep
     /// the session.
     pub fn unreleased_ids(&self) -> impl Iterator<Item = PacketId> {
-        let incoming = self.incoming.iter();
+        let incoming = self.live.incoming.iter();
         incoming.flat_map(|incoming| incoming.received.iter())
     }
 
     /// QoS 2 identifiers of messages to the client without PUBCOMP, for the same.
     pub fn exactly_once_ids(&self) -> impl Iterator<Item = PacketId> {
-        self.in_flight.exactly_once_ids()
+        self.live.in_flight.exactly_once_ids()
     }
 }
 

@@ -1,26 +1,22 @@
 //! The session itself: its state, the way in for packets, the ways out.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mqttcore_codec::{Disconnect, Packet, PacketId, PacketType, ReasonCode, Version};
+use mqttcore_codec::{Disconnect, Packet, PacketType, ReasonCode, Version};
 
-use crate::alias::{IncomingAliases, OutgoingAliases};
-use crate::auth::Authentication;
 use crate::control::{Control, Kind};
 use crate::event::Event;
 use crate::gate::{AckToken, Gate};
-use crate::inflight::InFlight;
 use crate::limits::ServerLimits;
+use crate::live::Aside;
 use crate::message::Message;
 use crate::queue::{Outgoing, Queue};
-use crate::received::ReceivedIds;
 use crate::request::Request;
 use crate::subscriptions::Subscriptions;
 use crate::transmit::Transmit;
 use crate::violation::Violation;
-use crate::will::{Cause, WillMessage};
+use crate::will::Cause;
 
 /// One client's protocol state: what survives a connection, and the connection if there is one.
 ///
@@ -29,63 +25,19 @@ use crate::will::{Cause, WillMessage};
 /// and ask for the next deadline.
 #[derive(Debug)]
 pub struct Session {
-    pub(crate) client_id: Arc<str>,
     pub(crate) limits: Arc<ServerLimits>,
-    pub(crate) link: Link,
-    pub(crate) gate: Gate,
-    /// Packets that wait for nothing.
-    pub(crate) controls: VecDeque<Control>,
-    /// QoS 0 messages to be polled.
-    pub(crate) backlog: VecDeque<Outgoing>,
-    pub(crate) backlog_bytes: usize,
-    pub(crate) in_flight: InFlight,
-    pub(crate) queue: Queue,
-    pub(crate) subscriptions: Subscriptions,
-    pub(crate) events: VecDeque<Event>,
-    pub(crate) incoming: Option<Box<Incoming>>,
-    pub(crate) aliases: Option<Box<Aliases>>,
-    pub(crate) authentication: Option<Box<Authentication>>,
-    pub(crate) will: Option<Box<WillMessage>>,
+    /// The client's last packet, or the end of its connection.
+    pub(crate) since: Option<Instant>,
     pub(crate) expiry_interval_s: u32,
-}
-
-/// QoS 2 publishes of the client's.
-#[derive(Debug, Default)]
-pub(crate) struct Incoming {
-    /// Accepted, not released: a repeat is no new message [MQTT-4.3.3-10].
-    pub(crate) received: ReceivedIds,
-    /// Handed to the engine, not accepted yet; forgotten with the connection.
-    pub(crate) pending: Vec<PacketId>,
-}
-
-/// Topic aliases of one connection.
-#[derive(Debug)]
-pub(crate) struct Aliases {
-    pub(crate) incoming: IncomingAliases,
-    pub(crate) outgoing: OutgoingAliases,
-}
-
-/// What belongs to one connection.
-#[derive(Debug)]
-pub(crate) struct Link {
     pub(crate) state: LinkState,
     pub(crate) version: Version,
     /// The session outlives a crash of the broker: its promises are recorded first.
     pub(crate) is_durable: bool,
-    pub(crate) problem_information: bool,
-    /// QoS 1 and 2 publishes under way to the client at most.
-    pub(crate) window: u16,
-    /// Acknowledgements of nothing so far.
-    pub(crate) strays: u16,
-    /// QoS 1 and 2 publishes of the client's without their last acknowledgement.
-    pub(crate) open_publishes: u32,
-    /// The client's Maximum Packet Size.
-    pub(crate) packet_bytes: u32,
-    /// The most that a session expiry may be, in seconds.
-    pub(crate) expiry_max_s: u32,
-    pub(crate) keep_alive_s: u16,
-    /// The client's last packet, or the end of its connection.
-    pub(crate) since: Option<Instant>,
+    pub(crate) gate: Gate,
+    pub(crate) queue: Queue,
+    pub(crate) subscriptions: Subscriptions,
+    /// Nothing, for most clients that are away.
+    pub(crate) live: Aside,
 }
 
 /// How far a connection has come.
@@ -101,42 +53,20 @@ pub(crate) enum LinkState {
     Ended,
 }
 
-impl Link {
-    pub(crate) const AWAY: Self = Self {
-        state: LinkState::Away,
-        version: Version::V5,
-        is_durable: false,
-        problem_information: true,
-        window: 0,
-        strays: 0,
-        open_publishes: 0,
-        packet_bytes: u32::MAX,
-        expiry_max_s: 0,
-        keep_alive_s: 0,
-        since: None,
-    };
-}
-
 impl Session {
     /// A session without a connection, and without any state.
-    pub fn new(client_id: Arc<str>, limits: Arc<ServerLimits>) -> Self {
+    pub fn new(limits: Arc<ServerLimits>) -> Self {
         Self {
-            client_id,
             limits,
-            link: Link::AWAY,
+            since: None,
+            expiry_interval_s: 0,
+            state: LinkState::Away,
+            version: Version::V5,
+            is_durable: false,
             gate: Gate::default(),
-            controls: VecDeque::new(),
-            backlog: VecDeque::new(),
-            backlog_bytes: 0,
-            in_flight: InFlight::default(),
             queue: Queue::default(),
             subscriptions: Subscriptions::default(),
-            events: VecDeque::new(),
-            incoming: None,
-            aliases: None,
-            authentication: None,
-            will: None,
-            expiry_interval_s: 0,
+            live: Aside::default(),
         }
     }
 
@@ -154,7 +84,7 @@ impl Session {
         packet: Packet<'p>,
     ) -> Result<Request<'p>, Violation> {
         debug_assert!(self.is_connected(), "packets come over a connection");
-        self.link.since = Some(now);
+        self.since = Some(now);
         match packet {
             Packet::Publish(publish) => self.handle_publish(publish),
             Packet::PubAck(ack) => self.handle_puback(now, ack),
@@ -179,7 +109,7 @@ impl Session {
             self.note_sent(&control);
             return Some(Transmit::Control(control));
         }
-        if self.link.state != LinkState::Open {
+        if self.state != LinkState::Open {
             return None;
         }
         self.poll_publish().map(Transmit::Publish)
@@ -187,7 +117,11 @@ impl Session {
 
     /// The next thing to do or to count.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.live.get_mut().and_then(|live| live.events.pop_front());
+        if event.is_none() && !self.is_connected() {
+            self.live.rest();
+        }
+        event
     }
 
     /// The token of the latest promise, confirmed or not.
@@ -207,27 +141,22 @@ impl Session {
 
     /// Whether there is a connection.
     pub fn is_connected(&self) -> bool {
-        matches!(self.link.state, LinkState::Accepting | LinkState::Open)
-    }
-
-    /// Who the client is.
-    pub fn client_id(&self) -> &Arc<str> {
-        &self.client_id
+        matches!(self.state, LinkState::Accepting | LinkState::Open)
     }
 
     /// The version of the connection, or of the last one.
     pub fn version(&self) -> Version {
-        self.link.version
+        self.version
     }
 
     /// The largest packet that the client takes; `u32::MAX` without a limit.
     pub fn client_packet_bytes(&self) -> u32 {
-        self.link.packet_bytes
+        self.live.link.packet_bytes
     }
 
     /// The agreed Keep Alive in seconds; 0 is none.
     pub fn keep_alive_s(&self) -> u16 {
-        self.link.keep_alive_s
+        self.live.link.keep_alive_s
     }
 
     /// How long the session outlives its connection in seconds, as agreed; `u32::MAX` is for ever.
@@ -257,18 +186,19 @@ impl Session {
 
     /// QoS 1 and 2 messages under way to the client.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.live.in_flight.len()
     }
 
     /// QoS 1 and 2 publishes of the client's that are not acknowledged to the end. For 3.x
     /// clients, which know no Receive Maximum: stop reading while there are many (abuse D08).
     pub fn open_publishes(&self) -> usize {
-        self.link.open_publishes as usize
+        self.live.link.open_publishes as usize
     }
 
     /// QoS 2 identifiers of the client's that it has not released.
     pub fn unreleased(&self) -> usize {
-        self.incoming
+        self.live
+            .incoming
             .as_ref()
             .map_or(0, |incoming| incoming.received.len())
     }
@@ -276,80 +206,47 @@ impl Session {
     /// Cuts waiting messages out of the chunks that they came in (decision 18); for a client
     /// that has not taken what it was sent. Each message then has bytes of its own.
     pub fn release_chunks(&mut self) {
-        let backlog = self
-            .backlog
-            .iter_mut()
-            .map(|outgoing| &mut outgoing.message);
-        let waiting = self
-            .in_flight
-            .messages_mut()
-            .chain(self.queue.messages_mut());
-        backlog.chain(waiting).for_each(Message::release_chunk);
+        self.queue.messages_mut().for_each(Message::release_chunk);
+        if let Some(live) = self.live.get_mut() {
+            let backlog = live.backlog.iter_mut();
+            let backlog = backlog.map(|outgoing| &mut outgoing.message);
+            let waiting = live.in_flight.messages_mut().chain(backlog);
+            waiting.for_each(Message::release_chunk);
+        }
     }
 
     /// Gives back the memory of buffers that are empty; a PINGREQ does so too, since a client
     /// that pings has been idle.
     pub fn shrink(&mut self) {
-        self.gate.shrink();
-        self.in_flight.shrink();
         self.queue.shrink();
-        if self.controls.is_empty() {
-            self.controls = VecDeque::new();
-        }
-        if self.backlog.is_empty() {
-            self.backlog = VecDeque::new();
-        }
-        if self.events.is_empty() {
-            self.events = VecDeque::new();
-        }
-        if let Some(incoming) = &mut self.incoming {
-            incoming.received.shrink();
-            if incoming.received.len() == 0 && incoming.pending.is_empty() {
-                self.incoming = None;
-            }
+        if let Some(live) = self.live.get_mut() {
+            live.shrink();
         }
     }
 
     /// Heap bytes of the session's own tables: not the messages, filters and texts they refer to.
     pub fn heap_bytes(&self) -> usize {
-        let incoming = self.incoming.as_ref().map_or(0, |incoming| {
-            size_of::<Incoming>() + incoming.received.heap_bytes() + incoming.pending.capacity() * 2
-        });
-        self.gate.heap_bytes()
-            + self.controls.capacity() * size_of::<Control>()
-            + self.backlog.capacity() * size_of::<Outgoing>()
-            + self.in_flight.heap_bytes()
-            + self.queue.heap_bytes()
-            + self.subscriptions.heap_bytes()
-            + self.events.capacity() * size_of::<Event>()
-            + self.aliases.as_ref().map_or(0, |_| size_of::<Aliases>())
-            + self
-                .authentication
-                .as_ref()
-                .map_or(0, |_| size_of::<Authentication>())
-            + self.will.as_ref().map_or(0, |_| size_of::<WillMessage>())
-            + incoming
+        self.queue.heap_bytes() + self.subscriptions.heap_bytes() + self.live.heap_bytes()
     }
 
     pub(crate) fn push_control(&mut self, kind: Kind) {
-        self.controls.push_back(Control(kind));
+        self.live.controls.push_back(Control(kind));
     }
 
     fn poll_control(&mut self) -> Option<Control> {
-        if let Some(control) = self.gate.poll() {
-            return Some(control);
-        }
-        match self.link.state {
-            LinkState::Open => self.controls.pop_front(),
+        let live = self.live.get_mut()?;
+        let held = live.held.poll(&self.gate);
+        held.or_else(|| match self.state {
+            LinkState::Open => live.controls.pop_front(),
             _ => None,
-        }
+        })
     }
 
     /// Follows the client's quota: what ends one of its exchanges leaves now [MQTT-4.9.0-1].
     fn note_sent(&mut self, control: &Control) {
         let ends = match control.0 {
             Kind::ConnAck(_) => {
-                self.link.state = LinkState::Open;
+                self.state = LinkState::Open;
                 false
             }
             Kind::PubAck(..) | Kind::PubComp(..) => true,
@@ -359,7 +256,8 @@ impl Session {
             }
             _ => false,
         };
-        self.link.open_publishes = self.link.open_publishes.saturating_sub(u32::from(ends));
+        let open_publishes = &mut self.live.link.open_publishes;
+        *open_publishes = open_publishes.saturating_sub(u32::from(ends));
     }
 
     fn handle_ping(&mut self) -> Request<'static> {
@@ -373,11 +271,11 @@ impl Session {
         disconnect: Disconnect<'_>,
     ) -> Result<Request<'static>, Violation> {
         if let Some(interval_s) = disconnect.properties.session_expiry_interval() {
-            let asked_for_none = self.expiry_interval_s == 0 && self.link.expiry_max_s > 0;
+            let asked_for_none = self.expiry_interval_s == 0 && self.live.link.expiry_max_s > 0;
             if asked_for_none && interval_s > 0 {
                 return Err(LATE_EXPIRY);
             }
-            self.expiry_interval_s = interval_s.min(self.link.expiry_max_s);
+            self.expiry_interval_s = interval_s.min(self.live.link.expiry_max_s);
         }
         Ok(Request::Disconnect(match disconnect.reason {
             ReasonCode::NORMAL_DISCONNECTION => Cause::ClientDisconnect,

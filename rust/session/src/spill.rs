@@ -37,14 +37,14 @@ impl Session {
 
     /// Since when the client is away; `None` while it is here.
     pub fn away_since(&self) -> Option<Instant> {
-        self.link.since.filter(|_| !self.is_connected())
+        self.since.filter(|_| !self.is_connected())
     }
 
     /// Counts messages of an earlier life of the engine, with the [`Message::len`] of all of
     /// them; what comes until [`Session::begin_paging`] is counted, too.
     pub fn restore_spilled(&mut self, count: usize, bytes: usize) {
         self.queue.close();
-        self.queue.count(count, bytes);
+        self.queue.count_spilled(count, bytes);
     }
 
     /// Waiting messages that the store alone has.
@@ -81,9 +81,10 @@ impl Session {
         is_last: bool,
         keep: impl Fn(&Message) -> bool,
     ) {
+        let is_awaited = self.queue.spilled() > 0;
         for (message, delivery) in page {
             let outgoing = outgoing(message, delivery);
-            if !self.queue.fetch(&outgoing) {
+            if !is_awaited || !self.queue.fetch(&outgoing) {
                 continue;
             }
             if keep(&outgoing.message) {

@@ -26,15 +26,33 @@ pub struct Subscription {
 
 /// Granted subscriptions, sorted by their text.
 #[derive(Debug, Default)]
-pub(crate) struct Subscriptions {
-    held: Vec<Subscription>,
-    /// New filters of requests that are under way: they count against the limit.
-    requested: usize,
+pub(crate) enum Subscriptions {
+    #[default]
+    None,
+    /// What most clients have; in place.
+    One(Subscription),
+    Many(Vec<Subscription>),
 }
 
 impl Subscriptions {
+    pub(crate) fn as_slice(&self) -> &[Subscription] {
+        match self {
+            Self::None => &[],
+            Self::One(held) => std::slice::from_ref(held),
+            Self::Many(held) => held,
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [Subscription] {
+        match self {
+            Self::None => &mut [],
+            Self::One(held) => std::slice::from_mut(held),
+            Self::Many(held) => held,
+        }
+    }
+
     fn place(&self, filter: &SubscriptionFilter) -> Result<usize, usize> {
-        self.held
+        self.as_slice()
             .binary_search_by(|held| held.filter.as_str().cmp(filter.as_str()))
     }
 
@@ -44,39 +62,53 @@ impl Subscriptions {
 
     /// Adds a subscription or replaces an equal one [MQTT-3.8.4-3].
     pub(crate) fn insert(&mut self, filter: SubscriptionFilter, options: Options) {
-        match self.place(&filter) {
-            Ok(place) => self.held[place].options = options,
-            Err(place) => {
-                if self.held.is_empty() {
-                    // Most clients have one subscription.
-                    self.held.reserve_exact(1);
-                }
-                self.held.insert(place, Subscription { filter, options });
+        let place = match self.place(&filter) {
+            Ok(place) => {
+                self.as_mut_slice()[place].options = options;
+                return;
             }
-        }
+            Err(place) => place,
+        };
+        let subscription = Subscription { filter, options };
+        *self = match std::mem::take(self) {
+            Self::None => Self::One(subscription),
+            Self::One(held) => {
+                let mut both = vec![held];
+                both.insert(place, subscription);
+                Self::Many(both)
+            }
+            Self::Many(mut held) => {
+                held.insert(place, subscription);
+                Self::Many(held)
+            }
+        };
     }
 
     fn remove(&mut self, filter: &SubscriptionFilter) -> bool {
-        let place = self.place(filter);
-        place.is_ok_and(|place| {
-            self.held.remove(place);
-            true
-        })
-    }
-
-    pub(crate) fn end_requests(&mut self) {
-        self.requested = 0;
+        let Ok(place) = self.place(filter) else {
+            return false;
+        };
+        match self {
+            Self::Many(held) if held.len() > 1 => {
+                held.remove(place);
+            }
+            _ => *self = Self::None,
+        }
+        true
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.held.capacity() * size_of::<Subscription>()
+        match self {
+            Self::Many(held) => held.capacity() * size_of::<Subscription>(),
+            _ => 0,
+        }
     }
 }
 
 impl Session {
     /// The granted subscriptions, sorted by their text.
     pub fn subscriptions(&self) -> &[Subscription] {
-        &self.subscriptions.held
+        self.subscriptions.as_slice()
     }
 
     /// Ends a SUBSCRIBE: remembers what was granted and queues SUBACK, one code for each filter
@@ -91,8 +123,11 @@ impl Session {
         let reasons = request.entries.iter().map(is_listed).collect();
         let why = request.entries.iter().find_map(why_refused);
         for entry in request.entries {
-            let is_reserved = entry.is_new && self.subscriptions.requested > 0;
-            self.subscriptions.requested -= usize::from(is_reserved);
+            if entry.is_new
+                && let Some(live) = self.live.get_mut()
+            {
+                live.link.requested = live.link.requested.saturating_sub(1);
+            }
             if entry.refused.is_none() {
                 self.subscriptions.insert(entry.filter, entry.options);
             }
@@ -187,7 +222,7 @@ impl Session {
     fn check_answer(&self, codes: usize) -> Result<(), Violation> {
         let (packet_id, properties) = (2, 1);
         let answer_bytes = 1 + with_length(packet_id + properties + codes as u64);
-        if answer_bytes > u64::from(self.link.packet_bytes) {
+        if answer_bytes > u64::from(self.live.link.packet_bytes) {
             return Err(ANSWER_TOO_LARGE);
         }
         Ok(())
@@ -201,25 +236,29 @@ impl Session {
 
     /// Counts a new subscription, or refuses it (abuse E08).
     fn reserve(&mut self, is_new: bool) -> Option<ReasonCode> {
-        let Subscriptions { held, requested } = &mut self.subscriptions;
-        if is_new && held.len() + *requested >= self.limits.subscriptions {
+        if !is_new {
+            return None;
+        }
+        let requested = &mut self.live.link.requested;
+        let held = self.subscriptions.as_slice().len();
+        if held + *requested as usize >= self.limits.subscriptions {
             return Some(ReasonCode::QUOTA_EXCEEDED);
         }
-        *requested += usize::from(is_new);
+        *requested += 1;
         None
     }
 
     /// Queues an answer; that of a durable session waits for its record.
     fn answer(&mut self, control: Control) -> AckToken {
-        if !self.link.is_durable {
+        if !self.is_durable {
             if self.is_connected() {
-                self.controls.push_back(control);
+                self.live.controls.push_back(control);
             }
             return AckToken::default();
         }
         let token = self.gate.promise();
         if self.is_connected() {
-            self.gate.hold(token, control);
+            self.live.held.push(token, control);
         }
         token
     }

@@ -72,11 +72,11 @@ impl Session {
         if (has_ended || is_due(self.will_deadline(), now))
             && let Some(will) = self.take_will(now)
         {
-            self.events.push_back(Event::WillDue(will));
+            self.live.events.push_back(Event::WillDue(will));
         }
         if has_ended {
-            self.link.state = LinkState::Ended;
-            self.events.push_back(Event::Expired);
+            self.state = LinkState::Ended;
+            self.live.events.push_back(Event::Expired);
         }
         Ok(())
     }
@@ -85,29 +85,29 @@ impl Session {
     /// so that its packets may wait unseen.
     pub fn excuse_silence(&mut self, now: Instant) {
         if self.is_connected() {
-            self.link.since = Some(now);
+            self.since = Some(now);
         }
     }
 
     /// When the delay of a will that waits has passed.
     pub(crate) fn will_deadline(&self) -> Option<Instant> {
-        let will = self.will.as_ref()?;
-        later(self.link.since?, will.delay_s)
+        let will = self.live.will.as_ref()?;
+        later(self.since?, will.delay_s)
     }
 
     /// When a session without a connection ends.
     fn expiry_deadline(&self) -> Option<Instant> {
-        if self.link.state == LinkState::Ended {
+        if self.state == LinkState::Ended {
             return None;
         }
-        Expiry::after(self.link.since?, self.expiry_interval_s).instant()
+        Expiry::after(self.since?, self.expiry_interval_s).instant()
     }
 
     /// When a connected client counts as gone: one and a half Keep Alives after its last packet,
     /// whatever packet (abuse C29); never without Keep Alive.
     fn silence_deadline(&self) -> Option<Instant> {
-        let silence = Duration::from_millis(u64::from(self.link.keep_alive_s) * 1_500);
-        let since = self.link.since.filter(|_| !silence.is_zero());
+        let silence = Duration::from_millis(u64::from(self.live.link.keep_alive_s) * 1_500);
+        let since = self.since.filter(|_| !silence.is_zero());
         since.map(|last_packet| last_packet + silence)
     }
 }

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::event::Event;
+use crate::gate::Held;
 use crate::inflight::InFlight;
+use crate::live::Link;
 use crate::message::Message;
 use crate::queue::Queue;
 use crate::session::{LinkState, Session};
@@ -59,14 +61,16 @@ impl Session {
     /// connection nothing changes.
     pub fn detach(&mut self, now: Instant, cause: Cause) -> Departure {
         if !self.is_connected() {
-            let expiry = Expiry::after(self.link.since.unwrap_or(now), self.expiry_interval_s);
+            let expiry = Expiry::after(self.since.unwrap_or(now), self.expiry_interval_s);
             return Departure { will: None, expiry };
         }
         self.end_link();
-        self.link.since = Some(now);
+        self.since = Some(now);
         let expiry = Expiry::after(now, self.expiry_interval_s);
-        if cause == Cause::ClientDisconnect {
-            self.will = None;
+        if cause == Cause::ClientDisconnect
+            && let Some(live) = self.live.get_mut()
+        {
+            live.will = None;
         }
         let will = self.take_due_will(now);
         Departure { will, expiry }
@@ -75,7 +79,7 @@ impl Session {
     /// Takes the will that the end of the connection makes due at once: any but a delayed one whose
     /// session is kept. For a server that stops, which publishes it while others still listen.
     pub fn take_due_will(&mut self, now: Instant) -> Option<Message> {
-        let waits = self.will.as_ref().is_some_and(|will| will.delay_s > 0);
+        let waits = self.live.will.as_ref().is_some_and(|will| will.delay_s > 0);
         let is_kept = Expiry::after(now, self.expiry_interval_s) != Expiry::Now;
         if waits && is_kept {
             return None;
@@ -87,7 +91,7 @@ impl Session {
     /// that was still waiting: it is due now [MQTT-3.1.2-8].
     pub fn end(&mut self, now: Instant) -> Option<Message> {
         self.end_link();
-        self.link.state = LinkState::Ended;
+        self.state = LinkState::Ended;
         let will = self.take_will(now);
         self.forget();
         will
@@ -95,7 +99,7 @@ impl Session {
 
     /// The will, while it waits for the end of the connection or for its delay.
     pub fn will(&self) -> Option<&WillMessage> {
-        self.will.as_deref()
+        self.live.will.as_deref()
     }
 
     /// What a new connection makes of an old will: a resumed session cancels one that still
@@ -105,38 +109,45 @@ impl Session {
         if let Some(will) = self.take_will(now)
             && fires
         {
-            self.events.push_back(Event::WillDue(will));
+            self.live.events.push_back(Event::WillDue(will));
         }
     }
 
     pub(crate) fn take_will(&mut self, now: Instant) -> Option<Message> {
-        self.will.take().map(|will| will.message.published_at(now))
+        let will = self.live.get_mut()?.will.take();
+        will.map(|will| will.message.published_at(now))
     }
 
     /// Drops what belongs to the connection.
     fn end_link(&mut self) {
         if self.is_connected() {
-            self.link.state = LinkState::Away;
+            self.state = LinkState::Away;
         }
-        self.gate.clear();
-        self.controls = VecDeque::new();
-        self.backlog = VecDeque::new();
-        self.backlog_bytes = 0;
-        self.aliases = None;
-        self.authentication = None;
-        self.in_flight.restart();
-        self.subscriptions.end_requests();
-        if let Some(incoming) = &mut self.incoming {
+        let Some(live) = self.live.get_mut() else {
+            return;
+        };
+        live.link = Link::AWAY;
+        live.held = Held::NONE;
+        live.controls = VecDeque::new();
+        live.backlog = VecDeque::new();
+        live.backlog_bytes = 0;
+        live.aliases = None;
+        live.authentication = None;
+        live.in_flight.restart();
+        if let Some(incoming) = &mut live.incoming {
             incoming.pending = Vec::new();
         }
+        self.shrink();
     }
 
-    /// Drops what belongs to the session, but for its name and its tokens.
+    /// Drops what belongs to the session, but for its tokens.
     pub(crate) fn forget(&mut self) {
-        self.in_flight = InFlight::default();
         self.queue = Queue::default();
         self.subscriptions = Subscriptions::default();
-        self.incoming = None;
-        self.will = None;
+        if let Some(live) = self.live.get_mut() {
+            live.in_flight = InFlight::NONE;
+            live.incoming = None;
+            live.will = None;
+        }
     }
 }

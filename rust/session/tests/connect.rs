@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use common::{
     ACCEPTED_3, CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, Wire, connect_5, framed,
 };
@@ -106,7 +104,7 @@ fn a_3_1_connack_has_no_session_present_flag() {
 fn mqtt_3_1_3_7_an_assigned_client_id_is_returned() {
     let mut wire = Wire::with(generous());
     let terms = Terms {
-        assigned_client_id: true,
+        assigned_client_id: Some("c".into()),
         ..wire.terms()
     };
 
@@ -223,7 +221,6 @@ fn mqtt_3_2_2_19_connack_loses_its_details_when_it_is_too_large() {
 #[test]
 fn mqtt_3_1_2_24_a_connack_is_measured_before_it_is_needed() {
     let wire = Wire::with(generous());
-    let id = Arc::from("c");
     // 5 bytes, and 3 with a Server Keep Alive; details are left out.
     for (limit, keep_alive_s, fits) in [
         (4, None, false),
@@ -240,7 +237,7 @@ fn mqtt_3_1_2_24_a_connack_is_measured_before_it_is_needed() {
             ..wire.terms()
         };
 
-        let found = request.takes_connack(wire.now, &id, &terms);
+        let found = request.takes_connack(wire.now, &terms);
 
         assert_eq!(found, fits, "{limit} {keep_alive_s:?}");
     }

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use common::{CONNECT_5_KEPT, Wire, message, seconds, start};
-use mqttcore_codec::{PacketId, Properties, QoS};
+use mqttcore_codec::{PacketId, Properties, QoS, Version};
 use mqttcore_session::{Delivery, Event, Message, Session, Subscription, WillMessage};
 use mqttcore_topics::{Options, SubscriptionFilter, TopicLimits, TopicName};
 
@@ -21,7 +21,7 @@ fn id(value: u16) -> PacketId {
 /// A wire whose session was away for `away_s` seconds, and expires after 100 seconds.
 fn restored(away_s: u64) -> Wire {
     let mut wire = Wire::new();
-    wire.session = Session::restored("c".into(), Arc::clone(&wire.limits), start(), 100);
+    wire.session = Session::restored(Version::V5, Arc::clone(&wire.limits), start(), 100);
     wire.now = start() + seconds(away_s);
     wire
 }
@@ -128,7 +128,7 @@ fn what_was_accepted_waits_whatever_the_limits_are_today() {
         queue_messages: 1,
         ..Default::default()
     });
-    wire.session = Session::restored("c".into(), Arc::clone(&wire.limits), start(), 100);
+    wire.session = Session::restored(Version::V5, Arc::clone(&wire.limits), start(), 100);
     wire.session.restore_spilled(3, 6);
 
     wire.resume(CONNECT_5_KEPT);

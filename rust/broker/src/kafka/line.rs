@@ -183,7 +183,7 @@ impl Line {
 impl Waiting {
     fn happen(self, shard: &Shard) {
         match self {
-            Self::Confirm(client, _) if client.kafka.get() == LOST => {}
+            Self::Confirm(client, _) if client.kafka() == LOST => {}
             Self::Confirm(client, token) => {
                 client.session.borrow_mut().confirm(token);
                 client.flush_session(shard);
@@ -213,10 +213,10 @@ pub(crate) fn produce(shard: &Shard, publication: &Publication<'_>, targets: &[T
             line.push(stream, message, source, Publisher::None);
             continue;
         };
-        let promised = Publisher::Promised(Rc::clone(client), connection);
+        let promised = Publisher::Promised(Rc::clone(client), Rc::clone(&connection));
         let number = line.push(stream, message, source, promised);
-        if client.kafka.get() != LOST {
-            client.kafka.set(number);
+        if connection.kafka.get() != LOST {
+            connection.kafka.set(number);
         }
     }
 }
@@ -286,7 +286,7 @@ pub(crate) fn refusal(
 pub(crate) fn let_leave(shard: &Shard, client: &Rc<Client>, token: AckToken, number: u64) {
     let confirm = Waiting::Confirm(Rc::clone(client), token);
     match &shard.kafka {
-        Some(_) if client.kafka.get() == LOST => {}
+        Some(_) if client.kafka() == LOST => {}
         Some(line) if !line.is_settled(number) => line.wait(number, confirm),
         _ => client.session.borrow_mut().confirm(token),
     }
@@ -315,7 +315,7 @@ pub(crate) fn poll_room(shard: &Shard, client: &Client, cx: &Context<'_>) -> Pol
     let Some(line) = &shard.kafka else {
         return Poll::Ready(());
     };
-    if line.is_settled(client.kafka.get()) || line.pipe.has_room() {
+    if line.is_settled(client.kafka()) || line.pipe.has_room() {
         return Poll::Ready(());
     }
     let mut stalled = line.stalled.borrow_mut();
@@ -386,7 +386,7 @@ fn tell(shard: &Shard, publisher: Publisher, lost: Lost) {
         Publisher::Promised(client, link) => {
             tell_lost(shard, &client, &lost);
             if client.has_link(&link) {
-                client.kafka.set(LOST);
+                link.kafka.set(LOST);
                 life::close(&link, Cause::Administrative, ReasonCode::SERVER_BUSY);
             }
         }

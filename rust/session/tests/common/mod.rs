@@ -60,7 +60,7 @@ impl Wire {
     pub fn with(limits: ServerLimits) -> Self {
         let limits = Arc::new(limits);
         Self {
-            session: Session::new("c".into(), Arc::clone(&limits)),
+            session: Session::new(Arc::clone(&limits)),
             now: start(),
             limits,
             version: Version::V5,

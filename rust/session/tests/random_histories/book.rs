@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mqttcore_codec::{PacketId, QoS};
+use mqttcore_codec::{PacketId, QoS, Version};
 use mqttcore_session::{AckToken, Delivery, Record, ServerLimits, Session};
 
 use crate::common::{message, start};
@@ -129,7 +129,7 @@ impl Kept {
 
     /// The session that the log describes.
     pub(crate) fn session(&self, limits: &Arc<ServerLimits>) -> Session {
-        let mut session = Session::restored("c".into(), Arc::clone(limits), start(), 100);
+        let mut session = Session::restored(Version::V5, Arc::clone(limits), start(), 100);
         for packet_id in &self.received {
             session.restore_received(*packet_id);
         }

@@ -51,7 +51,7 @@ impl World {
             ..ServerLimits::default()
         });
         let mut world = Self {
-            session: Session::new("c".into(), Arc::clone(&limits)),
+            session: Session::new(Arc::clone(&limits)),
             limits,
             durable,
             slow,

@@ -1,0 +1,186 @@
+//! What a session has only while something goes on: a connection, or an exchange that is open.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+
+use mqttcore_codec::PacketId;
+
+use crate::alias::{IncomingAliases, OutgoingAliases};
+use crate::auth::Authentication;
+use crate::control::Control;
+use crate::event::Event;
+use crate::gate::Held;
+use crate::inflight::InFlight;
+use crate::queue::Outgoing;
+use crate::received::ReceivedIds;
+use crate::will::WillMessage;
+
+/// Everything of a session but its name, its subscriptions and its queue.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) link: Link,
+    /// Packets that wait until what they promise is safe.
+    pub(crate) held: Held,
+    /// Packets that wait for nothing.
+    pub(crate) controls: VecDeque<Control>,
+    /// QoS 0 messages to be polled.
+    pub(crate) backlog: VecDeque<Outgoing>,
+    pub(crate) backlog_bytes: usize,
+    pub(crate) in_flight: InFlight,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) incoming: Option<Box<Incoming>>,
+    pub(crate) aliases: Option<Box<Aliases>>,
+    pub(crate) authentication: Option<Box<Authentication>>,
+    pub(crate) will: Option<Box<WillMessage>>,
+}
+
+/// What belongs to one connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) problem_information: bool,
+    /// QoS 1 and 2 publishes under way to the client at most.
+    pub(crate) window: u16,
+    /// Acknowledgements of nothing so far.
+    pub(crate) strays: u16,
+    pub(crate) keep_alive_s: u16,
+    /// QoS 1 and 2 publishes of the client's without their last acknowledgement.
+    pub(crate) open_publishes: u32,
+    /// New filters of SUBSCRIBEs that are under way: they count against the limit.
+    pub(crate) requested: u32,
+    /// The client's Maximum Packet Size.
+    pub(crate) packet_bytes: u32,
+    /// The most that a session expiry may be, in seconds.
+    pub(crate) expiry_max_s: u32,
+}
+
+/// QoS 2 publishes of the client's.
+#[derive(Debug, Default)]
+pub(crate) struct Incoming {
+    /// Accepted, not released: a repeat is no new message [MQTT-4.3.3-10].
+    pub(crate) received: ReceivedIds,
+    /// Handed to the engine, not accepted yet; forgotten with the connection.
+    pub(crate) pending: Vec<PacketId>,
+}
+
+/// Topic aliases of one connection.
+#[derive(Debug)]
+pub(crate) struct Aliases {
+    pub(crate) incoming: IncomingAliases,
+    pub(crate) outgoing: OutgoingAliases,
+}
+
+impl Link {
+    pub(crate) const AWAY: Self = Self {
+        problem_information: true,
+        window: 0,
+        strays: 0,
+        keep_alive_s: 0,
+        open_publishes: 0,
+        requested: 0,
+        packet_bytes: u32::MAX,
+        expiry_max_s: 0,
+    };
+}
+
+impl Live {
+    const REST: Self = Self {
+        link: Link::AWAY,
+        held: Held::NONE,
+        controls: VecDeque::new(),
+        backlog: VecDeque::new(),
+        backlog_bytes: 0,
+        in_flight: InFlight::NONE,
+        events: VecDeque::new(),
+        incoming: None,
+        aliases: None,
+        authentication: None,
+        will: None,
+    };
+
+    /// Whether nothing of it would be missed once there is no connection.
+    fn is_over(&self) -> bool {
+        let has_gates = |incoming: &Incoming| incoming.received.len() > 0;
+        self.events.is_empty()
+            && self.in_flight.len() == 0
+            && self.will.is_none()
+            && !self.incoming.as_deref().is_some_and(has_gates)
+    }
+
+    /// Gives back the memory of lines that are empty.
+    pub(crate) fn shrink(&mut self) {
+        self.held.shrink();
+        self.in_flight.shrink();
+        if self.controls.is_empty() {
+            self.controls = VecDeque::new();
+        }
+        if self.backlog.is_empty() {
+            self.backlog = VecDeque::new();
+        }
+        if self.events.is_empty() {
+            self.events = VecDeque::new();
+        }
+        if let Some(incoming) = &mut self.incoming {
+            incoming.received.shrink();
+            if incoming.received.len() == 0 && incoming.pending.is_empty() {
+                self.incoming = None;
+            }
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let incoming = self.incoming.as_ref().map_or(0, |incoming| {
+            size_of::<Incoming>() + incoming.received.heap_bytes() + incoming.pending.capacity() * 2
+        });
+        let authentication = self.authentication.as_ref();
+        self.held.heap_bytes()
+            + self.controls.capacity() * size_of::<Control>()
+            + self.backlog.capacity() * size_of::<Outgoing>()
+            + self.in_flight.heap_bytes()
+            + self.events.capacity() * size_of::<Event>()
+            + self.aliases.as_ref().map_or(0, |_| size_of::<Aliases>())
+            + authentication.map_or(0, |_| size_of::<Authentication>())
+            + self.will.as_ref().map_or(0, |_| size_of::<WillMessage>())
+            + incoming
+    }
+}
+
+/// A [`Live`] that is on the heap while it is needed: most kept sessions wait for clients that are
+/// away, and have nothing of it.
+///
+/// It reads as one where nothing goes on, and comes to be when it is written to.
+#[derive(Debug, Default)]
+pub(crate) struct Aside(Option<Box<Live>>);
+
+impl Aside {
+    /// Lets go of it if there is nothing in it that outlives a connection; there must be none.
+    pub(crate) fn rest(&mut self) {
+        if self.0.as_deref().is_some_and(Live::is_over) {
+            self.0 = None;
+        }
+    }
+
+    /// As it is, if it is.
+    pub(crate) fn get_mut(&mut self) -> Option<&mut Live> {
+        self.0.as_deref_mut()
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let live = self.0.as_deref();
+        live.map_or(0, |live| size_of::<Live>() + live.heap_bytes())
+    }
+}
+
+impl Deref for Aside {
+    type Target = Live;
+
+    fn deref(&self) -> &Live {
+        const REST: &Live = &Live::REST;
+        self.0.as_deref().unwrap_or(REST)
+    }
+}
+
+impl DerefMut for Aside {
+    fn deref_mut(&mut self) -> &mut Live {
+        self.0.get_or_insert_with(|| Box::new(Live::REST))
+    }
+}
