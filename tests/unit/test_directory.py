@@ -87,7 +87,8 @@ def test_many_subscriptions_come_as_lists_or_buffers() -> None:
     assert by_buffer.subscribe_many(array("Q", [1, 2, 2**64 - 1]), filters, qos=b"\0\1\2") == 3
     assert by_buffer.subscribe_many(2, filters) == 2
 
-    assert [(match.client, match.qos) for match in by_list.match("a/2")] == [(2, 1), (2**64 - 1, 2)]
+    found = sorted((match.client, match.qos) for match in by_list.match("a/2"))
+    assert found == [(2, 1), (2**64 - 1, 2)]
     assert len(by_buffer) == 5
 
 
@@ -99,9 +100,10 @@ def test_many_topics_come_back_as_lists_and_as_columns() -> None:
     found = directory.match_many(topics)
 
     assert len(found) == 3000
-    assert [match.client for match in found[-1]] == [1, 2]
+    assert sorted(match.client for match in found[-1]) == [1, 2]
     assert list(found.offsets[:5]) == [0, 1, 1, 3, 4]
-    assert (list(found.clients[:3]), list(found.qos[:3])) == ([1, 1, 2], [1, 1, 2])
+    rows = list(zip(found.clients[:3], found.qos[:3], strict=True))
+    assert (rows[0], sorted(rows[1:])) == ((1, 1), [(1, 1), (2, 2)])
     assert [len(found[index]) for index in range(3)] == [1, 0, 2]
     assert memoryview(found.clients).nbytes == 8 * found.offsets[-1]
     with pytest.raises(IndexError):

@@ -83,7 +83,7 @@ pub struct Match<'a> {
 
 /// Takes the matches of one message, under the snapshot's pin: it must not block.
 pub trait Visitor {
-    /// A subscriber with plain subscriptions; once a message and subscriber.
+    /// A subscriber with plain subscriptions; once a message and subscriber, in no particular order.
     fn plain(&mut self, found: Match<'_>);
 
     /// The members of this shared group are asked next.

@@ -42,6 +42,7 @@ fn cached(
 ) -> Seen {
     let mut seen = Seen::default();
     directory.match_cached(cache, name(topic), from, 0, &mut seen);
+    seen.0.sort();
     seen
 }
 
@@ -50,6 +51,7 @@ fn uncached(directory: &Directory, topic: &str, from: Option<SubscriberId>) -> S
     directory
         .snapshot()
         .match_one(name(topic), from, 0, &mut seen);
+    seen.0.sort();
     seen
 }
 

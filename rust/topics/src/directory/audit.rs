@@ -6,14 +6,19 @@ use super::version::{Counts, State};
 use crate::subscribers::{Subscription, group_parts, parts, set};
 use crate::tree::hamt::{DIGIT_BITS, Keys, item_hash, key_of};
 use crate::tree::hash::{Hasher, tag};
-use crate::tree::node::{Block, Branches, Version, measure};
+use crate::tree::node::{Block, Branches, Handles, Version, measure};
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
 use crate::tree::word::{View, Word};
 
 /// Checks a version; answers its shape as text, equal for equal content.
-pub(crate) fn audit(version: &State, hasher: &Hasher) -> Result<String, String> {
+pub(crate) fn audit<'a>(
+    version: &'a State,
+    hasher: &'a Hasher,
+    handles: Handles<'a>,
+) -> Result<String, String> {
     let mut audit = Audit {
         hasher,
+        handles,
         counts: Counts::default(),
         shape: String::new(),
     };
@@ -30,6 +35,7 @@ pub(crate) fn audit(version: &State, hasher: &Hasher) -> Result<String, String> 
 
 struct Audit<'a> {
     hasher: &'a Hasher,
+    handles: Handles<'a>,
     counts: Counts,
     shape: String,
 }
@@ -153,6 +159,7 @@ impl Audit<'_> {
                 ensure(leaf.tag() == tag, "I4", || text(leaf.text()))?;
                 self.note(format!("leaf:{}", text(leaf.text())));
                 ensure(!leaf.word(0).is_empty(), "I1", || text(leaf.text()))?;
+                self.handle(leaf)?;
                 self.payload(leaf.word(0), false)
             }
             View::Entry(entry) => {
@@ -173,6 +180,21 @@ impl Audit<'_> {
             }
             _ => Err("I4: not an item".into()),
         }
+    }
+
+    /// Checks that a leaf keeps the handle of a lone subscriber, and nothing beside other payloads.
+    fn handle(&self, leaf: Block<'_>) -> Result<(), String> {
+        let due = match leaf.word(0).view() {
+            View::Inline(value) => (self.handles)(value),
+            _ => None,
+        };
+        let kept = &leaf.words()[1..];
+        let is_kept = match (kept, due) {
+            ([], None) => true,
+            ([kept], Some(due)) => kept.is_same(due),
+            _ => false,
+        };
+        ensure(is_kept, "I7", || text(leaf.text()))
     }
 
     /// Checks what a filter holds, or a group when `is_group`.

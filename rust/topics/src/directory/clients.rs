@@ -9,6 +9,7 @@ use crate::sync::{
     Acquire, Arc, AtomicU32, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, Relaxed, Release,
     lock, prefetch,
 };
+use crate::tree::word::Word;
 
 /// The largest number that a subscription can hold.
 const MAX_SUBSCRIBERS: u32 = 1 << 31;
@@ -84,6 +85,12 @@ impl Clients {
     /// Returns the handle of a subscriber that is alive.
     #[inline]
     pub(crate) fn handle(&self, id: SubscriberId) -> Option<u64> {
+        self.handle_kept(id, Word::EMPTY)
+    }
+
+    /// As [`handle`](Self::handle), with what a leaf kept of it, which saves a read.
+    #[inline]
+    pub(crate) fn handle_kept(&self, id: SubscriberId, kept: Word<'_>) -> Option<u64> {
         let place = Place::of(id.0);
         let alive = self.alive_words.slot(place)?;
         // ORDERING: Acquire pairs with the release of `join`: the handle is that of this joining. A subscription of
@@ -91,7 +98,18 @@ impl Clients {
         if alive.load(Acquire) & bit(id) == 0 {
             return None;
         }
-        Some(self.handles.slot(place)?.load(Acquire)) // ORDERING: as above.
+        if kept.is_empty() {
+            return Some(self.handles.slot(place)?.load(Acquire)); // ORDERING: as above.
+        }
+        Some(kept.value() >> 1)
+    }
+
+    /// The handle of a subscriber as leaves keep it, for as long as it has its number; `None` if it needs all 64 bits.
+    pub(crate) fn kept_handle<'g>(&self, id: SubscriberId) -> Option<Word<'g>> {
+        let slot = self.handles.slot(Place::of(id.0))?;
+        // ORDERING: Acquire: as in `handle`; whoever subscribes joined before.
+        let handle = slot.load(Acquire);
+        (handle >> 63 == 0).then(|| Word::inline(handle << 1 | 1))
     }
 
     /// Returns the key of a subscriber, if keys are kept.
@@ -123,12 +141,13 @@ impl Clients {
         }
     }
 
-    /// Asks for the filters of a subscriber that a commit will lock soon.
+    /// Asks for what a commit will read of its subscriber soon.
     #[inline]
-    pub(crate) fn prefetch_filters(&self, id: SubscriberId) {
+    pub(crate) fn prefetch_seat(&self, id: SubscriberId) {
         if let Some(filters) = self.filters.slot(Place::of(id.0)) {
             prefetch(filters);
         }
+        self.prefetch(id);
     }
 
     /// Locks a subscriber's filters against other changes; `None` for a number that nobody ever had.

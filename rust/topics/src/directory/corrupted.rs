@@ -25,6 +25,16 @@ fn of<'g>(number: u32) -> Word<'g> {
     Subscription::new(SubscriberId(number), Options::at(QoS::AtMostOnce)).word()
 }
 
+/// What a leaf keeps of a lone subscriber here: its number, but nothing of subscriber 7.
+fn handle_of<'g>(lone: u64) -> Option<Word<'g>> {
+    let number = Subscription::from_bits(lone).subscriber().get();
+    (number != 7).then(|| of_handle(number))
+}
+
+fn of_handle<'g>(handle: u32) -> Word<'g> {
+    Word::inline(u64::from(handle) << 1 | 1)
+}
+
 impl<'g> Forge<'_, 'g> {
     fn block(&mut self, kind: Kind, tag: u32, words: &[Word<'g>], text: &str) -> Word<'g> {
         self.edit.make(kind, tag, &[words], &[text.as_bytes()])
@@ -33,7 +43,7 @@ impl<'g> Forge<'_, 'g> {
     /// A leaf under the key that its text has in a map of `level`s, or of whole texts.
     fn leaf(&mut self, text: &str, key: &str, payload: Word<'g>) -> Word<'g> {
         let tag = tag(self.hasher.hash(key.as_bytes()));
-        self.block(Kind::Leaf, tag, &[payload], text)
+        self.edit.make_leaf(tag, &[text.as_bytes()], payload)
     }
 
     fn entry(&mut self, level: &str, fields: &Fields<'g>) -> Word<'g> {
@@ -65,12 +75,13 @@ fn verdict_with(
 ) -> Result<String, String> {
     let (guard, ledger, hasher) = (pin(), Ledger::new(), Hasher::masked(7, mask));
     let mut edit = Edit::new(&guard, &ledger, Size::default());
+    edit.keep_handles(&handle_of);
     let (exact, wild) = forge(&mut Forge {
         edit: &mut edit,
         hasher: &hasher,
     });
     // What the forge made is freed with the edit, after this pin.
-    audit(&State::forged(exact, wild, counts), &hasher)
+    audit(&State::forged(exact, wild, counts), &hasher, &handle_of)
 }
 
 #[track_caller]
@@ -175,6 +186,30 @@ fn i4_a_leaf_with_the_tag_of_another_text_is_refused() {
     let verdict = verdict(|forge| (forge.leaf("a", "b", of(1)), NOTHING));
 
     assert_breaks("I4", &verdict);
+}
+
+#[test]
+fn i7_a_leaf_keeps_the_handle_of_a_lone_subscriber_and_no_other() {
+    let a = tag(Hasher::masked(7, u64::MAX).hash(b"a"));
+    for (payload, kept, holds) in [
+        (of(1), Some(of_handle(1)), true),
+        (of(1), Some(of_handle(2)), false),
+        (of(1), None, false),
+        (of(7), None, true),
+        (of(7), Some(of_handle(7)), false),
+    ] {
+        let verdict = verdict(|forge| {
+            let words = [&[payload], kept.as_slice()].concat();
+            (forge.block(Kind::Leaf, a, &words, "a"), NOTHING)
+        });
+
+        assert_eq!(!verdict.starts_with("I7"), holds, "{verdict}");
+    }
+    let verdict = verdict(|forge| {
+        let words = [forge.set([1, 2]), of_handle(1)];
+        (forge.block(Kind::Leaf, a, &words, "a"), NOTHING)
+    });
+    assert_breaks("I7", &verdict);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use mqttcore_codec::QoS;
 use smallvec::SmallVec;
 
+use super::walk::Found;
 use crate::SubscriberId;
 use crate::subscribers::{Subscription, set};
 use crate::tree::word::Word;
@@ -40,18 +41,19 @@ impl Merged {
 /// each subscription first.
 #[inline]
 pub(crate) fn merge(
-    sets: &[Word<'_>],
+    found: &[Found<'_>],
     keep: impl Fn(Subscription) -> bool,
     mut visit: impl FnMut(&[Subscription]),
 ) {
-    let total: usize = sets.iter().map(|set| set::len(*set)).sum();
+    let sets = found.iter().map(|found| found.payload);
+    let total: usize = sets.clone().map(set::len).sum();
     if total > FEW {
         merge_large(sets, keep, visit);
         return;
     }
     let mut all: SmallVec<[Subscription; 32]> = SmallVec::with_capacity(total);
     for set in sets {
-        set::for_each(*set, |subscription| {
+        set::for_each(set, |subscription| {
             if keep(subscription) {
                 all.push(subscription);
             }
@@ -63,12 +65,12 @@ pub(crate) fn merge(
 }
 
 /// As [`merge`], by a heap of the sets' next ones.
-fn merge_large(
-    sets: &[Word<'_>],
+fn merge_large<'g>(
+    sets: impl Iterator<Item = Word<'g>>,
     keep: impl Fn(Subscription) -> bool,
     mut visit: impl FnMut(&[Subscription]),
 ) {
-    let mut sources: Vec<_> = sets.iter().map(|set| set::Iter::new(*set)).collect();
+    let mut sources: Vec<_> = sets.map(set::Iter::new).collect();
     let mut heads: BinaryHeap<_> = sources
         .iter_mut()
         .enumerate()

@@ -23,13 +23,14 @@ mod walk;
 
 use std::hint::spin_loop;
 
-use crate::subscribers::Dead;
+use crate::subscribers::{Dead, Subscription};
 use crate::sync::{
     Arc, AtomicU64, Guard, Ledger, Relaxed, Release, Root, free_what_is_over, is_pinned, pin, pool,
     prefetch, reclaim, yield_now,
 };
 use crate::tree::hash::Hasher;
 use crate::tree::node::{Edit, Version, clear};
+use crate::tree::word::Word;
 use crate::{Strategy, SubscriberId, SubscriptionFilter};
 
 use clients::Clients;
@@ -244,7 +245,7 @@ impl Directory {
     /// filters; batches of other subscribers run beside it.
     pub fn commit(&self, id: SubscriberId, changes: &[Change<'_>]) -> Outcomes {
         // What the lock would wait for one after the other.
-        self.clients.prefetch_filters(id);
+        self.clients.prefetch_seat(id);
         for change in changes {
             prefetch(change.filter().filter().as_str().as_ptr());
         }
@@ -277,6 +278,7 @@ impl Directory {
         // ORDERING: Relaxed: a hint; who is not dropped today is cleaned later.
         let has_dead = self.clients.dead_subscriptions.load(Relaxed) > 0;
         let dead: Dead<'_> = if has_dead { Some(&is_dead) } else { None };
+        let handles = |lone| self.kept_handle(lone);
         let mut pauses = PAUSES;
         loop {
             // Before the version is loaded: the longer an attempt takes from there, the more are overtaken.
@@ -284,6 +286,7 @@ impl Directory {
             let current = self.root.load(guard);
             let edit = Edit::new(guard, &self.ledger, current.counts.size);
             let mut edit = edit.after_groups(current.groups_made);
+            edit.keep_handles(&handles);
             let mut draft = Draft::new(current);
             let outcomes = changes
                 .iter()
@@ -385,7 +388,14 @@ impl Directory {
     #[doc(hidden)]
     pub fn audit(&self) -> Result<String, String> {
         let guard = pin();
-        audit::audit(self.root.load(&guard), &self.hasher)
+        let handles = |lone| self.kept_handle(lone);
+        audit::audit(self.root.load(&guard), &self.hasher, &handles)
+    }
+
+    /// What a leaf keeps beside a lone subscription.
+    fn kept_handle<'g>(&self, lone: u64) -> Option<Word<'g>> {
+        let subscriber = Subscription::from_bits(lone).subscriber();
+        self.clients.kept_handle(subscriber)
     }
 }
 

@@ -8,7 +8,7 @@ use super::Directory;
 use super::cache::MOST_CACHED;
 use super::merge::{Merged, merge};
 use super::version::State;
-use super::walk::{LANES, Lane, collect, collect_in_turn};
+use super::walk::{Found, LANES, Lane, collect, collect_in_turn};
 use crate::subscribers::{self, Subscription, for_each_group, set};
 use crate::sync::{Pinned, Relaxed};
 use crate::tree::node::Turn;
@@ -17,6 +17,12 @@ use crate::{GroupId, Match, Strategy, SubscriberId, TopicName, Visitor};
 
 /// Below so many topics it does not pay to let them advance in turn.
 const FEW: usize = 2;
+
+/// Sets of more than these are merged without a glance.
+const FEW_SUBSCRIBERS: usize = set::FEW;
+
+/// Words of 64 subscribers that a glance tells apart.
+const GLANCE: usize = 4;
 
 /// One version of the directory, pinned while this value lives. It stays on its thread.
 ///
@@ -132,9 +138,9 @@ impl<'d> Snapshot<'d> {
     fn ask_for_receivers(&self, lanes: &[Lane<'_, '_>]) {
         let clients = &self.directory.clients;
         let sets = || lanes.iter().flat_map(|lane| lane.found.iter());
-        sets().for_each(|set| set.prefetch(0));
-        for set in sets() {
-            set::first_few(*set)
+        sets().for_each(|found| found.payload.prefetch(0));
+        for found in sets().filter(|found| found.handle.is_empty()) {
+            set::first_few(found.payload)
                 .for_each(|subscription| clients.prefetch(subscription.subscriber()));
         }
     }
@@ -148,10 +154,10 @@ impl<'d> Snapshot<'d> {
     ) -> bool {
         let mut lane = Lane::new(topic);
         collect(&self.version, &self.directory.hasher, &mut lane);
-        let total: usize = lane.found.iter().map(|payload| set::len(*payload)).sum();
-        let is_simple = |payload: &Word<'_>| {
-            !subscribers::is_extended(*payload)
-                && set::first_few(*payload).all(|one| !one.no_local())
+        let total: usize = lane.found.iter().map(|found| set::len(found.payload)).sum();
+        let is_simple = |found: &Found<'_>| {
+            !subscribers::is_extended(found.payload)
+                && set::first_few(found.payload).all(|one| !one.no_local())
         };
         if total > MOST_CACHED || !lane.found.iter().all(is_simple) {
             return false;
@@ -179,10 +185,10 @@ impl<'d> Snapshot<'d> {
     }
 
     #[inline]
-    fn deliver(&self, found: &[Word<'_>], message: Message<'_>, visitor: &mut impl Visitor) {
+    fn deliver(&self, found: &[Found<'_>], message: Message<'_>, visitor: &mut impl Visitor) {
         if found
             .iter()
-            .any(|payload| subscribers::is_extended(*payload))
+            .any(|found| subscribers::is_extended(found.payload))
         {
             self.visit_extended(found, message, visitor);
         } else {
@@ -192,14 +198,14 @@ impl<'d> Snapshot<'d> {
 
     fn visit_extended(
         &self,
-        payloads: &[Word<'_>],
+        found: &[Found<'_>],
         message: Message<'_>,
         visitor: &mut impl Visitor,
     ) {
         let (mut plain, mut groups): (SmallVec<[_; 16]>, SmallVec<[_; 4]>) = Default::default();
-        for payload in payloads {
-            let (set, group) = subscribers::parts(*payload);
-            plain.extend((!set.is_empty()).then_some(set));
+        for found in found {
+            let (payload, group) = subscribers::parts(found.payload);
+            plain.extend((!payload.is_empty()).then_some(Found { payload, ..*found }));
             groups.extend((!group.is_empty()).then_some(group));
         }
         self.visit_sets(&plain, message, visitor);
@@ -209,22 +215,25 @@ impl<'d> Snapshot<'d> {
     }
 
     #[inline]
-    fn visit_sets(&self, plain: &[Word<'_>], message: Message<'_>, visitor: &mut impl Visitor) {
-        match plain {
-            [] => {}
-            [only] => self.visit_one_set(*only, message, visitor),
-            several => merge(
-                several,
+    fn visit_sets(&self, plain: &[Found<'_>], message: Message<'_>, visitor: &mut impl Visitor) {
+        if plain.len() < 2 || are_apart(plain) {
+            for found in plain {
+                self.visit_one_set(*found, message, visitor);
+            }
+        } else {
+            merge(
+                plain,
                 |subscription| message.may_go_to(subscription),
                 |run| self.visit_run(run, visitor),
-            ),
+            );
         }
     }
 
-    fn visit_one_set(&self, set: Word<'_>, message: Message<'_>, visitor: &mut impl Visitor) {
-        set::for_each(set, |subscription| {
+    #[inline]
+    fn visit_one_set(&self, found: Found<'_>, message: Message<'_>, visitor: &mut impl Visitor) {
+        set::for_each(found.payload, |subscription| {
             if message.may_go_to(subscription) {
-                self.with_match(subscription, |found| visitor.plain(found));
+                self.with_kept(subscription, found.handle, |found| visitor.plain(found));
             }
         });
     }
@@ -251,13 +260,25 @@ impl<'d> Snapshot<'d> {
     }
 
     /// Calls `visit` with the match of a single subscription, if its subscriber is alive.
+    #[inline]
     fn with_match<R>(
         &self,
         subscription: Subscription,
         visit: impl FnOnce(Match<'_>) -> R,
     ) -> Option<R> {
+        self.with_kept(subscription, Word::EMPTY, visit)
+    }
+
+    /// As [`with_match`](Self::with_match), with what a leaf kept of the handle.
+    #[inline]
+    fn with_kept<R>(
+        &self,
+        subscription: Subscription,
+        kept: Word<'_>,
+        visit: impl FnOnce(Match<'_>) -> R,
+    ) -> Option<R> {
         let subscriber = subscription.subscriber();
-        let handle = self.directory.clients.handle(subscriber)?;
+        let handle = self.directory.clients.handle_kept(subscriber, kept)?;
         Some(visit(Match {
             handle,
             subscriber,
@@ -279,8 +300,8 @@ impl<'d> Snapshot<'d> {
         let mut lane = Lane::new(topic.as_str().as_bytes());
         collect(&self.version, &self.directory.hasher, &mut lane);
         let may_be_asked = |member: Subscription| !tried.contains(&member.subscriber());
-        for payload in &lane.found {
-            let (_, groups) = subscribers::parts(*payload);
+        for found in &lane.found {
+            let (_, groups) = subscribers::parts(found.payload);
             for_each_group(groups, |set, turn| {
                 if turn.group == group {
                     let behind = tried.last().map_or(0, |last| last.0 + 1);
@@ -368,6 +389,22 @@ impl Message<'_> {
     fn may_go_to(self, subscription: Subscription) -> bool {
         !(subscription.no_local() && self.publisher == Some(subscription.subscriber()))
     }
+}
+
+/// Whether no two subscriptions of these are of one subscriber, as far as a glance at the end of their numbers tells.
+fn are_apart(found: &[Found<'_>]) -> bool {
+    let mut seen = [0_u64; GLANCE];
+    found.iter().all(|found| {
+        set::len(found.payload) <= FEW_SUBSCRIBERS
+            && set::first_few(found.payload).all(|subscription| {
+                let number = subscription.subscriber().0;
+                let (word, bit) = (number / u64::BITS, 1 << (number % u64::BITS));
+                let seen = &mut seen[word as usize % GLANCE];
+                let is_new = *seen & bit == 0;
+                *seen |= bit;
+                is_new
+            })
+    })
 }
 
 /// Maps a word onto `0..len`, evenly.

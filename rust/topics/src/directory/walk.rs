@@ -14,8 +14,29 @@ use crate::tree::node::Block;
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
 use crate::tree::word::{View, Word};
 
-/// The payloads that matched.
-pub(crate) type Found<'g> = SmallVec<[Word<'g>; 12]>;
+/// What a filter that matched holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Found<'g> {
+    pub(crate) payload: Word<'g>,
+    /// What a leaf keeps beside it: the handle of a lone subscription, or nothing.
+    pub(crate) handle: Word<'g>,
+}
+
+impl<'g> Found<'g> {
+    pub(crate) fn plain(payload: Word<'g>) -> Self {
+        let handle = Word::EMPTY;
+        Self { payload, handle }
+    }
+
+    #[inline]
+    fn of(leaf: Block<'g>) -> Self {
+        let (payload, handle) = match leaf.words() {
+            [payload, handle] => (*payload, *handle),
+            words => (words.first().copied().unwrap_or(Word::EMPTY), Word::EMPTY),
+        };
+        Self { payload, handle }
+    }
+}
 
 /// Most topics whose branches advance in turn.
 pub(crate) const LANES: usize = 16;
@@ -44,7 +65,7 @@ pub(crate) struct Lane<'t, 'g> {
     topic: &'t [u8],
     /// The last level that was hashed of those that start at the same place, modulo [`KEPT`].
     levels: [Level; KEPT],
-    pub(crate) found: Found<'g>,
+    pub(crate) found: SmallVec<[Found<'g>; 12]>,
 }
 
 /// Where a branch stands: at a map or at an item of one.
@@ -100,7 +121,7 @@ impl<'t, 'g> Lane<'t, 'g> {
     #[inline]
     fn take(&mut self, payload: Word<'g>) {
         if !payload.is_empty() {
-            self.found.push(payload);
+            self.found.push(Found::plain(payload));
         }
     }
 
@@ -117,7 +138,7 @@ pub(crate) fn collect<'g>(version: &'g State, hasher: &Hasher, lane: &mut Lane<'
     if version.has_exact() {
         let exact = find(version.exact(), hasher.hash(topic), topic, Keys::Whole);
         if let Some(leaf) = exact.and_then(Word::block) {
-            lane.take(leaf.word(0));
+            lane.found.push(Found::of(leaf));
         }
     }
     if version.has_wild() {
@@ -187,7 +208,7 @@ impl<'g> Lane<'_, 'g> {
         match child.view() {
             View::Leaf(leaf) => {
                 if is_match(leaf.text(), rest) {
-                    self.take(leaf.word(0));
+                    self.found.push(Found::of(leaf));
                 }
                 None
             }
@@ -335,7 +356,7 @@ impl<'g> Walk<'_, '_, 'g> {
             Through::Level => is_match(leaf.text(), &lane.topic[branch.at as usize..]),
         };
         if matches {
-            lane.take(leaf.word(0));
+            lane.found.push(Found::of(leaf));
         }
     }
 

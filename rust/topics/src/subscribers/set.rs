@@ -15,7 +15,7 @@ use crate::tree::word::{Kind, View, Word};
 pub(crate) const ARRAY_LEN: usize = 256;
 
 /// The most that are asked for before they are visited.
-const FEW: usize = 16;
+pub(crate) const FEW: usize = 16;
 
 const DIGIT_BITS: u32 = 4;
 const SHIFT_BITS: u32 = 16;

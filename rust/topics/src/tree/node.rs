@@ -229,7 +229,11 @@ pub(crate) struct Edit<'g> {
     size: Size,
     /// Groups that were ever made; the next one has this number.
     groups_made: u64,
+    handles: Option<Handles<'g>>,
 }
+
+/// Looks up what a leaf keeps beside a payload that is a value, for its readers; `None` if it does not fit a word.
+pub(crate) type Handles<'g> = &'g dyn Fn(u64) -> Option<Word<'g>>;
 
 /// The heap use of a version.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -251,6 +255,7 @@ impl<'g> Edit<'g> {
             retired_bytes: 0,
             size,
             groups_made: 0,
+            handles: None,
         }
     }
 
@@ -262,6 +267,20 @@ impl<'g> Edit<'g> {
 
     pub(crate) fn groups_made(&self) -> u64 {
         self.groups_made
+    }
+
+    /// Lets leaves keep handles.
+    pub(crate) fn keep_handles(&mut self, handles: Handles<'g>) {
+        self.handles = Some(handles);
+    }
+
+    /// Makes the leaf of a payload that is not empty.
+    pub(crate) fn make_leaf(&mut self, tag: u32, text: &[&[u8]], payload: Word<'g>) -> Word<'g> {
+        let handle = match (self.handles, payload.view()) {
+            (Some(handles), View::Inline(value)) => handles(value),
+            _ => None,
+        };
+        self.make(Kind::Leaf, tag, &[&[payload], handle.as_slice()], text)
     }
 
     /// Makes a block out of the concatenation of `words` and that of `text`.

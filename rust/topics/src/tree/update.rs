@@ -109,7 +109,7 @@ fn leaf<'g>(edit: &mut Edit<'g>, tag: u32, text: &[&[u8]], payload: Word<'g>) ->
     if payload.is_empty() {
         return Word::EMPTY;
     }
-    edit.make(Kind::Leaf, tag, &[&[payload]], text)
+    edit.make_leaf(tag, text, payload)
 }
 
 /// The leaf of a filter's rest.

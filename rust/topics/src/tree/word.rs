@@ -25,7 +25,8 @@ pub(super) const LINE: usize = 64;
 pub(crate) enum Kind {
     /// A 64-way branch by hash: a bitmap, and one word a bit.
     Hamt = 0,
-    /// The one filter of its subtree: hash in the tag, the payload as word, its remaining levels as text.
+    /// The one filter of its subtree: hash in the tag, the payload as word, and beside a lone subscription the handle of
+    /// its subscriber; its remaining levels as text.
     Leaf = 1,
     /// A level with several filters below: hash in the tag, the fields of its node, its level as text.
     Entry = 2,
