@@ -132,6 +132,26 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
+/// How many bits are set: by one instruction if the processor has it, which a build for any x86-64 may not count on.
+#[inline]
+pub(crate) fn ones(bits: u64) -> usize {
+    #[cfg(all(target_arch = "x86_64", not(target_feature = "popcnt"), not(miri)))]
+    if std::arch::is_x86_feature_detected!("popcnt") {
+        let count: usize;
+        // SAFETY: the processor has the instruction, which reads one register and writes another.
+        unsafe {
+            std::arch::asm!(
+                "popcnt {count}, {bits}",
+                bits = in(reg) bits,
+                count = lateout(reg) count,
+                options(pure, nomem, nostack)
+            );
+        }
+        return count;
+    }
+    bits.count_ones() as usize
+}
+
 /// The heap bytes that wait for a grace period. The count outlives its owner while some do.
 pub(crate) struct Ledger(NonNull<AtomicUsize>);
 

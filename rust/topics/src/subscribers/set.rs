@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::subscription::Subscription;
 use crate::SubscriberId;
+use crate::sync::ones;
 use crate::tree::node::{Block, Edit};
 use crate::tree::word::{Kind, View, Word};
 
@@ -50,7 +51,7 @@ impl Shape {
     }
 
     fn slot(self, digit: u32) -> usize {
-        (self.bitmap & ((1 << digit) - 1)).count_ones() as usize
+        ones(u64::from(self.bitmap & ((1 << digit) - 1)))
     }
 
     /// The first word: prefix and count.

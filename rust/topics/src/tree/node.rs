@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::word::{Kind, LINE, View, Word};
 use crate::GroupId;
-use crate::sync::{AtomicU32, Debt, Guard, Ledger, Root, Waste, pool, prefetch};
+use crate::sync::{AtomicU32, Debt, Guard, Ledger, Root, Waste, ones, pool, prefetch};
 
 /// The first 8 bytes of a block.
 #[repr(C)]
@@ -124,7 +124,7 @@ impl<'g> Branches<'g> {
     /// The slots, by rising digit.
     #[inline]
     pub(crate) fn slots(self) -> &'g [Word<'g>] {
-        let count = self.bitmap().count_ones() as usize;
+        let count = ones(self.bitmap());
         // SAFETY: a word a bit follows the bitmap, initialized and never written again; what they point to lives
         // as long as this block is reachable, and longer than the pin under which it was reached.
         unsafe { slice::from_raw_parts(self.bitmap.add(1).cast().as_ptr(), count) }
@@ -168,7 +168,7 @@ impl<'g> Branches<'g> {
 /// The place of the slot of a digit, or where it would be.
 #[inline]
 pub(crate) fn place_of(bitmap: u64, digit: u32) -> usize {
-    (bitmap & ((1 << digit) - 1)).count_ones() as usize
+    ones(bitmap & ((1 << digit) - 1))
 }
 
 /// Whose turn it is in a shared group: outside of the versions, shared by all of them.
@@ -317,7 +317,7 @@ impl<'g> Edit<'g> {
     pub(crate) fn make_branches(&mut self, bitmap: u64, slots: &[&[Word<'g>]]) -> Word<'g> {
         let count: usize = slots.iter().map(|part| part.len()).sum();
         assert!(
-            count == bitmap.count_ones() as usize,
+            count == ones(bitmap),
             "a slot a bit: all readers rely on it"
         );
         let bytes = HEADER_BYTES + count * WORD_BYTES;
