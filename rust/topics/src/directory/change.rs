@@ -55,17 +55,17 @@ impl Outcomes {
     }
 }
 
+impl Outcomes {
+    pub(crate) fn push(&mut self, outcome: Outcome) {
+        self.0.push(outcome);
+    }
+}
+
 impl Deref for Outcomes {
     type Target = [Outcome];
 
     fn deref(&self) -> &[Outcome] {
         &self.0
-    }
-}
-
-impl FromIterator<Outcome> for Outcomes {
-    fn from_iter<I: IntoIterator<Item = Outcome>>(outcomes: I) -> Self {
-        Self(outcomes.into_iter().collect())
     }
 }
 

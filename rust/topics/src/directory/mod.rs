@@ -288,10 +288,10 @@ impl Directory {
             let mut edit = edit.after_groups(current.groups_made);
             edit.keep_handles(&handles);
             let mut draft = Draft::new(current);
-            let outcomes = changes
-                .iter()
-                .map(|change| draft.apply(&mut edit, &self.hasher, id, (*change, dead)))
-                .collect();
+            let mut outcomes = Outcomes::default();
+            for change in changes {
+                outcomes.push(draft.apply(&mut edit, &self.hasher, id, (*change, dead)));
+            }
             if !draft.is_changed {
                 return outcomes;
             }

@@ -343,6 +343,7 @@ impl<'g> Changed<'g> {
     }
 
     /// Copies the branches on the way to the changed child, last first.
+    #[inline]
     fn copy(&mut self, edit: &mut Edit<'g>, mut path: Path<'g>, added: u64, removed: u64) {
         let removed = removed + self.dropped as u64;
         while let Some(step) = path.pop() {

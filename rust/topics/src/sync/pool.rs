@@ -59,18 +59,20 @@ thread_local! {
 }
 
 impl Pool {
-    fn take(&self, class: usize, bytes: usize) -> Option<NonNull<u8>> {
+    #[inline]
+    fn take(&self, class: usize) -> Option<NonNull<u8>> {
         let head = NonNull::new(self.heads[class].get())?;
         // SAFETY: a piece in a list is free memory of this thread, large and aligned enough for an address, which
         // `put` wrote.
         let next = unsafe { head.cast::<*mut u8>().read() };
         self.heads[class].set(next);
-        self.bytes.set(self.bytes.get() - bytes);
+        self.bytes.set(self.bytes.get() - class_bytes(class));
         Some(head)
     }
 
-    fn put(&self, class: usize, bytes: usize, piece: NonNull<u8>) {
-        self.bytes.set(self.bytes.get() + bytes);
+    #[inline]
+    fn put(&self, class: usize, piece: NonNull<u8>) {
+        self.bytes.set(self.bytes.get() + class_bytes(class));
         // SAFETY: the piece was given up by its owner, and is large and aligned enough for an address.
         unsafe { piece.cast::<*mut u8>().write(self.heads[class].get()) };
         self.heads[class].set(piece.as_ptr());
@@ -86,17 +88,17 @@ impl Pool {
 
     /// Fills an empty list, and takes one piece of it.
     #[cold]
-    fn refill(&self, class: usize, bytes: usize) -> NonNull<u8> {
+    fn refill(&self, class: usize) -> NonNull<u8> {
         let mut chunks = chunks();
-        for _ in 0..REFILL_BYTES / bytes {
-            self.put(class, bytes, chunks.take(class));
+        for _ in 0..REFILL_BYTES / class_bytes(class) {
+            self.put(class, chunks.take(class));
         }
         chunks.take(class)
     }
 
     #[cold]
     fn empty(&self, class: usize, chunks: &mut Chunks) {
-        while let Some(piece) = self.take(class, class_bytes(class)) {
+        while let Some(piece) = self.take(class) {
             // SAFETY: what is in a list came from the chunks with its class, and nobody uses it.
             unsafe { chunks.put(class, piece) };
         }
@@ -126,24 +128,36 @@ pub(crate) const fn rounded(bytes: usize) -> usize {
     }
 }
 
-/// The list of a rounded size; `None` for what is too large.
+/// The list of at least so many bytes, which are not 0; `None` for what is too large.
 #[inline]
-const fn class_of(rounded: usize) -> Option<usize> {
-    if rounded > COARSE_BYTES {
-        None
-    } else if rounded <= FINE_BYTES {
-        Some(rounded / ALIGNMENT - 1)
+const fn class_of(bytes: usize) -> Option<usize> {
+    if bytes <= FINE_BYTES {
+        Some((bytes - 1) / ALIGNMENT)
+    } else if bytes <= COARSE_BYTES {
+        Some(FINE_CLASSES + (bytes - FINE_BYTES - 1) / COARSE_STEP)
     } else {
-        Some(FINE_CLASSES + (rounded - FINE_BYTES) / COARSE_STEP - 1)
+        None
     }
 }
 
-pub(super) const fn class_bytes(class: usize) -> usize {
-    if class < FINE_CLASSES {
-        (class + 1) * ALIGNMENT
-    } else {
-        FINE_BYTES + (class + 1 - FINE_CLASSES) * COARSE_STEP
+/// The bytes of the pieces of each class.
+static CLASS_BYTES: [usize; CLASSES] = {
+    let (mut table, mut class, mut bytes) = ([0; CLASSES], 0, 0);
+    while class < CLASSES {
+        bytes += if class < FINE_CLASSES {
+            ALIGNMENT
+        } else {
+            COARSE_STEP
+        };
+        table[class] = bytes;
+        class += 1;
     }
+    table
+};
+
+#[inline]
+pub(super) const fn class_bytes(class: usize) -> usize {
+    CLASS_BYTES[class]
 }
 
 fn layout(rounded: usize) -> Layout {
@@ -154,13 +168,12 @@ fn layout(rounded: usize) -> Layout {
 /// Returns memory of at least `bytes`, which are not 0; [`release`] takes it back.
 #[inline]
 pub(crate) fn allocate(bytes: usize) -> NonNull<u8> {
-    let bytes = rounded(bytes);
     let (true, Some(class)) = (IS_POOLED, class_of(bytes)) else {
-        return allocate_apart(bytes);
+        return allocate_apart(rounded(bytes));
     };
     let piece = POOL.try_with(|pool| {
-        let piece = pool.take(class, bytes);
-        piece.unwrap_or_else(|| pool.refill(class, bytes))
+        let piece = pool.take(class);
+        piece.unwrap_or_else(|| pool.refill(class))
     });
     piece.unwrap_or_else(|_| chunks().take(class))
 }
@@ -180,13 +193,12 @@ fn allocate_apart(bytes: usize) -> NonNull<u8> {
 /// `piece` came from [`allocate`] with the same `bytes`, on any thread, and nobody uses it any more.
 #[inline]
 pub(crate) unsafe fn release(piece: NonNull<u8>, bytes: usize) {
-    let bytes = rounded(bytes);
     let (true, Some(class)) = (IS_POOLED, class_of(bytes)) else {
         // SAFETY: the caller's promise; sizes that differ have the same rounded size or another layout.
-        return unsafe { dealloc(piece.as_ptr(), layout(bytes)) };
+        return unsafe { dealloc(piece.as_ptr(), layout(rounded(bytes))) };
     };
     let kept = POOL.try_with(|pool| {
-        pool.put(class, bytes, piece);
+        pool.put(class, piece);
         pool.limit(class);
     });
     if kept.is_err() {
@@ -213,7 +225,8 @@ mod tests {
     #[test]
     fn each_size_has_the_class_of_its_rounded_size() {
         for bytes in 1..=COARSE_BYTES {
-            let class = class_of(rounded(bytes)).unwrap();
+            let class = class_of(bytes).unwrap();
+            assert_eq!(class_of(rounded(bytes)), Some(class));
             assert_eq!(class_bytes(class), rounded(bytes));
             assert!(rounded(bytes) >= bytes);
         }

@@ -111,8 +111,10 @@ pub(crate) fn locate<'g>(
     loop {
         match word.view() {
             View::Hamt(branches) => {
-                branches.prefetch_all();
                 let digit = digit(hash, shift);
+                if shift <= 2 * DIGIT_BITS {
+                    branches.prefetch_all();
+                }
                 let Some(slot) = branches.slot(digit) else {
                     frames.push(Frame::Gap { block: word, digit });
                     return Spot::Vacant;

@@ -87,12 +87,6 @@ impl<'g> Block<'g> {
             slice::from_raw_parts(text.as_ptr(), len)
         }
     }
-
-    #[inline]
-    fn used_bytes(self) -> usize {
-        let header = self.header();
-        HEADER_BYTES + usize::from(header.words) * WORD_BYTES + usize::from(header.text)
-    }
 }
 
 /// A HAMT block that lives as long as the pin `'g`.
@@ -185,6 +179,13 @@ pub(crate) struct Turn {
 /// The heap bytes of a turn, without what the allocator adds.
 pub(crate) const TURN_BYTES: usize = pool::rounded(size_of::<Turn>());
 
+/// Where a block lies, its words, and all its bytes.
+struct Memory {
+    start: NonNull<u8>,
+    words: usize,
+    bytes: usize,
+}
+
 impl<'g> Word<'g> {
     /// The words of the block that this one points to, if it does.
     pub(crate) fn children(self) -> &'g [Word<'g>] {
@@ -194,19 +195,23 @@ impl<'g> Word<'g> {
         }
     }
 
-    /// The memory of the block or turn that the word points to, and its bytes.
-    fn memory(self) -> Option<(NonNull<u8>, usize)> {
-        match self.view() {
-            View::Hamt(branches) => {
-                let bytes = HEADER_BYTES + branches.slots().len() * WORD_BYTES;
-                Some((branches.bitmap.cast(), bytes))
-            }
-            View::Cell(cell) => Some((cell.cast(), size_of::<Turn>())),
+    /// The memory of the block or turn that the word points to.
+    fn memory(self) -> Option<Memory> {
+        let (start, words, text) = match self.view() {
+            View::Hamt(branches) => (branches.bitmap.cast(), ones(branches.bitmap()), 0),
+            View::Cell(cell) => (cell.cast(), 0, size_of::<Turn>() - HEADER_BYTES),
             _ => {
                 let block = self.block()?;
-                Some((block.header.cast(), block.used_bytes()))
+                let header = block.header();
+                let text = usize::from(header.text);
+                (block.header.cast(), usize::from(header.words), text)
             }
-        }
+        };
+        Some(Memory {
+            start,
+            words,
+            bytes: HEADER_BYTES + words * WORD_BYTES + text,
+        })
     }
 
     /// The turn of a group; `None` if the word is no cell. Only for words of a directory.
@@ -338,12 +343,16 @@ impl<'g> Edit<'g> {
         word: Word<'g>,
         new: [(usize, Word<'g>); N],
     ) -> Word<'g> {
-        let Some((old, bytes)) = word.memory() else {
+        let Some(Memory {
+            start: old,
+            words: count,
+            bytes,
+        }) = word.memory()
+        else {
             return word;
         };
-        let len = word.children().len();
         assert!(
-            new.iter().all(|(index, _)| *index < len),
+            new.iter().all(|(index, _)| *index < count),
             "only words of the block are replaced"
         );
         let block = pool::allocate(bytes);
@@ -394,7 +403,7 @@ impl<'g> Edit<'g> {
     ///
     /// The caller no longer links it in the version that this edit makes. Other words are ignored.
     pub(crate) fn retire(&mut self, word: Word<'g>) {
-        let Some((_, bytes)) = word.memory() else {
+        let Some(Memory { bytes, .. }) = word.memory() else {
             return;
         };
         let bytes = pool::rounded(bytes);
@@ -509,9 +518,9 @@ impl Bag {
 ///
 /// Nobody reaches it any more, and nobody else frees it.
 unsafe fn free(word: Word<'_>) {
-    if let Some((memory, bytes)) = word.memory() {
+    if let Some(Memory { start, bytes, .. }) = word.memory() {
         // SAFETY: blocks are allocated with the size that their header tells, turns with that of their type.
-        unsafe { pool::release(memory, bytes) };
+        unsafe { pool::release(start, bytes) };
     }
 }
 
@@ -560,7 +569,7 @@ pub(crate) fn measure(roots: &[Word<'_>]) -> Size {
     let mut size = Size::default();
     let mut pending = roots.to_vec();
     while let Some(word) = pending.pop() {
-        let Some((_, bytes)) = word.memory() else {
+        let Some(Memory { bytes, .. }) = word.memory() else {
             continue;
         };
         size.nodes += 1;
@@ -572,7 +581,8 @@ pub(crate) fn measure(roots: &[Word<'_>]) -> Size {
 
 /// The heap bytes of a block, without what the allocator adds.
 fn bytes_of(word: Word<'_>) -> usize {
-    word.memory().map_or(0, |(_, bytes)| pool::rounded(bytes))
+    word.memory()
+        .map_or(0, |memory| pool::rounded(memory.bytes))
 }
 
 /// Writes parts one behind the other; answers the place behind the last.

@@ -370,6 +370,10 @@ fn copy_entry<'g>(edit: &mut Edit<'g>, entry: Word<'g>, field: usize, child: Wor
     let Some(block) = entry.block() else {
         return Word::EMPTY;
     };
+    // A map of several is not folded, whatever is beside it.
+    if child.is_hamt() {
+        return edit.with_word(entry, field, child);
+    }
     let mut fields = *fields_of(block);
     fields[field] = child;
     match fold(edit, block.tag(), block.text(), &fields) {
@@ -384,7 +388,7 @@ fn copy_entry<'g>(edit: &mut Edit<'g>, entry: Word<'g>, field: usize, child: Wor
 fn copy_slot<'g>(edit: &mut Edit<'g>, word: Word<'g>, digit: u32, child: Word<'g>) -> Word<'g> {
     let (bitmap, slots) = bitmap_and_slots(word);
     let index = place_of(bitmap, digit);
-    if !child.is_empty() && (slots.len() > 1 || child.is_hamt()) {
+    if !child.is_empty() && (child.is_hamt() || slots.len() > 1) {
         return edit.with_word(word, index, child);
     }
     edit.retire(word);
