@@ -132,6 +132,35 @@ fn of_keys_that_repeat_the_last_counts() {
 }
 
 #[test]
+fn keys_count_by_what_they_say_not_by_how_or_where_the_document_before_wrote_them() {
+    let batch = decode(
+        "a INT, ab INT",
+        &[
+            r#"{"a":1,"ab":2}"#,
+            r#"{"a":3,"ab":4}"#,
+            r#"{"ab":5,"a":6}"#,
+            r#"{ "ab" : 7 , "\u0061" : 8 }"#,
+            r#"{ "ab" : 9 , "\u0061" : 10 }"#,
+            r#"{"x":11,"a":12}"#,
+            r#"{"x":13,"ab":14}"#,
+            r#"{"a" 15}"#,
+            r#"{"a":16}"#,
+        ],
+    );
+
+    let column = |name| {
+        let values = batch[name].as_primitive::<Int32Type>();
+        values
+            .iter()
+            .map(Option::unwrap_or_default)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(column("a"), [1, 3, 6, 8, 10, 12, 0, 0, 16]);
+    assert_eq!(column("ab"), [2, 4, 5, 7, 9, 0, 14, 0, 0]);
+    assert_eq!(corrupt(&batch).iter().filter(|is| **is).count(), 1);
+}
+
+#[test]
 fn a_value_that_does_not_fit_is_null_and_the_rest_stays() {
     for (column, value) in [
         ("BOOLEAN", "1"),

@@ -41,7 +41,7 @@ pub(crate) fn document(payload: &[u8]) -> Result<CborValue<'_>, Malformed> {
 }
 
 impl<'a> Node<'a> for CborNode<'a> {
-    fn fields(self, keys: &Keys, slots: &mut [CborValue<'a>]) -> Result<(), Malformed> {
+    fn fields(self, keys: &mut Keys, slots: &mut [CborValue<'a>]) -> Result<(), Malformed> {
         let mut cursor = Cursor { rest: self.0 };
         let mut items = cursor.open(MAP)?;
         let mut likely = 0;
@@ -345,7 +345,7 @@ mod tests {
         ] {
             assert_eq!(document(bytes), Err(Malformed), "{bytes:x?}");
         }
-        let keys = Keys::new(["a"].into_iter());
+        let mut keys = Keys::new(["a"].into_iter());
         for bytes in [
             &[0xA1][..],
             &[0xA1, 0x61, b'a'],
@@ -358,7 +358,7 @@ mod tests {
         ] {
             let mut slots = [Value::Missing];
             assert_eq!(
-                CborNode(bytes).fields(&keys, &mut slots),
+                CborNode(bytes).fields(&mut keys, &mut slots),
                 Err(Malformed),
                 "{bytes:x?}"
             );
@@ -371,14 +371,14 @@ mod tests {
 
     #[test]
     fn keys_are_texts_or_numbers_and_the_last_counts() {
-        let keys = Keys::new(["a", "-2", "b"].into_iter());
+        let mut keys = Keys::new(["a", "-2", "b"].into_iter());
         let mut slots = [Value::Missing, Value::Missing, Value::Missing];
         let map = [
             0xBF, 0x61, b'a', 0x01, 0x21, 0x02, 0xF6, 0x03, 0x61, b'x', 0x82, 0x00, 0xA0, 0x61,
             b'a', 0x04, 0xFF,
         ];
 
-        assert_eq!(CborNode(&map).fields(&keys, &mut slots), Ok(()));
+        assert_eq!(CborNode(&map).fields(&mut keys, &mut slots), Ok(()));
         assert_eq!(
             slots,
             [Value::Integer(4), Value::Integer(2), Value::Missing]

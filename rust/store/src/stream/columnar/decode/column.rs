@@ -205,7 +205,7 @@ impl StructColumn {
 
     fn try_append<'a, N: Node<'a>>(&mut self, node: N) -> Result<bool, Malformed> {
         let mut slots: SmallVec<[Value<'a, N>; SLOTS]> = smallvec![Value::Missing; self.keys.len()];
-        node.fields(&self.keys, &mut slots)?;
+        node.fields(&mut self.keys, &mut slots)?;
         self.valid.append_non_null();
         let mut fits = true;
         for (column, value) in self.columns.iter_mut().zip(slots) {

@@ -31,26 +31,23 @@ pub(crate) fn document(payload: &[u8]) -> Result<JsonValue<'_>, Malformed> {
 }
 
 impl<'a> Node<'a> for JsonNode<'a> {
-    fn fields(self, keys: &Keys, slots: &mut [JsonValue<'a>]) -> Result<(), Malformed> {
+    fn fields(self, keys: &mut Keys, slots: &mut [JsonValue<'a>]) -> Result<(), Malformed> {
         let mut cursor = Cursor {
             text: self.0,
             at: 0,
         };
         cursor.expect(b'{')?;
-        let mut likely = 0;
         if cursor.peek() == Some(b'}') {
             cursor.at += 1;
             return cursor.end();
         }
+        let mut number = 0;
         loop {
-            let key = cursor.key()?;
-            match keys.find(&key, likely) {
-                Some(place) => {
-                    slots[place] = cursor.value()?;
-                    likely = place + 1;
-                }
+            match cursor.key(keys, number)? {
+                Some(place) => slots[place] = cursor.value()?,
                 None => cursor.skip(1)?,
             }
+            number += 1;
             if !cursor.goes_on(b'}')? {
                 return cursor.end();
             }
@@ -89,6 +86,10 @@ struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     fn byte(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
     }
 
     /// Returns the next byte that is no white space, and stands before it.
@@ -132,12 +133,20 @@ impl<'a> Cursor<'a> {
         self.text.get(start..self.at).ok_or(Malformed)
     }
 
-    /// A key and the colon behind it.
-    fn key(&mut self) -> Result<Cow<'a, str>, Malformed> {
+    /// Passes a key and the colon behind it by; the place that it has in the schema.
+    fn key(&mut self, keys: &mut Keys, number: usize) -> Result<Option<usize>, Malformed> {
+        self.peek();
+        let start = self.at;
+        if let Some((len, place)) = keys.known(number, self.rest()) {
+            self.at += len;
+            return Ok(place);
+        }
         self.expect(b'"')?;
         let key = self.string()?;
         self.expect(b':')?;
-        Ok(key)
+        let place = keys.find(&key, number);
+        keys.learn(number, self.since(start)?.as_bytes(), place);
+        Ok(place)
     }
 
     fn value(&mut self) -> Result<JsonValue<'a>, Malformed> {
@@ -215,8 +224,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn word(&mut self, word: &str) -> Result<(), Malformed> {
-        let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
-        if !rest.starts_with(word.as_bytes()) {
+        if !self.rest().starts_with(word.as_bytes()) {
             return Err(Malformed);
         }
         self.at += word.len();
@@ -250,15 +258,11 @@ impl<'a> Cursor<'a> {
     }
 
     fn digits(&mut self) -> Result<(), Malformed> {
-        let start = self.at;
-        while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
-            self.at += 1;
-        }
-        if self.at == start {
-            Err(Malformed)
-        } else {
-            Ok(())
-        }
+        let rest = self.rest();
+        let is_other = |byte: &u8| !byte.is_ascii_digit();
+        let len = rest.iter().position(is_other).unwrap_or(rest.len());
+        self.at += len;
+        if len == 0 { Err(Malformed) } else { Ok(()) }
     }
 
     /// What follows a quote, up to the quote that ends it, and behind that.
@@ -275,10 +279,9 @@ impl<'a> Cursor<'a> {
     /// Goes behind the quote that ends a string; whether it has escapes, which are checked.
     fn string_end(&mut self) -> Result<bool, Malformed> {
         let start = self.at;
-        let bytes = self.text.as_bytes();
         let mut has_escapes = false;
         loop {
-            self.at += plain_len(bytes.get(self.at..).unwrap_or_default());
+            self.at += plain_len(self.rest());
             match self.byte() {
                 Some(b'"') => break,
                 Some(b'\\') => {

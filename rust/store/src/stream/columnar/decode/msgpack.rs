@@ -33,7 +33,7 @@ pub(crate) fn document(payload: &[u8]) -> Result<PackValue<'_>, Malformed> {
 }
 
 impl<'a> Node<'a> for PackNode<'a> {
-    fn fields(self, keys: &Keys, slots: &mut [PackValue<'a>]) -> Result<(), Malformed> {
+    fn fields(self, keys: &mut Keys, slots: &mut [PackValue<'a>]) -> Result<(), Malformed> {
         let mut cursor = Cursor { rest: self.0 };
         let Head::Map(pairs) = cursor.head()? else {
             return Err(Malformed);
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn what_ends_early_or_late_or_lies_too_deep_is_none() {
         let mut keys = [Value::Missing];
-        let names = Keys::new(["a"].into_iter());
+        let mut names = Keys::new(["a"].into_iter());
         for bytes in [
             &[0x81, 0xA1, b'a'][..],
             &[0x81, 0xA1, b'a', 1, 2],
@@ -254,7 +254,11 @@ mod tests {
             let Ok(Value::Object(node)) = document(bytes) else {
                 panic!("a map: {bytes:x?}");
             };
-            assert_eq!(node.fields(&names, &mut keys), Err(Malformed), "{bytes:x?}");
+            assert_eq!(
+                node.fields(&mut names, &mut keys),
+                Err(Malformed),
+                "{bytes:x?}"
+            );
         }
         assert_eq!(scalar(&[0xA5, b'a']), Err(Malformed));
     }

@@ -127,7 +127,7 @@ enum Part {
 type SparkplugValue<'a> = Value<'a, SparkplugNode<'a>>;
 
 impl<'a> Node<'a> for SparkplugNode<'a> {
-    fn fields(self, keys: &Keys, slots: &mut [SparkplugValue<'a>]) -> Result<(), Malformed> {
+    fn fields(self, keys: &mut Keys, slots: &mut [SparkplugValue<'a>]) -> Result<(), Malformed> {
         match self.part {
             Part::Metric => self.metric_fields(keys, slots),
             _ => self.payload_fields(keys, slots),
@@ -155,7 +155,7 @@ impl<'a> Node<'a> for SparkplugNode<'a> {
 impl<'a> SparkplugNode<'a> {
     fn payload_fields(
         self,
-        keys: &Keys,
+        keys: &mut Keys,
         slots: &mut [SparkplugValue<'a>],
     ) -> Result<(), Malformed> {
         let mut likely = 0;
@@ -188,7 +188,11 @@ impl<'a> SparkplugNode<'a> {
         Ok(())
     }
 
-    fn metric_fields(self, keys: &Keys, slots: &mut [SparkplugValue<'a>]) -> Result<(), Malformed> {
+    fn metric_fields(
+        self,
+        keys: &mut Keys,
+        slots: &mut [SparkplugValue<'a>],
+    ) -> Result<(), Malformed> {
         let metric = RawMetric::read(self.bytes)?;
         let (name, datatype) = self.named(&metric)?;
         let mut put = |key: &str, value| {

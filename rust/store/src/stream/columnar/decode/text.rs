@@ -18,7 +18,7 @@ pub(crate) fn document(payload: &[u8]) -> Result<Value<'_, TextNode<'_>>, Malfor
 }
 
 impl<'a> Node<'a> for TextNode<'a> {
-    fn fields(self, _: &Keys, slots: &mut [Value<'a, Self>]) -> Result<(), Malformed> {
+    fn fields(self, _: &mut Keys, slots: &mut [Value<'a, Self>]) -> Result<(), Malformed> {
         let value = match json::document(self.0.as_bytes()) {
             Ok(Value::Number(number, is_integer)) => Value::Number(number, is_integer),
             Ok(Value::Boolean(boolean)) => Value::Boolean(boolean),

@@ -30,7 +30,7 @@ pub(crate) struct Malformed;
 /// An object or array of a document, whose parts are found by walking through its bytes.
 pub(crate) trait Node<'a>: Copy {
     /// Puts the value of each known key into its slot; of keys that repeat, the last counts.
-    fn fields(self, keys: &Keys, slots: &mut [Value<'a, Self>]) -> Result<(), Malformed>;
+    fn fields(self, keys: &mut Keys, slots: &mut [Value<'a, Self>]) -> Result<(), Malformed>;
 
     /// Hands over the items in their order.
     fn items(self, take: &mut dyn FnMut(Value<'a, Self>)) -> Result<(), Malformed>;
@@ -39,24 +39,65 @@ pub(crate) trait Node<'a>: Copy {
     fn as_text(self) -> Option<&'a str>;
 }
 
-/// The keys of an object that a schema knows.
+/// The keys of an object that a schema knows, and how the document before wrote those that it had.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys(Vec<Box<str>>);
+pub(crate) struct Keys {
+    names: Vec<Box<str>>,
+    written: Vec<Written>,
+}
+
+/// A key and what belongs to it, byte by byte.
+#[derive(Clone, Debug)]
+struct Written {
+    text: Vec<u8>,
+    /// Where the schema has it.
+    place: Option<usize>,
+}
+
+/// Keys of a document that are remembered, and how long they may be.
+const REMEMBERED: usize = 64;
 
 impl Keys {
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        Self(names.map(Box::from).collect())
+        Self {
+            names: names.map(Box::from).collect(),
+            written: Vec::new(),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.names.len()
+    }
+
+    /// Looks whether `text` begins with what was [learnt](Self::learn) as key `number`: how long that is, and its place.
+    /// Documents of one publisher mostly differ in their values alone.
+    pub(crate) fn known(&self, number: usize, text: &[u8]) -> Option<(usize, Option<usize>)> {
+        let written = self.written.get(number)?;
+        text.starts_with(&written.text)
+            .then_some((written.text.len(), written.place))
+    }
+
+    /// Remembers how key `number` of a document is written. Nothing else may begin with `text`.
+    pub(crate) fn learn(&mut self, number: usize, text: &[u8], place: Option<usize>) {
+        if number >= REMEMBERED || text.len() > REMEMBERED {
+            return;
+        }
+        if number == self.written.len() {
+            let text = Vec::new();
+            self.written.push(Written { text, place });
+        }
+        if let Some(written) = self.written.get_mut(number) {
+            written.text.clear();
+            written.text.extend_from_slice(text);
+            written.place = place;
+        }
     }
 
     /// Returns the place of a key. `likely` is looked at first: most documents name their keys in the same order.
     pub(crate) fn find(&self, key: &str, likely: usize) -> Option<usize> {
-        if self.0.get(likely).is_some_and(|name| **name == *key) {
+        if self.names.get(likely).is_some_and(|name| **name == *key) {
             return Some(likely);
         }
-        self.0.iter().position(|name| **name == *key)
+        self.names.iter().position(|name| **name == *key)
     }
 }
