@@ -38,16 +38,24 @@ def offsets(frame: DataFrame) -> list[tuple[int, int]]:
     return sorted((row["partition"], row["offset"]) for row in frame.collect())
 
 
+@pytest.mark.parametrize("at_hand", [8, 7], ids=["at once", "when Spark asks"])
 def test_history_and_tail_are_one_table(
-    endpoint: FakeEndpoint, spark: SparkSession, tmp_path: pathlib.Path
+    endpoint: FakeEndpoint,
+    spark: SparkSession,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at_hand: int,
 ) -> None:
+    monkeypatch.setattr("mqttcore.spark.tables.AT_HAND", at_hand)
     endpoint.write(numbered(20))
     endpoint.seal()
     endpoint.write(numbered(5, base=20))
     endpoint.write(numbered(3, partition=1))
 
     frame = read(spark, "plant", path=tmp_path)
+    asked = [one for one in endpoint.asked if "/rows?" in one]
 
+    assert len(asked) == (2 if at_hand == 8 else 0)
     assert offsets(frame) == [(0, n) for n in range(25)] + [(1, n) for n in range(3)]
     assert frame.schema == spark.read.parquet(str(endpoint.stream.root / "data")).schema
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark.sql import functions as sql
 
 from mqttcore.errors import StreamOptionError
@@ -18,9 +19,10 @@ from mqttcore.spark.kafka import from_kafka
 from mqttcore.spark.log import State, StreamLog, open_log
 from mqttcore.spark.offsets import keyed
 from mqttcore.spark.options import SourceOptions, parse_options
-from mqttcore.spark.planner import ranges_between
-from mqttcore.spark.planning import check_ends, place_of, schema_of
+from mqttcore.spark.planner import Range, ranges_between
+from mqttcore.spark.planning import check_ends, place_of, reader_options, schema_of
 from mqttcore.spark.positions import parse_position
+from mqttcore.spark.reading import RowReader, tasks_for
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Retained", "read", "read_stream", "retained"]
 
+AT_HAND: Final = 100_000
+"""Rows of a tail that come along with the plan: a Python task for so few costs more than they do.
+Their bytes are bounded, too: a broker seals its tail before it grows beyond its memory."""
 OF_READ: Final = frozenset({"path", "endpoint", "token", "topic", "columns"})
 
 
@@ -36,8 +41,8 @@ def read(spark: SparkSession, stream: str | None = None, **options: object) -> D
     """Each row of a stream once, as it is now.
 
     What is sealed is read by Spark itself, from exactly the files that hold it; only the tail
-    comes through the source. Options are ``path``, ``endpoint``, ``token``, ``topic`` and
-    ``columns``, as the source has them.
+    comes through the source: at once if it is short, else when Spark asks for it. Options are
+    ``path``, ``endpoint``, ``token``, ``topic`` and ``columns``, as the source has them.
 
     Raises:
         StreamFolderError: there is no such stream, or its files are not on this machine.
@@ -167,6 +172,9 @@ def tail_rows(
 ) -> DataFrame:
     """What is in no file, through the source."""
     end = [max(pair) for pair in zip(index.ends, state.end, strict=True)]
+    ranges = ranges_between(index.ends, end)
+    if sum(one.rows for one in ranges) <= AT_HAND:
+        return rows_at_hand(spark, log, state, options, ranges)
     given = {
         "path": str(log.needed_folder().path),
         "endpoint": options.endpoint,
@@ -178,6 +186,21 @@ def tail_rows(
     }
     named = {name: value for name, value in given.items() if value is not None}
     return spark.read.format("mqttcore").options(**named).load()
+
+
+def rows_at_hand(
+    spark: SparkSession,
+    log: StreamLog,
+    state: State,
+    options: SourceOptions,
+    ranges: Sequence[Range],
+) -> DataFrame:
+    """Rows that are read here and now, as a task would."""
+    [task] = tasks_for(state, [tuple(ranges)])
+    batches = RowReader(log=log, options=options, topic=options.topic).read(task)
+    schema = pa.schema(reader_options(options, options.topic).schema)
+    table = pa.Table.from_batches(batches, schema=schema)
+    return spark.createDataFrame(table, schema_of(options))
 
 
 def matches(topic_filter: str) -> Column:
