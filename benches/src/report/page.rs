@@ -117,7 +117,8 @@ that to the session. The peers hold plain subscriptions only and merge no overla
 and looks up whether each receiver is alive. Ours asks for huge pages where it is large; the peers have what malloc gives them.
 
 Two writers, two readers and a reader beside a writer run on 2 cores; throughput of two readers is twice the processor time of a match
-alone over that of two. A stalled reader holds a snapshot while a writer commits at full speed.
+alone over that of two. The reader is measured beside a writer of another directory of the same size as well: what that costs is the machine's,
+not the directory's. A stalled reader holds a snapshot while a writer commits at full speed.
 ";
 
 /// The whole page.

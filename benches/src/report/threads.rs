@@ -35,6 +35,8 @@ pub struct Threads {
     pub alone: Vec<f64>,
     /// A reader beside a writer at full speed.
     pub beside: Vec<f64>,
+    /// A reader beside a writer of another directory of the same size: what comes of the machine alone.
+    pub beside_other: Vec<f64>,
     /// The 99.9th percentile of a match beside a writer, in nanoseconds of the wall clock.
     pub p999: Vec<f64>,
     /// Each of two readers.
@@ -64,8 +66,11 @@ pub struct Churn {
     pub lost: usize,
 }
 
+#[derive(Clone, Copy)]
 struct Scene<'s> {
     ours: &'s Ours,
+    /// Where writers write: the same, or another one.
+    written: &'s Ours,
     topics: &'s [TopicName<'s>],
     workload: &'s Workload,
     span: Duration,
@@ -85,9 +90,12 @@ impl Threads {
         let workload = Workload::telemetry(size, 2 * WRITES);
         let topics = names(&workload.topics);
         let mut ours = Ours::load(&workload.filters);
+        let mut other = Ours::load(&workload.filters);
         ours.admit(client(size + 2 * WRITES));
+        other.admit(client(size + 2 * WRITES));
         let scene = Scene {
             ours: &ours,
+            written: &ours,
             topics: &topics,
             workload: &workload,
             span: options.span,
@@ -103,6 +111,11 @@ impl Threads {
                 options.rounds
             ));
             threads.read(&scene);
+            let apart = Scene {
+                written: &other,
+                ..scene
+            };
+            threads.beside_other.extend(beside(1, 1, &apart).0);
             threads.write(&scene);
         }
         progress.say("threads: subscribe, look, leave");
@@ -226,10 +239,10 @@ fn write_until(is_over: &AtomicBool, scene: &Scene<'_>, number: usize) -> f64 {
         // ORDERING: Relaxed: only asked to stop.
         while !is_over.load(Relaxed) {
             for (place, filter) in filters.iter().enumerate() {
-                scene.ours.subscribe(filter, client(first + place), 1);
+                scene.written.subscribe(filter, client(first + place), 1);
             }
             for (place, filter) in filters.iter().enumerate() {
-                scene.ours.unsubscribe(filter, client(first + place));
+                scene.written.unsubscribe(filter, client(first + place));
             }
             commits += 2 * filters.len();
         }
