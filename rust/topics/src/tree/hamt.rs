@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::hash::{Hasher, tag};
 use super::node::{Block, Edit};
-use super::update::Frame;
+use super::path::Frame;
 use super::word::{Kind, View, Word};
 use crate::levels::SEPARATOR;
 

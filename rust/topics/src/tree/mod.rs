@@ -4,5 +4,6 @@ pub(crate) mod hamt;
 pub(crate) mod hash;
 pub(crate) mod lookup;
 pub(crate) mod node;
+mod path;
 pub(crate) mod update;
 pub(crate) mod word;

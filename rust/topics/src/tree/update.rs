@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 
 use super::hamt::{Keys, Spot, item_hash, locate, pair};
 use super::hash::{Hasher, tag};
-use super::node::{Block, Edit, place_of};
+use super::node::{Block, Edit};
+use super::path::{Frame, ascend, copy};
 use super::word::{Kind, View, Word};
 use crate::levels::{SEPARATOR, shared_levels, split_level};
 
@@ -28,21 +29,6 @@ pub(crate) const HASH: usize = 2;
 pub(crate) const HERE: usize = 3;
 
 const NO_FIELDS: Fields<'static> = [Word::EMPTY; 4];
-
-/// One step of the way down, to be copied on the way back.
-#[derive(Clone, Copy)]
-pub(crate) enum Frame<'g> {
-    /// A HAMT block, through one of its slots.
-    Slot { block: Word<'g>, digit: u32 },
-    /// A HAMT block without the slot.
-    Gap { block: Word<'g>, digit: u32 },
-    /// A collision list, through one of its items.
-    Listed { list: Word<'g>, index: usize },
-    /// A collision list without the item, which belongs at this index.
-    Unlisted { list: Word<'g>, index: usize },
-    /// A node, through one of its fields; `entry` is the block that holds it, empty for the root.
-    Node { entry: Word<'g>, field: usize },
-}
 
 /// Changes one payload: gets the present one (empty if there is none), answers the new one (empty to remove).
 /// It retires what it replaces. The same word means no change.
@@ -105,7 +91,12 @@ fn payload_of(leaf: Word<'_>) -> Word<'_> {
 }
 
 /// A leaf, or nothing for an empty payload.
-fn leaf<'g>(edit: &mut Edit<'g>, tag: u32, text: &[&[u8]], payload: Word<'g>) -> Word<'g> {
+pub(super) fn leaf<'g>(
+    edit: &mut Edit<'g>,
+    tag: u32,
+    text: &[&[u8]],
+    payload: Word<'g>,
+) -> Word<'g> {
     if payload.is_empty() {
         return Word::EMPTY;
     }
@@ -314,127 +305,11 @@ fn place_item<'g>(
     }
 }
 
-fn make_entry<'g>(edit: &mut Edit<'g>, tag: u32, run: &[&[u8]], fields: &Fields<'g>) -> Word<'g> {
-    edit.make(Kind::Entry, tag, &[fields], run)
-}
-
-/// Copies the path, last frame first, and writes the root.
-fn ascend<'g>(
+pub(super) fn make_entry<'g>(
     edit: &mut Edit<'g>,
-    root: &mut Fields<'g>,
-    mut child: Word<'g>,
-    mut frames: SmallVec<[Frame<'g>; 8]>,
-) {
-    while let Some(frame) = frames.pop() {
-        match frame {
-            Frame::Node { entry, field } if entry.is_empty() => root[field] = child,
-            frame => child = copy(edit, child, frame),
-        }
-    }
-}
-
-/// Copies one block of the path with its new child, or without it when that is empty.
-fn copy<'g>(edit: &mut Edit<'g>, child: Word<'g>, frame: Frame<'g>) -> Word<'g> {
-    match frame {
-        Frame::Slot { block, digit } => copy_slot(edit, block, digit, child),
-        Frame::Gap { block: word, digit } => {
-            let (bitmap, slots) = bitmap_and_slots(word);
-            let (before, after) = slots.split_at(place_of(bitmap, digit));
-            edit.retire(word);
-            edit.make_branches(bitmap | 1 << digit, &[before, &[child], after])
-        }
-        Frame::Listed { list: word, index } => copy_listed(edit, word, index, child),
-        Frame::Unlisted { list: word, index } => {
-            let (tag, items) = tag_and_words(word);
-            let (before, after) = items.split_at(index);
-            edit.retire(word);
-            edit.make(Kind::Collision, tag, &[before, &[child], after], &[])
-        }
-        Frame::Node { entry, field } => copy_entry(edit, entry, field, child),
-    }
-}
-
-fn tag_and_words(word: Word<'_>) -> (u32, &[Word<'_>]) {
-    word.block()
-        .map_or((0, &[]), |block| (block.tag(), block.words()))
-}
-
-fn bitmap_and_slots(word: Word<'_>) -> (u64, &[Word<'_>]) {
-    match word.view() {
-        View::Hamt(branches) => (branches.bitmap(), branches.slots()),
-        _ => (0, &[]),
-    }
-}
-
-fn copy_entry<'g>(edit: &mut Edit<'g>, entry: Word<'g>, field: usize, child: Word<'g>) -> Word<'g> {
-    let Some(block) = entry.block() else {
-        return Word::EMPTY;
-    };
-    // A map of several is not folded, whatever is beside it.
-    if child.is_hamt() {
-        return edit.with_word(entry, field, child);
-    }
-    let mut fields = *fields_of(block);
-    fields[field] = child;
-    match fold(edit, block.tag(), block.text(), &fields) {
-        Some(folded) => {
-            edit.retire(entry);
-            folded
-        }
-        None => edit.with_word(entry, field, child),
-    }
-}
-
-fn copy_slot<'g>(edit: &mut Edit<'g>, word: Word<'g>, digit: u32, child: Word<'g>) -> Word<'g> {
-    let (bitmap, slots) = bitmap_and_slots(word);
-    let index = place_of(bitmap, digit);
-    if !child.is_empty() && (child.is_hamt() || slots.len() > 1) {
-        return edit.with_word(word, index, child);
-    }
-    edit.retire(word);
-    if !child.is_empty() {
-        return child;
-    }
-    let (before, after) = (&slots[..index], &slots[index + 1..]);
-    match (before, after) {
-        ([], []) => Word::EMPTY,
-        ([only], []) | ([], [only]) if !only.is_hamt() => *only,
-        _ => edit.make_branches(bitmap & !(1 << digit), &[before, after]),
-    }
-}
-
-fn copy_listed<'g>(edit: &mut Edit<'g>, word: Word<'g>, index: usize, child: Word<'g>) -> Word<'g> {
-    if !child.is_empty() {
-        return edit.with_word(word, index, child);
-    }
-    let (tag, items) = tag_and_words(word);
-    let (before, after) = (&items[..index], &items[index + 1..]);
-    edit.retire(word);
-    match (before, after) {
-        ([only], []) | ([], [only]) => *only,
-        _ => edit.make(Kind::Collision, tag, &[before, after], &[]),
-    }
-}
-
-/// What a node becomes when all that is left is one filter, or one entry below; `None` while there is more.
-fn fold<'g>(edit: &mut Edit<'g>, tag: u32, run: &[u8], fields: &Fields<'g>) -> Option<Word<'g>> {
-    let mut present = (0..fields.len()).filter(|field| !fields[*field].is_empty());
-    let (Some(field), None) = (present.next(), present.next()) else {
-        return None;
-    };
-    let word = fields[field];
-    match (field, word.view()) {
-        (HERE, _) => Some(leaf(edit, tag, &[run], word)),
-        (HASH, _) => Some(leaf(edit, tag, &[run, b"/#"], word)),
-        (_, View::Leaf(below)) => {
-            edit.retire(word);
-            Some(leaf(edit, tag, &[run, b"/", below.text()], below.word(0)))
-        }
-        (_, View::Entry(below)) => {
-            edit.retire(word);
-            let text = [run, b"/", below.text()];
-            Some(make_entry(edit, tag, &text, fields_of(below)))
-        }
-        _ => None,
-    }
+    tag: u32,
+    run: &[&[u8]],
+    fields: &Fields<'g>,
+) -> Word<'g> {
+    edit.make(Kind::Entry, tag, &[fields], run)
 }

@@ -1,0 +1,215 @@
+//! A block and what it is read by.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::slice;
+
+use crate::GroupId;
+use crate::sync::{AtomicU32, ones, pool, prefetch};
+use crate::tree::word::{LINE, View, Word};
+
+/// The first 8 bytes of a block.
+#[repr(C)]
+pub(crate) struct Header {
+    pub(super) tag: u32,
+    pub(super) words: u16,
+    pub(super) text: u16,
+}
+
+pub(super) const HEADER_BYTES: usize = size_of::<Header>();
+pub(super) const WORD_BYTES: usize = size_of::<Word<'static>>();
+
+/// The largest HAMT block.
+const FULL_BRANCHES_BYTES: usize = HEADER_BYTES + u64::BITS as usize * WORD_BYTES;
+
+/// A block that lives as long as the pin `'g`.
+#[derive(Clone, Copy)]
+pub(crate) struct Block<'g> {
+    header: NonNull<Header>,
+    life: PhantomData<&'g Header>,
+}
+
+impl<'g> Block<'g> {
+    /// # Safety
+    ///
+    /// `header` begins a block made by [`Edit::make`] that is not freed before `'g` ends.
+    #[inline]
+    pub(in crate::tree) unsafe fn from_raw(header: NonNull<Header>) -> Self {
+        Self {
+            header,
+            life: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn header(self) -> &'g Header {
+        // SAFETY: `from_raw` promises a live block, and headers are never written again.
+        unsafe { self.header.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn tag(self) -> u32 {
+        self.header().tag
+    }
+
+    #[inline]
+    pub(crate) fn words(self) -> &'g [Word<'g>] {
+        let count = usize::from(self.header().words);
+        // SAFETY: `count` words follow the header, initialized and never written again; what they point to lives
+        // as long as this block is reachable, and longer than the pin under which it was reached.
+        unsafe { slice::from_raw_parts(self.header.add(1).cast().as_ptr(), count) }
+    }
+
+    #[inline]
+    pub(crate) fn word(self, index: usize) -> Word<'g> {
+        self.words()[index]
+    }
+
+    #[inline]
+    pub(crate) fn text(self) -> &'g [u8] {
+        let (words, len) = (
+            usize::from(self.header().words),
+            usize::from(self.header().text),
+        );
+        // SAFETY: `len` bytes follow the words, initialized and never written again.
+        unsafe {
+            let text = self.header.add(1).cast::<Word<'g>>().add(words).cast();
+            slice::from_raw_parts(text.as_ptr(), len)
+        }
+    }
+}
+
+/// A HAMT block that lives as long as the pin `'g`.
+#[derive(Clone, Copy)]
+pub(crate) struct Branches<'g> {
+    bitmap: NonNull<u64>,
+    life: PhantomData<&'g u64>,
+}
+
+impl<'g> Branches<'g> {
+    /// # Safety
+    ///
+    /// `bitmap` begins a block made by [`Edit::make_branches`] that is not freed before `'g` ends.
+    #[inline]
+    pub(in crate::tree) unsafe fn from_raw(bitmap: NonNull<u64>) -> Self {
+        Self {
+            bitmap,
+            life: PhantomData,
+        }
+    }
+
+    /// A bit a digit that has a slot.
+    #[inline]
+    pub(crate) fn bitmap(self) -> u64 {
+        // SAFETY: `from_raw` promises a live block, and bitmaps are never written again.
+        unsafe { self.bitmap.read() }
+    }
+
+    /// The slots, by rising digit.
+    #[inline]
+    pub(crate) fn slots(self) -> &'g [Word<'g>] {
+        let count = ones(self.bitmap());
+        // SAFETY: a word a bit follows the bitmap, initialized and never written again; what they point to lives
+        // as long as this block is reachable, and longer than the pin under which it was reached.
+        unsafe { slice::from_raw_parts(self.bitmap.add(1).cast().as_ptr(), count) }
+    }
+
+    /// The slot of a digit below 64, if it has one.
+    #[inline]
+    pub(crate) fn slot(self, digit: u32) -> Option<Word<'g>> {
+        let bitmap = self.bitmap();
+        if bitmap >> digit & 1 == 0 {
+            return None;
+        }
+        // SAFETY: as in `slots`: as many words stand before this one as bits are set below its own.
+        Some(unsafe {
+            self.bitmap
+                .add(1)
+                .cast()
+                .add(place_of(bitmap, digit))
+                .read()
+        })
+    }
+
+    /// Asks for the lines in which the slot of a digit may be, while the first comes: most blocks are short or full.
+    #[inline]
+    pub(crate) fn prefetch(self, digit: u32) {
+        let block = self.bitmap.as_ptr().cast::<u8>().cast_const();
+        prefetch(block.wrapping_add(LINE));
+        prefetch(block.wrapping_add(HEADER_BYTES + digit as usize * WORD_BYTES));
+    }
+
+    /// Asks for all lines of a block that is full; it is copied soon.
+    #[inline]
+    pub(crate) fn prefetch_all(self) {
+        let block = self.bitmap.as_ptr().cast::<u8>().cast_const();
+        for line in 1..=FULL_BRANCHES_BYTES / LINE {
+            prefetch(block.wrapping_add(line * LINE));
+        }
+    }
+}
+
+/// The place of the slot of a digit, or where it would be.
+#[inline]
+pub(crate) fn place_of(bitmap: u64, digit: u32) -> usize {
+    ones(bitmap & ((1 << digit) - 1))
+}
+
+/// Whose turn it is in a shared group: outside of the versions, shared by all of them.
+#[repr(C, align(16))]
+pub(crate) struct Turn {
+    /// Counts the messages of a round robin.
+    pub(crate) next: AtomicU32,
+    /// The subscriber that took the last message, plus one.
+    pub(crate) sticky: AtomicU32,
+    /// The group that it belongs to.
+    pub(crate) group: GroupId,
+}
+
+/// The heap bytes of a turn, without what the allocator adds.
+pub(crate) const TURN_BYTES: usize = pool::rounded(size_of::<Turn>());
+
+/// Where a block lies, its words, and all its bytes.
+pub(super) struct Memory {
+    pub(super) start: NonNull<u8>,
+    pub(super) words: usize,
+    pub(super) bytes: usize,
+}
+
+impl<'g> Word<'g> {
+    /// The words of the block that this one points to, if it does.
+    pub(crate) fn children(self) -> &'g [Word<'g>] {
+        match self.view() {
+            View::Hamt(branches) => branches.slots(),
+            _ => self.block().map_or(&[], Block::words),
+        }
+    }
+
+    /// The memory of the block or turn that the word points to.
+    pub(super) fn memory(self) -> Option<Memory> {
+        let (start, words, text) = match self.view() {
+            View::Hamt(branches) => (branches.bitmap.cast(), ones(branches.bitmap()), 0),
+            View::Cell(cell) => (cell.cast(), 0, size_of::<Turn>() - HEADER_BYTES),
+            _ => {
+                let block = self.block()?;
+                let header = block.header();
+                let text = usize::from(header.text);
+                (block.header.cast(), usize::from(header.words), text)
+            }
+        };
+        Some(Memory {
+            start,
+            words,
+            bytes: HEADER_BYTES + words * WORD_BYTES + text,
+        })
+    }
+
+    /// The turn of a group; `None` if the word is no cell. Only for words of a directory.
+    pub(crate) fn turn(self) -> Option<&'g Turn> {
+        match self.view() {
+            // SAFETY: the cells of a directory are made by `Edit::make_turn` and freed as blocks are.
+            View::Cell(cell) => Some(unsafe { cell.cast().as_ref() }),
+            _ => None,
+        }
+    }
+}

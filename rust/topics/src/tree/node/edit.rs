@@ -1,0 +1,248 @@
+//! What makes and replaces blocks.
+
+use std::ptr::NonNull;
+
+use smallvec::SmallVec;
+
+use super::block::{HEADER_BYTES, Header, Memory, Turn, WORD_BYTES};
+use super::waste::{Bag, Version, bytes_of};
+use crate::GroupId;
+use crate::sync::{AtomicU32, Guard, Ledger, Root, ones, pool};
+use crate::tree::word::{Kind, View, Word};
+
+/// What one attempt to commit makes and replaces.
+pub(crate) struct Edit<'g> {
+    guard: &'g Guard,
+    ledger: &'g Ledger,
+    fresh: SmallVec<[Word<'g>; 32]>,
+    retired: SmallVec<[Word<'g>; 32]>,
+    retired_bytes: usize,
+    size: Size,
+    /// Groups that were ever made; the next one has this number.
+    groups_made: u64,
+    handles: Option<Handles<'g>>,
+}
+
+/// Looks up what a leaf keeps beside a payload that is a value, for its readers; `None` if it does not fit a word.
+pub(crate) type Handles<'g> = &'g dyn Fn(u64) -> Option<Word<'g>>;
+
+/// The heap use of a version.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Size {
+    /// Blocks and cells.
+    pub(crate) nodes: usize,
+    /// Their bytes, without what the allocator adds.
+    pub(crate) bytes: usize,
+}
+
+impl<'g> Edit<'g> {
+    /// Begins an attempt on a version of this `size`.
+    pub(crate) fn new(guard: &'g Guard, ledger: &'g Ledger, size: Size) -> Self {
+        Self {
+            guard,
+            ledger,
+            fresh: SmallVec::new(),
+            retired: SmallVec::new(),
+            retired_bytes: 0,
+            size,
+            groups_made: 0,
+            handles: None,
+        }
+    }
+
+    /// Goes on from a version that was made after so many groups.
+    pub(crate) fn after_groups(mut self, groups_made: u64) -> Self {
+        self.groups_made = groups_made;
+        self
+    }
+
+    pub(crate) fn groups_made(&self) -> u64 {
+        self.groups_made
+    }
+
+    /// Lets leaves keep handles.
+    pub(crate) fn keep_handles(&mut self, handles: Handles<'g>) {
+        self.handles = Some(handles);
+    }
+
+    /// Makes the leaf of a payload that is not empty.
+    pub(crate) fn make_leaf(&mut self, tag: u32, text: &[&[u8]], payload: Word<'g>) -> Word<'g> {
+        let handle = match (self.handles, payload.view()) {
+            (Some(handles), View::Inline(value)) => handles(value),
+            _ => None,
+        };
+        self.make(Kind::Leaf, tag, &[&[payload], handle.as_slice()], text)
+    }
+
+    /// Makes a block out of the concatenation of `words` and that of `text`.
+    pub(crate) fn make(
+        &mut self,
+        kind: Kind,
+        tag: u32,
+        words: &[&[Word<'g>]],
+        text: &[&[u8]],
+    ) -> Word<'g> {
+        let word_count: usize = words.iter().map(|part| part.len()).sum();
+        let text_len: usize = text.iter().map(|part| part.len()).sum();
+        let header = Header {
+            tag,
+            // INVARIANT: sets split at 256, HAMT nodes have 32 slots, and 65,536 equal keyed hashes do not occur.
+            words: u16::try_from(word_count).expect("a block has few words"),
+            // INVARIANT: texts are filters, topics or share names, which have at most 65,535 bytes.
+            text: u16::try_from(text_len).expect("a text fits its length"),
+        };
+        let bytes = HEADER_BYTES + word_count * WORD_BYTES + text_len;
+        let block = pool::allocate(bytes);
+        // SAFETY: the allocation holds the header, then `word_count` words, then `text_len` bytes; nobody else
+        // knows it yet, and the sources are other allocations.
+        unsafe {
+            let head = block.cast::<Header>();
+            head.write(header);
+            let target = write_parts(head.add(1).cast(), words);
+            write_parts(target.cast(), text);
+        }
+        self.adopt(Word::pointer(kind, block.cast()), bytes)
+    }
+
+    /// Makes a HAMT block out of the concatenation of `slots`, of which there is one a bit.
+    pub(crate) fn make_branches(&mut self, bitmap: u64, slots: &[&[Word<'g>]]) -> Word<'g> {
+        let count: usize = slots.iter().map(|part| part.len()).sum();
+        assert!(
+            count == ones(bitmap),
+            "a slot a bit: all readers rely on it"
+        );
+        let bytes = HEADER_BYTES + count * WORD_BYTES;
+        let block = pool::allocate(bytes);
+        // SAFETY: the allocation holds the bitmap, then `count` words; nobody else knows it yet, and the sources are
+        // other allocations.
+        unsafe {
+            let head = block.cast::<u64>();
+            head.write(bitmap);
+            write_parts(head.add(1).cast(), slots);
+        }
+        self.adopt(Word::pointer(Kind::Hamt, block.cast()), bytes)
+    }
+
+    /// Makes a copy of the block of `word` with other words in these places, and retires `word`.
+    pub(crate) fn with_words<const N: usize>(
+        &mut self,
+        word: Word<'g>,
+        new: [(usize, Word<'g>); N],
+    ) -> Word<'g> {
+        let Some(Memory {
+            start: old,
+            words: count,
+            bytes,
+        }) = word.memory()
+        else {
+            return word;
+        };
+        assert!(
+            new.iter().all(|(index, _)| *index < count),
+            "only words of the block are replaced"
+        );
+        let block = pool::allocate(bytes);
+        // SAFETY: the allocation is as large as the old block, whose header, words and text are initialized and lie
+        // together; nobody else knows it yet. Each index is that of one of the words.
+        unsafe {
+            block.copy_from_nonoverlapping(old, bytes);
+            let words = block.add(HEADER_BYTES).cast::<Word<'g>>();
+            for (index, new) in new {
+                words.add(index).write(new);
+            }
+        }
+        // One comes, one goes: the size stays.
+        self.retired.push(word);
+        self.retired_bytes += pool::rounded(bytes);
+        let copy = word.with_block(block.cast());
+        self.fresh.push(copy);
+        copy
+    }
+
+    /// As [`with_words`](Self::with_words), for one word.
+    pub(crate) fn with_word(&mut self, word: Word<'g>, index: usize, new: Word<'g>) -> Word<'g> {
+        self.with_words(word, [(index, new)])
+    }
+
+    /// Makes the turn of a new group.
+    pub(crate) fn make_turn(&mut self) -> Word<'g> {
+        let cell = pool::allocate(size_of::<Turn>());
+        let turn = Turn {
+            next: AtomicU32::new(0),
+            sticky: AtomicU32::new(0),
+            group: GroupId(self.groups_made),
+        };
+        self.groups_made += 1;
+        // SAFETY: the allocation is large and aligned enough for a `Turn`, and nobody else knows it yet.
+        unsafe { cell.cast::<Turn>().write(turn) };
+        self.adopt(Word::cell(cell.cast()), size_of::<Turn>())
+    }
+
+    fn adopt(&mut self, word: Word<'g>, bytes: usize) -> Word<'g> {
+        self.size.nodes += 1;
+        self.size.bytes += pool::rounded(bytes);
+        self.fresh.push(word);
+        word
+    }
+
+    /// Gives up the block or turn that `word` points to, not what that points to in turn.
+    ///
+    /// The caller no longer links it in the version that this edit makes. Other words are ignored.
+    pub(crate) fn retire(&mut self, word: Word<'g>) {
+        let Some(Memory { bytes, .. }) = word.memory() else {
+            return;
+        };
+        let bytes = pool::rounded(bytes);
+        self.size.nodes -= 1;
+        self.size.bytes -= bytes;
+        self.retired_bytes += bytes;
+        self.retired.push(word);
+    }
+
+    /// The heap use of the version that this edit makes.
+    pub(crate) fn size(&self) -> Size {
+        self.size
+    }
+
+    /// Puts `next` in the place of `current`, under whose pin this edit was made; `false` when another writer was
+    /// faster. What the version replaced is freed after a grace period.
+    pub(crate) fn publish<V: Version>(mut self, root: &Root<V>, current: &V, next: V) -> bool {
+        let Some(unlinked) = root.replace(current, next, self.guard) else {
+            return false;
+        };
+        self.fresh.clear();
+        let bytes = (self.retired_bytes, size_of::<V>());
+        let bag = Bag::new(&self.retired, self.ledger, bytes);
+        unlinked.destroy_with(Some(bag.into_waste()));
+        true
+    }
+}
+
+impl Drop for Edit<'_> {
+    /// The attempt failed or changed nothing: what it made was never published.
+    fn drop(&mut self) {
+        if self.fresh.is_empty() {
+            return;
+        }
+        // The blocks are in no version, and in no other bag.
+        let bytes = self.fresh.iter().map(|word| bytes_of(*word)).sum();
+        let bag = Bag::new(&self.fresh, self.ledger, (bytes, 0));
+        bag.into_waste().defer(self.guard);
+    }
+}
+
+/// Writes parts one behind the other; answers the place behind the last.
+///
+/// # Safety
+///
+/// There is memory for all of them from `target` on, which no part is in.
+unsafe fn write_parts<T: Copy>(mut target: NonNull<T>, parts: &[&[T]]) -> NonNull<T> {
+    for part in parts {
+        // SAFETY: the caller's promise.
+        unsafe {
+            target.copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
+            target = target.add(part.len());
+        }
+    }
+    target
+}

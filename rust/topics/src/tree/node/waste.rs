@@ -1,0 +1,155 @@
+//! What frees blocks: those that were replaced, after a grace period, and those of a tree that nobody has any more.
+
+use std::ptr::NonNull;
+use std::slice;
+
+use smallvec::SmallVec;
+
+use super::block::{Memory, WORD_BYTES};
+use super::edit::Size;
+use crate::sync::{Debt, Ledger, Root, Waste, pool};
+use crate::tree::word::{View, Word};
+
+/// What an epoch keeps of one deferral: 4 words in a list of 64 with a head.
+const DEFERRAL_BYTES: usize = 40;
+
+/// Blocks that wait for their grace period: a small pointer.
+pub(super) struct Bag(NonNull<BagHead>);
+
+/// In front of the words of a bag.
+struct BagHead {
+    debt: Debt,
+    count: usize,
+}
+
+impl Bag {
+    /// Takes blocks of `blocks` bytes that no later pin can reach, and books all that waits with them: itself, a
+    /// version of `version` bytes, and what the epoch adds.
+    pub(super) fn new(
+        words: &[Word<'_>],
+        ledger: &Ledger,
+        (blocks, version): (usize, usize),
+    ) -> Self {
+        let own = Self::bytes(words.len());
+        let head = pool::allocate(own).cast::<BagHead>();
+        let rest = pool::rounded(version) + pool::rounded(own) + DEFERRAL_BYTES;
+        let debt = ledger.charge(blocks + rest);
+        // SAFETY: the memory holds the head and behind it the words, and nobody else knows it. Only the lifetime of
+        // the words changes; the bag frees the blocks when no pin needs them any more.
+        unsafe {
+            head.write(BagHead {
+                debt,
+                count: words.len(),
+            });
+            let target = head.add(1).cast::<Word<'_>>();
+            target.copy_from_nonoverlapping(NonNull::from(words).cast(), words.len());
+        }
+        Self(head)
+    }
+
+    fn bytes(count: usize) -> usize {
+        size_of::<BagHead>() + count * WORD_BYTES
+    }
+
+    /// Gives the bag up. Any thread may free it: blocks have no drop code and no affinity.
+    pub(super) fn into_waste(self) -> Waste {
+        // SAFETY: the bag owns its blocks, and this pointer is the only one to it.
+        unsafe { Waste::new(self.0.cast(), Self::free) }
+    }
+
+    /// # Safety
+    ///
+    /// `bag` is that of `into_waste`, and the grace period of its blocks is over.
+    unsafe fn free(bag: NonNull<()>) {
+        let head = bag.cast::<BagHead>();
+        // SAFETY: written by `new`, and read out once.
+        let BagHead { debt, count } = unsafe { head.read() };
+        // SAFETY: `new` wrote `count` words behind the head.
+        let words =
+            unsafe { slice::from_raw_parts(head.add(1).cast::<Word<'static>>().as_ptr(), count) };
+        // Their headers tell their sizes, and may have left the cache long ago.
+        for word in words {
+            word.prefetch_head();
+        }
+        for word in words {
+            // SAFETY: the grace period is over, and each block is in one bag only.
+            unsafe { free(*word) };
+        }
+        // SAFETY: allocated by `new` with these bytes; nobody else knows it.
+        unsafe { pool::release(head.cast(), Self::bytes(count)) };
+        drop(debt);
+    }
+}
+
+/// Frees the block or turn of `word`.
+///
+/// # Safety
+///
+/// Nobody reaches it any more, and nobody else frees it.
+unsafe fn free(word: Word<'_>) {
+    if let Some(Memory { start, bytes, .. }) = word.memory() {
+        // SAFETY: blocks are allocated with the size that their header tells, turns with that of their type.
+        unsafe { pool::release(start, bytes) };
+    }
+}
+
+/// Frees everything that `roots` reach, cells through `free_cell`. Uses a list, not the call stack.
+///
+/// # Safety
+///
+/// Nobody else reaches any of it, now or later.
+unsafe fn free_all(roots: &[Word<'_>], mut free_cell: impl FnMut(Word<'_>)) {
+    let mut pending = roots.to_vec();
+    while let Some(word) = pending.pop() {
+        if let View::Cell(_) = word.view() {
+            free_cell(word);
+        } else {
+            pending.extend_from_slice(word.children());
+            // SAFETY: the caller's promise; each block has one parent, so it comes by once.
+            unsafe { free(word) };
+        }
+    }
+}
+
+/// A state of a tree; all but the last state of a [`Root`] are retired block by block.
+pub(crate) trait Version: Send + Sync + 'static {
+    fn empty() -> Self;
+
+    /// The words that everything hangs off.
+    fn roots(&self) -> SmallVec<[Word<'_>; 5]>;
+}
+
+/// Empties a tree whose cells are turns, at once: nobody else has it.
+pub(crate) fn clear(root: &mut Root<impl Version>) {
+    // SAFETY: turns are freed as blocks are, under the promise of `clear_with`.
+    clear_with(root, |turn| unsafe { free(turn) });
+}
+
+/// Empties a tree at once, its cells through `free_cell`: nobody else has it.
+pub(crate) fn clear_with<V: Version>(root: &mut Root<V>, free_cell: impl FnMut(Word<'_>)) {
+    let last = std::mem::replace(root.get_mut(), V::empty());
+    // SAFETY: the root was the only way to the last version, and is borrowed exclusively; what was retired before is
+    // not reachable from the last version.
+    unsafe { free_all(&last.roots(), free_cell) };
+}
+
+/// Adds up what `roots` reach.
+pub(crate) fn measure(roots: &[Word<'_>]) -> Size {
+    let mut size = Size::default();
+    let mut pending = roots.to_vec();
+    while let Some(word) = pending.pop() {
+        let Some(Memory { bytes, .. }) = word.memory() else {
+            continue;
+        };
+        size.nodes += 1;
+        size.bytes += pool::rounded(bytes);
+        pending.extend_from_slice(word.children());
+    }
+    size
+}
+
+/// The heap bytes of a block, without what the allocator adds.
+pub(super) fn bytes_of(word: Word<'_>) -> usize {
+    word.memory()
+        .map_or(0, |memory| pool::rounded(memory.bytes))
+}
