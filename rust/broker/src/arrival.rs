@@ -34,7 +34,9 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
-    let kept_at = existing.as_ref().filter(|old| old.number().is_some());
+    let kept_at = existing
+        .as_ref()
+        .filter(|old| old.number(&shard.world).is_some());
     let kept_at = kept_at.map(|old| old.kept_at());
     let resumed =
         existing.and_then(|old| make_way(shard, &old, &arrival.request, &arrival.access.grant));
@@ -46,7 +48,9 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     };
     // What was promised of a session stays so for as long as there is the session, and what waits
     // in the store alone must not be forgotten there before it is read.
-    let was_kept = resumed.as_ref().is_some_and(|old| old.number().is_some());
+    let was_kept = resumed
+        .as_ref()
+        .is_some_and(|old| old.number(&shard.world).is_some());
     let is_spilled = |old: &Rc<Client>| old.session.borrow().spilled() > 0;
     let outlives = terms.session_expiry_s(&request) > 0;
     terms.durable = (was_kept || arrival.promise > Level::Memory) && outlives
@@ -74,7 +78,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     shard
         .world
         .online
-        .set_online(shard.index, client.handle.slot, true);
+        .set_online(shard.index, client.handle.slot(), true);
     shard.metrics().clients_connected.add(1);
     if session_present {
         drop_lost_rights(&client, shard);
@@ -178,7 +182,7 @@ fn create(shard: &Rc<Shard>, login: &Arc<Login>, access: &Arc<Access>) -> Rc<Cli
             shard
                 .world
                 .directory
-                .join_as(handle.pack(), shard.world.key_of(&login.client_id)),
+                .join_as(handle.word(), shard.world.key_of(&login.client_id)),
             Arc::clone(&login.client_id),
             Identity {
                 who: Who::Known(Arc::clone(login)),

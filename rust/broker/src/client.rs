@@ -17,37 +17,41 @@ use crate::grants::Access;
 use crate::hooks::{Action, Login};
 use crate::line::Standing;
 use crate::outbox::{Outbox, SHARE_FROM_BYTES};
-use crate::paging::Paging;
 use crate::retain::Replay;
 use crate::shard::{Shard, World};
 
-/// Where a session is, in one word that the directory carries for us.
+/// Where a session is, in one word that the directory carries for us: from the top the shard (8 bits), the generation,
+/// which tells two sessions apart that had the same slot (24), and the slot (32).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Handle {
-    pub(crate) shard: usize,
-    pub(crate) slot: u32,
-    /// Tells two sessions apart that had the same slot.
-    pub(crate) generation: u32,
-}
+pub(crate) struct Handle(u64);
 
 pub(crate) const GENERATION_BITS: u32 = 24;
 
 impl Handle {
-    pub(crate) fn pack(self) -> u64 {
-        let generation = u64::from(self.generation) & ((1 << GENERATION_BITS) - 1);
-        (self.shard as u64) << (GENERATION_BITS + 32) | generation << 32 | u64::from(self.slot)
+    pub(crate) const fn new(shard: u8, generation: u32, slot: u32) -> Self {
+        let generation = generation as u64 & ((1 << GENERATION_BITS) - 1);
+        Self((shard as u64) << (GENERATION_BITS + 32) | generation << 32 | slot as u64)
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "each field is masked to its width"
-    )]
-    pub(crate) fn unpack(word: u64) -> Self {
-        Self {
-            shard: (word >> (GENERATION_BITS + 32)) as usize,
-            slot: word as u32,
-            generation: (word >> 32) as u32 & ((1 << GENERATION_BITS) - 1),
-        }
+    pub(crate) const fn of_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    pub(crate) const fn word(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn shard(self) -> usize {
+        (self.0 >> (GENERATION_BITS + 32)) as usize
+    }
+
+    pub(crate) const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32 & ((1 << GENERATION_BITS) - 1)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    pub(crate) const fn slot(self) -> u32 {
+        self.0 as u32
     }
 }
 
@@ -59,10 +63,6 @@ pub(crate) struct Client {
     pub(crate) session: RefCell<Session>,
     identity: RefCell<Identity>,
     link: RefCell<Option<Rc<Link>>>,
-    /// The store's number of the session; 0 while it is not kept.
-    number: Cell<u64>,
-    /// How far its queue is read back from the store, while that is to be done.
-    pub(crate) paging: RefCell<Option<Box<Paging>>>,
     /// It has lost rights: what is read back may be what it must not have.
     pub(crate) is_queue_judged: Cell<bool>,
     /// The store has a will of the session's.
@@ -112,8 +112,6 @@ impl Client {
             session: RefCell::new(session),
             identity: RefCell::new(identity),
             link: RefCell::new(None),
-            number: Cell::new(0),
-            paging: RefCell::default(),
             is_queue_judged: Cell::new(false),
             will_is_kept: Cell::new(false),
             promise: Cell::new(Level::Fsync),
@@ -122,8 +120,8 @@ impl Client {
     }
 
     /// The number that the store keeps the session under.
-    pub(crate) fn number(&self) -> Option<u64> {
-        Some(self.number.get()).filter(|number| *number != 0)
+    pub(crate) fn number(&self, world: &World) -> Option<u64> {
+        world.durable.number(self.handle)
     }
 
     /// How safe what the store keeps of the session is.
@@ -134,7 +132,6 @@ impl Client {
     /// The store keeps the session under `number` from now on; 0 is no longer.
     pub(crate) fn set_number(&self, world: &World, number: u64) {
         world.durable.set(self.handle, number);
-        self.number.set(number);
         self.will_is_kept.set(false);
     }
 
@@ -405,15 +402,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_survives_its_packing() {
-        for (shard, slot, generation) in [(0, 0, 0), (63, u32::MAX, 0xFF_FFFF), (7, 12, 99)] {
-            let handle = Handle {
-                shard,
-                slot,
-                generation,
-            };
+    fn a_handle_is_found_again_in_its_word() {
+        for (shard, generation, slot) in [(0, 0, 0), (63, 0xFF_FFFF, u32::MAX), (7, 99, 12)] {
+            let handle = Handle::of_word(Handle::new(shard, generation, slot).word());
 
-            assert_eq!(Handle::unpack(handle.pack()), handle);
+            let parts = (handle.shard(), handle.generation(), handle.slot());
+            assert_eq!(parts, (usize::from(shard), generation, slot));
         }
     }
 }

@@ -178,7 +178,7 @@ impl Connection {
         {
             return Ok(Poll::Pending);
         }
-        if paging::is_first_page_due(&self.client) {
+        if paging::is_first_page_due(&self.shard, &self.client) {
             return Ok(Poll::Pending);
         }
         if self.fresh {
@@ -451,7 +451,7 @@ impl Connection {
             if let Some((reason, text)) = farewell {
                 say_goodbye(&self.shard, &self.client, reason, &text);
             }
-            let was_kept = self.client.number().is_some();
+            let was_kept = self.client.number(&self.shard.world).is_some();
             detach(&self.shard, &self.client, cause);
             self.shard.send_mail();
             if was_kept && matches!(end, End::Left(_)) {
@@ -487,7 +487,7 @@ mod tests {
             "{}",
             size_of::<Connection>()
         );
-        assert!(size_of::<Client>() <= 248, "{}", size_of::<Client>());
+        assert!(size_of::<Client>() <= 216, "{}", size_of::<Client>());
         assert!(size_of::<Link>() <= 272, "{}", size_of::<Link>());
     }
 }

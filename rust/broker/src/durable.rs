@@ -34,14 +34,14 @@ impl DurableSessions {
     /// The session at `handle` is kept under `number`, which is not 0 and below 2^40; 0 is none.
     pub(crate) fn set(&self, handle: Handle, number: u64) {
         debug_assert!(number >> NUMBER_BITS == 0, "2^40 sessions were never made");
-        let (chunk, offset) = place(handle.slot);
+        let (chunk, offset) = place(handle.slot());
         let make = || {
             (0..FIRST_CHUNK << chunk)
                 .map(|_| AtomicU64::new(0))
                 .collect()
         };
-        let chunk = self.shards[handle.shard].0[chunk].get_or_init(make);
-        let generation = u64::from(handle.generation) << NUMBER_BITS;
+        let chunk = self.shards[handle.shard()].0[chunk].get_or_init(make);
+        let generation = u64::from(handle.generation()) << NUMBER_BITS;
         let word = if number == 0 { 0 } else { generation | number };
         // ORDERING: Release pairs with `number`; a session is set before its first subscription is
         // committed, so whoever matches it sees it.
@@ -51,9 +51,9 @@ impl DurableSessions {
     /// The number that the session at `handle` is kept under; `None` if it is not kept, or if its
     /// slot has another session by now.
     pub(crate) fn number(&self, handle: Handle) -> Option<u64> {
-        let (chunk, offset) = place(handle.slot);
-        let word = self.shards[handle.shard].0[chunk].get()?[offset].load(Ordering::Acquire);
-        let is_it = word >> NUMBER_BITS == u64::from(handle.generation);
+        let (chunk, offset) = place(handle.slot());
+        let word = self.shards[handle.shard()].0[chunk].get()?[offset].load(Ordering::Acquire);
+        let is_it = word >> NUMBER_BITS == u64::from(handle.generation());
         let number = word & ((1 << NUMBER_BITS) - 1);
         (is_it && number != 0).then_some(number)
     }
@@ -74,11 +74,7 @@ mod tests {
     use super::*;
 
     fn handle(slot: u32, generation: u32) -> Handle {
-        Handle {
-            shard: 1,
-            slot,
-            generation,
-        }
+        Handle::new(1, generation, slot)
     }
 
     #[test]

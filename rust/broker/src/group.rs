@@ -77,7 +77,8 @@ impl<'a> Signs<'a> {
     }
 
     fn welcome(self, candidate: &Match<'_>) -> Welcome {
-        let Handle { shard, slot, .. } = Handle::unpack(candidate.handle);
+        let handle = Handle::of_word(candidate.handle);
+        let (shard, slot) = (handle.shard(), handle.slot());
         let online = &self.world.online;
         let is_refusing = online.is_refusing(shard, slot);
         if online.is_online(shard, slot) {
@@ -175,7 +176,7 @@ pub(crate) fn hand_on(
         journal::hold(shard, level, message, vec![next]);
         return Ok(None);
     }
-    if next.handle.shard == shard.index {
+    if next.handle.shard() == shard.index {
         return Ok(Some(next));
     }
     hub::deal(shard, message, std::iter::once(next));
@@ -197,7 +198,7 @@ fn successor(shard: &Shard, message: &Message, choice: &Choice) -> Option<(Targe
 
 /// Shared subscriptions give their messages to other members until this one can take some again (abuse E17).
 pub(crate) fn pass_over(shard: &Shard, client: &Client) {
-    let (index, slot) = (shard.index, client.handle.slot);
+    let (index, slot) = (shard.index, client.handle.slot());
     let online = &shard.world.online;
     if !online.is_full(index, slot) {
         online.set_full(index, slot, true);
@@ -207,13 +208,13 @@ pub(crate) fn pass_over(shard: &Shard, client: &Client) {
 /// The same, and it has just refused one.
 pub(crate) fn refuses(shard: &Shard, client: &Client) {
     pass_over(shard, client);
-    let (index, slot) = (shard.index, client.handle.slot);
+    let (index, slot) = (shard.index, client.handle.slot());
     shard.world.online.set_refusing(index, slot, true);
 }
 
 /// A client that has had its turn takes its share again: what would wait if it has room for that, all if nothing waits.
 pub(crate) fn take_part_again(shard: &Shard, client: &Client, outbox_bytes: usize) {
-    let (index, slot) = (shard.index, client.handle.slot);
+    let (index, slot) = (shard.index, client.handle.slot());
     let online = &shard.world.online;
     let (is_full, is_refusing) = (online.is_full(index, slot), online.is_refusing(index, slot));
     if !is_full && !is_refusing {

@@ -65,10 +65,10 @@ impl<'a> Publication<'a> {
 
     /// The number of a durable publisher, and the identifier that it may not use for another
     /// message until it has released it.
-    pub(crate) fn gate(&self) -> Option<(u64, u16)> {
+    pub(crate) fn gate(&self, world: &World) -> Option<(u64, u16)> {
         let is_gated = self.message.qos() == QoS::ExactlyOnce;
         let packet_id = self.packet_id.filter(|_| is_gated)?;
-        Some((self.publisher?.number()?, packet_id.get()))
+        Some((self.publisher?.number(world)?, packet_id.get()))
     }
 }
 
@@ -88,7 +88,7 @@ impl Target {
     /// Whoever a message matched, which is `retain`.
     pub(crate) fn of(matched: &Match<'_>, retain: bool) -> Self {
         Self {
-            handle: Handle::unpack(matched.handle),
+            handle: Handle::of_word(matched.handle),
             qos: matched.qos,
             // [MQTT-3.3.1-12, -13]
             retain: retain && matched.retain_as_published,
@@ -343,12 +343,12 @@ pub(crate) fn deal(shard: &Rc<Shard>, message: &Message, targets: impl Iterator<
     }
     let mut away: Vec<Vec<Target>> = Vec::new();
     for target in targets {
-        if target.handle.shard == shard.index {
+        if target.handle.shard() == shard.index {
             deliver_to(shard, message, target);
             continue;
         }
         away.resize_with(shard.world.shards(), Vec::new);
-        away[target.handle.shard].push(target);
+        away[target.handle.shard()].push(target);
     }
     for (to, targets) in away.into_iter().enumerate() {
         if !targets.is_empty() {
@@ -426,7 +426,7 @@ fn offer(
             if client.session.borrow().is_full() {
                 group::pass_over(shard, client);
             }
-            if client.number().is_some() {
+            if shard.journal.is_some() {
                 life::handle_events(shard, client);
             }
             client.flush_session(shard);

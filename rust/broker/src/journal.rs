@@ -181,7 +181,7 @@ pub(crate) fn advance(shard: &Rc<Shard>) {
 
 /// The journal, and the number that the store keeps the session of `client` under.
 fn kept<'s>(shard: &'s Shard, client: &Client) -> Option<(&'s Journal, u64)> {
-    shard.journal.as_ref().zip(client.number())
+    shard.journal.as_ref().zip(client.number(&shard.world))
 }
 
 /// Writes what a publish leaves behind, and numbers the deliveries to durable sessions. What is
@@ -239,7 +239,8 @@ pub(crate) fn lacks_room(shard: &Shard, publication: &Publication<'_>, targets: 
         target.qos > QoS::AtMostOnce && shard.world.durable.number(target.handle).is_some()
     };
     let level = level_of(shard, publication.publisher, publication.topic);
-    level > Level::Memory && (publication.gate().is_some() || targets.iter().any(is_for_kept))
+    level > Level::Memory
+        && (publication.gate(&shard.world).is_some() || targets.iter().any(is_for_kept))
 }
 
 /// Whether the disk is too full to retain `message`, which would have to be kept.
@@ -329,7 +330,7 @@ fn write_publish(
     }
     let mut recipients = journal.recipients.borrow_mut();
     let first = number_deliveries(shard, journal, (message, level), targets, &mut recipients);
-    let gate = publication.gate();
+    let gate = publication.gate(&shard.world);
     if retention == Retention::Cleared {
         let topic = message.topic();
         journal.write(level, &Record::RetainCleared { topic });
@@ -420,7 +421,7 @@ pub(crate) fn moved(
     (next, choice): (&mut Target, &mut Choice),
 ) -> Option<Level> {
     let journal = shard.journal.as_ref()?;
-    let had = |client: &&Client| key != 0 && client.number() == Some(choice.session);
+    let had = |client: &&Client| key != 0 && client.number(&shard.world) == Some(choice.session);
     let had = refused.filter(had);
     let session = kept_target(shard, message, next).filter(|_| choice.level > Level::Memory);
     if let Some(session) = session {
@@ -506,7 +507,7 @@ pub(crate) fn keep(shard: &Shard, client: &Rc<Client>, durable: bool) -> bool {
     let Some(journal) = &shard.journal else {
         return false;
     };
-    let is_new = durable && client.number().is_none();
+    let is_new = durable && client.number(&shard.world).is_none();
     if is_new {
         client.set_number(&shard.world, journal.log.session_number());
     } else if !durable {

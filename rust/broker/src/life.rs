@@ -49,7 +49,7 @@ pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     shard
         .world
         .online
-        .set_online(shard.index, client.handle.slot, false);
+        .set_online(shard.index, client.handle.slot(), false);
     shard.metrics().clients_connected.sub(1);
     shard.tell(EventKind::Disconnected, client, EventDetails::default());
     if let Some(will) = departure.will {
@@ -153,7 +153,8 @@ pub(crate) fn end(shard: &Rc<Shard>, client: &Rc<Client>) {
     // they leave does not pile up.
     shard.world.directory.clean(subscriptions);
     shard.registry.borrow_mut().remove(client);
-    shard.wheel.borrow_mut().cancel(client.handle.slot);
+    shard.pagings.borrow_mut().end(client);
+    shard.wheel.borrow_mut().cancel(client.handle.slot());
     shard.metrics().sessions.sub(1);
     if let Some(will) = will {
         publish_will(shard, client, &will);
@@ -186,7 +187,7 @@ pub(crate) fn arm(shard: &Shard, client: &Client) {
     let session = client.session.borrow().poll_timeout();
     let spill = paging::deadline(shard, client);
     if let Some(at) = [stall, ends, session, spill].into_iter().flatten().min() {
-        shard.wheel.borrow_mut().arm(client.handle.slot, at);
+        shard.wheel.borrow_mut().arm(client.handle.slot(), at);
     }
 }
 

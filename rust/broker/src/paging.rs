@@ -9,6 +9,7 @@
 //! So the numbers of a page end where they had come to when the queue was opened, and the first
 //! page is read when every shard has said that it has handed over what it had numbered until then.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,8 +24,13 @@ use crate::recovery::Page;
 use crate::shard::{Letter, Shard};
 use crate::store::PageRequest;
 
+/// Queues that are being read back, by the slots of their clients.
+#[derive(Default)]
+pub(crate) struct Pagings(HashMap<u32, Paging>);
+
 /// How far the queue of a client that is back has been read.
-pub(crate) struct Paging {
+struct Paging {
+    handle: Handle,
     /// Tells its pages from those of an earlier one.
     serial: u64,
     /// Everything that was counted has a lower number.
@@ -34,6 +40,23 @@ pub(crate) struct Paging {
     /// Shards that have not handed over yet what they had numbered.
     unsettled: usize,
     is_reading: bool,
+}
+
+impl Pagings {
+    fn of(&self, client: &Client) -> Option<&Paging> {
+        let paging = self.0.get(&client.handle.slot())?;
+        (paging.handle == client.handle).then_some(paging)
+    }
+
+    fn of_mut(&mut self, client: &Client) -> Option<&mut Paging> {
+        let paging = self.0.get_mut(&client.handle.slot())?;
+        (paging.handle == client.handle).then_some(paging)
+    }
+
+    /// Its queue is read to the end, or is closed again, or it has none any more.
+    pub(crate) fn end(&mut self, client: &Client) {
+        self.0.remove(&client.handle.slot());
+    }
 }
 
 /// One shard wants to know that another one has handed over everything that it has numbered.
@@ -47,7 +70,7 @@ pub(crate) struct Settle {
 /// When the queue of `client` is to be let go of.
 pub(crate) fn deadline(shard: &Shard, client: &Client) -> Option<Instant> {
     let session = client.session.borrow();
-    let may_spill = client.number().is_some() && session.may_spill();
+    let may_spill = client.number(&shard.world).is_some() && session.may_spill();
     let since = session.away_since().filter(|_| may_spill)?;
     since.checked_add(shard.config().spill_after)
 }
@@ -57,7 +80,7 @@ pub(crate) fn spill_if_due(shard: &Shard, client: &Client) {
     if deadline(shard, client).is_some_and(|at| at <= shard.now()) {
         client.session.borrow_mut().spill();
         // Its pages are of no use any more.
-        *client.paging.borrow_mut() = None;
+        shard.pagings.borrow_mut().end(client);
     }
 }
 
@@ -69,7 +92,7 @@ pub(crate) fn resume(shard: &Rc<Shard>, client: &Client) {
     if client.session.borrow().is_spilling() {
         let below = journal.next_number();
         client.session.borrow_mut().begin_paging(below);
-        *client.paging.borrow_mut() = None;
+        shard.pagings.borrow_mut().end(client);
         if client.session.borrow().spilled() > 0 {
             begin(shard, client, below);
         }
@@ -91,13 +114,16 @@ fn begin(shard: &Rc<Shard>, client: &Client, below: u64) {
         handle: client.handle,
         serial: shard.world.unique(),
     };
-    *client.paging.borrow_mut() = Some(Box::new(Paging {
+    let paging = Paging {
+        handle: client.handle,
         serial: asked.serial,
         below,
         from: 0,
         unsettled: shard.world.shards(),
         is_reading: false,
-    }));
+    };
+    let slot = client.handle.slot();
+    shard.pagings.borrow_mut().0.insert(slot, paging);
     for to in 0..shard.world.shards() {
         shard.post(to, Letter::Settle(asked));
     }
@@ -120,13 +146,13 @@ pub(crate) fn answer(shard: &Shard, asked: Settle) {
 
 /// Whether the first page of a client that is back has still to leave: what waits for it goes in
 /// front of any answer, so nothing is read from it before.
-pub(crate) fn is_first_page_due(client: &Client) -> bool {
+pub(crate) fn is_first_page_due(shard: &Shard, client: &Client) -> bool {
     let Some(link) = client.link() else {
         return false;
     };
-    let paging = client.paging.borrow();
+    let pagings = shard.pagings.borrow();
     let is_due = |paging: &Paging| paging.from == 0 && (paging.unsettled > 0 || paging.is_reading);
-    paging.as_deref().is_some_and(is_due)
+    pagings.of(client).is_some_and(is_due)
         || !client.session.borrow().is_confirmed(link.first_page.get())
 }
 
@@ -134,32 +160,32 @@ pub(crate) fn is_first_page_due(client: &Client) -> bool {
 pub(crate) fn settled(shard: &Rc<Shard>, asked: Settle) {
     let client = shard.registry.borrow().at(asked.handle);
     let Some(client) = client else { return };
-    if let Some(paging) = client.paging.borrow_mut().as_mut()
+    if let Some(paging) = shard.pagings.borrow_mut().of_mut(&client)
         && paging.serial == asked.serial
     {
         paging.unsettled -= 1;
     }
     read_on(shard, &client);
-    wake_if_ready(&client);
+    wake_if_ready(shard, &client);
 }
 
-fn wake_if_ready(client: &Client) {
-    if let Some(link) = client.link().filter(|_| !is_first_page_due(client)) {
+fn wake_if_ready(shard: &Shard, client: &Client) {
+    if let Some(link) = client.link().filter(|_| !is_first_page_due(shard, client)) {
         link.wake();
     }
 }
 
 /// Has the next page read, if the session wants it.
 pub(crate) fn read_on(shard: &Rc<Shard>, client: &Client) {
-    let mut paging = client.paging.borrow_mut();
-    let (Some(paging), Some(journal)) = (paging.as_mut(), &shard.journal) else {
+    let mut pagings = shard.pagings.borrow_mut();
+    let (Some(paging), Some(journal)) = (pagings.of_mut(client), &shard.journal) else {
         return;
     };
     let is_ready = paging.unsettled == 0 && !paging.is_reading;
     if !is_ready || !client.session.borrow().wants_page() {
         return;
     }
-    let Some(session) = client.number() else {
+    let Some(session) = client.number(&shard.world) else {
         return;
     };
     paging.is_reading = true;
@@ -182,8 +208,9 @@ pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Pag
     let Some(client) = client else { return };
     let is_first;
     {
-        let mut paging = client.paging.borrow_mut();
-        let Some(paging) = paging.as_mut().filter(|paging| paging.serial == serial) else {
+        let mut pagings = shard.pagings.borrow_mut();
+        let paging = pagings.of_mut(&client);
+        let Some(paging) = paging.filter(|paging| paging.serial == serial) else {
             return;
         };
         is_first = paging.from == 0;
@@ -198,7 +225,7 @@ pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Pag
             !is_judged || may_have(message)
         });
     if client.session.borrow().spilled() == 0 {
-        *client.paging.borrow_mut() = None;
+        shard.pagings.borrow_mut().end(&client);
         client.is_queue_judged.set(false);
     }
     if is_first && let Some(link) = client.link() {
@@ -207,5 +234,5 @@ pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Pag
     life::handle_events(shard, &client);
     client.flush_session(shard);
     read_on(shard, &client);
-    wake_if_ready(&client);
+    wake_if_ready(shard, &client);
 }

@@ -314,7 +314,7 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) {
     let client = shard.registry.borrow_mut().insert(shard.index, |handle| {
         Client::new(
             handle,
-            directory.join(handle.pack()),
+            directory.join(handle.word()),
             Arc::clone(&kept.client_id),
             Identity {
                 who: Who::Kept(kept.username.clone()),

@@ -30,7 +30,7 @@ pub(crate) struct Registry {
 impl Registry {
     /// The client at `handle`, if its slot has not been given to another one since.
     pub(crate) fn at(&self, handle: Handle) -> Option<Rc<Client>> {
-        self.in_slot(handle.slot)
+        self.in_slot(handle.slot())
             .filter(|client| client.handle == handle)
     }
 
@@ -55,16 +55,14 @@ impl Registry {
         shard: usize,
         make: impl FnOnce(Handle) -> Client,
     ) -> Rc<Client> {
-        self.generation = self.generation.wrapping_add(1) & 0xFF_FFFF;
+        self.generation = self.generation.wrapping_add(1);
         let slot = self.free.pop().unwrap_or_else(|| {
             self.clients.push(None);
             self.slots() - 1
         });
-        let client = Rc::new(make(Handle {
-            shard,
-            slot,
-            generation: self.generation,
-        }));
+        // INVARIANT: there are far fewer shards than 2^8.
+        let shard = u8::try_from(shard).expect("fewer than 2^8 shards");
+        let client = Rc::new(make(Handle::new(shard, self.generation, slot)));
         self.clients[slot as usize] = Some(Rc::clone(&client));
         let Self {
             clients,
@@ -81,7 +79,7 @@ impl Registry {
     }
 
     pub(crate) fn remove(&mut self, client: &Client) {
-        let slot = client.handle.slot;
+        let slot = client.handle.slot();
         let hash = self.seed.hash_one(&*client.id);
         if let Ok(entry) = self.by_id.find_entry(hash, |other| *other == slot) {
             entry.remove();

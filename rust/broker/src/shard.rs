@@ -32,7 +32,7 @@ use crate::loading::{Held, Loading};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
-use crate::paging::{self, Settle};
+use crate::paging::{self, Pagings, Settle};
 use crate::registry::Registry;
 use crate::reports::Reports;
 use crate::wheel::Wheel;
@@ -286,6 +286,8 @@ pub(crate) struct Shard {
     pub(crate) kafka: Option<kafka::Line>,
     /// What waits for the sessions that were kept.
     pub(crate) held: Held,
+    /// Queues of sessions that are being read back.
+    pub(crate) pagings: RefCell<Pagings>,
     /// What topics that come again and again matched last.
     pub(crate) results: RefCell<MatchCache>,
     /// Scratch space of [`hub::route`].
@@ -326,6 +328,7 @@ impl Shard {
                 .clone()
                 .map(|pipe| kafka::Line::new(pipe, index)),
             held: Held::new(world.log.is_some()),
+            pagings: RefCell::default(),
             results: RefCell::default(),
             targets: RefCell::default(),
             one_at_a_time: Cell::new(0),

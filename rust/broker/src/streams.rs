@@ -18,21 +18,17 @@ use crate::shard::{Shard, World};
 use crate::store::Rows;
 
 /// Where no shard is: a subscriber there is a stream, and its slot the stream's number.
-const NOWHERE: usize = 255;
+const NOWHERE: u8 = 255;
 
 impl Handle {
     /// The subscriber that the stream with this number is.
     fn of_stream(number: u32) -> Self {
-        Self {
-            shard: NOWHERE,
-            slot: number,
-            generation: 0,
-        }
+        Self::new(NOWHERE, 0, number)
     }
 
     /// The number of the stream that it is, if it is one.
     pub(crate) fn stream(self) -> Option<u32> {
-        (self.shard == NOWHERE).then_some(self.slot)
+        (self.shard() == usize::from(NOWHERE)).then_some(self.slot())
     }
 }
 
@@ -58,7 +54,7 @@ pub(crate) fn subscribe(world: &World, streams: &[Definition]) -> Result<(), Sta
             .iter()
             .map(|filter| Change::Subscribe { filter, options });
         let changes: Vec<_> = changes.collect();
-        let subscriber = world.directory.join(Handle::of_stream(number).pack());
+        let subscriber = world.directory.join(Handle::of_stream(number).word());
         world.directory.commit(subscriber, &changes);
     }
     Ok(())

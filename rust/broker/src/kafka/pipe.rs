@@ -17,21 +17,18 @@ use super::record::Record;
 use super::{Engine, KafkaConfig, KafkaStream, Ticket, Topic};
 
 /// Where no shard is: a subscriber there is a stream whose log is Kafka, and its slot its number.
-const NOWHERE: usize = 254;
+const NOWHERE: u8 = 254;
 
 impl Handle {
     fn of_kafka(stream: usize) -> Self {
-        Self {
-            shard: NOWHERE,
-            // INVARIANT: as many streams do not fit into a configuration.
-            slot: u32::try_from(stream).expect("fewer than 2^32 streams"),
-            generation: 0,
-        }
+        // INVARIANT: as many streams do not fit into a configuration.
+        let slot = u32::try_from(stream).expect("fewer than 2^32 streams");
+        Self::new(NOWHERE, 0, slot)
     }
 
     /// The number of the stream with Kafka as its log that it is, if it is one.
     pub(crate) fn kafka(self) -> Option<usize> {
-        (self.shard == NOWHERE).then_some(self.slot as usize)
+        (self.shard() == usize::from(NOWHERE)).then_some(self.slot() as usize)
     }
 }
 
@@ -141,7 +138,7 @@ impl Pipe {
             let filters = stream.filters.iter();
             let changes = filters.map(|filter| Change::Subscribe { filter, options });
             let changes: Vec<_> = changes.collect();
-            let subscriber = world.directory.join(Handle::of_kafka(number).pack());
+            let subscriber = world.directory.join(Handle::of_kafka(number).word());
             world.directory.commit(subscriber, &changes);
         }
         let weaknesses: Vec<_> = self.streams.iter().filter_map(Stream::weakness).collect();
