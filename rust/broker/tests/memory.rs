@@ -3,6 +3,8 @@
 //! A test's own client is part of it and small. One test at a time, since there is one heap.
 
 mod common;
+#[path = "memory/kept.rs"]
+mod kept;
 #[path = "memory/level.rs"]
 mod level;
 
@@ -21,6 +23,11 @@ struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+/// Pages of a checkpoint that are held: as many as its cache may have, however many sessions there are.
+static CHECKPOINT_PAGES: AtomicUsize = AtomicUsize::new(0);
+
+/// A page, behind the two counts of whoever shares it.
+const PAGE: usize = 16 + 4_096;
 
 // SAFETY: every call goes to the system's allocator as it came; only numbers are kept beside it.
 unsafe impl GlobalAlloc for Counting {
@@ -28,12 +35,14 @@ unsafe impl GlobalAlloc for Counting {
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(live, Ordering::Relaxed);
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        CHECKPOINT_PAGES.fetch_add(usize::from(layout.size() == PAGE), Ordering::Relaxed);
         // SAFETY: the caller's promise about `layout` is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        CHECKPOINT_PAGES.fetch_sub(usize::from(layout.size() == PAGE), Ordering::Relaxed);
         // SAFETY: the caller's promise about `pointer` and `layout` is passed on.
         unsafe { System.dealloc(pointer, layout) }
     }

@@ -13,6 +13,7 @@ pub mod frames;
 mod hello;
 mod home;
 pub mod http;
+pub mod many;
 pub mod plugin;
 
 use std::sync::Arc;

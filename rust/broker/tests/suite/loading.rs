@@ -2,82 +2,17 @@
 //! too early. A test is done again with a larger store until it was quicker than the broker.
 
 use std::fs;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_broker::Broker;
 use mqttcore_codec::{QoS, ReasonCode};
-use mqttcore_store::files::{Files, Folder};
-use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record, WillSet};
-use mqttcore_store::{Batch, DurableStore, Level, Need, Store, StoreOptions};
+use mqttcore_store::record::{Record, WillSet};
 
+use crate::common::many::{fill, filter, name, opened};
 use crate::common::{Client, HOUR_S, Hello, Home, Received, copy, v5};
-
-/// Clients that there are so many of that their sessions are not read at once.
-fn name(number: u64) -> String {
-    format!("many-{number}")
-}
-
-fn filter(number: u64) -> String {
-    format!("many/{number}")
-}
 
 fn hello(number: u64) -> Hello {
     v5(&name(number)).keeping_session_s(HOUR_S)
-}
-
-fn opened(session: u64, client_id: &str, batch: &mut Batch) {
-    batch.push(&Record::Opened(Opened {
-        session,
-        at_ms: 1,
-        version: 5,
-        expiry_s: u32::MAX,
-        client_id,
-        username: None,
-    }));
-}
-
-/// A store of `sessions` sessions from number 1 on, each with a subscription and one message that waits.
-fn fill(folder: &Path, sessions: u64, more: impl FnOnce(&mut Batch)) {
-    let files: Arc<dyn Files> = Arc::new(Folder::open(folder).expect("a folder"));
-    let (store, _) = DurableStore::open(&files, &StoreOptions::default()).expect("a store");
-    let (mut batch, mut recipients) = (Batch::default(), RecipientsBuf::default());
-    for session in 1..=sessions {
-        opened(session, &name(session), &mut batch);
-        batch.push(&Record::Subscribed {
-            session,
-            filter: &filter(session),
-            options: 1,
-            id: 0,
-        });
-        batch.push(&Record::Away {
-            session,
-            at_ms: 2,
-            expiry_s: u32::MAX,
-        });
-        recipients.clear();
-        recipients.push(session, 1, false, &[]);
-        batch.push(&Record::Message(Message {
-            message: session,
-            qos: 1,
-            topic: &filter(session),
-            recipients: recipients.as_recipients(),
-            payload: b"waited",
-            ..Message::default()
-        }));
-        if batch.records() > 4_000 {
-            append(&store, &mut batch);
-        }
-    }
-    more(&mut batch);
-    append(&store, &mut batch);
-    store.close().expect("all of it is kept");
-}
-
-fn append(store: &DurableStore, batch: &mut Batch) {
-    let appended = store.append(batch, Level::Os, Need::Essential);
-    appended.expect("it takes records");
 }
 
 fn is_loading(broker: &Broker) -> bool {
