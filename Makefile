@@ -204,7 +204,7 @@ bench-broker: build .make/dev ## the broker beside Mosquitto, one core each (DUR
 bench-start: build .make/dev ## starting with a large store (ARGS="--sessions 1000000 --queued 10000000")
 	@$(BIN)/python benches/start_report.py $(ARGS)
 
-spark-matrix: build ## tests/spark with Spark 4.0, 4.1 and 4.2, and through Spark Connect (minutes each)
+spark-matrix: build ## tests/spark with Spark 4.0, 4.1 and 4.2, through Connect, and declarative pipelines (minutes each)
 	@$(BIN)/python -m tests.spark.matrix
 
 bench-spark: build .make/dev ## Spark over a stream beside Spark's own: docs/spark-report.md (SCALE=small BY=cpu)

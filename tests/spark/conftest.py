@@ -6,12 +6,19 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 
 from tests.stream_folder import START_US, StreamFolder, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+SPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
+"""The line that these tests run with."""
+takes_limits = pytest.mark.skipif(
+    SPARK < (4, 2), reason="before Spark 4.2 a run takes one batch, whatever its limits"
+)
 
 
 @pytest.fixture(scope="session")

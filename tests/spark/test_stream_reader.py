@@ -16,14 +16,16 @@ from mqttcore.errors import StreamEpochError, StreamOptionError, StreamRangeErro
 from mqttcore.spark.options import parse_options
 from mqttcore.spark.reading import Task
 from mqttcore.spark.streaming import MqttcoreStreamReader
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.spark.conftest import at, numbered
 from tests.spark.endpoint import FakeEndpoint
 from tests.stream_folder import StreamFolder, rows
 
+limits = pytest.importorskip(
+    "pyspark.sql.streaming.datasource", reason="limits of a batch came with Spark 4.2"
+)
 Make = Callable[..., StreamFolder]
-ALL = ReadAllAvailable()
+ALL = limits.ReadAllAvailable()
 
 
 @pytest.fixture
@@ -179,7 +181,7 @@ def test_rule_6_the_hold_is_placed_before_the_first_batch_and_follows_commits(
     endpoint: FakeEndpoint, open_reader: Open
 ) -> None:
     reader = open_reader(startingOffsets='{"0": 3, "1": 1}', consumer="query")
-    end = batch(reader, reader.initialOffset(), ReadMaxRows(4))
+    end = batch(reader, reader.initialOffset(), limits.ReadMaxRows(4))
 
     assert endpoint.holds == {"query": [3, 1]}
 

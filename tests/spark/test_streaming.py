@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from tests.spark.conftest import numbered
+from tests.spark.conftest import numbered, takes_limits
 from tests.spark.endpoint import FakeEndpoint
 from tests.stream_folder import StreamFolder
 
@@ -79,6 +79,7 @@ def ends(checkpoint: pathlib.Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text().splitlines()[-1]) for path in logged]
 
 
+@takes_limits
 def test_a_query_goes_on_where_it_stopped(
     endpoint: FakeEndpoint, run: Run, copied: Callable[[], object], tmp_path: pathlib.Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_query_goes_on_where_it_stopped(
     assert endpoint.holds["copy"] == [25, 15]
 
 
+@takes_limits
 def test_a_batch_that_was_not_committed_is_read_again_the_same(
     endpoint: FakeEndpoint, run: Run, copied: Callable[[], object], tmp_path: pathlib.Path
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_batch_that_was_not_committed_is_read_again_the_same(
     assert ends(tmp_path / "checkpoint")[0]["to"] == {"0": 25, "1": 15}
 
 
+@takes_limits
 def test_progress_shows_what_is_behind(endpoint: FakeEndpoint, run: Run) -> None:
     progress = run().lastProgress
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mqttcore import TopicFilter
 from mqttcore.errors import StreamOptionError, StreamRangeError
+from mqttcore.pipeline.tables import arrow_schema
 from mqttcore.spark import from_kafka, read, read_stream, retained
 from mqttcore.spark.tables import matches
 
@@ -169,8 +170,6 @@ def test_a_place_that_is_not_there_yet_has_no_retained_messages(
 
 
 def test_records_of_kafka_have_the_columns_of_a_stream(spark: SparkSession) -> None:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     headers = [
         ("qos", b"1"), ("retain", b"true"), ("client_id", b"device"), ("expiry", b"60"),
         ("timestamp_us", b"1700000000000001"), ("correlation_data", b"\xff"),
@@ -188,7 +187,7 @@ def test_records_of_kafka_have_the_columns_of_a_stream(spark: SparkSession) -> N
 
     frame = from_kafka(records)
 
-    types = [(field.name, field.type) for field in to_arrow_schema(frame.schema, timezone="UTC")]
+    types = [(field.name, field.type) for field in arrow_schema(frame)]
     assert types == [(field.name, field.type) for field in row_schema()]
     full, bare = frame.collect()
     assert (full.topic, bytes(full.payload), full.qos, full.retain) == ("a/b", b"21", 1, True)

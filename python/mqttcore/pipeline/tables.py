@@ -8,6 +8,7 @@ repeat.
 """
 
 import contextlib
+import inspect
 import json
 import logging
 import os
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mqttcore.errors import PipelineError
 
@@ -316,7 +317,10 @@ def arrow_schema(rows: "DataFrame") -> "pa.Schema":
     """The columns of ``rows`` as Arrow has them."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(rows.schema, timezone="UTC")
+    # before Spark 4.2 an instant was in UTC without a word about it
+    takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    zone: dict[str, Any] = {"timezone": "UTC"} if takes_zone else {}
+    return to_arrow_schema(rows.schema, **zone)
 
 
 def replace_file(path: Path, text: str) -> None:
