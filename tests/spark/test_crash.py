@@ -14,6 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.crash.process import Life
+from tests.spark.conftest import SPARK
 from tests.spark.copies import TOPIC, Places, run, start
 from tests.spark.crash import CONFIG, kill_broker, verdict, workers_of
 from tests.spark.peers import Publisher, Subscriber
@@ -56,7 +57,9 @@ def test_every_row_is_copied_and_heard_once_through_deaths(
         publisher.end()
     assert places.forget_commits() == 2
 
-    run(spark, places, once=True)
+    # before Spark 4.2 a run ends with the batch that it repeats
+    for _ in range(1 if SPARK >= (4, 2) else 2):
+        run(spark, places, once=True)
 
     found = verdict(places, publisher.acknowledged, subscriber)
     subscriber.end()
