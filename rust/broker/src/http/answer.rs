@@ -11,6 +11,11 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
+use super::files::Part;
+
+/// Media type of JSON.
+pub(super) const JSON: &str = "application/json";
+
 /// The answer to a request.
 pub(super) type Answer = Response<Content>;
 
@@ -19,6 +24,8 @@ pub(super) enum Content {
     Whole(Full<Bytes>),
     /// Made piece by piece, as fast as the peer takes it.
     Pieces(Box<dyn Pieces>),
+    /// Bytes of a file, read as fast as the peer takes them.
+    File(Part),
 }
 
 /// What an answer is made of that does not have to be in memory as a whole.
@@ -43,6 +50,9 @@ impl Body for Content {
                 .poll_frame(cx)
                 .map_err(|never| match never {}),
             Self::Pieces(pieces) => Poll::Ready(pieces.next().map(|piece| piece.map(Frame::data))),
+            Self::File(part) => part
+                .poll_next(cx)
+                .map(|read| read.map(|read| read.map(Frame::data))),
         }
     }
 
@@ -50,6 +60,7 @@ impl Body for Content {
         match self {
             Self::Whole(whole) => whole.is_end_stream(),
             Self::Pieces(_) => false,
+            Self::File(part) => part.left() == 0,
         }
     }
 
@@ -57,6 +68,7 @@ impl Body for Content {
         match self {
             Self::Whole(whole) => whole.size_hint(),
             Self::Pieces(_) => SizeHint::default(),
+            Self::File(part) => SizeHint::with_exact(part.left()),
         }
     }
 }
@@ -143,7 +155,7 @@ impl From<Refusal> for Answer {
 /// `value` as an answer.
 pub(super) fn json(value: &Value) -> Answer {
     let text = Bytes::from(value.to_string());
-    of_type("application/json", Content::Whole(Full::new(text)))
+    of_type(JSON, Content::Whole(Full::new(text)))
 }
 
 /// `pieces` as an answer.
@@ -151,7 +163,7 @@ pub(super) fn pieces(media_type: &'static str, pieces: Box<dyn Pieces>) -> Answe
     of_type(media_type, Content::Pieces(pieces))
 }
 
-fn of_type(media_type: &'static str, content: Content) -> Answer {
+pub(super) fn of_type(media_type: &'static str, content: Content) -> Answer {
     let mut answer = Response::new(content);
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));

@@ -1,12 +1,15 @@
 //! What is asked for, and what is answered.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use hyper::body::Bytes;
 use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
+use hyper::{HeaderMap, Method, Request, StatusCode};
 use mqttcore_store::stream::{Bounds, StreamError};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -16,10 +19,10 @@ use crate::reports::{ReportError, Reports};
 use crate::sink::Sink;
 use crate::store::Rows;
 
-use super::answer::{Answer, Refusal, json, pieces};
+use super::answer::{Answer, Content, JSON, Refusal, json, of_type, pieces};
 use super::body;
 use super::target::Target;
-use super::{rows, sink};
+use super::{files, rows, sink};
 
 /// Media type of an Arrow IPC stream.
 const ARROW_STREAM: &str = "application/vnd.apache.arrow.stream";
@@ -136,6 +139,21 @@ impl App {
                 is(Method::GET, "GET")?;
                 self.rows(name, target)
             }
+            ["v1", "streams", name, "files"] => {
+                is(Method::GET, "GET")?;
+                finish(&target)?;
+                self.files(name)
+            }
+            ["v1", "streams", name, "files", file] => {
+                is(Method::GET, "GET")?;
+                finish(&target)?;
+                self.file(name, file, &head.headers).await
+            }
+            ["v1", "streams", name, "aliases"] => {
+                is(Method::GET, "GET")?;
+                finish(&target)?;
+                self.aliases(name).await
+            }
             ["v1", "streams", name, "offsets"] => {
                 is(Method::GET, "GET")?;
                 self.offsets(name, target).await
@@ -237,6 +255,39 @@ impl App {
         let rows = rows::Body::new(batches.map_err(|error| refusal(&error))?)
             .map_err(|error| broken(&error))?;
         Ok(pieces(ARROW_STREAM, Box::new(rows)))
+    }
+
+    /// Which files hold the rows that are sealed.
+    fn files(&self, name: &str) -> Result<Answer, Refusal> {
+        let sealed = self.rows.streams.sealed(name);
+        let sealed = sealed.map_err(|error| refusal(&error))?;
+        Ok(of_type(JSON, Content::Whole(sealed.into())))
+    }
+
+    /// One of them, or a part of it. One that retention has given up is there for a while.
+    async fn file(&self, name: &str, file: &str, headers: &HeaderMap) -> Result<Answer, Refusal> {
+        self.known(name)?;
+        files::answer(self.folder.join(name).join("data"), file, headers).await
+    }
+
+    /// What the aliases of Sparkplug meant where the sealed rows end.
+    async fn aliases(&self, name: &str) -> Result<Answer, Refusal> {
+        self.known(name)?;
+        let path = self.folder.join(name).join("aliases.json");
+        let read = tokio::task::spawn_blocking(move || match fs::read(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(b"{}".to_vec()),
+            other => other,
+        });
+        let read = read.await.map_err(|error| broken(&error))?;
+        let text = read.map_err(|error| broken(&error))?;
+        Ok(of_type(JSON, Content::Whole(Bytes::from(text).into())))
+    }
+
+    /// Refuses a stream that there is not: its name is a part of a path.
+    fn known(&self, name: &str) -> Result<(), Refusal> {
+        let known = self.rows.streams.find(name);
+        let unknown = || refusal(&StreamError::Unknown(name.to_owned()));
+        known.map(|_| ()).ok_or_else(unknown)
     }
 
     async fn offsets(&self, name: &str, mut target: Target<'_>) -> Result<Answer, Refusal> {

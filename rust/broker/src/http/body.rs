@@ -16,9 +16,16 @@ use super::answer::Refusal;
 ///
 /// It is too large, too slow, broken off, or no such JSON.
 pub(super) async fn json<T: DeserializeOwned>(
-    mut body: Incoming,
+    body: Incoming,
     limits: &HttpLimits,
 ) -> Result<T, Refusal> {
+    let bytes = timeout(limits.body_deadline, whole(body, limits)).await;
+    let bytes = bytes.unwrap_or_else(|_| Err(late()))?;
+    serde_json::from_slice(&bytes).map_err(|error| Refusal::bad(format!("the body: {error}")))
+}
+
+/// All of a body that is small.
+async fn whole(mut body: Incoming, limits: &HttpLimits) -> Result<Vec<u8>, Refusal> {
     let too_large = || {
         let text = format!("the body is larger than {} bytes", limits.body_bytes);
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text).closing()
@@ -34,7 +41,12 @@ pub(super) async fn json<T: DeserializeOwned>(
         }
         bytes.extend_from_slice(&piece);
     }
-    serde_json::from_slice(&bytes).map_err(|error| Refusal::bad(format!("the body: {error}")))
+    Ok(bytes)
+}
+
+fn late() -> Refusal {
+    let text = "the rest of the body did not come in time";
+    Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", text).closing()
 }
 
 /// The next bytes of a body; `None` behind the last ones.
@@ -48,8 +60,7 @@ pub(super) async fn next(
 ) -> Result<Option<Bytes>, Refusal> {
     loop {
         let Ok(frame) = timeout(limits.body_deadline, body.frame()).await else {
-            let text = "the rest of the body did not come in time";
-            return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", text).closing());
+            return Err(late());
         };
         match frame {
             None => return Ok(None),

@@ -9,6 +9,7 @@ mod app;
 mod body;
 mod connection;
 mod door;
+mod files;
 mod patient;
 mod rows;
 mod sink;

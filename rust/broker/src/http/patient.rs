@@ -1,4 +1,4 @@
-//! A stream that gives up on a peer that takes no bytes.
+//! A stream that gives up on a peer that takes no bytes, or as good as none.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,12 +8,17 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// `S`, whose writing fails once the peer took nothing for `patience`.
+/// Bytes that a peer has to take within the time that it is waited for: a byte a minute holds no place.
+const PROGRESS_BYTES: usize = 16 * 1024;
+
+/// `S`, whose writing fails once a peer that has something to take took less than [`PROGRESS_BYTES`] for `patience`.
 pub(super) struct Patient<S> {
     stream: S,
     patience: Duration,
     /// Runs while the peer owes us progress.
     waits: Option<Pin<Box<Sleep>>>,
+    /// What it took since then.
+    taken: usize,
 }
 
 impl<S> Patient<S> {
@@ -22,18 +27,24 @@ impl<S> Patient<S> {
             stream,
             patience,
             waits: None,
+            taken: 0,
         }
     }
 
-    /// What a write came to: progress ends the waiting, and too long a wait the connection.
+    /// What a write came to: enough progress ends the waiting, and too long a wait the connection.
     fn judge<T>(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
+        bytes: impl FnOnce(&T) -> usize,
     ) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.waits = None;
-            return written;
+        if let Poll::Ready(written) = written {
+            let bytes = written.as_ref().map_or(0, bytes);
+            self.taken = self.taken.saturating_add(bytes);
+            if self.taken >= PROGRESS_BYTES {
+                self.rest();
+            }
+            return Poll::Ready(written);
         }
         let patience = self.patience;
         let waits = self.waits.get_or_insert_with(|| Box::pin(sleep(patience)));
@@ -41,6 +52,11 @@ impl<S> Patient<S> {
             .as_mut()
             .poll(cx)
             .map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// The peer owes nothing.
+    fn rest(&mut self) {
+        (self.waits, self.taken) = (None, 0);
     }
 }
 
@@ -61,7 +77,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.judge(cx, written)
+        self.judge(cx, written, |bytes| *bytes)
     }
 
     fn poll_write_vectored(
@@ -70,7 +86,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.judge(cx, written)
+        self.judge(cx, written, |bytes| *bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -78,52 +94,93 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if flushed.is_ready() {
+            // All that there was has been written.
+            self.rest();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.judge(cx, shut)
+        self.judge(cx, shut, |()| PROGRESS_BYTES)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use std::future::Future;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::runtime::Builder;
 
     use super::*;
 
-    #[test]
-    fn a_peer_that_takes_nothing_is_given_up_and_one_that_takes_a_little_is_not() {
+    /// Runs both until the first one is over.
+    fn beside<T>(work: impl Future<Output = T>, other: impl Future<Output = ()>) -> T {
         let runtime = Builder::new_current_thread().enable_time().build();
         runtime.expect("a runtime").block_on(async {
-            let (ours, _theirs) = duplex(8);
-            let mut ours = Patient::new(ours, Duration::from_millis(20));
-            let given_up = ours.write_all(&[0; 64]).await;
-            assert_eq!(
-                given_up.map_err(|error| error.kind()),
-                Err(io::ErrorKind::TimedOut)
-            );
-
-            let (ours, mut theirs) = duplex(8);
-            let mut ours = Patient::new(ours, Duration::from_secs(60));
-            let (written, read) = (ours.write_all(&[7; 64]), async {
-                let mut taken = [0; 64];
-                theirs.read_exact(&mut taken).await.map(|_| taken)
-            });
-            let (mut written, mut read) = (std::pin::pin!(written), std::pin::pin!(read));
-            let mut taken = None;
+            let (mut work, mut other) = (std::pin::pin!(work), std::pin::pin!(other));
+            let mut is_over = false;
             std::future::poll_fn(|cx| {
-                let written = written.as_mut().poll(cx);
-                if taken.is_none()
-                    && let Poll::Ready(read) = read.as_mut().poll(cx)
-                {
-                    taken = Some(read.expect("read"));
-                }
-                written.map(|written| written.expect("written"))
+                is_over = is_over || other.as_mut().poll(cx).is_ready();
+                work.as_mut().poll(cx)
             })
-            .await;
-        });
+            .await
+        })
+    }
+
+    /// Takes a byte now and then, for ever.
+    async fn sip(mut theirs: DuplexStream) {
+        while theirs.read_u8().await.is_ok() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_is_given_up() {
+        let (ours, theirs) = duplex(8);
+        let mut ours = Patient::new(ours, Duration::from_millis(20));
+
+        let given_up = beside(ours.write_all(&[0; 64]), std::future::pending());
+
+        let kind = given_up.map_err(|error| error.kind());
+        assert_eq!(kind, Err(io::ErrorKind::TimedOut));
+        drop(theirs);
+    }
+
+    #[test]
+    fn a_peer_that_takes_a_byte_now_and_then_is_given_up() {
+        let (ours, theirs) = duplex(8);
+        let mut ours = Patient::new(ours, Duration::from_millis(50));
+
+        let given_up = beside(ours.write_all(&[0; PROGRESS_BYTES]), sip(theirs));
+
+        let kind = given_up.map_err(|error| error.kind());
+        assert_eq!(kind, Err(io::ErrorKind::TimedOut));
+    }
+
+    #[test]
+    fn a_peer_that_has_taken_what_there_is_owes_nothing() {
+        let (ours, mut theirs) = duplex(8);
+        let mut ours = Patient::new(ours, Duration::from_secs(60));
+        let take = async move {
+            let mut taken = [0; 64];
+            theirs.read_exact(&mut taken).await.expect("64 bytes");
+            std::future::pending().await
+        };
+
+        let owes = beside(
+            async {
+                ours.write_all(&[7; 64]).await.expect("written");
+                let before = (ours.waits.is_some(), ours.taken);
+                ours.flush().await.expect("flushed");
+                [before, (ours.waits.is_some(), ours.taken)]
+            },
+            take,
+        );
+
+        assert_eq!(owes, [(true, 64), (false, 0)]);
     }
 }

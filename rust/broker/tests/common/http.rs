@@ -27,6 +27,11 @@ impl Response {
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("text")
     }
+
+    /// One header, whose name is in small letters.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        header(&self.headers, name)
+    }
 }
 
 impl Http {
@@ -44,6 +49,11 @@ impl Http {
 
     pub fn send(&mut self, text: &str) {
         self.0.write_all(text.as_bytes()).expect("sent");
+    }
+
+    /// Whether the other side still takes something.
+    pub fn try_send(&mut self, text: &str) -> bool {
+        self.0.write_all(text.as_bytes()).is_ok()
     }
 
     pub fn get(&mut self, target: &str) -> Response {

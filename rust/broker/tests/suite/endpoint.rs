@@ -309,3 +309,98 @@ fn an_open_connection_does_not_keep_a_broker_from_stopping() {
     assert!(idle.is_closed());
     assert!(unfinished.is_closed());
 }
+
+impl Served {
+    /// Seals some rows; answers with the name of their file.
+    fn sealed_file(&self) -> String {
+        let mut publisher = v5("publisher").connect(&self.broker);
+        for number in 0..200 {
+            publisher.publish_acknowledged("plant/1", format!("payload {number}"));
+        }
+        eventually("all rows are there", || {
+            self.broker.stats().stream_rows == 200
+        });
+        let sealed = self.unix().request("POST", "/v1/streams/plant/seal", "");
+        assert_eq!(sealed.status, 200, "{}", sealed.text());
+        let files = self.unix().get("/v1/streams/plant/files");
+        let files: serde_json::Value = serde_json::from_slice(&files.body).expect("JSON");
+        assert_eq!(files["partitions"][0][0]["last"], 199);
+        let name = files["partitions"][0][0]["file"].as_str().expect("a name");
+        name.to_owned()
+    }
+}
+
+#[test]
+fn a_file_of_rows_is_served_whole_and_in_parts() {
+    let served = Served::new();
+    let name = served.sealed_file();
+    let on_disk = fs::read(served.home.life(0).join("streams/plant/data").join(&name));
+    let on_disk = on_disk.expect("a file");
+    let mut http = served.unix();
+    let target = format!("/v1/streams/plant/files/{name}");
+
+    let whole = http.get(&target);
+    assert_eq!(whole.status, 200);
+    assert_eq!(whole.body, on_disk);
+    let tag = whole.header("etag").expect("a tag").to_owned();
+
+    let mut part = |headers: &str| {
+        http.send(&format!(
+            "GET {target} HTTP/1.1\r\nHost: t\r\n{headers}\r\n"
+        ));
+        http.response().expect("a response")
+    };
+    let first = part("Range: bytes=0-3\r\n");
+    assert_eq!((first.status, &*first.body), (206, &b"PAR1"[..]));
+    let told = format!("bytes 0-3/{}", on_disk.len());
+    assert_eq!(first.header("content-range"), Some(&*told));
+    let last = part(&format!("Range: bytes=-8\r\nIf-Match: {tag}\r\n"));
+    assert_eq!(
+        (last.status, &*last.body),
+        (206, &on_disk[on_disk.len() - 8..])
+    );
+    assert_eq!(part("Range: bytes=99999999-\r\n").status, 416);
+    let other = part("Range: bytes=0-3\r\nIf-Match: \"another\"\r\n");
+    assert_eq!(other.status, 412);
+    assert!(other.text().contains(r#""code":"changed""#));
+}
+
+#[test]
+fn only_files_of_rows_are_served() {
+    let served = Served::new();
+    let mut http = served.unix();
+    for (target, code) in [
+        ("/v1/streams/plant/files/..%2Fstream.json", "unknown_file"),
+        ("/v1/streams/plant/files/00000-1.parquet", "unknown_file"),
+        (
+            "/v1/streams/..%2F..%2Fx/files/00000-1.parquet",
+            "unknown_stream",
+        ),
+        ("/v1/streams/other/files", "unknown_stream"),
+        ("/v1/streams/other/aliases", "unknown_stream"),
+    ] {
+        let refused = http.get(target);
+        assert_eq!(refused.status, 404, "{target}");
+        assert!(refused.text().contains(code), "{}", refused.text());
+    }
+    assert_eq!(http.get("/v1/streams/plant/aliases").text(), "{}");
+    let mut stranger = served.tcp();
+    assert_eq!(stranger.get("/v1/streams/plant/files").status, 401);
+}
+
+#[test]
+fn a_body_that_comes_byte_by_byte_has_to_end() {
+    let served = Served::with_limits(HttpLimits {
+        body_deadline: Duration::from_millis(200),
+        ..HttpLimits::default()
+    });
+    let mut slow = served.unix();
+    slow.send("POST /v1/streams/plant/holds HTTP/1.1\r\nHost: t\r\nContent-Length: 9999\r\n\r\n");
+
+    let answered = (0..2_000).find(|_| {
+        std::thread::park_timeout(Duration::from_millis(10));
+        !slow.try_send(" ")
+    });
+
+    assert!(answered.is_some(), "it may go on for ever");
+}

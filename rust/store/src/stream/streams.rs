@@ -244,6 +244,17 @@ impl Streams {
         })
     }
 
+    /// Which files hold which rows: what `sealed.json` says, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Unknown`].
+    pub fn sealed(&self, name: &str) -> Result<String, StreamError> {
+        let sealed = serde_json::to_string(&self.stream(name)?.sealed());
+        // INVARIANT: all keys are texts.
+        Ok(sealed.expect("a value of texts, numbers and lists"))
+    }
+
     /// Batches with exactly the rows `from..to` of a partition, out of memory.
     ///
     /// # Errors
@@ -534,15 +545,20 @@ impl Stream {
         }
     }
 
-    /// Writes which files there are.
-    pub(super) fn write_index(&self) -> Result<(), StoreError> {
+    /// Which files there are.
+    fn sealed(&self) -> Sealed {
         let mut sealed = Sealed::default();
         for partition in &self.partitions {
             let partition = lock(partition);
             sealed.partitions.push(partition.history.files.clone());
             sealed.earliest.push(partition.history.earliest);
         }
-        manifest::write(&*self.folder, SEALED, &sealed)
+        sealed
+    }
+
+    /// Writes which files there are.
+    pub(super) fn write_index(&self) -> Result<(), StoreError> {
+        manifest::write(&*self.folder, SEALED, &self.sealed())
     }
 
     pub(super) fn failed(&self, problem: &impl ToString) -> StoreError {

@@ -1,0 +1,226 @@
+//! A file of sealed rows on its way out, whole or a part: for readers that do not see the folder.
+//!
+//! A file never changes, but a merge may take its name. Its `ETag` says which one it is; who fetches it in parts names it in `If-Match`.
+//! Once it is open it stays as it is, whatever becomes of the name.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderValue, IF_MATCH, RANGE};
+use hyper::{HeaderMap, StatusCode};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::answer::{Answer, Broken, Content, Refusal, of_type};
+use super::app::broken;
+
+/// Media type of a Parquet file.
+const PARQUET: &str = "application/vnd.apache.parquet";
+
+/// Bytes of one read: all that is in memory of a file for one peer, beside what hyper holds.
+const PIECE_BYTES: u64 = 256 * 1024;
+
+/// Answers with the bytes of a file that the headers of a request ask for.
+///
+/// # Errors
+///
+/// There is no such file, it is another one by now, or it has no such bytes.
+pub(super) async fn answer(
+    folder: PathBuf,
+    name: &str,
+    headers: &HeaderMap,
+) -> Result<Answer, Refusal> {
+    if !is_name(name) {
+        return Err(gone(name));
+    }
+    let path = folder.join(name);
+    let opened = spawn_blocking(move || {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        io::Result::Ok((file, metadata))
+    });
+    let (file, metadata) = match opened.await.map_err(|error| broken(&error))? {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(gone(name)),
+        other => other.map_err(|error| broken(&error))?,
+    };
+    let (tag, bytes) = (tag(&metadata), metadata.len());
+    if headers.get(IF_MATCH).is_some_and(|wanted| *wanted != tag) {
+        let text = format!("{name} is another file by now");
+        return Err(Refusal::new(
+            StatusCode::PRECONDITION_FAILED,
+            "changed",
+            text,
+        ));
+    }
+    let wanted = headers.get(RANGE).and_then(|range| range.to_str().ok());
+    let (range, status) = match wanted.and_then(|text| part_of(text, bytes)) {
+        None => (0..bytes, StatusCode::OK),
+        Some(range) if range.is_empty() => {
+            let text = format!("{name} has {bytes} bytes");
+            let status = StatusCode::RANGE_NOT_SATISFIABLE;
+            return Err(Refusal::new(status, "range", text));
+        }
+        Some(range) => (range, StatusCode::PARTIAL_CONTENT),
+    };
+    let told = format!(
+        "bytes {}-{}/{bytes}",
+        range.start,
+        range.end.saturating_sub(1)
+    );
+    let mut answer = of_type(PARQUET, Content::File(Part::new(file, range)));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(ETAG, tag);
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if status == StatusCode::PARTIAL_CONTENT {
+        let told = HeaderValue::try_from(told).map_err(|error| broken(&error))?;
+        headers.insert(CONTENT_RANGE, told);
+    }
+    Ok(answer)
+}
+
+/// Bytes of a file that are still to leave.
+pub(super) struct Part {
+    file: Arc<File>,
+    left: Range<u64>,
+    reading: Option<JoinHandle<io::Result<Bytes>>>,
+}
+
+impl Part {
+    fn new(file: File, left: Range<u64>) -> Self {
+        Self {
+            file: Arc::new(file),
+            left,
+            reading: None,
+        }
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        self.left.end - self.left.start
+    }
+
+    /// The next bytes; the disk is waited for by another thread.
+    pub(super) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Broken>>> {
+        if self.left() == 0 {
+            return Poll::Ready(None);
+        }
+        let (from, bytes) = (self.left.start, self.left().min(PIECE_BYTES));
+        let reading = self.reading.get_or_insert_with(|| {
+            let file = Arc::clone(&self.file);
+            spawn_blocking(move || read(&file, from, bytes))
+        });
+        let read = ready!(Pin::new(reading).poll(cx));
+        self.reading = None;
+        self.left.start += bytes;
+        Poll::Ready(Some(
+            read.map_err(Broken::from)
+                .and_then(|read| read.map_err(Broken::from)),
+        ))
+    }
+}
+
+fn read(file: &File, from: u64, bytes: u64) -> io::Result<Bytes> {
+    // INVARIANT: at most `PIECE_BYTES`.
+    let mut piece = vec![0; usize::try_from(bytes).expect("small")];
+    file.read_exact_at(&mut piece, from)?;
+    Ok(piece.into())
+}
+
+/// Whether it is the name of a file of rows, and leads to no other place.
+fn is_name(name: &str) -> bool {
+    let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = name
+        .strip_suffix(".parquet")
+        .and_then(|name| name.split_once('-'));
+    parts.is_some_and(|(partition, base)| plain(partition) && plain(base))
+}
+
+/// Tells a file from all others that had or will have its name.
+fn tag(metadata: &Metadata) -> HeaderValue {
+    let (inode, bytes) = (metadata.ino(), metadata.len());
+    let written = (metadata.mtime(), metadata.mtime_nsec());
+    let text = format!("\"{inode:x}-{bytes:x}-{:x}-{:x}\"", written.0, written.1);
+    // INVARIANT: hexadecimal digits, dashes and quotation marks.
+    HeaderValue::try_from(text).expect("visible ASCII")
+}
+
+/// What `Range` asks for of a file of so many bytes: one range, which is empty if there is nothing of it. `None`: it says something
+/// else, and the whole file is the answer (RFC 9110, 14.2).
+fn part_of(text: &str, bytes: u64) -> Option<Range<u64>> {
+    let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
+    if first.is_empty() {
+        let count: u64 = number(last)?;
+        return Some(bytes.saturating_sub(count)..bytes);
+    }
+    let first = number(first)?;
+    let end = match last {
+        "" => u64::MAX,
+        last => number(last)
+            .filter(|last| *last >= first)?
+            .saturating_add(1),
+    };
+    Some(first.min(bytes)..end.min(bytes))
+}
+
+fn number(text: &str) -> Option<u64> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_plain)
+}
+
+fn gone(name: &str) -> Refusal {
+    let text = format!("there is no file {name:?}");
+    Refusal::new(StatusCode::NOT_FOUND, "unknown_file", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_what_the_header_says_and_no_more_than_there_is() {
+        for (text, wanted) in [
+            ("bytes=0-0", Some(0..1)),
+            ("bytes=2-4", Some(2..5)),
+            ("bytes=7-", Some(7..10)),
+            ("bytes=7-99", Some(7..10)),
+            ("bytes=-3", Some(7..10)),
+            ("bytes=-99", Some(0..10)),
+            ("bytes=10-", Some(10..10)),
+            ("bytes=99-100", Some(10..10)),
+            ("bytes=-0", Some(10..10)),
+            ("bytes=5-2", None),
+            ("bytes=0-1,4-5", None),
+            ("lines=0-1", None),
+            ("bytes=-", None),
+            ("bytes=+1-2", None),
+        ] {
+            assert_eq!(part_of(text, 10), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_names_of_files_of_rows_are_names() {
+        assert!(is_name("00001-00000000000000000042.parquet"));
+        for name in [
+            "",
+            "..",
+            "stream.json",
+            "1-2.parquet.x",
+            "-1.parquet",
+            "1-.parquet",
+            "../1-2.parquet",
+            "1-2/3.parquet",
+        ] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+}
