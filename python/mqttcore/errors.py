@@ -16,6 +16,7 @@ __all__ = [
     "ConfigError",
     "EndpointError",
     "EndpointUnreachableError",
+    "FileChangedError",
     "LoopError",
     "MqttError",
     "OverloadedError",
@@ -99,6 +100,10 @@ class StreamUnknownError(EndpointError):
 
 class RangeSealedError(EndpointError):
     """Rows of the range are in files, and are read there."""
+
+
+class FileChangedError(EndpointError):
+    """A file of sealed rows is gone, or another one has its name: the index says where they are."""
 
 
 class RangeGoneError(EndpointError):

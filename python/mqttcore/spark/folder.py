@@ -7,16 +7,29 @@ file that the index does not name does not count, whatever lies beside it.
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mqttcore._core import StreamOptions, StreamReader
 from mqttcore.errors import StreamFolderError, StreamOptionError, StreamRangeError
 
-__all__ = ["Description", "SealedFile", "SealedIndex", "StreamFolder", "find_folder"]
+__all__ = [
+    "Description",
+    "FileMovedError",
+    "SealedFile",
+    "SealedIndex",
+    "StreamFolder",
+    "find_folder",
+    "index_of",
+]
 
 FORMAT: Final = 1
+
+
+class FileMovedError(Exception):
+    """A file went away between the index and the reading, so the index is another by now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +142,7 @@ class StreamFolder:
         if found is None:
             return SealedIndex(((),) * partitions, (0,) * partitions)
         try:
-            files = tuple(
-                tuple(sorted((self.file(entry) for entry in entries), key=by_end))
-                for entries in found["partitions"]
-            )
-            index = SealedIndex(files, tuple(found["earliest"]))
+            index = index_of(found, self.path / "data")
         except (KeyError, TypeError, AttributeError) as error:
             raise StreamFolderError(
                 f"{self.path}: sealed.json cannot be read: {error!r}"
@@ -142,16 +151,18 @@ class StreamFolder:
             raise StreamFolderError(f"{self.path}: sealed.json is not of {partitions} partitions")
         return index
 
-    def file(self, entry: dict[str, Any]) -> SealedFile:
-        """One entry of the index."""
-        return SealedFile(
-            path=str(self.path / "data" / entry["file"]),
-            base=entry["base"],
-            last=entry["last"],
-            min_us=entry["min_us"],
-            max_us=entry["max_us"],
-            size_bytes=entry["bytes"],
-        )
+    def forget(self) -> None:
+        """The index is looked at anew; here that is so anyway."""
+
+    def is_here(self) -> bool:
+        """Whether this machine sees the folder."""
+        return (self.path / "stream.json").is_file()
+
+    @contextmanager
+    def at_hand(self, file: SealedFile, start: int, end: int) -> Iterator[str]:
+        """A path where the rows ``[start, end)`` of a file can be read."""
+        del start, end
+        yield file.path
 
     def aliases(self) -> dict[str, Any]:
         """What the aliases of each edge node of Sparkplug meant behind the last sealed row."""
@@ -183,6 +194,23 @@ class StreamFolder:
         except OSError:
             return None
         return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def index_of(found: Any, folder: pathlib.PurePath) -> SealedIndex:  # noqa: ANN401 -- JSON
+    """The index out of its JSON, with files in ``folder``."""
+
+    def file(entry: dict[str, Any]) -> SealedFile:
+        return SealedFile(
+            path=str(folder / entry["file"]),
+            base=entry["base"],
+            last=entry["last"],
+            min_us=entry["min_us"],
+            max_us=entry["max_us"],
+            size_bytes=entry["bytes"],
+        )
+
+    files = (sorted(map(file, entries), key=by_end) for entries in found["partitions"])
+    return SealedIndex(tuple(map(tuple, files)), tuple(found["earliest"]))
 
 
 def by_end(file: SealedFile) -> tuple[int, int]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mqttcore.errors import EndpointUnreachableError, StreamFolderError, StreamOptionError
 from mqttcore.spark.folder import StreamFolder, find_folder
+from mqttcore.spark.remote import RemoteFolder
 from mqttcore.spark.typed import TypedColumns, typed_columns
 from mqttcore.streams.client import Client
 
@@ -42,7 +45,12 @@ class StreamLog:
 
     name: str
     folder: StreamFolder | None
+    """Where this machine sees the files; None: they are fetched."""
     client: Client
+    remote: RemoteFolder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.remote = RemoteFolder(self.client, self.name)
 
     def state(self) -> State:
         """What the broker says, or while it is away, what is sealed."""
@@ -67,9 +75,10 @@ class StreamLog:
 
     def sealed_state(self) -> State:
         """What the folder says: without the broker nothing else can be read."""
-        folder = self.needed_folder()
-        index = folder.index()
-        described = folder.describe()
+        if self.folder is None:
+            raise TypeError("without a folder only the broker knows")
+        index = self.folder.index()
+        described = self.folder.describe()
         return State(
             name=described.name,
             epoch=described.epoch,
@@ -79,18 +88,28 @@ class StreamLog:
             filters=described.filters,
         )
 
-    def needed_folder(self) -> StreamFolder:
-        """The folder, which some questions need.
+    def files(self) -> StreamFolder | RemoteFolder:
+        """The sealed files: in the folder, or, not seen here, at the endpoint."""
+        return self.folder or self.remote
+
+    def on_this_machine(self) -> StreamLog:
+        """The same for a worker, which may not see what the driver sees.
 
         Raises:
-            StreamFolderError: only the endpoint is known, and its folder is not on this machine.
+            StreamFolderError: it sees neither the folder nor an endpoint.
         """
-        if self.folder is None:
+        if self.folder is None or self.folder.is_here():
+            return self
+        try:
+            self.live_state()
+        except EndpointUnreachableError as error:
             raise StreamFolderError(
-                f"stream {self.name}: its sealed rows are in files that this machine does not see;"
-                " mount the broker's data folder, or name it with option path"
-            )
-        return self.folder
+                f"stream {self.name}: {self.folder.path} is not on {socket.gethostname()}, and no"
+                f" endpoint answers there ({error}); mount the broker's data folder at the same"
+                " path, or give option endpoint = http://host:port with option token: its files"
+                " are fetched then"
+            ) from error
+        return dataclasses.replace(self, folder=None)
 
     def typed(self) -> TypedColumns | None:
         """The typed columns of the stream itself."""
@@ -100,7 +119,7 @@ class StreamLog:
 
     def aliases(self) -> dict[str, Any]:
         """What Sparkplug's aliases meant where the sealed rows end, as far as that is known."""
-        return self.folder.aliases() if self.folder is not None else {}
+        return self.files().aliases()
 
     def offsets_at(self, timestamp_us: int) -> tuple[int, ...]:
         """The first row of each partition at or after a time, sealed or not."""
@@ -109,7 +128,7 @@ class StreamLog:
         except EndpointUnreachableError:
             if self.folder is None:
                 raise
-        return self.needed_folder().sealed_at(timestamp_us)
+        return self.folder.sealed_at(timestamp_us)
 
     def hold(self, consumer: str, offsets: Sequence[int]) -> None:
         """Asks the broker to keep everything from ``offsets`` on for this consumer.
@@ -127,8 +146,7 @@ class StreamLog:
 
     def row_bytes(self) -> float:
         """About what a row takes, to turn a limit of bytes into one of rows."""
-        known = self.folder.index().row_bytes() if self.folder is not None else None
-        return known or ROW_BYTES
+        return self.files().index().row_bytes() or ROW_BYTES
 
 
 ROW_BYTES = 256.0
@@ -146,13 +164,19 @@ def open_log(options: SourceOptions) -> StreamLog:
     if options.path is not None:
         folder = find_folder(options.path, options.stream)
         client = Client(options.endpoint or socket_beside(folder), token=options.token)
-        return StreamLog(name=folder.describe().name, folder=folder, client=client)
+        seen = None if options.files == "endpoint" else folder
+        return StreamLog(name=folder.describe().name, folder=seen, client=client)
     if options.endpoint is None or options.stream is None:
         raise StreamOptionError("option path, or options endpoint and stream, are missing")
     client = Client(options.endpoint, token=options.token)
-    return StreamLog(
-        name=options.stream, folder=shared_folder(client, options.stream), client=client
-    )
+    seen = None if options.files == "endpoint" else shared_folder(client, options.stream)
+    if seen is None and options.files == "folder":
+        raise StreamFolderError(
+            f"stream {options.stream}: its files are in a folder that this machine does not see;"
+            " mount the broker's data folder at the same path or name it with option path, or have"
+            " the files fetched with option files = auto"
+        )
+    return StreamLog(name=options.stream, folder=seen, client=client)
 
 
 def socket_beside(folder: StreamFolder) -> str:

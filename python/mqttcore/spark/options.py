@@ -19,8 +19,10 @@ __all__ = ["DECODERS", "SourceOptions", "Table", "parse_options", "read_options"
 
 Decoder = Literal["none", "json", "cbor", "msgpack", "text", "sparkplug", "auto"]
 OnError = Literal["null", "drop", "fail"]
+Files = Literal["auto", "folder", "endpoint"]
 DECODERS: Final = ("none", "json", "cbor", "msgpack", "text", "sparkplug", "auto")
 ON_ERROR: Final = ("null", "drop", "fail")
+FILES: Final = ("auto", "folder", "endpoint")
 
 Value = TypeVar("Value")
 
@@ -34,6 +36,9 @@ class SourceOptions:
     endpoint: str | None = None
     """``http://host:port`` or ``unix:/path``; without it the socket below ``path``."""
     token: str | None = field(default=None, repr=False)
+    files: Files = "auto"
+    """Sealed files are read in the broker's folder where a machine sees it, else fetched from its
+    endpoint; or one of both, whatever a machine sees."""
     stream: str | None = None
     topic: str | None = None
     """An MQTT topic filter; None is every row, also of topics that begin with ``$``."""
@@ -226,6 +231,7 @@ OPTIONS: Final[Table] = {
     "path": ("path", text_of),
     "endpoint": ("endpoint", endpoint),
     "token": ("token", text_of),
+    "files": ("files", cast("Reader", word_of(*FILES))),
     "stream": ("stream", stream_name),
     "topic": ("topic", topic_filter),
     "startingOffsets": ("starting", parse_position),

@@ -6,14 +6,15 @@ then may be sealed by now. Nothing here outlives the task, since workers fork an
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -28,6 +29,7 @@ from mqttcore.errors import (
     StreamFileError,
     StreamRangeError,
 )
+from mqttcore.spark.folder import FileMovedError
 from mqttcore.spark.planner import Range
 from mqttcore.spark.planning import reader_options
 
@@ -48,10 +50,7 @@ PATIENCE_S: Final = 300.0
 """How long a task waits for a broker that is away."""
 FIRST_WAIT_S: Final = 0.05
 LONGEST_WAIT_S: Final = 2.0
-
-
-class FileMovedError(Exception):
-    """A file went away between the index and the reading, so the index is another by now."""
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +89,7 @@ class RowReader:
         """
         if not isinstance(partition, Task):
             raise TypeError(f"{partition!r} was not made by this source")
+        self.log = self.log.on_this_machine()
         self.check_epoch(partition.epoch)
         for one in partition.ranges:
             yield from self.rows(one, partition.sealed[one.partition])
@@ -122,6 +122,7 @@ class RowReader:
                 tries += 1
                 if tries > TRIES:
                     raise StreamRangeError(self.nowhere(rest)) from error
+                self.log.files().forget()
                 sealed = self.sealed_end(rest)
                 continue
             yield from batches
@@ -135,24 +136,31 @@ class RowReader:
         """
         file = self.file_with_start(wanted)
         end = min(file.last + 1, wanted.end)
-        reader = Rows(
-            [(file.path, file.base, file.last)],
-            partition=wanted.partition,
-            start=wanted.start,
-            end=end,
-            options=self.reader_options(),
-        )
-        try:
-            first = list(itertools.islice(reader, 1))
-        except StreamFileError as error:
-            if pathlib.Path(file.path).exists():
-                raise
-            raise FileMovedError(file.path) from error
+        with contextlib.ExitStack() as held:
+
+            def at_hand() -> str:
+                return held.enter_context(self.log.files().at_hand(file, wanted.start, end))
+
+            path = self.patiently(wanted, at_hand)
+            reader = Rows(
+                [(path, file.base, file.last)],
+                partition=wanted.partition,
+                start=wanted.start,
+                end=end,
+                options=self.reader_options(),
+            )
+            try:
+                # it has the file open then, whatever becomes of the path
+                first = list(itertools.islice(reader, 1))
+            except StreamFileError as error:
+                if pathlib.Path(path).exists():
+                    raise
+                raise FileMovedError(path) from error
         return end, self.batches(first, reader)
 
     def file_with_start(self, wanted: Range) -> SealedFile:
         """Of the files that hold the first row, the one that reaches farthest."""
-        index = self.log.needed_folder().index()
+        index = self.log.files().index()
         holders = index.between(wanted.partition, wanted.start, wanted.start + 1)
         if not holders:
             raise StreamRangeError(self.nowhere(wanted))
@@ -160,7 +168,7 @@ class RowReader:
 
     def sealed_end(self, wanted: Range) -> int:
         """Where the files of a partition end now."""
-        return self.log.needed_folder().index().ends[wanted.partition]
+        return self.log.files().index().ends[wanted.partition]
 
     def tail(self, wanted: Range) -> tuple[int, Iterator[pa.RecordBatch]]:
         """The first rows of a range out of the broker's memory, and where they end.
@@ -200,14 +208,22 @@ class RowReader:
         self.aliases = reader.aliases or self.aliases
 
     def tail_bytes(self, wanted: Range, end: int) -> bytes:
-        """An Arrow IPC stream with the rows up to ``end``; waits while the broker is away."""
+        """An Arrow IPC stream with the rows up to ``end``."""
+
+        def ask() -> bytes:
+            with self.log.client.rows(
+                self.log.name, partition=wanted.partition, start=wanted.start, end=end
+            ) as body:
+                return body.read()
+
+        return self.patiently(wanted, ask)
+
+    def patiently(self, wanted: Range, ask: Callable[[], Answer]) -> Answer:
+        """What the broker answers; waits while it is away."""
         deadline, wait_s = time.monotonic() + PATIENCE_S, FIRST_WAIT_S
         while True:
             try:
-                with self.log.client.rows(
-                    self.log.name, partition=wanted.partition, start=wanted.start, end=end
-                ) as body:
-                    return body.read()
+                return ask()
             except EndpointUnreachableError as error:
                 # a broker that stops seals its tail first
                 if self.log.folder is not None and wanted.start < self.sealed_end(wanted):

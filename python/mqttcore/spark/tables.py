@@ -34,18 +34,19 @@ __all__ = ["Retained", "read", "read_stream", "retained"]
 AT_HAND: Final = 100_000
 """Rows of a tail that come along with the plan: a Python task for so few costs more than they do.
 Their bytes are bounded, too: a broker seals its tail before it grows beyond its memory."""
-OF_READ: Final = frozenset({"path", "endpoint", "token", "topic", "columns"})
+OF_READ: Final = frozenset({"path", "endpoint", "token", "files", "topic", "columns"})
 
 
 def read(spark: SparkSession, stream: str | None = None, **options: object) -> DataFrame:
     """Each row of a stream once, as it is now.
 
     What is sealed is read by Spark itself, from exactly the files that hold it; only the tail
-    comes through the source: at once if it is short, else when Spark asks for it. Options are
-    ``path``, ``endpoint``, ``token``, ``topic`` and ``columns``, as the source has them.
+    comes through the source: at once if it is short, else when Spark asks for it. Where this
+    machine does not see the files, all of it does. Options are ``path``, ``endpoint``, ``token``,
+    ``files``, ``topic`` and ``columns``, as the source has them.
 
     Raises:
-        StreamFolderError: there is no such stream, or its files are not on this machine.
+        StreamFolderError: there is no such stream.
         StreamOptionError: an option cannot be used, or not here.
     """
     others = sorted(set(options) - OF_READ)
@@ -125,8 +126,10 @@ def retained(
 def whole(spark: SparkSession, log: StreamLog, options: SourceOptions) -> DataFrame:
     """Both tiers, cut at one place."""
     state = log.state()
+    if log.folder is None:
+        return by_source(spark, options, state.earliest, state.end)
     # asked after the state, so what that calls sealed is in it
-    index = log.needed_folder().index()
+    index = log.folder.index()
     parts = []
     if any(index.files):
         parts.append(sealed_rows(spark, index, options))
@@ -175,13 +178,22 @@ def tail_rows(
     ranges = ranges_between(index.ends, end)
     if sum(one.rows for one in ranges) <= AT_HAND:
         return rows_at_hand(spark, log, state, options, ranges)
+    return by_source(spark, options, index.ends, end)
+
+
+def by_source(
+    spark: SparkSession, options: SourceOptions, start: Sequence[int], end: Sequence[int]
+) -> DataFrame:
+    """Rows that the source reads."""
     given = {
-        "path": str(log.needed_folder().path),
+        "path": options.path,
         "endpoint": options.endpoint,
+        "stream": options.stream,
         "token": options.token,
+        "files": options.files,
         "topic": options.topic,
         "columns": ",".join(options.columns) if options.columns is not None else None,
-        "startingOffsets": json.dumps(keyed(index.ends)),
+        "startingOffsets": json.dumps(keyed(start)),
         "endingOffsets": json.dumps(keyed(end)),
     }
     named = {name: value for name, value in given.items() if value is not None}

@@ -20,6 +20,7 @@ from typing import Final, Self, cast
 from mqttcore.errors import (
     EndpointError,
     EndpointUnreachableError,
+    FileChangedError,
     RangeBeyondError,
     RangeGoneError,
     RangeSealedError,
@@ -99,10 +100,46 @@ class Client:
             RangeBeyondError: some of them are not there yet.
         """
         query = urllib.parse.urlencode({"partition": partition, "from": start, "to": end})
+        return self._body(f"{path(name)}/rows?{query}")
+
+    def files(self, name: str) -> Json:
+        """Which files hold the sealed rows of a stream: what its ``sealed.json`` says."""
+        return self._json("GET", f"{path(name)}/files")
+
+    def file(
+        self,
+        name: str,
+        file: str,
+        *,
+        start: int = 0,
+        end: int | None = None,
+        tag: str | None = None,
+    ) -> "Rows":
+        """The bytes ``[start, end)`` of one of these files; None is its end.
+
+        Args:
+            name: The stream.
+            file: The name of the file.
+            start: The first byte.
+            end: Behind the last byte.
+            tag: `Rows.tag` of an earlier part: it has to be the same file.
+
+        Raises:
+            FileChangedError: it is gone, or another one by now.
+        """
+        last = "" if end is None else str(end - 1)
+        headers = {"Range": f"bytes={start}-{last}", **({"If-Match": tag} if tag else {})}
+        return self._body(f"{path(name)}/files/{urllib.parse.quote(file, safe='')}", headers)
+
+    def aliases(self, name: str) -> Json:
+        """What the aliases of each edge node of Sparkplug meant behind the last sealed row."""
+        return self._json("GET", f"{path(name)}/aliases")
+
+    def _body(self, target: str, headers: Mapping[str, str] | None = None) -> "Rows":
         # read while other requests are made, so it has a connection of its own
         connection = self._connect()
         try:
-            response = self._exchange(connection, "GET", f"{path(name)}/rows?{query}")
+            response = self._exchange(connection, "GET", target, headers=headers)
         except BaseException:
             connection.close()
             raise
@@ -225,9 +262,13 @@ class Client:
         method: str,
         target: str,
         body: bytes | Iterable[bytes] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
     ) -> http.client.HTTPResponse:
         """Sends a request; its answer, if that is a good one."""
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        headers = dict(headers or {})
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
         is_chunked = body is not None and not isinstance(body, bytes)
         if is_chunked:
             headers["Transfer-Encoding"] = "chunked"
@@ -236,7 +277,7 @@ class Client:
             with suppress(BrokenPipeError, ConnectionResetError) if is_chunked else nullcontext():
                 connection.request(method, target, body, headers, encode_chunked=is_chunked)
             response = connection.getresponse()
-            if response.status == http.client.OK:
+            if response.status in {http.client.OK, http.client.PARTIAL_CONTENT}:
                 return response
             text = response.read(ERROR_BYTES)
         raise refusal(response.status, text)
@@ -261,6 +302,17 @@ class Rows(io.BufferedIOBase):
     ) -> None:
         self._connection = connection
         self._response = response
+
+    @property
+    def tag(self) -> str | None:
+        """Tells a file from others of its name."""
+        return self._response.getheader("ETag")
+
+    @property
+    def total_bytes(self) -> int | None:
+        """The size of the file that these bytes are a part of."""
+        _, _, total = (self._response.getheader("Content-Range") or "").partition("/")
+        return int(total) if total.isdigit() else self._response.length
 
     def readable(self) -> bool:
         """Always."""
@@ -360,6 +412,8 @@ KINDS: Final[dict[str, type[EndpointError]]] = {
     "sealed": RangeSealedError,
     "gone": RangeGoneError,
     "beyond": RangeBeyondError,
+    "unknown_file": FileChangedError,
+    "changed": FileChangedError,
 }
 
 

@@ -1,0 +1,155 @@
+"""Sealed files of a broker whose folder this machine does not see, by its endpoint.
+
+What is needed of a file is fetched into a file of the same size with holes: its footer, and the row
+groups with the wanted rows. The reader in Rust reads it as any other.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from mqttcore.errors import FileChangedError, StreamFileError
+from mqttcore.spark.folder import FileMovedError, SealedFile, SealedIndex, index_of
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData
+
+    from mqttcore.streams.client import Client
+
+__all__ = ["RemoteFolder"]
+
+WHOLE_BYTES: Final = 1 << 20
+"""A file of so many bytes is fetched at once."""
+FOOTER_BYTES: Final = 1 << 16
+"""What is fetched for a footer at first; most are smaller."""
+PIECE_BYTES: Final = 1 << 20
+"""What is in memory of a file at once."""
+MAGIC: Final = b"PAR1"
+"""How a Parquet file ends; before it stands the length of the footer, 4 bytes."""
+
+
+class RemoteFolder:
+    """The sealed files of one stream. Pickles as where they are."""
+
+    def __init__(self, client: Client, stream: str) -> None:
+        self.client = client
+        self.stream = stream
+        self._index: SealedIndex | None = None
+
+    def __reduce__(self) -> tuple[type[RemoteFolder], tuple[Client, str]]:
+        return RemoteFolder, (self.client, self.stream)
+
+    def index(self) -> SealedIndex:
+        """Which files there are; asked for once, until `forget`."""
+        if self._index is None:
+            self._index = index_of(self.client.files(self.stream), pathlib.PurePath())
+        return self._index
+
+    def forget(self) -> None:
+        """The index is asked for anew when it is needed next."""
+        self._index = None
+
+    def aliases(self) -> dict[str, Any]:
+        """What the aliases of each edge node of Sparkplug meant behind the last sealed row."""
+        found: dict[str, Any] = self.client.aliases(self.stream)
+        return found
+
+    @contextmanager
+    def at_hand(self, file: SealedFile, start: int, end: int) -> Iterator[str]:
+        """A path where the rows ``[start, end)`` of a file can be read, until this is left.
+
+        Raises:
+            FileMovedError: the file is another one by now, or gone.
+            EndpointUnreachableError: the broker is away.
+        """
+        with tempfile.NamedTemporaryFile(
+            prefix="mqttcore-", suffix=".parquet", dir=scratch()
+        ) as copy:
+            try:
+                Fetch(self.client, self.stream, file, copy).rows(start, end)
+            except FileChangedError as error:
+                raise FileMovedError(file.path) from error
+            copy.flush()
+            yield copy.name
+
+
+@dataclass(slots=True)
+class Fetch:
+    """Brings parts of one file to their places in a copy."""
+
+    client: Client
+    stream: str
+    file: SealedFile
+    copy: IO[bytes]
+    tag: str | None = None
+    """Of the file that the first part came from."""
+
+    def rows(self, start: int, end: int) -> None:
+        """What a reader of these rows looks at."""
+        size = self.file.size_bytes
+        self.copy.truncate(size)
+        if size <= WHOLE_BYTES:
+            self.part(0, size)
+            return
+        for first, last in spans(self.footer(), self.file.base, start, end):
+            self.part(first, last)
+
+    def footer(self) -> FileMetaData:
+        """What the file says of itself."""
+        import pyarrow.parquet as pq
+
+        size = self.file.size_bytes
+        known = max(size - FOOTER_BYTES, 0)
+        self.part(known, size)
+        self.copy.seek(size - len(MAGIC) - 4)
+        length = int.from_bytes(self.copy.read(4), "little")
+        begin = size - len(MAGIC) - 4 - length
+        if self.copy.read() != MAGIC or begin < 0:
+            raise StreamFileError(f"{self.file.path}: it does not end as a Parquet file")
+        if begin < known:
+            self.part(begin, known)
+        self.copy.flush()
+        return pq.read_metadata(self.copy.name)
+
+    def part(self, start: int, end: int) -> None:
+        """The bytes ``[start, end)``."""
+        with self.client.file(
+            self.stream, self.file.path, start=start, end=end, tag=self.tag
+        ) as body:
+            if body.total_bytes != self.file.size_bytes:
+                raise FileMovedError(self.file.path)
+            self.tag = body.tag
+            self.copy.seek(start)
+            shutil.copyfileobj(body, self.copy, PIECE_BYTES)
+
+
+def spans(metadata: FileMetaData, base: int, start: int, end: int) -> list[tuple[int, int]]:
+    """Where the row groups with any row of ``[start, end)`` are, neighbours as one."""
+    found: list[tuple[int, int]] = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        first, base = base, base + group.num_rows
+        if first >= end or base <= start:
+            continue
+        columns = [group.column(place) for place in range(group.num_columns)]
+        begins = [column.dictionary_page_offset or column.data_page_offset for column in columns]
+        sizes = (column.total_compressed_size for column in columns)
+        begin = min(begins)
+        last = max(place + size for place, size in zip(begins, sizes, strict=True))
+        if found and found[-1][1] == begin:
+            begin = found.pop()[0]
+        found.append((begin, last))
+    return found
+
+
+def scratch() -> str | None:
+    """Where Spark wants what its tasks leave on the disk; None: where everybody does."""
+    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return first if first and pathlib.Path(first).is_dir() else None
