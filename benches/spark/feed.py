@@ -64,13 +64,15 @@ def main() -> int:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("kind", choices=("broker", "files"))
     made.add_argument("root", type=pathlib.Path)
+    made.add_argument("--turns", type=int, default=sys.maxsize, help="after so many no rows come")
     options = made.parse_args()
     stopped = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), stopped.set()), daemon=True).start()
     with {"broker": broker, "files": files}[options.kind](options.root) as feed:
         turn, next_s = 0, time.monotonic()
         while not stopped.is_set():
-            feed(turn)
+            if turn < options.turns:
+                feed(turn)
             if turn == 0:
                 print("ready", flush=True)
             turn, next_s = turn + 1, next_s + PERIOD_S

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LIMIT_S: Final = 240.0
 COLD_BATCHES: Final = 10
+QUIET_AFTER: Final = 1_200
+"""Turns of a feed before S13 looks at what is left: a minute."""
+IDLE_S: Final = 130
 FILE_SCHEMA: Final = "timestamp TIMESTAMP, topic STRING, payload BINARY"
 
 
@@ -39,6 +43,7 @@ def main() -> int:
     query = start(options, spark)
     batches = options.batches + (COLD_BATCHES if not options.stock else 2)
     times = wait(query, batches)[-options.batches :]
+    time.sleep(options.idle_s)
     idle_bytes = resident_bytes(os.getpid())
     query.stop()
     if not times:
@@ -57,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--stock", action="store_true")
     made.add_argument("--batches", type=int, default=60)
     made.add_argument("--memory", default="1g")
+    made.add_argument("--idle-s", type=float, default=0.0, help="until memory is looked at")
     return made
 
 
@@ -115,10 +121,10 @@ def wait(query: Any, batches: int) -> list[float]:  # noqa: ANN401 -- a query
 
 
 @contextmanager
-def fed(kind: str, root: pathlib.Path) -> Iterator[None]:
+def fed(kind: str, root: pathlib.Path, *more: str) -> Iterator[None]:
     """Rows come while this is open."""
     feed = subprocess.Popen(  # noqa: S603 -- this package
-        [sys.executable, "-m", "benches.spark.feed", kind, str(root)],
+        [sys.executable, "-m", "benches.spark.feed", kind, str(root), *more],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -136,9 +142,15 @@ def run(*arguments: str) -> dict[str, float]:
         capture_output=True, text=True, timeout=LIMIT_S * 2, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
+        raise RuntimeError(fault(done.stderr))
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
+
+
+def fault(said: str) -> str:
+    """What a process died of, out of all that it said: Spark's log goes on behind it."""
+    lines = [line for line in said.splitlines() if re.match(r"[\w.]+(Error|Exception)\b", line)]
+    return lines[-1] if lines else said[-2000:]
 
 
 def floors(root: pathlib.Path, *, turns: int, batches: int) -> Iterator[Outcome]:
@@ -157,18 +169,21 @@ def floors(root: pathlib.Path, *, turns: int, batches: int) -> Iterator[Outcome]
             [Row.S6_WINDOW],
             lambda: against(Row.S6_WINDOW, "stock", paired(stock, [*window, *many], 1)),
         )
-        yield from attempt([Row.S13], lambda: memory([*window, *many, "--memory", "512m"]))
         with fed("files", root / "files"):
             files = ["files", "stateless", str(root / "files"), *many]
             yield from attempt(
                 [Row.S7], lambda: against(Row.S7, "files", paired(files, ours, turns))
             )
+    yield from attempt([Row.S13], lambda: memory(root / "quiet"))
 
 
-def memory(arguments: list[str]) -> Iterator[Measured]:
-    """GiB of everything that a pipeline is."""
-    idle_bytes = run(*arguments)["bytes"]
-    what = "driver, JVM and workers, with a window over live rows"
+def memory(root: pathlib.Path) -> Iterator[Measured]:
+    """GiB of everything that a pipeline is, a while after its last row."""
+    shutil.rmtree(root, ignore_errors=True)
+    window = ["mqttcore", "window", str(root), "--memory", "512m"]
+    with fed("broker", root, "--turns", str(QUIET_AFTER)):
+        idle_bytes = run(*window, "--batches", "10", "--idle-s", str(IDLE_S))["bytes"]
+    what = f"driver, JVM and workers of a windowed query, {IDLE_S} s without a row"
     yield Measured(row=Row.S13, value=idle_bytes / 2**30, figures=what)
 
 

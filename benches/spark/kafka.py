@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benches.spark.data import PARTITIONS, SCALES, dataset
 from benches.spark.feed import PERIOD_S, ROWS
-from benches.spark.floor import COLD_BATCHES, against, paired_by, wait
+from benches.spark.floor import COLD_BATCHES, against, fault, paired_by, wait
 from benches.spark.goals import AbsentError, Measured, Outcome, Row, attempt, compared
 from tests.kafka.jars import CONNECTOR, fetch
 from tests.kafka.node import Node
@@ -96,7 +96,7 @@ def run(what: str, *arguments: str) -> dict[str, Any]:
         capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
+        raise RuntimeError(fault(done.stderr))
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures
 

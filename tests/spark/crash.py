@@ -228,9 +228,7 @@ def verdict(places: Places, acknowledged: set[int], subscriber: Subscriber) -> V
     with Client(str(places.data)) as client:
         bounds = client.stream("plant").partitions
     rows = {f"{number}/{n}" for number, bound in enumerate(bounds) for n in range(bound.end)}
-    deadline = time.monotonic() + HEARD_S
-    while len(subscriber.heard) < len(rows) and time.monotonic() < deadline:
-        threading.Event().wait(0.1)
+    listen(subscriber, len(rows))
     table = deltalake.DeltaTable(places.table).to_pyarrow_table()
     pairs = zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
     copied = collections.Counter(f"{partition}/{offset}" for partition, offset in pairs)
@@ -245,6 +243,17 @@ def verdict(places: Places, acknowledged: set[int], subscriber: Subscriber) -> V
         f" {doubled[1]}"
     )
     return Verdict(len(rows), sum(lost), sum(doubled), said)
+
+
+def listen(subscriber: Subscriber, count: int) -> None:
+    """Returns when so much was heard, or nothing more comes for a minute."""
+    heard, deadline = -1, 0.0
+    while len(subscriber.heard) < count:
+        if len(subscriber.heard) > heard:
+            heard, deadline = len(subscriber.heard), time.monotonic() + HEARD_S
+        elif time.monotonic() > deadline:
+            return
+        threading.Event().wait(0.1)
 
 
 def main() -> int:

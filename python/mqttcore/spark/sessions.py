@@ -43,6 +43,8 @@ AT_START: Final[Mapping[str, str]] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.buffer.size": MIB,
 }
+GIVES_BACK: Final = "-XX:G1PeriodicGCInterval=60000 -XX:MaxHeapFreeRatio=40"
+"""Has Java give memory back to the system after a minute without rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,7 @@ def settings(*, cores: int | str, memory: str) -> dict[str, str]:
         **AT_START,
         "spark.sql.shuffle.partitions": str(core_count(cores)),
         "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": GIVES_BACK,
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.ui.showConsoleProgress": "false",
