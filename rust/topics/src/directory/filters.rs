@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
-
-use smallvec::SmallVec;
+use std::{mem, slice};
 
 use crate::SubscriptionFilter;
 use crate::tree::hash::Hasher;
@@ -16,15 +15,22 @@ pub(crate) type Place = (u64, SubscriptionFilter);
 
 /// A set of filters: a list while it is short, then ordered by hash, so that most steps of a search compare numbers
 /// instead of texts. A filter shares its text with the caller's.
+///
+/// As large as a filter: every subscriber has one of these, and most have one filter.
 #[derive(Debug)]
 pub(crate) enum Filters {
-    Few(SmallVec<[SubscriptionFilter; 1]>),
-    Many(BTreeSet<Place>),
+    One(SubscriptionFilter),
+    Few(Box<[SubscriptionFilter]>),
+    Many(Box<Ordered>),
 }
+
+/// Filters in the order of their hashes.
+#[derive(Debug, Default)]
+pub(crate) struct Ordered(BTreeSet<Place>);
 
 impl Default for Filters {
     fn default() -> Self {
-        Self::Few(SmallVec::new())
+        Self::Few(Box::default())
     }
 }
 
@@ -35,8 +41,8 @@ fn keyed(hasher: &Hasher, filter: SubscriptionFilter) -> Place {
 impl Filters {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Few(list) => list.len(),
-            Self::Many(set) => set.len(),
+            Self::Many(set) => set.0.len(),
+            few => few.list().len(),
         }
     }
 
@@ -44,33 +50,62 @@ impl Filters {
         self.len() == 0
     }
 
-    /// Adds a filter that is not in the set.
-    pub(crate) fn insert(&mut self, hasher: &Hasher, filter: SubscriptionFilter) {
+    /// Those of a short set.
+    fn list(&self) -> &[SubscriptionFilter] {
         match self {
-            Self::Few(list) if list.len() < FEW => {
-                list.reserve_exact(usize::from(list.len() == list.capacity()));
-                list.push(filter);
-            }
-            Self::Few(list) => {
-                let all = list.drain(..).chain([filter]);
-                *self = Self::Many(all.map(|one| keyed(hasher, one)).collect());
-            }
+            Self::One(filter) => slice::from_ref(filter),
+            Self::Few(list) => list,
+            Self::Many(_) => &[],
+        }
+    }
+
+    /// Takes the list of a short set out.
+    fn take_list(&mut self) -> Vec<SubscriptionFilter> {
+        match mem::take(self) {
+            Self::One(filter) => vec![filter],
+            Self::Few(list) => list.into_vec(),
             Self::Many(set) => {
-                set.insert(keyed(hasher, filter));
+                *self = Self::Many(set);
+                Vec::new()
             }
         }
     }
 
+    /// A short set of these.
+    fn of(mut list: Vec<SubscriptionFilter>) -> Self {
+        match list.pop() {
+            Some(filter) if list.is_empty() => Self::One(filter),
+            popped => {
+                list.extend(popped);
+                Self::Few(list.into())
+            }
+        }
+    }
+
+    /// Adds a filter that is not in the set.
+    pub(crate) fn insert(&mut self, hasher: &Hasher, filter: SubscriptionFilter) {
+        if let Self::Many(set) = self {
+            set.0.insert(keyed(hasher, filter));
+            return;
+        }
+        let mut list = self.take_list();
+        list.reserve_exact(1);
+        list.push(filter);
+        *self = if list.len() <= FEW {
+            Self::of(list)
+        } else {
+            let all = list.into_iter().map(|one| keyed(hasher, one));
+            Self::Many(Box::new(Ordered(all.collect())))
+        };
+    }
+
     pub(crate) fn remove(&mut self, hasher: &Hasher, filter: &SubscriptionFilter) {
-        match self {
-            Self::Few(list) => {
-                if let Some(index) = list.iter().position(|other| other == filter) {
-                    list.swap_remove(index);
-                }
-            }
-            Self::Many(set) => {
-                set.remove(&keyed(hasher, filter.clone()));
-            }
+        if let Self::Many(set) = self {
+            set.0.remove(&keyed(hasher, filter.clone()));
+        } else if let Some(index) = self.list().iter().position(|other| other == filter) {
+            let mut list = self.take_list();
+            list.swap_remove(index);
+            *self = Self::of(list);
         }
     }
 
@@ -83,37 +118,34 @@ impl Filters {
         limit: usize,
         visit: &mut dyn FnMut(&SubscriptionFilter),
     ) -> Option<Place> {
-        match self {
-            Self::Few(list) => {
-                list.iter().for_each(visit);
-                None
-            }
-            Self::Many(set) => {
-                let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-                let mut places = set.range::<Place, _>((start, Bound::Unbounded));
-                let last = places
-                    .by_ref()
-                    .take(limit.max(1))
-                    .inspect(|(_, filter)| visit(filter));
-                let last = last.last();
-                places.next().and(last).cloned()
-            }
-        }
+        let Self::Many(set) = self else {
+            self.list().iter().for_each(visit);
+            return None;
+        };
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut places = set.0.range::<Place, _>((start, Bound::Unbounded));
+        let last = places
+            .by_ref()
+            .take(limit.max(1))
+            .inspect(|(_, filter)| visit(filter));
+        let last = last.last();
+        places.next().and(last).cloned()
     }
 
     /// Takes up to `limit` filters out.
     pub(crate) fn take(&mut self, limit: usize) -> Vec<SubscriptionFilter> {
-        match self {
-            Self::Few(list) => list.drain(list.len().saturating_sub(limit)..).collect(),
-            Self::Many(set) => {
-                let taken = (0..limit).map_while(|_| set.pop_first());
-                let taken = taken.map(|(_, filter)| filter).collect();
-                if set.is_empty() {
-                    *self = Self::default();
-                }
-                taken
+        if let Self::Many(set) = self {
+            let taken = (0..limit).map_while(|_| set.0.pop_first());
+            let taken = taken.map(|(_, filter)| filter).collect();
+            if set.0.is_empty() {
+                *self = Self::default();
             }
+            return taken;
         }
+        let mut list = self.take_list();
+        let taken = list.split_off(list.len().saturating_sub(limit));
+        *self = Self::of(list);
+        taken
     }
 }
 
@@ -124,6 +156,11 @@ mod tests {
 
     fn filter(number: usize) -> SubscriptionFilter {
         SubscriptionFilter::parse(&format!("a/{number}"), &TopicLimits::default()).unwrap()
+    }
+
+    #[test]
+    fn a_set_is_as_large_as_a_filter() {
+        assert_eq!(size_of::<Filters>(), size_of::<SubscriptionFilter>());
     }
 
     #[test]
