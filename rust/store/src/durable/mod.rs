@@ -51,7 +51,7 @@ impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             journal: JournalOptions::default(),
-            cache_bytes: 64 << 20,
+            cache_bytes: 16 << 20,
             checkpoint_bytes: 256 << 20,
             checkpoint_rows: 1_000_000,
             segments_kept: 16,
