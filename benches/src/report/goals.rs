@@ -148,6 +148,7 @@ fn of_threads(threads: &Threads) -> Vec<Goal> {
         ratio(&threads.beside, &threads.alone),
         ratio(&threads.beside_other, &threads.alone),
     );
+    let beside_batches = ratio(&threads.batches.1, &threads.batches.0);
     let p999 = median(&threads.p999);
     let gain = threads.readers_gain();
     let (one, two) = (median(&threads.one_writer), median(&threads.two_writers));
@@ -177,7 +178,9 @@ fn of_threads(threads: &Threads) -> Vec<Goal> {
         row(
             "reader beside a full-speed writer",
             "<= 1.3x alone",
-            format!("{beside:.2}x; {beside_other:.2}x beside a writer of another directory"),
+            format!(
+                "{beside:.2}x; {beside_other:.2}x beside a writer of another directory; 16 in flight {beside_batches:.2}x"
+            ),
             beside <= 1.3,
         ),
         row(

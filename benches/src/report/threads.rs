@@ -37,6 +37,8 @@ pub struct Threads {
     pub beside: Vec<f64>,
     /// A reader beside a writer of another directory of the same size: what comes of the machine alone.
     pub beside_other: Vec<f64>,
+    /// A reader that matches 16 topics at a time, alone and beside a writer.
+    pub batches: (Vec<f64>, Vec<f64>),
     /// The 99.9th percentile of a match beside a writer, in nanoseconds of the wall clock.
     pub p999: Vec<f64>,
     /// Each of two readers.
@@ -71,6 +73,8 @@ struct Scene<'s> {
     ours: &'s Ours,
     /// Where writers write: the same, or another one.
     written: &'s Ours,
+    /// Topics that readers match at a time.
+    batch: usize,
     topics: &'s [TopicName<'s>],
     workload: &'s Workload,
     span: Duration,
@@ -96,6 +100,7 @@ impl Threads {
         let scene = Scene {
             ours: &ours,
             written: &ours,
+            batch: 1,
             topics: &topics,
             workload: &workload,
             span: options.span,
@@ -116,6 +121,9 @@ impl Threads {
                 ..scene
             };
             threads.beside_other.extend(beside(1, 1, &apart).0);
+            let batches = Scene { batch: 16, ..scene };
+            threads.batches.0.extend(beside(1, 0, &batches).0);
+            threads.batches.1.extend(beside(1, 1, &batches).0);
             threads.write(&scene);
         }
         progress.say("threads: subscribe, look, leave");
@@ -204,16 +212,20 @@ fn read_until(is_over: &AtomicBool, scene: &Scene<'_>, first: usize) -> f64 {
     let (nanos, ()) = measure(|| {
         // ORDERING: Relaxed: only asked to stop.
         while !is_over.load(Relaxed) {
-            for _ in 0..STRIDE {
-                next = if next + 1 < scene.topics.len() {
-                    next + 1
+            for _ in 0..STRIDE / scene.batch {
+                let end = next + scene.batch;
+                let topics = &scene.topics[next..end];
+                next = if end + scene.batch <= scene.topics.len() {
+                    end
                 } else {
                     0
                 };
-                let topic = scene.topics[next];
-                scene
-                    .ours
-                    .for_each_match(&mut (), topic, |client, _| sum = sum.wrapping_add(client));
+                let visit = |client, _| sum = sum.wrapping_add(client);
+                if let [topic] = topics {
+                    scene.ours.for_each_match(&mut (), *topic, visit);
+                } else {
+                    scene.ours.for_each_match_of(topics, visit);
+                }
             }
             matches += STRIDE;
         }

@@ -12,7 +12,7 @@ use super::walk::{Found, LANES, Lane, collect, collect_in_turn};
 use crate::subscribers::{self, Subscription, for_each_group, set};
 use crate::sync::{Pinned, Relaxed};
 use crate::tree::node::Turn;
-use crate::tree::word::Word;
+use crate::tree::word::{View, Word};
 use crate::{GroupId, Match, Strategy, SubscriberId, TopicName, Visitor};
 
 /// Below so many topics it does not pay to let them advance in turn.
@@ -186,7 +186,11 @@ impl<'d> Snapshot<'d> {
 
     #[inline]
     fn deliver(&self, found: &[Found<'_>], message: Message<'_>, visitor: &mut impl Visitor) {
-        if found
+        if let [only] = found
+            && let View::Inline(lone) = only.payload.view()
+        {
+            self.visit_one(Subscription::from_bits(lone), only.handle, message, visitor);
+        } else if found
             .iter()
             .any(|found| subscribers::is_extended(found.payload))
         {
@@ -232,10 +236,21 @@ impl<'d> Snapshot<'d> {
     #[inline]
     fn visit_one_set(&self, found: Found<'_>, message: Message<'_>, visitor: &mut impl Visitor) {
         set::for_each(found.payload, |subscription| {
-            if message.may_go_to(subscription) {
-                self.with_kept(subscription, found.handle, |found| visitor.plain(found));
-            }
+            self.visit_one(subscription, found.handle, message, visitor);
         });
+    }
+
+    #[inline]
+    fn visit_one(
+        &self,
+        subscription: Subscription,
+        kept: Word<'_>,
+        message: Message<'_>,
+        visitor: &mut impl Visitor,
+    ) {
+        if message.may_go_to(subscription) {
+            self.with_kept(subscription, kept, |found| visitor.plain(found));
+        }
     }
 
     /// Visits the subscriber of a run, once for all of its subscriptions.
