@@ -176,7 +176,10 @@ class Directory:
         """Remove a client with all its subscriptions; True when it was there."""
 
     def match(self, topic: str, /, *, publisher: int | None = None) -> list[Match]:
-        """Who gets a message on ``topic``; No Local subscriptions leave out ``publisher``."""
+        """Who gets a message on ``topic``, in no particular order.
+
+        No Local subscriptions leave out ``publisher``.
+        """
 
     def match_many(self, topics: Sequence[str], /, *, publisher: int | None = None) -> Matches:
         """Who gets a message on each of ``topics``; quicker than one at a time."""
