@@ -757,11 +757,14 @@ class StreamOptions:
         end_us: int | None = None,
         columns: Sequence[str] | None = None,
         batch_rows: int | None = None,
-        decode: Literal["json", "cbor", "msgpack", "text", "sparkplug", "auto"] | None = None,
+        decode: Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"]
+        | None = None,
         payload_schema: str | None = None,
         on_error: Literal["null", "drop", "fail"] = "null",
         typed: str | None = None,
         aliases: str | None = None,
+        descriptor: bytes | None = None,
+        message: str | None = None,
     ) -> StreamOptions:
         """Check the options; raise `StreamOptionError` with the name of the wrong one.
 
@@ -771,6 +774,8 @@ class StreamOptions:
         DOUBLE, position STRUCT<x: INT>``). A payload that does not fit is null in what does not,
         and stands in ``_corrupt``; or its row is dropped; or `StreamDecodeError` names it.
         ``aliases`` are those of Sparkplug B that `StreamReader.aliases` told in the end.
+        ``protobuf`` needs a ``descriptor``, which is a FileDescriptorSet, and the full name of a
+        ``message`` in it.
         ``typed`` are the columns that the stream itself has decoded, in DDL too.
         ``columns`` come in the order in which they are named; None is all of them. A batch has
         ``batch_rows`` rows at most (16 k), and about 16 MB.
@@ -807,12 +812,14 @@ class StreamDecoder:
 
     def __new__(
         cls,
-        decode: Literal["json", "cbor", "msgpack", "text", "sparkplug", "auto"],
+        decode: Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"],
         payload_schema: str,
         /,
         *,
         on_error: Literal["null", "drop", "fail"] = "null",
         aliases: str | None = None,
+        descriptor: bytes | None = None,
+        message: str | None = None,
     ) -> StreamDecoder: ...
     @property
     def schema(self) -> StreamSchema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(300)  # Spark itself may need a minute to begin
 
+ROOT = pathlib.Path(__file__).parents[2]
 Load = Callable[..., "DataFrame"]
 Make = Callable[..., StreamFolder]
 SCHEMA = "temperature DOUBLE, unit STRING"
+DESCRIPTOR = ROOT / "rust/store/tests/protobuf/machine.binpb"
 PAYLOADS = (
     b'{"temperature": 21.5, "unit": "C", "more": 1}',
     b'{"temperature": "hot", "unit": "C"}',
@@ -118,3 +121,38 @@ def test_a_wrong_payload_schema_is_named(
         load(decode="json", **options)
 
     assert words in str(caught.value)
+
+
+def test_messages_of_protocol_buffers_are_read_by_their_descriptor(
+    make_stream: Make, load: Load
+) -> None:
+    stream = make_stream()
+    # temperature = 21.5 and unit = "K"; unit alone; no message
+    payloads = (bytes.fromhex("09000000000080354052014b"), b"\x52\x01K", b"\xff")
+    stream.seal(rows(messages(*payloads)))
+
+    frame = load(
+        decode="protobuf",
+        descriptorFile=str(DESCRIPTOR),
+        messageName="factory.Machine",
+        payloadSchema=f"{SCHEMA}, state STRING",
+    )
+
+    found = frame.select("temperature", "unit", "state", "_corrupt").collect()
+    assert [(*row[:3], row[3] and bytes(row[3])) for row in found] == [
+        (21.5, "K", "STOPPED", None),
+        (0.0, "K", "STOPPED", None),
+        (None, None, None, b"\xff"),
+    ]
+
+
+def test_a_message_that_the_descriptor_does_not_have_is_refused(
+    telemetry: StreamFolder, load: Load
+) -> None:
+    with pytest.raises(PySparkException, match=r"descriptorFile.*factory\.Machine"):
+        load(
+            decode="protobuf",
+            descriptorFile=str(DESCRIPTOR),
+            messageName="Engine",
+            payloadSchema=SCHEMA,
+        )

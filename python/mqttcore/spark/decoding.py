@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["decode"]
 
-Format = Literal["json", "cbor", "msgpack", "text", "sparkplug", "auto"]
+Format = Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"]
 OnError = Literal["null", "drop", "fail"]
 Batches = Iterator[pa.RecordBatch]
 
@@ -28,6 +29,8 @@ def decode(
     *,
     using: Format = "json",
     on_error: OnError = "null",
+    descriptor: bytes | None = None,
+    message: str | None = None,
 ) -> DataFrame:
     """The rows of a batch or a stream with the typed columns of their ``payload`` behind their own.
 
@@ -43,15 +46,21 @@ def decode(
         using: What payloads are written in.
         on_error: What becomes of a payload that does not fit: ``null`` columns and the payload in
             ``_corrupt``, ``drop`` the row, or ``fail``.
+        descriptor: For ``protobuf``: a FileDescriptorSet, as ``protoc --include_imports
+            --descriptor_set_out=FILE`` writes it.
+        message: The full name of the message in it.
 
     Raises:
         StreamOptionError: a type that no payload is decoded to, a column that is there already,
             or one that is missing.
     """
-    made = from_arrow_schema(pa.schema(StreamDecoder(using, schema, on_error=on_error).schema))
+    make = partial(
+        StreamDecoder, using, schema, on_error=on_error, descriptor=descriptor, message=message
+    )
+    made = from_arrow_schema(pa.schema(make().schema))
     check(frame.schema, made, needed(using, on_error))
     whole = StructType([*frame.schema.fields, *made.fields])
-    return frame.mapInArrow(decoding(using, schema, on_error), whole)
+    return frame.mapInArrow(decoding(make), whole)
 
 
 def needed(using: str, on_error: str) -> list[str]:
@@ -73,11 +82,11 @@ def check(have: StructType, made: StructType, wanted: list[str]) -> None:
             raise StreamOptionError(f"decode: column {name} is there already")
 
 
-def decoding(using: Format, schema: str, on_error: OnError) -> Callable[[Batches], Batches]:
+def decoding(make: Callable[[], StreamDecoder]) -> Callable[[Batches], Batches]:
     """What a task does; it pickles as its options, and a decoder is made in the worker."""
 
     def decode_task(batches: Batches) -> Batches:
-        decoder = StreamDecoder(using, schema, on_error=on_error)
+        decoder = make()
         for batch in batches:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as writer:

@@ -5,6 +5,7 @@ a misspelt name included, raises `StreamOptionError` with the name as the docume
 """
 
 import difflib
+import pathlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,10 +18,10 @@ from mqttcore.spark.typed import TypedColumns
 
 __all__ = ["DECODERS", "SourceOptions", "Table", "parse_options", "read_options"]
 
-Decoder = Literal["none", "json", "cbor", "msgpack", "text", "sparkplug", "auto"]
+Decoder = Literal["none", "json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"]
 OnError = Literal["null", "drop", "fail"]
 Files = Literal["auto", "folder", "endpoint"]
-DECODERS: Final = ("none", "json", "cbor", "msgpack", "text", "sparkplug", "auto")
+DECODERS: Final = ("none", "json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto")
 ON_ERROR: Final = ("null", "drop", "fail")
 FILES: Final = ("auto", "folder", "endpoint")
 
@@ -55,6 +56,11 @@ class SourceOptions:
     decode: Decoder = "none"
     payload_schema: str | None = None
     """Names and types of the columns to decode, in Spark's DDL."""
+    descriptor: bytes | None = field(default=None, repr=False)
+    """For ``decode = protobuf``: what is in the file that ``descriptorFile`` names, a
+    FileDescriptorSet (``protoc --include_imports --descriptor_set_out=FILE``)."""
+    message: str | None = None
+    """The full name of the message in it."""
     on_error: OnError = "null"
     fail_on_data_loss: bool = True
     consumer: str | None = None
@@ -129,6 +135,13 @@ def refuse_contradictions(options: SourceOptions) -> None:
             f"option decode = {options.decode!r} needs option payloadSchema,"
             ' as in "temperature DOUBLE, unit STRING"'
         )
+    is_described = options.descriptor is not None and options.message is not None
+    if options.decode == "protobuf" and not is_described:
+        raise StreamOptionError(
+            "option decode = 'protobuf' needs options descriptorFile and messageName"
+        )
+    if options.decode != "protobuf" and (options.descriptor or options.message):
+        raise StreamOptionError("options descriptorFile and messageName need decode = protobuf")
 
 
 def check(name: str, text: str, read: Callable[[str], Value]) -> Value:
@@ -144,6 +157,14 @@ def text_of(text: str) -> str:
     if not text:
         raise ValueError("must not be empty")
     return text
+
+
+def content(text: str) -> bytes:
+    """What is in a file."""
+    try:
+        return pathlib.Path(text.removeprefix("file://")).read_bytes()
+    except OSError as error:
+        raise ValueError(error.strerror or str(error)) from error
 
 
 def stream_name(text: str) -> str:
@@ -247,6 +268,8 @@ OPTIONS: Final[Table] = {
     "columns": ("columns", column_names),
     "decode": ("decode", cast("Reader", word_of(*DECODERS))),
     "payloadSchema": ("payload_schema", text_of),
+    "descriptorFile": ("descriptor", content),
+    "messageName": ("message", text_of),
     "onError": ("on_error", cast("Reader", word_of(*ON_ERROR))),
     "failOnDataLoss": ("fail_on_data_loss", boolean),
     "consumer": ("consumer", consumer_name),

@@ -34,6 +34,11 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 CORRUPT: Final = "_corrupt"
+SPARKS_WORDS: Final = {
+    "payload_schema": "payloadSchema",
+    "on_error": "onError",
+    "descriptor": "descriptorFile",
+}
 
 
 def reader_options(
@@ -71,6 +76,8 @@ def decoding(options: SourceOptions, *, aliases: str | None, tail: bool) -> dict
             "payload_schema": options.payload_schema,
             "on_error": options.on_error,
             "aliases": aliases,
+            "descriptor": options.descriptor,
+            "message": options.message,
         }
     typed = options.typed
     if typed is None:
@@ -82,9 +89,9 @@ def decoding(options: SourceOptions, *, aliases: str | None, tail: bool) -> dict
 
 def in_sparks_words(text: str) -> str:
     """An error of the reader with the option's name as Spark's users write it."""
-    return text.replace("option payload_schema", "option payloadSchema").replace(
-        "option on_error", "option onError"
-    )
+    for ours, theirs in SPARKS_WORDS.items():
+        text = text.replace(f"option {ours}", f"option {theirs}")
+    return text
 
 
 def schema_of(options: SourceOptions) -> StructType:

@@ -13,7 +13,7 @@ use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{Schema, SchemaRef};
 use mqttcore_store::stream::columnar::{
-    ColumnarError, Decoder, FileMeta, OnError, Origin, Part, PartitionReader, ReadOptions,
+    ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader, ReadOptions,
     TailReader, parse_payload_schema, read_ipc, write_parquet,
 };
 use pyo3::prelude::*;
@@ -29,7 +29,7 @@ pub(crate) struct PyStreamOptions(ReadOptions);
 impl PyStreamOptions {
     #[new]
     #[pyo3(signature = (*, filter=None, start_us=None, end_us=None, columns=None, batch_rows=None, decode=None,
-        payload_schema=None, on_error="null", typed=None, aliases=None))]
+        payload_schema=None, on_error="null", typed=None, aliases=None, descriptor=None, message=None))]
     #[expect(clippy::too_many_arguments, reason = "each has a name in Python")]
     fn new(
         filter: Option<&str>,
@@ -42,6 +42,8 @@ impl PyStreamOptions {
         on_error: &str,
         typed: Option<&str>,
         aliases: Option<&str>,
+        descriptor: Option<&[u8]>,
+        message: Option<&str>,
     ) -> Result<Self, CoreError> {
         let _: OnError = on_error.parse()?;
         let defaults = ReadOptions::default();
@@ -59,7 +61,7 @@ impl PyStreamOptions {
                         format,
                         payload_schema.unwrap_or_default(),
                         on_error,
-                        aliases,
+                        (aliases, descriptor.zip(message)),
                     )
                 })
                 .transpose()?,
@@ -224,14 +226,17 @@ pub(crate) struct PyStreamDecoder(Mutex<Decoder>);
 #[pymethods]
 impl PyStreamDecoder {
     #[new]
-    #[pyo3(signature = (decode, payload_schema, /, *, on_error="null", aliases=None))]
+    #[pyo3(signature = (decode, payload_schema, /, *, on_error="null", aliases=None, descriptor=None, message=None))]
     fn new(
         decode: &str,
         payload_schema: &str,
         on_error: &str,
         aliases: Option<&str>,
+        descriptor: Option<&[u8]>,
+        message: Option<&str>,
     ) -> Result<Self, CoreError> {
-        let decoder = decoder(decode, payload_schema, on_error, aliases)?;
+        let known = (aliases, descriptor.zip(message));
+        let decoder = decoder(decode, payload_schema, on_error, known)?;
         Ok(Self(Mutex::new(decoder)))
     }
 
@@ -263,12 +268,19 @@ fn decoder(
     format: &str,
     schema: &str,
     on_error: &str,
-    aliases: Option<&str>,
+    (aliases, descriptor): (Option<&str>, Option<(&[u8], &str)>),
 ) -> Result<Decoder, ColumnarError> {
-    let fields = parse_payload_schema(schema)?;
-    let decoder = Decoder::new(format.parse()?, fields, on_error.parse()?)?;
-    match aliases {
-        Some(aliases) => decoder.with_aliases(aliases),
+    let (format, fields) = (format.parse()?, parse_payload_schema(schema)?);
+    let mut decoder = Decoder::new(format, fields, on_error.parse()?)?;
+    if let Some(aliases) = aliases {
+        decoder = decoder.with_aliases(aliases)?;
+    }
+    match descriptor {
+        Some((descriptor, message)) => decoder.with_descriptor(descriptor, message),
+        None if format == Format::Protobuf => Err(ColumnarError::Option {
+            option: "descriptor",
+            problem: "decode = protobuf needs a descriptor and the name of a message".to_owned(),
+        }),
         None => Ok(decoder),
     }
 }

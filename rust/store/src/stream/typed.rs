@@ -40,6 +40,12 @@ impl Typed {
         let columns = columns.collect::<Vec<_>>().join(", ");
         let fields = parse_payload_schema(&columns)?;
         let format = Format::from_str(&schema.decode)?;
+        if format == Format::Protobuf {
+            return Err(ColumnarError::Option {
+                option: "decode",
+                problem: "a stream has no descriptor of messages".to_owned(),
+            });
+        }
         let mut decoder = Decoder::new(format, fields, OnError::Null)?;
         if let Some(aliases) = aliases {
             decoder = decoder.with_aliases(&aliases.to_string())?;

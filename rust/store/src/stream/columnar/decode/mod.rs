@@ -6,6 +6,7 @@ mod column;
 mod decimal;
 mod json;
 mod msgpack;
+mod protobuf;
 mod schema;
 mod sparkplug;
 mod text;
@@ -25,6 +26,7 @@ use arrow_schema::{DataType, Field, Fields, Schema};
 use arrow_select::filter::filter_record_batch;
 
 use self::column::StructColumn;
+use self::protobuf::Types;
 pub use self::schema::parse_payload_schema;
 use self::sparkplug::Aliases;
 use self::value::{Malformed, Node, Value};
@@ -44,6 +46,8 @@ pub enum Format {
     MessagePack,
     /// One value a payload, for one column of any name.
     Text,
+    /// A message of Protocol Buffers, by [`Decoder::with_descriptor`].
+    Protobuf,
     /// Sparkplug B, for topics that begin with `spBv1.0/`.
     Sparkplug,
     /// Sparkplug B by its topics, CBOR by its first byte, else JSON.
@@ -59,11 +63,14 @@ impl FromStr for Format {
             "cbor" => Ok(Self::Cbor),
             "msgpack" => Ok(Self::MessagePack),
             "text" => Ok(Self::Text),
+            "protobuf" => Ok(Self::Protobuf),
             "sparkplug" => Ok(Self::Sparkplug),
             "auto" => Ok(Self::Auto),
             _ => Err(ColumnarError::Option {
                 option: "decode",
-                problem: format!("{name:?} is none of json, cbor, msgpack, text, sparkplug, auto"),
+                problem: format!(
+                    "{name:?} is none of json, cbor, msgpack, text, protobuf, sparkplug, auto"
+                ),
             }),
         }
     }
@@ -128,6 +135,9 @@ pub const CORRUPT: &str = "_corrupt";
 /// The format [`Text`](Format::Text) has one column: the payload is a number or `true` or `false` as JSON writes it, white
 /// space around it aside, or it is a text as it stands.
 ///
+/// Protocol Buffers have the names of fields as keys; a field of proto3 that cannot tell whether it was set has its default
+/// where it is missing. A map is an array of `key` and `value`, an enumeration the name of its value.
+///
 /// So is Sparkplug B: its keys are the names of metrics, and `_timestamp`, `_seq`, `_uuid` and `_metrics`, an array of structs
 /// of `name`, `alias`, `timestamp`, `datatype` and `value`. A metric without a name has that which the BIRTH of its edge node
 /// gave its alias, if that came before, in this range or in [`with_aliases`](Self::with_aliases); else the payload does not fit.
@@ -143,6 +153,7 @@ pub struct Decoder {
     /// Whether rows get the column `_corrupt`.
     tells_corrupt: bool,
     aliases: Aliases,
+    types: Option<Arc<Types>>,
 }
 
 impl Decoder {
@@ -181,7 +192,28 @@ impl Decoder {
             on_error,
             tells_corrupt: on_error == OnError::Null,
             aliases: Aliases::default(),
+            types: None,
         })
+    }
+
+    /// Takes what payloads of [`Protobuf`](Format::Protobuf) are: a message of this full name in a `FileDescriptorSet`.
+    ///
+    /// # Errors
+    ///
+    /// [`ColumnarError::Option`] if there is no such message, or the descriptor cannot be read or is not whole.
+    pub fn with_descriptor(
+        mut self,
+        descriptor: &[u8],
+        message: &str,
+    ) -> Result<Self, ColumnarError> {
+        let types = Types::read(descriptor, message);
+        self.types = Some(Arc::new(types.map_err(|problem| {
+            ColumnarError::Option {
+                option: "descriptor",
+                problem,
+            }
+        })?));
+        Ok(self)
     }
 
     /// Begins with the aliases of Sparkplug B that another decoder knew in the end.
@@ -273,6 +305,15 @@ impl Decoder {
             Format::Text => rows(payloads, |_, payload| {
                 append(text::document(payload), &mut columns)
             }),
+            Format::Protobuf => {
+                let types = self.types.as_deref().ok_or(ColumnarError::Option {
+                    option: "descriptor",
+                    problem: "decode = protobuf needs one".to_owned(),
+                })?;
+                rows(payloads, |_, payload| {
+                    append(Ok(types.document(payload)), &mut columns)
+                })
+            }
             Format::Sparkplug | Format::Auto => {
                 let topics = Topics::of(column(batch, TOPIC)?)?;
                 rows(payloads, |row, payload| {

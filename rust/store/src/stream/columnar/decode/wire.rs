@@ -52,13 +52,13 @@ impl<'a> Message<'a> {
         Ok((number, value))
     }
 
-    fn chunk<const LEN: usize>(&mut self) -> Result<[u8; LEN], Malformed> {
+    pub(crate) fn chunk<const LEN: usize>(&mut self) -> Result<[u8; LEN], Malformed> {
         let (chunk, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
         self.0 = rest;
         Ok(*chunk)
     }
 
-    fn varint(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn varint(&mut self) -> Result<u64, Malformed> {
         let mut number = 0;
         for shift in (0..70).step_by(7) {
             let [byte] = self.chunk()?;

@@ -1,0 +1,485 @@
+//! Protocol Buffers, by the descriptor of a message.
+//!
+//! A descriptor is a `FileDescriptorSet`, as `protoc --include_imports --descriptor_set_out=FILE` writes it. The keys of a
+//! document are the names of the fields. A repeated field is an array, a map an array of `key` and `value`, an enumeration the
+//! name of its value; `google.protobuf.Timestamp` is an instant, and a wrapper what it wraps. A field that is not there is null,
+//! or where proto3 cannot tell it from its default, that.
+//!
+//! Source: descriptor.proto, and "Encoding" and "Field presence" of the documentation of Protocol Buffers.
+
+use std::collections::HashMap;
+
+use super::value::{Keys, Malformed, Node, Value};
+use super::wire::{Message, Wire};
+
+/// The types that payloads are made of.
+#[derive(Debug)]
+pub(crate) struct Types {
+    messages: Vec<MessageType>,
+    enumerations: Vec<HashMap<i64, Box<str>>>,
+    /// Which of the messages a payload is.
+    root: usize,
+}
+
+#[derive(Debug)]
+struct MessageType {
+    fields: Vec<Field>,
+    shape: Shape,
+}
+
+/// What a message stands for.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Object,
+    Timestamp,
+    /// The value of its only field.
+    Wrapper,
+}
+
+#[derive(Debug)]
+struct Field {
+    number: u32,
+    name: Box<str>,
+    kind: Kind,
+    is_repeated: bool,
+    /// It is not written when it has its default.
+    has_default: bool,
+}
+
+/// The type of a field; the numbers are those of `FieldDescriptorProto.Type`.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Scalar(u64),
+    Enumeration(usize),
+    Message(usize),
+}
+
+const DOUBLE: u64 = 1;
+const FLOAT: u64 = 2;
+const INT64: u64 = 3;
+const UINT64: u64 = 4;
+const INT32: u64 = 5;
+const FIXED64: u64 = 6;
+const FIXED32: u64 = 7;
+const BOOL: u64 = 8;
+const STRING: u64 = 9;
+const MESSAGE: u64 = 11;
+const BYTES: u64 = 12;
+const UINT32: u64 = 13;
+const ENUM: u64 = 14;
+const SFIXED32: u64 = 15;
+const SFIXED64: u64 = 16;
+const SINT32: u64 = 17;
+const SINT64: u64 = 18;
+const REPEATED: u64 = 3;
+
+impl Types {
+    /// Reads a descriptor, for payloads that are the message of this full name.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, in words.
+    pub(crate) fn read(descriptor: &[u8], message: &str) -> Result<Self, String> {
+        let malformed = |Malformed| "it is no FileDescriptorSet".to_owned();
+        let files = Raw::all(descriptor, 1).map_err(malformed)?;
+        let mut declared = Declared::default();
+        for file in files {
+            declared.file(file).map_err(malformed)?;
+        }
+        let wanted = message.trim_start_matches('.');
+        let root = declared.messages.get(wanted).copied();
+        let root = root.ok_or_else(|| {
+            let mut names: Vec<&str> = declared.messages.keys().map(String::as_str).collect();
+            names.sort_unstable();
+            names.truncate(20);
+            format!(
+                "there is no message {wanted:?} in it; it has {}",
+                names.join(", ")
+            )
+        })?;
+        declared.resolve(root)
+    }
+
+    /// Begins a document; [`Value::Missing`] if there is no byte.
+    pub(crate) fn document<'a>(&'a self, payload: &'a [u8]) -> ProtobufValue<'a> {
+        if payload.is_empty() {
+            return Value::Missing;
+        }
+        Value::Object(ProtobufNode {
+            types: self,
+            message: &self.messages[self.root],
+            bytes: payload,
+            array: None,
+        })
+    }
+
+    /// A value that stands for itself, or a message.
+    fn value<'a>(&'a self, kind: Kind, wire: Wire<'a>) -> Result<ProtobufValue<'a>, Malformed> {
+        match (kind, wire) {
+            (Kind::Scalar(kind), wire) => scalar(kind, wire),
+            (Kind::Enumeration(place), Wire::Varint(bits)) => {
+                let number = i64::from(low_half(bits).cast_signed());
+                let name = self.enumerations[place].get(&number);
+                Ok(name.map_or(Value::Integer(number), |name| Value::Text((&**name).into())))
+            }
+            (Kind::Message(place), Wire::Bytes(bytes)) => {
+                let message = &self.messages[place];
+                match message.shape {
+                    Shape::Timestamp => instant(bytes),
+                    Shape::Wrapper => self.unwrapped(message, bytes),
+                    Shape::Object => Ok(Value::Object(ProtobufNode {
+                        types: self,
+                        message,
+                        bytes,
+                        array: None,
+                    })),
+                }
+            }
+            _ => Err(Malformed),
+        }
+    }
+
+    fn unwrapped<'a>(
+        &'a self,
+        message: &'a MessageType,
+        bytes: &'a [u8],
+    ) -> Result<ProtobufValue<'a>, Malformed> {
+        let Some(field) = message.fields.first() else {
+            return Err(Malformed);
+        };
+        let mut value = self.default(field.kind);
+        for found in Message(bytes) {
+            let (number, wire) = found?;
+            if number == field.number {
+                value = self.value(field.kind, wire)?;
+            }
+        }
+        Ok(value)
+    }
+
+    /// What a field has that was left out.
+    fn default(&self, kind: Kind) -> ProtobufValue<'_> {
+        match kind {
+            Kind::Scalar(DOUBLE | FLOAT) => Value::Float(0.0),
+            Kind::Scalar(BOOL) => Value::Boolean(false),
+            Kind::Scalar(STRING) => Value::Text("".into()),
+            Kind::Scalar(BYTES) => Value::Blob((&[]).into()),
+            Kind::Scalar(_) => Value::Integer(0),
+            Kind::Enumeration(place) => {
+                let name = self.enumerations[place].get(&0);
+                name.map_or(Value::Integer(0), |name| Value::Text((&**name).into()))
+            }
+            Kind::Message(_) => Value::Null,
+        }
+    }
+}
+
+/// A message, or one of its repeated fields.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProtobufNode<'a> {
+    types: &'a Types,
+    message: &'a MessageType,
+    bytes: &'a [u8],
+    /// The field whose values it is an array of.
+    array: Option<&'a Field>,
+}
+
+type ProtobufValue<'a> = Value<'a, ProtobufNode<'a>>;
+
+impl<'a> Node<'a> for ProtobufNode<'a> {
+    fn fields(self, keys: &mut Keys, slots: &mut [ProtobufValue<'a>]) -> Result<(), Malformed> {
+        if self.array.is_some() {
+            return Err(Malformed);
+        }
+        let mut likely = 0;
+        for field in self.message.fields.iter().filter(|field| field.has_default) {
+            if let Some(place) = keys.find(&field.name, likely) {
+                slots[place] = self.types.default(field.kind);
+                likely = place + 1;
+            }
+        }
+        likely = 0;
+        for found in Message(self.bytes) {
+            let (number, wire) = found?;
+            let Some(field) = self.message.field(number) else {
+                continue;
+            };
+            let Some(place) = keys.find(&field.name, likely) else {
+                continue;
+            };
+            likely = place + 1;
+            slots[place] = if field.is_repeated {
+                let array = Some(field);
+                Value::Array(Self { array, ..self })
+            } else {
+                self.types.value(field.kind, wire)?
+            };
+        }
+        Ok(())
+    }
+
+    fn items(self, take: &mut dyn FnMut(ProtobufValue<'a>)) -> Result<(), Malformed> {
+        let Some(field) = self.array else {
+            return Err(Malformed);
+        };
+        for found in Message(self.bytes) {
+            let (number, wire) = found?;
+            if number != field.number {
+                continue;
+            }
+            match (field.kind, wire) {
+                (Kind::Scalar(STRING | BYTES) | Kind::Message(_), wire) => {
+                    take(self.types.value(field.kind, wire)?);
+                }
+                (kind, Wire::Bytes(packed)) => {
+                    let mut packed = Message(packed);
+                    while !packed.0.is_empty() {
+                        let wire = unpacked(kind, &mut packed)?;
+                        take(self.types.value(kind, wire)?);
+                    }
+                }
+                (kind, wire) => take(self.types.value(kind, wire)?),
+            }
+        }
+        Ok(())
+    }
+
+    fn as_text(self) -> Option<&'a str> {
+        None
+    }
+}
+
+impl MessageType {
+    fn field(&self, number: u32) -> Option<&Field> {
+        // Most messages number their fields from 1 on.
+        let likely = self.fields.get((number as usize).wrapping_sub(1));
+        likely
+            .filter(|field| field.number == number)
+            .or_else(|| self.fields.iter().find(|field| field.number == number))
+    }
+}
+
+/// One value of a packed field.
+fn unpacked<'a>(kind: Kind, packed: &mut Message<'a>) -> Result<Wire<'a>, Malformed> {
+    Ok(match kind {
+        Kind::Scalar(DOUBLE | FIXED64 | SFIXED64) => {
+            Wire::Fixed64(u64::from_le_bytes(packed.chunk()?))
+        }
+        Kind::Scalar(FLOAT | FIXED32 | SFIXED32) => {
+            Wire::Fixed32(u32::from_le_bytes(packed.chunk()?))
+        }
+        _ => Wire::Varint(packed.varint()?),
+    })
+}
+
+fn scalar(kind: u64, wire: Wire<'_>) -> Result<ProtobufValue<'_>, Malformed> {
+    Ok(match (kind, wire) {
+        (DOUBLE, Wire::Fixed64(bits)) => Value::Float(f64::from_bits(bits)),
+        (FLOAT, Wire::Fixed32(bits)) => Value::Float(f64::from(f32::from_bits(bits))),
+        (INT64, Wire::Varint(bits)) | (SFIXED64, Wire::Fixed64(bits)) => {
+            Value::Integer(bits.cast_signed())
+        }
+        (INT32, Wire::Varint(bits)) => Value::Integer(i64::from(low_half(bits).cast_signed())),
+        (UINT64, Wire::Varint(bits)) | (FIXED64, Wire::Fixed64(bits)) => {
+            i64::try_from(bits).map_or(Value::Unsigned(bits), Value::Integer)
+        }
+        (UINT32, Wire::Varint(bits)) => Value::Integer(i64::from(low_half(bits))),
+        (FIXED32, Wire::Fixed32(bits)) => Value::Integer(i64::from(bits)),
+        (SFIXED32, Wire::Fixed32(bits)) => Value::Integer(i64::from(bits.cast_signed())),
+        (SINT32 | SINT64, Wire::Varint(bits)) => {
+            Value::Integer((bits >> 1).cast_signed() ^ -((bits & 1).cast_signed()))
+        }
+        (BOOL, Wire::Varint(bits)) => Value::Boolean(bits != 0),
+        (STRING, Wire::Bytes(bytes)) => Value::Text(utf8(bytes)?.into()),
+        (BYTES, Wire::Bytes(bytes)) => Value::Blob(bytes.into()),
+        _ => return Err(Malformed),
+    })
+}
+
+/// `google.protobuf.Timestamp`: seconds and nanoseconds since 1970.
+fn instant<'a>(bytes: &[u8]) -> Result<ProtobufValue<'a>, Malformed> {
+    let (mut seconds, mut nanos) = (0_i64, 0_i64);
+    for field in Message(bytes) {
+        match field? {
+            (1, Wire::Varint(bits)) => seconds = bits.cast_signed(),
+            (2, Wire::Varint(bits)) => nanos = i64::from(low_half(bits).cast_signed()),
+            _ => {}
+        }
+    }
+    let micros = seconds.checked_mul(1_000_000);
+    let micros = micros.and_then(|micros| micros.checked_add(nanos / 1_000));
+    micros.map(Value::Instant).ok_or(Malformed)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "writers extend the sign to 64 bits, or not"
+)]
+fn low_half(bits: u64) -> u32 {
+    bits as u32
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, Malformed> {
+    str::from_utf8(bytes).map_err(|_| Malformed)
+}
+
+/// Reads messages of `descriptor.proto`.
+struct Raw;
+
+impl Raw {
+    /// All values of a field that is a message or a text.
+    fn all(message: &[u8], wanted: u32) -> Result<Vec<&[u8]>, Malformed> {
+        let mut found = Vec::new();
+        for field in Message(message) {
+            if let (number, Wire::Bytes(bytes)) = field?
+                && number == wanted
+            {
+                found.push(bytes);
+            }
+        }
+        Ok(found)
+    }
+
+    fn text(message: &[u8], wanted: u32) -> Result<&str, Malformed> {
+        let last = Self::all(message, wanted)?.pop();
+        last.map_or(Ok(""), utf8)
+    }
+
+    fn number(message: &[u8], wanted: u32) -> Result<Option<u64>, Malformed> {
+        let mut found = None;
+        for field in Message(message) {
+            if let (number, Wire::Varint(bits)) = field?
+                && number == wanted
+            {
+                found = Some(bits);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What the files of a descriptor declare, by full names.
+#[derive(Default)]
+struct Declared<'d> {
+    messages: HashMap<String, usize>,
+    bodies: Vec<(String, &'d [u8], bool)>,
+    enumerations: HashMap<String, usize>,
+    values: Vec<HashMap<i64, Box<str>>>,
+}
+
+impl<'d> Declared<'d> {
+    fn file(&mut self, file: &'d [u8]) -> Result<(), Malformed> {
+        let package = Raw::text(file, 2)?;
+        let is_proto3 = Raw::text(file, 12)? == "proto3";
+        for message in Raw::all(file, 4)? {
+            self.message(package, message, is_proto3)?;
+        }
+        Raw::all(file, 5)?
+            .into_iter()
+            .try_for_each(|enumeration| self.enumeration(package, enumeration))
+    }
+
+    fn message(&mut self, scope: &str, body: &'d [u8], is_proto3: bool) -> Result<(), Malformed> {
+        // What nests deeper than a decoder of messages goes is no descriptor that a compiler writes.
+        if scope.split('.').count() > 100 {
+            return Err(Malformed);
+        }
+        let name = joined(scope, Raw::text(body, 1)?);
+        self.messages.insert(name.clone(), self.bodies.len());
+        self.bodies.push((name.clone(), body, is_proto3));
+        for nested in Raw::all(body, 3)? {
+            self.message(&name, nested, is_proto3)?;
+        }
+        Raw::all(body, 4)?
+            .into_iter()
+            .try_for_each(|enumeration| self.enumeration(&name, enumeration))
+    }
+
+    fn enumeration(&mut self, scope: &str, body: &'d [u8]) -> Result<(), Malformed> {
+        let mut names = HashMap::new();
+        for value in Raw::all(body, 2)? {
+            let number = Raw::number(value, 2)?.unwrap_or(0).cast_signed();
+            // Of aliases the first one counts.
+            names
+                .entry(number)
+                .or_insert_with(|| Raw::text(value, 1).unwrap_or("").into());
+        }
+        let name = joined(scope, Raw::text(body, 1)?);
+        self.enumerations.insert(name, self.values.len());
+        self.values.push(names);
+        Ok(())
+    }
+
+    fn resolve(self, root: usize) -> Result<Types, String> {
+        let mut messages = Vec::with_capacity(self.bodies.len());
+        for (name, body, is_proto3) in &self.bodies {
+            let fields = Raw::all(body, 2).map_err(|Malformed| format!("message {name}"))?;
+            let fields = fields
+                .into_iter()
+                .map(|field| self.field(field, *is_proto3));
+            let mut fields: Vec<Field> = fields
+                .collect::<Result<_, _>>()
+                .map_err(|problem| format!("message {name}: {problem}"))?;
+            fields.sort_by_key(|field| field.number);
+            messages.push(MessageType {
+                shape: shape(name),
+                fields,
+            });
+        }
+        Ok(Types {
+            messages,
+            enumerations: self.values,
+            root,
+        })
+    }
+
+    fn field(&self, field: &[u8], is_proto3: bool) -> Result<Field, String> {
+        let bad = |Malformed| "a field cannot be read".to_owned();
+        let number = Raw::number(field, 3).map_err(bad)?.unwrap_or(0);
+        let name = Raw::text(field, 1).map_err(bad)?;
+        let is_repeated = Raw::number(field, 4).map_err(bad)? == Some(REPEATED);
+        let is_told_apart = Raw::number(field, 9).map_err(bad)?.is_some();
+        let type_name = Raw::text(field, 6).map_err(bad)?.trim_start_matches('.');
+        let declared = |among: &HashMap<String, usize>| {
+            let missing =
+                || format!("{name}: {type_name} is missing; protoc has --include_imports");
+            among.get(type_name).copied().ok_or_else(missing)
+        };
+        let kind = match Raw::number(field, 5).map_err(bad)?.unwrap_or(0) {
+            MESSAGE => Kind::Message(declared(&self.messages)?),
+            ENUM => Kind::Enumeration(declared(&self.enumerations)?),
+            kind @ DOUBLE..=SINT64 if kind != 10 => Kind::Scalar(kind),
+            kind => return Err(format!("{name}: type {kind} is not decoded")),
+        };
+        Ok(Field {
+            number: u32::try_from(number).map_err(|_| format!("{name}: number {number}"))?,
+            name: name.into(),
+            kind,
+            is_repeated,
+            has_default: is_proto3
+                && !is_repeated
+                && !is_told_apart
+                && !matches!(kind, Kind::Message(_)),
+        })
+    }
+}
+
+fn joined(scope: &str, name: &str) -> String {
+    if scope.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{scope}.{name}")
+    }
+}
+
+fn shape(name: &str) -> Shape {
+    let Some(name) = name.strip_prefix("google.protobuf.") else {
+        return Shape::Object;
+    };
+    match name {
+        "Timestamp" => Shape::Timestamp,
+        "DoubleValue" | "FloatValue" | "Int64Value" | "UInt64Value" | "Int32Value"
+        | "UInt32Value" | "BoolValue" | "StringValue" | "BytesValue" => Shape::Wrapper,
+        _ => Shape::Object,
+    }
+}
