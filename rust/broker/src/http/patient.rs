@@ -168,7 +168,7 @@ mod tests {
         let take = async move {
             let mut taken = [0; 64];
             theirs.read_exact(&mut taken).await.expect("64 bytes");
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
 
         let owes = beside(
