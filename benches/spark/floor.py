@@ -90,7 +90,9 @@ def start(options: argparse.Namespace, spark: SparkSession) -> Any:  # noqa: ANN
 
     frame: DataFrame
     if options.source == "mqttcore":
-        source = spark.readStream.format("mqttcore").option("stream", "floor")
+        # a query that is to be idle has its rows, however late it began
+        begin = "earliest" if options.idle_s else "latest"
+        source = spark.readStream.format("mqttcore").options(stream="floor", startingOffsets=begin)
         frame = source.load(options.path).select("timestamp", "topic", "payload")
     else:
         frame = spark.readStream.schema(FILE_SCHEMA).parquet(options.path)
