@@ -15,7 +15,7 @@ use crate::index::Index;
 use crate::index::flush::Frozen;
 use crate::journal::commit::{Committer, Pressure};
 use crate::journal::inbox::Inbox;
-use crate::journal::{Level, Need, Observer, Recovery};
+use crate::journal::{Level, Observer, Recovery};
 use crate::stream::Streams;
 #[cfg(feature = "columnar")]
 use crate::stream::{StreamOptions, sealing::Wanted};
@@ -136,7 +136,9 @@ impl SimulatedStore {
             return Ok(());
         };
         let sealed = streams.seal(&Wanted::Everything, &mut |batch| {
-            let ticket = inner.inbox.push(batch, Level::Fsync, Need::Essential);
+            let ticket = inner
+                .inbox
+                .push(batch, Level::Fsync, crate::journal::Need::Essential);
             inner.drain()?;
             if inner.refused.contains(&ticket.number) {
                 return Err(StoreError::NoSpace);
