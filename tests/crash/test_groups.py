@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests import wire as mqtt
 from tests.crash.process import Life
 from tests.wire import Wire
@@ -72,11 +74,14 @@ def take_all(member: Wire) -> list[int]:
     return found
 
 
-def test_what_moves_between_members_is_neither_lost_nor_doubled_by_a_crash(tmp_path: Path) -> None:
+def test_what_moves_between_members_is_neither_lost_nor_doubled_by_a_crash(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     dice = random.Random(7)  # noqa: S311 -- a seed that can be repeated
     config = tmp_path / "broker.toml"
     config.write_text(CONFIG)
     life = Life(data=tmp_path / "data", config=config)
+    request.addfinalizer(life.kill)
     acknowledged: set[int] = set()
     for number in range(LIVES):
         life.start()
