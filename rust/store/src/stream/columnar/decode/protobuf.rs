@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use super::value::{Keys, Malformed, Node, Value};
-use super::wire::{Message, Wire};
+use super::wire::{Message, Wire, low_half, utf8};
 
 /// The types that payloads are made of.
 #[derive(Debug)]
@@ -309,18 +309,6 @@ fn instant<'a>(bytes: &[u8]) -> Result<ProtobufValue<'a>, Malformed> {
     let micros = seconds.checked_mul(1_000_000);
     let micros = micros.and_then(|micros| micros.checked_add(nanos / 1_000));
     micros.map(Value::Instant).ok_or(Malformed)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "writers extend the sign to 64 bits, or not"
-)]
-fn low_half(bits: u64) -> u32 {
-    bits as u32
-}
-
-fn utf8(bytes: &[u8]) -> Result<&str, Malformed> {
-    str::from_utf8(bytes).map_err(|_| Malformed)
 }
 
 /// Reads messages of `descriptor.proto`.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::value::{Keys, Malformed, Node, Value};
-use super::wire::{Message, Wire};
+use super::wire::{Message, Wire, low_half, utf8};
 
 /// Names of the metrics that have an alias, an edge node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -294,18 +294,6 @@ const INT16: u64 = 2;
 const INT32: u64 = 3;
 const INT64: u64 = 4;
 const DATE_TIME: u64 = 13;
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "writers extend the sign to 64 bits, or not"
-)]
-fn low_half(bits: u64) -> u32 {
-    bits as u32
-}
-
-fn utf8(bytes: &[u8]) -> Result<&str, Malformed> {
-    str::from_utf8(bytes).map_err(|_| Malformed)
-}
 
 fn text(bytes: &[u8]) -> Result<SparkplugValue<'_>, Malformed> {
     Ok(Value::Text(utf8(bytes)?.into()))

@@ -75,6 +75,20 @@ impl<'a> Message<'a> {
     }
 }
 
+/// The 32 bits of a varint whose type has no more.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "writers extend the sign to 64 bits, or not"
+)]
+pub(crate) fn low_half(bits: u64) -> u32 {
+    bits as u32
+}
+
+/// The text of a field of bytes.
+pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, Malformed> {
+    str::from_utf8(bytes).map_err(|_| Malformed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
