@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import pytest
-from mqttcore import Broker, Settings
+from mqttcore import Broker
 from mqttcore._core import StreamReader
-from mqttcore.config import HttpListener, Listener
 from mqttcore.errors import FileChangedError, StreamFolderError
 from mqttcore.spark.folder import FileMovedError, SealedFile
 from mqttcore.spark.folder import StreamFolder as Folder
 from mqttcore.spark.log import StreamLog
 from mqttcore.spark.remote import WHOLE_BYTES, RemoteFolder
 from mqttcore.streams.client import Client
-from mqttcore.streams.settings import Stream
 
 from tests.stream_folder import START_US, StreamFolder, rows
+from tests.streams.plant import TOKEN, plant_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(300)  # Spark itself may need a minute to begin
 
-TOKEN = "a-token-of-a-test-made-up"  # noqa: S105 -- of no use elsewhere
 ROWS = 200
 
 
@@ -160,17 +158,7 @@ def test_a_worker_that_sees_neither_folder_nor_endpoint_says_what_to_do(
 @pytest.fixture
 def broker(tmp_path: pathlib.Path) -> Iterator[Broker]:
     """One with two partitions: `ROWS` rows in files, and as many in memory."""
-    token = tmp_path / "token"
-    token.touch(0o600)
-    token.write_text(TOKEN)
-    settings = Settings(
-        listeners=(Listener(address="127.0.0.1:0", anonymous=True),),
-        data=str(tmp_path / "data"),
-        streams=(Stream(name="plant", filter=("plant/#",), partitions=2),),
-        http=HttpListener(address="127.0.0.1:0", token_file=token),
-        sys_interval_s=0,
-    )
-    with Broker(settings) as running, Client(running.settings.data) as client:
+    with Broker(plant_settings(tmp_path)) as running, Client(running.settings.data) as client:
         for tier in range(2):
             for number in range(ROWS):
                 payload = b'{"number": %d}' % (tier * ROWS + number)

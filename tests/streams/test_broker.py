@@ -10,31 +10,18 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from mqttcore import Broker, Settings
-from mqttcore.config import HttpListener, Listener
+from mqttcore import Broker
 from mqttcore.errors import EndpointError, StreamUnknownError
 from mqttcore.streams.client import Client
-from mqttcore.streams.settings import Stream
 
 from tests import wire as mqtt
+from tests.streams.plant import TOKEN, plant_settings
 from tests.wire import Wire
-
-TOKEN = "a token of a test, made up".replace(" ", "-")
 
 
 @pytest.fixture
 def broker(tmp_path: pathlib.Path) -> Iterator[Broker]:
-    token = tmp_path / "token"
-    token.touch(0o600)
-    token.write_text(TOKEN)
-    settings = Settings(
-        listeners=(Listener(address="127.0.0.1:0", anonymous=True),),
-        data=str(tmp_path / "data"),
-        streams=(Stream(name="plant", filter=("plant/#",), partitions=2),),
-        http=HttpListener(address="127.0.0.1:0", token_file=token),
-        sys_interval_s=0.05,
-    )
-    with Broker(settings) as broker:
+    with Broker(plant_settings(tmp_path, sys_interval_s=0.05)) as broker:
         yield broker
 
 
