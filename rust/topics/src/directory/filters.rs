@@ -88,6 +88,10 @@ impl Filters {
             set.0.insert(keyed(hasher, filter));
             return;
         }
+        if self.is_empty() {
+            *self = Self::One(filter);
+            return;
+        }
         let mut list = self.take_list();
         list.reserve_exact(1);
         list.push(filter);
@@ -102,6 +106,8 @@ impl Filters {
     pub(crate) fn remove(&mut self, hasher: &Hasher, filter: &SubscriptionFilter) {
         if let Self::Many(set) = self {
             set.0.remove(&keyed(hasher, filter.clone()));
+        } else if matches!(self, Self::One(only) if only == filter) {
+            *self = Self::default();
         } else if let Some(index) = self.list().iter().position(|other| other == filter) {
             let mut list = self.take_list();
             list.swap_remove(index);

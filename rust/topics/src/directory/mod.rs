@@ -284,8 +284,8 @@ impl Directory {
             // Before the version is loaded: the longer an attempt takes from there, the more are overtaken.
             free_what_is_over();
             let current = self.root.load(guard);
-            let edit = Edit::new(guard, &self.ledger, current.counts.size);
-            let mut edit = edit.after_groups(current.groups_made);
+            let mut edit = Edit::new(guard, &self.ledger, current.counts.size);
+            edit.go_on_after_groups(current.groups_made);
             edit.keep_handles(&handles);
             let mut draft = Draft::new(current);
             let mut outcomes = Outcomes::default();

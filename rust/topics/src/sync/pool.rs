@@ -11,6 +11,7 @@ use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::chunks::Chunks;
+use super::prefetch;
 
 /// Every piece of memory is aligned to this.
 pub(crate) const ALIGNMENT: usize = 16;
@@ -65,6 +66,7 @@ impl Pool {
         // SAFETY: a piece in a list is free memory of this thread, large and aligned enough for an address, which
         // `put` wrote.
         let next = unsafe { head.cast::<*mut u8>().read() };
+        prefetch(next);
         self.heads[class].set(next);
         self.bytes.set(self.bytes.get() - class_bytes(class));
         Some(head)

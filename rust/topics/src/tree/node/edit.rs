@@ -51,9 +51,8 @@ impl<'g> Edit<'g> {
     }
 
     /// Goes on from a version that was made after so many groups.
-    pub(crate) fn after_groups(mut self, groups_made: u64) -> Self {
+    pub(crate) fn go_on_after_groups(&mut self, groups_made: u64) {
         self.groups_made = groups_made;
-        self
     }
 
     pub(crate) fn groups_made(&self) -> u64 {
@@ -205,8 +204,8 @@ impl<'g> Edit<'g> {
     }
 
     /// Puts `next` in the place of `current`, under whose pin this edit was made; `false` when another writer was
-    /// faster. What the version replaced is freed after a grace period.
-    pub(crate) fn publish<V: Version>(mut self, root: &Root<V>, current: &V, next: V) -> bool {
+    /// faster. What the version replaced is freed after a grace period. The end of the edit.
+    pub(crate) fn publish<V: Version>(&mut self, root: &Root<V>, current: &V, next: V) -> bool {
         let Some(unlinked) = root.replace(current, next, self.guard) else {
             return false;
         };
