@@ -70,10 +70,14 @@ pub(crate) fn free_what_is_over() {
     limbo::free();
 }
 
-/// Tries to end an epoch, and frees what is over.
-///
-/// `Guard::flush` would do the first as well, but puts what its thread deferred lately into a bag of 2 KB, however
-/// little that is.
+/// Tries to end an epoch. What the thread deferred lately goes into a bag of 2 KB, however little that is.
+#[inline]
+pub(crate) fn end_epoch() {
+    #[cfg(not(any(loom, shuttle)))]
+    pin().flush();
+}
+
+/// Tries to end an epoch without a bag, and frees what is over.
 pub(crate) fn reclaim() {
     #[cfg(not(any(loom, shuttle)))]
     (0..PINS_A_LOOK).for_each(|_| drop(pin()));

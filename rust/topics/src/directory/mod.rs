@@ -25,8 +25,8 @@ use std::hint::spin_loop;
 
 use crate::subscribers::{Dead, Subscription};
 use crate::sync::{
-    Arc, AtomicU64, Guard, Ledger, Relaxed, Release, Root, free_what_is_over, is_pinned, pin, pool,
-    prefetch, reclaim, yield_now,
+    Arc, AtomicU64, Guard, Ledger, Relaxed, Release, Root, end_epoch, free_what_is_over, is_pinned,
+    pin, pool, prefetch, reclaim, yield_now,
 };
 use crate::tree::hash::Hasher;
 use crate::tree::node::{Edit, Version, clear};
@@ -43,6 +43,10 @@ pub use snapshot::Snapshot;
 
 /// Most subscriptions that one commit of a cleaning removes.
 const CLEANING_BATCH: usize = 256;
+
+/// Changes that are over from one try of a writer to end an epoch to its next: what waits for its grace period is memory
+/// that the next commits write to again, and a nearer cache holds so much of it. Pins alone try each 128th time.
+const CHANGES_AN_EPOCH: u64 = 32;
 
 /// Retired bytes above which writers help to reclaim ...
 const HELP_BYTES: usize = 32 << 20;
@@ -315,11 +319,14 @@ impl Directory {
     /// Bounded, as a reader may itself wait for what the caller does next; and not at all when this thread holds a
     /// pin, which it would wait for in vain.
     fn help_reclaim(&self) {
+        let changes = self.changes.load(Relaxed); // ORDERING: Relaxed: any number will do.
+        if changes.is_multiple_of(CHANGES_AN_EPOCH) {
+            end_epoch();
+        }
         if self.ledger.bytes() <= HELP_BYTES {
             return;
         }
-        // ORDERING: Relaxed: any number will do.
-        if self.changes.load(Relaxed).is_multiple_of(CHANGES_A_LOOK) {
+        if changes.is_multiple_of(CHANGES_A_LOOK) {
             reclaim();
         }
         if self.ledger.bytes() <= WAIT_BYTES || is_pinned() {

@@ -10,8 +10,8 @@ use super::edit::Size;
 use crate::sync::{Debt, Ledger, Root, Waste, pool};
 use crate::tree::word::{View, Word};
 
-/// What an epoch keeps of one deferral: 4 words in a list of 64 with a head.
-const DEFERRAL_BYTES: usize = 40;
+/// What an epoch keeps of one deferral: 4 words in a list of 64 with a head, which writers close half full.
+const DEFERRAL_BYTES: usize = 72;
 
 /// Blocks that wait for their grace period: a small pointer.
 pub(super) struct Bag(NonNull<BagHead>);
