@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROWS_A_BATCH = 20_000
 TRIES = 5
+"""How often the queries may fail without a batch in between: then the JVM has to be replaced."""
 TOPIC = "out"
 """Where the messages go."""
 
@@ -46,14 +47,16 @@ class Places:
 
     def forget_commits(self) -> int:
         """Has every query repeat its last batch, as if Spark had died before it noted the end."""
-        forgotten = 0
-        for name in ("table", "sink"):
-            notes = list((self.checkpoint(name) / "commits").glob("[0-9]*"))
-            newest = max(notes, key=lambda path: int(path.name), default=None)
-            if newest is not None:
-                newest.unlink()
-                forgotten += 1
-        return forgotten
+        newest = [path for path in self.newest_commits() if path is not None]
+        for path in newest:
+            path.unlink()
+        return len(newest)
+
+    def newest_commits(self) -> list[Path | None]:
+        """The note of the last batch of each query."""
+        folders = [self.checkpoint(name) / "commits" for name in ("table", "sink")]
+        notes = [list(folder.glob("[0-9]*")) for folder in folders]
+        return [max(paths, key=lambda path: int(path.name), default=None) for paths in notes]
 
 
 def start(spark: SparkSession, places: Places, *, once: bool) -> list[StreamingQuery]:
@@ -86,10 +89,15 @@ def start(spark: SparkSession, places: Places, *, once: bool) -> list[StreamingQ
 
 
 def run(spark: SparkSession, places: Places, *, once: bool) -> None:
-    """Runs both queries until they are done, or for ever; one that fails begins again."""
+    """Runs both queries until they are done, or for ever; one that fails begins again.
+
+    Raises:
+        RuntimeError: one failed `TRIES` times in a row without a batch.
+    """
     from pyspark.errors import StreamingQueryException
 
-    for _ in range(TRIES if once else 1_000_000):
+    failures, before = 0, places.newest_commits()
+    while failures < TRIES:
         try:
             queries = start(spark, places, once=once)
             print("started", flush=True)
@@ -103,9 +111,12 @@ def run(spark: SparkSession, places: Places, *, once: bool) -> None:
             for query in spark.streams.active:
                 query.stop()
             spark.streams.resetTerminated()
+            newest = places.newest_commits()
+            came_on = all(new != old for new, old in zip(newest, before, strict=True))
+            failures, before = (0, newest) if came_on else (failures + 1, before)
         else:
             return
-    raise RuntimeError(f"the queries failed {TRIES} times")
+    raise RuntimeError(f"the queries failed {TRIES} times without a batch of both")
 
 
 def settings(scratch: Path) -> dict[str, str]:

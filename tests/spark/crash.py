@@ -55,6 +55,10 @@ VICTIMS = ("broker", "broker", "sealer", "sealer", "worker", "worker", "java", "
 """A JVM takes longest to come back, so it dies least often."""
 
 
+class SparkEndedError(RuntimeError):
+    """A driver ended that nobody killed."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Spark:
     """One driver with its JVM."""
@@ -69,7 +73,7 @@ class Spark:
         for text in self.process.stdout:
             if text.startswith(word):
                 return text
-        raise RuntimeError(f"Spark ended: {self.log.read_text()[-3000:]}")
+        raise SparkEndedError(self.log.read_text()[-3000:])
 
     def begin(self, how: str) -> None:
         """Has it copy, ``go`` for ever or ``once``; returns when its queries run."""
@@ -185,7 +189,12 @@ class Run:
     def kill_spark(self, *, java: bool) -> None:
         """After its first batch of one query or of the other: a life has to bring something."""
         active, heard = self.copies.active, len(self.subscriber.heard)
-        active.line("batch")
+        try:
+            active.line("batch")
+        except SparkEndedError as error:
+            # its JVM let no batch pass any more
+            print(f"Spark gave up: {error}", file=sys.stderr)
+            self.killed["gave up"] += 1
         if self.random.random() < 0.5:
             deadline = time.monotonic() + HEARD_S
             while len(self.subscriber.heard) == heard and time.monotonic() < deadline:

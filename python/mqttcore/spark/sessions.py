@@ -1,5 +1,6 @@
 """A local Spark that is set up for streams, and the same settings for a Spark that runs already."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -45,6 +46,13 @@ AT_START: Final[Mapping[str, str]] = {
 }
 GIVES_BACK: Final = "-XX:G1PeriodicGCInterval=60000 -XX:MaxHeapFreeRatio=40"
 """Has Java give memory back to the system after a minute without rows."""
+OF_A_STREAM: Final = (
+    "SPARK_AUTH_SOCKET_TIMEOUT",
+    "SPARK_BUFFER_SIZE",
+    "SPARK_LOCAL_DIRS",
+    "SPARK_PYTHON_RUNTIME",
+)
+"""What Spark writes into the environment of a Python source when a stream of it begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +92,7 @@ def session(
     for name, value in {**settings(cores=cores, memory=memory), **conf}.items():
         builder = builder.config(name, str(value))
     spark = builder.getOrCreate()
+    let_streams_begin_at_once(spark)
     if warm:
         spark.range(1).mapInArrow(lambda batches: batches, "id LONG").collect()
     print(f"Spark {spark.version}: {spark.sparkContext.uiWebUrl or 'no page'}")
@@ -118,7 +127,25 @@ def tune(spark: SparkSession) -> Tuning:
             changed[name] = value
         else:
             left[name] = value
+    let_streams_begin_at_once(spark)
     return Tuning(changed=changed, left=left)
+
+
+def let_streams_begin_at_once(spark: SparkSession) -> None:
+    """Makes two streams that begin at the same moment safe from each other.
+
+    Spark finds this source once a JVM, with one map for the environment of all its workers, and
+    each stream that begins writes into it without a lock. Two that add the same name at once leave
+    a map that counts one entry too many, and no task that has it can be sent any more ("Illegal
+    size 5 of collection, expected 6"). Names that are there are not added; Spark sets their values.
+    """
+    from py4j.protocol import Py4JError
+
+    with contextlib.suppress(AttributeError, Py4JError):  # Connect has no JVM, a later Spark no map
+        sources = spark._jsparkSession.sessionState().dataSourceManager()
+        environment = sources.lookupDataSource("mqttcore").dataSourceCls().envVars()
+        for name in OF_A_STREAM:
+            environment.putIfAbsent(name, "")
 
 
 def prepare_environment(java: str) -> None:
