@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from mqttcore._core import StreamOptions, write_stream_file
+from mqttcore._core import StreamOptions, StreamReader, write_stream_file
 
 EPOCH = "5f0c1b9e-3a59-4c0e-9d0f-6c2d1f0a7b11:1"
 START_US = 1_700_000_000_000_000
@@ -82,13 +82,27 @@ class StreamFolder:
         base = table["offset"][0].as_py()
         path = self.root / "data" / f"{partition:05}-{base:020}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        meta = write_stream_file(path, ipc(table), stream=self.name, epoch=EPOCH)
+        meta = write_stream_file(
+            path, ipc(table), stream=self.name, epoch=EPOCH, aliases=self.aliases(partition)
+        )
         entry = {key: meta[key] for key in ("base", "last", "min_us", "max_us")}
         size = path.stat().st_size
         index = self.index()
         index[partition].append({"file": path.name, **entry, "rows": table.num_rows, "bytes": size})
         self.write_index(index)
         return path
+
+    def aliases(self, partition: int) -> str | None:
+        """What Sparkplug's aliases mean behind the files of a partition."""
+        files = self.files(partition)
+        if not files:
+            return None
+        options = StreamOptions(decode="sparkplug", payload_schema="any INT")
+        start, end = files[0][1], files[-1][2] + 1
+        reader = StreamReader(files, partition=partition, start=start, end=end, options=options)
+        for _ in reader:
+            pass
+        return reader.aliases
 
     def files(self, partition: int = 0) -> list[tuple[str, int, int]]:
         """The sealed files of a partition, as a `StreamReader` wants them."""

@@ -14,7 +14,7 @@ use arrow_array::RecordBatch;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use mqttcore_store::stream::columnar::{
-    Decoder, Format, OnError, Origin, Part, PartitionReader, ReadOptions, Row, RowBuilder,
+    Aliases, Decoder, Format, OnError, Origin, Part, PartitionReader, ReadOptions, Row, RowBuilder,
     parse_payload_schema, write_parquet,
 };
 
@@ -135,7 +135,8 @@ impl Sealed {
         fs::create_dir_all(&folder).expect("a temporary folder");
         let path = folder.join("0.parquet");
         let file = File::create(&path).expect("a new file");
-        let meta = write_parquet(file, batches, &Origin::default()).expect("dense rows");
+        let meta = write_parquet(file, batches, &Origin::default(), &mut Aliases::default())
+            .expect("dense rows");
         let (base, last) = (meta.base, meta.last);
         let part = Part { path, base, last };
         Self { folder, part }
@@ -162,7 +163,13 @@ fn write(c: &mut Criterion<CpuTime>) {
     let messages = messages();
     let batches = batches(&messages);
     let mut file = Vec::new();
-    write_parquet(&mut file, &batches, &Origin::default()).expect("dense rows");
+    write_parquet(
+        &mut file,
+        &batches,
+        &Origin::default(),
+        &mut Aliases::default(),
+    )
+    .expect("dense rows");
     let texts =
         |message: &Message| message.topic.len() + message.client_id.len() + message.payload.len();
     let raw: usize = messages.iter().map(texts).sum();
@@ -182,7 +189,13 @@ fn write(c: &mut Criterion<CpuTime>) {
     group.bench_function("write", |b| {
         b.iter(|| {
             file.clear();
-            write_parquet(&mut file, black_box(&batches), &Origin::default()).expect("dense rows")
+            write_parquet(
+                &mut file,
+                black_box(&batches),
+                &Origin::default(),
+                &mut Aliases::default(),
+            )
+            .expect("dense rows")
         });
     });
     group.finish();

@@ -773,7 +773,8 @@ class StreamOptions:
         ``decode`` adds the columns of ``payload_schema``, which is Spark's DDL (``temperature
         DOUBLE, position STRUCT<x: INT>``). A payload that does not fit is null in what does not,
         and stands in ``_corrupt``; or its row is dropped; or `StreamDecodeError` names it.
-        ``aliases`` are those of Sparkplug B that `StreamReader.aliases` told in the end.
+        ``aliases`` are those of Sparkplug B that `StreamReader.aliases` told in the end; what rows
+        say that are read, or files of rows before them, counts more.
         ``protobuf`` needs a ``descriptor``, which is a FileDescriptorSet, and the full name of a
         ``message`` in it.
         ``typed`` are the columns that the stream itself has decoded, in DDL too.
@@ -876,13 +877,21 @@ class StreamReader:
     def __next__(self) -> StreamBatch: ...
 
 def write_stream_file(
-    path: StrPath, ipc: bytes, /, *, stream: str, epoch: str = "", schema: int = 0
-) -> dict[str, int | str]:
+    path: StrPath,
+    ipc: bytes,
+    /,
+    *,
+    stream: str,
+    epoch: str = "",
+    schema: int = 0,
+    aliases: str | None = None,
+) -> dict[str, int | str | None]:
     """Write a file as the broker seals them, out of an Arrow IPC stream of rows.
 
     The rows have the columns of ``StreamOptions().schema`` and are those of one partition, dense
-    and in order. Returns what `read_stream_file_meta` does.
+    and in order. ``aliases`` are those of Sparkplug B that are known before them. Returns what
+    `read_stream_file_meta` does.
     """
 
-def read_stream_file_meta(path: StrPath, /) -> dict[str, int | str]:
-    """What a footer says: stream, epoch, schema, partition, base, last, min_us, max_us."""
+def read_stream_file_meta(path: StrPath, /) -> dict[str, int | str | None]:
+    """What a footer says: stream, epoch, schema, partition, base, last, min_us, max_us, aliases."""

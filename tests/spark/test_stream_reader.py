@@ -351,21 +351,55 @@ def test_a_beginning_behind_the_end_is_refused(open_reader: Open) -> None:
         batch(open_reader(startingOffsets='{"0": 11, "1": 0}'), {"unresolved": True})
 
 
+def sparkplug(kind: str, value: float, offset: int) -> pa.Table:
+    """A row with the metric ``temp``, which only a BIRTH calls so."""
+    name = b"\x0a\x04temp" if kind == "NBIRTH" else b""
+    # a metric (field 2): name (1), alias (2), datatype Double (4) and double_value (13), by hand
+    metric = name + b"\x10\x05\x20\x0a\x69" + struct.pack("<d", value)
+    payload = b"\x12" + bytes([len(metric)]) + metric
+    return rows([{"topic": f"spBv1.0/g/{kind}/e", "payload": payload}], base=offset)
+
+
+@pytest.mark.parametrize("files", ["folder", "retained"])
+def test_aliases_are_known_in_every_task_behind_their_birth(make_stream: Make, files: str) -> None:
+    stream = make_stream()
+    stream.seal(sparkplug("NBIRTH", 0.5, 0))
+    stream.seal(sparkplug("NDATA", 1.5, 1))
+    stream.seal(pa.concat_tables([sparkplug("NDATA", n + 0.5, n) for n in range(2, 8)]))
+    if files == "retained":
+        stream.write_index([stream.index()[0][2:]])
+    reader = MqttcoreStreamReader(
+        parse_options(
+            {
+                "path": str(stream.root),
+                "startingOffsets": '{"0": 3}',
+                "minPartitions": "3",
+                "decode": "sparkplug",
+                "payloadSchema": "temp DOUBLE",
+                "columns": "temp",
+            }
+        )
+    )
+
+    first = reader.initialOffset()
+    tasks = reader.partitions(first, batch(reader, first))
+    found = [
+        [value for one in reader.read(task) for value in one.column(0).to_pylist()]
+        for task in tasks
+    ]
+    reader.stop()
+
+    assert found == [[3.5], [4.5, 5.5], [6.5, 7.5]]
+
+
 def test_aliases_of_sparkplug_go_from_one_file_to_the_next_and_into_the_tail(
     make_stream: Make,
 ) -> None:
-    def message(kind: str, payload: bytes, offset: int) -> pa.Table:
-        return rows([{"topic": f"spBv1.0/g/{kind}/e", "payload": payload}], base=offset)
-
-    # a metric (field 2): name (1), alias (2), datatype Double (4) and double_value (13), by hand
-    named = b"\x0a\x04temp\x10\x05\x20\x0a\x69" + struct.pack("<d", 21.5)
-    by_alias = b"\x10\x05\x20\x0a\x69" + struct.pack("<d", 22.5)
-    birth, data = (b"\x12" + bytes([len(metric)]) + metric for metric in (named, by_alias))
     with FakeEndpoint(make_stream()) as endpoint:
-        endpoint.write(message("NBIRTH", birth, 0))
-        endpoint.write(message("NDATA", data, 1))
+        endpoint.write(sparkplug("NBIRTH", 21.5, 0))
+        endpoint.write(sparkplug("NDATA", 22.5, 1))
         endpoint.seal()
-        endpoint.write(message("NDATA", data, 2))
+        endpoint.write(sparkplug("NDATA", 22.5, 2))
         reader = MqttcoreStreamReader(
             parse_options(
                 {

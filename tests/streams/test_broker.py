@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import struct
 import subprocess
 import sys
 import time
@@ -10,9 +11,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from mqttcore import Broker
+from mqttcore import Broker, Settings
+from mqttcore._core import StreamOptions, StreamReader
+from mqttcore.config import Listener
 from mqttcore.errors import EndpointError, StreamUnknownError
 from mqttcore.streams.client import Client
+from mqttcore.streams.settings import Stream
 
 from tests import wire as mqtt
 from tests.streams.plant import TOKEN, plant_settings
@@ -131,3 +135,27 @@ def test_what_a_query_tells_is_published_and_bad_reports_are_refused(broker: Bro
 
         told = watcher.expect(mqtt.PUBLISH)
     assert (told.topic, told.payload) == ("$SYS/spark/factory.gold", b'{"rows":7}')
+
+
+def test_rows_of_the_tail_know_the_aliases_of_a_birth_before_them(tmp_path: pathlib.Path) -> None:
+    def metric(name: bytes, value: float) -> bytes:
+        # name (1), alias (2), datatype Double (4) and double_value (13), by hand
+        body = name + b"\x10\x05\x20\x0a\x69" + struct.pack("<d", value)
+        return b"\x12" + bytes([len(body)]) + body
+
+    settings = Settings(
+        listeners=(Listener(address="127.0.0.1:0"),),
+        data=str(tmp_path / "data"),
+        streams=(Stream(name="edge", filter=("spBv1.0/#",)),),
+    )
+    options = StreamOptions(decode="sparkplug", payload_schema="temp DOUBLE", columns=["temp"])
+    with Broker(settings) as broker, Client(broker.settings.data) as client:
+        broker.publish("spBv1.0/g/NBIRTH/e", metric(b"\x0a\x04temp", 0.5), qos=1)
+        broker.publish("spBv1.0/g/NDATA/e", metric(b"", 1.5), qos=1)
+        broker.publish("spBv1.0/g/NDATA/e", metric(b"", 2.5), qos=1)
+        settle(broker, 3)
+        with client.rows("edge", partition=0, start=2, end=3) as body:
+            rows = StreamReader.tail(body.read(), partition=0, start=2, end=3, options=options)
+            found = [value for one in rows for value in pa.record_batch(one).column(0).to_pylist()]
+
+    assert found == [2.5]

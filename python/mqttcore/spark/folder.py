@@ -164,10 +164,6 @@ class StreamFolder:
         del start, end
         yield file.path
 
-    def aliases(self) -> dict[str, Any]:
-        """What the aliases of each edge node of Sparkplug meant behind the last sealed row."""
-        return self.read("aliases.json") or {}
-
     def sealed_at(self, timestamp_us: int) -> tuple[int, ...]:
         """The first sealed offset of each partition at or after a time; else where sealing ends."""
         index = self.index()

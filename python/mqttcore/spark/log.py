@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mqttcore.errors import EndpointUnreachableError, StreamFolderError, StreamOptionError
 from mqttcore.spark.folder import StreamFolder, find_folder
@@ -116,10 +116,6 @@ class StreamLog:
         if self.folder is not None:
             return typed_columns(self.folder.describe().schema)
         return typed_columns(self.client.stream(self.name).schema)
-
-    def aliases(self) -> dict[str, Any]:
-        """What Sparkplug's aliases meant where the sealed rows end, as far as that is known."""
-        return self.files().aliases()
 
     def offsets_at(self, timestamp_us: int) -> tuple[int, ...]:
         """The first row of each partition at or after a time, sealed or not."""

@@ -27,6 +27,7 @@ __all__ = [
     "not_before_earliest",
     "place_of",
     "reader_options",
+    "remembers",
     "schema_of",
     "tasks_of",
     "with_schema",
@@ -66,6 +67,11 @@ def reader_options(
                 f"option columns: {name} is no column; allowed are {', '.join(known)}"
             )
     return StreamOptions(columns=options.columns or known, **told)
+
+
+def remembers(options: SourceOptions) -> bool:
+    """Whether what a sealed row means depends on rows before it."""
+    return options.decode in {"sparkplug", "auto"}
 
 
 def decoding(options: SourceOptions, *, aliases: str | None, tail: bool) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import logging
 import pathlib
 import time
@@ -31,7 +30,7 @@ from mqttcore.errors import (
 )
 from mqttcore.spark.folder import FileMovedError
 from mqttcore.spark.planner import Range
-from mqttcore.spark.planning import reader_options
+from mqttcore.spark.planning import reader_options, remembers
 
 if TYPE_CHECKING:
     from mqttcore._core import StreamBatch, StreamOptions
@@ -77,7 +76,7 @@ class RowReader:
     topic: str | None
     """The topic filter: that of the options, or a narrower one."""
     aliases: str | None = None
-    """What the rows so far told of Sparkplug's aliases; a task begins without any."""
+    """What the rows so far told of Sparkplug's aliases, for files that do not say it themselves."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """All rows of a task as Arrow batches.
@@ -136,10 +135,12 @@ class RowReader:
         """
         file = self.file_with_start(wanted)
         end = min(file.last + 1, wanted.end)
+        # what aliases mean is told by the footer and the BIRTHs between it and the first row
+        start = file.base if remembers(self.options) else wanted.start
         with contextlib.ExitStack() as held:
 
             def at_hand() -> str:
-                return held.enter_context(self.log.files().at_hand(file, wanted.start, end))
+                return held.enter_context(self.log.files().at_hand(file, start, end))
 
             path = self.patiently(wanted, at_hand)
             reader = Rows(
@@ -192,15 +193,7 @@ class RowReader:
 
     def reader_options(self, *, tail: bool = False) -> StreamOptions:
         """What the next reader in Rust is told."""
-        aliases = self.known_aliases() if tail else self.aliases
-        return reader_options(self.options, self.topic, aliases=aliases, tail=tail)
-
-    def known_aliases(self) -> str | None:
-        """Those of this task, and for other edge nodes those of where the sealed rows end."""
-        sealed = self.log.aliases()
-        if not sealed:
-            return self.aliases
-        return json.dumps({**sealed, **json.loads(self.aliases or "{}")})
+        return reader_options(self.options, self.topic, aliases=self.aliases, tail=tail)
 
     def batches(self, first: Sequence[StreamBatch], reader: Rows) -> Iterator[pa.RecordBatch]:
         """Everything that a reader has; the next reader goes on with what this one learnt."""

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from mqttcore.errors import FileChangedError, StreamFileError
 from mqttcore.spark.folder import FileMovedError, SealedFile, SealedIndex, index_of
@@ -55,11 +55,6 @@ class RemoteFolder:
     def forget(self) -> None:
         """The index is asked for anew when it is needed next."""
         self._index = None
-
-    def aliases(self) -> dict[str, Any]:
-        """What the aliases of each edge node of Sparkplug meant behind the last sealed row."""
-        found: dict[str, Any] = self.client.aliases(self.stream)
-        return found
 
     @contextmanager
     def at_hand(self, file: SealedFile, start: int, end: int) -> Iterator[str]:

@@ -131,10 +131,6 @@ class Client:
         headers = {"Range": f"bytes={start}-{last}", **({"If-Match": tag} if tag else {})}
         return self._body(f"{path(name)}/files/{urllib.parse.quote(file, safe='')}", headers)
 
-    def aliases(self, name: str) -> Json:
-        """What the aliases of each edge node of Sparkplug meant behind the last sealed row."""
-        return self._json("GET", f"{path(name)}/aliases")
-
     def _body(self, target: str, headers: Mapping[str, str] | None = None) -> "Rows":
         # read while other requests are made, so it has a connection of its own
         connection = self._connect()

@@ -13,8 +13,8 @@ use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{Schema, SchemaRef};
 use mqttcore_store::stream::columnar::{
-    ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader, ReadOptions,
-    TailReader, parse_payload_schema, read_ipc, write_parquet,
+    Aliases, ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader,
+    ReadOptions, TailReader, parse_payload_schema, read_ipc, write_parquet,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
@@ -291,7 +291,7 @@ fn taken(options: Option<&Bound<'_, PyStreamOptions>>) -> ReadOptions {
 
 /// Writes one file out of an Arrow IPC stream of rows, dense and of one partition; returns what its footer says.
 #[pyfunction]
-#[pyo3(signature = (path, ipc, /, *, stream, epoch="", schema=0))]
+#[pyo3(signature = (path, ipc, /, *, stream, epoch="", schema=0, aliases=None))]
 pub(crate) fn write_stream_file<'py>(
     py: Python<'py>,
     path: PathBuf,
@@ -299,7 +299,9 @@ pub(crate) fn write_stream_file<'py>(
     stream: &str,
     epoch: &str,
     schema: u32,
+    aliases: Option<&str>,
 ) -> Result<Bound<'py, PyDict>, CoreError> {
+    let known = aliases.map(str::parse::<Aliases>).transpose()?;
     let origin = Origin {
         stream: stream.to_owned(),
         epoch: epoch.to_owned(),
@@ -308,7 +310,8 @@ pub(crate) fn write_stream_file<'py>(
     let meta = py.detach(|| {
         let batches = read_ipc(ipc)?;
         let file = File::create(&path).map_err(|error| ColumnarError::io(&path, error))?;
-        write_parquet(file, &batches, &origin)
+        let mut known = known.unwrap_or_default();
+        write_parquet(file, &batches, &origin, &mut known)
     })?;
     described(py, &meta)
 }
@@ -334,5 +337,6 @@ fn described<'py>(py: Python<'py>, meta: &FileMeta) -> Result<Bound<'py, PyDict>
     described.set_item("last", meta.last)?;
     described.set_item("min_us", meta.min_us)?;
     described.set_item("max_us", meta.max_us)?;
+    described.set_item("aliases", meta.aliases.as_deref())?;
     Ok(described)
 }

@@ -12,8 +12,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, StringArray};
 use mqttcore_store::stream::columnar::{
-    ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader, ReadOptions,
-    Row, RowBuilder, TailReader, parse_payload_schema, row_schema, write_parquet,
+    Aliases, ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader,
+    ReadOptions, Row, RowBuilder, TailReader, parse_payload_schema, row_schema, write_parquet,
 };
 use mqttcore_topics::{TopicLimits, TopicName};
 use parquet::arrow::ArrowWriter;
@@ -195,7 +195,8 @@ impl Folder {
     fn write(&self, batches: &[RecordBatch]) -> Part {
         let path = self.0.join("new.parquet");
         let file = File::create(&path).expect("a new file");
-        let meta = write_parquet(file, batches, &origin()).expect("dense rows");
+        let meta =
+            write_parquet(file, batches, &origin(), &mut Aliases::default()).expect("dense rows");
         self.keep(&path, &meta)
     }
 
@@ -284,6 +285,7 @@ fn meta(partition: i32, base: i64, rows: usize) -> FileMeta {
         last: base + i64::try_from(rows).expect("small") - 1,
         min_us: 0,
         max_us: i64::MAX,
+        aliases: None,
     }
 }
 
@@ -516,6 +518,7 @@ fn the_footer_says_what_the_file_holds() {
         last: 139,
         min_us: 0,
         max_us: 39_000,
+        aliases: Some("{}".to_owned()),
     };
     assert_eq!(meta, expected);
     assert_eq!(meta.rows(), 40);
@@ -571,7 +574,7 @@ fn a_wrong_column_is_named() {
 #[test]
 fn rows_that_are_not_dense_are_no_file() {
     let refused = |batches: &[RecordBatch]| {
-        let written = write_parquet(Vec::new(), batches, &origin());
+        let written = write_parquet(Vec::new(), batches, &origin(), &mut Aliases::default());
         written.expect_err("refused").to_string()
     };
     let rows = plain_rows(3);

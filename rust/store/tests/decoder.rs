@@ -17,6 +17,9 @@ use serde_json::{Value, json};
 
 #[path = "../../../fuzz/payloads.rs"]
 mod payloads;
+mod sparkplug_support;
+
+use sparkplug_support::{double, metric, number};
 
 fn batch<P: AsRef<[u8]>>(payloads: &[P]) -> RecordBatch {
     let mut builder = RowBuilder::new(4);
@@ -470,49 +473,6 @@ fn a_payload_that_is_one_value_is_one_column() {
     assert_eq!(corrupt(&decoder.decode(&latin).expect("decoded")), [true]);
 }
 
-/// A field of Protocol Buffers: a number, or bytes.
-fn number(field: u8, mut value: u64) -> Vec<u8> {
-    let mut bytes = vec![field << 3];
-    while value >= 0x80 {
-        bytes.push(u8::try_from(value & 0x7F).expect("7 bits") | 0x80);
-        value >>= 7;
-    }
-    bytes.push(u8::try_from(value).expect("7 bits"));
-    bytes
-}
-
-fn bytes(field: u16, value: &[u8]) -> Vec<u8> {
-    let key = field << 3 | 2;
-    let mut bytes = match u8::try_from(key) {
-        Ok(key) if key < 0x80 => vec![key],
-        _ => vec![
-            u8::try_from(key & 0x7F).expect("7 bits") | 0x80,
-            u8::try_from(key >> 7).expect("7 bits"),
-        ],
-    };
-    bytes.push(u8::try_from(value.len()).expect("a short value"));
-    bytes.extend_from_slice(value);
-    bytes
-}
-
-/// A metric of Sparkplug B: name, alias, type, and the field with its value.
-fn metric(name: &str, alias: u64, datatype: u64, value: &[u8]) -> Vec<u8> {
-    let name = if name.is_empty() {
-        vec![]
-    } else {
-        bytes(1, name.as_bytes())
-    };
-    let datatype = if datatype == 0 {
-        vec![]
-    } else {
-        number(4, datatype)
-    };
-    bytes(
-        2,
-        &[name, number(2, alias), datatype, value.to_vec()].concat(),
-    )
-}
-
 fn topics(rows: &[(&str, Vec<u8>)]) -> RecordBatch {
     let mut builder = RowBuilder::new(4);
     for (offset, (topic, payload)) in (100..).zip(rows) {
@@ -529,7 +489,6 @@ fn topics(rows: &[(&str, Vec<u8>)]) -> RecordBatch {
 
 /// A BIRTH of two metrics, then data by alias.
 fn sparkplug_rows() -> Vec<(&'static str, Vec<u8>)> {
-    let double = |value: f64| [&[0x69][..], &value.to_le_bytes()].concat();
     let birth = [
         number(1, 1_700_000_000_000),
         metric("Motor/Speed", 1, 10, &double(0.0)),

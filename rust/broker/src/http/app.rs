@@ -1,13 +1,10 @@
 //! What is asked for, and what is answered.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use hyper::body::Bytes;
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use mqttcore_store::stream::{Bounds, StreamError};
@@ -149,11 +146,6 @@ impl App {
                 finish(&target)?;
                 self.file(name, file, &head.headers).await
             }
-            ["v1", "streams", name, "aliases"] => {
-                is(Method::GET, "GET")?;
-                finish(&target)?;
-                self.aliases(name).await
-            }
             ["v1", "streams", name, "offsets"] => {
                 is(Method::GET, "GET")?;
                 self.offsets(name, target).await
@@ -268,19 +260,6 @@ impl App {
     async fn file(&self, name: &str, file: &str, headers: &HeaderMap) -> Result<Answer, Refusal> {
         self.known(name)?;
         files::answer(self.folder.join(name).join("data"), file, headers).await
-    }
-
-    /// What the aliases of Sparkplug meant where the sealed rows end.
-    async fn aliases(&self, name: &str) -> Result<Answer, Refusal> {
-        self.known(name)?;
-        let path = self.folder.join(name).join("aliases.json");
-        let read = tokio::task::spawn_blocking(move || match fs::read(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(b"{}".to_vec()),
-            other => other,
-        });
-        let read = read.await.map_err(|error| broken(&error))?;
-        let text = read.map_err(|error| broken(&error))?;
-        Ok(of_type(JSON, Content::Whole(Bytes::from(text).into())))
     }
 
     /// Refuses a stream that there is not: its name is a part of a path.

@@ -20,8 +20,10 @@ pub(super) struct Body {
 
 impl Body {
     pub(super) fn new(batches: Vec<RecordBatch>) -> Result<Self, ArrowError> {
+        // Beside the columns it says what the rows need to know of those before them.
+        let schema = batches.first().map_or_else(row_schema, RecordBatch::schema);
         Ok(Self {
-            writer: StreamWriter::try_new(Vec::new(), &row_schema())?,
+            writer: StreamWriter::try_new(Vec::new(), &schema)?,
             batches: batches.into_iter(),
             is_over: false,
         })

@@ -377,13 +377,11 @@ fn only_files_of_rows_are_served() {
             "unknown_stream",
         ),
         ("/v1/streams/other/files", "unknown_stream"),
-        ("/v1/streams/other/aliases", "unknown_stream"),
     ] {
         let refused = http.get(target);
         assert_eq!(refused.status, 404, "{target}");
         assert!(refused.text().contains(code), "{}", refused.text());
     }
-    assert_eq!(http.get("/v1/streams/plant/aliases").text(), "{}");
     let mut stranger = served.tcp();
     assert_eq!(stranger.get("/v1/streams/plant/files").status, 401);
 }

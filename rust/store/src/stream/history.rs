@@ -21,7 +21,9 @@ use parquet::file::metadata::ParquetMetaDataReader;
 
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::stream::columnar::{FileMeta, Origin, write_parquet};
+use crate::stream::columnar::{
+    Aliases, FileMeta, Origin, contained, may_have_births, write_parquet,
+};
 use crate::stream::manifest::{SealedFile, full_or, remove_if_there};
 use crate::stream::parquet_io::{Reading, Writing};
 
@@ -144,11 +146,7 @@ impl History {
             return Ok(Some(known.clone()));
         }
         let reading = Reading::new(file).map_err(failed)?;
-        let Ok(footer) = ParquetMetaDataReader::new().parse_and_finish(&reading) else {
-            return Ok(None);
-        };
-        let meta = FileMeta::of(Path::new(name), &footer).ok();
-        let meta = meta.filter(|meta| {
+        let meta = footer(name, &reading).filter(|meta| {
             meta.origin.stream == expected.stream
                 && meta.partition == i32::from(expected.partition)
                 && u64::try_from(meta.base) == Ok(base)
@@ -162,6 +160,7 @@ impl History {
         base: u64,
         batches: impl IntoIterator<Item = &'a RecordBatch>,
         origin: &Origin,
+        aliases: &mut Aliases,
     ) -> Result<SealedFile, StoreError> {
         let name = name(self.partition, base);
         let unborn = format!("_{name}");
@@ -170,7 +169,7 @@ impl History {
             .and_then(|()| self.folder.create(&unborn, 0))
             .map_err(failed)?;
         let mut writing = Writing::new(file);
-        let written = write_parquet(&mut writing, batches, origin);
+        let written = write_parquet(&mut writing, batches, origin, aliases);
         let bytes = match written {
             Ok(_) => writing.finish(),
             Err(ref error) => Err(writing.explain(error)),
@@ -188,10 +187,10 @@ impl History {
         Ok(sealed_file(&name, &written.expect("written"), bytes))
     }
 
-    /// Neighbours that are small and many, as a range of `files`.
-    pub(super) fn mergeable(&self) -> Option<Range<usize>> {
-        let (mut begin, mut bytes) = (0, 0);
-        for (place, file) in self.files.iter().enumerate() {
+    /// Neighbours that are small and many, as a range of `files` from `first` on.
+    pub(super) fn mergeable(&self, first: usize) -> Option<Range<usize>> {
+        let (mut begin, mut bytes) = (first, 0);
+        for (place, file) in self.files.iter().enumerate().skip(first) {
             let follows = place > begin && self.files[place - 1].last + 1 == file.base;
             if file.bytes >= SMALL_BYTES || bytes >= SMALL_BYTES || !follows {
                 (begin, bytes) = (place, 0);
@@ -212,16 +211,58 @@ impl History {
         sealed: &SealedFile,
         column: Option<&str>,
     ) -> Result<Vec<RecordBatch>, StoreError> {
-        let failed = |error| StoreError::io("read", &sealed.file, error);
-        let broken = |error: &dyn ToString| failed(io::Error::other(error.to_string()));
+        self.read_by(sealed, |builder| match column {
+            Some(column) => {
+                let mask = ProjectionMask::columns(builder.parquet_schema(), [column]);
+                builder.with_projection(mask)
+            }
+            None => builder,
+        })
+    }
+
+    /// What the rows of a file say of Sparkplug's aliases, on top of what is known before them.
+    pub(super) fn follow(
+        &self,
+        sealed: &SealedFile,
+        aliases: &mut Aliases,
+    ) -> Result<(), StoreError> {
+        let read = || self.read_births(sealed);
+        let batches = contained(Path::new(&sealed.file), read);
+        let batches = batches.map_err(|error| unreadable(sealed, &error))?;
+        let mut batches = batches.iter();
+        let followed = batches.try_for_each(|batch| aliases.follow(batch));
+        followed.map_err(|error| unreadable(sealed, &error))
+    }
+
+    /// Topics and payloads of the row groups that may have BIRTHs of Sparkplug.
+    fn read_births(&self, sealed: &SealedFile) -> Result<Vec<RecordBatch>, StoreError> {
+        self.read_by(sealed, |builder| {
+            let groups = builder.metadata().row_groups().iter().enumerate();
+            let groups = groups.filter(|(_, group)| may_have_births(group));
+            let groups = groups.map(|(place, _)| place).collect();
+            let mask = ProjectionMask::columns(builder.parquet_schema(), ["topic", "payload"]);
+            builder.with_row_groups(groups).with_projection(mask)
+        })
+    }
+
+    /// What the footer of a file says of Sparkplug's aliases; `None` if a version wrote it that did not.
+    pub(super) fn aliases(&self, sealed: &SealedFile) -> Result<Option<Aliases>, StoreError> {
         let file = self.folder.open(&sealed.file).and_then(Reading::new);
-        let builder = ParquetRecordBatchReaderBuilder::try_new(file.map_err(failed)?);
-        let mut builder = builder.map_err(|error| broken(&error))?;
-        if let Some(column) = column {
-            let mask = ProjectionMask::columns(builder.parquet_schema(), [column]);
-            builder = builder.with_projection(mask);
-        }
-        let reader = builder.build().map_err(|error| broken(&error))?;
+        let file = file.map_err(|error| StoreError::io("read", &sealed.file, error))?;
+        let told = footer(&sealed.file, &file).and_then(|meta| meta.aliases);
+        Ok(told.and_then(|text| Aliases::parse(&text)))
+    }
+
+    fn read_by(
+        &self,
+        sealed: &SealedFile,
+        narrow: impl FnOnce(Builder) -> Builder,
+    ) -> Result<Vec<RecordBatch>, StoreError> {
+        let file = self.folder.open(&sealed.file).and_then(Reading::new);
+        let file = file.map_err(|error| StoreError::io("read", &sealed.file, error))?;
+        let broken = |error: &dyn ToString| unreadable(sealed, error);
+        let builder = Builder::try_new(file).map_err(|error| broken(&error))?;
+        let reader = narrow(builder).build().map_err(|error| broken(&error))?;
         let batches = reader.collect::<Result<Vec<_>, _>>();
         batches.map_err(|error| broken(&error))
     }
@@ -271,6 +312,19 @@ impl History {
         let synced = self.folder.sync_names();
         synced.map_err(|error| StoreError::io("sync the names of", "data", error))
     }
+}
+
+type Builder = ParquetRecordBatchReaderBuilder<Reading>;
+
+fn unreadable(sealed: &SealedFile, error: &dyn ToString) -> StoreError {
+    let error = io::Error::other(error.to_string());
+    StoreError::io("read", &sealed.file, error)
+}
+
+/// What the footer of a file says, if it is one of a stream.
+fn footer(name: &str, reading: &Reading) -> Option<FileMeta> {
+    let footer = ParquetMetaDataReader::new().parse_and_finish(reading);
+    FileMeta::of(Path::new(name), &footer.ok()?).ok()
 }
 
 fn sealed_file(name: &str, meta: &FileMeta, bytes: u64) -> SealedFile {

@@ -14,7 +14,7 @@ use crate::files::{Files, read_full, write_all};
 pub(super) const STREAM: &str = "stream.json";
 pub(super) const SEALED: &str = "sealed.json";
 pub(super) const HOLDS: &str = "holds.json";
-/// What Sparkplug's aliases meant behind the last row that is sealed, or a little later.
+/// What Sparkplug's aliases mean behind the rows that are sealed.
 pub(super) const ALIASES: &str = "aliases.json";
 
 /// The format that this version writes, and the newest that it reads.
@@ -82,6 +82,16 @@ pub(super) struct SealedFile {
     pub(super) rows: u64,
     /// Its size.
     pub(super) bytes: u64,
+}
+
+/// What Sparkplug's aliases mean where the rows of files end: `aliases.json`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub(super) struct KnownAliases {
+    /// Where those files end, of each partition.
+    pub(super) ends: Vec<u64>,
+    /// By edge node, as [`Aliases`](crate::stream::columnar::Aliases) writes itself.
+    pub(super) nodes: serde_json::Value,
 }
 
 /// Offsets that somebody still needs: `holds.json`, by consumer.

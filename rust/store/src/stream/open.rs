@@ -13,13 +13,15 @@ use crate::journal::salvage;
 use crate::journal::scan::{Group, Groups};
 use crate::journal::segment::{self, HEADER, Header, StoreId};
 use crate::record::{Message, Record};
+use crate::stream::columnar::Aliases;
 use crate::stream::definition::{Definition, Key};
 use crate::stream::history::{self, Expected, History};
 use crate::stream::manifest::{
-    self, ALIASES, Column, FORMAT, HOLDS, Holds, Identity, SEALED, STREAM, Schema, Sealed,
+    self, ALIASES, Column, FORMAT, HOLDS, Holds, Identity, KnownAliases, SEALED, STREAM, Schema,
+    Sealed,
 };
 use crate::stream::sealing::Wanted;
-use crate::stream::streams::{Kept, Partition, Stream, StreamOptions, Streams, now_us};
+use crate::stream::streams::{Kept, Known, Partition, Stream, StreamOptions, Streams, now_us};
 use crate::stream::tail::Tail;
 use crate::stream::typed::Typed;
 
@@ -370,13 +372,13 @@ impl Opening<'_> {
                 doomed,
             })
         });
-        let partitions = partitions.collect();
+        let partitions: Vec<Mutex<Partition>> = partitions.collect();
         let damaged = |what: &str| wrong(&identity.name, &format!("{STREAM} has no {what}"));
         let key = Key::from_name(&identity.key).ok_or_else(|| damaged("valid key"))?;
         let seed = identity.seed.parse();
         let seed = seed.map_err(|_| damaged("valid seed"))?;
-        let aliases = manifest::read(&*found.folder, ALIASES)?;
-        let typed = Typed::of(identity.schema.as_ref(), aliases.as_ref());
+        let aliases = known_aliases(&*found.folder, &partitions)?;
+        let typed = Typed::of(identity.schema.as_ref());
         let typed = typed.map_err(|error| wrong(&identity.name, &error.to_string()))?;
         let definition = found.definition.as_ref();
         Ok(Stream {
@@ -387,10 +389,33 @@ impl Opening<'_> {
             retention_bytes: definition.and_then(|known| known.retention_bytes),
             folder: Arc::clone(&found.folder),
             partitions,
+            aliases: Mutex::new(Known {
+                now: aliases,
+                next: None,
+            }),
             holds: Mutex::new(Kept::new(holds)),
             identity,
         })
     }
+}
+
+/// What Sparkplug's aliases mean where the tail begins. Files that were written after that was noted, or before it ever was,
+/// are asked.
+fn known_aliases(
+    folder: &dyn Files,
+    partitions: &[Mutex<Partition>],
+) -> Result<Aliases, StoreError> {
+    let noted: KnownAliases = manifest::read(folder, ALIASES)?.unwrap_or_default();
+    let mut aliases = Aliases::parse(&noted.nodes.to_string()).unwrap_or_default();
+    for (place, partition) in partitions.iter().enumerate() {
+        let end = noted.ends.get(place).copied().unwrap_or(0);
+        let history = &crate::stream::streams::lock(partition).history;
+        for file in history.files.iter().filter(|file| file.base >= end) {
+            // What cannot be read says nothing here; who reads its rows is told.
+            let _ = history.follow(file, &mut aliases);
+        }
+    }
+    Ok(aliases)
 }
 
 /// Takes over what may change, and refuses what may not.

@@ -1,12 +1,15 @@
 //! From memory into files, from small files into larger ones, and away.
 
+use std::ops::Range;
+
 use arrow_array::RecordBatch;
 
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::record::Record;
+use crate::stream::columnar::Aliases;
 use crate::stream::history::History;
-use crate::stream::manifest::{self, ALIASES, SealedFile};
+use crate::stream::manifest::SealedFile;
 use crate::stream::streams::{Stream, Streams, lock};
 use crate::stream::tail::{Frozen, Tail};
 
@@ -77,6 +80,7 @@ impl Streams {
     ) -> Result<(), StoreError> {
         // The last time may have ended between SEAL and index.
         self.let_go(stream)?;
+        let mut aliases = lock(&stream.aliases).now.clone();
         let mut written = Vec::new();
         for number in 0..stream.identity.partitions {
             let runs = {
@@ -87,15 +91,11 @@ impl Streams {
                 partition.tail.runs(self.limits().file_bytes)
             };
             for run in runs {
-                written.push((number, self.write(stream, number, &run)?));
+                written.push((number, self.write(stream, number, &run, &mut aliases)?));
             }
         }
         if written.is_empty() {
             return Ok(());
-        }
-        if let Some(aliases) = stream.typed.aliases() {
-            // Rows that are decoded again say the same again: later is right, earlier is not.
-            manifest::write(&*stream.folder, ALIASES, &aliases)?;
         }
         let mut batch = Batch::default();
         for (partition, file) in &written {
@@ -121,6 +121,7 @@ impl Streams {
                 .files
                 .push(file);
         }
+        lock(&stream.aliases).next = Some(aliases);
         self.let_go(stream)
     }
 
@@ -129,10 +130,12 @@ impl Streams {
         stream: &Stream,
         number: u16,
         run: &[Frozen],
+        aliases: &mut Aliases,
     ) -> Result<SealedFile, StoreError> {
         let base = run.first().map_or(0, |first| first.base);
-        let batches = typed(stream, run.iter().map(|frozen| &frozen.batch))?;
-        let file = history_of(stream, number).write(base, &batches, &stream.origin())?;
+        let batches = typed(stream, run.iter().map(|frozen| &frozen.batch), aliases)?;
+        let history = history_of(stream, number);
+        let file = history.write(base, &batches, &stream.origin(), aliases)?;
         self.count_file();
         Ok(file)
     }
@@ -147,8 +150,17 @@ impl Streams {
                 (end > partition.tail.start()).then_some((number, end))
             })
             .collect();
-        if !ends.is_empty() {
-            stream.write_index()?;
+        if ends.is_empty() {
+            return Ok(());
+        }
+        stream.write_index()?;
+        let next = lock(&stream.aliases).next.clone();
+        if let Some(next) = &next {
+            stream.write_aliases(next)?;
+        }
+        let mut known = lock(&stream.aliases);
+        if let Some(next) = known.next.take() {
+            known.now = next;
         }
         for (number, end) in ends {
             let freed = self.partition(stream, number).tail.seal(end);
@@ -175,21 +187,17 @@ impl Streams {
     /// others before they go.
     fn merge(&self, stream: &Stream, number: u16) -> Result<(), StoreError> {
         let history = history_of(stream, number);
-        if stream.typed.aliases().is_some() {
-            // What old rows meant is not known any more.
-            return Ok(());
-        }
-        let Some(range) = history.mergeable() else {
+        let Some((range, told)) = mergeable(stream, &history)? else {
             return Ok(());
         };
-        let mut rows = Vec::new();
-        for file in &history.files[range.clone()] {
-            rows.extend(history.read(file, None)?);
+        let (mut rows, mut begin) = (Vec::new(), Aliases::default());
+        for (file, told) in history.files[range.clone()].iter().zip(told) {
+            // Files of before a column was added get it now.
+            rows.extend(typed(stream, &history.read(file, None)?, &told)?);
+            begin.fill(told);
         }
-        // Files of before a column was added get it now.
-        let rows = typed(stream, &rows)?;
         let base = history.files[range.start].base;
-        let merged = history.write(base, &rows, &stream.origin())?;
+        let merged = history.write(base, &rows, &stream.origin(), &mut begin)?;
         self.count_file();
         let old: Vec<String> = history.files[range.clone()][1..]
             .iter()
@@ -210,14 +218,38 @@ impl Streams {
     }
 }
 
-/// The same rows with the typed columns of the stream.
+/// The same rows with the typed columns of the stream; `aliases` are those known before them.
 fn typed<'b>(
     stream: &Stream,
     batches: impl IntoIterator<Item = &'b RecordBatch>,
+    aliases: &Aliases,
 ) -> Result<Vec<RecordBatch>, StoreError> {
-    let batches = batches.into_iter().map(|batch| stream.typed.add(batch));
-    let batches = batches.collect::<Result<_, _>>();
+    let batches = stream.typed.add(batches, aliases);
     batches.map_err(|error| stream.failed(&error))
+}
+
+/// Files to merge, by their places, and what each says of Sparkplug's aliases.
+type ToMerge = (Range<usize>, Vec<Aliases>);
+
+/// What is to be merged, if anything is. A file of a version that did not say it stays
+/// as it is where columns depend on them: decoded again it would say less.
+fn mergeable(stream: &Stream, history: &History) -> Result<Option<ToMerge>, StoreError> {
+    let mut first = 0;
+    while let Some(range) = history.mergeable(first) {
+        let mut told = Vec::new();
+        for (place, file) in range.clone().zip(&history.files[range.clone()]) {
+            let aliases = history.aliases(file)?;
+            if aliases.is_none() && stream.typed.has_memory() {
+                first = place + 1;
+                break;
+            }
+            told.push(aliases.unwrap_or_default());
+        }
+        if told.len() == range.len() {
+            return Ok(Some((range, told)));
+        }
+    }
+    Ok(None)
 }
 
 /// The files of a partition as they are now; only who holds `work` changes them.

@@ -13,11 +13,13 @@ use crate::files::Files;
 use crate::journal::frame;
 use crate::journal::writer::Written;
 use crate::record::{Message, Record};
-use crate::stream::columnar::{MAX_ROW_BYTES, Origin};
+use crate::stream::columnar::{Aliases, ColumnarError, MAX_ROW_BYTES, Origin, telling};
 use crate::stream::definition::{Definition, Key};
 use crate::stream::error::StreamError;
 use crate::stream::history::History;
-use crate::stream::manifest::{self, HOLDS, Hold, Holds, Identity, SEALED, Sealed};
+use crate::stream::manifest::{
+    self, ALIASES, HOLDS, Hold, Holds, Identity, KnownAliases, SEALED, Sealed,
+};
 use crate::stream::row;
 use crate::stream::tail::Tail;
 use crate::stream::typed::Typed;
@@ -137,6 +139,7 @@ pub(super) struct Stream {
     pub(super) retention_bytes: Option<u64>,
     pub(super) folder: Arc<dyn Files>,
     pub(super) partitions: Vec<Mutex<Partition>>,
+    pub(super) aliases: Mutex<Known>,
     pub(super) holds: Mutex<Kept>,
 }
 
@@ -147,6 +150,15 @@ pub(super) struct Partition {
     pub(super) history: History,
     /// Files that go, and when: unix milliseconds.
     pub(super) doomed: Vec<(String, u64)>,
+}
+
+/// What Sparkplug's aliases mean. Its lock comes before those of partitions.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Where the tail begins.
+    pub(super) now: Aliases,
+    /// Where it will begin once rows that are in files leave it.
+    pub(super) next: Option<Aliases>,
 }
 
 /// What consumers still need, and when that was last written.
@@ -282,6 +294,7 @@ impl Streams {
                 partitions,
             });
         }
+        let known = lock(&found.aliases);
         let mut rows = self.partition(found, partition);
         let (earliest, start, end) = (
             rows.history.earliest,
@@ -316,17 +329,19 @@ impl Streams {
             });
         }
         let read = rows.tail.read(from..to);
-        read.map_err(
-            |Range {
-                 start: from,
-                 end: to,
-             }| StreamError::Missing {
-                stream,
-                partition,
-                from,
-                to,
-            },
-        )
+        let read = read.map_err(|Range { start, end }| StreamError::Missing {
+            stream,
+            partition,
+            from: start,
+            to: end,
+        })?;
+        // Rows that are lost say nothing.
+        let before = rows.tail.read(start..from).unwrap_or_default();
+        let aliases = known.now.clone();
+        drop(rows);
+        drop(known);
+        let told = told(&before, read, aliases);
+        told.map_err(|error| StreamError::Store(found.failed(&error)))
     }
 
     /// The first offset at or behind a time, in unix microseconds, of each partition; its end
@@ -561,6 +576,19 @@ impl Stream {
         manifest::write(&*self.folder, SEALED, &self.sealed())
     }
 
+    /// Writes what Sparkplug's aliases mean behind the rows that are in files.
+    pub(super) fn write_aliases(&self, aliases: &Aliases) -> Result<(), StoreError> {
+        let ends = self.partitions.iter();
+        let known = KnownAliases {
+            ends: ends
+                .map(|partition| lock(partition).history.end())
+                .collect(),
+            // INVARIANT: it writes JSON.
+            nodes: serde_json::from_str(&aliases.to_json()).expect("JSON"),
+        };
+        manifest::write(&*self.folder, ALIASES, &known)
+    }
+
     pub(super) fn failed(&self, problem: &impl ToString) -> StoreError {
         StoreError::Stream {
             stream: self.identity.name.clone(),
@@ -589,6 +617,18 @@ impl Kept {
         let floors = holds.filter_map(|hold| hold.offsets.get(partition).copied());
         floors.min().unwrap_or(u64::MAX)
     }
+}
+
+/// Batches that say what their rows need of Sparkplug's aliases: what was known before the tail, and what it says.
+fn told(
+    before: &[RecordBatch],
+    batches: Vec<RecordBatch>,
+    mut aliases: Aliases,
+) -> Result<Vec<RecordBatch>, ColumnarError> {
+    for batch in before {
+        aliases.follow(batch)?;
+    }
+    telling(batches, aliases)
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,31 +1,23 @@
 //! The typed columns of a stream: payloads are decoded once, on the way into files.
 
 use std::str::FromStr;
-use std::sync::Mutex;
 
 use arrow_array::RecordBatch;
-use serde_json::Value;
 
 use crate::stream::columnar::{
-    ColumnarError, Decoder, Format, OnError, parse_payload_schema, row_schema,
+    Aliases, CORRUPT, ColumnarError, Decoder, Format, OnError, parse_payload_schema, row_schema,
 };
 use crate::stream::manifest::Schema;
-use crate::stream::streams::lock;
 
 /// What adds the typed columns; nothing without any.
 #[derive(Debug, Default)]
-pub(super) struct Typed(Option<Mutex<Decoder>>);
+pub(super) struct Typed(Option<Decoder>);
 
 impl Typed {
-    /// Goes on with the `aliases` that an earlier one knew in the end.
-    ///
     /// # Errors
     ///
     /// [`ColumnarError::Option`] for a format or a column that this version does not know.
-    pub(super) fn of(
-        schema: Option<&Schema>,
-        aliases: Option<&Value>,
-    ) -> Result<Self, ColumnarError> {
+    pub(super) fn of(schema: Option<&Schema>) -> Result<Self, ColumnarError> {
         let Some(schema) = schema else {
             return Ok(Self::default());
         };
@@ -46,37 +38,40 @@ impl Typed {
                 problem: "a stream has no descriptor of messages".to_owned(),
             });
         }
-        let mut decoder = Decoder::new(format, fields, OnError::Null)?;
-        if let Some(aliases) = aliases {
-            decoder = decoder.with_aliases(&aliases.to_string())?;
+        Ok(Self(Some(Decoder::new(format, fields, OnError::Null)?)))
+    }
+
+    /// Whether what a row means depends on rows before it.
+    pub(super) fn has_memory(&self) -> bool {
+        self.0.as_ref().is_some_and(Decoder::has_memory)
+    }
+
+    /// The rows of batches, one behind the other, with the columns of now, whatever they have behind those of every stream;
+    /// `aliases` are those known before them. What does not fit is null; the payload is there to tell.
+    pub(super) fn add<'b>(
+        &self,
+        batches: impl IntoIterator<Item = &'b RecordBatch>,
+        aliases: &Aliases,
+    ) -> Result<Vec<RecordBatch>, ColumnarError> {
+        let mut decoder = self.0.clone();
+        if let Some(decoder) = &mut decoder {
+            decoder.update_aliases(aliases);
         }
-        Ok(Self(Some(Mutex::new(decoder))))
+        let batches = batches.into_iter();
+        batches.map(|batch| add(decoder.as_mut(), batch)).collect()
     }
+}
 
-    /// What the next rows are read by, if that depends on rows before them.
-    pub(super) fn aliases(&self) -> Option<Value> {
-        let decoder = lock(self.0.as_ref()?);
-        // INVARIANT: the decoder writes JSON.
-        decoder
-            .has_memory()
-            .then(|| serde_json::from_str(&decoder.aliases()).expect("JSON"))
-    }
-
-    /// The rows of a batch with the columns of now, whatever it has behind those of every stream.
-    /// What does not fit is null; the payload is there to tell.
-    pub(super) fn add(&self, batch: &RecordBatch) -> Result<RecordBatch, ColumnarError> {
-        let width = row_schema().fields().len();
-        let own: Vec<usize> = (0..width.min(batch.num_columns())).collect();
-        let batch = batch.project(&own)?;
-        let Some(decoder) = &self.0 else {
-            return Ok(batch);
-        };
-        let mut decoder = lock(decoder);
-        let whole = decoder.decode(&batch)?;
-        let names = decoder.columns();
-        let corrupt = crate::stream::columnar::CORRUPT;
-        let typed = names.iter().filter(|field| field.name() != corrupt).count();
-        let wanted: Vec<usize> = (0..width + typed).collect();
-        Ok(whole.project(&wanted)?)
-    }
+fn add(decoder: Option<&mut Decoder>, batch: &RecordBatch) -> Result<RecordBatch, ColumnarError> {
+    let width = row_schema().fields().len();
+    let own: Vec<usize> = (0..width.min(batch.num_columns())).collect();
+    let batch = batch.project(&own)?;
+    let Some(decoder) = decoder else {
+        return Ok(batch);
+    };
+    let whole = decoder.decode(&batch)?;
+    let names = decoder.columns();
+    let typed = names.iter().filter(|field| field.name() != CORRUPT).count();
+    let wanted: Vec<usize> = (0..width + typed).collect();
+    Ok(whole.project(&wanted)?)
 }

@@ -118,18 +118,23 @@ pub fn append(
     at_us: u64,
     places: &[(&str, u16)],
 ) -> Result<Ticket, StoreError> {
-    append_row(store, level, &payload(text), at_us, places)
+    append_row(store, level, ("plant/1", &payload(text)), at_us, places)
 }
 
 /// Hands a message over that is a row of the first partition of `plant`.
 pub fn append_payload(store: &SimulatedStore, payload: &[u8]) -> Ticket {
-    append_row(store, Level::Fsync, payload, 1, &[("plant", 0)]).unwrap()
+    append_message(store, "plant/1", payload)
+}
+
+/// The same with a topic.
+pub fn append_message(store: &SimulatedStore, topic: &str, payload: &[u8]) -> Ticket {
+    append_row(store, Level::Fsync, (topic, payload), 1, &[("plant", 0)]).unwrap()
 }
 
 fn append_row(
     store: &SimulatedStore,
     level: Level,
-    payload: &[u8],
+    (topic, payload): (&str, &[u8]),
     at_us: u64,
     places: &[(&str, u16)],
 ) -> Result<Ticket, StoreError> {
@@ -141,7 +146,7 @@ fn append_row(
     let mut batch = Batch::default();
     batch.push(&Record::Message(Message {
         message: store.numbers(1),
-        topic: "plant/1",
+        topic,
         source: Some("meter"),
         streamed: Some(Streamed {
             dup: false,

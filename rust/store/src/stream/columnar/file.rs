@@ -20,7 +20,7 @@ use parquet::file::metadata::RowGroupMetaData;
 
 use super::part::Part;
 use super::pruning::prune;
-use super::schema::TOPIC;
+use super::schema::{PAYLOAD, TOPIC};
 use super::shape::Shape;
 use super::wanted::Wanted;
 use super::{ColumnarError, FileMeta, ReadOptions};
@@ -31,7 +31,7 @@ pub(crate) struct SealedFile {
     file: Arc<File>,
     metadata: ArrowReaderMetadata,
     mask: ProjectionMask,
-    base: i64,
+    meta: FileMeta,
 }
 
 /// A row group, and the offsets that are wanted of it.
@@ -81,7 +81,7 @@ impl SealedFile {
             file: Arc::new(file),
             metadata,
             mask,
-            base: meta.base,
+            meta,
         })
     }
 
@@ -91,7 +91,7 @@ impl SealedFile {
 
     /// Returns the offsets of each row group.
     pub(crate) fn groups(&self) -> Vec<Range<i64>> {
-        let mut next = self.base;
+        let mut next = self.meta.base;
         let groups = self.metadata.metadata().row_groups().iter();
         let groups = groups.map(|group| {
             let start = next;
@@ -108,7 +108,31 @@ impl SealedFile {
         wanted: &Wanted,
         options: &ReadOptions,
     ) -> Result<Option<FileRows>, ColumnarError> {
-        contained(&self.path, || self.try_read(group, wanted, options))
+        contained(&self.path, || {
+            self.try_read(group, wanted, options, &self.mask)
+        })
+    }
+
+    /// Has the decoder know of Sparkplug's aliases what it would if it had read all rows before `from`.
+    pub(crate) fn begin(&self, shape: &mut Shape, from: i64) -> Result<(), ColumnarError> {
+        if let Some(text) = &self.meta.aliases {
+            shape.begin(&self.path, text)?;
+        }
+        let (births, options) = (Wanted::births()?, ReadOptions::default());
+        let columns = ProjectionMask::columns(self.metadata.parquet_schema(), [TOPIC, PAYLOAD]);
+        for (index, all) in self.groups().into_iter().enumerate() {
+            let wanted = all.start..all.end.min(from);
+            if wanted.is_empty() {
+                break;
+            }
+            let group = Group { index, all, wanted };
+            let read = || self.try_read(&group, &births, &options, &columns);
+            let rows = contained(&self.path, read)?.into_iter();
+            for batch in rows.flat_map(|rows| rows.batches) {
+                shape.follow(&contained(&self.path, || batch)?)?;
+            }
+        }
+        Ok(())
     }
 
     fn try_read(
@@ -116,18 +140,19 @@ impl SealedFile {
         group: &Group,
         wanted: &Wanted,
         options: &ReadOptions,
+        columns: &ProjectionMask,
     ) -> Result<Option<FileRows>, ParquetError> {
         let row_group = self.metadata.metadata().row_group(group.index);
         let Some(wanted) = prune(wanted, &self.file, row_group)? else {
             return Ok(None);
         };
         let metadata = match wanted.topics() {
-            Some(_) => self.with_topic_dictionary()?,
-            None => self.metadata.clone(),
+            [] => self.metadata.clone(),
+            _ => self.with_topic_dictionary()?,
         };
         let file = self.file.try_clone()?;
         let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
-            .with_projection(self.mask.clone())
+            .with_projection(columns.clone())
             .with_row_groups(vec![group.index])
             .with_batch_size(batch_rows(row_group, options));
         if group.wanted != group.all {

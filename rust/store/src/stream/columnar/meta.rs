@@ -8,6 +8,7 @@ use std::str::FromStr;
 use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
 
 use super::ColumnarError;
+use super::births::ALIASES;
 use super::file::contained;
 
 /// Which stream wrote a file.
@@ -36,6 +37,9 @@ pub struct FileMeta {
     pub min_us: i64,
     /// The latest timestamp, in Unix microseconds.
     pub max_us: i64,
+    /// What its rows need to know of Sparkplug's aliases that was said before them, as
+    /// [`Aliases::to_json`](super::Aliases::to_json) writes it; `None` in files of a version that did not say it.
+    pub aliases: Option<String>,
 }
 
 impl FileMeta {
@@ -72,6 +76,7 @@ impl FileMeta {
             last: entries.number(LAST)?,
             min_us: entries.number(MIN_US)?,
             max_us: entries.number(MAX_US)?,
+            aliases: entries.values.get(ALIASES).map(|text| (*text).to_owned()),
         };
         let rows = footer.file_metadata().num_rows();
         let expected = meta
@@ -88,7 +93,8 @@ impl FileMeta {
 
     pub(crate) fn entries(&self) -> Vec<KeyValue> {
         let entry = |key: &str, value: String| KeyValue::new(key.to_owned(), value);
-        vec![
+        let aliases = self.aliases.iter().map(|text| entry(ALIASES, text.clone()));
+        let entries = [
             entry(STREAM, self.origin.stream.clone()),
             entry(EPOCH, self.origin.epoch.clone()),
             entry(SCHEMA, self.origin.schema.to_string()),
@@ -97,7 +103,8 @@ impl FileMeta {
             entry(LAST, self.last.to_string()),
             entry(MIN_US, self.min_us.to_string()),
             entry(MAX_US, self.max_us.to_string()),
-        ]
+        ];
+        entries.into_iter().chain(aliases).collect()
     }
 }
 

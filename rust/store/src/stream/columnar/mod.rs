@@ -6,6 +6,7 @@
 //!
 //! Nothing here starts a thread or keeps a file open that is not being read, so that a forked process can go on.
 
+mod births;
 mod columns;
 mod cut;
 mod decode;
@@ -25,12 +26,15 @@ mod topics;
 mod wanted;
 mod write;
 
-pub use decode::{CORRUPT, Decoder, Format, OnError, parse_payload_schema};
+pub(crate) use births::telling;
+pub use decode::{Aliases, CORRUPT, Decoder, Format, OnError, parse_payload_schema};
 pub use error::ColumnarError;
+pub(crate) use file::contained;
 pub use ipc::read_ipc;
 pub use meta::{FileMeta, Origin};
 pub use options::ReadOptions;
 pub use part::Part;
+pub(crate) use pruning::may_have_births;
 pub use reader::PartitionReader;
 pub use row::{MAX_ROW_BYTES, Row, RowBuilder};
 pub use schema::row_schema;

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
-use mqttcore_topics::TopicFilter;
 use parquet::basic::Encoding;
 use parquet::column::page::{Page, PageReader};
 use parquet::errors::ParquetError;
@@ -12,6 +11,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
+use super::decode::NAMESPACE;
 use super::schema::{TIMESTAMP, TOPIC};
 use super::wanted::Wanted;
 
@@ -39,8 +39,8 @@ pub(crate) fn prune(
         return Ok(None);
     }
     let topics = match wanted.topics() {
-        Some(filter) => Some(share_of_topics(wanted, filter, file, group)?),
-        None => None,
+        [] => None,
+        _ => Some(share_of_topics(wanted, file, group)?),
     };
     if topics == Some(Share::None) {
         return Ok(None);
@@ -49,6 +49,12 @@ pub(crate) fn prune(
         topics == Some(Share::All),
         times == Some(Share::All),
     )))
+}
+
+/// Whether topics of Sparkplug may be in a row group, by its statistics.
+pub(crate) fn may_have_births(group: &RowGroupMetaData) -> bool {
+    let column = column(group, TOPIC);
+    !column.is_some_and(|column| is_out_of_bounds(NAMESPACE, column))
 }
 
 fn column<'a>(group: &'a RowGroupMetaData, name: &str) -> Option<&'a ColumnChunkMetaData> {
@@ -69,14 +75,14 @@ fn share_of_times(times: &Range<i64>, column: Option<&ColumnChunkMetaData>) -> S
 
 fn share_of_topics(
     wanted: &Wanted,
-    filter: &TopicFilter,
     file: &Arc<File>,
     group: &RowGroupMetaData,
 ) -> Result<Share, ParquetError> {
     let Some(column) = column(group, TOPIC) else {
         return Ok(Share::Some);
     };
-    if is_out_of_bounds(literal_prefix(filter.as_str()), column) {
+    let mut filters = wanted.topics().iter();
+    if filters.all(|filter| is_out_of_bounds(literal_prefix(filter.as_str()), column)) {
         return Ok(Share::None);
     }
     let Some(page) = whole_dictionary(file, column, group.num_rows())? else {

@@ -87,7 +87,7 @@ impl PartitionReader {
             let Some(span) = self.spans.next() else {
                 return Ok(None);
             };
-            self.file = Some(OpenFile::open(span, self.partition, &self.shape)?);
+            self.file = Some(OpenFile::open(span, self.partition, &mut self.shape)?);
         }
     }
 }
@@ -106,8 +106,11 @@ impl Iterator for PartitionReader {
 }
 
 impl OpenFile {
-    fn open(span: Span, partition: i32, shape: &Shape) -> Result<Self, ColumnarError> {
+    fn open(span: Span, partition: i32, shape: &mut Shape) -> Result<Self, ColumnarError> {
         let file = SealedFile::open(span.part, partition, shape)?;
+        if shape.has_memory() {
+            file.begin(shape, span.from)?;
+        }
         let groups = file.groups().into_iter().enumerate();
         let groups = groups.filter_map(|(index, all)| {
             let wanted = all.start.max(span.from)..all.end.min(span.to);

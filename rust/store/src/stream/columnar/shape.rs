@@ -6,11 +6,12 @@ use std::path::Path;
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 
+use super::births::ALIASES;
 use super::columns::Columns;
 use super::cut::rows_within;
 use super::decode::filtered;
 use super::wanted::Wanted;
-use super::{ColumnarError, Decoder, ReadOptions};
+use super::{Aliases, ColumnarError, Decoder, ReadOptions};
 
 /// Filters rows, decodes their payloads, brings their columns into order, and cuts batches to size.
 #[derive(Clone, Debug)]
@@ -50,8 +51,32 @@ impl Shape {
     }
 
     /// Whether rows that are not wanted say something about others.
-    fn has_memory(&self) -> bool {
+    pub(crate) fn has_memory(&self) -> bool {
         self.decoder.as_ref().is_some_and(Decoder::has_memory)
+    }
+
+    /// Has the decoder know the aliases that `text` tells, which stands in `place`.
+    ///
+    /// # Errors
+    ///
+    /// [`ColumnarError::OtherFile`] if it is no table of aliases.
+    pub(crate) fn begin(&mut self, place: &Path, text: &str) -> Result<(), ColumnarError> {
+        let known = Aliases::parse(text);
+        let known = known.ok_or_else(|| {
+            ColumnarError::other_file(place, format!("{ALIASES} is no table of aliases"))
+        })?;
+        if let Some(decoder) = &mut self.decoder {
+            decoder.update_aliases(&known);
+        }
+        Ok(())
+    }
+
+    /// Has the decoder remember rows that are not handed out.
+    pub(crate) fn follow(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
+        match &mut self.decoder {
+            Some(decoder) => decoder.follow(batch),
+            None => Ok(()),
+        }
     }
 
     /// Returns what the decoder remembers, if it is one that does.

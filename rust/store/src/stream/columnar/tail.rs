@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::path::Path;
 use std::vec;
 
 use arrow_array::cast::AsArray;
@@ -9,6 +10,7 @@ use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::SchemaRef;
 
+use super::births::ALIASES;
 use super::schema::{OFFSET, PARTITION};
 use super::shape::Shape;
 use super::{ColumnarError, ReadOptions};
@@ -36,10 +38,18 @@ impl TailReader {
         range: Range<i64>,
         options: &ReadOptions,
     ) -> Result<Self, ColumnarError> {
+        let mut shape = Shape::of(options)?;
+        let schema = batches.first().map(RecordBatch::schema);
+        if let Some(text) = schema
+            .as_ref()
+            .and_then(|schema| schema.metadata.get(ALIASES))
+        {
+            shape.begin(Path::new("the tail"), text)?;
+        }
         Ok(Self {
             partition,
             left: range,
-            shape: Shape::of(options)?,
+            shape,
             batches: batches.into_iter(),
             ready: VecDeque::new(),
         })

@@ -9,6 +9,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray};
 use arrow_buffer::BooleanBuffer;
 use mqttcore_topics::{TopicFilter, TopicLimits, TopicName};
 
+use super::births::BIRTHS;
 use super::schema::{TIMESTAMP, TOPIC};
 use super::topics::{Topics, column};
 use super::{ColumnarError, ReadOptions};
@@ -23,7 +24,8 @@ pub(crate) const ANY_TOPIC: TopicLimits = TopicLimits {
 /// A test of rows. Remembers what it said about the dictionary that it met last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
-    topics: Option<TopicFilter>,
+    /// One of them has to match, if there are any.
+    topics: Vec<TopicFilter>,
     times: Option<Range<i64>>,
     known: Option<(ArrayRef, BooleanBuffer)>,
 }
@@ -33,26 +35,35 @@ impl Wanted {
         let (start, end) = (options.start_us, options.end_us);
         let times = start.unwrap_or(i64::MIN)..end.unwrap_or(i64::MAX);
         Self {
-            topics: options.filter.clone(),
+            topics: options.filter.iter().cloned().collect(),
             times: (start.is_some() || end.is_some()).then_some(times),
             known: None,
         }
     }
 
+    /// The rows that give Sparkplug's aliases their meaning.
+    pub(crate) fn births() -> Result<Self, ColumnarError> {
+        let filters = BIRTHS.into_iter().map(ReadOptions::parse_filter);
+        Ok(Self {
+            topics: filters.collect::<Result<_, _>>()?,
+            ..Self::default()
+        })
+    }
+
     /// Whether every row is wanted, whatever is in it.
     pub(crate) fn is_everything(&self) -> bool {
-        self.topics.is_none() && self.times.is_none()
+        self.topics.is_empty() && self.times.is_none()
     }
 
     /// Returns the columns that the test looks at.
     pub(crate) fn columns(&self) -> Vec<&'static str> {
-        let topic = self.topics.is_some().then_some(TOPIC);
+        let topic = (!self.topics.is_empty()).then_some(TOPIC);
         let time = self.times.is_some().then_some(TIMESTAMP);
         topic.into_iter().chain(time).collect()
     }
 
-    pub(crate) fn topics(&self) -> Option<&TopicFilter> {
-        self.topics.as_ref()
+    pub(crate) fn topics(&self) -> &[TopicFilter] {
+        &self.topics
     }
 
     pub(crate) fn times(&self) -> Option<&Range<i64>> {
@@ -61,8 +72,9 @@ impl Wanted {
 
     /// Forgets a half of the test that all rows of a row group pass.
     pub(crate) fn without(&self, topics: bool, times: bool) -> Self {
+        let left = if topics { &[][..] } else { &self.topics };
         Self {
-            topics: self.topics.clone().filter(|_| !topics),
+            topics: left.to_vec(),
             times: self.times.clone().filter(|_| !times),
             known: None,
         }
@@ -78,7 +90,7 @@ impl Wanted {
             let wanted = |row| times.contains(&column.value(row)) && column.is_valid(row);
             mask = &mask & &BooleanBuffer::collect_bool(column.len(), wanted);
         }
-        if self.topics.is_some() {
+        if !self.topics.is_empty() {
             mask = &mask & &self.topic_mask(column(batch, TOPIC)?)?;
         }
         Ok(BooleanArray::new(mask, None))
@@ -111,10 +123,13 @@ impl Wanted {
         BooleanBuffer::collect_bool(texts.len(), wanted)
     }
 
-    /// Whether the filter takes a topic; an empty text is none.
+    /// Whether the filters take a topic; an empty text is none.
     pub(crate) fn matches_topic(&self, topic: &str) -> bool {
-        self.topics.as_ref().is_none_or(|filter| {
-            TopicName::parse(topic, &ANY_TOPIC).is_ok_and(|topic| filter.matches(topic))
-        })
+        if self.topics.is_empty() {
+            return true;
+        }
+        let mut filters = self.topics.iter();
+        TopicName::parse(topic, &ANY_TOPIC)
+            .is_ok_and(|topic| filters.any(|filter| filter.matches(topic)))
     }
 }

@@ -11,8 +11,9 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
 use super::cut::text_bytes;
+use super::decode::Needed;
 use super::schema::{OFFSET, PARTITION, PAYLOAD, TIMESTAMP, TOPIC, row_schema};
-use super::{ColumnarError, FileMeta, Origin};
+use super::{Aliases, ColumnarError, FileMeta, Origin};
 
 /// Rows of a row group.
 const GROUP_ROWS: usize = 128 * 1024;
@@ -28,7 +29,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// Writes batches as one file, and returns what its footer says.
 ///
 /// The batches hold the columns of [`row_schema`] and may hold typed columns behind them, the same in each; their rows are
-/// those of one partition, dense and in order. Neither syncs nor renames: that is the caller's.
+/// those of one partition, dense and in order. `aliases` are those known before them, and behind them in the end. Neither syncs nor renames: that is the caller's.
 ///
 /// # Errors
 ///
@@ -38,7 +39,9 @@ pub fn write_parquet<'a, W: Write + Send>(
     out: W,
     batches: impl IntoIterator<Item = &'a RecordBatch>,
     origin: &Origin,
+    aliases: &mut Aliases,
 ) -> Result<FileMeta, ColumnarError> {
+    let mut needed = Needed::default();
     let mut batches = batches.into_iter().filter(|batch| batch.num_rows() > 0);
     let Some(first) = batches.next() else {
         return Err(ColumnarError::NotDense {
@@ -48,10 +51,12 @@ pub fn write_parquet<'a, W: Write + Send>(
     };
     let mut writer = ArrowWriter::try_new(out, first.schema(), Some(properties()?))?;
     let mut meta = Extent::of(first, None)?.into_meta(origin);
+    aliases.follow_noting(first, &mut needed)?;
     let mut group_bytes = text_bytes(first);
     writer.write(first)?;
     for batch in batches {
         let extent = Extent::of(batch, Some(&meta))?;
+        aliases.follow_noting(batch, &mut needed)?;
         meta.last = extent.last;
         meta.min_us = meta.min_us.min(extent.min_us);
         meta.max_us = meta.max_us.max(extent.max_us);
@@ -62,6 +67,7 @@ pub fn write_parquet<'a, W: Write + Send>(
         group_bytes += text_bytes(batch);
         writer.write(batch)?;
     }
+    meta.aliases = Some(needed.into_aliases().to_json());
     for entry in meta.entries() {
         writer.append_key_value_metadata(entry);
     }
@@ -156,6 +162,7 @@ impl Extent {
             last: self.last,
             min_us: self.min_us,
             max_us: self.max_us,
+            aliases: None,
         }
     }
 }

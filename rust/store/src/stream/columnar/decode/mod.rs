@@ -28,7 +28,8 @@ use arrow_select::filter::filter_record_batch;
 use self::column::StructColumn;
 use self::protobuf::Types;
 pub use self::schema::parse_payload_schema;
-use self::sparkplug::Aliases;
+pub use self::sparkplug::Aliases;
+pub(crate) use self::sparkplug::{NAMESPACE, Needed, is_sparkplug};
 use self::value::{Malformed, Node, Value};
 use super::ColumnarError;
 use super::schema::{OFFSET, PARTITION, PAYLOAD, TOPIC, nullable, row_schema};
@@ -140,7 +141,8 @@ pub const CORRUPT: &str = "_corrupt";
 ///
 /// So is Sparkplug B: its keys are the names of metrics, and `_timestamp`, `_seq`, `_uuid` and `_metrics`, an array of structs
 /// of `name`, `alias`, `timestamp`, `datatype` and `value`. A metric without a name has that which the BIRTH of its edge node
-/// gave its alias, if that came before, in this range or in [`with_aliases`](Self::with_aliases); else the payload does not fit.
+/// gave its alias, if that came before, in this range, in [`with_aliases`](Self::with_aliases), or as files and the tail tell of
+/// what was before them; else the payload does not fit.
 ///
 /// A payload that is not well-formed, or no object, makes every column null and the row corrupt. An empty payload, which
 /// deletes a retained message, makes them null, too, but is not corrupt. Unlike Spark, this takes neither single quotes nor
@@ -222,10 +224,7 @@ impl Decoder {
     ///
     /// [`ColumnarError::Option`] for a text that [`aliases`](Self::aliases) did not write.
     pub fn with_aliases(mut self, text: &str) -> Result<Self, ColumnarError> {
-        self.aliases = Aliases::parse(text).ok_or_else(|| ColumnarError::Option {
-            option: "aliases",
-            problem: "it is no table of aliases".to_owned(),
-        })?;
+        self.aliases = Aliases::from_str(text)?;
         Ok(self)
     }
 
@@ -233,6 +232,16 @@ impl Decoder {
     /// alias leads to the name and the type of its metric.
     pub fn aliases(&self) -> String {
         self.aliases.to_json()
+    }
+
+    /// Goes on with what is known where rows begin; what they do not say stays as it was.
+    pub(crate) fn update_aliases(&mut self, begin: &Aliases) {
+        self.aliases.update(begin);
+    }
+
+    /// Goes on as if it had read these rows.
+    pub(crate) fn follow(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
+        self.aliases.follow(batch)
     }
 
     /// Leaves out columns that nobody asks for, if no row is judged by what is in them; `None` if nothing is to be done.
@@ -340,7 +349,7 @@ impl Decoder {
 
     /// Decodes a row in whose format its topic has a say.
     fn decode_known(&mut self, topic: &str, payload: &[u8], columns: &mut StructColumn) -> bool {
-        if self.format == Format::Sparkplug || sparkplug::is_sparkplug(topic) {
+        if self.format == Format::Sparkplug || is_sparkplug(topic) {
             self.aliases.learn(topic, payload);
             return append(Ok(self.aliases.document(topic, payload)), columns);
         }

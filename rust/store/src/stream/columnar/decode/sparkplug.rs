@@ -6,16 +6,21 @@
 //! Source: Sparkplug 3.0, chapter 6 (payloads) and section 6.4.7 (aliases).
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 use super::value::{Keys, Malformed, Node, Value};
 use super::wire::{Message, Wire, low_half, utf8};
 
-/// Names of the metrics that have an alias, an edge node.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Aliases(BTreeMap<String, BTreeMap<u64, Metric>>);
+/// Names of the metrics that have an alias, an edge node. A copy shares what it has in common with its original.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Aliases(BTreeMap<String, Arc<Metrics>>);
+
+/// The metrics of one edge node, by their aliases.
+type Metrics = BTreeMap<u64, Metric>;
 
 /// What a BIRTH says of a metric.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 struct Metric {
     name: String,
     datatype: u64,
@@ -24,16 +29,14 @@ struct Metric {
 impl Aliases {
     /// Takes up what a BIRTH says; the BIRTH of an edge node forgets what was known of it.
     pub(crate) fn learn(&mut self, topic: &str, payload: &[u8]) {
-        let Some(Address { node, kind }) = Address::of(topic) else {
+        let Some(address) = Address::of(topic).filter(Address::is_birth) else {
             return;
         };
-        if !matches!(kind, "NBIRTH" | "DBIRTH") {
-            return;
+        let known = self.0.entry(address.node()).or_default();
+        if address.is_first() {
+            *known = Arc::default();
         }
-        let known = self.0.entry(node).or_default();
-        if kind == "NBIRTH" {
-            known.clear();
-        }
+        let known = Arc::make_mut(known);
         for metric in metrics(payload).flatten() {
             if let (Some(alias), Some(name)) = (metric.alias, metric.name) {
                 let (name, datatype) = (name.to_owned(), metric.datatype.unwrap_or(0));
@@ -47,18 +50,37 @@ impl Aliases {
         if payload.is_empty() {
             return Value::Missing;
         }
-        let node = Address::of(topic).and_then(|address| self.0.get(&address.node));
+        let node = Address::of(topic).and_then(|address| self.0.get(&address.node()));
         let part = Part::Payload;
         Value::Object(SparkplugNode {
             part,
             bytes: payload,
-            aliases: node,
+            aliases: node.map(AsRef::as_ref),
         })
     }
 
-    /// Writes the table as lines that [`parse`](Self::parse) reads.
-    pub(crate) fn to_json(&self) -> String {
-        let node = |(node, metrics): (&String, &BTreeMap<u64, Metric>)| {
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes over what another table says of edge nodes that it knows metrics of.
+    pub(crate) fn update(&mut self, other: &Self) {
+        for (node, metrics) in other.0.iter().filter(|(_, metrics)| !metrics.is_empty()) {
+            self.0.insert(node.clone(), Arc::clone(metrics));
+        }
+    }
+
+    /// Takes over what another table says of edge nodes that this one says nothing of.
+    pub(crate) fn fill(&mut self, other: Self) {
+        for (node, metrics) in other.0 {
+            self.0.entry(node).or_insert(metrics);
+        }
+    }
+
+    /// Writes the table as JSON: an object an edge node (`group/node`), in which the alias leads to name and type.
+    pub fn to_json(&self) -> String {
+        let node = |(node, metrics): (&String, &Arc<Metrics>)| {
             let metric = |(alias, metric): (&u64, &Metric)| {
                 (
                     alias.to_string(),
@@ -72,14 +94,42 @@ impl Aliases {
     }
 
     /// Reads what [`to_json`](Self::to_json) wrote.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let nodes: BTreeMap<String, BTreeMap<u64, (String, u64)>> =
             serde_json::from_str(text).ok()?;
         let node = |(node, metrics): (String, BTreeMap<u64, (String, u64)>)| {
             let metric = |(alias, (name, datatype))| (alias, Metric { name, datatype });
-            (node, metrics.into_iter().map(metric).collect())
+            (node, Arc::new(metrics.into_iter().map(metric).collect()))
         };
         Some(Self(nodes.into_iter().map(node).collect()))
+    }
+}
+
+/// What rows take from before them: of each edge node what was known when its first row came, unless that is an NBIRTH,
+/// which forgets it.
+#[derive(Debug, Default)]
+pub(crate) struct Needed(BTreeMap<String, Option<Arc<Metrics>>>);
+
+impl Needed {
+    /// Looks at the next row; `known` is what the rows before it said.
+    pub(crate) fn note(&mut self, topic: &str, known: &Aliases) {
+        let Some(address) = Address::of(topic) else {
+            return;
+        };
+        if let Entry::Vacant(place) = self.0.entry(address.node()) {
+            let metrics = known.0.get(place.key()).cloned().unwrap_or_default();
+            place.insert((!address.is_first()).then_some(metrics));
+        }
+    }
+
+    /// Says so of each edge node, and of those that nothing was known of, that.
+    pub(crate) fn into_aliases(self) -> Aliases {
+        let nodes = self.0.into_iter();
+        Aliases(
+            nodes
+                .filter_map(|(node, known)| Some((node, known?)))
+                .collect(),
+        )
     }
 }
 
@@ -88,21 +138,36 @@ pub(crate) fn is_sparkplug(topic: &str) -> bool {
     topic.starts_with(NAMESPACE)
 }
 
-const NAMESPACE: &str = "spBv1.0/";
+/// What topics of Sparkplug B begin with.
+pub(crate) const NAMESPACE: &str = "spBv1.0/";
 
 /// Where a message comes from: `spBv1.0/group/kind/node` or `spBv1.0/group/kind/node/device`.
+#[derive(Clone, Copy)]
 struct Address<'a> {
-    /// Group and edge node: names have no slash.
-    node: String,
+    group: &'a str,
     kind: &'a str,
+    node: &'a str,
 }
 
 impl<'a> Address<'a> {
     fn of(topic: &'a str) -> Option<Self> {
         let mut levels = topic.strip_prefix(NAMESPACE)?.split('/');
         let (group, kind, node) = (levels.next()?, levels.next()?, levels.next()?);
-        let node = format!("{group}/{node}");
-        Some(Self { node, kind })
+        Some(Self { group, kind, node })
+    }
+
+    /// Group and edge node: names have no slash.
+    fn node(&self) -> String {
+        format!("{}/{}", self.group, self.node)
+    }
+
+    fn is_birth(&self) -> bool {
+        self.is_first() || self.kind == "DBIRTH"
+    }
+
+    /// Whether what was known of the edge node ends with this.
+    fn is_first(&self) -> bool {
+        self.kind == "NBIRTH"
     }
 }
 
@@ -111,7 +176,7 @@ impl<'a> Address<'a> {
 pub(crate) struct SparkplugNode<'a> {
     part: Part,
     bytes: &'a [u8],
-    aliases: Option<&'a BTreeMap<u64, Metric>>,
+    aliases: Option<&'a Metrics>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

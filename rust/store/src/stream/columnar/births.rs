@@ -1,0 +1,97 @@
+//! What Sparkplug's aliases mean where rows begin, so that these can be read without those before them.
+//!
+//! A file says it in its footer, rows of the tail in the metadata of their schema: the same table under the same key.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::Schema;
+
+use super::ColumnarError;
+use super::decode::{Aliases, Needed, is_sparkplug};
+use super::schema::{PAYLOAD, TOPIC};
+use super::topics::{Topics, column};
+
+/// Key of the table, in footers and in metadata.
+pub(crate) const ALIASES: &str = "mqttcore.aliases";
+
+/// Topics of the messages that give aliases their meaning.
+pub(crate) const BIRTHS: [&str; 2] = ["spBv1.0/+/NBIRTH/#", "spBv1.0/+/DBIRTH/#"];
+
+impl FromStr for Aliases {
+    type Err = ColumnarError;
+
+    fn from_str(text: &str) -> Result<Self, ColumnarError> {
+        Self::parse(text).ok_or_else(|| ColumnarError::Option {
+            option: "aliases",
+            problem: "it is no table of aliases".to_owned(),
+        })
+    }
+}
+
+impl Aliases {
+    /// Takes up what the BIRTHs of a batch say, as if its rows had been read.
+    ///
+    /// # Errors
+    ///
+    /// [`ColumnarError::Column`] for a batch without topics or payloads.
+    pub fn follow(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
+        self.walk(batch, |_, _| {})
+    }
+
+    /// The same, and notes what the rows need of before them.
+    pub(crate) fn follow_noting(
+        &mut self,
+        batch: &RecordBatch,
+        needed: &mut Needed,
+    ) -> Result<(), ColumnarError> {
+        self.walk(batch, |topic, known| needed.note(topic, known))
+    }
+
+    fn walk(
+        &mut self,
+        batch: &RecordBatch,
+        mut look: impl FnMut(&str, &Self),
+    ) -> Result<(), ColumnarError> {
+        let topics = Topics::of(column(batch, TOPIC)?)?;
+        let payloads = column(batch, PAYLOAD)?.as_binary_opt::<i32>();
+        let payloads = payloads.ok_or_else(|| ColumnarError::column(PAYLOAD, "is no blob"))?;
+        for row in 0..payloads.len() {
+            let topic = topics.get(row);
+            if is_sparkplug(topic) {
+                look(topic, self);
+                self.learn(topic, payloads.value(row));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Has batches say what their rows need of before them, in the metadata of their schema.
+///
+/// # Errors
+///
+/// [`ColumnarError::Column`] for a batch without topics or payloads.
+pub(crate) fn telling(
+    batches: Vec<RecordBatch>,
+    mut known: Aliases,
+) -> Result<Vec<RecordBatch>, ColumnarError> {
+    let mut needed = Needed::default();
+    for batch in &batches {
+        known.follow_noting(batch, &mut needed)?;
+    }
+    let needed = needed.into_aliases();
+    let Some(first) = batches.first().filter(|_| !needed.is_empty()) else {
+        return Ok(batches);
+    };
+    let metadata = HashMap::from([(ALIASES.to_owned(), needed.to_json())]);
+    let fields = first.schema().fields().clone();
+    let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
+    let telling = batches
+        .into_iter()
+        .map(|batch| batch.with_schema(Arc::clone(&schema)));
+    Ok(telling.collect::<Result<_, _>>()?)
+}
