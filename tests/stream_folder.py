@@ -85,7 +85,7 @@ class StreamFolder:
         meta = write_stream_file(
             path, ipc(table), stream=self.name, epoch=EPOCH, aliases=self.aliases(partition)
         )
-        entry = {key: meta[key] for key in ("base", "last", "min_us", "max_us")}
+        entry = {key: meta[key] for key in ("base", "last", "min_us", "max_us", "typed")}
         size = path.stat().st_size
         index = self.index()
         index[partition].append({"file": path.name, **entry, "rows": table.num_rows, "bytes": size})

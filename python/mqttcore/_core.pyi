@@ -762,6 +762,8 @@ class StreamOptions:
         payload_schema: str | None = None,
         on_error: Literal["null", "drop", "fail"] = "null",
         typed: str | None = None,
+        typed_decode: Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"]
+        | None = None,
         aliases: str | None = None,
         descriptor: bytes | None = None,
         message: str | None = None,
@@ -777,7 +779,8 @@ class StreamOptions:
         say that are read, or files of rows before them, counts more.
         ``protobuf`` needs a ``descriptor``, which is a FileDescriptorSet, and the full name of a
         ``message`` in it.
-        ``typed`` are the columns that the stream itself has decoded, in DDL too.
+        ``typed`` are the columns that the stream itself has decoded, in DDL too; ``typed_decode``
+        says how payloads are read for those that a file is too old to have.
         ``columns`` come in the order in which they are named; None is all of them. A batch has
         ``batch_rows`` rows at most (16 k), and about 16 MB.
         """
@@ -894,4 +897,7 @@ def write_stream_file(
     """
 
 def read_stream_file_meta(path: StrPath, /) -> dict[str, int | str | None]:
-    """What a footer says: stream, epoch, schema, partition, base, last, min_us, max_us, aliases."""
+    """What a footer says.
+
+    That is stream, epoch, schema, partition, base, last, min_us, max_us, typed and aliases.
+    """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import pathlib
 import re
@@ -14,7 +15,7 @@ from tests.spark.sinks import listen
 
 if TYPE_CHECKING:
     from mqttcore import Broker
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 pytestmark = pytest.mark.timeout(300)  # Spark itself may need a minute to begin
 
@@ -121,13 +122,17 @@ def test_the_typed_columns_of_a_stream_are_columns_of_tail_and_files_alike(
         data=str(tmp_path),
         streams=(stream,),
     )
-    source = spark.read.format("mqttcore").options(path=str(tmp_path), stream="typed")
+
+    def of_typed() -> DataFrameReader:
+        return spark.read.format("mqttcore").options(path=str(tmp_path), stream="typed")
+
+    source = of_typed()
 
     def seen(frame: DataFrame) -> list[tuple[object, ...]]:
         return sorted(tuple(row) for row in frame.select("offset", "celsius", "count").collect())
 
     with Broker(settings) as running, Client(str(tmp_path)) as client:
-        running.publish("t/1", '{"celsius":21.5,"count":7}')
+        running.publish("t/1", '{"celsius":21.5,"count":7,"unit":"K"}')
         running.publish("t/1", '{"celsius":"warm","count":8}')
         while client.stream("typed").partitions[0].end < 2:
             pass
@@ -144,3 +149,14 @@ def test_the_typed_columns_of_a_stream_are_columns_of_tail_and_files_alike(
             assert frame.columns[-2:] == ["celsius", "count"]
         few = source.option("columns", "count,offset").load()
         assert sorted(map(tuple, few.collect()), key=repr) == [(7, 0), (8, 1), (None, 2)]
+
+    # what is sealed by now is older than this column
+    unit = Column(name="unit", type="string")
+    stream = dataclasses.replace(stream, schema=(*typed, unit))
+    with Broker(dataclasses.replace(settings, streams=(stream,))) as running:
+        running.publish("t/1", '{"celsius":1.5,"unit":"C"}')
+    whole = read(spark, path=str(tmp_path), stream="typed")
+    for frame in (of_typed().load(), whole):
+        units = sorted(map(tuple, frame.select("offset", "celsius", "unit").collect()))
+        assert units == [(0, 21.5, "K"), (1, None, None), (2, None, None), (3, 1.5, "C")]
+    assert read(spark, path=str(tmp_path), stream="typed", columns="count").count() == 4

@@ -13,7 +13,8 @@ from mqttcore import TopicFilter
 from mqttcore.errors import StreamOptionError, StreamRangeError
 from mqttcore.pipeline.tables import arrow_schema
 from mqttcore.spark import from_kafka, read, read_stream, retained
-from mqttcore.spark.tables import matches
+from mqttcore.spark.folder import SealedFile
+from mqttcore.spark.tables import late_ranges, matches
 
 from tests.spark.conftest import numbered
 from tests.spark.endpoint import FakeEndpoint
@@ -32,6 +33,16 @@ def endpoint(make_stream: Make) -> Iterator[FakeEndpoint]:
     """A broker with a stream of two partitions, nothing in it."""
     with FakeEndpoint(make_stream(partitions=2)) as running:
         yield running
+
+
+def test_offsets_of_late_files_are_one_range_unless_there_is_a_gap() -> None:
+    def file(base: int, last: int) -> SealedFile:
+        return SealedFile(path="", base=base, last=last, min_us=0, max_us=0, size_bytes=1)
+
+    late = [[file(0, 9), file(10, 19), file(40, 49)], [], [file(5, 6)]]
+
+    assert list(late_ranges(late, (3, 7, 5))) == [([3, 7, 5], [20, 7, 7]), ([40, 7, 5], [50, 7, 5])]
+    assert list(late_ranges([[], []], (0, 0))) == []
 
 
 def offsets(frame: DataFrame) -> list[tuple[int, int]]:

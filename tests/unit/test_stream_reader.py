@@ -123,6 +123,7 @@ def test_the_footer_is_told(folder: StreamFolder) -> None:
         "last": 104,
         "min_us": START_US + 100_000_000,
         "max_us": START_US + 104_000_000,
+        "typed": 0,
         "aliases": "{}",
     }
 

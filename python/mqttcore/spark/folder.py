@@ -56,6 +56,8 @@ class SealedFile:
     min_us: int
     max_us: int
     size_bytes: int
+    typed: int = 0
+    """How many of the stream's typed columns it has."""
 
     @property
     def rows(self) -> int:
@@ -203,6 +205,7 @@ def index_of(found: Any, folder: pathlib.PurePath) -> SealedIndex:  # noqa: ANN4
             min_us=entry["min_us"],
             max_us=entry["max_us"],
             size_bytes=entry["bytes"],
+            typed=entry.get("typed") or 0,
         )
 
     files = (sorted(map(file, entries), key=by_end) for entries in found["partitions"])

@@ -19,6 +19,7 @@ from mqttcore.spark.positions import Position, resolve
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from mqttcore.spark.folder import SealedFile
     from mqttcore.spark.log import State, StreamLog
     from mqttcore.spark.options import SourceOptions
 
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+WITH_MEMORY: Final = frozenset({"sparkplug", "auto"})
 CORRUPT: Final = "_corrupt"
 SPARKS_WORDS: Final = {
     "payload_schema": "payloadSchema",
@@ -48,7 +50,7 @@ def reader_options(
     """What the reader in Rust is told; it checks the columns and the types.
 
     ``aliases`` are those of Sparkplug that an earlier reader told. Typed columns of the stream
-    itself are in its files, but not in its ``tail``.
+    itself are in its files, but not in its ``tail``, nor in files that are older than they are.
 
     Raises:
         StreamOptionError: a column, a type or a format that there is not.
@@ -69,9 +71,12 @@ def reader_options(
     return StreamOptions(columns=options.columns or known, **told)
 
 
-def remembers(options: SourceOptions) -> bool:
-    """Whether what a sealed row means depends on rows before it."""
-    return options.decode in {"sparkplug", "auto"}
+def remembers(options: SourceOptions, file: SealedFile) -> bool:
+    """Whether what rows of a file mean depends on rows before them."""
+    typed = options.typed
+    if options.decode != "none" or typed is None:
+        return options.decode in WITH_MEMORY
+    return typed.decode in WITH_MEMORY and typed.lacking(file.typed, options.columns)
 
 
 def decoding(options: SourceOptions, *, aliases: str | None, tail: bool) -> dict[str, Any]:
@@ -89,7 +94,7 @@ def decoding(options: SourceOptions, *, aliases: str | None, tail: bool) -> dict
     if typed is None:
         return {}
     if not tail:
-        return {"typed": typed.ddl}
+        return {"typed": typed.ddl, "typed_decode": typed.decode, "aliases": aliases}
     return {"decode": typed.decode, "payload_schema": typed.ddl, "aliases": aliases}
 
 

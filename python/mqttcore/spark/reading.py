@@ -136,7 +136,7 @@ class RowReader:
         file = self.file_with_start(wanted)
         end = min(file.last + 1, wanted.end)
         # what aliases mean is told by the footer and the BIRTHs between it and the first row
-        start = file.base if remembers(self.options) else wanted.start
+        start = file.base if remembers(self.options, file) else wanted.start
         with contextlib.ExitStack() as held:
 
             def at_hand() -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
@@ -40,8 +41,9 @@ OF_READ: Final = frozenset({"path", "endpoint", "token", "files", "topic", "colu
 def read(spark: SparkSession, stream: str | None = None, **options: object) -> DataFrame:
     """Each row of a stream once, as it is now.
 
-    What is sealed is read by Spark itself, from exactly the files that hold it; only the tail
-    comes through the source: at once if it is short, else when Spark asks for it. Where this
+    What is sealed is read by Spark itself, from exactly the files that hold it; only the tail, and
+    files that are older than a typed column of the stream, come through the source, the tail at
+    once if it is short. Where this
     machine does not see the files, all of it does. Options are ``path``, ``endpoint``, ``token``,
     ``files``, ``topic`` and ``columns``, as the source has them.
 
@@ -130,9 +132,7 @@ def whole(spark: SparkSession, log: StreamLog, options: SourceOptions) -> DataFr
         return by_source(spark, options, state.earliest, state.end)
     # asked after the state, so what that calls sealed is in it
     index = log.folder.index()
-    parts = []
-    if any(index.files):
-        parts.append(sealed_rows(spark, index, options))
+    parts = list(sealed_rows(spark, index, options))
     if any(last > first for first, last in zip(index.ends, state.end, strict=True)):
         parts.append(tail_rows(spark, log, index, state, options))
     if not parts:
@@ -140,9 +140,54 @@ def whole(spark: SparkSession, log: StreamLog, options: SourceOptions) -> DataFr
     return reduce(lambda one, other: one.union(other), parts)
 
 
-def sealed_rows(spark: SparkSession, index: SealedIndex, options: SourceOptions) -> DataFrame:
-    """What is in files, read by Spark from these files and no others."""
-    files = [file for of_partition in index.files for file in covering(of_partition)]
+def sealed_rows(
+    spark: SparkSession, index: SealedIndex, options: SourceOptions
+) -> Iterator[DataFrame]:
+    """What is in files; the source reads those that are older than a column, to decode it."""
+    held = [covering(of_partition) for of_partition in index.files]
+    late = [[file for file in files if is_late(file, options)] for files in held]
+    for start, end in late_ranges(late, index.earliest):
+        yield by_source(spark, options, start, end)
+    files = [file for files in held for file in files if not is_late(file, options)]
+    if files:
+        yield by_spark(spark, files, index, options)
+
+
+def is_late(file: SealedFile, options: SourceOptions) -> bool:
+    """Whether a file lacks a column that is wanted of it."""
+    return options.typed is not None and options.typed.lacking(file.typed, options.columns)
+
+
+def late_ranges(
+    late: Sequence[Sequence[SealedFile]], earliest: Sequence[int]
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Offsets of these files, of all partitions at once; once more for each gap between them."""
+    runs = [list(runs_of(files, first)) for files, first in zip(late, earliest, strict=True)]
+    for at_once in itertools.zip_longest(*runs):
+        spans = [span or (first, first) for span, first in zip(at_once, earliest, strict=True)]
+        yield [start for start, _ in spans], [end for _, end in spans]
+
+
+def runs_of(files: Sequence[SealedFile], earliest: int) -> Iterator[tuple[int, int]]:
+    """Offsets of files, as one range where they follow each other."""
+    span: tuple[int, int] | None = None
+    for file in files:
+        start, end = max(file.base, earliest), file.last + 1
+        if span is not None and span[1] != start:
+            yield span
+            span = None
+        span = (span[0] if span else start, end)
+    if span is not None:
+        yield span
+
+
+def by_spark(
+    spark: SparkSession,
+    files: Sequence[SealedFile],
+    index: SealedIndex,
+    options: SourceOptions,
+) -> DataFrame:
+    """Rows that Spark itself reads from these files and no others."""
     schema = schema_of(dataclasses.replace(options, columns=None))
     frame = spark.read.schema(schema).parquet(*(file.path for file in files))
     given_up = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,13 @@ class TypedColumns:
     """How payloads are read."""
     ddl: str
     """Names and types, as the reader in Rust takes them."""
+    names: tuple[str, ...]
+    """In the order in which they came: a file has the first of them, older ones fewer."""
+
+    def lacking(self, have: int, wanted: Sequence[str] | None) -> bool:
+        """Whether a file with the first ``have`` of them lacks a wanted one; None wants all."""
+        late = self.names[have:]
+        return bool(late) and (wanted is None or not set(late).isdisjoint(wanted))
 
 
 def typed_columns(schema: Any) -> TypedColumns | None:  # noqa: ANN401 -- JSON
@@ -30,7 +38,8 @@ def typed_columns(schema: Any) -> TypedColumns | None:  # noqa: ANN401 -- JSON
         return None
     try:
         columns = [column_ddl(column["name"], column["type"]) for column in schema["columns"]]
-        return TypedColumns(decode=schema["decode"], ddl=", ".join(columns))
+        names = tuple(column["name"] for column in schema["columns"])
+        return TypedColumns(decode=schema["decode"], ddl=", ".join(columns), names=names)
     except (KeyError, TypeError, AttributeError) as error:
         raise StreamFolderError(f"the schema of the stream cannot be read: {error!r}") from error
 

@@ -29,7 +29,7 @@ pub(crate) struct PyStreamOptions(ReadOptions);
 impl PyStreamOptions {
     #[new]
     #[pyo3(signature = (*, filter=None, start_us=None, end_us=None, columns=None, batch_rows=None, decode=None,
-        payload_schema=None, on_error="null", typed=None, aliases=None, descriptor=None, message=None))]
+        payload_schema=None, on_error="null", typed=None, typed_decode=None, aliases=None, descriptor=None, message=None))]
     #[expect(clippy::too_many_arguments, reason = "each has a name in Python")]
     fn new(
         filter: Option<&str>,
@@ -41,13 +41,19 @@ impl PyStreamOptions {
         payload_schema: Option<&str>,
         on_error: &str,
         typed: Option<&str>,
+        typed_decode: Option<&str>,
         aliases: Option<&str>,
         descriptor: Option<&[u8]>,
         message: Option<&str>,
     ) -> Result<Self, CoreError> {
         let _: OnError = on_error.parse()?;
         let defaults = ReadOptions::default();
+        let late = typed_decode.map(|format| {
+            let typed = typed.unwrap_or_default();
+            decoder(format, typed, "null", (aliases, descriptor.zip(message)))
+        });
         let options = ReadOptions {
+            late: late.transpose()?,
             filter: filter.map(ReadOptions::parse_filter).transpose()?,
             start_us,
             end_us,
@@ -337,6 +343,7 @@ fn described<'py>(py: Python<'py>, meta: &FileMeta) -> Result<Bound<'py, PyDict>
     described.set_item("last", meta.last)?;
     described.set_item("min_us", meta.min_us)?;
     described.set_item("max_us", meta.max_us)?;
+    described.set_item("typed", meta.typed)?;
     described.set_item("aliases", meta.aliases.as_deref())?;
     Ok(described)
 }

@@ -5,12 +5,14 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, StringArray};
+use arrow_array::{Array, ArrayRef, Int32Array, StringArray};
+use arrow_schema::Schema;
 use mqttcore_store::stream::columnar::{
     Aliases, ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader,
     ReadOptions, Row, RowBuilder, TailReader, parse_payload_schema, row_schema, write_parquet,
@@ -285,6 +287,7 @@ fn meta(partition: i32, base: i64, rows: usize) -> FileMeta {
         last: base + i64::try_from(rows).expect("small") - 1,
         min_us: 0,
         max_us: i64::MAX,
+        typed: 0,
         aliases: None,
     }
 }
@@ -518,10 +521,68 @@ fn the_footer_says_what_the_file_holds() {
         last: 139,
         min_us: 0,
         max_us: 39_000,
+        typed: 0,
         aliases: Some("{}".to_owned()),
     };
     assert_eq!(meta, expected);
     assert_eq!(meta.rows(), 40);
+}
+
+/// Rows with JSON as payload, and a typed column of before there was another.
+fn early_file(folder: &Folder) -> Part {
+    let rows = (0..3).map(|number| format!(r#"{{"a":{number},"b":{}}}"#, number + 10));
+    let mut builder = RowBuilder::new(0);
+    for (offset, payload) in (0..).zip(rows) {
+        let row = Row {
+            offset,
+            payload: payload.as_bytes(),
+            ..Row::default()
+        };
+        builder.push(&row).expect("a small row");
+    }
+    let batch = builder.finish();
+    let fields = batch.schema().fields().iter().cloned().collect::<Vec<_>>();
+    let a = Arc::new(parse_payload_schema("a INT").expect("a schema").remove(0));
+    let schema = Schema::new([fields, vec![a]].concat());
+    // Not what the payloads say: what a file has is not decoded again.
+    let values: ArrayRef = Arc::new(Int32Array::from(vec![7, 7, 7]));
+    let columns = [batch.columns(), &[values]].concat();
+    folder.write(&[RecordBatch::try_new(Arc::new(schema), columns).expect("columns")])
+}
+
+#[test]
+fn a_typed_column_that_a_file_is_too_old_for_is_decoded() {
+    let folder = Folder::new();
+    let part = early_file(&folder);
+    assert_eq!(FileMeta::read(&part.path).expect("a footer").typed, 1);
+    let typed = parse_payload_schema("a INT, b INT").expect("a schema");
+    let late = Decoder::new(Format::Json, typed.clone(), OnError::Null).expect("a decoder");
+    let read = |names: &[&str], late: Option<Decoder>| {
+        let options = ReadOptions {
+            typed: typed.clone(),
+            late,
+            columns: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+            ..ReadOptions::default()
+        };
+        let parts = slice::from_ref(&part);
+        let mut reader = PartitionReader::new(parts, 0, 1..3, options).expect("a plan");
+        reader.next().expect("rows").expect("a whole file")
+    };
+    let numbers = |batch: &RecordBatch, name: &str| {
+        let column = batch[name].as_primitive::<Int32Type>();
+        column.iter().collect::<Vec<_>>()
+    };
+
+    let both = read(&["b", "a"], Some(late.clone()));
+    assert_eq!(numbers(&both, "b"), [Some(11), Some(12)]);
+    assert_eq!(numbers(&both, "a"), [Some(7), Some(7)]);
+    let without = read(&["b"], None);
+    assert_eq!(numbers(&without, "b"), [None, None]);
+    let plain = read(&["a", "offset"], Some(late));
+    assert_eq!(
+        (plain.num_columns(), numbers(&plain, "a")),
+        (2, vec![Some(7), Some(7)])
+    );
 }
 
 #[test]

@@ -142,7 +142,10 @@ impl History {
         let file = self.folder.open(name).map_err(failed)?;
         let bytes = file.bytes().map_err(failed)?;
         let mut known = known.iter();
-        if let Some(known) = known.find(|known| known.file == name && known.bytes == bytes) {
+        let is_same = |known: &&SealedFile| {
+            known.file == name && known.bytes == bytes && known.typed.is_some()
+        };
+        if let Some(known) = known.find(is_same) {
             return Ok(Some(known.clone()));
         }
         let reading = Reading::new(file).map_err(failed)?;
@@ -336,6 +339,7 @@ fn sealed_file(name: &str, meta: &FileMeta, bytes: u64) -> SealedFile {
         max_us: meta.max_us,
         rows: meta.rows().cast_unsigned(),
         bytes,
+        typed: Some(meta.typed),
     }
 }
 

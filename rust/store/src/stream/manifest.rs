@@ -82,6 +82,9 @@ pub(super) struct SealedFile {
     pub(super) rows: u64,
     /// Its size.
     pub(super) bytes: u64,
+    /// How many typed columns it has; `None` in an index of before that was told.
+    #[serde(default)]
+    pub(super) typed: Option<usize>,
 }
 
 /// What Sparkplug's aliases mean where the rows of files end: `aliases.json`.

@@ -61,7 +61,11 @@ impl FileRows {
 
 impl SealedFile {
     /// Opens a file and holds its footer against the index.
-    pub(crate) fn open(part: Part, partition: i32, shape: &Shape) -> Result<Self, ColumnarError> {
+    pub(crate) fn open(
+        part: Part,
+        partition: i32,
+        shape: &mut Shape,
+    ) -> Result<Self, ColumnarError> {
         let path = part.path;
         let file = File::open(&path).map_err(|error| ColumnarError::io(&path, error))?;
         let load = || ArrowReaderMetadata::load(&file, ArrowReaderOptions::new());
@@ -74,6 +78,7 @@ impl SealedFile {
             );
             return Err(ColumnarError::other_file(&path, problem));
         }
+        shape.fit(metadata.schema());
         let places = shape.places(&path, metadata.schema())?;
         let mask = ProjectionMask::roots(metadata.parquet_schema(), places);
         Ok(Self {

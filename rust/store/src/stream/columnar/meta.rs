@@ -10,6 +10,7 @@ use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
 use super::ColumnarError;
 use super::births::ALIASES;
 use super::file::contained;
+use super::schema::row_schema;
 
 /// Which stream wrote a file.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -37,6 +38,8 @@ pub struct FileMeta {
     pub min_us: i64,
     /// The latest timestamp, in Unix microseconds.
     pub max_us: i64,
+    /// How many typed columns it has behind those of every row.
+    pub typed: usize,
     /// What its rows need to know of Sparkplug's aliases that was said before them, as
     /// [`Aliases::to_json`](super::Aliases::to_json) writes it; `None` in files of a version that did not say it.
     pub aliases: Option<String>,
@@ -65,6 +68,7 @@ impl FileMeta {
     /// Takes it out of a footer that is read already.
     pub(crate) fn of(path: &Path, footer: &ParquetMetaData) -> Result<Self, ColumnarError> {
         let entries = Entries::of(path, footer);
+        let columns = footer.file_metadata().schema().get_fields().len();
         let meta = Self {
             origin: Origin {
                 stream: entries.text(STREAM)?.to_owned(),
@@ -76,6 +80,7 @@ impl FileMeta {
             last: entries.number(LAST)?,
             min_us: entries.number(MIN_US)?,
             max_us: entries.number(MAX_US)?,
+            typed: columns.saturating_sub(row_schema().fields().len()),
             aliases: entries.values.get(ALIASES).map(|text| (*text).to_owned()),
         };
         let rows = footer.file_metadata().num_rows();

@@ -16,8 +16,10 @@ pub struct ReadOptions {
     pub start_us: Option<i64>,
     /// Only rows before this time, in Unix microseconds.
     pub end_us: Option<i64>,
-    /// Typed columns of the stream, which follow those of every row; a file without one has nulls in it.
+    /// Typed columns of the stream, which follow those of every row.
     pub typed: Vec<Field>,
+    /// Decodes those that a file lacks, which is older than they are; without it they are null there.
+    pub late: Option<Decoder>,
     /// Decodes the payloads into further columns.
     pub decoder: Option<Decoder>,
     /// The columns to hand out, in this order; all of them if `None`.
@@ -35,6 +37,7 @@ impl Default for ReadOptions {
             start_us: None,
             end_us: None,
             typed: Vec::new(),
+            late: None,
             decoder: None,
             columns: None,
             batch_rows: 16 * 1024,

@@ -18,6 +18,8 @@ use super::{Aliases, ColumnarError, Decoder, ReadOptions};
 pub(crate) struct Shape {
     wanted: Wanted,
     decoder: Option<Decoder>,
+    /// Makes the decoder of a file that lacks columns.
+    late: Option<Decoder>,
     columns: Columns,
     batch_rows: usize,
     batch_bytes: usize,
@@ -31,6 +33,7 @@ impl Shape {
         Ok(Self {
             wanted: Wanted::of(options),
             decoder: decoder.and_then(|decoder| decoder.narrowed(is_wanted)),
+            late: options.late.clone(),
             columns,
             batch_rows: options.batch_rows.max(1),
             batch_bytes: options.batch_bytes,
@@ -85,6 +88,18 @@ impl Shape {
             .as_ref()
             .filter(|decoder| decoder.has_memory())
             .map(Decoder::aliases)
+    }
+
+    /// Prepares for a file with these columns: what it lacks of those to hand out is decoded.
+    pub(crate) fn fit(&mut self, found: &Schema) {
+        let Some(late) = &self.late else {
+            return;
+        };
+        let wanted = self.columns.schema();
+        let is_lacking = |name: &str| {
+            wanted.field_with_name(name).is_ok() && found.field_with_name(name).is_err()
+        };
+        self.decoder = late.only(is_lacking);
     }
 
     /// Returns where in a file the columns stand that are to be read.

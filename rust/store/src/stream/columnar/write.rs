@@ -49,6 +49,7 @@ pub fn write_parquet<'a, W: Write + Send>(
             problem: "no row to write".to_owned(),
         });
     };
+    let columns = first.num_columns();
     let mut writer = ArrowWriter::try_new(out, first.schema(), Some(properties()?))?;
     let mut meta = Extent::of(first, None)?.into_meta(origin);
     aliases.follow_noting(first, &mut needed)?;
@@ -67,6 +68,7 @@ pub fn write_parquet<'a, W: Write + Send>(
         group_bytes += text_bytes(batch);
         writer.write(batch)?;
     }
+    meta.typed = columns.saturating_sub(row_schema().fields().len());
     meta.aliases = Some(needed.into_aliases().to_json());
     for entry in meta.entries() {
         writer.append_key_value_metadata(entry);
@@ -162,6 +164,7 @@ impl Extent {
             last: self.last,
             min_us: self.min_us,
             max_us: self.max_us,
+            typed: 0,
             aliases: None,
         }
     }

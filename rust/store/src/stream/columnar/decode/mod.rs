@@ -255,6 +255,15 @@ impl Decoder {
         (self.has_memory() || !self.fields.is_empty()).then_some(self)
     }
 
+    /// Has only these columns left, and none for what does not fit; `None` without any.
+    pub(crate) fn only(&self, is_wanted: impl Fn(&str) -> bool) -> Option<Self> {
+        let mut decoder = self.clone();
+        let fields = self.fields.iter().filter(|field| is_wanted(field.name()));
+        decoder.fields = fields.cloned().collect();
+        decoder.tells_corrupt = false;
+        (!decoder.fields.is_empty()).then_some(decoder)
+    }
+
     /// Whether what a row means depends on rows before it, wanted or not.
     pub(crate) fn has_memory(&self) -> bool {
         matches!(self.format, Format::Sparkplug | Format::Auto)
