@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_filter_stays_until_it_is_removed_or_taken_in_short_and_long_sets() {
         let hasher = Hasher::new(1);
-        for count in [1, FEW, FEW + 1, 5 * FEW] {
+        for count in [1, 2, FEW, FEW + 1, 5 * FEW] {
             let mut filters = Filters::default();
             for number in 0..count {
                 filters.insert(&hasher, filter(number));
