@@ -8,16 +8,21 @@ use mqttcore_store::stream::columnar::{
     parse_payload_schema,
 };
 
-const FORMATS: [Format; 5] = [
+const FORMATS: [Format; 6] = [
     Format::Json,
     Format::Cbor,
     Format::Sparkplug,
     Format::Auto,
     Format::MessagePack,
+    Format::Protobuf,
 ];
+
+/// Declares `factory.Machine`, whose fields are in the schema, too.
+const DESCRIPTOR: &[u8] = include_bytes!("../rust/store/tests/protobuf/machine.binpb");
+
 const TOPICS: [&str; 3] = ["a/b", "spBv1.0/g/NBIRTH/e", "spBv1.0/g/NDATA/e"];
 const SCHEMA: &str = "a BIGINT, b DOUBLE, c STRING, d BOOLEAN, e STRUCT<a: BIGINT, b: ARRAY<STRING>>, f TIMESTAMP,
-    g DATE, h BINARY, i DECIMAL(20, 4), j TINYINT, k FLOAT, _seq BIGINT, _metrics ARRAY<STRUCT<name: STRING, value: STRING>>";
+    temperature DOUBLE, unit STRING, g DATE, h BINARY, i DECIMAL(20, 4), j TINYINT, k FLOAT, _seq BIGINT, _metrics ARRAY<STRUCT<name: STRING, value: STRING>>";
 
 /// Decodes what follows the first byte, which chooses format and topic, in parts that a zero byte ends.
 pub(crate) fn decode_payloads(input: &[u8]) {
@@ -39,7 +44,9 @@ pub(crate) fn decode_payloads(input: &[u8]) {
     let batch = rows.finish();
     let decoder = |on_error| {
         let fields = parse_payload_schema(SCHEMA).expect("a schema");
-        Decoder::new(format, fields, on_error).expect("a decoder")
+        let decoder = Decoder::new(format, fields, on_error).expect("a decoder");
+        let described = decoder.with_descriptor(DESCRIPTOR, "factory.Machine");
+        described.expect("a message")
     };
 
     let marked = decoder(OnError::Null).decode(&batch).expect("decoded");

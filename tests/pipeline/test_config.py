@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from mqttcore.errors import ConfigError
 from mqttcore.pipeline.config import load
+from mqttcore.pipeline.stages import source_options
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "factory" / "pipeline.toml"
+MACHINE = Path(__file__).parents[2] / "rust/store/tests/protobuf/machine.binpb"
 LEAST = """\
 name = "least"
 [source]
@@ -32,6 +34,18 @@ def test_the_example_is_read_whole() -> None:
     assert pipeline.tables == EXAMPLE.parent / "tables"
     assert [gold.name for gold in pipeline.gold] == ["load"]
     assert [(alert.table, alert.qos) for alert in pipeline.alerts] == [("load", 1)]
+
+
+def test_a_query_is_told_what_messages_of_protocol_buffers_are(tmp_path: Path) -> None:
+    (tmp_path / "machine.binpb").write_bytes(MACHINE.read_bytes())
+    described = 'decode = "protobuf"\ndescriptor = "machine.binpb"\nmessage = "factory.Machine"'
+    pipeline = load(written(tmp_path, f"{LEAST}{described}\n"))
+
+    options = source_options(pipeline, "silver")
+
+    assert options["decode"] == "protobuf"
+    assert options["messageName"] == "factory.Machine"
+    assert options["descriptorFile"] == str(tmp_path / "machine.binpb")
 
 
 def test_what_a_file_does_not_say_has_a_default(tmp_path: Path) -> None:
@@ -58,6 +72,16 @@ def test_what_a_file_does_not_say_has_a_default(tmp_path: Path) -> None:
         ),
         ('schema = "machine STRING"', "", "silver.schema: missing"),
         ("[silver]", "[slver]", 'did you mean "silver"?'),
+        (
+            "[silver]",
+            '[silver]\ndecode = "protobuf"',
+            "silver.message: decode = protobuf needs",
+        ),
+        (
+            "[silver]",
+            '[silver]\ndecode = "protobuf"\ndescriptor = "pipeline.toml"\nmessage = "a.B"',
+            "pipeline.toml: it is no FileDescriptorSet; allowed: what `protoc",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pathlib
 import struct
 import subprocess
@@ -10,13 +11,14 @@ import time
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from mqttcore import Broker, Settings
 from mqttcore._core import StreamOptions, StreamReader
 from mqttcore.config import Listener
 from mqttcore.errors import EndpointError, StreamUnknownError
 from mqttcore.streams.client import Client
-from mqttcore.streams.settings import Stream
+from mqttcore.streams.settings import Column, Stream
 
 from tests import wire as mqtt
 from tests.streams.plant import TOKEN, plant_settings
@@ -99,7 +101,7 @@ def test_a_broker_with_streams_imports_nothing_of_spark(tmp_path: pathlib.Path) 
 import sys
 from mqttcore import Broker, Settings
 from mqttcore.config import Listener
-from mqttcore.streams.settings import Stream
+from mqttcore.streams.settings import Column, Stream
 import mqttcore.serve
 
 settings = Settings(
@@ -159,3 +161,32 @@ def test_rows_of_the_tail_know_the_aliases_of_a_birth_before_them(tmp_path: path
             found = [value for one in rows for value in pa.record_batch(one).column(0).to_pylist()]
 
     assert found == [2.5]
+
+
+def test_messages_of_protocol_buffers_become_typed_columns(tmp_path: pathlib.Path) -> None:
+    descriptor = pathlib.Path(__file__).parents[2] / "rust/store/tests/protobuf/machine.binpb"
+    machine = Stream(
+        name="machine",
+        filter=("m/#",),
+        decode="protobuf",
+        descriptor=descriptor,
+        message="factory.Machine",
+        schema=(Column(name="temperature", type="double"), Column(name="unit", type="string")),
+    )
+    settings = Settings(
+        listeners=(Listener(address="127.0.0.1:0"),), data=str(tmp_path), streams=(machine,)
+    )
+    with Broker(settings) as broker, Client(broker.settings.data) as client:
+        # temperature = 21.5 and unit = "K"; no message
+        broker.publish("m/1", bytes.fromhex("09000000000080354052014b"), qos=1)
+        broker.publish("m/1", b"\xff", qos=1)
+        settle(broker, 2)
+        schema = client.stream("machine").schema
+        client.seal("machine")
+
+    (file,) = (tmp_path / "streams/machine/data").iterdir()
+    columns = pq.read_table(file, columns=["temperature", "unit"])
+    assert columns.to_pydict() == {"temperature": [21.5, None], "unit": ["K", None]}
+    # who reads the tail decodes by what the broker tells
+    assert base64.b64decode(schema["descriptor"]) == descriptor.read_bytes()
+    assert schema["message"] == "factory.Machine"

@@ -143,7 +143,7 @@ def test_keys_of_streams_are_held_against_each_other(write: Write) -> None:
         "s.toml:4:10: streams[0].decode: does nothing without schema",
         "s.toml:7:8: streams[1].name: streams[0] has this name already",
         "s.toml:9:10: streams[1].schema: does nothing without decode; allowed: json, cbor,"
-        " msgpack, text, sparkplug, auto",
+        " msgpack, text, protobuf, sparkplug, auto",
         "s.toml:15:51: streams[2].schema[1].name: 'T' is there already, case aside",
     ]
 
@@ -208,3 +208,58 @@ def test_ages_are_numbers_with_units(text: str, seconds: int) -> None:
 def test_settings_made_in_python_are_checked_alike() -> None:
     with pytest.raises(ConfigError, match="rows need a place"):
         Settings(streams=(Stream(name="plant", filter=("#",)),))
+
+
+MACHINE = pathlib.Path(__file__).parents[2] / "rust/store/tests/protobuf/machine.binpb"
+PROTOBUF = """\
+data = "kept"
+
+[[streams]]
+name = "plant"
+filter = ["#"]
+schema = [{{ name = "unit", type = "string" }}]
+decode = "{decode}"
+{more}
+"""
+
+
+def test_a_descriptor_says_what_messages_of_protocol_buffers_are(write: Write) -> None:
+    more = f'descriptor = "{MACHINE}"\nmessage = "factory.Machine"'
+    (stream,) = load(write(PROTOBUF.format(decode="protobuf", more=more))).streams
+
+    assert (stream.descriptor_bytes, stream.message) == (MACHINE.read_bytes(), "factory.Machine")
+
+
+@pytest.mark.parametrize(
+    ("decode", "more", "words"),
+    [
+        (
+            "protobuf",
+            "",
+            ["[0].descriptor: decode = protobuf needs a file", "streams[0].me"],
+        ),
+        ("protobuf", f'descriptor = "{MACHINE}"', ["streams[0].message: decode = protobuf needs"]),
+        ("json", 'message = "a.B"', ["message: does nothing without decode = protobuf"]),
+        (
+            "protobuf",
+            'descriptor = "gone.binpb"\nmessage = "a.B"',
+            ["descriptor: gone.binpb cannot be read: No such file", "allowed: what `protoc"],
+        ),
+        (
+            "protobuf",
+            'descriptor = "token"\nmessage = "a.B"',
+            ["s.toml:8:14: streams[0].descriptor: token: it is no FileDescriptorSet"],
+        ),
+        (
+            "protobuf",
+            f'descriptor = "{MACHINE}"\nmessage = "Engine"',
+            ['machine.binpb: there is no message "Engine" in it; it has', "factory.Machine"],
+        ),
+    ],
+)
+def test_a_descriptor_that_does_not_fit_is_named_with_its_place(
+    write: Write, decode: str, more: str, words: list[str]
+) -> None:
+    told = "\n".join(faults(write(PROTOBUF.format(decode=decode, more=more))))
+
+    assert all(word in told for word in words), told

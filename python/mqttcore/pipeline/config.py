@@ -40,6 +40,7 @@ from mqttcore._schema import Entry, Faults, Parsed, Range, read_record
 from mqttcore.config import Filter, place_of, raise_faults, read_file
 from mqttcore.errors import PipelineError
 from mqttcore.streams.client import Client
+from mqttcore.streams.descriptor import check_protobuf
 
 __all__ = ["Alert", "Bronze", "Gold", "Pipeline", "Silver", "Source", "load"]
 
@@ -145,7 +146,11 @@ class Silver:
 
     schema: Sql
     """Columns of the payload, as Spark writes them: ``machine STRING, at TIMESTAMP``."""
-    decode: Literal["json", "cbor", "msgpack", "text", "sparkplug", "auto"] = "json"
+    decode: Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"] = "json"
+    descriptor: Path | None = None
+    """For ``protobuf``: a file with a FileDescriptorSet, which ``protoc`` writes."""
+    message: str | None = None
+    """For ``protobuf``: the full name of the message that payloads are."""
     event_time: Name = "timestamp"
     """The column that windows and the watermark go by; the broker's time unless said otherwise."""
     watermark: Duration = "1 minute"
@@ -214,6 +219,7 @@ def load(path: Path | str) -> Pipeline:
         if pipeline is not None:
             check_source(pipeline.source, root, faults)
             check_names(pipeline, root, faults)
+            check_silver(pipeline.silver, root, faults)
     raise_faults(faults)
     return cast(Pipeline, pipeline)
 
@@ -222,6 +228,16 @@ def check_source(source: Source, root: Entry, faults: Faults) -> None:
     """Exactly one of path and endpoint."""
     if (source.path is None) == (source.endpoint is None):
         faults.add(place_of(root, "source"), "source", "needs either path or endpoint")
+
+
+def check_silver(silver: Silver, root: Entry, faults: Faults) -> None:
+    """Messages of Protocol Buffers are described, and nothing else is."""
+
+    def fault(name: str, what: str, *notes: str) -> None:
+        key = f"silver.{name}"
+        faults.add(place_of(root, key), key, what, *notes)
+
+    check_protobuf(silver.decode, silver.descriptor, silver.message, fault)
 
 
 def check_names(pipeline: Pipeline, root: Entry, faults: Faults) -> None:

@@ -93,9 +93,10 @@ def decoding(options: SourceOptions, *, aliases: str | None, tail: bool) -> dict
     typed = options.typed
     if typed is None:
         return {}
+    told = {"aliases": aliases, "descriptor": typed.descriptor, "message": typed.message}
     if not tail:
-        return {"typed": typed.ddl, "typed_decode": typed.decode, "aliases": aliases}
-    return {"decode": typed.decode, "payload_schema": typed.ddl, "aliases": aliases}
+        return {**told, "typed": typed.ddl, "typed_decode": typed.decode}
+    return {**told, "decode": typed.decode, "payload_schema": typed.ddl}
 
 
 def in_sparks_words(text: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mqttcore.errors import StreamFolderError
@@ -21,6 +22,10 @@ class TypedColumns:
     """Names and types, as the reader in Rust takes them."""
     names: tuple[str, ...]
     """In the order in which they came: a file has the first of them, older ones fewer."""
+    descriptor: bytes | None = field(default=None, repr=False)
+    """For ``protobuf``: a FileDescriptorSet."""
+    message: str | None = None
+    """For ``protobuf``: the full name of the message in it."""
 
     def lacking(self, have: int, wanted: Sequence[str] | None) -> bool:
         """Whether a file with the first ``have`` of them lacks a wanted one; None wants all."""
@@ -39,8 +44,15 @@ def typed_columns(schema: Any) -> TypedColumns | None:  # noqa: ANN401 -- JSON
     try:
         columns = [column_ddl(column["name"], column["type"]) for column in schema["columns"]]
         names = tuple(column["name"] for column in schema["columns"])
-        return TypedColumns(decode=schema["decode"], ddl=", ".join(columns), names=names)
-    except (KeyError, TypeError, AttributeError) as error:
+        descriptor = schema.get("descriptor")
+        return TypedColumns(
+            decode=schema["decode"],
+            ddl=", ".join(columns),
+            names=names,
+            descriptor=descriptor and base64.b64decode(descriptor),
+            message=schema.get("message"),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StreamFolderError(f"the schema of the stream cannot be read: {error!r}") from error
 
 

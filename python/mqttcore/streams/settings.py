@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 from mqttcore._core import TopicFilter
 from mqttcore._schema import Faults, Parsed, Place, Range
+from mqttcore.streams.descriptor import check_protobuf, read_descriptor
 from mqttcore.streams.kafka import KafkaTopic
 
 PARTITIONS_MAX: Final = 256
@@ -137,8 +138,14 @@ class Stream:
     """What decides about the partition; ``sparkplug``: group and edge node."""
     schema: tuple[Column, ...] = ()
     """Columns that are decoded out of the payload, beside those that every stream has."""
-    decode: Literal["none", "json", "cbor", "msgpack", "text", "sparkplug", "auto"] = "none"
+    decode: Literal["none", "json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"] = (
+        "none"
+    )
     """How payloads are read for these columns."""
+    descriptor: pathlib.Path | None = None
+    """For ``protobuf``: a file with a FileDescriptorSet, which ``protoc`` writes."""
+    message: str | None = None
+    """For ``protobuf``: the full name of the message that payloads are."""
     group: Group | None = None
     """The group that may read the sealed files."""
     log: Literal["mqttcore", "kafka"] = "mqttcore"
@@ -150,6 +157,11 @@ class Stream:
     def kafka_topic(self) -> str:
         """The topic of Kafka, if it goes there."""
         return self.topic or self.name
+
+    @property
+    def descriptor_bytes(self) -> bytes | None:
+        """What is in the file ``descriptor``."""
+        return read_descriptor(self.descriptor) if self.descriptor else None
 
     @property
     def group_id(self) -> int | None:
@@ -187,10 +199,11 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
         fault(
             "schema",
             "does nothing without decode",
-            "allowed: json, cbor, msgpack, text, sparkplug, auto",
+            "allowed: json, cbor, msgpack, text, protobuf, sparkplug, auto",
         )
     if stream.decode != "none" and not stream.schema:
         fault("decode", "does nothing without schema")
+    check_protobuf(stream.decode, stream.descriptor, stream.message, fault)
     columns: set[str] = set()
     for index, column in enumerate(stream.schema):
         if column.name.lower() in columns:
@@ -208,6 +221,6 @@ def check_log(stream: Stream, fault: Callable[..., None]) -> None:
         if stream.topic is not None:
             fault("topic", "does nothing without log = kafka")
         return
-    for name in ("retention", "schema", "decode", "group"):
+    for name in ("retention", "schema", "decode", "descriptor", "message", "group"):
         if getattr(stream, name) != getattr(PLAIN, name):
             fault(name, "does nothing with Kafka, which keeps the rows")

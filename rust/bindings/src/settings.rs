@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_broker::{
-    Config, Data, HttpLimits, HttpListener, Listener, Promise, Stream, StreamKey, TopicPromise,
-    WebSocketRules,
+    Config, Data, HttpLimits, HttpListener, Listener, Promise, ProtobufMessage, Stream, StreamKey,
+    TopicPromise, WebSocketRules,
 };
 use mqttcore_session::{QueuePolicy, ServerLimits};
 use mqttcore_topics::TopicLimits;
@@ -49,6 +49,8 @@ pub(crate) struct StreamFields {
     pub(crate) key: String,
     schema: Vec<ColumnFields>,
     decode: String,
+    descriptor_bytes: Option<Vec<u8>>,
+    message: Option<String>,
     group_id: Option<u32>,
     log: String,
     #[cfg_attr(
@@ -186,7 +188,10 @@ fn topic_promise(fields: &TopicFields) -> PyResult<TopicPromise> {
 
 fn stream(fields: StreamFields) -> PyResult<Stream> {
     let columns = fields.schema.into_iter();
+    let described = fields.descriptor_bytes.zip(fields.message);
+    let protobuf = described.map(|(descriptor, name)| ProtobufMessage { descriptor, name });
     Ok(Stream {
+        protobuf,
         name: fields.name,
         filters: fields.filter,
         partitions: fields.partitions,

@@ -86,6 +86,6 @@ pub use hooks::{
 pub use metrics::Stats;
 pub use mqttcore_session::Secret;
 pub use mqttcore_store::Level as Promise;
-pub use mqttcore_store::stream::{Definition as Stream, Key as StreamKey};
+pub use mqttcore_store::stream::{Definition as Stream, Key as StreamKey, ProtobufMessage};
 pub use promise::TopicPromise;
 pub use registry::ClientInfo;

@@ -7,10 +7,14 @@ mod stream_support;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
+use bytes::Bytes;
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Access, Claim, File, Files, Space};
-use mqttcore_store::stream::{Bounds, StreamError};
+use mqttcore_store::stream::{Bounds, Definition, ProtobufMessage, StreamError};
 use mqttcore_store::{Level, NOTED, Store, StoreError, tools};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use stream_support::{Log, STORE, definition, offsets, options, payload, tail};
 
 const SECOND_US: u64 = 1_000_000;
@@ -678,5 +682,53 @@ fn rule_12_typed_columns_are_added_and_never_changed() {
     assert_eq!(
         (merged[1], merged[15]),
         ((None, None), (Some(2.5), Some(8)))
+    );
+}
+
+/// Messages of Protocol Buffers become typed columns, by a descriptor that is kept in the folder of the stream.
+#[test]
+fn payloads_of_protocol_buffers_become_typed_columns() {
+    let disk = Disk::new(1, Faults::default());
+    let plant = |message: &str, columns: &[(&str, &str)]| {
+        let columns = columns.iter();
+        let columns = columns.map(|(name, kind)| ((*name).to_owned(), (*kind).to_owned()));
+        options(&[Definition {
+            decode: Some("protobuf".to_owned()),
+            protobuf: Some(ProtobufMessage {
+                descriptor: include_bytes!("protobuf/machine.binpb").to_vec(),
+                name: message.to_owned(),
+            }),
+            columns: columns.collect(),
+            ..definition("plant", 1)
+        }])
+    };
+    let columns = [("temperature", "double"), ("unit", "string")];
+    let log = Log::open(&disk, &plant("factory.Machine", &columns)).unwrap();
+    // temperature = 21.5 and unit = "K"; no message
+    for payload in [&b"\x09\0\0\0\0\0\x80\x35\x40\x52\x01K"[..], b"\xff"] {
+        let ticket = stream_support::append_payload(&log.store, payload);
+        log.store.wait(ticket).unwrap();
+    }
+    drop(log);
+
+    // Nobody configures it any more: it is decoded still.
+    let disk = disk.after_kill();
+    let log = Log::open(&disk, &options(&[])).unwrap();
+    log.store.seal().unwrap();
+
+    let file = "streams/plant/data/00000-00000000000000000000.parquet";
+    let content = Bytes::from(disk.content(file).unwrap());
+    let reader = ParquetRecordBatchReaderBuilder::try_new(content).unwrap();
+    let batch = reader.build().unwrap().next().unwrap().unwrap();
+    let temperatures = batch["temperature"].as_primitive::<Float64Type>();
+    assert_eq!(temperatures.iter().collect::<Vec<_>>(), [Some(21.5), None]);
+    let units = batch["unit"].as_string::<i32>();
+    assert_eq!(units.iter().collect::<Vec<_>>(), [Some("K"), None]);
+    drop(log);
+    let refused = Log::open(&disk.after_kill(), &plant("Engine", &columns)).err();
+    let told = refused.unwrap().to_string();
+    assert!(
+        told.contains("plant") && told.contains("factory.Machine"),
+        "{told}"
     );
 }

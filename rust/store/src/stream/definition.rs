@@ -21,10 +21,21 @@ pub struct Definition {
     pub retention_bytes: Option<u64>,
     /// How payloads are read for the typed columns; `None` without such columns.
     pub decode: Option<String>,
+    /// For payloads that are messages of Protocol Buffers: which.
+    pub protobuf: Option<ProtobufMessage>,
     /// Typed columns beside those that every stream has: names and types.
     pub columns: Vec<(String, String)>,
     /// The group that may read sealed files, by its number.
     pub group: Option<u32>,
+}
+
+/// What payloads are that are messages of Protocol Buffers.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ProtobufMessage {
+    /// A `FileDescriptorSet` that declares the message and everything that it needs.
+    pub descriptor: Vec<u8>,
+    /// Its full name.
+    pub name: String,
 }
 
 /// What rows have in common that stay in order.

@@ -46,6 +46,12 @@ pub(super) struct Schema {
     pub(super) version: u32,
     /// How payloads are read.
     pub(super) decode: String,
+    /// For `protobuf`: the `FileDescriptorSet`, in Base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) descriptor: Option<String>,
+    /// For `protobuf`: the full name of the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) message: Option<String>,
     pub(super) columns: Vec<Column>,
 }
 

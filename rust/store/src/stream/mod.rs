@@ -28,6 +28,6 @@ mod streams;
 mod tail;
 mod typed;
 
-pub use definition::{Definition, Key};
+pub use definition::{Definition, Key, ProtobufMessage};
 pub use error::StreamError;
 pub use streams::{Bounds, Description, StreamFigures, StreamLimits, StreamOptions, Streams};

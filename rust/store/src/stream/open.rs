@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+
 use crate::backup::{RESTORED, STREAMS};
 use crate::batch::Batch;
 use crate::error::StoreError;
@@ -450,15 +453,17 @@ fn columns(definition: &Definition, old: Option<&Schema>) -> Option<Schema> {
         r#type: r#type.clone(),
     };
     let columns: Vec<_> = definition.columns.iter().map(column).collect();
-    let version = match old {
-        Some(old) if old.columns == columns && old.decode == decode => old.version,
-        old => old.map_or(0, |old| old.version) + 1,
-    };
-    Some(Schema {
-        version,
+    let protobuf = definition.protobuf.as_ref();
+    let descriptor = protobuf.map(|known| BASE64_STANDARD.encode(&known.descriptor));
+    let new = Schema {
+        version: old.map_or(0, |old| old.version),
         decode,
+        descriptor,
+        message: protobuf.map(|known| known.name.clone()),
         columns,
-    })
+    };
+    let version = new.version + u32::from(old != Some(&new));
+    Some(Schema { version, ..new })
 }
 
 /// Puts rows that are in no file back into memory.

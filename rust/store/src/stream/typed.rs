@@ -3,6 +3,8 @@
 use std::str::FromStr;
 
 use arrow_array::RecordBatch;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 
 use crate::stream::columnar::{
     Aliases, CORRUPT, ColumnarError, Decoder, Format, OnError, parse_payload_schema, row_schema,
@@ -32,13 +34,18 @@ impl Typed {
         let columns = columns.collect::<Vec<_>>().join(", ");
         let fields = parse_payload_schema(&columns)?;
         let format = Format::from_str(&schema.decode)?;
+        let mut decoder = Decoder::new(format, fields, OnError::Null)?;
         if format == Format::Protobuf {
-            return Err(ColumnarError::Option {
-                option: "decode",
-                problem: "a stream has no descriptor of messages".to_owned(),
-            });
+            let descriptor = schema.descriptor.as_deref().unwrap_or_default();
+            let descriptor = BASE64_STANDARD.decode(descriptor);
+            let descriptor = descriptor.map_err(|error| ColumnarError::Option {
+                option: "descriptor",
+                problem: error.to_string(),
+            })?;
+            let message = schema.message.as_deref().unwrap_or_default();
+            decoder = decoder.with_descriptor(&descriptor, message)?;
         }
-        Ok(Self(Some(Decoder::new(format, fields, OnError::Null)?)))
+        Ok(Self(Some(decoder)))
     }
 
     /// Whether what a row means depends on rows before it.
