@@ -35,6 +35,8 @@ RUNTIME: Final[Mapping[str, str]] = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.python.udf.buffer.size": MIB,
+    # larger Arrow tables, as the tail of `read()`, go to tasks as they are and not row by row
+    "spark.sql.execution.arrow.localRelationThreshold": MIB,
     "spark.sql.session.timeZone": "UTC",
 }
 AT_START: Final[Mapping[str, str]] = {

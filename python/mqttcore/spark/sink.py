@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.messages import Place, rows_of
 from mqttcore.spark.staging import Broker
+from mqttcore.spark.workers import spare_collector
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,6 +92,7 @@ class BatchSink(DataSourceArrowWriter):
 
     def write(self, iterator: Iterable[pa.RecordBatch]) -> WriterCommitMessage:
         """Runs in a task."""
+        spare_collector()
         task = task_context()
         place = Place(
             query=self.query,
@@ -122,6 +124,7 @@ class StreamSink(StreamArrowWriter):
 
     def write(self, iterator: Iterable[pa.RecordBatch] | Iterable[Row]) -> WriterCommitMessage:
         """Runs in a task."""
+        spare_collector()
         task = task_context()
         place = Place(
             query=str(task.getLocalProperty("sql.streaming.queryId")),

@@ -35,6 +35,7 @@ from mqttcore.spark.pushdown import Narrowing, is_planned_with_filters
 from mqttcore.spark.reading import RowReader, tasks_for
 from mqttcore.spark.sink_options import parse_sink_options
 from mqttcore.spark.streaming import MqttcoreStreamReader
+from mqttcore.spark.workers import spare_collector
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,6 +121,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
+        spare_collector()
         return RowReader(log=self.log, options=self.options, topic=self.narrowing.topic).read(
             partition
         )

@@ -21,6 +21,7 @@ from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, advanced, split_sta
 from mqttcore.spark.planner import ranges_between
 from mqttcore.spark.planning import check_ends, not_before_earliest, place_of, tasks_of
 from mqttcore.spark.reading import RowReader, tasks_for
+from mqttcore.spark.workers import spare_collector
 
 try:
     from pyspark.sql.streaming import datasource as limits
@@ -136,6 +137,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
+        spare_collector()
         return RowReader(log=self.log, options=self.options, topic=self.options.topic).read(
             partition
         )
