@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mqttcore.spark.sessions import OF_A_STREAM
+from mqttcore.spark.sessions import OF_A_STREAM, tune
 
 from tests.spark.conftest import numbered
 from tests.stream_folder import StreamFolder
@@ -20,9 +20,11 @@ def test_a_stream_that_begins_adds_nothing_to_what_all_streams_share(
 ) -> None:
     make_stream().seal(numbered(3))
     environment = environment_of_sources(spark)
-    for name in OF_A_STREAM:
-        environment[name] = ""
+    for name in set(environment) - {"PYTHONPATH"}:
+        environment.remove(name)  # what earlier streams have added
+    tune(spark)
     before = set(environment)
+    assert before >= set(OF_A_STREAM)
 
     rows = spark.readStream.format("mqttcore").load(str(tmp_path), stream="plant")
     query = rows.writeStream.format("noop").trigger(availableNow=True)
