@@ -87,23 +87,20 @@ def source_options(pipeline: Pipeline, stage: str) -> dict[str, str]:
     """What one query asks of ``format("mqttcore")``; the broker keeps what it has not read yet."""
     given, silver = pipeline.source, pipeline.silver
     protobuf = {
-        "descriptorFile": str(silver.descriptor.absolute()) if silver.descriptor else "",
-        "messageName": silver.message or "",
+        "descriptorFile": str(silver.descriptor.absolute()) if silver.descriptor else None,
+        "messageName": silver.message,
     }
-    described = {name: value for name, value in protobuf.items() if value}
-    return (
-        given.place()
-        | described
-        | {
-            "topic": given.topic,
-            "startingOffsets": given.starting,
-            "maxRowsPerTrigger": str(given.rows_per_batch),
-            "decode": silver.decode,
-            "payloadSchema": silver.schema,
-            "onError": "null",
-            "consumer": f"{pipeline.name}.{stage}",
-        }
-    )
+    return {
+        **given.place(),
+        **{name: value for name, value in protobuf.items() if value is not None},
+        "topic": given.topic,
+        "startingOffsets": given.starting,
+        "maxRowsPerTrigger": str(given.rows_per_batch),
+        "decode": silver.decode,
+        "payloadSchema": silver.schema,
+        "onError": "null",
+        "consumer": f"{pipeline.name}.{stage}",
+    }
 
 
 def judged(messages: "DataFrame", silver: Silver) -> "DataFrame":
