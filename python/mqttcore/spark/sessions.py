@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from mqttcore.spark.java import find_java
+from mqttcore.spark.local_files import without_chmod
 
 __all__ = ["Tuning", "session", "settings", "tune"]
 
@@ -21,7 +23,7 @@ CHECKPOINTS: Final = "" if pyspark.__version__.startswith("4.0.") else "checkpoi
 
 # Each line takes something off every micro-batch or every row; `make bench-spark` measures them.
 RUNTIME: Final[Mapping[str, str]] = {
-    # a local folder needs no `chmod` process for each file of a checkpoint
+    # half as many processes for permissions of checkpoint files; `LocalFiles.java` saves the others
     "spark.sql.streaming.checkpointFileManagerClass": (
         f"org.apache.spark.sql.execution.streaming.{CHECKPOINTS}"
         "FileSystemBasedCheckpointFileManager"
@@ -93,7 +95,10 @@ def session(
     builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
     for name, value in {**settings(cores=cores, memory=memory), **conf}.items():
         builder = builder.config(name, str(value))
+    has_begun = SparkContext._active_spark_context is not None
     spark = builder.getOrCreate()
+    if not has_begun:
+        without_chmod(spark)
     let_streams_begin_at_once(spark)
     if warm:
         spark.range(1).mapInArrow(lambda batches: batches, "id LONG").collect()

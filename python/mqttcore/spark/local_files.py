@@ -1,0 +1,53 @@
+"""Files that Spark's driver writes to this machine's disk, without a process for each of them.
+
+Hadoop without its native library runs `chmod` for every file that it makes, two of them a
+micro-batch: 17 ms of 100. The class of `LocalFiles.java` asks the system itself. It is compiled
+when a session begins, by the compiler that Spark has for its own queries, so no jar is needed.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["without_chmod"]
+
+logger = logging.getLogger(__name__)
+SETTING: Final = "fs.file.impl"
+HADOOPS: Final = "org.apache.hadoop.fs.RawLocalFileSystem"
+OURS: Final = "mqttcore.spark.LocalFiles"
+
+
+def without_chmod(spark: SparkSession) -> None:
+    """Has files of this machine written by `OURS` where `HADOOPS` would have written them.
+
+    For a session that has just begun, in one JVM: the file system that is there already is closed,
+    and with it goes what somebody had left to be deleted at its end. Where a Spark has no such
+    compiler or file system, all works as before, only slower.
+    """
+    context = spark.sparkContext
+    settings = context._jsc.hadoopConfiguration()
+    if not context._jsc.isLocal() or settings.get(SETTING) != HADOOPS:
+        return
+    java: Any = context._jvm
+    try:
+        compiler = java.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(java.Thread.currentThread().getContextClassLoader())
+        compiler.cook((importlib.resources.files(__package__) / "LocalFiles.java").read_text())
+        ours = java.org.apache.hadoop.conf.Configuration(settings)
+        ours.setClassLoader(compiler.getClassLoader())
+        ours.set(SETTING, OURS)
+        # Hadoop keeps one file system a scheme: from now on everybody gets this one
+        place = java.java.net.URI("file:///")
+        systems = java.org.apache.hadoop.fs.FileSystem
+        systems.get(place, settings).close()
+        systems.get(place, ours)
+    except (Py4JError, PySparkException, TypeError) as error:
+        logger.warning("checkpoints take a process for each file: %s", error)
