@@ -193,6 +193,22 @@ def test_rows_that_break_off_are_an_error_and_no_end(
         pytest.raises(EndpointUnreachableError, match="the rest of the rows"),
     ):
         read_to_the_end(rows)
+    with Client(tcp) as client, pytest.raises(EndpointUnreachableError):
+        client.rows_at_once("plant", partition=0, start=0, end=9)
+
+
+def test_few_rows_come_over_the_connection_that_is_kept(tcp: str, script: Script) -> None:
+    script.body = bytes(range(256)) * 10
+
+    with Client(tcp) as client:
+        for start in (5, 6):
+            found = client.rows_at_once("plant", partition=2, start=start, end=9)
+            assert found == script.body
+
+    (first, second) = script.asked
+    assert first[:2] == ("GET", "/v1/streams/plant/rows?partition=2&from=5&to=9")
+    assert second[:2] == ("GET", "/v1/streams/plant/rows?partition=2&from=6&to=9")
+    assert script.connections == 1
 
 
 @pytest.mark.parametrize(

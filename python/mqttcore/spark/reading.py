@@ -77,6 +77,7 @@ class RowReader:
     """The topic filter: that of the options, or a narrower one."""
     aliases: str | None = None
     """What the rows so far told of Sparkplug's aliases, for files that do not say it themselves."""
+    patience_s: float = PATIENCE_S
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """All rows of a task as Arrow batches.
@@ -204,16 +205,15 @@ class RowReader:
         """An Arrow IPC stream with the rows up to ``end``."""
 
         def ask() -> bytes:
-            with self.log.client.rows(
+            return self.log.client.rows_at_once(
                 self.log.name, partition=wanted.partition, start=wanted.start, end=end
-            ) as body:
-                return body.read()
+            )
 
         return self.patiently(wanted, ask)
 
     def patiently(self, wanted: Range, ask: Callable[[], Answer]) -> Answer:
         """What the broker answers; waits while it is away."""
-        deadline, wait_s = time.monotonic() + PATIENCE_S, FIRST_WAIT_S
+        deadline, wait_s = time.monotonic() + self.patience_s, FIRST_WAIT_S
         while True:
             try:
                 return ask()
@@ -221,7 +221,7 @@ class RowReader:
                 # a broker that stops seals its tail first
                 if self.log.folder is not None and wanted.start < self.sealed_end(wanted):
                     raise RangeSealedError(str(error)) from error
-                if time.monotonic() > deadline:
+                if time.monotonic() >= deadline:
                     raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
             time.sleep(wait_s)
             wait_s = min(wait_s * 2, LONGEST_WAIT_S)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.admission import Admission
@@ -20,7 +21,8 @@ from mqttcore.spark.log import State, open_log
 from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, advanced, split_start
 from mqttcore.spark.planner import ranges_between
 from mqttcore.spark.planning import check_ends, not_before_earliest, place_of, tasks_of
-from mqttcore.spark.reading import RowReader, tasks_for
+from mqttcore.spark.prefetch import few_rows
+from mqttcore.spark.reading import PATIENCE_S, RowReader, tasks_for
 from mqttcore.spark.workers import spare_collector
 
 try:
@@ -133,13 +135,21 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offset.check_epoch(self.seen.epoch, self.log.name)
         begin = not_before_earliest(begin, self.seen, self.options)
         ranges = ranges_between(begin, advanced(begin, offset.ends))
-        return tasks_for(self.seen, tasks_of(ranges, self.options))
+        tasks = tasks_for(self.seen, tasks_of(ranges, self.options))
+        rows = few_rows(tasks, self.rows_reader(patience_s=0.0))
+        if rows is not None:
+            Carrying.take(self, rows)
+        return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         spare_collector()
-        return RowReader(log=self.log, options=self.options, topic=self.options.topic).read(
-            partition
+        return self.rows_reader().read(partition)
+
+    def rows_reader(self, *, patience_s: float = PATIENCE_S) -> RowReader:
+        """Reads rows of this query."""
+        return RowReader(
+            log=self.log, options=self.options, topic=self.options.topic, patience_s=patience_s
         )
 
     def commit(self, end: Mapping[str, Any]) -> None:
@@ -184,3 +194,27 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         self.log.hold(self.options.consumer, begin)
         self.holds = True
+
+
+class Carrying(MqttcoreStreamReader, _SimpleStreamReaderWrapper):
+    """What a reader is from the plan of a batch whose rows it has until Spark takes them.
+
+    Spark asks readers of this kind alone whether they have the rows, right after `partitions`, and
+    does not ask them for the end of the stream, so none is of this kind for longer.
+    """
+
+    rows: list[pa.RecordBatch]
+
+    @classmethod
+    def take(cls, reader: MqttcoreStreamReader, rows: list[pa.RecordBatch]) -> None:
+        """Makes it one."""
+        reader.__class__ = cls
+        cast("Carrying", reader).rows = rows
+
+    def getCache(  # noqa: N802 -- Spark's name
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Iterator[Any]:
+        """The rows of the batch, once."""
+        self.__class__ = MqttcoreStreamReader  # type: ignore[assignment]  # as it was
+        rows, self.rows = self.rows, []
+        return iter(rows)

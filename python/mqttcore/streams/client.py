@@ -99,8 +99,11 @@ class Client:
             RangeGoneError: some of them are not kept any more.
             RangeBeyondError: some of them are not there yet.
         """
-        query = urllib.parse.urlencode({"partition": partition, "from": start, "to": end})
-        return self._body(f"{path(name)}/rows?{query}")
+        return self._body(rows_path(name, partition, start, end))
+
+    def rows_at_once(self, name: str, *, partition: int, start: int, end: int) -> bytes:
+        """The same in memory, over the connection that is kept: quicker for a few."""
+        return self._whole("GET", rows_path(name, partition, start, end))
 
     def files(self, name: str) -> Json:
         """Which files hold the sealed rows of a stream: what its ``sealed.json`` says."""
@@ -224,33 +227,36 @@ class Client:
         self._json("PUT", f"/v1/spark/{urllib.parse.quote(query, safe='')}", dict(told))
 
     def _json(self, method: str, target: str, body: Json | None = None) -> Json:
+        """A request and its answer as JSON."""
+        text = self._whole(method, target, None if body is None else json.dumps(body).encode())
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise EndpointError(f"{self._endpoint}: the answer is no JSON: {error}") from error
+
+    def _whole(self, method: str, target: str, body: bytes | None = None) -> bytes:
         """One request that may be sent twice without harm, over the connection that is kept."""
         connection = self._kept()
         if connection is not None:
             try:
-                return self._whole(connection, method, target, body)
+                return self._answer(connection, method, target, body)
             except EndpointUnreachableError:
                 # the other side may close what was idle: that is no answer
                 self.close()
         connection = self._own.connection = self._connect()
         self._own.process = os.getpid()
         try:
-            return self._whole(connection, method, target, body)
+            return self._answer(connection, method, target, body)
         except EndpointUnreachableError:
             self.close()
             raise
 
-    def _whole(
-        self, connection: http.client.HTTPConnection, method: str, target: str, body: Json | None
-    ) -> Json:
-        sent = None if body is None else json.dumps(body).encode()
-        response = self._exchange(connection, method, target, sent)
+    def _answer(
+        self, connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None
+    ) -> bytes:
+        response = self._exchange(connection, method, target, body)
         with reaching(self._endpoint):
-            text = response.read()
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise EndpointError(f"{self._endpoint}: the answer is no JSON: {error}") from error
+            return response.read()
 
     def _exchange(
         self,
@@ -416,6 +422,12 @@ KINDS: Final[dict[str, type[EndpointError]]] = {
 def path(name: str) -> str:
     """Where a stream is in the endpoint's tree."""
     return f"/v1/streams/{urllib.parse.quote(name, safe='')}"
+
+
+def rows_path(name: str, partition: int, start: int, end: int) -> str:
+    """Where the rows ``[start, end)`` of a partition are."""
+    query = urllib.parse.urlencode({"partition": partition, "from": start, "to": end})
+    return f"{path(name)}/rows?{query}"
 
 
 def batch_of(query: str, batch: int, stages: Sequence[str]) -> Json:
