@@ -1,7 +1,10 @@
 """Options of the source: text to values, each wrong one named."""
 
+import json
+
 import pytest
 from mqttcore.errors import StreamOptionError
+from mqttcore.spark.offsets import SourceOffset
 from mqttcore.spark.options import OPTIONS, parse_options
 from mqttcore.spark.positions import AtOffsets, AtTime, parse_position, parse_timestamp, resolve
 
@@ -43,6 +46,8 @@ def test_spark_may_add_what_its_catalog_needs() -> None:
         ({"startingOffsets": '{"0": -1}'}, ["startingOffsets", "-1 is no offset"]),
         ({"startingOffsets": '{"x": 1}'}, ["startingOffsets", "'x' is no partition"]),
         ({"startingOffsets": "{}"}, ["startingOffsets", "allowed are"]),
+        ({"startingOffsets": '{"to": 3}'}, ["startingOffsets", "allowed are"]),
+        ({"startingOffsets": '{"0": 1, "epoch": 3}'}, ["startingOffsets", "allowed are"]),
         ({"startingOffsets": '{"0": true}'}, ["startingOffsets", "True is no offset"]),
         ({"startingTimestamp": "yesterday"}, ["startingTimestamp", "ISO 8601"]),
         (
@@ -145,10 +150,13 @@ def test_positions_become_offsets() -> None:
     assert resolve(parse_position('{"1": 7, "0": "latest"}'), **stream) == (50, 7)
 
 
-def test_the_end_that_a_query_reports_is_a_position() -> None:
-    position = parse_position('{"0": 17, "epoch": "a:1"}')
+@pytest.mark.parametrize("starts", [None, (3, 4)])
+def test_the_end_that_a_query_reports_is_a_position(starts: tuple[int, int] | None) -> None:
+    end = SourceOffset(epoch="a:1", ends=(17, 4), starts=starts, reads=("plant/#",))
 
-    assert position == AtOffsets({0: 17}, "a:1")
+    position = parse_position(json.dumps(end.to_dict()))
+
+    assert position == AtOffsets({0: 17, 1: 4}, "a:1")
 
 
 @pytest.mark.parametrize("text", ['{"0": 1}', '{"0": 1, "1": 1, "2": 1}', '{"0": 1, "2": 1}'])

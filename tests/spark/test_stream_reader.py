@@ -15,6 +15,7 @@ import pytest
 from mqttcore.errors import StreamEpochError, StreamOptionError, StreamRangeError
 from mqttcore.spark.options import parse_options
 from mqttcore.spark.reading import Task
+from mqttcore.spark.source import BatchReader
 from mqttcore.spark.streaming import MqttcoreStreamReader
 
 from tests.spark.conftest import at, numbered
@@ -135,6 +136,26 @@ def test_rule_4_a_checkpoint_of_another_epoch_is_refused(
         reader.latestOffset(end, ALL)
     with pytest.raises(StreamEpochError, match="the stream has epoch"):
         open_reader().partitions(first, end)
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_rule_4_offsets_that_name_another_epoch_are_refused(
+    endpoint: FakeEndpoint, open_reader: Open, option: str
+) -> None:
+    def begin() -> None:
+        if option == "startingOffsets":
+            batch(open_reader(**{option: place}), {"unresolved": True})
+        else:
+            given = {"path": str(endpoint.stream.root), option: place}
+            BatchReader(parse_options(given)).partitions()
+
+    reader = open_reader(startingOffsets="earliest")
+    place = json.dumps(batch(reader, reader.initialOffset()))
+    begin()
+
+    endpoint.epoch = f"{endpoint.epoch}9"
+    with pytest.raises(StreamEpochError, match=f"option {option} is of epoch .*has epoch .*9"):
+        begin()
 
 
 def test_rule_5_a_range_that_was_sealed_meanwhile_is_read_from_its_file(

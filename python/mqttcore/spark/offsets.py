@@ -13,7 +13,15 @@ from typing import Any, Final
 
 from mqttcore.errors import StreamEpochError, StreamOptionError
 
-__all__ = ["UNRESOLVED", "SourceOffset", "advanced", "lag_rows", "split_start"]
+__all__ = [
+    "UNRESOLVED",
+    "WORDS",
+    "SourceOffset",
+    "advanced",
+    "check_epoch",
+    "lag_rows",
+    "split_start",
+]
 
 UNRESOLVED: Final[dict[str, Any]] = {"unresolved": True}
 """What ``initialOffset`` returns: it is asked twice and its answer is not stored, so it must not
@@ -67,17 +75,25 @@ class SourceOffset:
         Raises:
             StreamEpochError: the stream has another epoch.
         """
-        if self.epoch != epoch:
-            raise StreamEpochError(
-                f"stream {stream}: the checkpoint is of epoch {self.epoch}, the stream has epoch"
-                f" {epoch}: it was restored, repaired or made anew, so its offsets name other rows."
-                " Begin with a new checkpointLocation, and with startingTimestamp if rows must not"
-                " come twice"
-            )
+        check_epoch("the checkpoint", self.epoch, stream=stream, has=epoch)
 
 
 WORDS: Final = frozenset({"epoch", "reads"})
 """Keys of a dict that are no partitions."""
+
+
+def check_epoch(what: str, epoch: str, *, stream: str, has: str) -> None:
+    """Refuses offsets that were taken in another life of a stream than it ``has`` now.
+
+    Raises:
+        StreamEpochError: they were.
+    """
+    if epoch != has:
+        raise StreamEpochError(
+            f"stream {stream}: {what} is of epoch {epoch}, the stream has epoch {has}: it was"
+            f" restored, repaired or made anew, so its offsets name other rows. Begin anew, a query"
+            " with a new checkpointLocation, and at startingTimestamp if rows must not come twice"
+        )
 
 
 def numbers(value: Mapping[str, Any]) -> tuple[int, ...]:

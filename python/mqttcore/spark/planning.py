@@ -13,8 +13,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from mqttcore._core import StreamOptions
 from mqttcore.errors import StreamOptionError, StreamRangeError
+from mqttcore.spark.offsets import check_epoch
 from mqttcore.spark.planner import Range, plan, task_count
-from mqttcore.spark.positions import Position, resolve
+from mqttcore.spark.positions import AtOffsets, Position, resolve
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -130,7 +131,14 @@ def with_schema(options: SourceOptions, schema: StructType) -> SourceOptions:
 
 
 def place_of(option: str, position: Position, state: State, log: StreamLog) -> tuple[int, ...]:
-    """Offsets of a position; what is wrong with it is said with the option's name."""
+    """Offsets of a position; what is wrong with it is said with the option's name.
+
+    Raises:
+        StreamEpochError: the offsets are of another epoch of the stream.
+        StreamOptionError: the partitions are not those of the stream.
+    """
+    if isinstance(position, AtOffsets) and position.epoch is not None:
+        check_epoch(f"option {option}", position.epoch, stream=state.name, has=state.epoch)
     try:
         return resolve(position, earliest=state.earliest, end=state.end, at_time=log.offsets_at)
     except ValueError as error:

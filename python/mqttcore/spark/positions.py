@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
+from mqttcore.spark.offsets import WORDS
+
 __all__ = ["AtOffsets", "AtTime", "Position", "parse_position", "parse_timestamp", "resolve"]
 
 Edge = Literal["earliest", "latest"]
@@ -14,10 +16,11 @@ Edge = Literal["earliest", "latest"]
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset, or an edge, for each partition that is named; ``epoch`` where the text had one."""
+    """An offset, or an edge, for each partition that is named."""
 
     places: Mapping[int, int | Edge]
     epoch: str | None = None
+    """Of the stream that the offsets were taken from, where the text says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,12 @@ def parse_position(text: str) -> Position:
         raise ValueError(ALLOWED) from None
     if not isinstance(value, dict):
         raise ValueError(ALLOWED)
-    epoch = value.pop("epoch", None)
-    if not value or not (epoch is None or isinstance(epoch, str)):
+    epoch = value.get("epoch")
+    # the end of a query's first batch says where that began, too
+    places = value.get("to", {key: value[key] for key in value.keys() - WORDS})
+    if not places or not isinstance(places, dict) or not isinstance(epoch, str | None):
         raise ValueError(ALLOWED)
-    return AtOffsets({partition_of(key): place_of(place) for key, place in value.items()}, epoch)
+    return AtOffsets({partition_of(key): place_of(place) for key, place in places.items()}, epoch)
 
 
 def partition_of(key: str) -> int:
