@@ -15,6 +15,7 @@ from mqttcore.pipeline.tables import arrow_schema
 from mqttcore.spark import from_kafka, read, read_stream, retained
 from mqttcore.spark.folder import SealedFile
 from mqttcore.spark.tables import late_ranges, matches
+from pyspark.errors import PySparkException
 
 from tests.spark.conftest import numbered
 from tests.spark.endpoint import FakeEndpoint
@@ -70,6 +71,23 @@ def test_history_and_tail_are_one_table(
     assert len(asked) == (2 if at_hand == 8 else 0)
     assert offsets(frame) == [(0, n) for n in range(25)] + [(1, n) for n in range(3)]
     assert frame.schema == spark.read.parquet(str(endpoint.stream.root / "data")).schema
+
+
+def test_rule_4_a_table_of_a_stream_that_was_restored_meanwhile_is_refused(
+    endpoint: FakeEndpoint,
+    spark: SparkSession,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mqttcore.spark.tables.AT_HAND", 0)
+    endpoint.write(numbered(5))
+    made = [read(spark, "plant", path=tmp_path), retained(spark, "plant", path=tmp_path).frame]
+
+    endpoint.epoch = f"{endpoint.epoch}9"
+
+    for frame in made:
+        with pytest.raises(PySparkException, match=r"Offsets is of epoch .*, the stream has epoch"):
+            frame.count()
 
 
 def test_the_broker_need_not_run(

@@ -18,7 +18,7 @@ from pyspark.sql import functions as sql
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.kafka import from_kafka
 from mqttcore.spark.log import State, StreamLog, open_log
-from mqttcore.spark.offsets import keyed
+from mqttcore.spark.offsets import SourceOffset
 from mqttcore.spark.options import SourceOptions, parse_options
 from mqttcore.spark.planner import Range, ranges_between
 from mqttcore.spark.planning import check_ends, place_of, reader_options, schema_of
@@ -116,23 +116,28 @@ def retained(
         check_ends(ranges_between((0,) * len(end), end), state)
     finally:
         log.close()
-    ending = json.dumps(keyed(end))
-    frame = spark.read.format("mqttcore").options(**{**given, "endingOffsets": ending}).load()
+    place = place_text(end, state.epoch)
+    frame = spark.read.format("mqttcore").options(**{**given, "endingOffsets": place}).load()
     newest = frame.where("retain").groupBy("topic").agg(
         sql.max_by(sql.struct("*"), sql.struct("timestamp", "offset")).alias("row")
     )  # fmt: skip
     rows = newest.select("row.*").where("length(payload) > 0")
-    return Retained(rows, json.dumps({**keyed(end), "epoch": state.epoch}))
+    return Retained(rows, place)
+
+
+def place_text(offsets: Sequence[int], epoch: str) -> str:
+    """Offsets as ``startingOffsets`` has them, of this epoch and no other."""
+    return json.dumps(SourceOffset(epoch=epoch, ends=tuple(offsets)).to_dict())
 
 
 def whole(spark: SparkSession, log: StreamLog, options: SourceOptions) -> DataFrame:
     """Both tiers, cut at one place."""
     state = log.state()
     if log.folder is None:
-        return by_source(spark, options, state.earliest, state.end)
+        return by_source(spark, options, state, state.earliest, state.end)
     # asked after the state, so what that calls sealed is in it
     index = log.folder.index()
-    parts = list(sealed_rows(spark, index, options))
+    parts = list(sealed_rows(spark, index, state, options))
     if any(last > first for first, last in zip(index.ends, state.end, strict=True)):
         parts.append(tail_rows(spark, log, index, state, options))
     if not parts:
@@ -141,13 +146,13 @@ def whole(spark: SparkSession, log: StreamLog, options: SourceOptions) -> DataFr
 
 
 def sealed_rows(
-    spark: SparkSession, index: SealedIndex, options: SourceOptions
+    spark: SparkSession, index: SealedIndex, state: State, options: SourceOptions
 ) -> Iterator[DataFrame]:
     """What is in files; the source reads those that are older than a column, to decode it."""
     held = [covering(of_partition) for of_partition in index.files]
     late = [[file for file in files if is_late(file, options)] for files in held]
     for start, end in late_ranges(late, index.earliest):
-        yield by_source(spark, options, start, end)
+        yield by_source(spark, options, state, start, end)
     files = [file for files in held for file in files if not is_late(file, options)]
     if files:
         yield by_spark(spark, files, index, options)
@@ -223,13 +228,17 @@ def tail_rows(
     ranges = ranges_between(index.ends, end)
     if sum(one.rows for one in ranges) <= AT_HAND:
         return rows_at_hand(spark, log, state, options, ranges)
-    return by_source(spark, options, index.ends, end)
+    return by_source(spark, options, state, index.ends, end)
 
 
 def by_source(
-    spark: SparkSession, options: SourceOptions, start: Sequence[int], end: Sequence[int]
+    spark: SparkSession,
+    options: SourceOptions,
+    state: State,
+    start: Sequence[int],
+    end: Sequence[int],
 ) -> DataFrame:
-    """Rows that the source reads."""
+    """Rows that the source reads, later, if it is the same stream then."""
     given = {
         "path": options.path,
         "endpoint": options.endpoint,
@@ -238,8 +247,8 @@ def by_source(
         "files": options.files,
         "topic": options.topic,
         "columns": ",".join(options.columns) if options.columns is not None else None,
-        "startingOffsets": json.dumps(keyed(start)),
-        "endingOffsets": json.dumps(keyed(end)),
+        "startingOffsets": place_text(start, state.epoch),
+        "endingOffsets": place_text(end, state.epoch),
     }
     named = {name: value for name, value in given.items() if value is not None}
     return spark.read.format("mqttcore").options(**named).load()
