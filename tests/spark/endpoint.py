@@ -114,6 +114,8 @@ class FakeEndpoint:
                 return json.dumps(self.described()).encode()
             case "GET", "/rows":
                 return self.rows(query["partition"], query["from"], query["to"])
+            case "GET", "/files":
+                return self.stream.index_path.read_bytes()
             case "GET", "/offsets":
                 offsets = [self.first_at(n, query["timestamp_us"]) for n in range(len(self.tails))]
                 return json.dumps({"offsets": offsets}).encode()

@@ -7,13 +7,10 @@ import json
 import pathlib
 import pickle
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from mqttcore.errors import (
-    EndpointError,
-    EndpointUnreachableError,
     LoopError,
     StreamOptionError,
     UndeliveredError,
@@ -24,7 +21,7 @@ from mqttcore.spark.messages import PIECE_BYTES, Form, Place, rows_of
 from mqttcore.spark.mqtt import Foreign
 from mqttcore.spark.sink import target_of
 from mqttcore.spark.sink_options import parse_sink_options
-from mqttcore.spark.staging import ipc, parts, patiently
+from mqttcore.spark.staging import ipc, parts
 from mqttcore.streams.client import Client
 from pyspark.sql.types import (
     ArrayType,
@@ -306,28 +303,6 @@ def test_a_broker_that_was_away_while_rows_came_gets_them_all(tmp_path: pathlib.
         assert (told.rows, len(told.stages)) == (5, 1)
         sink.abort([told, None])
         assert list((tmp_path / "sink").iterdir()) == []
-
-
-def test_only_a_broker_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "FIRST_WAIT_S", 0.0)
-    away = EndpointUnreachableError("nobody there")
-    stopping = EndpointError("it stops", status=503, code="stopped")
-    answers: list[Any] = [away, stopping, "here"]
-
-    def ask() -> object:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    assert patiently(ask) == "here"
-    answers += [EndpointError("no", status=400, code="bad_rows")]
-    with pytest.raises(EndpointError, match="no"):
-        patiently(ask)
-    monkeypatch.setattr(staging, "PATIENCE_S", 0.0)
-    answers += [away]
-    with pytest.raises(EndpointUnreachableError):
-        patiently(ask)
 
 
 # --- any other broker

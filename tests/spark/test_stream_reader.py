@@ -12,11 +12,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mqttcore.errors import StreamEpochError, StreamOptionError, StreamRangeError
+from mqttcore.errors import (
+    EndpointUnreachableError,
+    StreamEpochError,
+    StreamFolderError,
+    StreamOptionError,
+    StreamRangeError,
+)
+from mqttcore.spark.log import open_log
 from mqttcore.spark.options import parse_options
-from mqttcore.spark.reading import Task
-from mqttcore.spark.source import BatchReader
+from mqttcore.spark.planner import Range
+from mqttcore.spark.reading import RowReader, Task
+from mqttcore.spark.source import BatchReader, MqttcoreDataSource
 from mqttcore.spark.streaming import MqttcoreStreamReader
+from mqttcore.streams.client import Client, StreamInfo
 
 from tests.spark.conftest import at, numbered
 from tests.spark.endpoint import FakeEndpoint
@@ -316,6 +325,14 @@ def test_a_task_waits_for_a_broker_that_is_away(
     first = reader.initialOffset()
     (task,) = reader.partitions(first, batch(reader, first))
     endpoint.close()
+    waits = comes_back(endpoint, monkeypatch)
+
+    assert sum(one.num_rows for one in reader.read(task)) == 15
+    assert waits == [0.05, 0.1, 0.2]
+
+
+def comes_back(endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Has a broker that is away come back in the third wait; the waits, which take no time."""
     waits: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -323,10 +340,120 @@ def test_a_task_waits_for_a_broker_that_is_away(
         if len(waits) == 3:
             endpoint.open()
 
-    monkeypatch.setattr("mqttcore.spark.reading.time.sleep", wait)
+    monkeypatch.setattr("mqttcore.spark.patience.time.sleep", wait)
+    return waits
 
-    assert sum(one.num_rows for one in reader.read(task)) == 15
+
+@pytest.fixture
+def far(endpoint: FakeEndpoint, open_reader: Open) -> MqttcoreStreamReader:
+    """A reader that has nothing but the endpoint."""
+    return open_reader(
+        endpoint=f"unix:{endpoint.path}",
+        stream="plant",
+        files="endpoint",
+        startingOffsets="earliest",
+        maxBytesPerTrigger="1g",
+    )
+
+
+ENDS = {"0": 10, "1": 5}
+
+
+@pytest.mark.parametrize("limit", [ALL, limits.ReadMaxBytes(1 << 30)], ids=["all", "bytes"])
+@pytest.mark.parametrize("start", [{"unresolved": True}, {"0": 2, "1": 5}], ids=["first", "later"])
+def test_a_query_without_a_folder_waits_for_its_broker_before_each_batch(
+    far: MqttcoreStreamReader,
+    endpoint: FakeEndpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    start: dict[str, Any],
+    limit: Any,  # noqa: ANN401 -- Spark's
+) -> None:
+    endpoint.seal()
+    endpoint.close()
+    waits = comes_back(endpoint, monkeypatch)
+    start = start if "unresolved" in start else {**start, "epoch": endpoint.epoch}
+
+    end = batch(far, start, limit)
+
+    assert {key: end.get("to", end)[key] for key in ENDS} == ENDS
     assert waits == [0.05, 0.1, 0.2]
+    assert "waiting for stream plant, 300 s at most: unix:" in caplog.text
+
+
+def test_a_query_without_a_folder_waits_when_it_is_started_again(
+    far: MqttcoreStreamReader, endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = batch(far, far.initialOffset())
+    again = as_in_a_worker(far)
+    again.seen = None
+    endpoint.close()
+    waits = comes_back(endpoint, monkeypatch)
+    (task,) = again.partitions(far.initialOffset(), end)
+    endpoint.close()
+    waits.clear()
+
+    assert sum(one.num_rows for one in again.read(task)) == 15
+    assert waits == [0.05, 0.1, 0.2]
+
+    endpoint.close()
+    waits.clear()
+    again.prepareForTriggerAvailableNow()
+    assert again.target == (10, 5)
+    again.stop()
+
+
+def test_a_task_without_a_folder_waits_for_the_list_of_files(
+    far: MqttcoreStreamReader, endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint.seal()
+    endpoint.close()
+    waits = comes_back(endpoint, monkeypatch)
+    rows = RowReader(log=far.log, options=far.options, topic=None)
+
+    assert rows.sealed_end(Range(0, 3, 4)) == 10
+    assert waits == [0.05, 0.1, 0.2]
+
+
+def test_a_broker_that_was_never_there_is_not_waited_for(
+    endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint.close()
+    waits = comes_back(endpoint, monkeypatch)
+
+    for files in ("auto", "endpoint"):
+        given = {"endpoint": f"unix:{endpoint.path}", "stream": "plant", "files": files}
+        with pytest.raises(EndpointUnreachableError, match=r"endpoint\.sock"):
+            MqttcoreDataSource(given).schema()
+
+    assert waits == []
+
+
+@pytest.mark.parametrize(
+    ("given", "patient"),
+    [
+        ({}, False),
+        ({"endpoint": "http://localhost:1"}, False),
+        ({"endpoint": "http://broker:1"}, True),
+    ],
+)
+def test_a_worker_without_the_folder_waits_for_a_broker_that_may_come_back(
+    endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], patient: bool
+) -> None:
+    def away(_: Client, name: str) -> StreamInfo:
+        raise EndpointUnreachableError(f"nobody has {name}")
+
+    log = open_log(parse_options({"path": str(endpoint.stream.root), "stream": "plant", **given}))
+    endpoint.stream.root.rename(endpoint.stream.root.with_name("elsewhere"))
+    monkeypatch.setattr(Client, "stream", away)
+    waits: list[float] = []
+    monkeypatch.setattr("mqttcore.spark.patience.time.sleep", waits.append)
+    monkeypatch.setattr("mqttcore.spark.patience.time.monotonic", lambda: len(waits) * 100.0)
+
+    with pytest.raises(StreamFolderError, match=r"mount the broker's data folder"):
+        log.on_this_machine()
+
+    assert bool(waits) == patient
 
 
 def test_a_broker_that_sealed_its_tail_and_went_is_not_waited_for(

@@ -5,12 +5,19 @@ from __future__ import annotations
 import dataclasses
 import logging
 import socket
-from collections.abc import Sequence
+import urllib.parse
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from mqttcore.errors import EndpointUnreachableError, StreamFolderError, StreamOptionError
+from mqttcore.errors import (
+    EndpointError,
+    EndpointUnreachableError,
+    StreamFolderError,
+    StreamOptionError,
+)
 from mqttcore.spark.folder import StreamFolder, find_folder
+from mqttcore.spark.patience import PATIENCE_S, patiently
 from mqttcore.spark.remote import RemoteFolder
 from mqttcore.spark.typed import TypedColumns, typed_columns
 from mqttcore.streams.client import Client
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["State", "StreamLog", "open_log"]
 
 logger = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +55,8 @@ class StreamLog:
     folder: StreamFolder | None
     """Where this machine sees the files; None: they are fetched."""
     client: Client
+    is_local: bool = True
+    """Whether the client asks a broker on its own machine."""
     remote: RemoteFolder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,11 +98,22 @@ class StreamLog:
             filters=described.filters,
         )
 
+    def patiently(
+        self,
+        ask: Callable[[], Answer],
+        *,
+        meanwhile: Callable[[EndpointError], None] | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> Answer:
+        """What the broker answers about this stream; waits while it is away (`patience`)."""
+        what = f"stream {self.name}"
+        return patiently(ask, what=what, meanwhile=meanwhile, patience_s=patience_s)
+
     def files(self) -> StreamFolder | RemoteFolder:
         """The sealed files: in the folder, or, not seen here, at the endpoint."""
         return self.folder or self.remote
 
-    def on_this_machine(self) -> StreamLog:
+    def on_this_machine(self, *, patience_s: float = PATIENCE_S) -> StreamLog:
         """The same for a worker, which may not see what the driver sees.
 
         Raises:
@@ -101,7 +122,8 @@ class StreamLog:
         if self.folder is None or self.folder.is_here():
             return self
         try:
-            self.live_state()
+            # what should be on this machine, and is not, will not come back either
+            self.patiently(self.live_state, patience_s=0.0 if self.is_local else patience_s)
         except EndpointUnreachableError as error:
             raise StreamFolderError(
                 f"stream {self.name}: {self.folder.path} is not on {socket.gethostname()}, and no"
@@ -161,7 +183,8 @@ def open_log(options: SourceOptions) -> StreamLog:
         folder = find_folder(options.path, options.stream)
         client = Client(options.endpoint or socket_beside(folder), token=options.token)
         seen = None if options.files == "endpoint" else folder
-        return StreamLog(name=folder.describe().name, folder=seen, client=client)
+        name = folder.describe().name
+        return StreamLog(name=name, folder=seen, client=client, is_local=is_local(options.endpoint))
     if options.endpoint is None or options.stream is None:
         raise StreamOptionError("option path, or options endpoint and stream, are missing")
     client = Client(options.endpoint, token=options.token)
@@ -172,7 +195,17 @@ def open_log(options: SourceOptions) -> StreamLog:
             " mount the broker's data folder at the same path or name it with option path, or have"
             " the files fetched with option files = auto"
         )
-    return StreamLog(name=options.stream, folder=seen, client=client)
+    here = is_local(options.endpoint)
+    return StreamLog(name=options.stream, folder=seen, client=client, is_local=here)
+
+
+def is_local(endpoint: str | None) -> bool:
+    """Whether an endpoint, or the socket that stands for none, is on the machine that asks it."""
+    host = urllib.parse.urlsplit(endpoint or "").hostname
+    return host is None or host in LOOPBACK
+
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def socket_beside(folder: StreamFolder) -> str:

@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import logging
 import pathlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -20,6 +19,7 @@ from pyspark.sql.datasource import InputPartition
 
 from mqttcore._core import StreamReader as Rows
 from mqttcore.errors import (
+    EndpointError,
     EndpointUnreachableError,
     RangeBeyondError,
     RangeGoneError,
@@ -29,12 +29,13 @@ from mqttcore.errors import (
     StreamRangeError,
 )
 from mqttcore.spark.folder import FileMovedError
+from mqttcore.spark.patience import PATIENCE_S
 from mqttcore.spark.planner import Range
 from mqttcore.spark.planning import reader_options, remembers
 
 if TYPE_CHECKING:
     from mqttcore._core import StreamBatch, StreamOptions
-    from mqttcore.spark.folder import SealedFile
+    from mqttcore.spark.folder import SealedFile, SealedIndex
     from mqttcore.spark.log import State, StreamLog
     from mqttcore.spark.options import SourceOptions
 
@@ -45,10 +46,6 @@ TRIES: Final = 3
 """How often a row is looked for in both tiers before it counts as missing."""
 TAIL_ROWS: Final = 131_072
 """Rows of one request for the tail: they are in memory at once."""
-PATIENCE_S: Final = 300.0
-"""How long a task waits for a broker that is away."""
-FIRST_WAIT_S: Final = 0.05
-LONGEST_WAIT_S: Final = 2.0
 Answer = TypeVar("Answer")
 
 
@@ -78,6 +75,7 @@ class RowReader:
     aliases: str | None = None
     """What the rows so far told of Sparkplug's aliases, for files that do not say it themselves."""
     patience_s: float = PATIENCE_S
+    """How long a broker may be away."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """All rows of a task as Arrow batches.
@@ -89,7 +87,7 @@ class RowReader:
         """
         if not isinstance(partition, Task):
             raise TypeError(f"{partition!r} was not made by this source")
-        self.log = self.log.on_this_machine()
+        self.log = self.log.on_this_machine(patience_s=self.patience_s)
         self.check_epoch(partition.epoch)
         for one in partition.ranges:
             yield from self.rows(one, partition.sealed[one.partition])
@@ -106,7 +104,7 @@ class RowReader:
     def asked_epoch(self) -> str:
         """What the broker says where this machine does not see its folder."""
         try:
-            return self.log.live_state().epoch
+            return self.log.patiently(self.log.live_state, patience_s=self.patience_s).epoch
         finally:
             self.log.close()
 
@@ -162,15 +160,20 @@ class RowReader:
 
     def file_with_start(self, wanted: Range) -> SealedFile:
         """Of the files that hold the first row, the one that reaches farthest."""
-        index = self.log.files().index()
-        holders = index.between(wanted.partition, wanted.start, wanted.start + 1)
+        holders = self.index(wanted).between(wanted.partition, wanted.start, wanted.start + 1)
         if not holders:
             raise StreamRangeError(self.nowhere(wanted))
         return max(holders, key=lambda file: file.last)
 
     def sealed_end(self, wanted: Range) -> int:
         """Where the files of a partition end now."""
-        return self.log.files().index().ends[wanted.partition]
+        return self.index(wanted).ends[wanted.partition]
+
+    def index(self, wanted: Range) -> SealedIndex:
+        """Which files there are."""
+        files = self.log.files()
+        # a folder asks nobody
+        return files.index() if self.log.folder else self.patiently(wanted, files.index)
 
     def tail(self, wanted: Range) -> tuple[int, Iterator[pa.RecordBatch]]:
         """The first rows of a range out of the broker's memory, and where they end.
@@ -212,23 +215,21 @@ class RowReader:
         return self.patiently(wanted, ask)
 
     def patiently(self, wanted: Range, ask: Callable[[], Answer]) -> Answer:
-        """What the broker answers; waits while it is away."""
-        deadline, wait_s = time.monotonic() + self.patience_s, FIRST_WAIT_S
-        while True:
-            try:
-                return ask()
-            except EndpointUnreachableError as error:
-                # a broker that stops seals its tail first
-                if self.log.folder is not None and wanted.start < self.sealed_end(wanted):
-                    raise RangeSealedError(str(error)) from error
-                if time.monotonic() >= deadline:
-                    raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
-            time.sleep(wait_s)
-            wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+        """What the broker answers about a range; waits while it is away."""
+
+        def look_at_files(error: EndpointError) -> None:
+            # a broker that stops seals its tail first
+            if self.log.folder is not None and wanted.start < self.sealed_end(wanted):
+                raise RangeSealedError(str(error)) from error
+
+        try:
+            return self.log.patiently(ask, meanwhile=look_at_files, patience_s=self.patience_s)
+        except EndpointUnreachableError as error:
+            raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
 
     def lost(self, wanted: Range, error: RangeGoneError) -> tuple[int, Iterator[pa.RecordBatch]]:
         """Rows that retention deleted after they were planned."""
-        earliest = self.log.state().earliest[wanted.partition]
+        earliest = self.patiently(wanted, self.log.state).earliest[wanted.partition]
         if self.options.fail_on_data_loss or earliest <= wanted.start:
             raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
         end = min(earliest, wanted.end)

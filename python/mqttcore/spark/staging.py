@@ -6,18 +6,18 @@ import io
 import logging
 import pathlib
 import secrets
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from mqttcore.errors import EndpointError, EndpointUnreachableError, StreamOptionError
+from mqttcore.errors import EndpointError, StreamOptionError
 from mqttcore.spark.guard import guard_of
 from mqttcore.spark.messages import Form
+from mqttcore.spark.patience import patiently
 from mqttcore.streams.client import Client
 
 if TYPE_CHECKING:
@@ -29,15 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["Broker", "Staged"]
 
 logger = logging.getLogger(__name__)
-PATIENCE_S: Final = 300.0
-"""How long a broker is waited for that is away."""
-FIRST_WAIT_S: Final = 0.05
-LONGEST_WAIT_S: Final = 2.0
 COMMIT_S: Final = 600.0
 """How long the broker may take to publish a batch."""
+TARGET: Final = "the broker that gets the rows"
 STAGE_BYTES: Final = 32 << 20
 """What a task gathers before it sends it: rows may be slow to come, and a request must not be."""
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +61,8 @@ class Broker:
         self.client = client_of(options)
         self.replacing = options.prefix and f"{options.prefix}/#"
         try:
-            self.form = Form(options, schema, patiently(lambda: guard_of(options, self.client)))
+            guard = patiently(partial(guard_of, options, self.client), what=TARGET)
+            self.form = Form(options, schema, guard)
         finally:
             self.client.close()
 
@@ -77,7 +74,7 @@ class Broker:
         """
         stages, rows = [], 0
         for part in parts(self.form.messages(batches)):
-            stage, count = patiently(partial(self.stage, place, part))
+            stage, count = patiently(partial(self.stage, place, part), what=TARGET)
             stages.append(stage)
             rows += count
         return Staged(query=place.query, batch=place.batch, stages=tuple(stages), rows=rows)
@@ -96,7 +93,7 @@ class Broker:
         for (query, batch), stages in staged(messages).items():
             if not stages and self.replacing is None:
                 continue
-            if not patiently(partial(self.publish, query, batch, stages)):
+            if not patiently(partial(self.publish, query, batch, stages), what=TARGET):
                 logger.info("batch %d of %s was published before", batch, query)
                 self.client.abort(query, batch, stages)
         self.client.close()
@@ -128,22 +125,6 @@ def client_of(options: SinkOptions) -> Client:
             raise StreamOptionError(f"option path = {options.path!r}: there is no such folder")
         place = str(path)
     return Client(place, token=options.token, timeout_s=COMMIT_S)
-
-
-def patiently(ask: Callable[[], Answer]) -> Answer:
-    """Asks until the broker answers, for as long as a broker may be away."""
-    began, wait_s = time.monotonic(), FIRST_WAIT_S
-    while True:
-        try:
-            return ask()
-        except EndpointError as error:
-            is_away = isinstance(error, EndpointUnreachableError) or error.code == "stopped"
-            if not is_away or time.monotonic() > began + PATIENCE_S:
-                raise
-            if wait_s == FIRST_WAIT_S:
-                logger.warning("waiting for the broker: %s", error)
-        time.sleep(wait_s)
-        wait_s = min(wait_s * 2, LONGEST_WAIT_S)
 
 
 def parts(messages: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

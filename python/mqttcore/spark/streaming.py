@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,10 +20,11 @@ from mqttcore.errors import StreamOptionError
 from mqttcore.spark.admission import Admission
 from mqttcore.spark.log import State, open_log
 from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, advanced, split_start
+from mqttcore.spark.patience import PATIENCE_S
 from mqttcore.spark.planner import ranges_between
 from mqttcore.spark.planning import check_ends, not_before_earliest, place_of, tasks_of
 from mqttcore.spark.prefetch import few_rows
-from mqttcore.spark.reading import PATIENCE_S, RowReader, tasks_for
+from mqttcore.spark.reading import RowReader, tasks_for
 from mqttcore.spark.workers import spare_collector
 
 try:
@@ -92,7 +94,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
         """Fixes the end: what comes later is for the next run."""
-        self.target = self.log.state().end
+        self.target = self.log.patiently(self.log.state).end
         # nobody would bring the rows that such a limit waits for
         self.admission.min_rows = None
 
@@ -101,6 +103,11 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """Where the next batch ends; the same dict as ``start`` if there is nothing to read."""
         start = self.last if start is None else start
+        # a broker that was never there has failed already, when the stream was opened
+        return self.log.patiently(partial(self.next_offset, start, limit))
+
+    def next_offset(self, start: dict[str, Any], limit: limits.ReadLimit | None) -> dict[str, Any]:
+        """The same while the broker is there."""
         state = self.seen = self.log.state()
         offset = SourceOffset.parse(start)
         limited = limit is not None and not isinstance(limit, limits.ReadAllAvailable)
@@ -131,7 +138,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of one batch, which may be one that was begun before a restart."""
         offset, begin = split_start(start, end)
         if self.seen is None:
-            self.seen = self.log.state()
+            self.seen = self.log.patiently(self.log.state)
             offset.check_epoch(self.seen.epoch, self.log.name)
         begin = not_before_earliest(begin, self.seen, self.options)
         ranges = ranges_between(begin, advanced(begin, offset.ends))
