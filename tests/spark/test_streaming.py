@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,40 @@ def test_progress_shows_what_is_behind(endpoint: FakeEndpoint, run: Run) -> None
     (source,) = progress["sources"]
     assert source["numInputRows"] == 40
     assert json.loads(source["latestOffset"]) == {"0": 25, "1": 15, "epoch": endpoint.epoch}
+
+
+def test_a_query_without_a_folder_outlives_its_broker_and_can_be_stopped_while_it_waits(
+    make_stream: Make, spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    def until(condition: Callable[[], bool]) -> None:
+        while not condition():
+            assert query.isActive, query.exception()
+            time.sleep(0.02)
+
+    def is_asking() -> bool:
+        return "Getting offsets" in query.status["message"]
+
+    def count() -> int:
+        return sum(progress["numInputRows"] for progress in query.recentProgress)
+
+    with FakeEndpoint(make_stream()) as endpoint:
+        endpoint.write(numbered(5))
+        place = {"endpoint": f"unix:{endpoint.path}", "stream": "plant", "files": "endpoint"}
+        rows = spark.readStream.format("mqttcore").options(**place, startingOffsets="earliest")
+        writer = rows.load().writeStream.format("noop")
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        until(lambda: count() == 5)
+
+        endpoint.close()
+        until(is_asking)
+        endpoint.open()
+        endpoint.write(numbered(4, base=5))
+        until(lambda: count() == 9)
+        endpoint.close()
+        until(is_asking)
+        query.stop()
+
+    assert query.exception() is None
 
 
 def test_rule_4_a_restored_stream_ends_the_query_with_what_to_do(
