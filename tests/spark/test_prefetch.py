@@ -133,7 +133,7 @@ def test_a_broker_that_is_away_is_waited_for_by_the_task(
     reader = open_reader()
     reader.latestOffset(reader.initialOffset())
     endpoint.close()
-    monkeypatch.setattr("mqttcore.spark.reading.time.sleep", lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr("mqttcore.spark.patience.time.sleep", lambda _: pytest.fail("it waits"))
 
     assert planned(reader, end_of(endpoint, 15, 5)) is None
     assert planned(reader, end_of(endpoint, 10, 0)) == [(0, n) for n in range(10)]

@@ -122,9 +122,11 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         spare_collector()
-        return RowReader(log=self.log, options=self.options, topic=self.narrowing.topic).read(
-            partition
-        )
+        rows = RowReader(log=self.log, options=self.options, topic=self.narrowing.topic)
+        try:
+            yield from rows.read(partition)
+        finally:
+            self.log.close()
 
     def ranges(self, state: State) -> list[Range]:
         """What the options and the filters leave of the stream."""

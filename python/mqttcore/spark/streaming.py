@@ -151,7 +151,10 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         spare_collector()
-        return self.rows_reader().read(partition)
+        try:
+            yield from self.rows_reader().read(partition)
+        finally:
+            self.log.close()
 
     def rows_reader(self, *, patience_s: float = PATIENCE_S) -> RowReader:
         """Reads rows of this query."""
