@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from mqttcore import TopicFilter
 from mqttcore.errors import StreamOptionError, StreamRangeError
 from mqttcore.pipeline.tables import arrow_schema
 from mqttcore.spark import from_kafka, read, read_stream, retained
 from mqttcore.spark.folder import SealedFile
-from mqttcore.spark.tables import late_ranges, matches
+from mqttcore.spark.tables import late_ranges, matches, topic_pattern
 from pyspark.errors import PySparkException
 
 from tests.spark.conftest import numbered
@@ -129,7 +132,11 @@ def test_read_names_options_that_it_does_not_have(spark: SparkSession) -> None:
         read(spark, "plant", path="/data", startingOffsets="earliest")
 
 
-TOPICS = ("a", "a/b", "a/b/c", "a//c", "A/b", "ab", "/a", "$SYS/a", "$SYS", "a.b")
+TOPICS = (
+    "a", "a/b", "a/b/c", "a//c", "a//", "A/b", "ab", "/a", "/", "//", "$SYS/a", "$SYS", "$SYS//a",
+    "a.b", "a\u2028b", "a/b\u2028", "a/\u2029/c", "\u2028", "\\Qa\\E", "a/(b)", "a/b c",
+    "\U0001f600/b",
+)  # fmt: skip
 FILTERS = (
     "#",
     "+",
@@ -144,7 +151,37 @@ FILTERS = (
     "$SYS/#",
     "+/a",
     "a.b",
+    "a//#",
+    "/#",
+    "+/+/+",
+    "+//+",
+    "+/#",
+    "$SYS/+",
+    "$SYS//+",
+    "a/+/#",
+    "+/b\u2028",
+    "+/b\u2028/#",
+    "\\Qa\\E",
+    "+/(b)",
+    "+/b c",
+    "\U0001f600/+",
 )
+LEVELS = st.text(st.sampled_from("ab$.\u2028\u2029\\QE^|*?()[]{}-& \U0001f600"), max_size=3)
+
+
+@given(st.data(), st.lists(st.one_of(st.just("+"), LEVELS), min_size=1, max_size=4), st.booleans())
+def test_topic_filters_as_patterns_are_those_of_mqtt(
+    data: st.DataObject, levels: list[str], everything_below: bool
+) -> None:
+    text = "/".join([*levels, "#"] if everything_below else levels)
+    topic = "/".join(data.draw(LEVELS) if level == "+" else level for level in levels)
+    topic += data.draw(st.one_of(st.just(""), LEVELS, st.just("/"), LEVELS.map("/".__add__)))
+    assume(text and topic)
+
+    # Python has no \z before 3.14: its \Z is that, and Java's is another one
+    pattern = topic_pattern(text).removesuffix("z") + "Z"
+
+    assert bool(re.search(pattern, topic)) == TopicFilter(text).matches(topic)
 
 
 def test_topic_filters_of_spark_are_those_of_mqtt(spark: SparkSession) -> None:

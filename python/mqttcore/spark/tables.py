@@ -279,10 +279,20 @@ def matches(topic_filter: str) -> Column:
         above = "/".join(levels[:-1])
         # Spark pushes both to the statistics of the files
         return (topic == above) | topic.startswith(f"{above}/")
-    pattern = "/".join("[^/]*" if level == "+" else re.escape(level) for level in levels)
-    pattern = re.sub(r"(^|/)\\#$", lambda found: "(/.*)?" if found[1] else ".*", pattern)
-    hidden = "(?!\\$)" if levels[0] in {"+", "#"} else ""
-    return topic.rlike(f"^{hidden}{pattern}$")
+    return topic.rlike(topic_pattern(topic_filter))
+
+
+def topic_pattern(topic_filter: str) -> str:
+    """A topic filter as a regular expression of Java, which the whole topic has to match."""
+    levels = topic_filter.split("/")
+    hidden = r"(?!\$)" if levels[0] in {"+", "#"} else ""
+    below = ""
+    if levels[-1] == "#":
+        levels.pop()
+        below = "(/.*)?" if levels else ".*"
+    known = "/".join("[^/]*" if level == "+" else re.escape(level) for level in levels)
+    # a topic may have line breaks: (?s) lets . match them, and $ would match before the last one
+    return rf"(?s)\A{hidden}{known}{below}\z"
 
 
 def texts(options: Mapping[str, object], stream: str | None) -> dict[str, str]:
