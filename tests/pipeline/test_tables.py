@@ -42,7 +42,7 @@ def test_a_batch_that_follows_is_taken(
 
 
 @pytest.mark.parametrize(("batch", "last"), [(FIRST, 0), (FIRST, 7)])
-def test_a_batch_that_comes_again_is_not_taken_twice(batch: Batch, last: int) -> None:
+def test_rule_9_a_batch_that_comes_again_is_not_taken_twice(batch: Batch, last: int) -> None:
     assert not is_next(Path("t"), batch, last, (60, 40))
 
 
@@ -56,7 +56,7 @@ def test_a_batch_that_comes_again_is_not_taken_twice(batch: Batch, last: int) ->
     ],
     ids=["another end", "a gap", "rows twice", "a new checkpoint"],
 )
-def test_a_batch_that_neither_follows_nor_repeats_is_refused(
+def test_rule_9_a_batch_that_neither_follows_nor_repeats_is_refused(
     batch: Batch, last: int | None, fault: str
 ) -> None:
     with pytest.raises(PipelineError, match=fault):

@@ -1,9 +1,11 @@
 """Options of the source: text to values, each wrong one named."""
 
 import json
+import re
 
 import pytest
 from mqttcore.errors import StreamOptionError
+from mqttcore.spark import options
 from mqttcore.spark.offsets import SourceOffset
 from mqttcore.spark.options import OPTIONS, parse_options
 from mqttcore.spark.positions import AtOffsets, AtTime, parse_position, parse_timestamp, resolve
@@ -110,6 +112,20 @@ def test_every_option_of_the_table_is_reachable() -> None:
     # the stream says it, nobody gives it
     found = {"typed"}
     assert reachable | found == {field.name for field in fields(SourceOptions)}
+
+
+def test_the_documentation_lists_every_option_with_its_default() -> None:
+    rows = re.findall(r"^\| ``(\w+)`` \| (.*?) ?\|", options.__doc__ or "", re.MULTILINE)
+    parsed = parse_options({"path": "/data"})
+
+    assert [name for name, _ in rows] == list(OPTIONS)
+    for name, default in rows:
+        attribute, read = OPTIONS[name]
+        value = getattr(parsed, attribute)
+        if default.startswith("``"):
+            assert read(default.strip("`")) == value, name
+        else:
+            assert value is None or name == "path", name
 
 
 def test_the_token_is_in_no_text_of_the_options() -> None:

@@ -60,7 +60,7 @@ def test_a_data_frame_becomes_messages(
     assert staged(tmp_path) == []
 
 
-def test_a_task_that_comes_again_is_counted_once(
+def test_rule_8_a_task_that_comes_again_is_counted_once(
     broker: Broker, spark: SparkSession, tmp_path: pathlib.Path
 ) -> None:
     def fail_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,7 +78,7 @@ def test_a_task_that_comes_again_is_counted_once(
     assert staged(tmp_path) == []
 
 
-def test_a_batch_with_a_name_and_a_number_is_published_once(
+def test_rule_8_a_batch_with_a_name_and_a_number_is_published_once(
     broker: Broker, spark: SparkSession, tmp_path: pathlib.Path
 ) -> None:
     def write(number: int) -> None:

@@ -251,6 +251,7 @@ def test_rule_7_rows_that_retention_took_from_a_stopped_query_are_named(
         end = batch(careless, stopped_at)
         assert rows_of(careless, stopped_at, end) == [(0, n) for n in range(6, 10)]
     assert "offsets 2 to 6 (exclusive) are deleted" in caplog.text
+    assert "at most once" in caplog.text
 
 
 def test_rule_10_what_comes_after_the_start_is_for_the_next_run(

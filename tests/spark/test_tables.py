@@ -197,14 +197,17 @@ def test_topic_filters_of_spark_are_those_of_mqtt(spark: SparkSession) -> None:
 def test_a_stream_by_its_url(
     endpoint: FakeEndpoint, spark: SparkSession, tmp_path: pathlib.Path
 ) -> None:
-    frame = read_stream(spark, f"mqttcore://{tmp_path}?stream=plant", columns=["topic"])
+    url = f"mqttcore://{tmp_path}?stream=plant&columns=offset"
+    assert read_stream(spark, url).columns == ["offset"]
+
+    frame = read_stream(spark, url, columns=["topic"])
 
     assert (frame.isStreaming, frame.columns) == (True, ["topic"])
     with pytest.raises(StreamOptionError, match="allowed are delta://, http://, kafka://"):
         read_stream(spark, "mqtt://broker:1883")
 
 
-def test_retained_messages_are_the_last_of_each_topic(
+def test_rule_11_retained_messages_are_the_last_of_each_topic_at_one_place(
     endpoint: FakeEndpoint, spark: SparkSession, tmp_path: pathlib.Path
 ) -> None:
     def keep(topic: str, payload: bytes, *, retain: bool = True) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def seen(plant: Plant) -> list[int]:
     return [int(value) for value in plant.read()["payload"].to_pylist()]
 
 
-def test_what_is_staged_is_published_by_its_commit_and_once(plant: Plant) -> None:
+def test_rule_8_what_is_staged_is_published_by_its_commit_and_once(plant: Plant) -> None:
     client = plant.client
     with Wire(plant.life.port) as reader:
         reader.connect("reader")
@@ -155,7 +155,7 @@ def test_a_commit_that_names_a_stage_too_much_publishes_nothing(plant: Plant) ->
     plant.settle(10)
 
 
-def test_an_older_batch_is_over_and_an_empty_one_counts(plant: Plant) -> None:
+def test_rule_8_an_older_batch_is_over_and_an_empty_one_counts(plant: Plant) -> None:
     client = plant.client
     client.stage("query", 4, "old", ipc(numbers(0, 10)))
     assert client.commit("query", 5, [])

@@ -1,7 +1,44 @@
-"""Options of ``format("mqttcore")``, from text to checked values. Needs neither Spark nor Arrow.
+"""Options of ``spark.read.format("mqttcore")`` and ``spark.readStream.format("mqttcore")``.
+
+| option | default | meaning |
+| --- | --- | --- |
+| ``path`` | | the folder of a broker's data, or of one stream of it; also ``load(path)`` |
+| ``endpoint`` | socket in ``path`` | ``http://host:port`` or ``unix:/path``; with ``stream`` |
+| ``token`` | | what the HTTP address asks for |
+| ``files`` | ``auto`` | sealed files by ``folder``, by ``endpoint``, or as a machine can |
+| ``stream`` | that of ``path`` | which stream of the broker |
+| ``topic`` | every topic | an MQTT topic filter; ``#`` leaves out those that begin with ``$`` |
+| ``startingOffsets`` | batch: ``earliest``, stream: ``latest`` | or JSON, as below |
+| ``startingTimestamp`` | | instead: the first rows at or after a time |
+| ``endingOffsets`` | batch: ``latest`` | or JSON: the first rows that are not read |
+| ``endingTimestamp`` | | instead: rows before a time; a stream has neither of both |
+| ``maxRowsPerTrigger`` | | of a stream: rows a batch at most; needs Spark 4.2, as the next two |
+| ``maxBytesPerTrigger`` | | the same in bytes of sealed files, about: ``64m``, ``1g`` |
+| ``minRowsPerTrigger`` | | of a stream: fewer wait for more, but not in an AvailableNow run |
+| ``maxTriggerDelay`` | ``15m`` | they wait no longer than this: ``500ms``, ``10s``, ``2h`` |
+| ``minPartitions`` | | tasks at least; of itself one for 250,000 rows, up to the cores here |
+| ``maxRowsPerTask`` | ``4_000_000`` | rows of a task at most, however many tasks that makes |
+| ``columns`` | all | names with commas between them; others are not read |
+| ``decode`` | ``none`` | how payloads are read for ``payloadSchema``: a word of `DECODERS` |
+| ``payloadSchema`` | | names and types, as in ``temperature DOUBLE, unit STRING`` |
+| ``descriptorFile`` | | for ``protobuf``: a FileDescriptorSet of ``protoc`` |
+| ``messageName`` | | for ``protobuf``: the full name of the message in it |
+| ``onError`` | ``null`` | what does not fit: null and ``_corrupt``, ``drop`` the row, or ``fail`` |
+| ``failOnDataLoss`` | ``true`` | ``false`` skips what retention took, with a warning: at most once |
+| ``consumer`` | | of a stream: a name for which the broker keeps unread rows, a week at most |
+| ``pushFilters`` | Spark's setting | of a batch: ``false`` leaves all filters to Spark |
+
+Offsets are ``{"0": 17, "1": "earliest"}`` with each partition named, or what a query reports as its
+end. Times are ISO 8601, in UTC without a zone, or milliseconds since 1970. A query begins where the
+options say when it is new; later it goes on where its checkpoint says.
+
+A micro-batch takes tens of milliseconds at best. What must be quicker is for a client that
+subscribes at the broker, or for a stream with ``log = "kafka"``: of all sources, Spark's Real-time
+Mode takes Kafka alone.
 
 Spark hands options over with lower-cased names and text values. Every option that cannot be used,
-a misspelt name included, raises `StreamOptionError` with the name as the documentation writes it.
+a misspelt name included, raises `StreamOptionError` with the name as it stands here. This module
+needs neither Spark nor Arrow.
 """
 
 import difflib
@@ -64,6 +101,8 @@ class SourceOptions:
     """The full name of the message in it."""
     on_error: OnError = "null"
     fail_on_data_loss: bool = True
+    """False: rows that retention took before they were read are skipped, so each row comes at most
+    once; a warning names them."""
     consumer: str | None = None
     push_filters: bool | None = None
     """None: when Spark's own setting says so."""

@@ -32,6 +32,7 @@ __all__ = [
     "remembers",
     "schema_of",
     "tasks_of",
+    "tell_loss",
     "with_schema",
 ]
 
@@ -156,14 +157,30 @@ def not_before_earliest(
     for partition, (wanted, first) in enumerate(zip(start, state.earliest, strict=True)):
         if wanted >= first:
             continue
-        lost = (
-            f"stream {state.name}: partition {partition}, offsets {wanted} to {first} (exclusive)"
-            " are deleted"
-        )
+        lost = Range(partition, wanted, first)
         if options.fail_on_data_loss:
-            raise StreamRangeError(f"{lost}; failOnDataLoss=false goes on behind them")
-        logger.warning("%s and were not read", lost)
+            raise StreamRangeError(
+                f"{deleted(state.name, lost)}; failOnDataLoss=false goes on behind them, and the"
+                " query gets each row at most once"
+            )
+        tell_loss(state.name, lost)
     return tuple(max(pair) for pair in zip(start, state.earliest, strict=True))
+
+
+def deleted(stream: str, lost: Range) -> str:
+    """Which rows retention took."""
+    return (
+        f"stream {stream}: partition {lost.partition}, offsets {lost.start} to {lost.end}"
+        " (exclusive) are deleted"
+    )
+
+
+def tell_loss(stream: str, lost: Range) -> None:
+    """Says what a query that may lose rows has lost."""
+    logger.warning(
+        "%s and were not read: with failOnDataLoss=false a query gets each row at most once",
+        deleted(stream, lost),
+    )
 
 
 def check_ends(ranges: Sequence[Range], state: State) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from mqttcore.errors import (
 from mqttcore.spark.folder import FileMovedError
 from mqttcore.spark.patience import PATIENCE_S
 from mqttcore.spark.planner import Range
-from mqttcore.spark.planning import reader_options, remembers
+from mqttcore.spark.planning import reader_options, remembers, tell_loss
 
 if TYPE_CHECKING:
     from mqttcore._core import StreamBatch, StreamOptions
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RowReader", "Task", "tasks_for"]
 
-logger = logging.getLogger(__name__)
 TRIES: Final = 3
 """How often a row is looked for in both tiers before it counts as missing."""
 TAIL_ROWS: Final = 131_072
@@ -233,10 +231,7 @@ class RowReader:
         if self.options.fail_on_data_loss or earliest <= wanted.start:
             raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
         end = min(earliest, wanted.end)
-        logger.warning(
-            "stream %s: partition %d, offsets %d to %d (exclusive) are deleted and were not read",
-            self.log.name, wanted.partition, wanted.start, end,
-        )  # fmt: skip
+        tell_loss(self.log.name, Range(wanted.partition, wanted.start, end))
         return end, iter(())
 
     def nowhere(self, wanted: Range) -> str:

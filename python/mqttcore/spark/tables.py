@@ -71,7 +71,8 @@ def read_stream(spark: SparkSession, url: str, **options: object) -> DataFrame:
     ``mqttcore:///data/folder?stream=plant`` and ``http://broker:8884?stream=plant`` are a broker of
     mqttcore, ``kafka://host:9092/topic`` is Kafka as a broker fills it (Spark's Kafka connector
     must be there), ``delta:///table`` a Delta table with these columns (Delta's jar must be there).
-    Options go to the source, those in the URL first.
+    Options go to the source. One that is in the URL and a keyword has the value of the keyword;
+    where the stream is kept is what the URL says.
 
     Raises:
         StreamOptionError: the URL is none of these.
