@@ -6,8 +6,8 @@
 //! with the note of how far it came: after a crash it goes on behind the last one, so that nothing is
 //! lost and nothing comes twice. The number of a query's last batch stays, so that a repeat is none.
 
-mod columns;
 mod error;
+mod message;
 mod publish;
 mod replace;
 mod stage;

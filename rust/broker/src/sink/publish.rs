@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow_ipc::reader::StreamReader;
+use mqttcore_publisher::Columns;
 use mqttcore_session::{Message, ServerLimits};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::shard::Shard;
 use crate::{hub, journal, loading};
 
-use super::columns::Columns;
+use super::message::message;
 use super::{Last, NOTE, Sink, SinkError, remove, replace};
 
 /// Messages of one piece at most.
@@ -138,13 +139,13 @@ fn read_all(
         let reader = StreamReader::try_new(BufReader::new(File::open(file)?), None);
         for batch in reader.map_err(|error| wrong(error.to_string()))? {
             let batch = batch.map_err(|error| wrong(error.to_string()))?;
-            let columns = Columns::of(&batch, limits).map_err(wrong)?;
+            let columns = Columns::of(&batch).map_err(|error| wrong(error.to_string()))?;
             for row in 0..columns.rows() {
                 if skipped > 0 {
                     skipped -= 1;
                     continue;
                 }
-                let message = columns.message(Instant::now(), row).map_err(wrong)?;
+                let message = message(&columns, row, limits, Instant::now()).map_err(wrong)?;
                 bytes += message.heap_bytes();
                 piece.push(message);
                 if piece.len() >= PIECE_ROWS || bytes >= PIECE_BYTES {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use arrow_ipc::reader::StreamReader;
 use mqttcore_codec::{PropertiesBuf, QoS};
+use mqttcore_publisher::Columns;
 use mqttcore_session::{Message, ServerLimits};
 use mqttcore_topics::{Cursor, TopicFilter, TopicName};
 use tokio::sync::oneshot;
@@ -16,7 +17,6 @@ use tokio::sync::oneshot;
 use crate::shard::Shard;
 use crate::{hub, loading};
 
-use super::columns::Columns;
 use super::{Sink, SinkError};
 
 /// Nodes of the retained store that one step looks at.
@@ -28,8 +28,7 @@ pub(super) async fn clear(
     filter: &TopicFilter,
     files: Vec<PathBuf>,
 ) -> Result<(), SinkError> {
-    let limits = Arc::clone(&sink.limits);
-    let read = tokio::task::spawn_blocking(move || retained_in(&files, &limits)).await;
+    let read = tokio::task::spawn_blocking(move || retained_in(&files)).await;
     let kept = Arc::new(read.map_err(|_| SinkError::Stopped)??);
     let mut cursor = None;
     loop {
@@ -76,14 +75,14 @@ fn step(
 }
 
 /// The topics of all rows that are retained.
-fn retained_in(files: &[PathBuf], limits: &ServerLimits) -> Result<HashSet<String>, SinkError> {
+fn retained_in(files: &[PathBuf]) -> Result<HashSet<String>, SinkError> {
     let wrong = |error: String| SinkError::Rows(format!("a stage cannot be read: {error}"));
     let mut topics = HashSet::new();
     for file in files {
         let reader = StreamReader::try_new(BufReader::new(File::open(file)?), None);
         for batch in reader.map_err(|error| wrong(error.to_string()))? {
             let batch = batch.map_err(|error| wrong(error.to_string()))?;
-            let columns = Columns::of(&batch, limits).map_err(wrong)?;
+            let columns = Columns::of(&batch).map_err(|error| wrong(error.to_string()))?;
             topics.extend(columns.retained_topics().map(str::to_owned));
         }
     }

@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
+use mqttcore_publisher::Columns;
 
-use super::columns::Columns;
+use super::message::message;
 use super::{Sink, SinkError, StageId, remove};
 
 /// Bytes without the end of a batch among them that are read at most.
@@ -59,11 +60,12 @@ impl Staging {
             let decoded = decoded.map_err(|error| SinkError::Rows(error.to_string()))?;
             let Some(batch) = decoded else { continue };
             self.pending = 0;
-            let columns = Columns::of(&batch, &self.sink.limits).map_err(SinkError::Rows)?;
+            let columns = Columns::of(&batch);
+            let columns = columns.map_err(|error| SinkError::Rows(error.to_string()))?;
             let now = Instant::now();
             for row in 0..columns.rows() {
-                let message = columns.message(now, row);
-                message.map_err(|problem| SinkError::Row {
+                let checked = message(&columns, row, &self.sink.limits, now);
+                checked.map_err(|problem| SinkError::Row {
                     row: self.rows,
                     problem,
                 })?;

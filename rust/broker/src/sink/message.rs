@@ -1,0 +1,43 @@
+//! Rows of a batch as the broker's own messages.
+
+use std::time::Instant;
+
+use mqttcore_codec::PropertiesBuf;
+use mqttcore_publisher::Columns;
+use mqttcore_session::{Message, ServerLimits};
+
+/// One row as a message.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub(super) fn message(
+    columns: &Columns,
+    index: usize,
+    limits: &ServerLimits,
+    now: Instant,
+) -> Result<Message, String> {
+    let row = columns.row(index, &limits.topic);
+    let row = row.map_err(|error| error.to_string())?;
+    if row.topic.is_dollar() {
+        let topic = row.topic.as_str();
+        return Err(format!(
+            "topic {topic:?} begins with $: that is the broker's"
+        ));
+    }
+    let mut list = PropertiesBuf::default();
+    let listed = columns.properties(index, &limits.topic, &mut list);
+    listed.map_err(|error| error.to_string())?;
+    let properties = list.as_properties();
+    let size = row.topic.as_str().len() + row.payload.len() + properties.as_bytes().len();
+    let most = limits.maximum_packet_size as usize;
+    if size > most {
+        return Err(format!(
+            "{size} bytes are more than a packet may have: {most}"
+        ));
+    }
+    let (name, payload) = (row.topic, row.payload);
+    Ok(Message::copied(
+        now, name, properties, payload, row.qos, row.retain,
+    ))
+}

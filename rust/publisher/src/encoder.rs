@@ -1,0 +1,142 @@
+//! Rows as PUBLISH packets.
+
+use std::fmt::Write as _;
+
+use mqttcore_codec::{
+    Delivery, PacketId, PropertiesBuf, Property, Publish, QoS, Text, Version, encode_publish_head,
+};
+use mqttcore_topics::TopicLimits;
+
+use crate::columns::{Columns, Row};
+use crate::server::Server;
+use crate::{Failure, ID, RowError};
+
+/// Knows what every message of a connection has in common; its memory is that of one row.
+pub(crate) struct Encoder {
+    pub(crate) version: Version,
+    pub(crate) server: Server,
+    /// How ids begin; behind it comes the number of the row.
+    name: String,
+    id: String,
+    properties: PropertiesBuf,
+    head: Vec<u8>,
+}
+
+impl Encoder {
+    pub(crate) fn new(version: Version, name: &str) -> Self {
+        Self {
+            version,
+            server: Server::ANY,
+            name: name.to_owned(),
+            id: String::new(),
+            properties: PropertiesBuf::default(),
+            head: Vec::new(),
+        }
+    }
+
+    /// Names the row of this number, of all rows that it is asked for.
+    pub(crate) fn id(&mut self, number: u64) -> &str {
+        self.id.clear();
+        // INVARIANT: a String takes everything.
+        write!(self.id, "{}/{number}", self.name).expect("it is written");
+        &self.id
+    }
+
+    /// # Errors
+    ///
+    /// [`Failure::Row`] for a row that cannot be sent.
+    pub(crate) fn check(
+        &mut self,
+        columns: &Columns,
+        index: usize,
+        number: u64,
+    ) -> Result<(), Failure> {
+        let row = message(columns, index);
+        let head = row.and_then(|row| self.head(columns, index, &row, number, PacketId::MAX));
+        head.map_err(|error| self.failure(number, error))
+    }
+
+    /// Appends a row to `out`, if `take` has a packet identifier for this QoS; otherwise false.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::check`].
+    pub(crate) fn append(
+        &mut self,
+        columns: &Columns,
+        (index, number): (usize, u64),
+        take: impl FnOnce(QoS) -> Option<PacketId>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Failure> {
+        let row = message(columns, index).map_err(|error| self.failure(number, error))?;
+        let Some(packet_id) = take(row.qos) else {
+            return Ok(false);
+        };
+        let head = self.head(columns, index, &row, number, packet_id);
+        head.map_err(|error| self.failure(number, error))?;
+        out.extend_from_slice(&self.head);
+        out.extend_from_slice(row.payload);
+        Ok(true)
+    }
+
+    /// Writes all of a packet but its payload to `self.head`.
+    fn head(
+        &mut self,
+        columns: &Columns,
+        index: usize,
+        row: &Row<'_>,
+        number: u64,
+        packet_id: PacketId,
+    ) -> Result<(), RowError> {
+        self.properties.clear();
+        if self.version.has_properties() {
+            self.id(number);
+            columns.properties(index, &TOPICS, &mut self.properties)?;
+            let id = Property::UserProperty(text(ID)?, text(&self.id)?);
+            self.properties.push(id)?;
+        }
+        let publish = Publish {
+            delivery: match row.qos {
+                QoS::ExactlyOnce => Delivery::ExactlyOnce {
+                    packet_id,
+                    dup: false,
+                },
+                _ => Delivery::AtLeastOnce {
+                    packet_id,
+                    dup: false,
+                },
+            },
+            retain: row.retain,
+            topic: text(row.topic.as_str())?,
+            properties: self.properties.as_properties(),
+            payload: row.payload,
+        };
+        self.head.clear();
+        encode_publish_head(&publish, self.version, &mut self.head)?;
+        let bytes = self.head.len() + row.payload.len();
+        self.server.check(row.qos, row.retain, bytes)
+    }
+
+    fn failure(&mut self, number: u64, error: RowError) -> Failure {
+        let id = self.id(number).to_owned();
+        Failure::Row { id, error }
+    }
+}
+
+/// A row that will be acknowledged: QoS 0 is raised to 1.
+fn message(columns: &Columns, index: usize) -> Result<Row<'_>, RowError> {
+    let row = columns.row(index, &TOPICS)?;
+    let qos = row.qos.max(QoS::AtLeastOnce);
+    Ok(Row { qos, ..row })
+}
+
+fn text(text: &str) -> Result<Text<'_>, RowError> {
+    Text::new(text).map_err(|error| RowError::Text(text.to_owned(), error))
+}
+
+/// What the protocol allows; a server may allow less, and says so.
+const TOPICS: TopicLimits = TopicLimits {
+    bytes: 65_535,
+    levels: 1024,
+    refuse_control_characters: false,
+};

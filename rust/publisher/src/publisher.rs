@@ -1,0 +1,324 @@
+//! One connection of a client that publishes rows.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+
+use arrow_array::RecordBatch;
+use mqttcore_codec::{
+    Ack, Connect, Disconnect, Limits, Packet, PacketType, Properties, PropertiesBuf, Property,
+    ReasonCode, Text, Version, decode, encode,
+};
+
+use crate::columns::Columns;
+use crate::encoder::Encoder;
+use crate::server::Server;
+use crate::window::{Outcome, Window};
+use crate::{ColumnError, Failure};
+
+/// User property of each message over MQTT 5.0: the publisher's name and the number of the row.
+pub const ID: &str = "mqttcore-id";
+
+/// Who connects, and how.
+#[derive(Clone, Copy)]
+pub struct Login<'a> {
+    /// The version to speak.
+    pub version: Version,
+    /// Who the client says it is.
+    pub client_id: &'a str,
+    /// The user name, if the server wants one.
+    pub username: Option<&'a str>,
+    /// The password; a secret.
+    pub password: Option<&'a str>,
+    /// Messages that may be unacknowledged at a time, at least 1; the server may allow less.
+    pub window: u16,
+    /// The longest silence of the client, in seconds; 0 is no limit.
+    pub keep_alive_s: u16,
+}
+
+/// MQTT 5.0, without a name, 1000 messages, 60 s.
+impl Default for Login<'_> {
+    fn default() -> Self {
+        Self {
+            version: Version::V5,
+            client_id: "",
+            username: None,
+            password: None,
+            window: 1000,
+            keep_alive_s: 60,
+        }
+    }
+}
+
+impl Login<'_> {
+    /// CONNECT of a session that ends with its connection.
+    fn packet(&self) -> Result<Vec<u8>, Failure> {
+        let (mut out, mut properties) = (Vec::new(), PropertiesBuf::default());
+        let most = Property::MaximumPacketSize(RECEIVED_BYTES);
+        properties.push(most).map_err(Failure::Login)?;
+        let connect = Connect {
+            version: self.version,
+            clean_start: true,
+            keep_alive_s: self.keep_alive_s,
+            properties: properties.as_properties(),
+            client_id: Text::new(self.client_id)?,
+            will: None,
+            username: self.username.map(Text::new).transpose()?,
+            password: self.password.map(str::as_bytes),
+        };
+        encode(&Packet::Connect(connect), self.version, &mut out).map_err(Failure::Login)?;
+        Ok(out)
+    }
+}
+
+/// Publishes rows over one connection; whoever has the socket drives it.
+///
+/// A message of QoS 0 is published at QoS 1: the promise is that each is acknowledged.
+pub struct Publisher {
+    encoder: Encoder,
+    window: Window,
+    phase: Phase,
+    /// What the client asked for; the server may allow less.
+    window_size: u16,
+    keep_alive_s: u16,
+    /// Batches with rows that have not been sent.
+    batches: VecDeque<Columns>,
+    /// Rows of the first one that have been.
+    sent: usize,
+    /// The number of the next row to send.
+    next_row: u64,
+    /// What goes out before any message.
+    answers: Vec<u8>,
+    /// The beginning of a packet.
+    torn: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Phase {
+    Connecting,
+    Connected,
+}
+
+impl Publisher {
+    /// A connection that begins with CONNECT. `first_row` is the number of the first row that it
+    /// will be given; `name` and a row's number are its [`ID`].
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Login`] and [`Failure::LoginText`].
+    pub fn new(login: &Login<'_>, name: &str, first_row: u64) -> Result<Self, Failure> {
+        Ok(Self {
+            encoder: Encoder::new(login.version, name),
+            window: Window::new(0),
+            phase: Phase::Connecting,
+            window_size: login.window,
+            keep_alive_s: login.keep_alive_s,
+            batches: VecDeque::new(),
+            sent: 0,
+            next_row: first_row,
+            answers: login.packet()?,
+            torn: Vec::new(),
+        })
+    }
+
+    /// Takes the rows of a batch, which go out as the window has room. Each is looked at before
+    /// the first of them goes out; what the server takes is known behind its CONNACK only.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Columns`], and [`Failure::Row`] for the first row that cannot be sent.
+    pub fn publish(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
+        let columns = Columns::of(batch)?;
+        let has_place = self.encoder.version.has_properties();
+        if let Some(name) = columns.needs_5().filter(|_| !has_place) {
+            return Err(ColumnError::NotCarried(name).into());
+        }
+        let waiting: usize = self.batches.iter().map(Columns::rows).sum();
+        let first = self.next_row + (waiting - self.sent) as u64;
+        for index in 0..columns.rows() {
+            self.encoder.check(&columns, index, first + index as u64)?;
+        }
+        if columns.rows() > 0 {
+            self.batches.push_back(columns);
+        }
+        Ok(())
+    }
+
+    /// Appends bytes to send to `out`, until it has about 256 KiB; nothing: there is nothing to
+    /// send before the server says something or rows come.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Row`] for a row that came before CONNACK, and that the server does not take.
+    pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Result<(), Failure> {
+        out.append(&mut self.answers);
+        while out.len() < CHUNK_BYTES {
+            let Some(columns) = self.batches.front().cloned() else {
+                break;
+            };
+            while self.sent < columns.rows() && out.len() < CHUNK_BYTES {
+                if !self.send_row(&columns, out)? {
+                    return Ok(());
+                }
+            }
+            if self.sent == columns.rows() {
+                self.batches.pop_front();
+                self.sent = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the next row of the first batch; false: the window has no room for it.
+    fn send_row(&mut self, columns: &Columns, out: &mut Vec<u8>) -> Result<bool, Failure> {
+        let (place, window) = ((self.sent, self.next_row), &mut self.window);
+        let take = |qos| window.take(place.1, qos);
+        let has_room = self.encoder.append(columns, place, take, out)?;
+        if has_room {
+            self.sent += 1;
+            self.next_row += 1;
+        }
+        Ok(has_room)
+    }
+
+    /// Takes what the server sent, in pieces of any size.
+    ///
+    /// # Errors
+    ///
+    /// The server refuses something, or says what it must not say.
+    pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut torn = std::mem::take(&mut self.torn);
+        torn.extend_from_slice(bytes);
+        let mut rest = torn.as_slice();
+        while let Some((packet, len)) = self.decode(rest)? {
+            self.handle_packet(&packet)?;
+            rest = rest.split_at(len).1;
+        }
+        let handled = torn.len() - rest.len();
+        torn.drain(..handled);
+        self.torn = torn;
+        Ok(())
+    }
+
+    fn decode<'b>(&self, bytes: &'b [u8]) -> Result<Option<(Packet<'b>, usize)>, Failure> {
+        let error = match decode(bytes, self.encoder.version, &RECEIVED) {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
+        };
+        // A server without MQTT 5.0 may say so in the form that it knows.
+        let old = decode(bytes, Version::V3_1_1, &RECEIVED);
+        match (self.phase, old) {
+            (Phase::Connecting, Ok(Some((Packet::ConnAck(connack), len))))
+                if connack.reason.is_error() =>
+            {
+                Ok(Some((Packet::ConnAck(connack), len)))
+            }
+            _ => Err(error.into()),
+        }
+    }
+
+    fn handle_packet(&mut self, packet: &Packet<'_>) -> Result<(), Failure> {
+        let packet_type = packet.packet_type();
+        match (self.phase, packet) {
+            (Phase::Connecting, Packet::ConnAck(connack)) => {
+                self.encoder.server = Server::of(connack)?;
+                let most = self.encoder.server.receive_maximum;
+                self.window = Window::new(self.window_size.min(most));
+                self.phase = Phase::Connected;
+                Ok(())
+            }
+            (
+                Phase::Connected,
+                Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubComp(ack),
+            ) => self.acknowledge(packet_type, ack),
+            (Phase::Connected, Packet::PingResp) => Ok(()),
+            // Servers may subscribe their clients to something: nobody here wants it, and what is
+            // not acknowledged ends with the connection.
+            (Phase::Connected, Packet::Publish(_)) => Ok(()),
+            (Phase::Connected, Packet::Disconnect(disconnect)) => Err(Failure::Disconnected {
+                reason: disconnect.reason,
+                text: reason_string(disconnect.properties),
+            }),
+            _ => Err(Failure::Unexpected(packet_type)),
+        }
+    }
+
+    fn acknowledge(&mut self, packet_type: PacketType, ack: &Ack<'_>) -> Result<(), Failure> {
+        let id = ack.packet_id;
+        match self.window.acknowledge(packet_type, id, ack.reason) {
+            Some(Outcome::Delivered) => Ok(()),
+            Some(Outcome::Release(id)) => {
+                self.answer(&Packet::PubRel(Ack::success(id)));
+                Ok(())
+            }
+            Some(Outcome::Refused(row)) => Err(Failure::Refused {
+                id: self.encoder.id(row).to_owned(),
+                reason: ack.reason,
+                text: reason_string(ack.properties),
+            }),
+            None => Err(Failure::Unasked(packet_type, id.get())),
+        }
+    }
+
+    /// Has a PINGREQ sent.
+    pub fn ping(&mut self) {
+        self.answer(&Packet::PingReq);
+    }
+
+    /// Has a DISCONNECT sent; nothing may follow it.
+    pub fn disconnect(&mut self) {
+        self.answer(&Packet::Disconnect(Disconnect {
+            reason: ReasonCode::SUCCESS,
+            properties: Properties::EMPTY,
+        }));
+    }
+
+    fn answer(&mut self, packet: &Packet<'_>) {
+        let encoded = encode(packet, self.encoder.version, &mut self.answers);
+        // INVARIANT: neither has a part that could be too long or misplaced.
+        encoded.expect("a packet without texts");
+    }
+
+    /// Whether the server has let the client in.
+    pub fn is_connected(&self) -> bool {
+        self.phase == Phase::Connected
+    }
+
+    /// Whether there are rows that have not been sent.
+    pub fn has_rows(&self) -> bool {
+        !self.batches.is_empty()
+    }
+
+    /// Messages that were sent and are not over.
+    pub fn in_flight(&self) -> usize {
+        self.window.in_flight()
+    }
+
+    /// The number of the next row to send: with `in_flight`, how far it has come.
+    pub fn next_row(&self) -> u64 {
+        self.next_row
+    }
+
+    /// The longest silence that the server takes, in seconds; 0 is no limit.
+    pub fn keep_alive_s(&self) -> u16 {
+        let asked = self.encoder.server.keep_alive_s;
+        asked.unwrap_or(self.keep_alive_s)
+    }
+}
+
+/// What the server says of a refusal.
+pub(crate) fn reason_string(properties: Properties<'_>) -> Option<String> {
+    let text = properties.reason_string()?;
+    Some(text.as_str().to_owned())
+}
+
+/// What is taken from the server, which is told so: its packets are small.
+const RECEIVED: Limits = Limits {
+    packet_bytes: RECEIVED_BYTES.get(),
+    user_properties: 64,
+    user_property_bytes: RECEIVED_BYTES.get(),
+};
+// INVARIANT: it is not 0.
+const RECEIVED_BYTES: NonZeroU32 = NonZeroU32::new(64 * 1024).expect("not 0");
+
+/// Bytes that are handed out at a time, about.
+const CHUNK_BYTES: usize = 256 * 1024;

@@ -1,0 +1,73 @@
+//! What a server said in its CONNACK.
+
+use mqttcore_codec::{ConnAck, QoS};
+
+use crate::publisher::reason_string;
+use crate::{Failure, RowError};
+
+/// What a server takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Server {
+    pub(crate) receive_maximum: u16,
+    pub(crate) maximum_qos: QoS,
+    pub(crate) retain_available: bool,
+    pub(crate) packet_bytes: usize,
+    /// In seconds, if the server asks for another one than the client's.
+    pub(crate) keep_alive_s: Option<u16>,
+}
+
+impl Server {
+    /// A server that says nothing: all that the protocol has.
+    pub(crate) const ANY: Self = Self {
+        receive_maximum: u16::MAX,
+        maximum_qos: QoS::ExactlyOnce,
+        retain_available: true,
+        packet_bytes: usize::MAX,
+        keep_alive_s: None,
+    };
+
+    /// # Errors
+    ///
+    /// The connection is refused, is the rest of an old one, or acknowledges nothing.
+    pub(crate) fn of(connack: &ConnAck<'_>) -> Result<Self, Failure> {
+        let said = connack.properties;
+        if connack.reason.is_error() {
+            return Err(Failure::ConnectionRefused {
+                reason: connack.reason,
+                text: reason_string(said),
+            });
+        }
+        if connack.session_present {
+            return Err(Failure::SessionPresent);
+        }
+        let maximum_qos = said.maximum_qos().unwrap_or(QoS::ExactlyOnce);
+        if maximum_qos == QoS::AtMostOnce {
+            return Err(Failure::NothingAcknowledged);
+        }
+        let packet_bytes = said.maximum_packet_size().map(|size| size.get() as usize);
+        Ok(Self {
+            receive_maximum: said.receive_maximum().map_or(u16::MAX, u16::from),
+            maximum_qos,
+            retain_available: said.retain_available().unwrap_or(true),
+            packet_bytes: packet_bytes.unwrap_or(usize::MAX),
+            keep_alive_s: said.server_keep_alive(),
+        })
+    }
+
+    /// # Errors
+    ///
+    /// The server would not take a message like this.
+    pub(crate) fn check(&self, qos: QoS, retain: bool, bytes: usize) -> Result<(), RowError> {
+        if qos > self.maximum_qos {
+            return Err(RowError::MaximumQoS(qos));
+        }
+        if retain && !self.retain_available {
+            return Err(RowError::RetainNotAvailable);
+        }
+        if bytes > self.packet_bytes {
+            let most = self.packet_bytes;
+            return Err(RowError::TooLarge { bytes, most });
+        }
+        Ok(())
+    }
+}

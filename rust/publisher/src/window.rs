@@ -1,0 +1,156 @@
+//! The messages that a server has not acknowledged, by their packet identifiers.
+
+use std::collections::VecDeque;
+
+use mqttcore_codec::{PacketId, PacketType, QoS, ReasonCode};
+
+/// Hands out packet identifiers, the one that is free for longest first: a server that answers
+/// late hits no newer message as long as there is another one.
+#[derive(Debug)]
+pub(crate) struct Window {
+    free: VecDeque<PacketId>,
+    /// Of identifier 1 on.
+    slots: Vec<Option<Slot>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    row: u64,
+    awaited: PacketType,
+}
+
+/// What an acknowledgement means.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Outcome {
+    /// The message is over.
+    Delivered,
+    /// PUBREL has to go out.
+    Release(PacketId),
+    /// The server refused this row.
+    Refused(u64),
+}
+
+impl Window {
+    pub(crate) fn new(size: u16) -> Self {
+        Self {
+            free: (1..=size).filter_map(PacketId::new).collect(),
+            slots: vec![None; size.into()],
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Takes an identifier for a row, if one is free.
+    pub(crate) fn take(&mut self, row: u64, qos: QoS) -> Option<PacketId> {
+        let id = self.free.pop_front()?;
+        let awaited = match qos {
+            QoS::ExactlyOnce => PacketType::PubRec,
+            _ => PacketType::PubAck,
+        };
+        *self.slot(id)? = Some(Slot { row, awaited });
+        Some(id)
+    }
+
+    /// Takes note of an acknowledgement; none: nobody waits for it.
+    pub(crate) fn acknowledge(
+        &mut self,
+        packet_type: PacketType,
+        id: PacketId,
+        reason: ReasonCode,
+    ) -> Option<Outcome> {
+        let slot = self.slot(id)?;
+        let waiting = (*slot).filter(|waiting| waiting.awaited == packet_type)?;
+        if packet_type == PacketType::PubRec && !reason.is_error() {
+            let awaited = PacketType::PubComp;
+            *slot = Some(Slot { awaited, ..waiting });
+            return Some(Outcome::Release(id));
+        }
+        *slot = None;
+        self.free.push_back(id);
+        Some(if reason.is_error() {
+            Outcome::Refused(waiting.row)
+        } else {
+            Outcome::Delivered
+        })
+    }
+
+    fn slot(&mut self, id: PacketId) -> Option<&mut Option<Slot>> {
+        self.slots.get_mut(usize::from(id.get()) - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OK: ReasonCode = ReasonCode::SUCCESS;
+
+    fn ids(window: &mut Window, qos: QoS) -> Vec<u16> {
+        std::iter::from_fn(|| window.take(0, qos))
+            .map(PacketId::get)
+            .collect()
+    }
+
+    fn id(value: u16) -> PacketId {
+        PacketId::new(value).unwrap()
+    }
+
+    #[test]
+    fn an_identifier_is_used_again_when_it_is_acknowledged_and_not_before() {
+        let mut window = Window::new(3);
+        assert_eq!(ids(&mut window, QoS::AtLeastOnce), [1, 2, 3]);
+        assert_eq!(window.in_flight(), 3);
+
+        for acknowledged in [2, 1] {
+            let outcome = window.acknowledge(PacketType::PubAck, id(acknowledged), OK);
+            assert_eq!(outcome, Some(Outcome::Delivered));
+        }
+
+        assert_eq!(window.in_flight(), 1);
+        assert_eq!(ids(&mut window, QoS::AtLeastOnce), [2, 1]);
+    }
+
+    #[test]
+    fn a_message_of_qos_2_is_over_with_pubcomp() {
+        let mut window = Window::new(1);
+        let taken = window.take(9, QoS::ExactlyOnce).unwrap();
+
+        assert_eq!(window.acknowledge(PacketType::PubAck, taken, OK), None);
+        assert_eq!(window.acknowledge(PacketType::PubComp, taken, OK), None);
+        let outcome = window.acknowledge(PacketType::PubRec, taken, OK);
+        assert_eq!(outcome, Some(Outcome::Release(taken)));
+        assert_eq!(window.acknowledge(PacketType::PubRec, taken, OK), None);
+        assert!(window.take(0, QoS::AtLeastOnce).is_none());
+        let outcome = window.acknowledge(PacketType::PubComp, taken, OK);
+        assert_eq!(outcome, Some(Outcome::Delivered));
+        assert_eq!(window.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_refused_message_is_named_and_over() {
+        for (qos, packet_type) in [
+            (QoS::AtLeastOnce, PacketType::PubAck),
+            (QoS::ExactlyOnce, PacketType::PubRec),
+        ] {
+            let mut window = Window::new(1);
+            let taken = window.take(9, qos).unwrap();
+
+            let refused = window.acknowledge(packet_type, taken, ReasonCode::NOT_AUTHORIZED);
+
+            assert_eq!(refused, Some(Outcome::Refused(9)));
+            assert_eq!(window.in_flight(), 0);
+        }
+    }
+
+    #[test]
+    fn the_largest_window_has_every_identifier() {
+        let mut window = Window::new(u16::MAX);
+
+        let taken = ids(&mut window, QoS::AtLeastOnce);
+
+        assert_eq!((taken.len(), taken.last()), (65_535, Some(&65_535)));
+        assert_eq!(window.acknowledge(PacketType::PubComp, id(1), OK), None);
+    }
+}
