@@ -24,6 +24,7 @@ __all__ = [
     "MqttError",
     "Notes",
     "PasswordHashError",
+    "Publisher",
     "Question",
     "Session",
     "StartError",
@@ -831,6 +832,78 @@ class StreamDecoder:
 
     def decode(self, ipc: bytes) -> list[StreamBatch]:
         """The rows of an Arrow IPC stream, decoded."""
+
+@final
+class Publisher:
+    """One connection of a client that publishes rows: bytes in, bytes out.
+
+    It opens no socket and knows no time. A message is over when the server has acknowledged it; one
+    of QoS 0 is published at QoS 1. After an `UndeliveredError` of `handle_bytes` or
+    `poll_transmit` the connection is of no use any more.
+    """
+
+    ID: Final = "mqttcore-id"
+    """User property of each message over MQTT 5.0: ``name``, a slash and the row's number."""
+
+    def __new__(
+        cls,
+        name: str,
+        /,
+        *,
+        protocol: Literal["5", "3.1.1"],
+        client_id: str,
+        username: str | None = None,
+        password: str | None = None,
+        window: int = 1000,
+        first_row: int = 0,
+    ) -> Publisher:
+        """Begin with CONNECT; raise `UndeliveredError` if a text cannot be sent.
+
+        At most ``window`` messages, 65,535 and what the server allows are unacknowledged at a time.
+        """
+
+    def publish(self, ipc: bytes, /) -> None:
+        """Take the rows of an Arrow IPC stream; they go out as the window has room.
+
+        Raise `UndeliveredError` for the first row that cannot be sent, or that this server does
+        not take; none of its batch goes out then.
+        """
+
+    def poll_transmit(self) -> bytes:
+        """What to send next, about 256 KiB at most; nothing before the server answers."""
+
+    def handle_bytes(self, data: bytes, /) -> None:
+        """Take what the server sent, in pieces of any size.
+
+        Raise `UndeliveredError` if it refuses a message or the connection, ends it, or breaks the
+        protocol.
+        """
+
+    def ping(self) -> None:
+        """Have a PINGREQ sent."""
+
+    def disconnect(self) -> None:
+        """Have a DISCONNECT sent; nothing may follow it."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the server has let the client in."""
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are rows that have not been sent."""
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that were sent and are not over."""
+
+    @property
+    def next_row(self) -> int:
+        """The number of the next row to send."""
+
+    @property
+    def keep_alive_s(self) -> int:
+        """The longest silence that the server takes, in seconds; 0 is no limit."""
 
 @final
 class StreamReader:

@@ -21,8 +21,8 @@ OLDER: Final = ("4.0.5", "4.1.4", "4.2.1")
 NEWEST: Final = "4.3.0"
 """What all other tests run with, which lack what Connect and declarative pipelines need."""
 BESIDE: Final = (
-    "deltalake>=1.6", "hypothesis>=6.150", "paho-mqtt>=2.1", "pandas>=2.2,<3", "pyarrow>=18",
-    "pytest>=9.0", "pytest-timeout>=2.4", "rich>=13",
+    "deltalake>=1.6", "hypothesis>=6.150", "pandas>=2.2,<3", "pyarrow>=18", "pytest>=9.0",
+    "pytest-timeout>=2.4", "rich>=13",
 )  # fmt: skip
 LIMIT_S: Final = 1800
 EXTRAS: Final = "connect,pipelines"

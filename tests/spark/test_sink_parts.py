@@ -17,11 +17,11 @@ from mqttcore.errors import (
 )
 from mqttcore.spark import staging
 from mqttcore.spark.guard import Guard, query_offsets
-from mqttcore.spark.messages import PIECE_BYTES, Form, Place, rows_of
+from mqttcore.spark.messages import PIECE_BYTES, Form, Place, ipc, rows_of
 from mqttcore.spark.mqtt import Foreign
 from mqttcore.spark.sink import target_of
 from mqttcore.spark.sink_options import parse_sink_options
-from mqttcore.spark.staging import ipc, parts
+from mqttcore.spark.staging import parts
 from mqttcore.streams.client import Client
 from pyspark.sql.types import (
     ArrayType,

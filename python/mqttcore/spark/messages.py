@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from mqttcore.spark.sink_options import SinkOptions
 
-__all__ = ["Form", "Place", "rows_of"]
+__all__ = ["Form", "Place", "ipc", "rows_of"]
 
 INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 PAIRS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
@@ -138,6 +139,24 @@ def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     half = batch.num_rows // 2
     yield from pieces(batch.slice(0, half))
     yield from pieces(batch.slice(half))
+
+
+def ipc(part: Sequence[pa.RecordBatch]) -> Iterator[bytes]:
+    """Batches as an Arrow IPC stream, a piece a batch."""
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, part[0].schema) as writer:
+        for batch in part:
+            writer.write_batch(batch)
+            yield taken(out)
+    yield taken(out)
+
+
+def taken(out: io.BytesIO) -> bytes:
+    """What was written since the last time."""
+    written = out.getvalue()
+    out.seek(0)
+    out.truncate()
+    return written
 
 
 def rows_of(rows: Iterable[Any], schema: StructType, size: int) -> Iterator[pa.RecordBatch]:

@@ -1,41 +1,40 @@
 """Rows to any broker over MQTT, at least once.
 
 Each task connects for itself and ends when the broker has acknowledged all of its messages. What a
-task repeats, the broker gets again: over MQTT 5.0 each message has the user property `ID`, the same
-in every attempt, by which a consumer tells a repeat.
+task repeats, the broker gets again: over MQTT 5.0 each message has the user property
+`Publisher.ID`, the same in every attempt, by which a consumer tells a repeat.
 """
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import selectors
+import socket
+import ssl
+import time
 import urllib.parse
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Final, Self
 
-import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
+import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from mqttcore.errors import UndeliveredError
+from mqttcore._core import Publisher
+from mqttcore.errors import StreamOptionError, UndeliveredError
 from mqttcore.spark.guard import guard_of
-from mqttcore.spark.messages import Form
+from mqttcore.spark.messages import Form, ipc
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from mqttcore.spark.messages import Place
     from mqttcore.spark.sink_options import SinkOptions
 
-__all__ = ["ID", "Delivered", "Foreign"]
+__all__ = ["Delivered", "Foreign"]
 
-ID: Final = "mqttcore-id"
-"""User property of each message: query/batch/partition/row."""
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
+READ_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,26 +51,29 @@ class Foreign:
         """Connects in tasks only.
 
         Raises:
-            StreamOptionError: a column is none of a message.
+            StreamOptionError: a column is none of a message, or the protocol has no place for it;
+                or user name and password cannot be sent.
             LoopError: option topic is what the query reads.
         """
         self.options = options
         self.form = Form(options, schema, guard_of(options, None))
+        nothing = pa.RecordBatch.from_pylist([], schema=self.form.schema)
+        try:
+            publisher_of(options, options.client_id, "").publish(b"".join(ipc([nothing])))
+        except UndeliveredError as error:
+            raise StreamOptionError(f"protocol {options.protocol}: {error}") from error
 
     def send(self, batches: Iterable[pa.RecordBatch], place: Place) -> Delivered:
         """Publishes the rows of a task.
 
         Raises:
-            UndeliveredError: the broker refuses a message, or does not acknowledge it.
+            UndeliveredError: a row is no message, or the broker refuses it or does not acknowledge
+                it.
         """
-        row = 0
-        name = f"{place.query}/{place.batch}/{place.partition}"
-        with Publisher(self.options, client_id(self.options.client_id, place)) as publisher:
+        with Connection(self.options, place) as connection:
             for batch in self.form.messages(batches):
-                for message in batch.to_pylist():
-                    publisher.publish(message, f"{name}/{row}")
-                    row += 1
-        return Delivered(rows=row)
+                connection.publish(batch)
+        return Delivered(rows=connection.publisher.next_row)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """It is published already."""
@@ -85,126 +87,177 @@ def client_id(prefix: str, place: Place) -> str:
     return f"{prefix}-{place.query}-{place.batch}-{place.partition}-{place.attempt}"
 
 
-class Publisher:
-    """One connection, with a window of messages that are not acknowledged yet."""
+def publisher_of(options: SinkOptions, client: str, name: str, *, first_row: int = 0) -> Publisher:
+    """A connection in the making; of its messages ``first_row`` is the first."""
+    return Publisher(
+        name,
+        protocol=options.protocol,
+        client_id=client,
+        username=options.username,
+        password=options.password,
+        window=options.window,
+        first_row=first_row,
+    )
 
-    def __init__(self, options: SinkOptions, name: str) -> None:
+
+class Connection:
+    """Moves bytes between a `Publisher` and a socket. It waits in one place, `wait`.
+
+    All that was published is acknowledged when `publish` returns. So while Spark is slow to bring
+    the next rows nothing is open, and a broker that does not wait that long is connected to again.
+    """
+
+    def __init__(self, options: SinkOptions, place: Place) -> None:
         """Connects on entering."""
         self.options = options
-        self.url = urllib.parse.urlsplit(options.broker or "")
-        self.is_5 = options.protocol == "5"
-        self.client = paho.Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=name,
-            protocol=paho.MQTTv5 if self.is_5 else paho.MQTTv311,
-        )
-        self.client.username_pw_set(options.username, options.password)
-        if self.url.scheme == "mqtts":
-            self.client.tls_set(options.ca)
-        self.window = options.window
-        # the window is kept here: a task must not hand all of its rows over at once
-        self.client.max_inflight_messages_set(0)
-        self.client.on_publish = self.on_publish
-        self.client.on_connect = self.on_connect
-        self.connected = threading.Event()
-        self.changed = threading.Condition()
-        self.refusal: str | None = None
-        self.sent = 0
-        self.acknowledged = 0
-        self.names: dict[int, str] = {}
-        """Of messages by their packet identifier, for what is refused."""
+        self.client = client_id(options.client_id, place)
+        self.name = f"{place.query}/{place.batch}/{place.partition}"
+        self.publisher = publisher_of(options, self.client, self.name)
+        self.out = memoryview(b"")
+        """What the publisher wants to be sent and the socket has not taken."""
+        self.blocked_on = selectors.EVENT_READ
+        self.stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        host, port = self.url.hostname or "", self.url.port or PORTS[self.url.scheme]
-        try:
-            self.client.connect(host, port)
-        except OSError as error:
-            raise UndeliveredError(f"{self.options.broker}: {error}") from error
-        self.client.loop_start()
-        if not self.connected.wait(self.options.timeout_s) or self.refusal is not None:
-            self.close()
-            raise UndeliveredError(f"{self.options.broker}: {self.refusal or 'no CONNACK comes'}")
+        with self.naming_the_broker():
+            self.open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
+        with self.stack:
             if kind is None:
-                self.wait_below(1)
-        finally:
-            self.close()
+                self.publisher.disconnect()
+                with contextlib.suppress(OSError, UndeliveredError):
+                    self.write()
 
-    def close(self) -> None:
-        """Ends the connection and its thread."""
-        self.client.disconnect()
-        self.client.loop_stop()
+    @contextlib.contextmanager
+    def naming_the_broker(self) -> Iterator[None]:
+        """Whatever goes wrong is told as one kind of error."""
+        try:
+            yield
+        except (OSError, UndeliveredError) as error:
+            raise UndeliveredError(f"{self.options.broker}: {error}") from error
 
-    def publish(self, message: dict[str, Any], name: str) -> None:
-        """Sends one message as soon as the window has room for it.
+    def publish(self, batch: pa.RecordBatch) -> None:
+        """Returns when each of the messages is acknowledged.
 
         Raises:
-            UndeliveredError: the broker refused one before it, or acknowledges none.
+            UndeliveredError: one of them is none, or the broker refuses it, or does not answer.
         """
-        self.wait_below(self.window)
-        qos = message.get("qos")
-        # not under the lock: paho calls `on_publish` under one that it takes here
-        sent = self.client.publish(
-            message["topic"],
-            message["payload"] or b"",
-            qos=1 if qos is None else qos,
-            retain=bool(message.get("retain")),
-            properties=properties(message, name) if self.is_5 else None,
-        )
-        self.names[sent.mid] = name
-        self.sent += 1
+        with self.naming_the_broker():
+            if self.is_lost():
+                self.open()
+            self.publisher.publish(b"".join(ipc([batch])))
+            self.drive(lambda: not self.publisher.has_rows and self.publisher.in_flight == 0)
 
-    def wait_below(self, count: int) -> None:
-        """Waits until fewer messages than that are not acknowledged."""
-        with self.changed:
-            while self.refusal is None and self.sent - self.acknowledged >= count:
-                if not self.changed.wait(self.options.timeout_s):
-                    self.refusal = f"{self.sent - self.acknowledged} messages are not acknowledged"
-            if self.refusal is not None:
-                raise UndeliveredError(f"{self.options.broker}: {self.refusal}")
+    def open(self) -> None:
+        """Connects, with the number of the next row."""
+        self.stack.close()
+        row = self.publisher.next_row
+        self.publisher = publisher_of(self.options, self.client, self.name, first_row=row)
+        self.out = memoryview(b"")
+        with contextlib.ExitStack() as stack:
+            self.socket = stack.enter_context(connected(self.options))
+            self.selector = stack.enter_context(selectors.DefaultSelector())
+            self.selector.register(self.socket, selectors.EVENT_READ)
+            self.drive(lambda: self.publisher.is_connected)
+            self.stack = stack.pop_all()
 
-    def on_connect(self, *told: object) -> None:
-        """Its first answer, or that to a connection made anew."""
-        code, given = cast(ReasonCode, told[3]), told[4]
-        if code.is_failure:
-            self.refuse(f"refused: {code}")
-        # paho does not look at it, and who sends more is disconnected
-        self.window = min(self.window, getattr(given, "ReceiveMaximum", self.window))
-        self.connected.set()
+    def is_lost(self) -> bool:
+        """Whether the broker has ended the connection since the last message."""
+        try:
+            while self.read():
+                pass
+        except (OSError, UndeliveredError):
+            return True
+        return False
 
-    def on_publish(self, _client: object, _data: object, mid: int, *told: object) -> None:
-        """One message is acknowledged, or refused."""
-        code = cast(ReasonCode, told[0])
-        if code.is_failure:
-            self.refuse(f"{ID} {self.names.get(mid)} is refused: {code}")
-        with self.changed:
-            self.acknowledged += 1
-            self.changed.notify()
+    def drive(self, is_over: Callable[[], bool]) -> None:
+        """Moves bytes until it is over, or nothing goes on."""
+        patience_s = self.options.timeout_s
+        deadline = time.monotonic() + patience_s
+        while not is_over():
+            before = self.publisher.in_flight, self.publisher.next_row
+            self.blocked_on = selectors.EVENT_READ
+            sent, received = self.write(), self.read()
+            if sent or before != (self.publisher.in_flight, self.publisher.next_row):
+                deadline = time.monotonic() + patience_s
+            elif time.monotonic() > deadline:
+                raise UndeliveredError(self.silence())
+            if not (sent or received):
+                self.wait(deadline)
 
-    def refuse(self, text: str) -> None:
-        """Remembers the first fault."""
-        with self.changed:
-            self.refusal = self.refusal or text
-            self.changed.notify()
+    def silence(self) -> str:
+        """What the broker does not answer."""
+        if not self.publisher.is_connected:
+            return "no CONNACK comes"
+        return f"{self.publisher.in_flight} messages are not acknowledged"
+
+    def wait(self, deadline: float) -> None:
+        """Waits for the socket, and tells the broker in time that somebody is there."""
+        rest_s = max(0.0, deadline - time.monotonic())
+        if self.publisher.keep_alive_s:
+            rest_s = min(rest_s, self.publisher.keep_alive_s / 2)
+        self.selector.modify(self.socket, self.blocked_on)
+        if not self.selector.select(rest_s) and not self.out and self.publisher.is_connected:
+            self.publisher.ping()
+            self.write()
+
+    def write(self) -> bool:
+        """Sends what the socket takes; returns whether it took something."""
+        self.out = self.out or memoryview(self.publisher.poll_transmit())
+        if not self.out:
+            return False
+        try:
+            count = self.socket.send(self.out)
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            self.blocked_on |= selectors.EVENT_WRITE
+            return False
+        except ssl.SSLWantReadError:
+            return False
+        except OSError:
+            # the broker may have said why
+            while self.read():
+                pass
+            raise
+        self.out = self.out[count:]
+        return count > 0
+
+    def read(self) -> bool:
+        """Takes what the broker has sent; returns whether that was something."""
+        try:
+            data = self.socket.recv(READ_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        except ssl.SSLWantWriteError:
+            self.blocked_on |= selectors.EVENT_WRITE
+            return False
+        if not data:
+            raise UndeliveredError("the broker closes the connection")
+        self.publisher.handle_bytes(data)
+        return True
 
 
-def properties(message: dict[str, Any], name: str) -> Properties:
-    """What MQTT 5.0 says of a message beside its payload."""
-    made = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # paho's
-    pairs = [(pair["key"], pair["value"]) for pair in message.get("user_properties") or ()]
-    made.UserProperty = [*pairs, (ID, name)]
-    for column, attribute in PROPERTIES.items():
-        if message.get(column) is not None:
-            setattr(made, attribute, message[column])
-    return made
+def connected(options: SinkOptions) -> socket.socket:
+    """A socket to the broker that does not block."""
+    url = urllib.parse.urlsplit(options.broker or "")
+    host, port = url.hostname or "", url.port or PORTS[url.scheme]
+    plain = socket.create_connection((host, port), timeout=options.timeout_s)
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        secured = plain
+        if url.scheme == "mqtts":
+            secured = trust(options.ca).wrap_socket(plain, server_hostname=host)
+        secured.setblocking(False)
+    except BaseException:
+        plain.close()
+        raise
+    return secured
 
 
-PROPERTIES: Final = {
-    "content_type": "ContentType",
-    "response_topic": "ResponseTopic",
-    "correlation_data": "CorrelationData",
-    "expiry": "MessageExpiryInterval",
-}
+def trust(ca: str | None) -> ssl.SSLContext:
+    """The certificates that are trusted."""
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise UndeliveredError(f"option ca = {ca!r}: {error}") from error

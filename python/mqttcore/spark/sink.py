@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.messages import Place, rows_of
+from mqttcore.spark.mqtt import Foreign
 from mqttcore.spark.staging import Broker
 from mqttcore.spark.workers import spare_collector
 
@@ -73,12 +74,6 @@ def target_of(options: SinkOptions, schema: StructType, *, overwrite: bool) -> T
         raise StreamOptionError('mode("overwrite") needs option retain = true')
     if options.broker is None:
         return Broker(options, schema)
-    try:
-        from mqttcore.spark.mqtt import Foreign
-    except ModuleNotFoundError as error:
-        raise StreamOptionError(
-            f"option broker needs {error.name}: pip install 'mqttcore[spark]'"
-        ) from error
     return Foreign(options, schema)
 
 

@@ -9,8 +9,8 @@
 | ``ca`` | the system's | file with the certificates that ``mqtts`` trusts |
 | ``protocol`` | ``5`` | for ``broker``: ``5`` or ``3.1.1`` |
 | ``clientId`` | ``mqttcore`` | how client identifiers begin at ``broker`` |
-| ``window`` | ``1000`` | messages that ``broker`` has not acknowledged, a task |
-| ``timeout`` | ``30s`` | for ``broker``: without any acknowledgement |
+| ``window`` | ``1000`` | messages that ``broker`` has not acknowledged, a task; 65535 at most |
+| ``timeout`` | ``30s`` | for ``broker``: neither an acknowledgement comes, nor a byte is taken |
 | ``topic`` | column ``topic`` | where all rows go |
 | ``qos``, ``retain`` | columns, else 1, false | of all rows |
 | ``prefix`` | | ``mode("overwrite")``: retained messages below it that are not rows are cleared |
@@ -22,6 +22,11 @@ Columns: ``topic``, ``payload`` (binary or text; null is empty), ``qos``, ``reta
 ``content_type``, ``response_topic``, ``correlation_data``, ``expiry`` (seconds) and
 ``user_properties`` (an array of structs of key and value, or a map); all but the first two may be
 missing.
+
+A ``broker`` gets each message at least once. So one whose column ``qos`` has 0, which no broker
+acknowledges, is published at QoS 1. With ``protocol = 5`` each has the user property
+``mqttcore-id``, query/batch/partition/row, by which a consumer tells a repeat; ``3.1.1`` has no
+place for it, nor for the columns from ``content_type`` on, which it refuses.
 """
 
 from __future__ import annotations

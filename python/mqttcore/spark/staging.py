@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import pathlib
 import secrets
@@ -16,7 +15,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from mqttcore.errors import EndpointError, StreamOptionError
 from mqttcore.spark.guard import guard_of
-from mqttcore.spark.messages import Form
+from mqttcore.spark.messages import Form, ipc
 from mqttcore.spark.patience import patiently
 from mqttcore.streams.client import Client
 
@@ -139,24 +138,6 @@ def parts(messages: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
             part, size = [], 0
     if part:
         yield part
-
-
-def ipc(part: Sequence[pa.RecordBatch]) -> Iterator[bytes]:
-    """Batches as an Arrow IPC stream, a piece a batch."""
-    out = io.BytesIO()
-    with pa.ipc.new_stream(out, part[0].schema) as writer:
-        for batch in part:
-            writer.write_batch(batch)
-            yield taken(out)
-    yield taken(out)
-
-
-def taken(out: io.BytesIO) -> bytes:
-    """What was written since the last time."""
-    written = out.getvalue()
-    out.seek(0)
-    out.truncate()
-    return written
 
 
 def staged(

@@ -2,6 +2,7 @@
 
 use mqttcore_broker::{PublishError, StartError as StartFailure};
 use mqttcore_codec::{DecodeError, EncodeError, TextError};
+use mqttcore_publisher::Failure;
 use mqttcore_store::stream::columnar::ColumnarError;
 use mqttcore_topics::TopicError;
 use pyo3::call::PyCallArgs;
@@ -73,6 +74,8 @@ pub(crate) enum CoreError {
     Publish(PublishError),
     Encode(EncodeError),
     Decode(DecodeError),
+    /// Rows that do not become acknowledged messages.
+    Undelivered(Failure),
     /// A forked child touches the broker of its parent.
     Forked,
     Hash(HashError),
@@ -141,6 +144,12 @@ impl From<DecodeError> for CoreError {
     }
 }
 
+impl From<Failure> for CoreError {
+    fn from(error: Failure) -> Self {
+        Self::Undelivered(error)
+    }
+}
+
 impl From<TextError> for CoreError {
     fn from(error: TextError) -> Self {
         Self::Argument(error.to_string())
@@ -174,6 +183,7 @@ impl From<CoreError> for PyErr {
                     (error.to_string(), reason, error.statement()),
                 )
             }
+            CoreError::Undelivered(error) => python_error("UndeliveredError", (error.to_string(),)),
             CoreError::Columnar(error) => {
                 let class = match error {
                     ColumnarError::Missing { .. } => "StreamRangeError",

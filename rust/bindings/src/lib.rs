@@ -12,6 +12,7 @@ mod kafka;
 mod lanes;
 mod passwords;
 mod plugin;
+mod publisher;
 mod settings;
 mod store;
 mod stream;
@@ -49,6 +50,8 @@ mod _core {
     use super::passwords::{check_password_hash, hash_password, verify_password};
     #[pymodule_export]
     use super::plugin::{PyAsk, PyClient, PyEvent, PyLogin};
+    #[pymodule_export]
+    use super::publisher::PyPublisher;
     #[pymodule_export]
     use super::store::{
         store_backup, store_dump, store_info, store_repair, store_seal, store_verify,
