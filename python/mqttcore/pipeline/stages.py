@@ -15,14 +15,13 @@ from mqttcore.errors import PipelineError
 from mqttcore.pipeline.alerts import alert_messages
 from mqttcore.pipeline.config import Alert, Gold, Pipeline, Silver
 from mqttcore.pipeline.progress import NEWEST
+from mqttcore.spark.options import CORRUPT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["Output", "Stage", "stages"]
 
-CORRUPT = "_corrupt"
-"""The source's column for payloads that do not decode."""
 FAULT = "fault"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -12,14 +12,13 @@ from pyspark.sql.types import StructType
 
 from mqttcore._core import StreamDecoder
 from mqttcore.errors import StreamOptionError
+from mqttcore.spark.options import BY_TOPIC, Format, OnError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["decode"]
 
-Format = Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"]
-OnError = Literal["null", "drop", "fail"]
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -65,7 +64,7 @@ def decode(
 
 def needed(using: str, on_error: str) -> list[str]:
     """The columns that a decoder looks at."""
-    topic = ["topic"] if using in {"sparkplug", "auto"} else []
+    topic = ["topic"] if using in BY_TOPIC else []
     place = ["partition", "offset"] if on_error == "fail" else []
     return ["payload", *topic, *place]
 

@@ -20,7 +20,7 @@ from mqttcore.spark.folder import StreamFolder, find_folder
 from mqttcore.spark.patience import PATIENCE_S, patiently
 from mqttcore.spark.remote import RemoteFolder
 from mqttcore.spark.typed import TypedColumns, typed_columns
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import SOCKET_NAME, Client
 
 if TYPE_CHECKING:
     from mqttcore.spark.options import SourceOptions
@@ -210,7 +210,7 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 def socket_beside(folder: StreamFolder) -> str:
     """Where a broker that runs on this folder answers."""
-    return f"unix:{folder.path.absolute().parent / 'endpoint.sock'}"
+    return f"unix:{folder.path.absolute().parent / SOCKET_NAME.name}"
 
 
 def shared_folder(client: Client, stream: str) -> StreamFolder | None:

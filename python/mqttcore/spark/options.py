@@ -24,7 +24,7 @@
 | ``descriptorFile`` | | for ``protobuf``: a FileDescriptorSet of ``protoc`` |
 | ``messageName`` | | for ``protobuf``: the full name of the message in it |
 | ``onError`` | ``null`` | what does not fit: null and ``_corrupt``, ``drop`` the row, or ``fail`` |
-| ``failOnDataLoss`` | ``true`` | ``false`` skips what retention took, with a warning: at most once |
+| ``failOnDataLoss`` | ``true`` | ``false`` skips what retention took, and warns: at most once |
 | ``consumer`` | | of a stream: a name for which the broker keeps unread rows, a week at most |
 | ``pushFilters`` | Spark's setting | of a batch: ``false`` leaves all filters to Spark |
 
@@ -46,22 +46,38 @@ import pathlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeVar, cast
+from typing import Final, Literal, TypeVar, cast, get_args
 
 from mqttcore._core import TopicFilter, TopicFilterError, TopicNameError
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.positions import Position, parse_position, parse_timestamp
 from mqttcore.spark.typed import TypedColumns
 from mqttcore.streams.client import Client
+from mqttcore.streams.descriptor import read_descriptor
+from mqttcore.streams.settings import NAME, check_name
 
-__all__ = ["DECODERS", "SourceOptions", "Table", "parse_options", "read_options"]
+__all__ = [
+    "BY_TOPIC",
+    "CORRUPT",
+    "DECODERS",
+    "Format",
+    "OnError",
+    "SourceOptions",
+    "Table",
+    "parse_options",
+    "read_options",
+]
 
-Decoder = Literal["none", "json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"]
+Format = Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"]
+Decoder = Literal["none"] | Format
 OnError = Literal["null", "drop", "fail"]
 Files = Literal["auto", "folder", "endpoint"]
-DECODERS: Final = ("none", "json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto")
-ON_ERROR: Final = ("null", "drop", "fail")
-FILES: Final = ("auto", "folder", "endpoint")
+FORMATS: Final[tuple[str, ...]] = get_args(Format)
+DECODERS: Final = ("none", *FORMATS)
+BY_TOPIC: Final = frozenset({"sparkplug", "auto"})
+"""Formats whose payloads are read by their topic, and by what messages before them said."""
+CORRUPT: Final = "_corrupt"
+"""The column with payloads that do not fit."""
 
 Value = TypeVar("Value")
 
@@ -168,7 +184,7 @@ def refuse_contradictions(options: SourceOptions) -> None:
         raise StreamOptionError("option stream is missing: which stream of the endpoint to read")
     if options.payload_schema is not None and options.decode == "none":
         raise StreamOptionError(
-            f"option payloadSchema needs option decode: one of {', '.join(DECODERS[1:])}"
+            f"option payloadSchema needs option decode: one of {', '.join(FORMATS)}"
         )
     if options.decode != "none" and options.payload_schema is None:
         raise StreamOptionError(
@@ -200,17 +216,16 @@ def text_of(text: str) -> str:
 
 
 def content(text: str) -> bytes:
-    """What is in a file."""
-    try:
-        return pathlib.Path(text.removeprefix("file://")).read_bytes()
-    except OSError as error:
-        raise ValueError(error.strerror or str(error)) from error
+    """What is in a file with a descriptor."""
+    return read_descriptor(pathlib.Path(text.removeprefix("file://")))
 
 
 def stream_name(text: str) -> str:
     """The name of a stream, which is also the name of its folder."""
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", text):
-        raise ValueError("allowed are a-z, 0-9, _ and -, 64 at most, the first a letter or digit")
+    try:
+        check_name(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, which has {NAME}") from error
     return text
 
 
@@ -299,7 +314,7 @@ OPTIONS: Final[Table] = {
     "path": ("path", text_of),
     "endpoint": ("endpoint", endpoint),
     "token": ("token", text_of),
-    "files": ("files", cast("Reader", word_of(*FILES))),
+    "files": ("files", cast("Reader", word_of(*get_args(Files)))),
     "stream": ("stream", stream_name),
     "topic": ("topic", topic_filter),
     "startingOffsets": ("starting", parse_position),
@@ -317,7 +332,7 @@ OPTIONS: Final[Table] = {
     "payloadSchema": ("payload_schema", text_of),
     "descriptorFile": ("descriptor", content),
     "messageName": ("message", text_of),
-    "onError": ("on_error", cast("Reader", word_of(*ON_ERROR))),
+    "onError": ("on_error", cast("Reader", word_of(*get_args(OnError)))),
     "failOnDataLoss": ("fail_on_data_loss", boolean),
     "consumer": ("consumer", consumer_name),
     "pushFilters": ("push_filters", boolean),

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from mqttcore._core import StreamOptions
 from mqttcore.errors import StreamOptionError, StreamRangeError
 from mqttcore.spark.offsets import check_epoch
+from mqttcore.spark.options import BY_TOPIC, CORRUPT
 from mqttcore.spark.planner import Range, plan, task_count
 from mqttcore.spark.positions import AtOffsets, Position, resolve
 
@@ -37,8 +38,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
-WITH_MEMORY: Final = frozenset({"sparkplug", "auto"})
-CORRUPT: Final = "_corrupt"
 SPARKS_WORDS: Final = {
     "payload_schema": "payloadSchema",
     "on_error": "onError",
@@ -77,8 +76,8 @@ def remembers(options: SourceOptions, file: SealedFile) -> bool:
     """Whether what rows of a file mean depends on rows before them."""
     typed = options.typed
     if options.decode != "none" or typed is None:
-        return options.decode in WITH_MEMORY
-    return typed.decode in WITH_MEMORY and typed.lacking(file.typed, options.columns)
+        return options.decode in BY_TOPIC
+    return typed.decode in BY_TOPIC and typed.lacking(file.typed, options.columns)
 
 
 def decoding(options: SourceOptions, *, aliases: str | None, tail: bool) -> dict[str, Any]:

@@ -4,12 +4,20 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 from mqttcore.spark.offsets import WORDS
 
-__all__ = ["AtOffsets", "AtTime", "Position", "parse_position", "parse_timestamp", "resolve"]
+__all__ = [
+    "AtOffsets",
+    "AtTime",
+    "Position",
+    "microseconds",
+    "parse_position",
+    "parse_timestamp",
+    "resolve",
+]
 
 Edge = Literal["earliest", "latest"]
 
@@ -98,10 +106,14 @@ def parse_timestamp(text: str) -> AtTime:
         raise ValueError(
             "allowed are ISO 8601, as 2026-11-21T20:15:00Z, and milliseconds since 1970"
         ) from None
+    return AtTime(microseconds(moment))
+
+
+def microseconds(moment: datetime) -> int:
+    """Since 1970; in UTC where it names no zone."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return AtTime((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def resolve(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from pyspark.sql import datasource as spark
 
 from mqttcore._core import TopicFilter
+from mqttcore.spark.positions import microseconds
 
 __all__ = ["Narrowing", "is_planned_with_filters"]
 
@@ -144,11 +145,3 @@ def span_of(one: spark.Filter, value: int) -> tuple[int | None, int | None] | No
 def least(known: int | None, new: int | None) -> int | None:
     """The smaller one of those there are."""
     return min((one for one in (known, new) if one is not None), default=None)
-
-
-def microseconds(moment: datetime) -> int:
-    """Since 1970; Spark's literals are UTC where they name no zone."""
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

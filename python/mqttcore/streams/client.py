@@ -28,7 +28,7 @@ from mqttcore.errors import (
 )
 from mqttcore.streams.info import Bounds, Json, StreamInfo, StreamName, info
 
-__all__ = ["Bounds", "Client", "Rows", "StreamInfo", "StreamName"]
+__all__ = ["SOCKET_NAME", "Bounds", "Client", "Rows", "StreamInfo", "StreamName"]
 
 SOCKET_NAME: Final = pathlib.PurePath("streams", "endpoint.sock")
 ERROR_BYTES: Final = 1 << 16

@@ -91,7 +91,9 @@ def read_token(path: pathlib.Path) -> str:
 
 
 Filter = Annotated[str, Parsed(check_filter, "topic filters, none of them shared")]
-Name = Annotated[str, Parsed(check_name, "a-z, 0-9, _ and -, up to 64, the first a-z or 0-9")]
+NAME: Final = "a-z, 0-9, _ and -, up to 64, the first a-z or 0-9"
+"""What `check_name` allows, for people."""
+Name = Annotated[str, Parsed(check_name, NAME)]
 ColumnName = Annotated[str, Parsed(check_column, "up to 255 bytes that can be printed")]
 Age = Annotated[str, Parsed(age_s, "a number and s, m, h or d, as 7d")]
 Group = Annotated[str, Parsed(group_id, "a group of this machine")]
