@@ -19,12 +19,13 @@ use crate::record::{Message, Record};
 use crate::stream::columnar::Aliases;
 use crate::stream::definition::{Definition, Key};
 use crate::stream::history::{self, Expected, History};
+use crate::stream::holds::Kept;
 use crate::stream::manifest::{
     self, ALIASES, Column, FORMAT, HOLDS, Holds, Identity, KnownAliases, SEALED, STREAM, Schema,
     Sealed,
 };
 use crate::stream::sealing::Wanted;
-use crate::stream::streams::{Kept, Known, Partition, Stream, StreamOptions, Streams, now_us};
+use crate::stream::streams::{Known, Partition, Stream, StreamOptions, Streams, now_us};
 use crate::stream::tail::Tail;
 use crate::stream::typed::Typed;
 

@@ -1,25 +1,21 @@
 //! All streams of a store, while it is open.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use arrow_array::RecordBatch;
 
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::journal::frame;
 use crate::journal::writer::Written;
 use crate::record::{Message, Record};
-use crate::stream::columnar::{Aliases, ColumnarError, MAX_ROW_BYTES, Origin, telling};
+use crate::stream::columnar::{Aliases, MAX_ROW_BYTES, Origin};
 use crate::stream::definition::{Definition, Key};
 use crate::stream::error::StreamError;
 use crate::stream::history::History;
-use crate::stream::manifest::{
-    self, ALIASES, HOLDS, Hold, Holds, Identity, KnownAliases, SEALED, Sealed,
-};
+use crate::stream::holds::Kept;
+use crate::stream::manifest::{self, ALIASES, Identity, KnownAliases, SEALED, Sealed};
 use crate::stream::row;
 use crate::stream::tail::Tail;
 use crate::stream::typed::Typed;
@@ -68,35 +64,6 @@ impl Default for StreamLimits {
             grace: Duration::from_secs(3_600),
         }
     }
-}
-
-/// Where a partition begins and ends.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Bounds {
-    /// The first offset that may be read.
-    pub earliest: u64,
-    /// The first offset that is in no file.
-    pub sealed_end: u64,
-    /// Behind the last row that is safe.
-    pub end: u64,
-}
-
-/// What a reader has to know of a stream.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Description {
-    /// Its name.
-    pub name: String,
-    /// Identifier of the store and a counter: offsets of another epoch mean other rows.
-    pub epoch: String,
-    /// Seed of the hash that chooses the partition.
-    pub seed: u64,
-    /// Which messages are its rows.
-    pub filters: Vec<String>,
-    /// Typed columns, as JSON; `null` without.
-    pub schema: String,
-    /// Where each partition begins and ends.
-    pub partitions: Vec<Bounds>,
 }
 
 /// Counters of all streams since the store was opened.
@@ -161,16 +128,6 @@ pub(super) struct Known {
     pub(super) next: Option<Aliases>,
 }
 
-/// What consumers still need, and when that was last written.
-#[derive(Debug, Default)]
-pub(super) struct Kept {
-    pub(super) holds: Holds,
-    written_ms: u64,
-}
-
-/// A hold that only moves on is written this seldom.
-const HOLDS_WRITTEN_MS: u64 = 10_000;
-
 impl Streams {
     pub(super) fn new(list: Vec<Stream>, limits: StreamLimits) -> Self {
         let numbers = list.iter().enumerate();
@@ -222,193 +179,6 @@ impl Streams {
                 .key
                 .partition(stream.seed, partitions, topic, client_id),
         )
-    }
-
-    /// Where each partition begins and ends.
-    ///
-    /// # Errors
-    ///
-    /// [`StreamError::Unknown`].
-    pub fn bounds(&self, name: &str) -> Result<Vec<Bounds>, StreamError> {
-        let stream = self.stream(name)?;
-        let numbers = 0..stream.identity.partitions;
-        Ok(numbers
-            .map(|number| self.bounds_of(stream, number))
-            .collect())
-    }
-
-    /// What a reader has to know of a stream.
-    ///
-    /// # Errors
-    ///
-    /// [`StreamError::Unknown`].
-    pub fn describe(&self, name: &str) -> Result<Description, StreamError> {
-        let stream = self.stream(name)?;
-        let schema = serde_json::to_string(&stream.identity.schema);
-        Ok(Description {
-            name: name.to_owned(),
-            epoch: stream.origin().epoch,
-            seed: stream.seed,
-            filters: stream.identity.filters.clone(),
-            // INVARIANT: all keys are texts.
-            schema: schema.expect("columns are texts"),
-            partitions: self.bounds(name)?,
-        })
-    }
-
-    /// Which files hold which rows: what `sealed.json` says, as JSON.
-    ///
-    /// # Errors
-    ///
-    /// [`StreamError::Unknown`].
-    pub fn sealed(&self, name: &str) -> Result<String, StreamError> {
-        let sealed = serde_json::to_string(&self.stream(name)?.sealed());
-        // INVARIANT: all keys are texts.
-        Ok(sealed.expect("a value of texts, numbers and lists"))
-    }
-
-    /// Batches with exactly the rows `from..to` of a partition, out of memory.
-    ///
-    /// # Errors
-    ///
-    /// [`StreamError::Sealed`] if some of them are in files, [`StreamError::Gone`],
-    /// [`StreamError::Beyond`], [`StreamError::Missing`], and those of the arguments.
-    pub fn tail(
-        &self,
-        name: &str,
-        partition: u16,
-        from: u64,
-        to: u64,
-    ) -> Result<Vec<RecordBatch>, StreamError> {
-        let found = self.stream(name)?;
-        let partitions = found.identity.partitions;
-        let stream = name.to_owned();
-        if from > to {
-            let problem = format!("offsets {from} to {to} are no range");
-            return Err(StreamError::Argument { stream, problem });
-        }
-        if partition >= partitions {
-            return Err(StreamError::Partition {
-                stream,
-                partition,
-                partitions,
-            });
-        }
-        let known = lock(&found.aliases);
-        let mut rows = self.partition(found, partition);
-        let (earliest, start, end) = (
-            rows.history.earliest,
-            rows.tail.start(),
-            rows.tail.visible(),
-        );
-        if to > end {
-            return Err(StreamError::Beyond {
-                stream,
-                partition,
-                end,
-                to,
-            });
-        }
-        if from < earliest.min(to) {
-            let to = to.min(earliest);
-            return Err(StreamError::Gone {
-                stream,
-                partition,
-                from,
-                to,
-                earliest,
-            });
-        }
-        if from < start.min(to) {
-            let to = to.min(start);
-            return Err(StreamError::Sealed {
-                stream,
-                partition,
-                from,
-                to,
-            });
-        }
-        let read = rows.tail.read(from..to);
-        let read = read.map_err(|Range { start, end }| StreamError::Missing {
-            stream,
-            partition,
-            from: start,
-            to: end,
-        })?;
-        // Rows that are lost say nothing.
-        let before = rows.tail.read(start..from).unwrap_or_default();
-        let aliases = known.now.clone();
-        drop(rows);
-        drop(known);
-        let told = told(&before, read, aliases);
-        told.map_err(|error| StreamError::Store(found.failed(&error)))
-    }
-
-    /// The first offset at or behind a time, in unix microseconds, of each partition; its end
-    /// where there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`StreamError::Unknown`], and those of reading a file.
-    pub fn offsets_at(&self, name: &str, timestamp_us: i64) -> Result<Vec<u64>, StreamError> {
-        let stream = self.stream(name)?;
-        let _work = self.lock_work();
-        let at = |number| {
-            let mut rows = self.partition(stream, number);
-            let sealed = rows.history.at(timestamp_us)?;
-            let found = sealed.or_else(|| rows.tail.at(timestamp_us));
-            let end = rows.tail.visible();
-            Ok(found.map_or(end, |offset| offset.max(rows.history.earliest)))
-        };
-        (0..stream.identity.partitions).map(at).collect()
-    }
-
-    /// Keeps the rows from `offsets` on, one of each partition, for `consumer`; its former hold
-    /// ends. The hold ends by itself after seven days in which it is not renewed.
-    ///
-    /// # Errors
-    ///
-    /// [`StreamError::Unknown`], [`StreamError::Argument`] for offsets that there are not, and
-    /// those of the file system.
-    pub fn hold(&self, name: &str, consumer: &str, offsets: &[u64]) -> Result<(), StreamError> {
-        let stream = self.stream(name)?;
-        let bounds = self.bounds(name)?;
-        let fits = bounds
-            .iter()
-            .zip(offsets)
-            .all(|(bounds, offset)| *offset <= bounds.end);
-        if bounds.len() != offsets.len() || !fits || consumer.is_empty() {
-            let problem = format!("it has no offsets {offsets:?} to hold for {consumer:?}");
-            let stream = name.to_owned();
-            return Err(StreamError::Argument { stream, problem });
-        }
-        let now_ms = now_us() / 1_000;
-        let hold = self.limits.hold.as_millis();
-        let hold = Hold {
-            offsets: offsets.to_owned(),
-            until_ms: now_ms.saturating_add(u64::try_from(hold).unwrap_or(u64::MAX)),
-        };
-        let mut kept = lock(&stream.holds);
-        let is_new = kept.holds.insert(consumer.to_owned(), hold).is_none();
-        if is_new || now_ms.saturating_sub(kept.written_ms) >= HOLDS_WRITTEN_MS {
-            kept.write(stream, now_ms)?;
-        }
-        Ok(())
-    }
-
-    /// Ends the hold of `consumer`; false if it has none.
-    ///
-    /// # Errors
-    ///
-    /// [`StreamError::Unknown`], and those of the file system.
-    pub fn release(&self, name: &str, consumer: &str) -> Result<bool, StreamError> {
-        let stream = self.stream(name)?;
-        let mut kept = lock(&stream.holds);
-        let is_held = kept.holds.remove(consumer).is_some();
-        if is_held {
-            kept.write(stream, now_us() / 1_000)?;
-        }
-        Ok(is_held)
     }
 
     /// Counters.
@@ -538,15 +308,6 @@ impl Streams {
         partition.tail.settle(safe_lsn);
         partition
     }
-
-    fn bounds_of(&self, stream: &Stream, number: u16) -> Bounds {
-        let partition = self.partition(stream, number);
-        Bounds {
-            earliest: partition.history.earliest,
-            sealed_end: partition.tail.start(),
-            end: partition.tail.visible(),
-        }
-    }
 }
 
 impl Stream {
@@ -561,7 +322,7 @@ impl Stream {
     }
 
     /// Which files there are.
-    fn sealed(&self) -> Sealed {
+    pub(super) fn sealed(&self) -> Sealed {
         let mut sealed = Sealed::default();
         for partition in &self.partitions {
             let partition = lock(partition);
@@ -595,40 +356,6 @@ impl Stream {
             problem: problem.to_string().into(),
         }
     }
-}
-
-impl Kept {
-    pub(super) fn new(holds: Holds) -> Self {
-        Self {
-            holds,
-            written_ms: 0,
-        }
-    }
-
-    fn write(&mut self, stream: &Stream, now_ms: u64) -> Result<(), StoreError> {
-        self.holds.retain(|_, hold| hold.until_ms > now_ms);
-        self.written_ms = now_ms;
-        manifest::write(&*stream.folder, HOLDS, &self.holds)
-    }
-
-    /// The first offset of a partition that somebody holds.
-    pub(super) fn floor(&self, partition: usize, now_ms: u64) -> u64 {
-        let holds = self.holds.values().filter(|hold| hold.until_ms > now_ms);
-        let floors = holds.filter_map(|hold| hold.offsets.get(partition).copied());
-        floors.min().unwrap_or(u64::MAX)
-    }
-}
-
-/// Batches that say what their rows need of Sparkplug's aliases: what was known before the tail, and what it says.
-fn told(
-    before: &[RecordBatch],
-    batches: Vec<RecordBatch>,
-    mut aliases: Aliases,
-) -> Result<Vec<RecordBatch>, ColumnarError> {
-    for batch in before {
-        aliases.follow(batch)?;
-    }
-    telling(batches, aliases)
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

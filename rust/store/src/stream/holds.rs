@@ -1,0 +1,88 @@
+//! What consumers still need of a stream: retention leaves it alone.
+
+use crate::error::StoreError;
+use crate::stream::error::StreamError;
+use crate::stream::manifest::{self, HOLDS, Hold, Holds};
+use crate::stream::streams::{Stream, Streams, lock, now_us};
+
+/// What consumers still need, and when that was last written.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) holds: Holds,
+    written_ms: u64,
+}
+
+/// A hold that only moves on is written this seldom.
+const HOLDS_WRITTEN_MS: u64 = 10_000;
+
+impl Streams {
+    /// Keeps the rows from `offsets` on, one of each partition, for `consumer`; its former hold
+    /// ends. The hold ends by itself after seven days in which it is not renewed.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Unknown`], [`StreamError::Argument`] for offsets that there are not, and
+    /// those of the file system.
+    pub fn hold(&self, name: &str, consumer: &str, offsets: &[u64]) -> Result<(), StreamError> {
+        let stream = self.stream(name)?;
+        let bounds = self.bounds(name)?;
+        let fits = bounds
+            .iter()
+            .zip(offsets)
+            .all(|(bounds, offset)| *offset <= bounds.end);
+        if bounds.len() != offsets.len() || !fits || consumer.is_empty() {
+            let problem = format!("it has no offsets {offsets:?} to hold for {consumer:?}");
+            let stream = name.to_owned();
+            return Err(StreamError::Argument { stream, problem });
+        }
+        let now_ms = now_us() / 1_000;
+        let hold = self.limits().hold.as_millis();
+        let hold = Hold {
+            offsets: offsets.to_owned(),
+            until_ms: now_ms.saturating_add(u64::try_from(hold).unwrap_or(u64::MAX)),
+        };
+        let mut kept = lock(&stream.holds);
+        let is_new = kept.holds.insert(consumer.to_owned(), hold).is_none();
+        if is_new || now_ms.saturating_sub(kept.written_ms) >= HOLDS_WRITTEN_MS {
+            kept.write(stream, now_ms)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the hold of `consumer`; false if it has none.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Unknown`], and those of the file system.
+    pub fn release(&self, name: &str, consumer: &str) -> Result<bool, StreamError> {
+        let stream = self.stream(name)?;
+        let mut kept = lock(&stream.holds);
+        let is_held = kept.holds.remove(consumer).is_some();
+        if is_held {
+            kept.write(stream, now_us() / 1_000)?;
+        }
+        Ok(is_held)
+    }
+}
+
+impl Kept {
+    pub(super) fn new(holds: Holds) -> Self {
+        Self {
+            holds,
+            written_ms: 0,
+        }
+    }
+
+    fn write(&mut self, stream: &Stream, now_ms: u64) -> Result<(), StoreError> {
+        self.holds.retain(|_, hold| hold.until_ms > now_ms);
+        self.written_ms = now_ms;
+        manifest::write(&*stream.folder, HOLDS, &self.holds)
+    }
+
+    /// The first offset of a partition that somebody holds.
+    pub(super) fn floor(&self, partition: usize, now_ms: u64) -> u64 {
+        let holds = self.holds.values().filter(|hold| hold.until_ms > now_ms);
+        let floors = holds.filter_map(|hold| hold.offsets.get(partition).copied());
+        floors.min().unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,200 @@
+//! What readers are told of a stream, and its rows in memory.
+
+use std::ops::Range;
+
+use arrow_array::RecordBatch;
+
+use crate::stream::columnar::{Aliases, ColumnarError, telling};
+use crate::stream::error::StreamError;
+use crate::stream::streams::{Stream, Streams, lock};
+
+/// Where a partition begins and ends.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Bounds {
+    /// The first offset that may be read.
+    pub earliest: u64,
+    /// The first offset that is in no file.
+    pub sealed_end: u64,
+    /// Behind the last row that is safe.
+    pub end: u64,
+}
+
+/// What a reader has to know of a stream.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Description {
+    /// Its name.
+    pub name: String,
+    /// Identifier of the store and a counter: offsets of another epoch mean other rows.
+    pub epoch: String,
+    /// Seed of the hash that chooses the partition.
+    pub seed: u64,
+    /// Which messages are its rows.
+    pub filters: Vec<String>,
+    /// Typed columns, as JSON; `null` without.
+    pub schema: String,
+    /// Where each partition begins and ends.
+    pub partitions: Vec<Bounds>,
+}
+
+impl Streams {
+    /// Where each partition begins and ends.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Unknown`].
+    pub fn bounds(&self, name: &str) -> Result<Vec<Bounds>, StreamError> {
+        let stream = self.stream(name)?;
+        let numbers = 0..stream.identity.partitions;
+        Ok(numbers
+            .map(|number| self.bounds_of(stream, number))
+            .collect())
+    }
+
+    /// What a reader has to know of a stream.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Unknown`].
+    pub fn describe(&self, name: &str) -> Result<Description, StreamError> {
+        let stream = self.stream(name)?;
+        let schema = serde_json::to_string(&stream.identity.schema);
+        Ok(Description {
+            name: name.to_owned(),
+            epoch: stream.origin().epoch,
+            seed: stream.seed,
+            filters: stream.identity.filters.clone(),
+            // INVARIANT: all keys are texts.
+            schema: schema.expect("columns are texts"),
+            partitions: self.bounds(name)?,
+        })
+    }
+
+    /// Which files hold which rows: what `sealed.json` says, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Unknown`].
+    pub fn sealed(&self, name: &str) -> Result<String, StreamError> {
+        let sealed = serde_json::to_string(&self.stream(name)?.sealed());
+        // INVARIANT: all keys are texts.
+        Ok(sealed.expect("a value of texts, numbers and lists"))
+    }
+
+    /// Batches with exactly the rows `from..to` of a partition, out of memory.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Sealed`] if some of them are in files, [`StreamError::Gone`],
+    /// [`StreamError::Beyond`], [`StreamError::Missing`], and those of the arguments.
+    pub fn tail(
+        &self,
+        name: &str,
+        partition: u16,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<RecordBatch>, StreamError> {
+        let found = self.stream(name)?;
+        let partitions = found.identity.partitions;
+        let stream = name.to_owned();
+        if from > to {
+            let problem = format!("offsets {from} to {to} are no range");
+            return Err(StreamError::Argument { stream, problem });
+        }
+        if partition >= partitions {
+            return Err(StreamError::Partition {
+                stream,
+                partition,
+                partitions,
+            });
+        }
+        let known = lock(&found.aliases);
+        let mut rows = self.partition(found, partition);
+        let (earliest, start, end) = (
+            rows.history.earliest,
+            rows.tail.start(),
+            rows.tail.visible(),
+        );
+        if to > end {
+            return Err(StreamError::Beyond {
+                stream,
+                partition,
+                end,
+                to,
+            });
+        }
+        if from < earliest.min(to) {
+            let to = to.min(earliest);
+            return Err(StreamError::Gone {
+                stream,
+                partition,
+                from,
+                to,
+                earliest,
+            });
+        }
+        if from < start.min(to) {
+            let to = to.min(start);
+            return Err(StreamError::Sealed {
+                stream,
+                partition,
+                from,
+                to,
+            });
+        }
+        let read = rows.tail.read(from..to);
+        let read = read.map_err(|Range { start, end }| StreamError::Missing {
+            stream,
+            partition,
+            from: start,
+            to: end,
+        })?;
+        // Rows that are lost say nothing.
+        let before = rows.tail.read(start..from).unwrap_or_default();
+        let aliases = known.now.clone();
+        drop(rows);
+        drop(known);
+        let told = told(&before, read, aliases);
+        told.map_err(|error| StreamError::Store(found.failed(&error)))
+    }
+
+    /// The first offset at or behind a time, in unix microseconds, of each partition; its end
+    /// where there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Unknown`], and those of reading a file.
+    pub fn offsets_at(&self, name: &str, timestamp_us: i64) -> Result<Vec<u64>, StreamError> {
+        let stream = self.stream(name)?;
+        let _work = self.lock_work();
+        let at = |number| {
+            let mut rows = self.partition(stream, number);
+            let sealed = rows.history.at(timestamp_us)?;
+            let found = sealed.or_else(|| rows.tail.at(timestamp_us));
+            let end = rows.tail.visible();
+            Ok(found.map_or(end, |offset| offset.max(rows.history.earliest)))
+        };
+        (0..stream.identity.partitions).map(at).collect()
+    }
+
+    fn bounds_of(&self, stream: &Stream, number: u16) -> Bounds {
+        let partition = self.partition(stream, number);
+        Bounds {
+            earliest: partition.history.earliest,
+            sealed_end: partition.tail.start(),
+            end: partition.tail.visible(),
+        }
+    }
+}
+
+/// Batches that say what their rows need of Sparkplug's aliases: what was known before the tail, and what it says.
+fn told(
+    before: &[RecordBatch],
+    batches: Vec<RecordBatch>,
+    mut aliases: Aliases,
+) -> Result<Vec<RecordBatch>, ColumnarError> {
+    for batch in before {
+        aliases.follow(batch)?;
+    }
+    telling(batches, aliases)
+}
