@@ -1,12 +1,13 @@
 //! What readers are told of a stream, and its rows in memory.
 
 use std::ops::Range;
+use std::sync::MutexGuard;
 
 use arrow_array::RecordBatch;
 
 use crate::stream::columnar::{Aliases, ColumnarError, telling};
 use crate::stream::error::StreamError;
-use crate::stream::streams::{Stream, Streams, lock};
+use crate::stream::streams::{Partition, Stream, Streams, lock};
 
 /// Where a partition begins and ends.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -38,17 +39,16 @@ pub struct Description {
 }
 
 impl Streams {
-    /// Where each partition begins and ends.
+    /// Where each partition begins and ends, of all of them at one LSN (rule 11): messages that are rows of
+    /// two partitions and became safe together are both before these ends, or both behind them.
     ///
     /// # Errors
     ///
     /// [`StreamError::Unknown`].
     pub fn bounds(&self, name: &str) -> Result<Vec<Bounds>, StreamError> {
         let stream = self.stream(name)?;
-        let numbers = 0..stream.identity.partitions;
-        Ok(numbers
-            .map(|number| self.bounds_of(stream, number))
-            .collect())
+        let partitions = settled(stream, || self.safe_lsn());
+        Ok(partitions.iter().map(|each| each.bounds()).collect())
     }
 
     /// What a reader has to know of a stream.
@@ -176,15 +176,27 @@ impl Streams {
         };
         (0..stream.identity.partitions).map(at).collect()
     }
+}
 
-    fn bounds_of(&self, stream: &Stream, number: u16) -> Bounds {
-        let partition = self.partition(stream, number);
+impl Partition {
+    fn bounds(&self) -> Bounds {
         Bounds {
-            earliest: partition.history.earliest,
-            sealed_end: partition.tail.start(),
-            end: partition.tail.visible(),
+            earliest: self.history.earliest,
+            sealed_end: self.tail.start(),
+            end: self.tail.visible(),
         }
     }
+}
+
+/// All partitions of a stream, each as it is at the same LSN: once nobody else can have one of them show more,
+/// `safe_lsn` is asked.
+fn settled(stream: &Stream, safe_lsn: impl FnOnce() -> u64) -> Vec<MutexGuard<'_, Partition>> {
+    let mut partitions: Vec<_> = stream.partitions.iter().map(lock).collect();
+    let safe_lsn = safe_lsn();
+    for partition in &mut partitions {
+        partition.tail.settle(safe_lsn);
+    }
+    partitions
 }
 
 /// Batches that say what their rows need of Sparkplug's aliases: what was known before the tail, and what it says.
@@ -197,4 +209,69 @@ fn told(
         aliases.follow(batch)?;
     }
     telling(batches, aliases)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::faults::{Disk, Faults};
+    use crate::files::Files;
+    use crate::stream::columnar::Row;
+    use crate::stream::{Definition, StreamOptions};
+    use crate::{JournalOptions, SimulatedStore, StoreOptions};
+
+    /// A stream of two partitions without a row.
+    fn open() -> SimulatedStore {
+        let files: Arc<dyn Files> = Arc::new(Disk::new(1, Faults::default()));
+        let journal = JournalOptions {
+            segment_bytes: 64 << 10,
+            ballast_bytes: 0,
+            ..JournalOptions::default()
+        };
+        let options = StoreOptions {
+            journal,
+            ..StoreOptions::default()
+        };
+        let definitions = vec![Definition {
+            name: "plant".to_owned(),
+            partitions: 2,
+            ..Definition::default()
+        }];
+        let streams = StreamOptions {
+            definitions,
+            ..StreamOptions::default()
+        };
+        SimulatedStore::open_with(&files, &options, &streams)
+            .unwrap()
+            .0
+    }
+
+    #[test]
+    fn rule_11_ends_are_of_one_moment_of_the_log() {
+        let streams = open().streams().unwrap();
+        let stream = streams.stream("plant").unwrap();
+        for partition in &stream.partitions {
+            let mut partition = lock(partition);
+            for (offset, lsn) in [(0, 10), (1, 20)] {
+                partition.tail.push(offset, &Row::default()).unwrap();
+                partition.tail.mark(lsn);
+            }
+        }
+        let ends = |safe_lsn| {
+            let partitions = settled(stream, || {
+                let is_held = |each: &std::sync::Mutex<_>| each.try_lock().is_err();
+                assert!(stream.partitions.iter().all(is_held));
+                safe_lsn
+            });
+            partitions
+                .iter()
+                .map(|each| each.bounds().end)
+                .collect::<Vec<_>>()
+        };
+
+        assert_eq!(ends(19), [1, 1]);
+        assert_eq!(ends(20), [2, 2]);
+    }
 }

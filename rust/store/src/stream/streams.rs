@@ -300,13 +300,15 @@ impl Streams {
         number: u16,
     ) -> MutexGuard<'s, Partition> {
         let mut partition = lock(&stream.partitions[usize::from(number)]);
-        // ORDERING: pairs with the release behind the sync.
-        let safe_lsn = self
-            .safe_lsn
-            .get()
-            .map_or(0, |lsn| lsn.load(Ordering::Acquire));
-        partition.tail.settle(safe_lsn);
+        partition.tail.settle(self.safe_lsn());
         partition
+    }
+
+    /// The log is safe up to here.
+    pub(super) fn safe_lsn(&self) -> u64 {
+        let safe_lsn = self.safe_lsn.get();
+        // ORDERING: pairs with the release behind the sync.
+        safe_lsn.map_or(0, |lsn| lsn.load(Ordering::Acquire))
     }
 }
 
