@@ -64,6 +64,7 @@ pub(crate) struct StreamFields {
 struct RetentionFields {
     age_s: Option<u64>,
     bytes: Option<u64>,
+    hold_max_s: u64,
 }
 
 #[derive(FromPyObject)]
@@ -198,6 +199,7 @@ fn stream(fields: StreamFields) -> PyResult<Stream> {
         key: stream_key(&fields.key)?,
         retention_age: fields.retention.age_s.map(Duration::from_secs),
         retention_bytes: fields.retention.bytes,
+        hold_max: Some(Duration::from_secs(fields.retention.hold_max_s)),
         decode: (fields.decode != "none").then_some(fields.decode),
         columns: columns.map(|column| (column.name, column.r#type)).collect(),
         group: fields.group_id,

@@ -252,6 +252,26 @@ fn rule_6_a_hold_keeps_rows_until_it_expires() {
     assert!(!log.streams().release("plant", "spark").unwrap());
 }
 
+/// Rule 6: the stream says for how long it waits; the last word of the consumer counts.
+#[test]
+fn rule_6_a_hold_lasts_as_long_as_the_stream_says() {
+    let disk = Disk::new(1, Faults::default());
+    let mut plant = definition("plant", 1);
+    plant.retention_bytes = Some(1);
+    plant.hold_max = Some(std::time::Duration::from_secs(3_600));
+    let log = Log::open(&disk, &options(&[plant])).unwrap();
+    log.publish(&[("plant", 0)]);
+    log.store.seal().unwrap();
+    log.streams().hold("plant", "spark", &[0]).unwrap();
+    let minute_us = 60 * SECOND_US;
+
+    log.store.tidy(log.now_us() + 59 * minute_us).unwrap();
+    assert_eq!(log.bounds("plant")[0].earliest, 0);
+    log.store.tidy(log.now_us() + 61 * minute_us).unwrap();
+
+    assert_eq!(log.bounds("plant")[0].earliest, 1);
+}
+
 /// Rule 7: first nobody may begin to read it, an hour later it goes.
 #[test]
 fn rule_7_a_file_goes_an_hour_after_its_rows_were_given_up() {

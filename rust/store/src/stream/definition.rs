@@ -19,6 +19,8 @@ pub struct Definition {
     pub retention_age: Option<Duration>,
     /// Bytes of sealed files, over all partitions, above which the oldest go.
     pub retention_bytes: Option<u64>,
+    /// For how long retention waits for a consumer that says nothing; `None`: seven days.
+    pub hold_max: Option<Duration>,
     /// How payloads are read for the typed columns; `None` without such columns.
     pub decode: Option<String>,
     /// For payloads that are messages of Protocol Buffers: which.

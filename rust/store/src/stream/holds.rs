@@ -1,5 +1,7 @@
 //! What consumers still need of a stream: retention leaves it alone.
 
+use std::time::Duration;
+
 use crate::error::StoreError;
 use crate::stream::error::StreamError;
 use crate::stream::manifest::{self, HOLDS, Hold, Holds};
@@ -12,12 +14,15 @@ pub(super) struct Kept {
     written_ms: u64,
 }
 
+/// For how long a hold lasts that is not renewed, unless the stream is told otherwise.
+pub(super) const HOLD_MAX: Duration = Duration::from_secs(7 * 86_400);
+
 /// A hold that only moves on is written this seldom.
 const HOLDS_WRITTEN_MS: u64 = 10_000;
 
 impl Streams {
     /// Keeps the rows from `offsets` on, one of each partition, for `consumer`; its former hold
-    /// ends. The hold ends by itself after seven days in which it is not renewed.
+    /// ends. The hold ends by itself when it is not renewed for as long as the stream's definition says.
     ///
     /// # Errors
     ///
@@ -36,7 +41,7 @@ impl Streams {
             return Err(StreamError::Argument { stream, problem });
         }
         let now_ms = now_us() / 1_000;
-        let hold = self.limits().hold.as_millis();
+        let hold = stream.hold_max.as_millis();
         let hold = Hold {
             offsets: offsets.to_owned(),
             until_ms: now_ms.saturating_add(u64::try_from(hold).unwrap_or(u64::MAX)),

@@ -19,7 +19,7 @@ use crate::record::{Message, Record};
 use crate::stream::columnar::Aliases;
 use crate::stream::definition::{Definition, Key};
 use crate::stream::history::{self, Expected, History};
-use crate::stream::holds::Kept;
+use crate::stream::holds::{HOLD_MAX, Kept};
 use crate::stream::manifest::{
     self, ALIASES, Column, FORMAT, HOLDS, Holds, Identity, KnownAliases, SEALED, STREAM, Schema,
     Sealed,
@@ -391,6 +391,9 @@ impl Opening<'_> {
             typed,
             retention_age: definition.and_then(|known| known.retention_age),
             retention_bytes: definition.and_then(|known| known.retention_bytes),
+            hold_max: definition
+                .and_then(|known| known.hold_max)
+                .unwrap_or(HOLD_MAX),
             folder: Arc::clone(&found.folder),
             partitions,
             aliases: Mutex::new(Known {

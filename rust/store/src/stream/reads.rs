@@ -95,64 +95,22 @@ impl Streams {
         to: u64,
     ) -> Result<Vec<RecordBatch>, StreamError> {
         let found = self.stream(name)?;
-        let partitions = found.identity.partitions;
-        let stream = name.to_owned();
-        if from > to {
-            let problem = format!("offsets {from} to {to} are no range");
-            return Err(StreamError::Argument { stream, problem });
-        }
-        if partition >= partitions {
-            return Err(StreamError::Partition {
-                stream,
-                partition,
-                partitions,
-            });
-        }
-        let known = lock(&found.aliases);
-        let mut rows = self.partition(found, partition);
-        let (earliest, start, end) = (
-            rows.history.earliest,
-            rows.tail.start(),
-            rows.tail.visible(),
-        );
-        if to > end {
-            return Err(StreamError::Beyond {
-                stream,
-                partition,
-                end,
-                to,
-            });
-        }
-        if from < earliest.min(to) {
-            let to = to.min(earliest);
-            return Err(StreamError::Gone {
-                stream,
-                partition,
-                from,
-                to,
-                earliest,
-            });
-        }
-        if from < start.min(to) {
-            let to = to.min(start);
-            return Err(StreamError::Sealed {
-                stream,
-                partition,
-                from,
-                to,
-            });
-        }
-        let read = rows.tail.read(from..to);
-        let read = read.map_err(|Range { start, end }| StreamError::Missing {
-            stream,
+        let wanted = Wanted {
+            stream: name,
             partition,
-            from: start,
-            to: end,
-        })?;
+            rows: from..to,
+        };
+        wanted.check(found.identity.partitions)?;
+        let known = lock(&found.aliases);
+        let mut held = self.partition(found, partition);
+        wanted.check_tier(held.bounds())?;
+        let read = held.tail.read(from..to);
+        let read = read.map_err(|missing| wanted.missing(missing))?;
         // Rows that are lost say nothing.
-        let before = rows.tail.read(start..from).unwrap_or_default();
+        let start = held.tail.start();
+        let before = held.tail.read(start..from).unwrap_or_default();
         let aliases = known.now.clone();
-        drop(rows);
+        drop(held);
         drop(known);
         let told = told(&before, read, aliases);
         told.map_err(|error| StreamError::Store(found.failed(&error)))
@@ -175,6 +133,86 @@ impl Streams {
             Ok(found.map_or(end, |offset| offset.max(rows.history.earliest)))
         };
         (0..stream.identity.partitions).map(at).collect()
+    }
+}
+
+/// Rows in memory that somebody asks for.
+struct Wanted<'a> {
+    stream: &'a str,
+    partition: u16,
+    rows: Range<u64>,
+}
+
+impl Wanted<'_> {
+    /// Refuses what no stream of so many partitions can have.
+    fn check(&self, partitions: u16) -> Result<(), StreamError> {
+        let stream = self.stream.to_owned();
+        let (partition, Range { start, end }) = (self.partition, &self.rows);
+        if start > end {
+            let problem = format!("offsets {start} to {end} are no range");
+            return Err(StreamError::Argument { stream, problem });
+        }
+        if partition >= partitions {
+            return Err(StreamError::Partition {
+                stream,
+                partition,
+                partitions,
+            });
+        }
+        Ok(())
+    }
+
+    /// Refuses rows that are not safe yet, and names those that are gone, or else in files.
+    fn check_tier(&self, bounds: Bounds) -> Result<(), StreamError> {
+        let (
+            partition,
+            Range {
+                start: from,
+                end: to,
+            },
+        ) = (self.partition, self.rows.clone());
+        let stream = self.stream.to_owned();
+        let Bounds {
+            earliest,
+            sealed_end,
+            end,
+        } = bounds;
+        if to > end {
+            return Err(StreamError::Beyond {
+                stream,
+                partition,
+                end,
+                to,
+            });
+        }
+        if from < earliest.min(to) {
+            return Err(StreamError::Gone {
+                stream,
+                partition,
+                from,
+                to: to.min(earliest),
+                earliest,
+            });
+        }
+        if from < sealed_end.min(to) {
+            return Err(StreamError::Sealed {
+                stream,
+                partition,
+                from,
+                to: to.min(sealed_end),
+            });
+        }
+        Ok(())
+    }
+
+    /// These of the rows are in no place.
+    fn missing(&self, Range { start, end }: Range<u64>) -> StreamError {
+        StreamError::Missing {
+            stream: self.stream.to_owned(),
+            partition: self.partition,
+            from: start,
+            to: end,
+        }
     }
 }
 

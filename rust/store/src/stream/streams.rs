@@ -45,8 +45,6 @@ pub struct StreamLimits {
     pub log_bytes: u64,
     /// Bytes of a row above which it is refused.
     pub row_bytes: usize,
-    /// For how long a consumer that says nothing keeps its rows.
-    pub hold: Duration,
     /// How long a file stays that nobody may begin to read any more.
     pub grace: Duration,
 }
@@ -60,7 +58,6 @@ impl Default for StreamLimits {
             tail_age: Duration::from_secs(15 * 60),
             log_bytes: 1 << 30,
             row_bytes: MAX_ROW_BYTES,
-            hold: Duration::from_secs(7 * 86_400),
             grace: Duration::from_secs(3_600),
         }
     }
@@ -104,6 +101,7 @@ pub(super) struct Stream {
     pub(super) typed: Typed,
     pub(super) retention_age: Option<Duration>,
     pub(super) retention_bytes: Option<u64>,
+    pub(super) hold_max: Duration,
     pub(super) folder: Arc<dyn Files>,
     pub(super) partitions: Vec<Mutex<Partition>>,
     pub(super) aliases: Mutex<Known>,

@@ -398,6 +398,25 @@ mod tests {
         assert_eq!(offsets(&tail.read(0..3_000).unwrap()).len(), 3_000);
     }
 
+    /// Rule 12: what comes behind it begins another one.
+    #[test]
+    fn rule_12_a_row_above_16_mb_closes_its_batch() {
+        let mut tail = Tail::new(0, 0);
+        push(&mut tail, 0..2);
+        let payload = vec![0; BATCH_BYTES];
+        let large = Row {
+            payload: &payload,
+            ..Row::default()
+        };
+
+        tail.push(2, &large).unwrap();
+        push(&mut tail, 3..5);
+
+        let read = tail.read(0..5).unwrap();
+        let rows: Vec<_> = read.iter().map(RecordBatch::num_rows).collect();
+        assert_eq!(rows, [3, 2]);
+    }
+
     #[test]
     fn a_time_leads_to_the_first_row_at_or_behind_it() {
         let mut tail = Tail::new(0, 10);
