@@ -133,7 +133,8 @@ impl OpenDoor {
         match self {
             Self::Unix(socket) => {
                 let (stream, _) = socket.accept().await?;
-                if stream.peer_cred().is_ok_and(|peer| is_trusted(peer.uid())) {
+                let peer = stream.peer_cred().map(|peer| peer.uid());
+                if is_trusted(peer, geteuid().as_raw()) {
                     guests.welcome(stream, Pass::Known);
                 }
             }
@@ -147,9 +148,10 @@ impl OpenDoor {
     }
 }
 
-/// Whether the process at the other end could read the files as well.
-fn is_trusted(user: u32) -> bool {
-    user == 0 || user == geteuid().as_raw()
+/// Whether the process at the other end could read the files as well: it is of user 0, or of our own. Where the
+/// system does not tell, it is refused.
+fn is_trusted(peer: io::Result<u32>, own: u32) -> bool {
+    peer.is_ok_and(|user| user == 0 || user == own)
 }
 
 impl Pass {
@@ -172,3 +174,17 @@ impl Pass {
 }
 
 const SCHEME: &[u8] = b"Bearer ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_brokers_own_user_and_root_come_in_through_the_unix_socket() {
+        assert!(is_trusted(Ok(1_000), 1_000));
+        assert!(is_trusted(Ok(0), 1_000));
+        assert!(!is_trusted(Ok(1_001), 1_000));
+        assert!(!is_trusted(Ok(1_000), 0));
+        assert!(!is_trusted(Err(io::ErrorKind::Unsupported.into()), 1_000));
+    }
+}
