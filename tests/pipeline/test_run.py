@@ -22,15 +22,17 @@ from mqttcore.pipeline.progress import JsonLines
 from mqttcore.pipeline.run import run
 from mqttcore.pipeline.runner import Runner
 from mqttcore.pipeline.stages import stages
+from mqttcore.pipeline.tables import Batch, DeltaTable
 from mqttcore.streams.client import Client
 from mqttcore.streams.settings import Stream
 
 from tests import wire as mqtt
+from tests.spark.endpoint import FakeEndpoint
 from tests.stream_folder import START_US, StreamFolder, rows
 from tests.wire import Wire
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(300)  # Spark itself may need a minute to begin
 
@@ -124,6 +126,32 @@ def test_messages_become_tables_once(
         (0, 9, 0),
         (1, 2, 0),
     ]
+
+
+def test_rule_6_the_broker_keeps_nothing_of_the_last_batch_that_is_done(
+    spark: SparkSession, tmp_path: Path, make_stream: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(path=tmp_path, stream="plant", rows_per_batch=3)
+    chosen = pipeline(tmp_path, gold=(), source=source)
+    append = DeltaTable.append
+
+    def die_in_the_last(table: DeltaTable, rows: DataFrame, batch: Batch) -> int | None:
+        if batch.number == 3:
+            raise PipelineError("out of luck")
+        return append(table, rows, batch)
+
+    with FakeEndpoint(make_stream()) as endpoint:
+        endpoint.write(rows([message(second) for second in range(5)]))
+        run(chosen, spark=spark, once=True)
+        assert endpoint.holds == {"factory.bronze": [5], "factory.silver": [5]}
+
+        endpoint.write(rows([message(second) for second in range(5, 10)], base=5))
+        monkeypatch.setattr(DeltaTable, "append", die_in_the_last)
+        with pytest.raises(PipelineError, match="out of luck"):
+            run(chosen, spark=spark, once=True)
+
+    assert [8] in endpoint.holds.values()
+    assert all(hold <= [8] for hold in endpoint.holds.values())
 
 
 def test_a_lost_checkpoint_does_not_double_the_tables(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
+import json
 import pathlib
 import struct
 import subprocess
@@ -18,7 +20,7 @@ from mqttcore._core import StreamOptions, StreamReader
 from mqttcore.config import Listener
 from mqttcore.errors import EndpointError, StreamUnknownError
 from mqttcore.streams.client import Client
-from mqttcore.streams.settings import Column, Stream
+from mqttcore.streams.settings import Column, Retention, Stream
 
 from tests import wire as mqtt
 from tests.streams.plant import TOKEN, plant_settings
@@ -77,6 +79,20 @@ def test_sys_topics_tell_how_many_rows_there_are(broker: Broker) -> None:
             seen[packet.topic.removeprefix("$SYS/broker/")] = packet.payload
 
 
+def test_rule_6_a_hold_lasts_as_long_as_its_stream_says(tmp_path: pathlib.Path) -> None:
+    """Sealing, retention and the end of holds are tested in Rust; here, that the setting arrives."""
+    plant = Stream(name="plant", filter=("plant/#",), retention=Retention(hold_max="90s"))
+    settings = dataclasses.replace(plant_settings(tmp_path), streams=(plant,))
+    with Broker(settings) as broker, Client(broker.settings.data) as client:
+        before_ms = time.time_ns() // 1_000_000
+
+        client.hold("plant", "spark", [0])
+
+        after_ms = time.time_ns() // 1_000_000
+        holds = json.loads((client.stream("plant").path / "holds.json").read_text())
+    assert before_ms + 90_000 <= holds["spark"]["until_ms"] <= after_ms + 90_000
+
+
 def test_tcp_needs_the_token(broker: Broker) -> None:
     host, port = broker.http_address or ("", 0)
     broker.publish("plant/1", b"x", qos=1)
@@ -101,7 +117,7 @@ def test_a_broker_with_streams_imports_nothing_of_spark(tmp_path: pathlib.Path) 
 import sys
 from mqttcore import Broker, Settings
 from mqttcore.config import Listener
-from mqttcore.streams.settings import Column, Stream
+from mqttcore.streams.settings import Column, Retention, Stream
 import mqttcore.serve
 
 settings = Settings(

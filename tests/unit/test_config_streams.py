@@ -43,7 +43,7 @@ def test_a_stream_says_which_messages_become_rows_and_how_long_they_stay(write: 
         name = "plant"
         filter = ["plant/#", "spBv1.0/#"]
         partitions = 4
-        retention = {{ age = "7d", bytes = 10_000_000_000 }}
+        retention = {{ age = "7d", bytes = 10_000_000_000, hold_max = "12h" }}
         key = "sparkplug"
         decode = "json"
         schema = [{{ name = "temperature", type = "double" }}, {{ name = "ok", type = "boolean" }}]
@@ -61,7 +61,7 @@ def test_a_stream_says_which_messages_become_rows_and_how_long_they_stay(write: 
             name="plant",
             filter=("plant/#", "spBv1.0/#"),
             partitions=4,
-            retention=Retention(age="7d", bytes=10_000_000_000),
+            retention=Retention(age="7d", bytes=10_000_000_000, hold_max="12h"),
             key="sparkplug",
             decode="json",
             schema=(
@@ -73,6 +73,7 @@ def test_a_stream_says_which_messages_become_rows_and_how_long_they_stay(write: 
     )
     stream = settings.streams[0]
     assert (stream.retention.age_s, stream.group_id) == (7 * 24 * 3_600, os.getgid())
+    assert (stream.retention.hold_max_s, Retention().hold_max_s) == (12 * 3_600, 7 * 24 * 3_600)
     assert settings.http == HttpListener(
         address="127.0.0.1:0", token_file=pathlib.Path("token"), insecure=False
     )
@@ -86,7 +87,7 @@ def test_every_fault_of_a_stream_is_named_with_its_place(write: Write) -> None:
         name = "Plant"
         filter = ["a/#b", "$share/g/a"]
         partitions = 0
-        retention = { age = "7 days", bytes = 1 }
+        retention = { age = "7 days", bytes = 1, hold_max = "0d" }
         key = "payload"
         group = "no such group"
         schema = [{ name = "topic", type = "double" }, { name = "t", type = "float" }]
@@ -107,6 +108,8 @@ def test_every_fault_of_a_stream_is_named_with_its_place(write: Write) -> None:
         " or d, as 7d",
         "s.toml:5:39: streams[0].retention.bytes: 1 is out of range; allowed: 1_048_576 to"
         " 9_223_372_036_854_775_807",
+        "s.toml:5:53: streams[0].retention.hold_max: '0d' is no age; allowed: a number and s, m, h"
+        " or d, as 7d",
         "s.toml:6:7: streams[0].key: found 'payload'; allowed: topic, client_id, sparkplug",
         "s.toml:7:9: streams[0].group: there is no group 'no such group' on this machine; allowed:"
         " a group of this machine",

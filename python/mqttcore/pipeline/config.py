@@ -39,7 +39,7 @@ from typing import Annotated, Literal, cast
 from mqttcore._schema import Entry, Faults, Parsed, Range, read_record
 from mqttcore.config import Filter, place_of, raise_faults, read_file
 from mqttcore.errors import PipelineError
-from mqttcore.streams.client import SOCKET_NAME, Client
+from mqttcore.streams.client import Client
 from mqttcore.streams.descriptor import check_protobuf
 
 __all__ = ["Alert", "Bronze", "Gold", "Pipeline", "Silver", "Source", "load"]
@@ -115,9 +115,8 @@ class Source:
         Raises:
             PipelineError: the file with the token cannot be read.
         """
-        path = self.path and self.path.absolute() / SOCKET_NAME
-        endpoint = self.endpoint or f"unix:{path}"
-        return Client(endpoint, token=self.token(), timeout_s=timeout_s)
+        place = self.endpoint or str(self.path and self.path.absolute())
+        return Client(place, token=self.token(), timeout_s=timeout_s)
 
     def token(self) -> str | None:
         """What the endpoint asks for.

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -10,19 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mqttcore.errors import PipelineError
+from mqttcore.errors import EndpointError, PipelineError
 from mqttcore.pipeline.alerts import Publisher
 from mqttcore.pipeline.config import Pipeline
 from mqttcore.pipeline.stages import Output, Stage, stages
 from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, Table
-from mqttcore.spark.checkpoint import read_offsets
-from mqttcore.spark.offsets import UNRESOLVED, split_start
+from mqttcore.spark.checkpoint import done_offsets, read_offsets
+from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, split_start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Runner"]
+
+logger = logging.getLogger(__name__)
 
 # How long one query is waited for before the next is looked at: one that failed ends the others.
 LOOK_S = 1
@@ -67,6 +70,7 @@ class Runner:
             PipelineError: another process runs on these checkpoints.
         """
         self._open.enter_context(locked(self._checkpoints))
+        self._open.callback(self._tell_holds)
         for stage in self.stages:
             self.queries.append(self._start(stage, once=once))
 
@@ -94,7 +98,11 @@ class Runner:
         self._is_over.set()
 
     def stop(self) -> None:
-        """Stops what runs still, each query between two batches if that comes soon."""
+        """Stops what runs still, each query between two batches if that comes soon.
+
+        The broker hears then how far each query is: Spark tells the source of a batch when it
+        plans the next one, and of the last batch never.
+        """
         deadline = time.monotonic() + LAST_BATCH_S
         for query in self.queries:
             while is_at_work(query) and time.monotonic() < deadline:
@@ -111,6 +119,19 @@ class Runner:
         else:
             writer = writer.trigger(processingTime=self.pipeline.trigger)
         return writer.foreachBatch(partial(self._write, stage, folder)).start()
+
+    def _tell_holds(self) -> None:
+        """Has the broker keep what no batch that is done with has read, and no more."""
+        stream = self.pipeline.source.stream
+        with self.pipeline.source.client() as broker:
+            try:
+                epoch = broker.stream(stream).epoch
+                for stage in self.stages:
+                    for done in done_ends(self._checkpoints / stage.name, epoch):
+                        broker.hold(stream, self._name(stage), done)
+            except EndpointError as error:
+                # it is told with the first batch of the next run
+                logger.warning("query %s: no hold is placed: %s", self.pipeline.name, error)
 
     def _name(self, stage: Stage) -> str:
         return f"{self.pipeline.name}.{stage.name}"
@@ -156,6 +177,14 @@ def read_offset(checkpoint: Path, number: int) -> dict[str, Any]:
     except ValueError as error:
         raise PipelineError(str(error)) from error
     return offset
+
+
+def done_ends(checkpoint: Path, epoch: str) -> Iterator[tuple[int, ...]]:
+    """Where a query goes on, if that is known and is of this epoch of the stream."""
+    for value in done_offsets(checkpoint):
+        offset = SourceOffset.parse(value)
+        if offset is not None and offset.epoch == epoch:
+            yield offset.ends
 
 
 @contextlib.contextmanager

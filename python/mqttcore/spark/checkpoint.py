@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["newest_offsets", "read_offsets"]
+__all__ = ["done_offsets", "newest_offsets", "read_offsets"]
 
 
 def read_offsets(checkpoint: Path, number: int) -> list[Any]:
@@ -24,8 +24,18 @@ def read_offsets(checkpoint: Path, number: int) -> list[Any]:
 
 def newest_offsets(checkpoint: Path) -> list[Any]:
     """The same for the batch that was planned last; nothing where there is none to be seen."""
+    return offsets_of_newest(checkpoint, "offsets")
+
+
+def done_offsets(checkpoint: Path) -> list[Any]:
+    """The same for the last batch that is done with."""
+    return offsets_of_newest(checkpoint, "commits")
+
+
+def offsets_of_newest(checkpoint: Path, log: str) -> list[Any]:
+    """The offsets behind the last batch that one of the checkpoint's logs names."""
     try:
-        names = [path.name for path in (checkpoint / "offsets").iterdir()]
+        names = [path.name for path in (checkpoint / log).iterdir()]
     except OSError:
         return []
     numbers = [int(name) for name in names if name.isdigit()]

@@ -107,11 +107,18 @@ class Retention:
     """``90s``, ``15m``, ``12h``, ``7d``; None: for ever."""
     bytes: Annotated[int, Range(1 << 20, 2**63 - 1)] | None = None
     """Bytes of sealed files, over all partitions; None: without limit."""
+    hold_max: Age = "7d"
+    """For how long what a consumer has not read stays all the same, since the consumer's last word."""
 
     @property
     def age_s(self) -> int | None:
         """The age in seconds."""
         return age_s(self.age) if self.age else None
+
+    @property
+    def hold_max_s(self) -> int:
+        """How long a hold lasts, in seconds."""
+        return age_s(self.hold_max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
