@@ -80,7 +80,7 @@ def test_sys_topics_tell_how_many_rows_there_are(broker: Broker) -> None:
 
 
 def test_rule_6_a_hold_lasts_as_long_as_its_stream_says(tmp_path: pathlib.Path) -> None:
-    """Sealing, retention and the end of holds are tested in Rust; here, that the setting arrives."""
+    """What a hold does and how it ends is tested in Rust; here, that the setting arrives."""
     plant = Stream(name="plant", filter=("plant/#",), retention=Retention(hold_max="90s"))
     settings = dataclasses.replace(plant_settings(tmp_path), streams=(plant,))
     with Broker(settings) as broker, Client(broker.settings.data) as client:

@@ -121,10 +121,10 @@ def start(pipeline: Pipeline, options: argparse.Namespace) -> None:
 
 def show(pipeline: Pipeline, *, explain: bool) -> None:
     """Prints each query's tables with their columns, or its plan."""
-    from mqttcore.pipeline.run import own_session
+    from mqttcore.pipeline.run import session_for
     from mqttcore.pipeline.stages import stages
 
-    with own_session(pipeline) as spark:
+    with session_for(pipeline) as spark:
         for stage in stages(spark, pipeline):
             print(f"query {pipeline.name}.{stage.name}")
             if explain:

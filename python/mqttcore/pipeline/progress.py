@@ -74,8 +74,9 @@ class Reporter(Protocol):
 class JsonLines:
     """An object a line, for programs."""
 
-    def __init__(self, to: IO[str] = sys.stdout) -> None:
-        self._to = to
+    def __init__(self, to: IO[str] | None = None) -> None:
+        """Writes to ``to``; None: to standard output."""
+        self._to = to or sys.stdout
 
     def report(self, progress: Progress) -> None:
         """Writes one line."""
@@ -85,8 +86,9 @@ class JsonLines:
 class Lines:
     """A line a batch, for people."""
 
-    def __init__(self, to: IO[str] = sys.stderr) -> None:
-        self._to = to
+    def __init__(self, to: IO[str] | None = None) -> None:
+        """Writes to ``to``; None: to standard error."""
+        self._to = to or sys.stderr
 
     def report(self, progress: Progress) -> None:
         """Writes one line."""

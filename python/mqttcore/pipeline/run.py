@@ -1,15 +1,17 @@
 """`run`: a pipeline from its file to its end."""
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqttcore.pipeline.config import Pipeline, load
 from mqttcore.pipeline.progress import Lines, Reporter, Told, listener
 from mqttcore.pipeline.runner import Runner
+from mqttcore.pipeline.stages import check_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,10 +39,13 @@ def run(
 
     Raises:
         ConfigError: the file cannot be used.
+        StreamFolderError: there is no such stream.
+        EndpointError: the broker does not answer, or has no such stream.
+        StreamOptionError: the columns of ``[silver]`` are none.
         PipelineError: a query failed, or another process runs this pipeline.
     """
     chosen = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
-    with own_session(chosen) if spark is None else given(spark) as session:
+    with session_for(chosen, spark) as session:
         runner = Runner(session, chosen)
         broker = chosen.source.client(timeout_s=TOLD_S)
         told = listener(f"{chosen.name}.", Told(broker, reporter or Lines()))
@@ -55,21 +60,25 @@ def run(
 
 
 @contextmanager
-def own_session(pipeline: Pipeline) -> "Iterator[SparkSession]":
-    """A session for one run."""
+def session_for(
+    pipeline: Pipeline, spark: "SparkSession | None" = None
+) -> "Iterator[SparkSession]":
+    """``spark``, or a session for one run; its link goes to standard error.
+
+    What is wrong with the source is said first: in a sentence, and before Java has begun.
+    """
+    check_source(pipeline)
+    if spark is not None:
+        yield spark
+        return
     from mqttcore.spark import session
 
-    spark = session(f"mqttcore pipeline {pipeline.name}")
+    with redirect_stdout(sys.stderr):
+        spark = session(f"mqttcore pipeline {pipeline.name}")
     try:
         yield spark
     finally:
         spark.stop()
-
-
-@contextmanager
-def given(spark: "SparkSession") -> "Iterator[SparkSession]":
-    """A session that somebody else stops."""
-    yield spark
 
 
 @contextmanager

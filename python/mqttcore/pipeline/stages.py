@@ -20,7 +20,7 @@ from mqttcore.spark.options import CORRUPT
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["Output", "Stage", "stages"]
+__all__ = ["Output", "Stage", "check_source", "stages"]
 
 FAULT = "fault"
 
@@ -71,6 +71,19 @@ def stages(spark: "SparkSession", pipeline: Pipeline) -> tuple[Stage, ...]:
     for stage in made:
         check_alerts(stage)
     return tuple(made)
+
+
+def check_source(pipeline: Pipeline) -> None:
+    """Has the source look at what it will be asked, as Spark does later.
+
+    Raises:
+        StreamFolderError: there is no such stream.
+        EndpointError: the broker does not answer, or has no such stream.
+        StreamOptionError: the columns of ``[silver]`` are none.
+    """
+    from mqttcore.spark.source import MqttcoreDataSource
+
+    MqttcoreDataSource(source_options(pipeline, "bronze")).schema()
 
 
 def source(spark: "SparkSession", pipeline: Pipeline, stage: str) -> "DataFrame":

@@ -108,7 +108,7 @@ class Retention:
     bytes: Annotated[int, Range(1 << 20, 2**63 - 1)] | None = None
     """Bytes of sealed files, over all partitions; None: without limit."""
     hold_max: Age = "7d"
-    """For how long what a consumer has not read stays all the same, since the consumer's last word."""
+    """For how long what a consumer has not read stays all the same, since its last word."""
 
     @property
     def age_s(self) -> int | None:
