@@ -14,7 +14,7 @@ import paho.mqtt.client as paho
 from mqttcore import Broker
 from mqttcore.config import load as load_settings
 from mqttcore.pipeline import Pipeline, load
-from mqttcore.pipeline.progress import Lines, listener
+from mqttcore.pipeline.progress import Lines
 from mqttcore.pipeline.runner import Runner
 from mqttcore.spark import session
 from paho.mqtt.enums import CallbackAPIVersion
@@ -50,18 +50,15 @@ class Watcher:
 
 def run(spark: "SparkSession", pipeline: Pipeline, port: int, seconds: float) -> int:
     """The pipeline runs while the machines report, then reads the rest; how many messages."""
-    told = listener(f"{pipeline.name}.", Lines())
-    spark.streams.addListener(told)
-    live = Runner(spark, pipeline)
+    live = Runner(spark, pipeline, Lines())
     live.start()
     try:
         sent = simulate(port, machines=8, per_second=200, seconds=seconds)
     finally:
         live.stop()
-    rest = Runner(spark, pipeline)
+    rest = Runner(spark, pipeline, Lines())
     rest.start(once=True)
     rest.wait()
-    spark.streams.removeListener(told)
     return sent
 
 

@@ -15,7 +15,9 @@ import datetime
 import json
 import logging
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -24,12 +26,18 @@ from mqttcore.spark.offsets import SourceOffset, lag_rows
 from mqttcore.streams.client import Client
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["JsonLines", "Lines", "Progress", "Reporter", "Told", "listener"]
+__all__ = ["JsonLines", "Lines", "Progress", "Reporter", "Told", "telling"]
+
+logger = logging.getLogger(__name__)
 
 NEWEST = "newest"
 """Name of the metric that each query observes: the newest broker time among its messages."""
+TOLD_S = 10.0
+"""How long Spark may take to tell of the last batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +121,7 @@ class Told:
             self._is_heard = True
         except EndpointError as error:
             if self._is_heard:
-                logging.getLogger(__name__).warning("progress is not told to the broker: %s", error)
+                logger.warning("progress is not told to the broker: %s", error)
             self._is_heard = False
 
 
@@ -168,8 +176,48 @@ def settled(watermark: str) -> str:
     return "" if watermark.startswith("1970-01-01T00:00:00") else watermark
 
 
-def listener(prefix: str, reporter: Reporter) -> "StreamingQueryListener":
-    """Has ``reporter`` told of the batches of queries whose names begin with ``prefix``."""
+@contextmanager
+def telling(
+    spark: "SparkSession", prefix: str, reporter: Reporter, queries: "Iterable[StreamingQuery]"
+) -> Iterator[None]:
+    """Has ``reporter`` told of every batch of ``queries``, whose names begin with ``prefix``.
+
+    They have been stopped when this ends. Spark tells of a batch after it has ended, perhaps after
+    its query has; so this ends when Spark has told that the queries have ended.
+    """
+    ended = Ended()
+    told = listener(prefix, reporter, ended)
+    spark.streams.addListener(told)
+    try:
+        yield
+    finally:
+        if not ended.wait((str(query.runId) for query in queries), TOLD_S):
+            logger.warning("%s*: the last batches may not have been told of", prefix)
+        spark.streams.removeListener(told)
+
+
+class Ended:
+    """Which runs of queries have ended, as Spark tells it."""
+
+    def __init__(self) -> None:
+        self._runs: set[str] = set()
+        self._more = threading.Condition()
+
+    def add(self, run: str) -> None:
+        """One has."""
+        with self._more:
+            self._runs.add(run)
+            self._more.notify_all()
+
+    def wait(self, runs: Iterable[str], limit_s: float) -> bool:
+        """Returns when all of ``runs`` have ended; False when the time is over before."""
+        wanted = set(runs)
+        with self._more:
+            return self._more.wait_for(lambda: wanted <= self._runs, limit_s)
+
+
+def listener(prefix: str, reporter: Reporter, ended: Ended) -> "StreamingQueryListener":
+    """Tells ``reporter`` of the batches of queries whose names begin with ``prefix``."""
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -192,5 +240,6 @@ def listener(prefix: str, reporter: Reporter) -> "StreamingQueryListener":
 
         def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
             """Whoever waits for the query is told why."""
+            ended.add(str(event.runId))
 
     return Listening()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqttcore.pipeline.config import Pipeline, load
-from mqttcore.pipeline.progress import Lines, Reporter, Told, listener
+from mqttcore.pipeline.progress import Lines, Reporter, Told
 from mqttcore.pipeline.runner import Runner
 from mqttcore.pipeline.stages import check_source
 
@@ -46,17 +46,14 @@ def run(
     """
     chosen = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     with session_for(chosen, spark) as session:
-        runner = Runner(session, chosen)
         broker = chosen.source.client(timeout_s=TOLD_S)
-        told = listener(f"{chosen.name}.", Told(broker, reporter or Lines()))
-        session.streams.addListener(told)
+        runner = Runner(session, chosen, Told(broker, reporter or Lines()))
         try:
             with stopping(runner):
                 runner.start(once=once)
                 runner.wait()
         finally:
             runner.stop()
-            session.streams.removeListener(told)
 
 
 @contextmanager

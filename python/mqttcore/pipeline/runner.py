@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mqttcore.errors import EndpointError, PipelineError
 from mqttcore.pipeline.alerts import Publisher
 from mqttcore.pipeline.config import Pipeline
+from mqttcore.pipeline.progress import Reporter, telling
 from mqttcore.pipeline.stages import Output, Stage, stages
 from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, Table
 from mqttcore.spark.checkpoint import done_offsets, read_offsets
@@ -42,8 +43,10 @@ class Runner:
     A second runner of the same checkpoints is refused, in this process or another.
     """
 
-    def __init__(self, spark: "SparkSession", pipeline: Pipeline) -> None:
-        """Plans; nothing runs yet.
+    def __init__(
+        self, spark: "SparkSession", pipeline: Pipeline, reporter: Reporter | None = None
+    ) -> None:
+        """Plans; nothing runs yet. ``reporter`` is told of every batch before `stop` returns.
 
         Raises:
             PipelineError: an expression does not fit the columns.
@@ -51,6 +54,8 @@ class Runner:
         self.pipeline = pipeline
         self.stages = stages(spark, pipeline)
         self.queries: list[StreamingQuery] = []
+        self._spark = spark
+        self._reporter = reporter
         self._checkpoints = pipeline.checkpoints or pipeline.tables / "_checkpoints"
         self._alerts = Publisher(pipeline.source)
         self._open = contextlib.ExitStack()
@@ -71,6 +76,9 @@ class Runner:
         """
         self._open.enter_context(locked(self._checkpoints))
         self._open.callback(self._tell_holds)
+        if self._reporter is not None:
+            told = telling(self._spark, f"{self.pipeline.name}.", self._reporter, self.queries)
+            self._open.enter_context(told)
         for stage in self.stages:
             self.queries.append(self._start(stage, once=once))
 
