@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mqttcore import TopicFilter
 from mqttcore.errors import StreamOptionError, StreamRangeError
 from mqttcore.pipeline.tables import arrow_schema
-from mqttcore.spark import from_kafka, read, read_stream, retained
+from mqttcore.spark import from_kafka, read, read_stream, retained, retained_stream
 from mqttcore.spark.folder import SealedFile
 from mqttcore.spark.tables import late_ranges, matches, topic_pattern
 from pyspark.errors import PySparkException
@@ -229,6 +229,34 @@ def test_rule_11_retained_messages_are_the_last_of_each_topic_at_one_place(
     assert json.loads(before.offsets) == {"0": 4, "1": 0, "epoch": endpoint.epoch}
     after = spark.read.format("mqttcore").options(startingOffsets=before.offsets, stream="plant")
     assert offsets(after.load(str(tmp_path))) == [(0, 4), (0, 5)]
+
+
+def test_retained_messages_as_a_stream_go_on_from_their_table(
+    endpoint: FakeEndpoint, spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    def keep(topic: str, payload: bytes, *, retain: bool = True) -> dict[str, Any]:
+        return {"topic": topic, "payload": payload, "retain": retain}
+
+    def take(changed: DataFrame, _: int) -> None:
+        found.extend((row.topic, bytes(row.payload), row.offset) for row in changed.collect())
+
+    endpoint.write(rows([keep("a", b"1"), keep("b", b"1"), keep("c", b"1")]))
+    table = retained(spark, "plant", path=tmp_path)
+    endpoint.write(rows([keep("a", b"2"), keep("a", b"3"), keep("b", b"x", retain=False)], base=3))
+    endpoint.write(rows([keep("b", b""), keep("a", b"x", retain=False)], base=6))
+    found: list[tuple[str, bytes, int]] = []
+
+    frame = retained_stream(
+        spark,
+        f"mqttcore://{tmp_path}?stream=plant",
+        startingOffsets=table.offsets,
+        maxRowsPerTrigger=3,
+    )
+    writer = frame.writeStream.outputMode("update").foreachBatch(take)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+    assert sorted(found) == [("a", b"3", 4), ("b", b"", 6)]
 
 
 def test_a_place_that_is_not_there_yet_has_no_retained_messages(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mqttcore.spark.decoding import decode
     from mqttcore.spark.kafka import from_kafka
     from mqttcore.spark.sessions import Tuning, session, tune
-    from mqttcore.spark.tables import Retained, read, read_stream, retained
+    from mqttcore.spark.tables import Retained, read, read_stream, retained, retained_stream
 
 __all__ = [
     "Retained",
@@ -27,6 +27,7 @@ __all__ = [
     "read",
     "read_stream",
     "retained",
+    "retained_stream",
     "session",
     "tune",
 ]
@@ -39,6 +40,7 @@ HOMES: Final = {
     "read": "tables",
     "read_stream": "tables",
     "retained": "tables",
+    "retained_stream": "tables",
     "session": "sessions",
     "tune": "sessions",
 }

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mqttcore.spark.folder import SealedFile, SealedIndex
 
-__all__ = ["Retained", "read", "read_stream", "retained"]
+__all__ = ["Retained", "read", "read_stream", "retained", "retained_stream"]
 
 AT_HAND: Final = 100_000
 """Rows of a tail that come along with the plan: a Python task for so few costs more than they do.
@@ -119,11 +119,24 @@ def retained(
         log.close()
     place = place_text(end, state.epoch)
     frame = spark.read.format("mqttcore").options(**{**given, "endingOffsets": place}).load()
-    newest = frame.where("retain").groupBy("topic").agg(
-        sql.max_by(sql.struct("*"), sql.struct("timestamp", "offset")).alias("row")
-    )  # fmt: skip
-    rows = newest.select("row.*").where("length(payload) > 0")
-    return Retained(rows, place)
+    return Retained(newest(frame).where("length(payload) > 0"), place)
+
+
+def retained_stream(spark: SparkSession, url: str, **options: object) -> DataFrame:
+    """The last retained message of each topic as a streaming DataFrame, for output mode ``update``.
+
+    Each batch has the topics that changed, with the columns of the stream; an empty payload says
+    that nothing is retained any more. Options are those of `read_stream`; a query that begins with
+    ``startingOffsets = retained(...).offsets`` goes on from that table. The state is one message a
+    topic, those that were deleted included.
+    """
+    return newest(read_stream(spark, url, **options))
+
+
+def newest(frame: DataFrame) -> DataFrame:
+    """Of the retained messages of each topic the last; rows of a topic may be in any order."""
+    last = sql.max_by(sql.struct("*"), sql.struct("timestamp", "offset"))
+    return frame.where("retain").groupBy("topic").agg(last.alias("row")).select("row.*")
 
 
 def place_text(offsets: Sequence[int], epoch: str) -> str:
