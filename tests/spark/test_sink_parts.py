@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from mqttcore.errors import (
+    EndpointUnreachableError,
     LoopError,
     StreamOptionError,
     UndeliveredError,
@@ -19,7 +20,7 @@ from mqttcore.spark import staging
 from mqttcore.spark.guard import Guard, query_offsets
 from mqttcore.spark.messages import PIECE_BYTES, Form, Place, ipc, rows_of
 from mqttcore.spark.mqtt import Foreign
-from mqttcore.spark.sink import target_of
+from mqttcore.spark.sink import BatchSink, StreamSink, target_of
 from mqttcore.spark.sink_options import parse_sink_options
 from mqttcore.spark.staging import parts
 from mqttcore.streams.client import Client
@@ -201,6 +202,25 @@ def test_overwriting_needs_a_prefix_and_retained_messages(tmp_path: pathlib.Path
     ]:
         with pytest.raises(StreamOptionError, match=words):
             target_of(parse_sink_options(given), schema, overwrite=overwrite)
+
+
+def test_a_broker_that_was_never_there_ends_a_write_at_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("mqttcore.spark.patience.time.sleep", waits.append)
+    monkeypatch.setattr("mqttcore.spark.patience.time.monotonic", lambda: len(waits) * 100.0)
+    options = parse_sink_options({"path": str(tmp_path), "stream": "plant"})
+    schema = columns("topic STRING, payload BINARY")
+
+    with pytest.raises(EndpointUnreachableError, match=str(tmp_path)):
+        BatchSink(options, schema, overwrite=False)
+    assert waits == []
+
+    # a query may have met it before
+    with pytest.raises(EndpointUnreachableError, match=str(tmp_path)):
+        StreamSink(options, schema, overwrite=False)
+    assert waits != []
 
 
 # --- what would come back

@@ -55,13 +55,17 @@ class Target(Protocol):
         """Runs on the driver when a task has failed for good."""
 
 
-def target_of(options: SinkOptions, schema: StructType, *, overwrite: bool) -> Target:
+def target_of(
+    options: SinkOptions, schema: StructType, *, overwrite: bool, is_first: bool = False
+) -> Target:
     """What the options name, with everything checked that can be before a row is there.
+
+    ``is_first``: nobody has met the broker before, so one that does not answer is not waited for.
 
     Raises:
         StreamOptionError: columns and options do not go together.
         LoopError: the query would feed itself.
-        EndpointError: the broker refuses to say what its streams take in.
+        EndpointError: the broker does not answer, or refuses to say what its streams take in.
     """
     if overwrite != (options.prefix is not None):
         raise StreamOptionError(
@@ -73,7 +77,7 @@ def target_of(options: SinkOptions, schema: StructType, *, overwrite: bool) -> T
     if overwrite and options.retain is not True:
         raise StreamOptionError('mode("overwrite") needs option retain = true')
     if options.broker is None:
-        return Broker(options, schema)
+        return Broker(options, schema, is_first=is_first)
     return Foreign(options, schema)
 
 
@@ -81,7 +85,7 @@ class BatchSink(DataSourceArrowWriter):
     """One write of a DataFrame."""
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
-        self.target = target_of(options, schema, overwrite=overwrite)
+        self.target = target_of(options, schema, overwrite=overwrite, is_first=True)
         self.query = options.app_id or f"batch-{uuid.uuid4().hex}"
         self.number = options.version or 0
 

@@ -49,8 +49,10 @@ class Staged(WriterCommitMessage):
 class Broker:
     """The endpoint of an mqttcore broker as a target of rows. It pickles without connections."""
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType, *, is_first: bool = False) -> None:
         """Asks the broker what must not come back to the query.
+
+        ``is_first`` asks whether it is there at all, too, and does not wait for it.
 
         Raises:
             StreamOptionError: the path is none of a broker, or a column is none of a message.
@@ -60,6 +62,8 @@ class Broker:
         self.client = client_of(options)
         self.replacing = options.prefix and f"{options.prefix}/#"
         try:
+            if is_first:
+                self.client.streams()
             guard = patiently(partial(guard_of, options, self.client), what=TARGET)
             self.form = Form(options, schema, guard)
         finally:
