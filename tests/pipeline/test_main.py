@@ -134,7 +134,7 @@ def test_plans_are_explained_and_nothing_is_written(
 
 
 @pytest.mark.usefixtures("lent")
-def test_a_pipeline_that_runs_already_is_exit_status_1(
+def test_rule_9_a_pipeline_that_runs_already_is_exit_status_1(
     file: Path, make_stream: Callable[..., StreamFolder], capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_stream()

@@ -25,7 +25,7 @@
 | ``messageName`` | | for ``protobuf``: the full name of the message in it |
 | ``onError`` | ``null`` | what does not fit: null and ``_corrupt``, ``drop`` the row, or ``fail`` |
 | ``failOnDataLoss`` | ``true`` | ``false`` skips what retention took, and warns: at most once |
-| ``consumer`` | | of a stream: a name for which the broker keeps unread rows, a week at most |
+| ``consumer`` | | of a stream: the broker keeps what this name has not read, for ``hold_max`` |
 | ``pushFilters`` | Spark's setting | of a batch: ``false`` leaves all filters to Spark |
 
 Offsets are ``{"0": 17, "1": "earliest"}`` with each partition named, or what a query reports as its
