@@ -150,7 +150,7 @@ class Client:
         return tuple(found["offsets"])
 
     def hold(self, name: str, consumer: str, offsets: Sequence[int]) -> None:
-        """Keeps the rows from these offsets on, one a partition, until `release` or for `hold_max`."""
+        """Keeps the rows from these offsets on, one each, until `release` or for `hold_max`."""
         self._json("POST", f"{path(name)}/holds", {"consumer": consumer, "offsets": list(offsets)})
 
     def release(self, name: str, consumer: str) -> bool:
