@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import re
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LIMIT_S: Final = 240.0
-COLD_BATCHES: Final = 10
+WARM_S: Final = 25.0
+"""How long both sides run before their batches count: a JVM compiles what it runs for as long."""
 QUIET_AFTER: Final = 1_200
 """Turns of a feed before S13 looks at what is left: a minute."""
 IDLE_S: Final = 130
@@ -41,8 +43,7 @@ def main() -> int:
     options = parser().parse_args()
     spark = stock() if options.stock else tuned(options.memory)
     query = start(options, spark)
-    batches = options.batches + (COLD_BATCHES if not options.stock else 2)
-    times = wait(query, batches)[-options.batches :]
+    times = wait(query, options.batches)
     time.sleep(options.idle_s)
     idle_bytes = resident_bytes(os.getpid())
     query.stop()
@@ -109,17 +110,22 @@ def start(options: argparse.Namespace, spark: SparkSession) -> Any:  # noqa: ANN
 
 
 def wait(query: Any, batches: int) -> list[float]:  # noqa: ANN401 -- a query
-    """Milliseconds of each batch that had rows, until there are so many or the time is over."""
-    seen: dict[int, float] = {}
-    deadline = time.monotonic() + LIMIT_S
-    while len(seen) < batches and time.monotonic() < deadline:
+    """Milliseconds of each batch of a warm query that had rows: so many, or until time is over."""
+    times: dict[int, float] = {}
+    began, first_rows, last_cold = time.monotonic(), math.inf, -1
+    while len(times) < batches and (now := time.monotonic()) < began + LIMIT_S:
         time.sleep(0.5)
         if query.exception() is not None:
             raise RuntimeError(str(query.exception()))
-        for progress in query.recentProgress:
-            if progress["numInputRows"] > 0:
-                seen[progress["batchId"]] = progress["durationMs"]["triggerExecution"]
-    return [seen[batch] for batch in sorted(seen)]
+        with_rows = [one for one in query.recentProgress if one["numInputRows"] > 0]
+        first_rows = min(first_rows, now) if with_rows else math.inf
+        if with_rows and now < first_rows + WARM_S:
+            last_cold = with_rows[-1]["batchId"]
+            continue
+        for progress in with_rows:
+            if progress["batchId"] > last_cold:
+                times[progress["batchId"]] = progress["durationMs"]["triggerExecution"]
+    return list(times.values())[:batches]
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benches.spark.data import PARTITIONS, SCALES, dataset
 from benches.spark.feed import PERIOD_S, ROWS
-from benches.spark.floor import COLD_BATCHES, against, fault, paired_by, wait
+from benches.spark.floor import against, fault, paired_by, wait
 from benches.spark.goals import AbsentError, Measured, Outcome, Row, attempt, compared
 from tests.kafka.jars import CONNECTOR, fetch
 from tests.kafka.node import Node
@@ -233,7 +233,7 @@ def floor_process(options: argparse.Namespace) -> None:
         .option("checkpointLocation", tempfile.mkdtemp(prefix="mqttcore-floor-"))
         .start()
     )
-    times = sorted(wait(query, options.batches + COLD_BATCHES)[COLD_BATCHES:])
+    times = sorted(wait(query, options.batches))
     query.stop()
     if not times:
         raise RuntimeError("no batch ended in time")

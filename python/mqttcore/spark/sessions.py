@@ -48,8 +48,13 @@ AT_START: Final[Mapping[str, str]] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.buffer.size": MIB,
 }
-GIVES_BACK: Final = "-XX:G1PeriodicGCInterval=60000 -XX:MaxHeapFreeRatio=40"
-"""Has Java give memory back to the system after a minute without rows."""
+JAVA: Final = (
+    # gives memory back to the system after a minute without rows
+    "-XX:G1PeriodicGCInterval=60000",
+    "-XX:MaxHeapFreeRatio=40",
+    # what comes from Python is checked as a whole, not again with each value that is read
+    "-Darrow.enable_unsafe_memory_access=true",
+)
 OF_A_STREAM: Final = (
     "SPARK_AUTH_SOCKET_TIMEOUT",
     "SPARK_BUFFER_SIZE",
@@ -113,7 +118,7 @@ def settings(*, cores: int | str, memory: str) -> dict[str, str]:
         **AT_START,
         "spark.sql.shuffle.partitions": str(core_count(cores)),
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": GIVES_BACK,
+        "spark.driver.extraJavaOptions": " ".join(JAVA),
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.ui.showConsoleProgress": "false",

@@ -35,6 +35,7 @@ __all__ = ["Retained", "read", "read_stream", "retained", "retained_stream"]
 AT_HAND: Final = 100_000
 """Rows of a tail that come along with the plan: a Python task for so few costs more than they do.
 Their bytes are bounded, too: a broker seals its tail before it grows beyond its memory."""
+ROWS_A_TASK: Final = 50_000
 OF_READ: Final = frozenset({"path", "endpoint", "token", "files", "topic", "columns"})
 
 
@@ -280,7 +281,9 @@ def rows_at_hand(
     batches = RowReader(log=log, options=options, topic=options.topic).read(task)
     schema = pa.schema(reader_options(options, options.topic).schema)
     table = pa.Table.from_batches(batches, schema=schema)
-    return spark.createDataFrame(table, schema_of(options))
+    # Spark makes a task of every 10,000 rows, which costs more than the rows
+    tasks = max(1, -(-table.num_rows // ROWS_A_TASK))
+    return spark.createDataFrame(table, schema_of(options)).coalesce(tasks)
 
 
 def matches(topic_filter: str) -> Column:
