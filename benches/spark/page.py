@@ -21,7 +21,8 @@ Contenders of a row take turns in one session, after one turn each that does not
 the turns (five, if `--rounds` says nothing else) are compared. S6, S7, S8's micro-batches and S13
 have a session of their own a side, because what a stock session lacks cannot be taken back in a
 tuned one. There both sides run for 25 s before their batches count, as a JVM compiles what it runs;
-the median of the batches after that is a side's figure, and sessions take turns. CPU seconds are those of the driver with the JVM and all Python workers below it. The data are telemetry of
+the median of the batches after that is a side's figure, and sessions take turns. CPU seconds are
+those of the driver with the JVM and all Python workers below it. The data are telemetry of
 2,000 topics, made anew from fixed seeds (`benches/spark/data.py`). The tail of S2 comes from an
 endpoint written in Python, all other tails from a broker. S8's Kafka is one node on the same cores,
 its records are compressed by lz4 and made of the same rows. S9 is the last `make spark-crash` of
