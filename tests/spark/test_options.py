@@ -1,14 +1,20 @@
 """Options of the source: text to values, each wrong one named."""
 
+import contextlib
 import json
 import re
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from mqttcore.errors import StreamOptionError
+from mqttcore._core import StreamDecoder
+from mqttcore.errors import StreamFileError, StreamOptionError
 from mqttcore.spark import options
 from mqttcore.spark.offsets import SourceOffset
-from mqttcore.spark.options import OPTIONS, parse_options
+from mqttcore.spark.options import BY_TOPIC, CORRUPT, DECODERS, OPTIONS, parse_options
 from mqttcore.spark.positions import AtOffsets, AtTime, parse_position, parse_timestamp, resolve
+
+from tests.stream_folder import ipc
 
 PLACE = {"path": "/data", "stream": "plant"}
 
@@ -126,6 +132,18 @@ def test_the_documentation_lists_every_option_with_its_default() -> None:
             assert read(default.strip("`")) == value, name
         else:
             assert value is None or name == "path", name
+
+
+@pytest.mark.parametrize("decode", sorted(set(DECODERS) - {"none", "protobuf"}))
+def test_the_decoders_look_at_topics_and_call_a_column_as_is_known_here(decode: Any) -> None:  # noqa: ANN401 -- a word
+    decoder = StreamDecoder(decode, "any INT")
+    without_topic = pa.table({"payload": [b"1"]})
+
+    assert pa.schema(decoder.schema).names == ["any", CORRUPT]
+    with contextlib.ExitStack() as stack:
+        if decode in BY_TOPIC:
+            stack.enter_context(pytest.raises(StreamFileError, match="column topic"))
+        assert len(decoder.decode(ipc(without_topic))) == 1
 
 
 def test_the_token_is_in_no_text_of_the_options() -> None:

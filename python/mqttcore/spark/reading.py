@@ -92,19 +92,14 @@ class RowReader:
 
     def check_epoch(self, epoch: str) -> None:
         """The same offsets are other rows in a stream that was restored meanwhile."""
-        folder = self.log.folder
-        found = folder.describe().epoch if folder else self.asked_epoch()
+        if self.log.folder is not None:
+            found = self.log.folder.describe().epoch
+        else:
+            found = self.log.patiently(self.log.live_state, patience_s=self.patience_s).epoch
         if found != epoch:
             raise StreamEpochError(
                 f"stream {self.log.name}: planned in epoch {epoch}, it has {found} now"
             )
-
-    def asked_epoch(self) -> str:
-        """What the broker says where this machine does not see its folder."""
-        try:
-            return self.log.patiently(self.log.live_state, patience_s=self.patience_s).epoch
-        finally:
-            self.log.close()
 
     def rows(self, wanted: Range, sealed: int) -> Iterator[pa.RecordBatch]:
         """One range, piece by piece; below ``sealed`` rows are in files for sure."""
