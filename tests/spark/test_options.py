@@ -59,6 +59,7 @@ def test_spark_may_add_what_its_catalog_needs() -> None:
         ({"startingOffsets": '{"0": -1}'}, ["startingOffsets", "-1 is no offset"]),
         ({"startingOffsets": '{"x": 1}'}, ["startingOffsets", "'x' is no partition"]),
         ({"startingOffsets": "{}"}, ["startingOffsets", "allowed are"]),
+        ({"startingOffsets": '{"to": {"0": 1}, "1": 5}'}, ["startingOffsets", "'to' is no"]),
         ({"startingOffsets": '{"to": 3}'}, ["startingOffsets", "allowed are"]),
         ({"startingOffsets": '{"0": 1, "epoch": 3}'}, ["startingOffsets", "allowed are"]),
         ({"startingOffsets": '{"0": true}'}, ["startingOffsets", "True is no offset"]),

@@ -65,8 +65,9 @@ def parse_position(text: str) -> Position:
     if not isinstance(value, dict):
         raise ValueError(ALLOWED)
     epoch = value.get("epoch")
+    named = {key: value[key] for key in value.keys() - WORDS}
     # the end of a query's first batch says where that began, too
-    places = value.get("to", {key: value[key] for key in value.keys() - WORDS})
+    places = named.get("to") if named.keys() <= {"from", "to"} else named
     if not places or not isinstance(places, dict) or not isinstance(epoch, str | None):
         raise ValueError(ALLOWED)
     return AtOffsets({partition_of(key): place_of(place) for key, place in places.items()}, epoch)
