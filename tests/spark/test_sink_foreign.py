@@ -14,7 +14,7 @@ from mqttcore.errors import StreamOptionError, UndeliveredError
 from mqttcore.spark.messages import Place
 from mqttcore.spark.mqtt import Foreign
 from mqttcore.spark.sink_options import parse_sink_options
-from pyspark.sql.types import IntegerType, StringType, StructType
+from pyspark.sql.types import DataType, IntegerType, MapType, StringType, StructType
 
 from tests import wire as mqtt
 from tests.spark.relay import CERTIFICATE, Relay, made_up
@@ -25,6 +25,13 @@ SHORT = "200ms"
 """A timeout in tests where nothing is to come."""
 
 
+TYPES: dict[str, DataType] = {
+    "qos": IntegerType(),
+    "expiry": IntegerType(),
+    "user_properties": MapType(StringType(), StringType()),
+}
+
+
 def place(attempt: int = 0) -> Place:
     return Place(query="q", batch=3, partition=1, attempt=attempt)
 
@@ -32,8 +39,7 @@ def place(attempt: int = 0) -> Place:
 def foreign(port: int, *columns: str, scheme: str = "mqtt", **options: str) -> Foreign:
     schema = StructType()
     for name in ("topic", "payload", *columns):
-        number = name in {"qos", "expiry"}
-        schema = schema.add(name, IntegerType() if number else StringType())
+        schema = schema.add(name, TYPES.get(name, StringType()))
     given = {"broker": f"{scheme}://127.0.0.1:{port}", **options}
     return Foreign(parse_sink_options(given), schema)
 
@@ -49,6 +55,41 @@ def names(received: list[Received]) -> list[str]:
 
 
 # --- what is sent
+
+
+def test_a_row_becomes_a_message_with_its_name_behind_its_own_properties(
+    tmp_path: pathlib.Path,
+) -> None:
+    batch = pa.record_batch(
+        {
+            "topic": ["out/a", "out/b"],
+            "payload": ["one", None],
+            "qos": pa.array([2, None], pa.int32()),
+            "content_type": ["text", None],
+            "expiry": pa.array([60, None], pa.int32()),
+            "user_properties": pa.array([[("unit", "K")], None], pa.map_(pa.string(), pa.string())),
+        }
+    )
+    with open_broker(tmp_path) as broker, listen(broker.port, "out/#") as heard:
+        sink = foreign(broker.port, "qos", "content_type", "expiry", "user_properties")
+        told = sink.send([batch], place())
+        first, second = heard.take(2)
+
+    assert told.rows == 2
+    pairs = (("unit", "K"), ("mqttcore-id", "q/3/1/0"))
+    assert first == Received("out/a", b"one", 2, pairs, "text", 60)
+    assert second == Received("out/b", b"", 1, (("mqttcore-id", "q/3/1/1"),), None, None)
+
+
+@pytest.mark.parametrize(("protocol", "window"), [("5", "99999999999"), ("3.1.1", "16")])
+def test_a_task_ends_when_all_is_acknowledged(
+    tmp_path: pathlib.Path, protocol: str, window: str
+) -> None:
+    with open_broker(tmp_path) as broker:
+        sink = foreign(broker.port, window=window, qos="2", protocol=protocol)
+        sink.send([rows(0, 500)], place())
+
+        assert broker.stats()["messages_received"] == 500
 
 
 def test_each_row_has_its_name_and_what_no_broker_acknowledges_is_raised(
@@ -119,7 +160,21 @@ def test_what_the_broker_does_not_take_stops_its_batch() -> None:
         foreign(port, qos="2").send([rows(0, 1)], place())
 
 
+def test_a_message_that_the_broker_refuses_ends_the_task(tmp_path: pathlib.Path) -> None:
+    batch = pa.record_batch({"topic": ["$SYS/mine"], "payload": ["x"]})
+    with (
+        open_broker(tmp_path) as broker,
+        pytest.raises(UndeliveredError, match=r"mqttcore-id q/3/1/0 is refused: 0x87"),
+    ):
+        foreign(broker.port).send([batch], place())
+
+
 # --- what goes wrong on the way
+
+
+def test_a_broker_that_is_not_there_is_named() -> None:
+    with pytest.raises(UndeliveredError, match=r"mqtt://127.0.0.1:1: "):
+        foreign(1).send([], place())
 
 
 def test_a_task_that_comes_again_repeats_the_names(tmp_path: pathlib.Path) -> None:

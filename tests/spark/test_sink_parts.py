@@ -14,12 +14,10 @@ from mqttcore.errors import (
     EndpointUnreachableError,
     LoopError,
     StreamOptionError,
-    UndeliveredError,
 )
 from mqttcore.spark import staging
 from mqttcore.spark.guard import Guard, query_offsets
 from mqttcore.spark.messages import PIECE_BYTES, Form, Place, ipc, rows_of
-from mqttcore.spark.mqtt import Foreign
 from mqttcore.spark.sink import BatchSink, StreamSink, target_of
 from mqttcore.spark.sink_options import parse_sink_options
 from mqttcore.spark.staging import parts
@@ -35,7 +33,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tests.spark.sinks import Received, listen, open_broker
+from tests.spark.sinks import open_broker
 
 OURS = {"path": "/data"}
 OTHER = {"broker": "mqtt://127.0.0.1:1883"}
@@ -323,61 +321,3 @@ def test_a_broker_that_was_away_while_rows_came_gets_them_all(tmp_path: pathlib.
         assert (told.rows, len(told.stages)) == (5, 1)
         sink.abort([told, None])
         assert list((tmp_path / "sink").iterdir()) == []
-
-
-# --- any other broker
-
-
-def foreign(port: int, schema: str, **options: str) -> Foreign:
-    given = {"broker": f"mqtt://127.0.0.1:{port}", **options}
-    return Foreign(parse_sink_options(given), columns(schema))
-
-
-def test_another_broker_gets_each_row_with_its_name(tmp_path: pathlib.Path) -> None:
-    schema = "topic STRING, payload STRING, qos INT, content_type STRING, expiry INT"
-    batch = pa.record_batch(
-        {
-            "topic": ["out/a", "out/b"],
-            "payload": ["one", None],
-            "qos": pa.array([2, None], pa.int32()),
-            "content_type": ["text", None],
-            "expiry": pa.array([60, None], pa.int32()),
-        }
-    )
-    with open_broker(tmp_path) as broker, listen(broker.port, "out/#") as heard:
-        told = foreign(broker.port, schema).send([batch], PLACE)
-        first, second = heard.take(2)
-
-    assert told.rows == 2
-    assert first == Received("out/a", b"one", 2, (("mqttcore-id", "q/3/1/0"),), "text", 60)
-    assert second == Received("out/b", b"", 1, (("mqttcore-id", "q/3/1/1"),), None, None)
-
-
-@pytest.mark.parametrize(("protocol", "window"), [("5", "1000"), ("3.1.1", "16")])
-def test_a_task_ends_when_all_is_acknowledged(
-    tmp_path: pathlib.Path, protocol: str, window: str
-) -> None:
-    batch = pa.record_batch(
-        {"topic": ["plant/1"] * 500, "payload": [str(n).encode() for n in range(500)]}
-    )
-    with open_broker(tmp_path) as broker:
-        sink = foreign(
-            broker.port, "topic STRING, payload BINARY", window=window, qos="2", protocol=protocol
-        )
-        sink.send([batch], PLACE)
-
-        assert broker.stats()["messages_received"] == 500
-
-
-def test_a_message_that_is_refused_ends_the_task(tmp_path: pathlib.Path) -> None:
-    batch = pa.record_batch({"topic": ["$SYS/mine"], "payload": [b"x"]})
-    with open_broker(tmp_path) as broker:
-        sink = foreign(broker.port, "topic STRING, payload BINARY")
-
-        with pytest.raises(UndeliveredError, match=r"mqttcore-id q/3/1/0 is refused"):
-            sink.send([batch], PLACE)
-
-
-def test_a_broker_that_is_not_there_is_named() -> None:
-    with pytest.raises(UndeliveredError, match=r"mqtt://127.0.0.1:1: "):
-        foreign(1, "topic STRING, payload BINARY").send([], PLACE)
