@@ -854,12 +854,13 @@ class Publisher:
         client_id: str,
         username: str | None = None,
         password: str | None = None,
-        window: int = 1000,
+        window: int | None = None,
         first_row: int = 0,
     ) -> Publisher:
         """Begin with CONNECT; raise `UndeliveredError` if a text cannot be sent.
 
-        At most ``window`` messages, 65,535 and what the server allows are unacknowledged at a time.
+        At most ``window`` messages (None: 1000, and 20 where ``protocol`` gives the server no way to
+        say how many it takes), 65,535 and what the server allows are unacknowledged at a time.
         """
 
     def publish(self, ipc: bytes, /) -> None:

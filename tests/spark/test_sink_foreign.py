@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ from mqttcore.spark.mqtt import Foreign
 from mqttcore.spark.sink_options import parse_sink_options
 from pyspark.sql.types import DataType, IntegerType, MapType, StringType, StructType
 
+from benches.broker.brokers import ReportError, find_mosquitto, free_port, wait_until_ready
 from tests import wire as mqtt
 from tests.spark.relay import CERTIFICATE, Relay, made_up
 from tests.spark.sinks import Received, listen, open_broker
@@ -300,3 +302,53 @@ def test_rows_go_over_tls_to_a_broker_that_is_trusted(tmp_path: pathlib.Path) ->
         with pytest.raises(UndeliveredError, match="option ca = '/nowhere'"):
             foreign(relay.port, scheme="mqtts", ca="/nowhere").send([batch], place())
         assert broker.stats()["messages_received"] == 1_000
+
+
+# --- a broker of somebody else
+
+
+@pytest.fixture
+def mosquitto(tmp_path: pathlib.Path) -> Iterator[int]:
+    """The port of a Mosquitto that keeps nothing retained and takes 20 messages at a time."""
+    try:
+        path = find_mosquitto()
+    except ReportError as error:
+        pytest.skip(str(error))
+    port, log = free_port(), tmp_path / "mosquitto.log"
+    config = tmp_path / "mosquitto.conf"
+    config.write_text(f"listener {port} 127.0.0.1\n" + MOSQUITTO)
+    with (
+        log.open("wb") as sink,
+        subprocess.Popen([path, "-c", str(config)], stdout=sink, stderr=sink) as process,  # noqa: S603 -- found above
+    ):
+        try:
+            wait_until_ready(process, port, log)
+            yield port
+        finally:
+            process.terminate()
+
+
+MOSQUITTO = """\
+allow_anonymous true
+retain_available false
+max_queued_messages 5000
+"""
+
+
+@pytest.mark.parametrize("qos", ["1", "2"])
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+def test_mosquitto_gets_every_row(mosquitto: int, protocol: str, qos: str) -> None:
+    with listen(mosquitto, "out/#") as heard:
+        sink = foreign(mosquitto, protocol=protocol, qos=qos)
+        told = sink.send([rows(0, 1_000)], place())
+        came = heard.take(1_000)
+
+    assert told.rows == 1_000
+    assert [one.payload for one in came] == [str(n).encode() for n in range(1_000)]
+    if protocol == "5":
+        assert names(came) == [f"q/3/1/{n}" for n in range(1_000)]
+
+
+def test_mosquitto_is_asked_for_nothing_that_it_does_not_take(mosquitto: int) -> None:
+    with pytest.raises(UndeliveredError, match="q/3/1/0: the server takes no retained messages"):
+        foreign(mosquitto, retain="true").send([rows(0, 1)], place())

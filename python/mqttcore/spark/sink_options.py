@@ -9,7 +9,7 @@
 | ``ca`` | the system's | file with the certificates that ``mqtts`` trusts |
 | ``protocol`` | ``5`` | for ``broker``: ``5`` or ``3.1.1`` |
 | ``clientId`` | ``mqttcore`` | how client identifiers begin at ``broker`` |
-| ``window`` | ``1000`` | messages that ``broker`` has not acknowledged, a task; 65535 at most |
+| ``window`` | ``1000``, ``20`` for 3.1.1 | messages that ``broker`` has not acknowledged, a task |
 | ``timeout`` | ``30s`` | for ``broker``: neither an acknowledgement comes, nor a byte is taken |
 | ``topic`` | column ``topic`` | where all rows go |
 | ``qos``, ``retain`` | columns, else 1, false | of all rows |
@@ -66,7 +66,7 @@ class SinkOptions:
     ca: str | None = None
     protocol: Literal["5", "3.1.1"] = "5"
     client_id: str = "mqttcore"
-    window: int = 1000
+    window: int | None = None
     timeout_s: float = 30.0
     topic: str | None = None
     qos: int | None = None

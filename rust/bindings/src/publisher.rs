@@ -1,5 +1,6 @@
 //! Publishing rows to a broker, for Python that has the socket. No thread, no socket, as in `stream`.
 
+use std::num::NonZeroU16;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mqttcore_codec::Version;
@@ -22,14 +23,14 @@ impl PyPublisher {
     const ID: &'static str = ID;
 
     #[new]
-    #[pyo3(signature = (name, /, *, protocol, client_id, username=None, password=None, window=1000, first_row=0))]
+    #[pyo3(signature = (name, /, *, protocol, client_id, username=None, password=None, window=None, first_row=0))]
     fn new(
         name: &str,
         protocol: &str,
         client_id: &str,
         username: Option<&str>,
         password: Option<&str>,
-        window: u64,
+        window: Option<u64>,
         first_row: u64,
     ) -> Result<Self, CoreError> {
         let login = Login {
@@ -37,7 +38,7 @@ impl PyPublisher {
             client_id,
             username,
             password,
-            window: u16::try_from(window).unwrap_or(u16::MAX).max(1),
+            window: window.map(at_most_all),
             ..Login::default()
         };
         let publisher = Publisher::new(&login, name, first_row)?;
@@ -112,6 +113,12 @@ impl PyPublisher {
     fn held(&self) -> MutexGuard<'_, Publisher> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A window of more messages than there are packet identifiers is one of all.
+fn at_most_all(window: u64) -> NonZeroU16 {
+    let window = u16::try_from(window).unwrap_or(u16::MAX);
+    NonZeroU16::new(window).unwrap_or(NonZeroU16::MIN)
 }
 
 fn version(protocol: &str) -> Result<Version, CoreError> {

@@ -15,7 +15,7 @@
 //! use arrow_array::{ArrayRef, RecordBatch, StringArray};
 //! use mqttcore_publisher::{Login, Publisher};
 //!
-//! let login = Login { client_id: "me", window: 10, ..Login::default() };
+//! let login = Login { client_id: "me", ..Login::default() };
 //! let mut publisher = Publisher::new(&login, "nightly/0/0", 0)?;
 //! let mut out = Vec::new();
 //! publisher.poll_transmit(&mut out)?;

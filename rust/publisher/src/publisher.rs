@@ -1,7 +1,7 @@
 //! One connection of a client that publishes rows.
 
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 
 use arrow_array::RecordBatch;
 use mqttcore_codec::{
@@ -29,13 +29,15 @@ pub struct Login<'a> {
     pub username: Option<&'a str>,
     /// The password; a secret.
     pub password: Option<&'a str>,
-    /// Messages that may be unacknowledged at a time, at least 1; the server may allow less.
-    pub window: u16,
+    /// Messages that may be unacknowledged at a time; the server may allow less. None is 1000,
+    /// and 20 before MQTT 5.0: there a server cannot say how many it takes, 20 is what most
+    /// clients send, and Mosquitto 2.0 forgets to deliver what goes beyond.
+    pub window: Option<NonZeroU16>,
     /// The longest silence of the client, in seconds; 0 is no limit.
     pub keep_alive_s: u16,
 }
 
-/// MQTT 5.0, without a name, 1000 messages, 60 s.
+/// MQTT 5.0, without a name, 60 s.
 impl Default for Login<'_> {
     fn default() -> Self {
         Self {
@@ -43,7 +45,7 @@ impl Default for Login<'_> {
             client_id: "",
             username: None,
             password: None,
-            window: 1000,
+            window: None,
             keep_alive_s: 60,
         }
     }
@@ -106,11 +108,15 @@ impl Publisher {
     ///
     /// [`Failure::Login`] and [`Failure::LoginText`].
     pub fn new(login: &Login<'_>, name: &str, first_row: u64) -> Result<Self, Failure> {
+        let window = match login.version {
+            Version::V5 => 1000,
+            _ => 20,
+        };
         Ok(Self {
             encoder: Encoder::new(login.version, name),
             window: Window::new(0),
             phase: Phase::Connecting,
-            window_size: login.window,
+            window_size: login.window.map_or(window, u16::from),
             keep_alive_s: login.keep_alive_s,
             batches: VecDeque::new(),
             sent: 0,

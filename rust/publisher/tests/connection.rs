@@ -139,6 +139,26 @@ fn receive_maximum_narrows_the_window() {
 }
 
 #[test]
+fn where_the_server_cannot_say_how_many_it_takes_it_gets_few() {
+    for (version, connack, room) in [
+        (Version::V5, &CONNACK[..], 1000),
+        (Version::V3_1_1, &[0x20, 2, 0, 0], 20),
+    ] {
+        let login = Login {
+            version,
+            ..Login::default()
+        };
+        let mut publisher = connecting(&login);
+        publisher.handle_bytes(connack).unwrap();
+        publisher.publish(&rows(&vec![1; 2000])).unwrap();
+
+        sent(&mut publisher).unwrap();
+
+        assert_eq!(publisher.in_flight(), room);
+    }
+}
+
+#[test]
 fn qos_2_takes_four_packets() {
     let mut publisher = connected(1, &[]);
     publisher.publish(&rows(&[2, 2])).unwrap();

@@ -6,6 +6,7 @@
     reason = "each test file uses a part of it"
 )]
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
@@ -53,7 +54,7 @@ pub fn connecting(login: &Login<'_>) -> Publisher {
 pub fn connected(window: u16, properties: &[u8]) -> Publisher {
     let login = Login {
         client_id: "c",
-        window,
+        window: NonZeroU16::new(window),
         ..Login::default()
     };
     let mut publisher = connecting(&login);
