@@ -859,8 +859,8 @@ class Publisher:
     ) -> Publisher:
         """Begin with CONNECT; raise `UndeliveredError` if a text cannot be sent.
 
-        At most ``window`` messages (None: 1000, and 20 where ``protocol`` gives the server no way to
-        say how many it takes), 65,535 and what the server allows are unacknowledged at a time.
+        At most ``window`` messages, 65,535 and what the server allows are unacknowledged at a time.
+        None is 1000, and 20 over MQTT 3.1.1, where a server cannot say how many it takes.
         """
 
     def publish(self, ipc: bytes, /) -> None:
