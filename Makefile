@@ -157,7 +157,7 @@ diskfull: build .make/dev ## CYCLES=8 times a full disk under the real broker, a
 model: build .make/dev ## STEPS=10000 of random histories beside a reference of the standard (SEED=1)
 	@$(BIN)/python -m tests.model --steps $(STEPS) --seed $(SEED) $(ARGS)
 
-pipeline: build .make/dev ## the factory of examples/: broker, machines, pipeline, alerts (ARGS="--seconds 60")
+pipeline: build .make/dev ## the factory of examples/: broker, machines, pipeline, alerts (ARGS="--seconds 60 --picture load.png")
 	@$(BIN)/python examples/factory/demo.py $(ARGS)
 
 soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
@@ -193,6 +193,7 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) spark-crash KILLS=100
 	@$(MAKE) kafka
 	@$(MAKE) spark-matrix
+	@$(MAKE) pipeline ARGS="--seconds 20 --picture .make/load.png"
 
 ##@ Measure
 bench: .make/tools ## codec, session and tree: messages or filters a second

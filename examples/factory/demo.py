@@ -1,6 +1,6 @@
 """Everything at once: a broker, machines that report to it, the pipeline, and who is alerted.
 
-python examples/factory/demo.py --seconds 30
+python examples/factory/demo.py --seconds 30 --picture load.png    # the picture needs matplotlib
 """
 
 import argparse
@@ -18,6 +18,7 @@ from mqttcore.pipeline.progress import Lines
 from mqttcore.pipeline.runner import Runner
 from mqttcore.spark import session
 from paho.mqtt.enums import CallbackAPIVersion
+from plot import plot
 from simulator import simulate
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def main() -> int:
     """Exits with 1 when nobody was alerted."""
     parser = argparse.ArgumentParser(description="A factory: broker, machines, pipeline, alerts.")
     parser.add_argument("--seconds", type=float, default=30, help="how long the machines run")
+    parser.add_argument("--picture", type=Path, help="PNG that the gold table is drawn to")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(
@@ -80,6 +82,8 @@ def main() -> int:
             sent = run(spark, pipeline, broker.port, options.seconds)
             watcher.close()
         spark.stop()
+        if options.picture:
+            plot(pipeline.tables / "load", options.picture)
         tables = {name: read(pipeline, name) for name in ("bronze", "silver", "quarantine", "load")}
     print(f"\nsent {sent}; " + ", ".join(f"{name} {len(rows)}" for name, rows in tables.items()))
     print(tables["load"].sort_values(["window_start", "machine"]).tail(16).to_string(index=False))

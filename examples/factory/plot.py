@@ -4,16 +4,15 @@ import sys
 from pathlib import Path
 
 import deltalake
-import matplotlib as mpl
 
 
-def main(table: Path, picture: Path) -> None:
+def plot(table: Path, picture: Path) -> None:
     """A line a machine: its highest temperature, a window."""
-    mpl.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     rows = deltalake.DeltaTable(table).to_pandas().sort_values("window_start")
-    figure, axes = pyplot.subplots(figsize=(9, 4), layout="constrained")
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    axes = figure.subplots()
     for machine, group in rows.groupby("machine"):
         axes.plot(group["window_start"], group["highest"], marker="o", label=machine)
     axes.axhline(90, color="red", linestyle="--", linewidth=1)
@@ -24,4 +23,4 @@ def main(table: Path, picture: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    plot(Path(sys.argv[1]), Path(sys.argv[2]))
