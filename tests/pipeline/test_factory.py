@@ -1,4 +1,4 @@
-"""The example `examples/factory`: its broker, its machines, its picture; `make pipeline` runs all."""
+"""The example `examples/factory`: broker, machines and picture; `make pipeline` runs all of it."""
 
 from __future__ import annotations
 

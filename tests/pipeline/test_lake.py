@@ -106,6 +106,24 @@ def test_merged_and_retired_files_leave_in_the_commit_that_replaces_them(
     assert changes == {"add": [False], "remove": [False, False, True]}
 
 
+def test_delta_shortens_a_tables_log_by_itself(tmp_path: pathlib.Path) -> None:
+    """Every hundred commits: a checkpoint, and what is older than its retention goes."""
+    kept = {"delta.logRetentionDuration": "interval 0 days"}
+    schema = pa.schema([("offset", pa.int64())])
+    table = deltalake.DeltaTable.create(tmp_path, schema=schema, configuration=kept)
+
+    for version in range(1, 101):
+        seen = [deltalake.Transaction(app_id="plant/0", version=version)]
+        properties = deltalake.CommitProperties(app_transactions=seen)
+        table.create_write_transaction([], "append", schema, commit_properties=properties)
+        table.update_incremental()
+
+    log = {path.name for path in (tmp_path / "_delta_log").iterdir()}
+    assert "_last_checkpoint" in log
+    assert len(log) < 10, sorted(log)
+    assert deltalake.DeltaTable(tmp_path).transaction_version("plant/0") == 100
+
+
 def test_a_column_that_comes_later_is_null_before(plant: StreamFolder) -> None:
     plant.seal(some(2))
     refresh(Folder(plant.root))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import deltalake
 import pytest
 from mqttcore.pipeline.__main__ import main
-from mqttcore.pipeline.runner import locked
+from mqttcore.pipeline.files import locked
 
 from tests.pipeline.test_run import message
 from tests.stream_folder import StreamFolder, rows
@@ -139,7 +139,7 @@ def test_rule_9_a_pipeline_that_runs_already_is_exit_status_1(
 ) -> None:
     make_stream()
 
-    with locked(file.parent / "tables" / "_checkpoints"):
+    with locked(file.parent / "tables" / "_checkpoints", "the test"):
         assert main([str(file), "--once"]) == 1
 
     assert "another pipeline runs here" in capsys.readouterr().err

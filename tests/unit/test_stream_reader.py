@@ -16,6 +16,7 @@ from mqttcore.errors import (
     StreamOptionError,
     StreamRangeError,
 )
+from mqttcore.streams.settings import FORMATS, OWN_COLUMNS
 
 from tests.stream_folder import EPOCH, START_US, StreamFolder, ipc, row_schema, rows
 
@@ -34,6 +35,12 @@ def messages(count: int) -> list[dict[str, object]]:
     return [
         {"payload": str(index).encode(), "topic": f"plant/{index % 3}"} for index in range(count)
     ]
+
+
+def test_settings_and_reader_know_the_same_columns_and_formats() -> None:
+    assert pa.schema(StreamOptions().schema).names == list(OWN_COLUMNS)
+    with pytest.raises(StreamOptionError, match=f"none of {', '.join(FORMATS)}$"):
+        StreamOptions(decode="none at all", payload_schema="x INT")  # type: ignore[arg-type]
 
 
 def test_the_columns_are_those_that_spark_asks_for() -> None:

@@ -41,6 +41,7 @@ from mqttcore.config import Filter, place_of, raise_faults, read_file
 from mqttcore.errors import PipelineError
 from mqttcore.streams.client import Client
 from mqttcore.streams.descriptor import check_protobuf
+from mqttcore.streams.settings import Format
 
 __all__ = ["Alert", "Bronze", "Gold", "Pipeline", "Silver", "Source", "load"]
 
@@ -145,7 +146,7 @@ class Silver:
 
     schema: Sql
     """Columns of the payload, as Spark writes them: ``machine STRING, at TIMESTAMP``."""
-    decode: Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"] = "json"
+    decode: Format = "json"
     descriptor: Path | None = None
     """For ``protobuf``: a file with a FileDescriptorSet, which ``protoc`` writes."""
     message: str | None = None

@@ -7,19 +7,18 @@ Links keep both sides apart: VACUUM of the table takes no file from the stream, 
 retention takes none from who reads the table.
 """
 
-import fcntl
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqttcore.errors import PipelineError
-from mqttcore.pipeline.tables import statistics, sync_path
-from mqttcore.spark.folder import SealedFile, SealedIndex, StreamFolder
+from mqttcore.pipeline.files import locked, sync_path
+from mqttcore.pipeline.tables import statistics
+from mqttcore.spark.folder import SealedFile, StreamFolder
 
 if TYPE_CHECKING:
     import deltalake
@@ -61,8 +60,7 @@ def refresh(folder: StreamFolder) -> Change:
     path = folder.path / "delta"
     if not any(folder.index().files) and not path.exists():
         return Change(0, 0, 0)
-    path.mkdir(exist_ok=True)
-    with alone(path):
+    with locked(path, "another process brings it up to date"):
         wanted = linked(folder, path)
         table = opened(path, wanted, told.epoch)
         changed = commit(table, path, wanted, told.name)
@@ -77,22 +75,16 @@ def linked(folder: StreamFolder, path: Path) -> Files:
     index is asked again when a file is not what it said.
     """
     for _ in range(TRIES):
-        wanted = {name_of(at, file): file for at, file in standing(folder.index())}
+        wanted = {
+            name_of(at, file): file
+            for at, files in enumerate(folder.index().standing())
+            for file in files
+        }
         wrong = [file.path for name, file in wanted.items() if not link(file, path / name)]
         if not wrong:
             sync_path(path)
             return wanted
     raise PipelineError(f"{wrong[0]}: is not the file that {folder.path}/sealed.json says")
-
-
-def standing(index: SealedIndex) -> Iterator[tuple[int, SealedFile]]:
-    """Partition and file, each row once: no file that was merged into another, or is retired."""
-    for partition, (files, earliest) in enumerate(zip(index.files, index.earliest, strict=True)):
-        end = earliest
-        for file in sorted(files, key=lambda file: (file.base, -file.last)):
-            if file.last >= end:
-                yield partition, file
-                end = file.last + 1
 
 
 def name_of(partition: int, file: SealedFile) -> str:
@@ -103,17 +95,6 @@ def name_of(partition: int, file: SealedFile) -> str:
 def partition_of(name: str) -> int:
     """The stream's partition that a file of the table is of."""
     return int(name.partition("-")[0])
-
-
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Keeps other processes away from the table."""
-    with (path / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise PipelineError(f"{path}: another process brings it up to date") from error
-        yield
 
 
 def link(file: SealedFile, target: Path) -> bool:

@@ -1,7 +1,6 @@
 """Runs the queries of a pipeline, each batch into its tables once."""
 
 import contextlib
-import fcntl
 import json
 import logging
 import threading
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mqttcore.errors import EndpointError, PipelineError
 from mqttcore.pipeline.alerts import Publisher
 from mqttcore.pipeline.config import Pipeline
+from mqttcore.pipeline.files import locked
 from mqttcore.pipeline.progress import Reporter, telling
 from mqttcore.pipeline.stages import Output, Stage, stages
 from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, Table
@@ -74,7 +74,8 @@ class Runner:
         Raises:
             PipelineError: another process runs on these checkpoints.
         """
-        self._open.enter_context(locked(self._checkpoints))
+        busy = "another pipeline runs here; stop it first"
+        self._open.enter_context(locked(self._checkpoints, busy))
         self._open.callback(self._tell_holds)
         if self._reporter is not None:
             told = telling(self._spark, f"{self.pipeline.name}.", self._reporter, self.queries)
@@ -193,19 +194,3 @@ def done_ends(checkpoint: Path, epoch: str) -> Iterator[tuple[int, ...]]:
         offset = SourceOffset.parse(value)
         if offset is not None and offset.epoch == epoch:
             yield offset.ends
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes away from ``folder``.
-
-    Raises:
-        PipelineError: one is there.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise PipelineError(f"{folder}: another pipeline runs here; stop it first") from error
-        yield

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mqttcore._core import StreamOptions
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.alerts import alert_messages
 from mqttcore.pipeline.config import Alert, Gold, Pipeline, Silver
 from mqttcore.pipeline.progress import NEWEST
 from mqttcore.spark.options import CORRUPT
+from mqttcore.streams.settings import OWN_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -170,20 +170,12 @@ def as_it_came(rows: "DataFrame") -> "DataFrame":
     """Messages without what was made of them, and their day."""
     from pyspark.sql import functions as f
 
-    return rows.select(*row_columns()).withColumn("day", f.to_date("timestamp"))
-
-
-def row_columns() -> list[str]:
-    """Columns of every stream, in front of those of the payload."""
-    import pyarrow as pa
-
-    names: list[str] = pa.schema(StreamOptions().schema).names
-    return names
+    return rows.select(*OWN_COLUMNS).withColumn("day", f.to_date("timestamp"))
 
 
 def faulty(rows: "DataFrame") -> "DataFrame":
     """Messages that have a fault, and which."""
-    return rows.where(f"{FAULT} IS NOT NULL").select(*row_columns(), FAULT)
+    return rows.where(f"{FAULT} IS NOT NULL").select(*OWN_COLUMNS, FAULT)
 
 
 def valid(rows: "DataFrame") -> "DataFrame":

@@ -11,7 +11,6 @@ import contextlib
 import inspect
 import json
 import logging
-import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mqttcore.errors import PipelineError
+from mqttcore.pipeline.files import replace_file, sync_path
 
 if TYPE_CHECKING:
     import deltalake
@@ -321,21 +321,3 @@ def arrow_schema(rows: "DataFrame") -> "pa.Schema":
     takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
     zone: dict[str, Any] = {"timezone": "UTC"} if takes_zone else {}
     return to_arrow_schema(rows.schema, **zone)
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Puts ``text`` in the place of what ``path`` holds, whole or not at all."""
-    fresh = path.with_name("_" + path.name)
-    fresh.write_text(text)
-    sync_path(fresh)
-    fresh.replace(path)
-    sync_path(path.parent)
-
-
-def sync_path(path: Path) -> None:
-    """Has a file, or the names in a folder, on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -7,7 +7,7 @@ file that the index does not name does not count, whatever lies beside it.
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -80,6 +80,16 @@ class SealedIndex:
             for files, earliest in zip(self.files, self.earliest, strict=True)
         )
 
+    def standing(self) -> list[list[SealedFile]]:
+        """The files of each partition that hold each row once.
+
+        No file that was merged into another one, and none of which nothing may be read any more.
+        """
+        return [
+            list(covering(files, earliest))
+            for files, earliest in zip(self.files, self.earliest, strict=True)
+        ]
+
     def between(self, partition: int, start: int, end: int) -> list[SealedFile]:
         """The files that hold any row of ``[start, end)``."""
         return [file for file in self.files[partition] if file.base < end and file.last >= start]
@@ -89,6 +99,14 @@ class SealedIndex:
         newest = [files[-1] for files in self.files if files]
         rows = sum(file.rows for file in newest)
         return sum(file.size_bytes for file in newest) / rows if rows else None
+
+
+def covering(files: Iterable[SealedFile], end: int) -> Iterator[SealedFile]:
+    """Those of ``files`` that hold the rows from ``end`` on, each of them once."""
+    for file in sorted(files, key=lambda file: (file.base, -file.last)):
+        if file.last >= end:
+            yield file
+            end = file.last + 1
 
 
 class StreamFolder:

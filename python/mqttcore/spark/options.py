@@ -54,7 +54,7 @@ from mqttcore.spark.positions import Position, parse_position, parse_timestamp
 from mqttcore.spark.typed import TypedColumns
 from mqttcore.streams.client import Client
 from mqttcore.streams.descriptor import read_descriptor
-from mqttcore.streams.settings import NAME, check_name
+from mqttcore.streams.settings import FORMATS, NAME, Decoder, Format, check_name
 
 __all__ = [
     "BY_TOPIC",
@@ -68,11 +68,8 @@ __all__ = [
     "read_options",
 ]
 
-Format = Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"]
-Decoder = Literal["none"] | Format
 OnError = Literal["null", "drop", "fail"]
 Files = Literal["auto", "folder", "endpoint"]
-FORMATS: Final[tuple[str, ...]] = get_args(Format)
 DECODERS: Final = ("none", *FORMATS)
 BY_TOPIC: Final = frozenset({"sparkplug", "auto"})
 """Formats whose payloads are read by their topic, and by what messages before them said."""

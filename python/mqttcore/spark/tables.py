@@ -164,7 +164,7 @@ def sealed_rows(
     spark: SparkSession, index: SealedIndex, state: State, options: SourceOptions
 ) -> Iterator[DataFrame]:
     """What is in files; the source reads those that are older than a column, to decode it."""
-    held = [covering(of_partition) for of_partition in index.files]
+    held = index.standing()
     late = [[file for file in files if is_late(file, options)] for files in held]
     for start, end in late_ranges(late, index.earliest):
         yield by_source(spark, options, state, start, end)
@@ -220,15 +220,6 @@ def by_spark(
     for condition in given_up:
         frame = frame.where(condition)
     return frame if options.columns is None else frame.select(*options.columns)
-
-
-def covering(files: Sequence[SealedFile]) -> list[SealedFile]:
-    """Each row once: a merged file stands for those that it was made of."""
-    chosen: list[SealedFile] = []
-    for file in sorted(files, key=lambda file: (file.base, -file.last)):
-        if not chosen or file.last > chosen[-1].last:
-            chosen.append(file)
-    return chosen
 
 
 def tail_rows(

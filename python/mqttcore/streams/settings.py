@@ -6,7 +6,7 @@ import re
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from mqttcore._core import TopicFilter
 from mqttcore._schema import Faults, Parsed, Place, Range
@@ -18,13 +18,15 @@ TOKEN_BYTES_MIN: Final = 16
 TOKEN_BYTES_MAX: Final = 4_096
 UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
-OWN_COLUMNS: Final = frozenset(
-    (
-        "partition", "offset", "timestamp", "topic", "payload", "qos", "retain", "dup", "client_id",
-        "content_type", "response_topic", "correlation_data", "expiry", "user_properties",
-    )
+OWN_COLUMNS: Final = (
+    "partition", "offset", "timestamp", "topic", "payload", "qos", "retain", "dup", "client_id",
+    "content_type", "response_topic", "correlation_data", "expiry", "user_properties",
 )  # fmt: skip
-"""Columns that every stream has."""
+"""Columns that every stream has, in their order."""
+Format = Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"]
+"""How payloads are read for typed columns."""
+Decoder = Literal["none", Format]
+FORMATS: Final[tuple[str, ...]] = get_args(Format)
 
 
 def check_name(text: str) -> None:
@@ -147,9 +149,7 @@ class Stream:
     """What decides about the partition; ``sparkplug``: group and edge node."""
     schema: tuple[Column, ...] = ()
     """Columns that are decoded out of the payload, beside those that every stream has."""
-    decode: Literal["none", "json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"] = (
-        "none"
-    )
+    decode: Decoder = "none"
     """How payloads are read for these columns."""
     descriptor: pathlib.Path | None = None
     """For ``protobuf``: a file with a FileDescriptorSet, which ``protoc`` writes."""
@@ -208,7 +208,7 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
         fault(
             "schema",
             "does nothing without decode",
-            "allowed: json, cbor, msgpack, text, protobuf, sparkplug, auto",
+            f"allowed: {', '.join(FORMATS)}",
         )
     if stream.decode != "none" and not stream.schema:
         fault("decode", "does nothing without schema")
