@@ -193,7 +193,7 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) spark-crash KILLS=100
 	@$(MAKE) kafka
 	@$(MAKE) spark-matrix
-	@$(MAKE) pipeline ARGS="--seconds 20 --picture .make/load.png"
+	@$(MAKE) pipeline ARGS="--seconds 30 --picture .make/load.png"
 
 ##@ Measure
 bench: .make/tools ## codec, session and tree: messages or filters a second

@@ -6,6 +6,7 @@ python examples/factory/demo.py --seconds 30 --picture load.png    # the picture
 import argparse
 import dataclasses
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ class Watcher:
     def __init__(self, port: int) -> None:
         """Subscribes; the broker keeps what comes until `close`."""
         self.alerts: list[str] = []
+        self._alerted = threading.Event()
         self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id="watcher")
         self._client.on_connect = lambda client, *_: client.subscribe("alerts/#", qos=1)
         self._client.on_message = self._told
@@ -40,13 +42,15 @@ class Watcher:
         self._client.loop_start()
 
     def close(self) -> None:
-        """Says goodbye."""
+        """Says goodbye, once an alert that may be on its way has come."""
+        self._alerted.wait(5)
         self._client.disconnect()
         self._client.loop_stop()
 
     def _told(self, _client: object, _data: object, message: paho.MQTTMessage) -> None:
         self.alerts.append(message.topic)
         print(f"ALERT {message.topic} {message.payload.decode()}", flush=True)
+        self._alerted.set()
 
 
 def run(spark: "SparkSession", pipeline: Pipeline, port: int, seconds: float) -> int:
