@@ -44,6 +44,8 @@ RUNTIME: Final[Mapping[str, str]] = {
 AT_START: Final[Mapping[str, str]] = {
     # between the JVM and Python, TCP stalls 40 ms a task
     "spark.python.unix.domain.socket.enabled": "true",
+    # how long a Python process may take to begin: queries that start together wait for each other
+    "spark.python.authenticate.socketTimeout": "60s",
     # no .crc file beside each file of a checkpoint
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.buffer.size": MIB,
