@@ -438,3 +438,38 @@ fn numbers_go_on_where_another_connection_ended() {
     assert!(out.windows(7).any(|part| part == b"q/3/1/7"));
     assert_eq!(publisher.next_row(), 8);
 }
+
+#[test]
+fn a_row_behind_others_that_wait_is_named_by_its_own_number() {
+    let mut publisher = connected(2, &[]);
+    publisher.publish(&rows(&[1, 1, 1])).unwrap();
+    sent(&mut publisher).unwrap();
+
+    let failure = publisher.publish(&rows(&[1, 7])).unwrap_err().to_string();
+
+    assert_eq!(failure, "mqttcore-id q/3/1/4: 7 is no QoS");
+}
+
+#[test]
+fn a_batch_without_rows_is_nothing() {
+    let mut publisher = connected(2, &[]);
+
+    publisher.publish(&rows(&[])).unwrap();
+
+    assert!(!publisher.has_rows());
+}
+
+#[test]
+fn a_retained_row_says_so() {
+    let mut publisher = connected(2, &[]);
+    let retained = batch([
+        ("topic", texts(&["t", "t"])),
+        ("payload", texts(&["0", "1"])),
+        ("retain", flags(&[true, false])),
+    ]);
+
+    publisher.publish(&retained).unwrap();
+
+    let expected = [publish(QOS_1 | 1, 1, 0), publish(QOS_1, 2, 1)].concat();
+    assert_eq!(sent(&mut publisher).unwrap(), expected);
+}
