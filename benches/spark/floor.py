@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LIMIT_S: Final = 240.0
-WARM_S: Final = 25.0
+WARM_S: Final = 45.0
 """How long both sides run before their batches count: a JVM compiles what it runs for as long."""
 QUIET_AFTER: Final = 1_200
 """Turns of a feed before S13 looks at what is left: a minute."""

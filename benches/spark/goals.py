@@ -54,6 +54,7 @@ class Row(enum.Enum):
     S8_FLOOR = Goal("S8", "micro-batch, tuned / over Spark's Kafka source", 0.8, at_least=False)
     S9 = Goal("S9", "kills of a run without a row lost or doubled", 100)
     S10 = Goal("S10", "sealed bytes / bytes of topic, client and payload", 0.15, at_least=False)
+    S10_KAFKA = Goal("S10", "sealed bytes / bytes of Kafka's log by zstd", 1.0, at_least=False)
     S11 = Goal("S11", "sink / paho in a loop", 15)
     S12 = Goal("S12", "seconds from the installation to the first rows", 30, at_least=False)
     S13 = Goal("S13", "memory of an idle pipeline with a heap of 512 MB, GiB", 1.0, at_least=False)

@@ -1,4 +1,4 @@
-"""S8: the source beside Spark's own Kafka source, over the same records in one local node.
+"""S8, and S10's Kafka: the same records in one local node, for Spark's own Kafka source.
 
 Everything runs in processes of its own, ``python -m benches.spark.kafka``: Spark takes the
 connector's jars only when it starts. Where Java or Maven is missing the rows are left out; the
@@ -47,7 +47,7 @@ HEADERS: Final = {
 
 
 def kafka(options: argparse.Namespace) -> Iterator[Outcome]:
-    """The rows of S8, as far as they can be measured here."""
+    """The rows of S8, and S10's of Kafka, as far as they can be measured here."""
     node = Node(options.data / options.scale / "kafka", heap="512m")
 
     @functools.cache
@@ -57,6 +57,7 @@ def kafka(options: argparse.Namespace) -> Iterator[Outcome]:
 
     try:
         yield from attempt([Row.S8], lambda: scan(up(), options))
+        yield from attempt([Row.S10_KAFKA], lambda: kept_bytes(up(), options))
         yield from attempt([Row.S8_FLOOR], lambda: floor(up, options))
     finally:
         node.stop()
@@ -64,9 +65,24 @@ def kafka(options: argparse.Namespace) -> Iterator[Outcome]:
 
 def scan(node: Node, options: argparse.Namespace) -> Iterator[Measured]:
     """All rows of the stream, five columns, into nothing."""
-    arguments = ["--scale", options.scale, "--rounds", str(options.rounds), "--by", options.by]
-    found = run("scan", node.servers, *arguments, "--data", str(options.data))
+    turns = ["--rounds", str(options.rounds), "--by", options.by]
+    found = run("scan", node.servers, *stream_of(options), *turns)
     yield Measured(row=Row.S8, **found)
+
+
+def kept_bytes(node: Node, options: argparse.Namespace) -> Iterator[Measured]:
+    """Bytes of sealed files for those that Kafka's segments have of the same rows."""
+    topic = run("fill", node.servers, *stream_of(options))["topic"]
+    segments = (node.folder / "logs").glob(f"{topic}-*/*.log")
+    theirs = sum(segment.stat().st_size for segment in segments)
+    data = dataset(options.data, SCALES[options.scale])
+    figures = f"{data.sealed_bytes / data.rows:.1f} B a row, Kafka {theirs / data.rows:.1f} B"
+    yield Measured(row=Row.S10_KAFKA, value=data.sealed_bytes / theirs, figures=figures)
+
+
+def stream_of(options: argparse.Namespace) -> list[str]:
+    """Which stream a process reads, on its command line."""
+    return ["--scale", options.scale, "--data", str(options.data)]
 
 
 def floor(up: Callable[[], Node], options: argparse.Namespace) -> Iterator[Measured]:
@@ -120,12 +136,14 @@ def main() -> int:
     """One of the processes: prints its figures as JSON."""
     made = argparse.ArgumentParser(description=__doc__)
     parts = made.add_subparsers(dest="part", required=True)
-    scanning = parts.add_parser("scan")
-    scanning.add_argument("servers")
-    scanning.add_argument("--scale", choices=sorted(SCALES), required=True)
+    stream = argparse.ArgumentParser(add_help=False)
+    stream.add_argument("servers")
+    stream.add_argument("--scale", choices=sorted(SCALES), required=True)
+    stream.add_argument("--data", type=pathlib.Path, required=True)
+    scanning = parts.add_parser("scan", parents=[stream])
     scanning.add_argument("--rounds", type=int, required=True)
     scanning.add_argument("--by", choices=("wall", "cpu"), required=True)
-    scanning.add_argument("--data", type=pathlib.Path, required=True)
+    parts.add_parser("fill", parents=[stream])
     batches = parts.add_parser("floor")
     batches.add_argument("source", choices=("mqttcore", "kafka"))
     batches.add_argument("place")
@@ -134,8 +152,7 @@ def main() -> int:
     feeding.add_argument("root", type=pathlib.Path)
     feeding.add_argument("servers")
     options = made.parse_args()
-    parts_by_name = {"scan": scan_process, "floor": floor_process, "feed": feed_process}
-    parts_by_name[options.part](options)
+    PARTS[options.part](options)
     return 0
 
 
@@ -160,13 +177,13 @@ def of_kafka(frame: DataFrame) -> DataFrame:
 
 
 def scan_process(options: argparse.Namespace) -> None:
-    """Fills the topic, once for all runs, and has both read it in turn."""
+    """Has both read the topic in turn."""
     from benches.spark.scans import Bench, drain
 
     data = dataset(options.data, SCALES[options.scale])
     spark = connected("kafka", "4g")
     bench = Bench(spark, data, rounds=options.rounds, by=options.by)
-    topic = filled(bench, options.servers, options.data / options.scale / "kafka" / "topic")
+    topic = filled(bench, options, "lz4")
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", options.servers)
     theirs = of_kafka(reader.option("subscribe", topic).load())
     ours = bench.ours(columns=",".join(COLUMNS))
@@ -179,12 +196,23 @@ def scan_process(options: argparse.Namespace) -> None:
     spark.stop()
 
 
-def filled(bench: Any, servers: str, known: pathlib.Path) -> str:  # noqa: ANN401 -- a Bench
+def fill_process(options: argparse.Namespace) -> None:
+    """Fills a topic with what zstd makes of its records."""
+    from benches.spark.scans import Bench
+
+    spark = connected("kafka", "4g")
+    bench = Bench(spark, dataset(options.data, SCALES[options.scale]), rounds=1, by="wall")
+    print(json.dumps({"topic": filled(bench, options, "zstd")}))
+    spark.stop()
+
+
+def filled(bench: Any, options: argparse.Namespace, codec: str) -> str:  # noqa: ANN401 -- a Bench
     """The topic with every row as a record, as a broker writes it; filled by the first run."""
+    known = options.data / options.scale / "kafka" / f"topic-{codec}"
     if known.exists():
-        return known.read_text()
+        return str(known.read_text())
     name = f"bench-{uuid.uuid4()}"
-    make_topic(bench.spark, servers, name)
+    make_topic(bench.spark, options.servers, name)
     each = (
         f"struct('{name}' AS key, CAST(CAST({column} AS STRING) AS BINARY) AS value)"
         for name, column in HEADERS.items()
@@ -194,8 +222,8 @@ def filled(bench: Any, servers: str, known: pathlib.Path) -> str:  # noqa: ANN40
     )
     (
         records.write.format("kafka")
-        .option("kafka.bootstrap.servers", servers)
-        .option("kafka.compression.type", "lz4")
+        .option("kafka.bootstrap.servers", options.servers)
+        .option("kafka.compression.type", codec)
         .option("includeHeaders", "true")
         .option("topic", name)
         .save()
@@ -270,6 +298,14 @@ def feed_process(options: argparse.Namespace) -> None:
                 print("ready", flush=True)
             turn, next_s = turn + 1, next_s + PERIOD_S
             stopped.wait(max(0.0, next_s - time.monotonic()))
+
+
+PARTS: Final[Mapping[str, Callable[[argparse.Namespace], None]]] = {
+    "scan": scan_process,
+    "fill": fill_process,
+    "floor": floor_process,
+    "feed": feed_process,
+}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ HOW: Final = """\
 Contenders of a row take turns in one session, after one turn each that does not count; medians of
 the turns (five, if `--rounds` says nothing else) are compared. S6, S7, S8's micro-batches and S13
 have a session of their own a side, because what a stock session lacks cannot be taken back in a
-tuned one. There both sides run for 25 s before their batches count, as a JVM compiles what it runs;
+tuned one. There both sides run for 45 s before their batches count, as a JVM compiles what it runs;
 the median of the batches after that is a side's figure, and sessions take turns. CPU seconds are
 those of the driver with the JVM and all Python workers below it. The data are telemetry of
 2,000 topics, made anew from fixed seeds (`benches/spark/data.py`). The tail of S2 comes from an

@@ -8,6 +8,7 @@ import json
 import re
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
@@ -152,9 +153,17 @@ def whole(spark: SparkSession, log: StreamLog, options: SourceOptions) -> DataFr
         return by_source(spark, options, state, state.earliest, state.end)
     # asked after the state, so what that calls sealed is in it
     index = log.folder.index()
-    parts = list(sealed_rows(spark, index, state, options))
-    if any(last > first for first, last in zip(index.ends, state.end, strict=True)):
-        parts.append(tail_rows(spark, log, index, state, options))
+    end = [max(pair) for pair in zip(index.ends, state.end, strict=True)]
+    tail = ranges_between(index.ends, end)
+    is_short = 0 < sum(one.rows for one in tail) <= AT_HAND
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        # a short tail comes while Spark looks at the files
+        rows = beside.submit(rows_at_hand, log, state, options, tail) if is_short else None
+        parts = list(sealed_rows(spark, index, state, options))
+    if rows is not None:
+        parts.append(frame_of(spark, rows.result(), options))
+    elif tail:
+        parts.append(by_source(spark, options, state, index.ends, end))
     if not parts:
         return spark.createDataFrame([], schema_of(options))
     return reduce(lambda one, other: one.union(other), parts)
@@ -222,21 +231,6 @@ def by_spark(
     return frame if options.columns is None else frame.select(*options.columns)
 
 
-def tail_rows(
-    spark: SparkSession,
-    log: StreamLog,
-    index: SealedIndex,
-    state: State,
-    options: SourceOptions,
-) -> DataFrame:
-    """What is in no file, through the source."""
-    end = [max(pair) for pair in zip(index.ends, state.end, strict=True)]
-    ranges = ranges_between(index.ends, end)
-    if sum(one.rows for one in ranges) <= AT_HAND:
-        return rows_at_hand(spark, log, state, options, ranges)
-    return by_source(spark, options, state, index.ends, end)
-
-
 def by_source(
     spark: SparkSession,
     options: SourceOptions,
@@ -261,18 +255,21 @@ def by_source(
 
 
 def rows_at_hand(
-    spark: SparkSession,
-    log: StreamLog,
-    state: State,
-    options: SourceOptions,
-    ranges: Sequence[Range],
-) -> DataFrame:
+    log: StreamLog, state: State, options: SourceOptions, ranges: Sequence[Range]
+) -> pa.Table:
     """Rows that are read here and now, as a task would."""
     [task] = tasks_for(state, [tuple(ranges)])
-    batches = RowReader(log=log, options=options, topic=options.topic).read(task)
-    schema = pa.schema(reader_options(options, options.topic).schema)
-    table = pa.Table.from_batches(batches, schema=schema)
-    # Spark makes a task of every 10,000 rows, which costs more than the rows
+    try:
+        batches = RowReader(log=log, options=options, topic=options.topic).read(task)
+        schema = pa.schema(reader_options(options, options.topic).schema)
+        return pa.Table.from_batches(batches, schema=schema)
+    finally:
+        # the connection of this thread
+        log.close()
+
+
+def frame_of(spark: SparkSession, table: pa.Table, options: SourceOptions) -> DataFrame:
+    """The same for Spark, which makes a task of every 10,000 rows: they cost more than the rows."""
     tasks = max(1, -(-table.num_rows // ROWS_A_TASK))
     return spark.createDataFrame(table, schema_of(options)).coalesce(tasks)
 
