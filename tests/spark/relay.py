@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import select
 import socket
 import ssl
 import threading
@@ -61,23 +62,31 @@ class Relay:
             client = self.tls.wrap_socket(client, server_side=True)
         broker = socket.create_connection(("127.0.0.1", self.to), PATIENCE_S)
         self.ends = [client, broker]
-        back = threading.Thread(target=self.pass_on, args=(broker, client, None), daemon=True)
-        back.start()
-        self.pass_on(client, broker, self.cut_after)
+        # `drop` may close them meanwhile
+        with contextlib.suppress(OSError, ValueError):
+            self.pass_on(client, broker)
         self.cut_after = None
         self.drop()
-        back.join(PATIENCE_S)
 
-    def pass_on(self, source: socket.socket, target: socket.socket, most: int | None) -> None:
-        """Until one side ends, or so many bytes have passed."""
+    def pass_on(self, client: socket.socket, broker: socket.socket) -> None:
+        """Until one side ends, or so many bytes of the client have passed.
+
+        One thread does both ways: two must not use one connection of TLS at a time.
+        """
         passed = 0
-        with contextlib.suppress(OSError):
-            while data := source.recv(4096):
-                target.sendall(data if most is None else data[: most - passed])
-                passed += len(data)
-                if most is not None and passed >= most:
-                    break
-        self.drop()
+        while self.cut_after is None or passed < self.cut_after:
+            has_more = isinstance(client, ssl.SSLSocket) and client.pending()
+            ready = [client] if has_more else select.select([client, broker], [], [], PATIENCE_S)[0]
+            for source in ready or [client]:
+                data = source.recv(4096)
+                if not data:
+                    return
+                if source is broker:
+                    client.sendall(data)
+                else:
+                    rest = None if self.cut_after is None else self.cut_after - passed
+                    broker.sendall(data[:rest])
+                    passed += len(data)
 
     def drop(self) -> None:
         """Ends the connection, both ways."""
