@@ -14,6 +14,7 @@ import pytest
 from mqttcore.errors import StreamRangeError
 from mqttcore.spark import prefetch
 from mqttcore.spark.options import parse_options
+from mqttcore.spark.planning import schema_of
 from mqttcore.spark.source import MqttcoreDataSource
 from mqttcore.spark.streaming import MqttcoreStreamReader
 from pyspark.serializers import SpecialLengths, read_int, write_with_length
@@ -59,13 +60,12 @@ def open_reader(endpoint: FakeEndpoint) -> Iterator[Open]:
 def planned(reader: MqttcoreStreamReader, end: dict[str, Any]) -> list[tuple[int, int]] | None:
     """Partition and offset of the rows that Spark gets with the plan of a batch; None: no rows."""
     source = MqttcoreDataSource({"path": "", "columns": "partition,offset"})
-    schema = prefetched_schema()
     asked, answered = io.BytesIO(), io.BytesIO()
     for offset in ({"epoch": end["epoch"], **START}, end):
         write_with_length(json.dumps(offset).encode(), asked)
     asked.seek(0)
 
-    runner.partitions_func(reader, source, schema, 10_000, asked, answered)
+    runner.partitions_func(reader, source, schema_of(reader.options), 10_000, asked, answered)
 
     answered.seek(0)
     for _ in range(read_int(answered)):
@@ -79,13 +79,6 @@ def planned(reader: MqttcoreStreamReader, end: dict[str, Any]) -> list[tuple[int
     assert read_int(answered) == SpecialLengths.START_ARROW_STREAM
     table = pa.ipc.open_stream(answered).read_all()
     return list(zip(*table.to_pydict().values(), strict=True))
-
-
-def prefetched_schema() -> Any:  # noqa: ANN401 -- Spark's
-    """Of the two columns that these tests read."""
-    from pyspark.sql.types import IntegerType, LongType, StructField, StructType
-
-    return StructType([StructField("partition", IntegerType()), StructField("offset", LongType())])
 
 
 def end_of(endpoint: FakeEndpoint, first: int, second: int) -> dict[str, Any]:
@@ -125,6 +118,15 @@ def test_many_rows_or_large_ones_or_several_tasks_are_left_to_tasks(
     monkeypatch.setattr(prefetch, "FEW_ROWS", 20)
     monkeypatch.setattr(prefetch, "FEW_BYTES", 100)
     assert planned(open_reader(), end) is None
+
+
+def test_a_spark_that_takes_no_rows_has_them_read_by_tasks(
+    endpoint: FakeEndpoint, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttcore.spark.streaming.TAKES_ROWS", False)
+
+    assert planned(open_reader(), end_of(endpoint, 15, 5)) is None
+    assert not any("/rows?" in one for one in endpoint.asked)
 
 
 def test_a_broker_that_is_away_is_waited_for_by_the_task(

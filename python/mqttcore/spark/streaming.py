@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.admission import Admission
@@ -36,6 +35,14 @@ except ImportError:  # before Spark 4.2: each batch takes all there is
     TAKES_LIMITS = False
     limits = None  # type: ignore[assignment]  # and nobody asks for one
     SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]  # a class like any
+
+try:
+    from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
+
+    TAKES_ROWS = True
+except ImportError:  # it is private to PySpark: without it tasks read all rows
+    TAKES_ROWS = False
+    _SimpleStreamReaderWrapper = object  # type: ignore[assignment,misc]  # a class like any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,7 +150,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = not_before_earliest(begin, self.seen, self.options)
         ranges = ranges_between(begin, advanced(begin, offset.ends))
         tasks = tasks_for(self.seen, tasks_of(ranges, self.options))
-        rows = few_rows(tasks, self.rows_reader(patience_s=0.0))
+        rows = few_rows(tasks, self.rows_reader(patience_s=0.0)) if TAKES_ROWS else None
         if rows is not None:
             Carrying.take(self, rows)
         return tasks
