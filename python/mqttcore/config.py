@@ -219,7 +219,7 @@ class ServerLimits:
     client_id_bytes: Annotated[int, Range(23, 65_535)] = 256
     """Most bytes of a client identifier."""
     client_id_strict: bool = True
-    """Refuses client identifiers with ``/ + #`` or control characters."""
+    """Refuses client identifiers with ``+ #`` or control characters."""
     inflight_max: Annotated[int, Range(1, 65_535)] = 32
     """QoS 1 and 2 publishes under way to a client."""
     queue_messages: Count = 1_000

@@ -190,7 +190,7 @@ def test_a_client_that_only_a_refusal_fits_is_refused_and_replaces_nobody(
 def test_a_refusal_that_does_not_fit_is_not_sent(wire: Open) -> None:
     one = wire()
 
-    one.send(mqtt.connect("a/b", props={"maximum_packet_size": 4}))
+    one.send(mqtt.connect("a+b", props={"maximum_packet_size": 4}))
 
     one.expect_close()
 

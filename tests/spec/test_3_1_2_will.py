@@ -282,7 +282,7 @@ def test_a_refused_client_leaves_no_will(
 ) -> None:
     one = wire()
 
-    one.send(mqtt.connect("a/b", version=version, will=Will(topic=f"{topic}/will")))
+    one.send(mqtt.connect("a+b", version=version, will=Will(topic=f"{topic}/will")))
 
     assert one.expect(mqtt.CONNACK).reason != 0
     one.expect_close()

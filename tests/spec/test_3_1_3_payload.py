@@ -130,7 +130,7 @@ def test_an_empty_identifier_with_a_kept_session_is_refused(wire: Open) -> None:
 
 @pytest.mark.spec("3.1.1", "MQTT-3.1.3-9")
 @pytest.mark.spec("5.0", "MQTT-3.1.3-8")
-@pytest.mark.parametrize("name", ["a/b", "a+b", "a#", "../a", "x" * 257, "a\x01"])
+@pytest.mark.parametrize("name", ["a+b", "a#", "../+", "x" * 257, "a\x01"])
 def test_an_identifier_that_the_broker_does_not_take_is_refused(
     wire: Open, version: int, name: str
 ) -> None:

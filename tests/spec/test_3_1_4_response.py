@@ -140,7 +140,7 @@ def test_a_valid_connect_of_5_0_gets_reason_code_0(wire: Open) -> None:
 # --- after a refusal -----------------------------------------------------------------------------
 
 REFUSED = {
-    "identifier": lambda version: mqtt.connect("a/b", version=version),
+    "identifier": lambda version: mqtt.connect("a+b", version=version),
     "user name": lambda version: mqtt.connect("x", version=version, username="j", password=b""),
     "level": lambda version: mqtt.connect("x", version=version, level=3 if version == 4 else 6),
     "protocol name": lambda version: mqtt.connect("x", version=version, name=b"NONE"),

@@ -13,7 +13,7 @@ import pytest
 from mqttcore import Broker, ConfigError, PluginError, Settings, passwd
 from mqttcore._core import check_password_hash, hash_password, verify_password
 from mqttcore.auth.password_file import PasswordFile, read_password_file
-from mqttcore.auth.rules import filled
+from mqttcore.auth.rules import UserRules, filled, grant_of
 from mqttcore.config import Listener, PluginUse
 from mqttcore.errors import PasswordFileError, PasswordHashError
 
@@ -135,6 +135,8 @@ def test_a_rule_with_a_wrong_filter_is_a_fault_of_the_configuration() -> None:
         ("joe", "c1", ["u/joe/#", "c/c1", "joe/c1/joe", "plain"]),
         ("+", "c1", ["c/c1", "plain"]),
         ("a/b", "c1", ["c/c1", "plain"]),
+        ("joe", "a/b", ["u/joe/#", "plain"]),
+        ("$SYS", "c1", ["u/$SYS/#", "c/c1", "plain"]),
         ("#", "#", ["plain"]),
         ("", "c1", ["c/c1", "plain"]),
         ("%c", "c1", ["u/%c/#", "c/c1", "%c/c1/%c", "plain"]),
@@ -149,10 +151,29 @@ def test_names_go_into_rules_and_never_change_their_shape(
     assert filled(templates, {"%u": user, "%c": client_id}) == rules
 
 
+@pytest.mark.parametrize(
+    ("client_id", "deny"),
+    [
+        ("c1", ["own/c1/x", "c1/#", "of/joe/c1", "pre-c1", "plain"]),
+        ("a/b", ["own/#", "#", "of/joe/#", "#", "plain"]),
+        ("+", ["own/#", "#", "of/joe/#", "#", "plain"]),
+        ("", ["own/#", "#", "of/joe/#", "#", "plain"]),
+    ],
+)
+def test_a_denial_that_a_name_does_not_fit_covers_all_that_it_could_mean(
+    client_id: str, deny: list[str]
+) -> None:
+    """Abuse G16: left out, the rule would give rights."""
+    rules = UserRules(deny=("own/%c/x", "%c/#", "of/%u/%c", "pre-%c", "plain"))
+
+    assert list(grant_of(rules, user="joe", client_id=client_id).deny) == deny
+
+
 @pytest.fixture
 def broker(file: Callable[[str], pathlib.Path]) -> Iterator[Broker]:
     text = f"joe:{ARGON2ID}\nold:{PBKDF2}\n"
-    config = {"path": str(file(text)), "publish": ["u/%u/#"], "subscribe": ["u/%u/#"]}
+    rules = ["u/%u/#", "c/%c/#"]
+    config = {"path": str(file(text)), "publish": rules, "subscribe": rules}
     use = PluginUse(use="mqttcore.auth.password_file", config=config)
     listener = Listener(address="127.0.0.1:0")
     with Broker(Settings(listeners=(listener,), plugins=(use,))) as running:
@@ -165,6 +186,16 @@ def test_the_right_password_opens(broker: Broker, user: str) -> None:
         wire.connect("c", username=user, password=b"secret")
         assert wire.publish(f"u/{user}/x", qos=1).reason in (0, 0x10)
         assert wire.publish("u/other/x", qos=1, packet_id=2).reason == 0x87
+
+
+def test_a_client_whose_name_does_not_fit_a_rule_is_denied_that_rule_only(broker: Broker) -> None:
+    """Abuse C12, G01: `/` in a client identifier closes ``%c`` to it, and nothing else."""
+    with Wire(broker.port) as wire:
+        wire.connect("a/b", username="joe", password=b"secret")
+
+        assert wire.publish("u/joe/x", qos=1).reason in (0, 0x10)
+        for number, topic in enumerate(("c/a/b", "c/a", "c/x"), 2):
+            assert wire.publish(topic, qos=1, packet_id=number).reason == 0x87
 
 
 @pytest.mark.parametrize(

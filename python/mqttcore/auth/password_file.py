@@ -10,7 +10,8 @@ One ``user:hash`` a line; ``#`` begins a comment line. Known hashes: Argon2id, `
     subscribe = ["device/%u/#", "news/#"]
 
 ``%u`` stands for the user name, ``%c`` for the client identifier. A rule into which a name with
-``+``, ``#`` or ``/`` would go, or an empty one, does not hold for that client.
+``+``, ``#`` or ``/`` would go, or an empty one, does not hold for that client; its other rules do.
+A rule of ``deny`` then denies all topics from the level of that name on.
 """
 
 import pathlib

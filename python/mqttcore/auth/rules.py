@@ -1,6 +1,7 @@
 """What all users of a plugin may do, with their names put into topic filters."""
 
 import logging
+import re
 
 from mqttcore.config import Filter
 from mqttcore.plugin.answers import Grant
@@ -23,29 +24,49 @@ class UserRules(PluginConfig):
 def grant_of(rules: UserRules, *, user: str, client_id: str) -> Grant:
     """The rules for one client."""
     names = {"%u": user, "%c": client_id}
-    deny = filled(rules.deny, names)
     return Grant(
         publish=filled(rules.publish, names),
         subscribe=filled(rules.subscribe, names),
-        # a denial that cannot be filled in denies everything, or rights would grow (abuse G16)
-        deny=deny if len(deny) == len(rules.deny) else ["#"],
+        deny=[denial(rule, names) for rule in rules.deny],
     )
 
 
 def filled(rules: tuple[str, ...], names: dict[str, str]) -> list[str]:
     """The rules with names in them; one with a name that would change its shape is left out."""
-    done = []
-    for rule in rules:
-        used = {mark: name for mark, name in names.items() if mark in rule}
-        if any(not name or set(name) & set("+#/") for name in used.values()):
-            log.warning("rule %r does not hold for %a: the name has +, # or /", rule, used)
-            continue
-        done.append(substituted(rule, used))
-    return done
+    return [substituted(rule, names) for rule in rules if misfit(rule, names) is None]
+
+
+def denial(rule: str, names: dict[str, str]) -> str:
+    """A rule of ``deny`` with names in it; a name that would change its shape widens the rule.
+
+    Left out, the client would have more rights (abuse G16). Widened, the rule ends with ``#`` at
+    the level of that name, which covers each topic that the rule could have meant.
+    """
+    mark = misfit(rule, names)
+    if mark is None:
+        return substituted(rule, names)
+    level = rule[: rule.index(mark)].rfind("/") + 1
+    return substituted(rule[:level], names) + "#"
+
+
+def misfit(rule: str, names: dict[str, str]) -> str | None:
+    """The first mark in `rule` whose name would change the rule's shape, if there is one."""
+    marks: list[str] = MARK.findall(rule)
+    for mark in marks:
+        name = names[mark]
+        # at its beginning `$` makes another kind of topic of it
+        is_dollar = name.startswith("$") and rule.startswith(mark)
+        if not name or set(name) & set("+#/") or is_dollar:
+            log.warning(
+                "rule %r does not hold for %s %a: +, #, / or none, or $ first", rule, mark, name
+            )
+            return mark
+    return None
 
 
 def substituted(rule: str, names: dict[str, str]) -> str:
     """Puts names in at once, so that a name with ``%c`` in it stays what it is."""
-    parts = rule.split("%u") if "%u" in names else [rule]
-    inner = [part.replace("%c", names["%c"]) if "%c" in names else part for part in parts]
-    return names.get("%u", "").join(inner)
+    return MARK.sub(lambda mark: names[mark[0]], rule)
+
+
+MARK = re.compile("%[uc]")

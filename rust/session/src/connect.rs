@@ -140,8 +140,8 @@ impl ConnectRequest {
     ///
     /// 0x85 for a client identifier that this server does not take [MQTT-3.1.3-8], 0x86 for
     /// control characters in the user name, 0x90 for the will's topic, 0x9B and 0x9A for a will
-    /// above what is offered [MQTT-3.2.2-12, -13], 0x82 for a will's response topic with
-    /// wildcards. [`refusal`](crate::refusal) makes the CONNACK of it.
+    /// above what is offered [MQTT-3.2.2-12, -13], 0x82 for an empty will topic and for a will's
+    /// response topic with wildcards. [`refusal`](crate::refusal) makes the CONNACK of it.
     pub fn parse(connect: &Connect<'_>, limits: &ServerLimits) -> Result<Self, Violation> {
         let client_id = check_client_id(connect, limits)?;
         check_username(connect.username)?;
@@ -233,8 +233,7 @@ fn check_client_id(
             "client identifier is too long",
         ));
     }
-    let is_suspect =
-        id.contains(['/', '+', '#']) || id.contains("..") || id.has_control_or_non_character();
+    let is_suspect = id.contains(['+', '#']) || id.has_control_or_non_character();
     if limits.client_id_strict && is_suspect {
         return Err(Violation::limit(
             ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,

@@ -247,7 +247,8 @@ impl Session {
     }
 }
 
-/// A response topic is a topic name [MQTT-3.3.2-14]; 0x82 for wildcards, 0x90 for the rest.
+/// A response topic is a topic name [MQTT-3.3.2-14]; 0x82 for wildcards and an empty text, 0x90 for
+/// the rest.
 pub(crate) fn check_response_topic(topic: Text<'_>, limits: &TopicLimits) -> Result<(), Violation> {
     if topic.contains(['+', '#']) {
         return Err(RESPONSE_TOPIC);

@@ -42,7 +42,7 @@ pub struct ServerLimits {
     pub session_expiry_max_s: u32,
     /// Most bytes of a client identifier.
     pub client_id_bytes: usize,
-    /// Refuses client identifiers with `/ + #`, `..`, control or non-characters (abuse C12).
+    /// Refuses client identifiers with `+`, `#`, control or non-characters (abuse C12).
     pub client_id_strict: bool,
     /// QoS 1 and 2 publishes under way to the client, whatever its Receive Maximum; at least 1.
     pub inflight_max: u16,

@@ -52,7 +52,7 @@ impl Violation {
         }
     }
 
-    /// A topic name that is none: 0x90 [MQTT-3.3.2-2].
+    /// A text that is not a topic name: 0x90 [MQTT-3.3.2-2]; 0x82 if it is empty.
     pub(crate) fn topic_name(error: TopicError) -> Self {
         Self::topic(
             ReasonCode::TOPIC_NAME_INVALID,
@@ -61,7 +61,7 @@ impl Violation {
         )
     }
 
-    /// A topic filter that is none: 0x8F, and never stored (abuse E02, E06).
+    /// A text that is not a topic filter: 0x8F; 0x82 if it is empty. It is never stored (abuse E02, E06).
     pub(crate) fn topic_filter(error: TopicError) -> Self {
         Self::topic(
             ReasonCode::TOPIC_FILTER_INVALID,
@@ -70,7 +70,12 @@ impl Violation {
         )
     }
 
+    /// 0x8F and 0x90 are for texts that are correctly formed; an empty one is not [MQTT-4.7.3-1].
     fn topic(reason: ReasonCode, error: TopicError, what: &'static str) -> Self {
+        let reason = match error {
+            TopicError::Empty => ReasonCode::PROTOCOL_ERROR,
+            _ => reason,
+        };
         let statement = match error.statement() {
             "" => "limit topic",
             statement => statement,

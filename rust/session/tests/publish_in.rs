@@ -360,7 +360,7 @@ fn mqtt_3_3_2_14_a_response_topic_is_a_topic_name() {
     );
     assert_eq!(
         wire.refused(b"\x30\x08\x00\x01t\x03\x08\x00\x00!"),
-        ReasonCode::TOPIC_NAME_INVALID
+        ReasonCode::PROTOCOL_ERROR
     );
 }
 

@@ -136,7 +136,6 @@ fn mqtt_4_7_1_1_a_filter_that_is_none_ends_the_connection() {
     let mut wire = Wire::connected(CONNECT_5);
 
     for filter in [
-        "",
         "a#",
         "a/#/b",
         "a+",
@@ -158,6 +157,20 @@ fn mqtt_4_7_1_1_a_filter_that_is_none_ends_the_connection() {
         }
     }
     assert!(wire.session.subscriptions().is_empty());
+}
+
+/// 0x8F is for filters that are correctly formed.
+#[test]
+fn mqtt_4_7_3_1_an_empty_filter_is_a_protocol_error() {
+    let mut wire = Wire::connected(CONNECT_5);
+
+    for (first, options) in [(0x82, &b"\x00"[..]), (0xa2, b"")] {
+        let body = [&[0, 1, 0, 0, 0][..], options].concat();
+
+        let reason = wire.refused(&framed(first, &body));
+
+        assert_eq!(reason, ReasonCode::PROTOCOL_ERROR);
+    }
 }
 
 /// [MQTT-3.8.3-4] (abuse E05).
