@@ -163,6 +163,9 @@ pipeline: build .make/dev ## the factory of examples/: broker, machines, pipelin
 soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)
 
+storm: build .make/dev ## attacks on a broker with default limits: what a client beside them waits (ARGS="--only group --json")
+	@$(BIN)/python -m tests.storm $(ARGS)
+
 interop: build .make/dev .make/interop-python ## foreign clients of every language that is here: docs/interop.md
 	@$(BIN)/python -m tests.interop $(ARGS)
 
@@ -266,4 +269,4 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
-	stress miri model spec soak interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help
+	stress miri model spec soak storm interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help

@@ -1,0 +1,1 @@
+"""Attacks on a broker with default limits, and a client beside them: `python -m tests.storm`."""

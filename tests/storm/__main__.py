@@ -1,0 +1,61 @@
+"""`make storm`: what a client notices while others attack a broker with default limits.
+
+Each attack meets a broker of its own with one shard. Beside it a client publishes to itself at QoS
+0 and 1 and pings, a hundred times a second, first alone and then under attack; SIGTERM comes in the
+middle of the attack. The exit status is 0 when with every attack p99 <= 20 ms and SIGTERM <= 2 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+from tests.storm.attacks import FULL
+from tests.storm.run import Outcome, run
+
+LAYOUT = "{:<30} {:>9} {:>9} {:>9} {:>9} {:>8} {:>10}  {:<8} {}"
+HEAD = ("attack", "calm p50", "p99 ms", "storm p50", "p99 ms", "SIGTERM", "publishes")
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="make storm", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each attack (6)")
+    parser.add_argument("--calm", type=float, default=2.0, help="seconds without it (2)")
+    parser.add_argument("--only", default="", help="attacks whose name has this text")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    return parser.parse_args()
+
+
+def line(outcome: Outcome) -> str:
+    """One row of the table."""
+    times = (f"{value:,.1f}" for value in outcome.figures.values())
+    sent = f"{outcome.sent['publishes']:,}"
+    said = ", ".join(f"{name} {value:,}" for name, value in sorted(outcome.counters.items()))
+    verdict = "held" if outcome.is_held else "NOT HELD"
+    return LAYOUT.format(outcome.attack, *times, f"{outcome.stop_s:.2f} s", sent, verdict, said)
+
+
+def main() -> int:
+    """Runs the attacks in turn; 0 when both goals held beside each of them."""
+    options = parse()
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[1:] or cores)
+    outcomes: list[Outcome] = []
+    if not options.json:
+        print(LAYOUT.format(*HEAD, "", "broker's counters").rstrip())
+    for attack in FULL:
+        if options.only not in attack.name:
+            continue
+        outcomes.append(run(attack, calm_s=options.calm, storm_s=options.seconds, core=cores[0]))
+        if not options.json:
+            print(line(outcomes[-1]).rstrip(), flush=True)
+    if options.json:
+        print(json.dumps([each.as_json() for each in outcomes], indent=1))
+    return int(not all(each.is_held for each in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
