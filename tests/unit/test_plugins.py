@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 from mqttcore import Broker, ConfigError, PluginError, Settings, StoppedError
-from mqttcore.config import Listener, PluginUse
+from mqttcore.config import Listener, PluginUse, ServerLimits
 from mqttcore.errors import OverloadedError
 from mqttcore.plugin import (
     Allow,
@@ -34,6 +34,7 @@ from tests.wire import DISCONNECT, SUBACK, Wire, pingreq, publish
 BAD_CREDENTIALS, NOT_AUTHORIZED, UNAVAILABLE, BUSY = 0x86, 0x87, 0x88, 0x89
 EVERYTHING = Grant(publish=["#"], subscribe=["#"])
 ANONYMOUS = Listener(address="127.0.0.1:0", anonymous=True)
+WIDE = ServerLimits(topic_levels=1_024, topic_bytes=65_535)
 CLOSED = Listener(address="127.0.0.1:0", name="closed")
 
 Start = Callable[..., Broker]
@@ -1044,6 +1045,22 @@ def test_a_shared_subscription_is_asked_by_its_filter(visitor: Wire, porter: Por
 
     assert visitor.subscribe(("$share/group/door/1/state", 1)).kind == SUBACK
     assert (porter.asks[0].topic, porter.asks[0].share) == ("door/1/state", "group")
+
+
+def test_topics_and_filters_are_asked_about_however_long_the_configuration_allows_them(
+    start: Start, porter: Porter
+) -> None:
+    porter.answer = True
+    deep, long = "/".join(["door"] * 300), "door/" + "x" * 5_000
+    shared = f"$share/group/door/{'x' * 5_000}/state"
+
+    with Wire(start(porter, limits=WIDE).port) as wire:
+        wire.connect("c", username="joe", password=b"")
+        assert wire.publish(deep, qos=1).reason in (0, 0x10)
+        assert wire.publish(long, qos=1, packet_id=2).reason in (0, 0x10)
+        assert wire.subscribe((shared, 1), packet_id=3).reasons == (1,)
+
+    assert [ask.topic for ask in porter.asks] == [deep, long, shared[len("$share/group/") :]]
 
 
 # --- events

@@ -6,6 +6,7 @@ use mqttcore_broker::{
     Grant, GrantLimits, Promise, Ruling, Secret, SessionPolicy, Takeover, Verdict,
 };
 use mqttcore_codec::{PacketType, ReasonCode};
+use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -198,7 +199,7 @@ impl AnswerClasses {
     pub(crate) fn ruling(
         &self,
         answer: &Bound<'_, PyAny>,
-        topic: &str,
+        topic: &TopicFilter,
         cache: Duration,
     ) -> PyResult<Ruling> {
         let py = answer.py();
@@ -215,7 +216,7 @@ impl AnswerClasses {
                 return allow_all(topic, cache);
             };
             let ttl: f64 = answer.getattr("ttl")?.extract()?;
-            return allow_all(&covers, Duration::try_from_secs_f64(ttl)?);
+            return allow_all(&parse_filter(&covers)?, Duration::try_from_secs_f64(ttl)?);
         }
         if answer.is_instance(self.deny.bind(py))? {
             return Ok(Ruling::Deny {
@@ -235,13 +236,13 @@ impl AnswerClasses {
     }
 }
 
-fn allow_all(covers: &str, lasting: Duration) -> PyResult<Ruling> {
+fn allow_all(covers: &TopicFilter, lasting: Duration) -> PyResult<Ruling> {
     if lasting.is_zero() {
         return Ok(Ruling::Allow);
     }
     let until = SystemTime::now().checked_add(lasting);
     Ok(Ruling::AllowAll {
-        covers: parse_filter(covers)?,
+        covers: covers.clone(),
         until: until.ok_or_else(|| PyValueError::new_err("ttl is out of range"))?,
     })
 }

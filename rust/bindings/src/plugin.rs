@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::error::CoreError;
+use crate::topics::{parse_filter, qos_of};
 
 /// Host and port.
 type Peer = (String, u16);
@@ -224,8 +225,8 @@ impl PyAsk {
         Ok(Self(Arc::new(Ask {
             login: Arc::clone(&login.0),
             action: action_named(action)?,
-            topic: topic.into(),
-            qos: crate::topics::qos_of(qos)?,
+            topic: parse_filter(topic)?,
+            qos: qos_of(qos)?,
             retain,
             share: share.map(Into::into),
         })))
@@ -249,7 +250,7 @@ impl PyAsk {
     /// The topic name, or the filter without its `$share` part.
     #[getter]
     fn topic(&self) -> &str {
-        &self.0.topic
+        self.0.topic.as_str()
     }
 
     /// The QoS that it wants: 0, 1 or 2.
@@ -275,7 +276,7 @@ impl PyAsk {
             "<Ask {:?} {} {:?}>",
             self.0.login.client_id,
             self.action(),
-            self.0.topic
+            self.0.topic.as_str()
         )
     }
 }

@@ -81,11 +81,11 @@ impl PyTopicName {
 }
 
 pub(crate) fn parse_filter(text: &str) -> Result<TopicFilter, CoreError> {
-    TopicFilter::parse(text, &TopicLimits::default()).map_err(CoreError::Filter)
+    TopicFilter::parse(text, &TopicLimits::WIDEST).map_err(CoreError::Filter)
 }
 
 pub(crate) fn parse_name(text: &str) -> Result<TopicName<'_>, CoreError> {
-    TopicName::parse(text, &TopicLimits::default()).map_err(CoreError::Name)
+    TopicName::parse(text, &TopicLimits::WIDEST).map_err(CoreError::Name)
 }
 
 pub(crate) fn qos_of(value: u8) -> Result<QoS, CoreError> {

@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
-use mqttcore_session::Message;
+use mqttcore_session::{Message, ServerLimits};
 use mqttcore_store::{Level, StoreError};
-use mqttcore_topics::{TopicError, TopicLimits, TopicName};
+use mqttcore_topics::{TopicError, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::config::{Config, Data, Listener};
@@ -39,6 +39,8 @@ pub struct Broker {
     listeners: Vec<Listener>,
     /// The folder of its store.
     folder: Option<PathBuf>,
+    /// Those in force: a reload replaces them.
+    limits: Mutex<Arc<ServerLimits>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Reads what was kept.
     loader: Mutex<Option<JoinHandle<()>>>,
@@ -163,6 +165,7 @@ impl Broker {
             addresses,
             listeners: config.listeners.clone(),
             folder: config.data.as_ref().map(|data| data.folder.clone()),
+            limits: Mutex::new(Arc::clone(&config.limits)),
             threads: Mutex::default(),
             loader: Mutex::default(),
             endpoint: None,
@@ -252,7 +255,8 @@ impl Broker {
         retain: bool,
         properties: Properties<'_>,
     ) -> Result<usize, PublishError> {
-        let name = TopicName::parse(topic, &TopicLimits::default())?;
+        let limits = self.limits().topic;
+        let name = TopicName::parse(topic, &limits)?;
         let message = Message::copied(Instant::now(), name, properties, payload, qos, retain);
         let publish = move |shard: &Rc<Shard>, answer| {
             loading::when_over(shard, move |shard| publish(shard, &message, answer));
@@ -308,6 +312,7 @@ impl Broker {
         let doors = doors_of(&self.listeners, config)?;
         let mut config = config.clone();
         config.data = keep_folder(self.folder.as_deref(), config.data);
+        *self.limits() = Arc::clone(&config.limits);
         let rules = (Arc::new(config), hooks, doors);
         self.ask_all(move |shard| shard.reload(rules.clone()));
         Ok(())
@@ -348,6 +353,10 @@ impl Broker {
         if let Some(log) = &self.world.log {
             log.close();
         }
+    }
+
+    fn limits(&self) -> std::sync::MutexGuard<'_, Arc<ServerLimits>> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {

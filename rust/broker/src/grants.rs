@@ -107,6 +107,14 @@ pub(crate) struct Access {
 }
 
 impl Access {
+    /// An empty grant, with `permissions` that no text was compiled for.
+    pub(crate) fn of(permissions: Permissions) -> Self {
+        Self {
+            grant: Grant::default(),
+            permissions,
+        }
+    }
+
     /// Compiles `grant`.
     pub(crate) fn new(grant: Grant) -> Result<Self, GrantError> {
         Ok(Self {
@@ -127,9 +135,8 @@ pub struct GrantError {
 }
 
 fn compile(rules: &[String]) -> Result<Box<[TopicFilter]>, GrantError> {
-    let limits = TopicLimits::default();
     let parse = |rule: &String| {
-        TopicFilter::parse(rule, &limits).map_err(|error| GrantError {
+        TopicFilter::parse(rule, &TopicLimits::WIDEST).map_err(|error| GrantError {
             rule: rule.clone(),
             error,
         })
@@ -157,6 +164,14 @@ pub enum RuleAnswer {
 }
 
 impl Permissions {
+    /// Allows to publish to what `filter` matches, and nothing else.
+    pub(crate) fn publishing(filter: TopicFilter) -> Self {
+        Self {
+            publish: [filter].into(),
+            ..Self::default()
+        }
+    }
+
     /// May the client publish to `topic`?
     ///
     /// The broker's own namespaces are closed whatever the rules say (abuse D06).
@@ -246,6 +261,15 @@ mod tests {
 
         assert_eq!(rules.publish(topic("a")), RuleAnswer::Silent);
         assert_eq!(rules.subscribe(&filter("a")), RuleAnswer::Silent);
+    }
+
+    #[test]
+    fn a_rule_may_be_as_deep_as_any_configuration_allows_topics_to_be() {
+        let deep = vec!["a"; 1_000].join("/");
+        let rules = grant(&[&deep], &[], &[]);
+
+        let deep = TopicName::parse(&deep, &TopicLimits::WIDEST).unwrap();
+        assert_eq!(rules.publish(deep), RuleAnswer::Allowed);
     }
 
     #[test]

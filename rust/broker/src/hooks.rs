@@ -205,8 +205,8 @@ pub struct Ask {
     pub login: Arc<Login>,
     /// What it wants.
     pub action: Action,
-    /// The topic name, or the filter without its `$share` part.
-    pub topic: Arc<str>,
+    /// The topic name, as the filter that matches it alone, or the filter without its `$share` part.
+    pub topic: TopicFilter,
     /// Quality of service asked for.
     pub qos: QoS,
     /// Retain flag of a publish.

@@ -13,7 +13,7 @@ use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicName};
 use smallvec::SmallVec;
 
 use crate::client::{Client, Identity, Who};
-use crate::grants::{Access, Grant};
+use crate::grants::{Access, Permissions};
 use crate::retain::Retained;
 use crate::shard::{Shard, World};
 use crate::topic::{AS_IT_CAME, topic_of};
@@ -290,13 +290,9 @@ impl Kept {
 /// What a session may do until its client is back and plugins are asked again: publish the will
 /// that it was allowed when it left it. What it is sent, it had the right to when it subscribed.
 fn access_of(will: Option<&WillMessage>) -> Access {
-    let will = will.map(|will| will.message.topic().to_owned());
-    let grant = Grant {
-        publish: will.into_iter().collect(),
-        ..Grant::default()
-    };
-    // INVARIANT: a topic name is a filter that matches itself.
-    Access::new(grant).expect("a topic name is a filter")
+    let topic = will.and_then(|will| topic_of(&will.message));
+    let permissions = topic.map(|topic| Permissions::publishing(topic.into()));
+    Access::of(permissions.unwrap_or_default())
 }
 
 /// Makes those sessions that are not there yet; nobody is sent anything.

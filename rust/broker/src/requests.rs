@@ -67,18 +67,18 @@ fn ask(
 ) -> impl Future<Output = Answer> + use<> {
     let (reply, answer) = Reply::new();
     let action = question.action;
+    let is_owed_the_truth = awaits_acknowledgement(client, &question);
     shard.hooks().authorize(
         Ask {
             login: client.login(),
             action,
-            topic: Arc::from(question.topic),
+            topic: question.topic,
             qos: question.qos,
             retain: question.retain,
             share: question.share.map(Arc::from),
         },
         reply,
     );
-    let is_owed_the_truth = awaits_acknowledgement(client, question);
     let client = Rc::clone(client);
     async move {
         match answer.await {
@@ -112,15 +112,14 @@ fn ask(
 
 /// Whether a fault of ours ends the connection: 3.x has no code for it, and an acknowledgement
 /// would make the client forget its message [MQTT 3.1.1 MQTT-4.8.0-2].
-fn awaits_acknowledgement(client: &Client, question: Question<'_>) -> bool {
+fn awaits_acknowledgement(client: &Client, question: &Question<'_>) -> bool {
     let is_told = client.login().version.has_properties();
     question.action == Action::Publish && question.qos > QoS::AtMostOnce && !is_told
 }
 
-#[derive(Clone, Copy)]
 struct Question<'a> {
     action: Action,
-    topic: &'a str,
+    topic: TopicFilter,
     qos: QoS,
     retain: bool,
     share: Option<&'a str>,
@@ -197,7 +196,7 @@ pub(crate) fn publish(
     }
     let question = Question {
         action: Action::Publish,
-        topic: topic.as_str(),
+        topic: topic.into(),
         qos: message.qos(),
         retain: message.retain(),
         share: None,
@@ -386,7 +385,7 @@ pub(crate) fn subscribe(
             }
             let question = Question {
                 action: Action::Subscribe,
-                topic: entry.filter.filter().as_str(),
+                topic: filter.clone(),
                 qos: entry.options.qos,
                 retain: false,
                 share: entry.filter.share().map(ShareName::as_str),

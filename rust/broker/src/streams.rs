@@ -61,7 +61,7 @@ pub(crate) fn subscribe(world: &World, streams: &[Definition]) -> Result<(), Sta
 }
 
 fn parse(stream: &Definition, filter: &str) -> Result<SubscriptionFilter, StartError> {
-    let parsed = SubscriptionFilter::parse(filter, &TopicLimits::default());
+    let parsed = SubscriptionFilter::parse(filter, &TopicLimits::WIDEST);
     parsed.map_err(|error| StartError::Stream {
         name: stream.name.clone(),
         filter: filter.to_owned(),

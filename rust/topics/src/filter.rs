@@ -123,6 +123,17 @@ impl TopicFilter {
     }
 }
 
+impl From<TopicName<'_>> for TopicFilter {
+    /// The filter that matches this topic and no other, whatever limits the name was checked with.
+    fn from(topic: TopicName<'_>) -> Self {
+        Self {
+            text: topic.as_str().into(),
+            start: 0,
+            has_wildcard: false,
+        }
+    }
+}
+
 impl PartialEq for TopicFilter {
     fn eq(&self, other: &Self) -> bool {
         self.as_str() == other.as_str()

@@ -30,6 +30,13 @@ impl Default for TopicLimits {
 }
 
 impl TopicLimits {
+    /// The widest limits that a configuration can set: for rules that an operator or a plugin writes.
+    pub const WIDEST: Self = Self {
+        bytes: MAX_BYTES,
+        levels: MAX_LEVELS,
+        refuse_control_characters: true,
+    };
+
     /// Checks everything that names and filters share; answers whether `+` or `#` occurs anywhere.
     pub(crate) fn check(&self, text: &str) -> Result<bool, TopicError> {
         if text.is_empty() {

@@ -42,6 +42,19 @@ fn mqtt_4_7_0_1_a_wildcard_in_a_topic_name_is_refused() {
     }
 }
 
+#[test]
+fn a_topic_is_a_filter_that_matches_it_alone_whatever_limits_it_was_checked_with() {
+    let deep = vec!["a"; 300].join("/");
+    let deep = TopicName::parse(&deep, &TopicLimits::WIDEST).unwrap();
+
+    let filter = TopicFilter::from(deep);
+
+    assert!(filter.matches(deep));
+    assert!(!filter.matches(name("a").unwrap()));
+    assert!(!filter.has_wildcard());
+    assert_eq!(filter.as_str(), deep.as_str());
+}
+
 /// [MQTT-4.7.1-1] `#` is alone in the last level.
 #[test]
 fn mqtt_4_7_1_1_a_misplaced_hash_is_refused() {

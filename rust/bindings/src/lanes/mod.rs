@@ -21,7 +21,7 @@ use mqttcore_broker::{
     Secret, Turn, Verdict,
 };
 use mqttcore_codec::ReasonCode;
-use mqttcore_topics::{TopicFilter, TopicLimits, TopicName};
+use mqttcore_topics::TopicFilter;
 use pyo3::prelude::*;
 
 pub(crate) use self::asked::PyQuestion;
@@ -49,15 +49,8 @@ struct Rule {
 
 impl Rule {
     /// A publish to a topic that the filter matches, a subscription that it covers.
-    fn wants(&self, ask: &Ask, filter: Option<&TopicFilter>) -> bool {
-        if self.action != ask.action {
-            return false;
-        }
-        match filter {
-            Some(asked) => self.filter.covers(asked),
-            None => TopicName::parse(&ask.topic, &TopicLimits::default())
-                .is_ok_and(|topic| self.filter.matches(topic)),
-        }
+    fn wants(&self, ask: &Ask) -> bool {
+        self.action == ask.action && self.filter.covers(&ask.topic)
     }
 }
 
@@ -161,13 +154,9 @@ impl Hooks for LaneHooks {
     }
 
     fn authorize(&self, ask: Ask, reply: Reply<Ruling>) {
-        let filter = match ask.action {
-            Action::Subscribe => TopicFilter::parse(&ask.topic, &TopicLimits::default()).ok(),
-            Action::Publish => None,
-        };
         let rules = self.0.wanted.rules.iter().enumerate();
         let wanted: Vec<usize> = rules
-            .filter(|(_, rule)| rule.wants(&ask, filter.as_ref()))
+            .filter(|(_, rule)| rule.wants(&ask))
             .map(|(index, _)| index)
             .collect();
         let first = wanted

@@ -222,7 +222,7 @@ impl Pipe {
 
 fn parse(stream: &KafkaStream) -> Result<Vec<SubscriptionFilter>, StartError> {
     let parse = |filter: &String| {
-        let parsed = SubscriptionFilter::parse(filter, &TopicLimits::default());
+        let parsed = SubscriptionFilter::parse(filter, &TopicLimits::WIDEST);
         parsed.map_err(|error| StartError::Stream {
             name: stream.name.clone(),
             filter: filter.clone(),

@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mqttcore_session::ServerLimits;
 use mqttcore_store::{Pressure, StoreError};
-use mqttcore_topics::TopicFilter;
+use mqttcore_topics::{TopicFilter, TopicLimits};
 use serde::{Deserialize, Serialize};
 
 use crate::shard::World;
@@ -185,7 +185,7 @@ impl Sink {
             return Ok(false);
         }
         if let Some(text) = &replacing {
-            self.filter(text)?;
+            filter(text, &self.limits.topic)?;
         }
         let mut named = BTreeSet::new();
         for stage in &stages {
@@ -230,14 +230,6 @@ impl Sink {
             }
         }
         Ok(removed)
-    }
-
-    fn filter(&self, text: &str) -> Result<TopicFilter, SinkError> {
-        let parsed = TopicFilter::parse(text, &self.limits.topic);
-        parsed.map_err(|error| SinkError::Filter {
-            text: text.to_owned(),
-            problem: error.to_string(),
-        })
     }
 
     /// Publishes what was committed before the broker died, and then looks, as long as the endpoint
@@ -321,6 +313,14 @@ impl Sink {
     fn queries(&self) -> MutexGuard<'_, BTreeMap<String, Last>> {
         self.queries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn filter(text: &str, limits: &TopicLimits) -> Result<TopicFilter, SinkError> {
+    let parsed = TopicFilter::parse(text, limits);
+    parsed.map_err(|error| SinkError::Filter {
+        text: text.to_owned(),
+        problem: error.to_string(),
+    })
 }
 
 /// Whether there was such a file.

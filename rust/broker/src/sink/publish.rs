@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow_ipc::reader::StreamReader;
@@ -13,10 +12,11 @@ use mqttcore_session::{Message, ServerLimits};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::shard::Shard;
+use crate::topic::AS_IT_CAME;
 use crate::{hub, journal, loading};
 
 use super::message::message;
-use super::{Last, NOTE, Sink, SinkError, remove, replace};
+use super::{Last, NOTE, Sink, SinkError, filter, remove, replace};
 
 /// Messages of one piece at most.
 const PIECE_ROWS: usize = 512;
@@ -66,8 +66,8 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
         .map(|file| sink.folder.join(file))
         .collect();
     let (sender, mut pieces) = mpsc::channel(2);
-    let (limits, skipped, read) = (Arc::clone(&sink.limits), last.rows, files.clone());
-    let reading = tokio::task::spawn_blocking(move || read_all(&read, &limits, skipped, &sender));
+    let (skipped, read) = (last.rows, files.clone());
+    let reading = tokio::task::spawn_blocking(move || read_all(&read, skipped, &sender));
     while let Some(piece) = pieces.recv().await {
         while sink.check_room().is_err() {
             tokio::time::sleep(REST).await;
@@ -79,7 +79,7 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
     }
     reading.await.map_err(|_| SinkError::Stopped)??;
     if let Some(text) = last.replacing.take() {
-        replace::clear(sink, &sink.filter(&text)?, files.clone()).await?;
+        replace::clear(sink, &filter(&text, &AS_IT_CAME)?, files.clone()).await?;
     }
     last.stages.clear();
     // Behind all that was published: when it is safe, so is that.
@@ -126,14 +126,18 @@ async fn publish(
 }
 
 /// Reads the rows of `files` behind the first `skipped`, in pieces; it ends early when nobody wants
-/// them any more.
+/// them any more. The rows were checked when they were staged, by limits that may have changed since.
 fn read_all(
     files: &[PathBuf],
-    limits: &ServerLimits,
     mut skipped: u64,
     pieces: &mpsc::Sender<Vec<Message>>,
 ) -> Result<(), SinkError> {
     let wrong = |error: String| SinkError::Rows(format!("a stage cannot be read: {error}"));
+    let limits = ServerLimits {
+        topic: AS_IT_CAME,
+        maximum_packet_size: u32::MAX,
+        ..ServerLimits::default()
+    };
     let (mut piece, mut bytes) = (Vec::new(), 0);
     for file in files {
         let reader = StreamReader::try_new(BufReader::new(File::open(file)?), None);
@@ -145,7 +149,7 @@ fn read_all(
                     skipped -= 1;
                     continue;
                 }
-                let message = message(&columns, row, limits, Instant::now()).map_err(wrong)?;
+                let message = message(&columns, row, &limits, Instant::now()).map_err(wrong)?;
                 bytes += message.heap_bytes();
                 piece.push(message);
                 if piece.len() >= PIECE_ROWS || bytes >= PIECE_BYTES {

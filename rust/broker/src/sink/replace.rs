@@ -10,11 +10,12 @@ use std::sync::Arc;
 use arrow_ipc::reader::StreamReader;
 use mqttcore_codec::{PropertiesBuf, QoS};
 use mqttcore_publisher::Columns;
-use mqttcore_session::{Message, ServerLimits};
+use mqttcore_session::Message;
 use mqttcore_topics::{Cursor, TopicFilter, TopicName};
 use tokio::sync::oneshot;
 
 use crate::shard::Shard;
+use crate::topic::AS_IT_CAME;
 use crate::{hub, loading};
 
 use super::{Sink, SinkError};
@@ -33,10 +34,10 @@ pub(super) async fn clear(
     let mut cursor = None;
     loop {
         let (sender, done) = oneshot::channel();
-        let (filter, kept, limits) = (filter.clone(), Arc::clone(&kept), Arc::clone(&sink.limits));
+        let (filter, kept) = (filter.clone(), Arc::clone(&kept));
         let work = move |shard: &Rc<Shard>| {
             // Who asked may have gone.
-            let _ = sender.send(step(shard, &filter, cursor, &kept, &limits));
+            let _ = sender.send(step(shard, &filter, cursor, &kept));
         };
         let work = |shard: &Rc<Shard>| loading::when_over(shard, work);
         sink.world.run_on(0, Box::new(work));
@@ -53,7 +54,6 @@ fn step(
     filter: &TopicFilter,
     cursor: Option<Cursor>,
     kept: &HashSet<String>,
-    limits: &ServerLimits,
 ) -> Option<Cursor> {
     let mut stale = Vec::new();
     let retained = &shard.world.retained;
@@ -63,8 +63,7 @@ fn step(
         }
     });
     for topic in &stale {
-        // It was one when it was retained, but limits may have changed since.
-        if let Ok(name) = TopicName::parse(topic, &limits.topic) {
+        if let Ok(name) = TopicName::parse(topic, &AS_IT_CAME) {
             let (properties, qos) = (PropertiesBuf::default(), QoS::AtLeastOnce);
             let now = shard.now();
             let empty = Message::copied(now, name, properties.as_properties(), &[], qos, true);

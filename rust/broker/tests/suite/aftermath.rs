@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use mqttcore_broker::{Config, Grant, GrantLimits};
 use mqttcore_codec::{Packet, Properties, PropertiesBuf, Property, QoS, ReasonCode};
+use mqttcore_topics::TopicError;
 
 use crate::common::{
     Plugin, Received, allow, config, config_with_limits, eventually, start, start_with, v5,
@@ -255,4 +256,16 @@ fn a_will_on_a_topic_deeper_than_the_default_is_published() {
     client.vanish();
 
     assert_eq!(reader.message().topic, topic);
+}
+
+#[test]
+fn a_program_publishes_to_topics_as_deep_as_the_configuration_allows() {
+    let broker = start(config_with_limits(|limits| limits.topic.levels = 300));
+    let publish = |levels| {
+        let topic = vec!["a"; levels].join("/");
+        broker.publish(&topic, b"x", QoS::AtMostOnce, false, Properties::EMPTY)
+    };
+
+    assert_eq!(publish(300), Ok(0));
+    assert_eq!(publish(301), Err(TopicError::TooManyLevels.into()));
 }

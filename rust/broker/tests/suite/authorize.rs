@@ -63,7 +63,7 @@ fn a_publish_that_the_plugin_allows_is_delivered_and_acknowledged() {
     assert_eq!(broker.stats().messages_sent, 0);
     reply.send(Ruling::Allow);
 
-    assert_eq!((&*ask.topic, ask.action), ("ask/a", Action::Publish));
+    assert_eq!((ask.topic.as_str(), ask.action), ("ask/a", Action::Publish));
     assert_eq!((ask.qos, ask.retain), (QoS::AtLeastOnce, false));
     assert_eq!(&*ask.login.client_id, "one");
     assert_eq!(client.receive(), Received::PubAck(id, ReasonCode::SUCCESS));
@@ -195,7 +195,7 @@ fn an_answer_for_all_is_asked_for_once() {
     client.publish("ask/other", "", QoS::AtLeastOnce);
 
     let (ask, _reply) = next(&questions);
-    assert_eq!(&*ask.topic, "ask/other");
+    assert_eq!(ask.topic.as_str(), "ask/other");
     assert!(questions.try_recv().is_err());
 }
 
@@ -213,7 +213,7 @@ fn an_answer_for_all_covers_subscriptions_that_are_narrower() {
     client.subscribe("ask/mine/+/deep", QoS::AtMostOnce);
     client.send_subscribe(&["ask/#"], QoS::AtMostOnce);
 
-    assert_eq!(&*next(&questions).0.topic, "ask/#");
+    assert_eq!(next(&questions).0.topic.as_str(), "ask/#");
 }
 
 #[test]
@@ -427,7 +427,10 @@ fn each_filter_of_a_packet_has_its_own_answer() {
     let (second, reply) = next(&questions);
     reply.send(Ruling::Allow);
 
-    assert_eq!((&*first.topic, &*second.topic), ("ask/no", "ask/yes"));
+    assert_eq!(
+        (first.topic.as_str(), second.topic.as_str()),
+        ("ask/no", "ask/yes")
+    );
     let (no, yes) = (ReasonCode::NOT_AUTHORIZED, ReasonCode::GRANTED_QOS_0);
     assert_eq!(
         client.receive(),
@@ -455,7 +458,10 @@ fn a_shared_subscription_is_asked_about_with_its_group() {
     let (ask, reply) = next(&questions);
     reply.send(Ruling::Allow);
 
-    assert_eq!((&*ask.topic, ask.share.as_deref()), ("ask/a", Some("team")));
+    assert_eq!(
+        (ask.topic.as_str(), ask.share.as_deref()),
+        ("ask/a", Some("team"))
+    );
     assert!(matches!(client.receive(), Received::SubAck(..)));
 }
 

@@ -68,6 +68,26 @@ fn the_time_of_a_session_runs_on_through_any_number_of_crashes() {
     );
 }
 
+/// Limits judge what comes in. What was accepted is kept as it is, whatever the limits of a later broker.
+#[test]
+fn a_will_on_a_topic_deeper_than_the_default_is_published_by_a_later_broker() {
+    let deep = || config_with_limits(|limits| limits.topic.levels = 300);
+    for next in [deep(), config_with_limits(|_| ())] {
+        let home = Home::new();
+        let first = home.start_with(0, deep());
+        let topic = vec!["a"; 200].join("/");
+        drop(subscribed(&first, "reader", "a/#", QoS::AtLeastOnce));
+        let leaving = v5("leaving").keeping_session_s(HOUR_S).will(&topic, "gone");
+        let online = leaving.will_qos(QoS::AtLeastOnce).connect(&first);
+
+        let second = home.crash_with(first, 0, next);
+
+        drop(online);
+        let mut reader = v5("reader").keeping_session_s(HOUR_S).connect(&second);
+        assert_eq!(reader.message().topic, topic);
+    }
+}
+
 #[test]
 fn a_message_that_was_dropped_as_too_large_does_not_come_back() {
     let home = Home::new();
