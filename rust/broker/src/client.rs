@@ -15,6 +15,8 @@ use mqttcore_topics::{SubscriberId, TopicFilter};
 
 use crate::grants::Access;
 use crate::hooks::{Action, Login};
+use crate::kafka;
+use crate::last_packets::LastPackets;
 use crate::line::Standing;
 use crate::outbox::{Outbox, SHARE_FROM_BYTES};
 use crate::retain::Replay;
@@ -234,11 +236,13 @@ pub(crate) struct Link {
     /// Retained messages that are still to be sent, a subscription each.
     pub(crate) replays: RefCell<VecDeque<Replay>>,
     /// Answers of plugins that hold for more than one question.
-    widened: RefCell<Vec<Widened>>,
+    widened: Cell<Vec<Widened>>,
     /// What the first page of its queue promised: nothing is read from it before that has left.
     pub(crate) first_page: Cell<AckToken>,
     /// The last record on its way to Kafka that its promises wait for, or [`crate::kafka::LOST`].
     pub(crate) kafka: Cell<u64>,
+    /// What leaves when the connection ends and waits for the store or Kafka.
+    pub(crate) last_packets: Cell<Option<Box<LastPackets>>>,
     /// The client's Maximum Packet Size.
     pub(crate) packet_bytes: u32,
     pub(crate) peer: SocketAddr,
@@ -270,9 +274,10 @@ impl Link {
             version,
             grant_ends: Cell::default(),
             replays: RefCell::default(),
-            widened: RefCell::default(),
+            widened: Cell::default(),
             first_page: Cell::default(),
             kafka: Cell::new(0),
+            last_packets: Cell::default(),
             packet_bytes,
             peer,
             connected_at: now,
@@ -287,7 +292,7 @@ impl Link {
 
     /// Remembers that a plugin allowed `action` on everything that `covers` covers.
     pub(crate) fn widen(&self, action: Action, covers: TopicFilter, until: SystemTime) {
-        let mut widened = self.widened.borrow_mut();
+        let mut widened = self.widened.take();
         if widened.len() == WIDENED_MAX {
             widened.remove(0);
         }
@@ -296,24 +301,32 @@ impl Link {
             covers,
             until,
         });
+        self.widened.set(widened);
     }
 
     /// Whether a remembered answer allows `action` on what `is_covered` asks about.
     fn is_widened(&self, action: Action, is_covered: impl Fn(&TopicFilter) -> bool) -> bool {
-        let mut widened = self.widened.borrow_mut();
+        let mut widened = self.widened.take();
         if widened.is_empty() {
             return false;
         }
         let now = SystemTime::now();
         widened.retain(|answer| now < answer.until);
-        widened
+        let is_widened = widened
             .iter()
-            .any(|answer| answer.action == action && is_covered(&answer.covers))
+            .any(|answer| answer.action == action && is_covered(&answer.covers));
+        self.widened.set(widened);
+        is_widened
     }
 
     /// Forgets what plugins allowed: it was said of an earlier grant.
     pub(crate) fn narrow(&self) {
-        self.widened.borrow_mut().clear();
+        self.widened.take();
+    }
+
+    /// Whether Kafka did not take a message that came over this connection: no promise leaves any more.
+    pub(crate) fn has_lost_a_record(&self) -> bool {
+        self.kafka.get() == kafka::LOST
     }
 
     /// Remembers the task that reads and writes the socket.

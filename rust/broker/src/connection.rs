@@ -17,7 +17,8 @@ use crate::client::{Client, Link};
 use crate::end::End;
 use crate::guard::guarded;
 use crate::hub::Together;
-use crate::life::{self, confirm, detach, say_goodbye};
+use crate::last_packets::{say_goodbye, send_rest};
+use crate::life::{self, confirm, detach};
 use crate::linger::linger;
 use crate::reauthentication::Reauthentication;
 use crate::requests::Pause;
@@ -459,6 +460,7 @@ impl Connection {
                 Box::pin(journal::all_safe(&self.shard)).await;
             }
         }
+        send_rest(&self.shard, &self.link).await;
         let waiting = self.link.outbox.borrow_mut().take(FAREWELL_BYTES);
         if matches!(end, End::Lost) && !self.transport.owes_close() {
             return;

@@ -270,7 +270,16 @@ pub(crate) fn when_safe(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
     when_stored(shard, kafka::when_kept(shard, then));
 }
 
-/// The same without Kafka.
+/// Calls `then` once all that `client` was promised so far is safe.
+pub(crate) fn when_promised(shard: &Rc<Shard>, client: &Client, then: Box<dyn FnOnce()>) {
+    let then = kafka::when_kept(shard, then);
+    match shard.journal.as_ref().zip(client.standing.level()) {
+        Some((journal, level)) => journal.after(level, Then::Call(then)),
+        None => then(),
+    }
+}
+
+/// [`when_safe`] without Kafka.
 fn when_stored(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
     match &shard.journal {
         Some(journal) => {

@@ -45,6 +45,7 @@ mod hub;
 mod identify;
 mod journal;
 pub mod kafka;
+mod last_packets;
 mod life;
 mod line;
 mod linger;

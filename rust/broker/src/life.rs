@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use mqttcore_codec::ReasonCode;
-use mqttcore_session::{Cause, Details, Event as SessionEvent, Expiry, Message};
+use mqttcore_session::{Cause, Event as SessionEvent, Expiry, Message};
 
 use crate::client::{Client, Closing, Link};
 use crate::grants::RuleAnswer;
@@ -24,21 +24,6 @@ pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
     }
     let token = client.session.borrow().last_token();
     kafka::let_leave(shard, client, token, client.kafka());
-}
-
-/// Puts a DISCONNECT with `reason` behind what waits, where the client's version has one; `text`
-/// goes with it unless it is empty.
-pub(crate) fn say_goodbye(shard: &Shard, client: &Client, reason: ReasonCode, text: &str) {
-    let Some(link) = client.link() else { return };
-    let session = client.session.borrow();
-    let details = if text.is_empty() {
-        Details::none()
-    } else {
-        Details::reason(text)
-    };
-    if let Some(farewell) = session.disconnect_packet(reason, None, details) {
-        link.push_control(shard, &farewell);
-    }
 }
 
 /// Separates `client` from its connection; its will and its session go their ways.

@@ -60,6 +60,11 @@ impl Held {
         self.0.pop_front().map(|(_, control)| control)
     }
 
+    /// Takes out all that is held, oldest first.
+    pub(crate) fn take(&mut self) -> Vec<Control> {
+        self.0.drain(..).map(|(_, control)| control).collect()
+    }
+
     /// What is held, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Control> {
         self.0.iter().map(|(_, control)| control)

@@ -225,6 +225,19 @@ impl Session {
         Some(Control(Kind::Disconnect(Box::new(body))))
     }
 
+    /// Takes out the acknowledgements that wait for [`Session::confirm`], oldest first, for a server that ends the
+    /// connection: they may still be written in front of DISCONNECT once [`Session::last_token`] is safe.
+    ///
+    /// None before CONNACK has left [MQTT-3.2.0-1].
+    pub fn take_unconfirmed(&mut self) -> Vec<Control> {
+        if self.state != LinkState::Open {
+            return Vec::new();
+        }
+        self.live
+            .get_mut()
+            .map_or_else(Vec::new, |live| live.held.take())
+    }
+
     /// Queues the packets of a resumed session: open PUBRELs in the order of their PUBRECs;
     /// the open PUBLISHes are polled from the window, in their original order.
     fn resend(&mut self, now: Instant) {

@@ -385,8 +385,8 @@ fn tell(shard: &Shard, publisher: Publisher, lost: Lost) {
         }
         Publisher::Promised(client, link) => {
             tell_lost(shard, &client, &lost);
+            link.kafka.set(LOST);
             if client.has_link(&link) {
-                link.kafka.set(LOST);
                 life::close(&link, Cause::Administrative, ReasonCode::SERVER_BUSY);
             }
         }

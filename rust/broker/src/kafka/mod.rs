@@ -29,6 +29,6 @@ pub use record::{Record, Ticket};
 pub use client::{Compression, KafkaClient};
 
 pub(crate) use line::{
-    Line, advance, let_leave, log_first, own_lost, poll_room, produce, refusal, when_kept,
+    LOST, Line, advance, let_leave, log_first, own_lost, poll_room, produce, refusal, when_kept,
 };
 pub(crate) use pipe::Pipe;

@@ -267,6 +267,38 @@ fn a_loss_that_belongs_to_an_old_connection_does_not_end_the_new_one() {
 }
 
 #[test]
+fn acknowledgements_that_wait_for_kafka_leave_before_the_goodbye() {
+    let (kafka, broker) = begin();
+    let hello = v5("publisher").keeping_session_s(60);
+    let mut old = hello.connect(&broker);
+    let id = old.publish("plant/1", "1", QoS::AtLeastOnce);
+    let record = kafka.record();
+
+    let mut new = hello.connect(&broker);
+    new.ping();
+    old.hears_nothing_for(A_WHILE);
+    kafka.keep(&record);
+
+    acknowledged(&mut old, id);
+    let goodbye = Received::Disconnect(ReasonCode::SESSION_TAKEN_OVER);
+    assert_eq!(old.until_closed(), [goodbye]);
+}
+
+#[test]
+fn a_loss_that_belongs_to_a_connection_that_ends_is_not_acknowledged_there() {
+    let (kafka, broker) = begin();
+    let mut publisher = v5("publisher").connect(&broker);
+    publisher.publish("plant/1", "1", QoS::AtLeastOnce);
+    let record = kafka.record();
+
+    assert!(broker.disconnect("publisher", ReasonCode::ADMINISTRATIVE_ACTION));
+    kafka.lose(&record);
+
+    let last = publisher.until_closed();
+    assert!(matches!(last[..], [Received::Disconnect(_)]), "{last:?}");
+}
+
+#[test]
 fn an_acknowledgement_waits_for_the_store_and_for_kafka() {
     let (kafka, config) = with_kafka();
     let home = Home::new();

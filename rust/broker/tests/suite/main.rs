@@ -21,6 +21,7 @@ mod groups;
 mod kafka;
 #[cfg(feature = "kafka")]
 mod kafka_client;
+mod last_packets;
 mod limits;
 mod loading;
 mod panics;
