@@ -44,10 +44,10 @@ struct Connection {
     client: Rc<Client>,
     link: Rc<Link>,
     transport: Transport,
-    /// Bytes that are read and not handled: a torn frame, or all behind a pause.
-    unread: Vec<u8>,
-    /// Whether `unread` may hold whole frames.
-    fresh: bool,
+    /// The start of a frame whose rest is still to be read.
+    torn: Vec<u8>,
+    /// What was read and is not handled, because something was waited for.
+    rest: Option<Box<Rest>>,
     limits: Limits,
     version: Version,
     /// A step that waits; nothing is read from this client meanwhile.
@@ -70,8 +70,8 @@ pub(crate) fn spawn(
         client: Rc::clone(client),
         link: Rc::clone(link),
         transport,
-        fresh: !unread.is_empty(),
-        unread,
+        torn: Vec::new(),
+        rest: (!unread.is_empty()).then(|| Box::new(Rest::new(unread.into()))),
         limits: shard.config().limits.after_connect(),
         version: link.version,
         pause: None,
@@ -182,10 +182,8 @@ impl Connection {
         if paging::is_first_page_due(&self.shard, &self.client) {
             return Ok(Poll::Pending);
         }
-        if self.fresh {
-            self.fresh = false;
-            let bytes = std::mem::take(&mut self.unread);
-            self.handle_bytes(&bytes)?;
+        if let Some(rest) = self.rest.take() {
+            self.handle_batch(rest.batch())?;
             return Ok(Poll::Ready(()));
         }
         let may_keep = self.shard.config().may_keep(self.client.promise.get());
@@ -209,11 +207,11 @@ impl Connection {
         scratch: &mut [u8],
         budget: &mut usize,
     ) -> Result<Poll<()>, End> {
-        let torn = self.unread.len();
+        let torn = self.torn.len();
         let large = torn > TORN_BYTES;
         let start = if large { 0 } else { torn };
         if !large {
-            scratch[..torn].copy_from_slice(&self.unread);
+            scratch[..torn].copy_from_slice(&self.torn);
         }
         let longest = if large { self.missing() } else { SCRATCH_BYTES };
         let end = SCRATCH_BYTES.min(start + longest);
@@ -227,40 +225,37 @@ impl Connection {
         *budget = budget.saturating_sub(input.raw);
         self.shard.metrics().bytes_received.add(input.raw as u64);
         if large {
-            self.unread.extend_from_slice(&scratch[..len]);
+            self.torn.extend_from_slice(&scratch[..len]);
             if self.missing() == 0 {
-                let bytes = std::mem::take(&mut self.unread);
-                self.handle_bytes(&bytes)?;
+                let bytes = std::mem::take(&mut self.torn);
+                self.handle_batch(Batch::new(&bytes))?;
             }
         } else {
-            self.unread.clear();
-            self.handle_bytes(&scratch[..start + len])?;
+            self.torn.clear();
+            self.handle_batch(Batch::new(&scratch[..start + len]))?;
         }
         Ok(Poll::Ready(()))
     }
 
     /// Bytes until the torn frame is whole.
     fn missing(&self) -> usize {
-        let announced = frame_len(&self.unread, &self.limits);
+        let announced = frame_len(&self.torn, &self.limits);
         let whole = announced.ok().flatten().unwrap_or(SCRATCH_BYTES);
-        whole.saturating_sub(self.unread.len())
+        whole.saturating_sub(self.torn.len())
     }
 
-    /// Handles the whole frames of `bytes`, as many as this turn may, and keeps the rest.
-    fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), End> {
-        let mut batch = Batch {
-            bytes,
-            used: 0,
-            chunk: None,
-            together: Together::default(),
-        };
+    /// Handles the whole frames of `batch`, as many as this turn may, and keeps the rest.
+    fn handle_batch(&mut self, mut batch: Batch<'_>) -> Result<(), End> {
         let mut step = Ok(true);
         while matches!(step, Ok(true)) && !self.must_stop() {
             step = self.handle_frame(&mut batch);
         }
         requests::accept_together(&self.shard, &self.client, &mut batch.together);
-        self.fresh = matches!(step, Ok(true));
-        self.unread.extend_from_slice(batch.rest());
+        if matches!(step, Ok(true)) {
+            self.rest = batch.into_rest().map(Box::new);
+        } else {
+            self.torn.extend_from_slice(batch.rest());
+        }
         life::handle_events(&self.shard, &self.client);
         confirm(&self.shard, &self.client);
         self.client.flush_session(&self.shard);
@@ -378,12 +373,57 @@ struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            used: 0,
+            chunk: None,
+            together: Together::default(),
+        }
+    }
+
     fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.used..).unwrap_or_default()
     }
 
     fn chunk(&mut self) -> &Arc<[u8]> {
         self.chunk.get_or_insert_with(|| Arc::from(self.bytes))
+    }
+
+    /// What is to be handled later, if anything: within the chunk if there is one, so that it is not copied again.
+    fn into_rest(self) -> Option<Rest> {
+        if self.rest().is_empty() {
+            return None;
+        }
+        Some(match self.chunk {
+            Some(chunk) => Rest {
+                chunk,
+                used: self.used,
+            },
+            None => Rest::new(self.rest().into()),
+        })
+    }
+}
+
+/// Bytes that were read, of which some are not handled.
+struct Rest {
+    chunk: Arc<[u8]>,
+    /// How many of them are handled.
+    used: usize,
+}
+
+impl Rest {
+    fn new(chunk: Arc<[u8]>) -> Self {
+        Self { chunk, used: 0 }
+    }
+
+    /// The same bytes, to go on with.
+    fn batch(&self) -> Batch<'_> {
+        Batch {
+            used: self.used,
+            chunk: Some(Arc::clone(&self.chunk)),
+            ..Batch::new(&self.chunk)
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! A test's own client is part of it and small. One test at a time, since there is one heap.
 
 mod common;
+#[path = "memory/handling.rs"]
+mod handling;
 #[path = "memory/kept.rs"]
 mod kept;
 #[path = "memory/level.rs"]
@@ -23,6 +25,8 @@ struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of all allocations so far, given back or not.
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 /// Pages of a checkpoint that are held: as many as its cache may have, however many sessions there are.
 static CHECKPOINT_PAGES: AtomicUsize = AtomicUsize::new(0);
 
@@ -35,6 +39,7 @@ unsafe impl GlobalAlloc for Counting {
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(live, Ordering::Relaxed);
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
         CHECKPOINT_PAGES.fetch_add(usize::from(layout.size() == PAGE), Ordering::Relaxed);
         // SAFETY: the caller's promise about `layout` is passed on.
         unsafe { System.alloc(layout) }
