@@ -257,6 +257,10 @@ class Engine:
     def __new__(cls, settings: Settings, lanes: Lanes, /) -> Engine:
         """Bind every listener and start; clients can connect when it returns."""
 
+    @staticmethod
+    def check(settings: Settings, /) -> None:
+        """Raise what would keep a broker from starting; an address in use does not."""
+
     def addresses(self) -> list[tuple[str, int]]:
         """Where it listens, as (host, port), in the order of the settings."""
 
@@ -266,7 +270,7 @@ class Engine:
     def publish(
         self,
         topic: str,
-        payload: bytes,
+        payload: bytes | bytearray,
         /,
         *,
         qos: int,
@@ -316,7 +320,7 @@ class MessageProperties:
         user_properties: Sequence[tuple[str, str]] = ...,
         content_type: str | None = None,
         response_topic: str | None = None,
-        correlation_data: bytes | None = None,
+        correlation_data: bytes | bytearray | None = None,
         message_expiry_interval: int | None = None,
         payload_is_text: bool = False,
     ) -> MessageProperties: ...

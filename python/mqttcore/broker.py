@@ -80,6 +80,23 @@ class Broker:
             running.add(self)
         return self
 
+    def check(self) -> None:
+        """Finds out whether it could start: starts and stops the plugins, and tries the addresses.
+
+        An address that is in use passes, so that a broker that runs can be asked about its next
+        configuration; the data folder is not opened.
+
+        Raises:
+            ConfigError: a plugin cannot be made as the settings say.
+            PluginError: a plugin did not start.
+            StartError: an address cannot be had.
+        """
+        crew = self._make_crew(self._settings)
+        try:
+            Engine.check(self._settings)
+        finally:
+            crew.stop()
+
     def stop(self, *, deadline: float = STOP_DEADLINE_S) -> None:
         """Disconnects every client, then ends. A second call does nothing.
 
@@ -129,14 +146,14 @@ class Broker:
     def publish(
         self,
         topic: str,
-        payload: bytes | str = b"",
+        payload: bytes | bytearray | str = b"",
         *,
         qos: int = 0,
         retain: bool = False,
         user_properties: Sequence[tuple[str, str]] = (),
         content_type: str | None = None,
         response_topic: str | None = None,
-        correlation_data: bytes | None = None,
+        correlation_data: bytes | bytearray | None = None,
         message_expiry_interval: int | None = None,
     ) -> int:
         """Publishes as the broker itself: no permissions are asked. Text is sent as UTF-8.
@@ -145,7 +162,8 @@ class Broker:
             How many subscriptions matched.
 
         Raises:
-            TopicNameError: ``topic`` is none.
+            TopicNameError: ``topic`` is not a topic name.
+            ValueError: another argument is not what a message may have.
             StoppedError: the broker does not run.
             StoreFailedError: the message may not be kept, or nothing can be kept any more.
             OverloadedError: it would have to be kept, and the disk is nearly full; or it was

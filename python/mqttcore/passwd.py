@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Sets or removes one user's password; returns the exit status."""
     options = parser().parse_args(arguments)
     try:
+        check_folder(options.file.parent)
         check = Verifier.parse if options.scram else check_password_hash
         users = read_password_file(options.file, check=check) if options.file.exists() else {}
         if options.delete:
@@ -50,6 +51,12 @@ def parser() -> argparse.ArgumentParser:
         "--scram", action="store_true", help="write for mqttcore.auth.scram, not for password_file"
     )
     return made
+
+
+def check_folder(folder: pathlib.Path) -> None:
+    """Refuses a folder that is not there, before anybody types a password."""
+    if not folder.is_dir():
+        raise PasswordFileError(f"{folder}: there is no such folder; make it first")
 
 
 def hashed(password: bytes, *, is_scram: bool) -> str:

@@ -18,7 +18,6 @@ from mqttcore import _core, config
 from mqttcore.broker import Broker
 from mqttcore.config import Listener, Settings
 from mqttcore.errors import ConfigError, MqttError
-from mqttcore.plugin.loading import load_plugins
 
 log = logging.getLogger("mqttcore")
 
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(options)
         if options.check_config:
-            load_plugins(settings)
+            Broker(settings).check()
             print(f"{options.config or 'built-in profile'}: fine")
             return 0
         return serve(settings, options)
@@ -68,7 +67,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     made.add_argument(
-        "--check-config", action="store_true", help="name everything that is wrong, and exit"
+        "--check-config",
+        action="store_true",
+        help="name everything that is wrong, and exit; plugins are started and stopped",
     )
     made.add_argument("--version", action="version", version=f"mqttcore {_core.__version__}")
     return made

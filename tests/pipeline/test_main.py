@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -182,6 +185,32 @@ def test_a_file_that_is_not_there_is_exit_status_2(
     assert main([str(tmp_path / "none.toml")]) == 2
 
     assert "none.toml" in capsys.readouterr().err
+
+
+WITHOUT_THE_EXTRA = """
+import sys
+sys.modules.update(dict.fromkeys(["deltalake", "pandas", "pyarrow", "pyspark", "rich"]))
+from mqttcore.pipeline.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--explain", "--once"])
+def test_a_missing_extra_is_named(
+    file: Path, make_stream: Callable[..., StreamFolder], option: str
+) -> None:
+    make_stream()
+
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", WITHOUT_THE_EXTRA, str(file), option],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    said = r"mqttcore pipeline: \w+ is missing: pip install 'mqttcore\[pipeline\]'\n"
+    assert re.fullmatch(said, done.stderr), done.stderr
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_a_command_line_that_is_wrong_is_exit_status_2() -> None:

@@ -79,6 +79,39 @@ def test_a_wrong_topic_or_qos_is_refused(broker: Broker) -> None:
         broker.publish("a", qos=3)
 
 
+@pytest.mark.parametrize("value", [-1, 2**32, 2**200])
+def test_a_number_that_no_message_can_have_is_refused(broker: Broker, value: int) -> None:
+    with pytest.raises(ValueError, match=f"^message_expiry_interval is 0 to .*, not {value}$"):
+        broker.publish("a", message_expiry_interval=value)
+    with pytest.raises(ValueError, match=f"^QoS is 0, 1 or 2, not {value}$"):
+        broker.publish("a", qos=value)
+
+
+def test_bytes_may_be_a_bytearray(broker: Broker) -> None:
+    with Wire(broker.port) as wire:
+        wire.connect("c")
+        wire.subscribe(("a", 0))
+
+        broker.publish("a", bytearray(b"1"), correlation_data=bytearray(b"2"))
+
+        found = wire.receive_publish()
+        assert (found.payload, found.property("correlation_data")) == (b"1", b"2")
+    with pytest.raises(TypeError, match="payload"):
+        broker.publish("a", 5)  # type: ignore[arg-type]
+
+
+def test_its_own_figures_are_not_counted_as_retained_messages(broker: Broker) -> None:
+    """Users look at `stats()` after their first `publish(retain=True)`, and expect 1."""
+    with Wire(broker.port) as wire:
+        wire.connect("c")
+        wire.subscribe(("$SYS/broker/uptime", 0))
+        assert wire.receive_publish().retain
+
+    broker.publish("room/1", "21.5", retain=True)
+
+    assert broker.stats()["retained_messages"] == 1
+
+
 def test_its_clients_and_figures_can_be_seen(broker: Broker) -> None:
     with Wire(broker.port, version=4) as wire:
         wire.connect("c1", clean=False, keep_alive=33)

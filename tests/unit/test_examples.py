@@ -125,7 +125,17 @@ def readme_blocks() -> list[str]:
 
 @pytest.mark.parametrize("block", readme_blocks(), ids=lambda text: text.splitlines()[0])
 def test_the_python_of_the_readme_runs(block: str, tmp_path: pathlib.Path) -> None:
-    subprocess.run([sys.executable, "-c", block], check=True, cwd=tmp_path, timeout=30)  # noqa: S603
+    done = subprocess.run(  # noqa: S603 - our own text
+        [sys.executable, "-c", block],
+        check=True,
+        cwd=tmp_path,
+        timeout=30,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    for promised in re.findall(r"^ *print\(.*\)  # (.*)$", block, re.MULTILINE):
+        assert promised in done.stdout.splitlines()
 
 
 def test_the_toml_of_the_readme_is_fine(tmp_path: pathlib.Path) -> None:

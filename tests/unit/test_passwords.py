@@ -288,6 +288,17 @@ def test_the_tool_refuses_what_no_line_can_hold(
     assert not (tmp_path / "passwords").exists()
 
 
+def test_the_tool_says_that_the_folder_is_missing(
+    tmp_path: pathlib.Path, typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed("secret\n")
+
+    assert passwd.main([str(tmp_path / "none" / "passwords"), "joe"]) == 1
+
+    said = capsys.readouterr().err
+    assert said == f"mqttcore passwd: {tmp_path / 'none'}: there is no such folder; make it first\n"
+
+
 @pytest.mark.skipif(
     not shutil.which("mosquitto_passwd"), reason="mosquitto_passwd is not installed"
 )

@@ -331,6 +331,39 @@ def leaves(login: Login) -> None:
     raise SystemExit
 
 
+def test_the_log_separates_the_words_of_a_refusal(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = start(deciding(Decider, Deny("bad_credentials", "wrong signature")))
+
+    assert login_reason(broker) == BAD_CREDENTIALS
+
+    eventually(lambda: "Bad User Name or Password: wrong signature" in caplog.text)
+
+
+def test_authenticate_is_written_with_or_without_parentheses(start: Start) -> None:
+    class Bare(Plugin):
+        @hook.authenticate
+        def login(self, login: Login) -> Allow:
+            return Allow(EVERYTHING)
+
+    assert Bare.hooks["login"].timeout == 5.0
+    assert login_reason(start(Bare())) == 0
+
+
+@pytest.mark.parametrize(
+    ("decorator", "what"),
+    [
+        (hook.enhanced_auth, "name the method"),
+        (hook.authorize, r"hook\.authorize\(\) takes 0 positional"),
+        (hook.events, "name what it is told"),
+    ],
+)
+def test_a_hook_that_needs_arguments_says_so(decorator: Any, what: str) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match=what):
+        decorator(lambda self, told: None)
+
+
 @both_lanes
 @pytest.mark.parametrize(
     "answer",

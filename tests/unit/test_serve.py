@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from mqttcore import __version__
 
 from tests.websocket import WebSocketWire
 from tests.wire import CONNACK, DISCONNECT, Wire, connect
@@ -250,11 +251,47 @@ def test_a_plugin_that_does_not_start_is_status_1(serve: Serve, tmp_path: pathli
         '[[plugins]]\nuse = "mqttcore.auth.password_file"\nconfig = { path = "none" }\n'
     )
 
-    status, _, err = outcome(serve("-c", "mqttcore.toml"))
+    started = outcome(serve("-c", "mqttcore.toml"))
+    checked = outcome(serve("-c", "mqttcore.toml", "--check-config"))
 
+    status, _, err = started
     assert status == 1
     assert "PasswordFile did not start: none: cannot be read" in err
     assert "Traceback" not in err
+    assert checked == started
+
+
+def test_check_config_tries_the_addresses_as_the_start_does(serve: Serve) -> None:
+    # for documentation alone (RFC 5737), so no machine has it
+    arguments = ("--listen", "192.0.2.1:1883")
+    environment = {"MQTTCORE__LISTENERS__0__INSECURE": "true"}
+
+    started = outcome(serve(*arguments, **environment))
+    checked = outcome(serve(*arguments, "--check-config", **environment))
+
+    assert started[0] == 1
+    assert "cannot listen on 192.0.2.1:1883" in started[2]
+    assert checked == started
+
+
+def test_check_config_may_be_asked_while_the_broker_runs(serve: Serve) -> None:
+    address = f"127.0.0.1:{port_of(serve('--listen', '127.0.0.1:0'))}"
+
+    assert outcome(serve("--listen", address, "--check-config"))[0] == 0
+
+
+def test_the_command_says_its_version() -> None:
+    said = [
+        subprocess.run(  # noqa: S603 - our own command
+            [sys.executable, "-m", *command, "--version"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for command in (["mqttcore.cli"], ["mqttcore.serve"])
+    ]
+
+    assert said == [f"mqttcore {__version__}\n"] * 2
 
 
 HOLDS_THE_INTERPRETER = """

@@ -3,6 +3,7 @@
 import importlib
 import sys
 
+from mqttcore import __version__
 from mqttcore._schema import did_you_mean
 
 TOOLS = {
@@ -24,6 +25,9 @@ def main() -> int:
         tool = importlib.import_module(HOMES.get(name, f"mqttcore.{name}"))
         status: int = tool.main(arguments[1:])
         return status
+    if name == "--version":
+        print(f"mqttcore {__version__}")
+        return 0
     print("usage: mqttcore TOOL [ARGUMENTS]\n")
     for tool_name, purpose in TOOLS.items():
         print(f"  {tool_name:10}{purpose}")

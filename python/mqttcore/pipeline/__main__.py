@@ -37,7 +37,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MqttError as error:
         print(f"mqttcore pipeline: {error}", file=sys.stderr)
         return 1
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRA:
+            raise
+        hint = "pip install 'mqttcore[pipeline]'"
+        print(f"mqttcore pipeline: {package} is missing: {hint}", file=sys.stderr)
+        return 1
     return 0
+
+
+EXTRA = {"deltalake", "pandas", "pyarrow", "pyspark", "rich"}
+"""What a pipeline needs beside Python."""
 
 
 def parser() -> argparse.ArgumentParser:

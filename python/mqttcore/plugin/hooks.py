@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, ParamSpec, TypeVar, get_args
+from typing import Any, Literal, ParamSpec, TypeVar, get_args, overload
 
 from mqttcore._core import Ask, Event, Login, TopicFilter
 from mqttcore.plugin.answers import Allow, Deny, Disconnect
@@ -62,15 +62,26 @@ class Mark:
 class hook:  # noqa: N801 - read as a word: @hook.authenticate()
     """The hook points. `def` runs on the thread of the plugins, `async def` on their event loop."""
 
+    @overload
+    @staticmethod
+    def authenticate(function: LoginHookT, /) -> LoginHookT: ...
+
+    @overload
     @staticmethod
     def authenticate(
         *, timeout: float = 5.0, cache: float = 0.0
-    ) -> Callable[[LoginHookT], LoginHookT]:
+    ) -> Callable[[LoginHookT], LoginHookT]: ...
+
+    @staticmethod
+    def authenticate(
+        function: LoginHookT | None = None, /, *, timeout: float = 5.0, cache: float = 0.0
+    ) -> LoginHookT | Callable[[LoginHookT], LoginHookT]:
         """Asks who a client is, once a CONNECT that sends a user name or meets no anonymous access.
 
         The first plugin that answers decides; when all answer None, the client is refused.
 
         Args:
+            function: The hook, where the decorator is written without parentheses.
             timeout: Seconds until the client is refused with 0x88, so that it tries again.
             cache: Seconds for which an `Allow` counts, give or take a tenth, for the same client
                 with the same credentials from the same place.
@@ -83,7 +94,7 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
             setattr(function, MARK, note)
             return function
 
-        return mark
+        return mark if function is None else mark(function)
 
     @staticmethod
     def enhanced_auth(
@@ -101,6 +112,8 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
             timeout: Seconds that the hook may take for each step, the client's time not counted,
                 until the client is refused with 0x83.
         """
+        if not isinstance(method, str):
+            raise TypeError('name the method: @hook.enhanced_auth("SCRAM-SHA-256")')
         check_times(timeout, 0.0)
         if not method or len(method.encode()) > METHOD_BYTES_MAX or "\0" in method:
             raise ValueError(f"method is 1 to {METHOD_BYTES_MAX} bytes of text")
@@ -168,6 +181,8 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
             batch: The most events in one call.
             every: The longest that an event waits for company, in seconds.
         """
+        if not all(isinstance(kind, str) for kind in kinds):
+            raise TypeError('name what it is told: @hook.events("connected", "disconnected")')
         unknown = set(kinds) - set(get_args(EventKind))
         if unknown or not kinds:
             known = ", ".join(get_args(EventKind))

@@ -55,4 +55,5 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name not in {"pyspark", "pyarrow", "pandas"}:
             raise
-        raise ImportError(f"{error.name} is missing: pip install 'mqttcore[spark]'") from error
+        what = f"{error.name} is missing: pip install 'mqttcore[spark]'"
+        raise ImportError(what, name=error.name) from error

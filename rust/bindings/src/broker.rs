@@ -1,10 +1,12 @@
 //! The running broker.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use mqttcore_broker::{Broker, ClientInfo};
 use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -36,6 +38,16 @@ impl PyEngine {
         })
     }
 
+    /// Raises what would keep a broker from starting; an address in use does not.
+    #[staticmethod]
+    #[pyo3(signature = (settings, /))]
+    fn check(py: Python<'_>, settings: &Bound<'_, PyAny>) -> PyResult<()> {
+        let config = engine_config(settings)?;
+        py.detach(|| Broker::check(&config))
+            .map_err(CoreError::Start)?;
+        Ok(())
+    }
+
     /// Where it listens, as (host, port), in the order of the settings.
     fn addresses(&self) -> Result<Vec<(String, u16)>, CoreError> {
         let addresses = self.running()?.addresses().iter();
@@ -52,19 +64,23 @@ impl PyEngine {
 
     /// Publishes as the broker itself; answers how many subscriptions matched.
     #[pyo3(signature = (topic, payload, /, *, qos, retain, properties))]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "Python hands over owned values"
+    )]
     fn publish(
         &self,
         py: Python<'_>,
         topic: &str,
-        payload: &[u8],
-        qos: u8,
+        payload: Cow<'_, [u8]>,
+        qos: &Bound<'_, PyAny>,
         retain: bool,
         properties: &PyMessageProperties,
     ) -> Result<usize, CoreError> {
         let broker = self.running()?;
-        let qos = qos_of(qos)?;
+        let qos = qos_of(bounded(qos, || "QoS is 0, 1 or 2".into())?)?;
         let properties = properties.0.as_properties();
-        Ok(py.detach(|| broker.publish(topic, payload, qos, retain, properties))?)
+        Ok(py.detach(|| broker.publish(topic, &payload, qos, retain, properties))?)
     }
 
     /// Every session, connected or not.
@@ -189,8 +205,8 @@ impl PyMessageProperties {
         user_properties: Vec<(String, String)>,
         content_type: Option<&str>,
         response_topic: Option<&str>,
-        correlation_data: Option<&[u8]>,
-        message_expiry_interval: Option<u32>,
+        correlation_data: Option<Cow<'_, [u8]>>,
+        message_expiry_interval: Option<Bound<'_, PyAny>>,
         payload_is_text: bool,
     ) -> Result<Self, CoreError> {
         let mut list = PropertiesBuf::default();
@@ -198,6 +214,9 @@ impl PyMessageProperties {
             list.push(Property::PayloadFormatIndicator(true))?;
         }
         if let Some(seconds) = message_expiry_interval {
+            let seconds = bounded(&seconds, || {
+                format!("message_expiry_interval is 0 to {} s", u32::MAX)
+            })?;
             list.push(Property::MessageExpiryInterval(seconds))?;
         }
         if let Some(text) = content_type {
@@ -206,7 +225,7 @@ impl PyMessageProperties {
         if let Some(text) = response_topic {
             list.push(Property::ResponseTopic(Text::new(text)?))?;
         }
-        if let Some(bytes) = correlation_data {
+        if let Some(bytes) = &correlation_data {
             list.push(Property::CorrelationData(bytes))?;
         }
         for (name, value) in &user_properties {
@@ -214,6 +233,22 @@ impl PyMessageProperties {
         }
         Ok(Self(list))
     }
+}
+
+/// A number that its type holds; else the error says the `range`, and not how Rust counts.
+fn bounded<'py, T>(
+    value: &Bound<'py, PyAny>,
+    range: impl FnOnce() -> String,
+) -> Result<T, CoreError>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    value.extract().map_err(|error: PyErr| {
+        if error.is_instance_of::<PyOverflowError>(value.py()) {
+            return CoreError::Argument(format!("{}, not {value}", range()));
+        }
+        error.into()
+    })
 }
 
 /// One session as it was when it was asked for.

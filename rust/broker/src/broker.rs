@@ -124,6 +124,27 @@ pub enum PublishError {
 }
 
 impl Broker {
+    /// Looks for what would keep a broker from starting with `config`, and leaves nothing behind.
+    ///
+    /// An address that is in use passes: the broker that a new configuration is for may hold it. The
+    /// folder of the data is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn check(config: &Config) -> Result<(), StartError> {
+        doors(config)?;
+        for listener in &config.listeners {
+            match listener::bind(listener.address) {
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                    return Err(unbound(listener, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Binds every listener, starts the shards and returns when clients can connect. What was kept
     /// is read while they do: [`Stats::sessions_to_come`].
     ///
@@ -134,12 +155,8 @@ impl Broker {
         let doors = doors(&config)?;
         let mut sockets = Vec::new();
         for listener in &config.listeners {
-            let bound = listener::bind(listener.address).map_err(|error| StartError::Bind {
-                name: listener.name.clone(),
-                address: listener.address,
-                error,
-            })?;
-            sockets.push(bound);
+            let bound = listener::bind(listener.address);
+            sockets.push(bound.map_err(|error| unbound(listener, error))?);
         }
         let addresses = sockets
             .iter()
@@ -418,6 +435,14 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         self.stop(Duration::from_secs(1));
+    }
+}
+
+fn unbound(listener: &Listener, error: io::Error) -> StartError {
+    StartError::Bind {
+        name: listener.name.clone(),
+        address: listener.address,
+        error,
     }
 }
 

@@ -571,7 +571,7 @@ pub(crate) fn stats(world: &Arc<World>) -> Stats {
     stats.directory_nodes = directory.nodes as u64;
     stats.directory_retired_bytes = directory.retired_bytes as u64;
     stats.directory_garbage_waits = directory.garbage_waits;
-    stats.retained_messages = world.retained.len() as u64;
+    stats.retained_messages = retain::count(world) as u64;
     stats.uptime_s = world.started.elapsed().as_secs();
     streams::count(world, &mut stats);
     let waiting = world.kafka.as_ref().map_or(0, |pipe| pipe.waiting_bytes());

@@ -52,7 +52,7 @@ macro_rules! counters {
             pub directory_retired_bytes: u64,
             /// Changes that gave way to readers because too many of these waited.
             pub directory_garbage_waits: u64,
-            /// Messages retained.
+            /// Messages retained, without the broker's own below `$SYS`.
             pub retained_messages: u64,
             /// Whole seconds since the broker started.
             pub uptime_s: u64,

@@ -109,7 +109,9 @@ impl<'s> Reader<'s> {
             if message.is_expired(self.clock.now) {
                 expired.push(message.topic().to_owned());
             } else if let Some(topic) = topic_of(&message) {
-                world.retained.set(topic, Retained::stored(message.clone()));
+                world
+                    .retained
+                    .set(topic, Retained::new(message.clone(), true));
             }
         }
         Ok(())

@@ -118,7 +118,7 @@ fn in_words(denied: &Denied) -> String {
     let mut words = format!("client {id}: {}", denied.reason.name());
     for more in [&denied.text, &denied.fault].into_iter().flatten() {
         // Writing to a string does not fail.
-        let _ = write!(words, " {}", Escaped(more));
+        let _ = write!(words, ": {}", Escaped(more));
     }
     words
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use mqttcore_codec::QoS;
@@ -14,7 +15,7 @@ use crate::client::{Client, Link};
 use crate::hub;
 use crate::journal;
 use crate::log::{Escaped, LogClass};
-use crate::shard::Shard;
+use crate::shard::{Shard, World};
 use crate::topic::topic_of;
 
 /// Retained messages that one client gets in one turn; then others have theirs (abuse E15).
@@ -30,22 +31,17 @@ pub(crate) struct Retained {
     pub(crate) message: Message,
     /// The store has it.
     pub(crate) is_stored: bool,
+    /// A figure that the broker publishes about itself: no limit counts it.
+    is_own: bool,
 }
 
 impl Retained {
-    /// One that lives in memory alone.
-    pub(crate) fn fleeting(message: Message) -> Self {
+    /// One that the store has, or is about to have, if `is_stored`; else it lives in memory alone.
+    pub(crate) fn new(message: Message, is_stored: bool) -> Self {
         Self {
             message,
-            is_stored: false,
-        }
-    }
-
-    /// One that the store has, or is about to have.
-    pub(crate) fn stored(message: Message) -> Self {
-        Self {
-            message,
-            is_stored: true,
+            is_stored,
+            is_own: false,
         }
     }
 }
@@ -199,14 +195,16 @@ fn change(
 ) -> (Retention, Option<Retained>) {
     let world = &shard.world;
     if message.payload().is_empty() {
-        return (Retention::Cleared, world.retained.remove(topic));
+        return (
+            Retention::Cleared,
+            uncounted(world, world.retained.remove(topic)),
+        );
     }
     let mut message = message.clone();
     message.release_chunk();
     let config = shard.config();
     let (bytes, held) = (message.heap_bytes(), world.retained.weight());
-    let is_full =
-        world.retained.len() >= config.retained_messages || held + bytes > config.retained_bytes;
+    let is_full = count(world) >= config.retained_messages || held + bytes > config.retained_bytes;
     // An old topic may change, as long as that does not make the store larger than it may be.
     let is_refused = || match world
         .retained
@@ -220,8 +218,42 @@ fn change(
         refused(shard, &message, "there are too many");
         return (Retention::Refused, None);
     }
-    let old = world.retained.set(topic, Retained { message, is_stored });
-    (Retention::Kept, old)
+    let old = world.retained.set(topic, Retained::new(message, is_stored));
+    (Retention::Kept, uncounted(world, old))
+}
+
+/// Retained messages without the broker's own.
+pub(crate) fn count(world: &World) -> usize {
+    // ORDERING: a figure and an approximate limit; nothing is read because of it.
+    let own = world.own_retained.load(Ordering::Relaxed);
+    world.retained.len().saturating_sub(own)
+}
+
+/// Keeps a message that the broker publishes about itself; an empty one is removed. Only the first
+/// shard does so.
+pub(crate) fn set_own(world: &World, topic: TopicName<'_>, message: &Message) {
+    let old = if message.payload().is_empty() {
+        world.retained.remove(topic)
+    } else {
+        // ORDERING: see `count`; what comes is counted before it can be seen.
+        world.own_retained.fetch_add(1, Ordering::Relaxed);
+        let kept = Retained {
+            message: message.clone(),
+            is_stored: false,
+            is_own: true,
+        };
+        world.retained.set(topic, kept)
+    };
+    uncounted(world, old);
+}
+
+/// Books that `old` has lost its place.
+fn uncounted(world: &World, old: Option<Retained>) -> Option<Retained> {
+    if old.as_ref().is_some_and(|old| old.is_own) {
+        // ORDERING: see `count`.
+        world.own_retained.fetch_sub(1, Ordering::Relaxed);
+    }
+    old
 }
 
 /// Books a retained message that is not kept.
@@ -262,7 +294,7 @@ fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
         .is_some()
         .then(|| shard.world.turn(topic.as_str()));
     let is_due = |kept: &Retained| kept.message.is_expired(shard.now());
-    let gone = shard.world.retained.remove_if(topic, is_due);
+    let gone = uncounted(&shard.world, shard.world.retained.remove_if(topic, is_due));
     if gone.is_some_and(|gone| gone.is_stored) {
         journal::expired(shard, &[topic.as_str().to_owned()]);
     }

@@ -59,6 +59,8 @@ pub(crate) struct World {
     pub(crate) kafka: Option<Arc<kafka::Pipe>>,
     /// What of it is still to be read.
     pub(crate) loading: Loading,
+    /// Topics among `retained` whose message is the broker's own.
+    pub(crate) own_retained: AtomicUsize,
     /// Connections that exist, whatever their state; for the limits.
     pub(crate) connections: AtomicUsize,
     /// Connections before their CONNECT is accepted.
@@ -116,6 +118,7 @@ impl World {
             loading: Loading::new(log.is_some()),
             log,
             kafka,
+            own_retained: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             started: Instant::now(),

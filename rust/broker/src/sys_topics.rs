@@ -11,9 +11,9 @@ use mqttcore_topics::{TopicLimits, TopicName};
 use crate::guard::contained;
 use crate::hub::Publication;
 use crate::metrics::Stats;
-use crate::retain::{Retained, Retaining};
+use crate::retain::Retaining;
 use crate::shard::Shard;
-use crate::{hub, promise, streams};
+use crate::{hub, promise, retain, streams};
 
 /// Publishes now and at every interval of the configuration, until the broker stops.
 pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
@@ -114,13 +114,8 @@ fn publish_to(shard: &Rc<Shard>, topic: &str, text: &str) {
     let topic = TopicName::parse(topic, &TopicLimits::WIDEST).expect("a $SYS topic is valid");
     let (text, now) = (text.as_bytes(), shard.now());
     let message = Message::copied(now, topic, Properties::EMPTY, text, QoS::AtMostOnce, true);
-    // A new broker has values of its own.
-    if text.is_empty() {
-        shard.world.retained.remove(topic);
-    } else {
-        let kept = Retained::fleeting(message.clone());
-        shard.world.retained.set(topic, kept);
-    }
+    // No store has it: a new broker has values of its own.
+    retain::set_own(&shard.world, topic, &message);
     let publication = Publication {
         publisher: None,
         topic,

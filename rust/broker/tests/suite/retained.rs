@@ -50,6 +50,28 @@ fn above_the_cap_a_new_topic_is_not_kept_and_is_counted() {
     assert_eq!(stats.dropped_retained_full, 3);
 }
 
+/// What the broker tells of itself takes no room from others.
+#[test]
+fn the_brokers_own_messages_are_not_counted() {
+    let broker = start(Config {
+        retained_messages: 2,
+        sys_interval: Some(Duration::from_millis(20)),
+        ..config()
+    });
+    let mut client = v5("one").connect(&broker);
+    client.subscribe("$SYS/broker/retained messages/count", QoS::AtMostOnce);
+    client.take_message();
+
+    retain(&broker, 0..3, "x");
+
+    let stats = broker.stats();
+    assert_eq!(
+        (stats.retained_messages, stats.dropped_retained_full),
+        (2, 1)
+    );
+    while client.take_message().text() != "2" {}
+}
+
 /// Abuse F01: topics that are there may still be updated or cleared.
 #[test]
 fn at_the_cap_a_kept_topic_can_be_updated() {
