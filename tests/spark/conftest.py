@@ -36,6 +36,34 @@ def spark() -> Iterator[SparkSession]:
     running.stop()
 
 
+class SimulatedTime:
+    """The module `time` of `mqttcore.spark.patience`: waits are noted and take none.
+
+    The real one stays as it is: threads of py4j wait by it, too.
+    """
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        """Notes the wait, and does what happens meanwhile."""
+        self.waits.append(seconds)
+        self.meanwhile()
+
+    def monotonic(self) -> float:
+        """The sum of all waits."""
+        return sum(self.waits)
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> SimulatedTime:
+    """The time by which this process waits for brokers that are away."""
+    simulated = SimulatedTime()
+    monkeypatch.setattr("mqttcore.spark.patience.time", simulated)
+    return simulated
+
+
 @pytest.fixture
 def make_stream(tmp_path: pathlib.Path) -> Callable[..., StreamFolder]:
     """Makes `<data>/streams/<name>`: `make_stream(partitions=2)`."""

@@ -20,7 +20,7 @@ from mqttcore.spark.streaming import MqttcoreStreamReader
 from pyspark.serializers import SpecialLengths, read_int, write_with_length
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 
-from tests.spark.conftest import numbered
+from tests.spark.conftest import SimulatedTime, numbered
 from tests.spark.endpoint import FakeEndpoint
 from tests.stream_folder import StreamFolder
 
@@ -130,15 +130,15 @@ def test_a_spark_that_takes_no_rows_has_them_read_by_tasks(
 
 
 def test_a_broker_that_is_away_is_waited_for_by_the_task(
-    endpoint: FakeEndpoint, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+    endpoint: FakeEndpoint, open_reader: Open, patience: SimulatedTime
 ) -> None:
     reader = open_reader()
     reader.latestOffset(reader.initialOffset())
     endpoint.close()
-    monkeypatch.setattr("mqttcore.spark.patience.time.sleep", lambda _: pytest.fail("it waits"))
 
     assert planned(reader, end_of(endpoint, 15, 5)) is None
     assert planned(reader, end_of(endpoint, 10, 0)) == [(0, n) for n in range(10)]
+    assert patience.waits == []
 
 
 def test_rows_that_are_lost_are_told_by_the_task(endpoint: FakeEndpoint, open_reader: Open) -> None:

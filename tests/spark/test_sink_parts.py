@@ -33,6 +33,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from tests.spark.conftest import SimulatedTime
 from tests.spark.sinks import open_broker
 
 OURS = {"path": "/data"}
@@ -203,22 +204,19 @@ def test_overwriting_needs_a_prefix_and_retained_messages(tmp_path: pathlib.Path
 
 
 def test_a_broker_that_was_never_there_ends_a_write_at_once(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, patience: SimulatedTime
 ) -> None:
-    waits: list[float] = []
-    monkeypatch.setattr("mqttcore.spark.patience.time.sleep", waits.append)
-    monkeypatch.setattr("mqttcore.spark.patience.time.monotonic", lambda: len(waits) * 100.0)
     options = parse_sink_options({"path": str(tmp_path), "stream": "plant"})
     schema = columns("topic STRING, payload BINARY")
 
     with pytest.raises(EndpointUnreachableError, match=str(tmp_path)):
         BatchSink(options, schema, overwrite=False)
-    assert waits == []
+    assert patience.waits == []
 
     # a query may have met it before
     with pytest.raises(EndpointUnreachableError, match=str(tmp_path)):
         StreamSink(options, schema, overwrite=False)
-    assert waits != []
+    assert patience.waits != []
 
 
 # --- what would come back

@@ -27,7 +27,7 @@ from mqttcore.spark.source import BatchReader, MqttcoreDataSource
 from mqttcore.spark.streaming import MqttcoreStreamReader
 from mqttcore.streams.client import Client, StreamInfo
 
-from tests.spark.conftest import at, numbered
+from tests.spark.conftest import SimulatedTime, at, numbered
 from tests.spark.endpoint import FakeEndpoint
 from tests.stream_folder import StreamFolder, rows
 
@@ -320,29 +320,27 @@ def test_the_end_of_the_stream_is_reported(open_reader: Open, endpoint: FakeEndp
 
 
 def test_a_task_waits_for_a_broker_that_is_away(
-    endpoint: FakeEndpoint, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+    endpoint: FakeEndpoint, open_reader: Open, patience: SimulatedTime
 ) -> None:
     reader = open_reader(startingOffsets="earliest")
     first = reader.initialOffset()
     (task,) = reader.partitions(first, batch(reader, first))
     endpoint.close()
-    waits = comes_back(endpoint, monkeypatch)
+    waits = comes_back(endpoint, patience)
 
     assert sum(one.num_rows for one in reader.read(task)) == 15
     assert waits == [0.05, 0.1, 0.2]
 
 
-def comes_back(endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Has a broker that is away come back in the third wait; the waits, which take no time."""
-    waits: list[float] = []
+def comes_back(endpoint: FakeEndpoint, patience: SimulatedTime) -> list[float]:
+    """Has a broker that is away come back in the third wait; answers with the waits."""
 
-    def wait(seconds: float) -> None:
-        waits.append(seconds)
-        if len(waits) == 3:
+    def come_back() -> None:
+        if len(patience.waits) == 3:
             endpoint.open()
 
-    monkeypatch.setattr("mqttcore.spark.patience.time.sleep", wait)
-    return waits
+    patience.meanwhile = come_back
+    return patience.waits
 
 
 @pytest.fixture
@@ -365,14 +363,14 @@ ENDS = {"0": 10, "1": 5}
 def test_a_query_without_a_folder_waits_for_its_broker_before_each_batch(
     far: MqttcoreStreamReader,
     endpoint: FakeEndpoint,
-    monkeypatch: pytest.MonkeyPatch,
+    patience: SimulatedTime,
     caplog: pytest.LogCaptureFixture,
     start: dict[str, Any],
     limit: Any,  # noqa: ANN401 -- Spark's
 ) -> None:
     endpoint.seal()
     endpoint.close()
-    waits = comes_back(endpoint, monkeypatch)
+    waits = comes_back(endpoint, patience)
     start = start if "unresolved" in start else {**start, "epoch": endpoint.epoch}
 
     end = batch(far, start, limit)
@@ -383,13 +381,13 @@ def test_a_query_without_a_folder_waits_for_its_broker_before_each_batch(
 
 
 def test_a_query_without_a_folder_waits_when_it_is_started_again(
-    far: MqttcoreStreamReader, endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
+    far: MqttcoreStreamReader, endpoint: FakeEndpoint, patience: SimulatedTime
 ) -> None:
     end = batch(far, far.initialOffset())
     again = as_in_a_worker(far)
     again.seen = None
     endpoint.close()
-    waits = comes_back(endpoint, monkeypatch)
+    waits = comes_back(endpoint, patience)
     (task,) = again.partitions(far.initialOffset(), end)
     endpoint.close()
     waits.clear()
@@ -405,11 +403,11 @@ def test_a_query_without_a_folder_waits_when_it_is_started_again(
 
 
 def test_a_task_without_a_folder_waits_for_the_list_of_files(
-    far: MqttcoreStreamReader, endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
+    far: MqttcoreStreamReader, endpoint: FakeEndpoint, patience: SimulatedTime
 ) -> None:
     endpoint.seal()
     endpoint.close()
-    waits = comes_back(endpoint, monkeypatch)
+    waits = comes_back(endpoint, patience)
     rows = RowReader(log=far.log, options=far.options, topic=None)
 
     assert rows.sealed_end(Range(0, 3, 4)) == 10
@@ -417,10 +415,10 @@ def test_a_task_without_a_folder_waits_for_the_list_of_files(
 
 
 def test_a_broker_that_was_never_there_is_not_waited_for(
-    endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
+    endpoint: FakeEndpoint, patience: SimulatedTime
 ) -> None:
     endpoint.close()
-    waits = comes_back(endpoint, monkeypatch)
+    waits = comes_back(endpoint, patience)
 
     for files in ("auto", "endpoint"):
         given = {"endpoint": f"unix:{endpoint.path}", "stream": "plant", "files": files}
@@ -439,7 +437,11 @@ def test_a_broker_that_was_never_there_is_not_waited_for(
     ],
 )
 def test_a_worker_without_the_folder_waits_for_a_broker_that_may_come_back(
-    endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], patient: bool
+    endpoint: FakeEndpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    patience: SimulatedTime,
+    given: dict[str, str],
+    patient: bool,
 ) -> None:
     def away(_: Client, name: str) -> StreamInfo:
         raise EndpointUnreachableError(f"nobody has {name}")
@@ -447,14 +449,11 @@ def test_a_worker_without_the_folder_waits_for_a_broker_that_may_come_back(
     log = open_log(parse_options({"path": str(endpoint.stream.root), "stream": "plant", **given}))
     endpoint.stream.root.rename(endpoint.stream.root.with_name("elsewhere"))
     monkeypatch.setattr(Client, "stream", away)
-    waits: list[float] = []
-    monkeypatch.setattr("mqttcore.spark.patience.time.sleep", waits.append)
-    monkeypatch.setattr("mqttcore.spark.patience.time.monotonic", lambda: len(waits) * 100.0)
 
     with pytest.raises(StreamFolderError, match=r"mount the broker's data folder"):
         log.on_this_machine()
 
-    assert bool(waits) == patient
+    assert bool(patience.waits) == patient
 
 
 def test_a_broker_that_sealed_its_tail_and_went_is_not_waited_for(
