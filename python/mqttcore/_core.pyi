@@ -550,43 +550,47 @@ class Lanes:
     def __new__(
         cls,
         *,
-        logins_async: bool | None,
-        methods: Sequence[str],
-        rules: Sequence[tuple[str, str, bool]],
-        events: Sequence[str],
+        lanes: Sequence[bool],
+        logins: int | None,
+        methods: Sequence[tuple[str, int]],
+        rules: Sequence[tuple[str, str, int]],
+        events: Sequence[Sequence[str]],
         sessions: Mapping[str, SessionPolicy],
     ) -> Lanes:
         """Make the queues.
 
         Args:
-            logins_async: Whether the first `authenticate` hook is `async def`; None: there is none.
-            methods: What the `enhanced_auth` hooks offer.
-            rules: Action, filter and whether it is `async def` of each `authorize` hook, in order.
-            events: The kinds that are wanted.
+            lanes: Of each lane, whether its hooks are `async def`.
+            logins: The lane of the first `authenticate` hook; None: there is none.
+            methods: What the `enhanced_auth` hooks offer, and their lanes.
+            rules: Action, filter and lane of each `authorize` hook, in order.
+            events: Of each observer the kinds that it wants.
             sessions: Each listener's policy for sessions of which no plugin speaks.
         """
 
-    def take(self, limit: int, /) -> list[Question] | None:
-        """Wait for questions of `def` hooks; None: the lanes are closed."""
+    def take(self, lane: int, limit: int, /) -> list[Question] | None:
+        """Wait for questions of a lane of `def` hooks; None: the lanes are closed."""
 
-    def give_back(self, questions: Sequence[Question], /) -> None:
+    def give_back(self, lane: int, questions: Sequence[Question], /) -> None:
         """Put questions back that a thread took and could not ask; they keep their order."""
 
-    def take_async(self, limit: int, /) -> list[Question]:
-        """Questions of `async def` hooks, without waiting."""
+    def take_async(self, lane: int, limit: int, /) -> list[Question]:
+        """Questions of a lane of `async def` hooks, without waiting."""
 
-    @property
-    def wake_fd(self) -> int:
-        """Becomes readable when questions of `async def` hooks wait."""
+    def wake_fd(self, lane: int, /) -> int:
+        """Becomes readable when questions of a lane of `async def` hooks wait."""
 
-    def events(self, limit: int, wait: float, /) -> list[Event] | None:
-        """Wait for events, up to ``wait`` seconds longer for a batch of ``limit``; None: closed."""
+    def events(self, observer: int, limit: int, wait: float, /) -> list[Event] | None:
+        """Wait for an observer's events, up to ``wait`` seconds longer for a batch of ``limit``.
+
+        None: the lanes are closed.
+        """
 
     def notes(self) -> Notes | None:
         """Wait for what the log shall hear; None: the lanes are closed."""
 
-    def take_dropped_events(self) -> int:
-        """How many events were dropped since the last call because nobody took them."""
+    def take_dropped_events(self, observer: int, /) -> int:
+        """How many events of an observer were dropped since the last call."""
 
     def close(self) -> None:
         """Refuse what waits and wake every thread that waits here."""
@@ -666,8 +670,11 @@ class Question:
     def start(self, hook: str, timeout: float, /) -> bool:
         """Give a hook ``timeout`` seconds from now; False: nobody waits for the answer any more."""
 
-    def hand_over(self, *, to_async: bool) -> None:
-        """Give the question to the other lane."""
+    def pause(self) -> None:
+        """Let the time of the hook stand still until `start`: it waits in a queue of the broker."""
+
+    def hand_over(self, lane: int, /) -> None:
+        """Give the question to another lane."""
 
     def answer(self, answer: object, /, *, cache: float = 0.0) -> bool:
         """Answer; False: it was too late. A yes to an ask counts for ``cache`` seconds.

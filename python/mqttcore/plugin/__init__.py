@@ -18,8 +18,11 @@ once. Then one question tries whether it answers again. `OverloadedError` does n
 CONNECT: one coroutine for the whole of it, with `Exchange.challenge` where the client has to
 answer.
 
-Hooks run on threads of their own: `async def` hooks share one event loop, the others one thread. No
-message waits for them but a CONNECT, and what `@hook.authorize` was asked about.
+Each plugin has threads of its own: one for `def` hooks, one with an event loop for `async def`
+hooks, others for hooks of events. No message waits for them but a CONNECT, and what
+`@hook.authorize` was asked about. A hook that holds its thread beyond its timeout (`time.sleep`, an
+endless loop) is left alone on it, and another thread takes over; a `def` hook may then run in both.
+While a hook holds four threads it is not called.
 """
 
 from mqttcore._core import Ask, Client, Event, Login

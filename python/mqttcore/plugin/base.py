@@ -45,6 +45,10 @@ class Plugin:
         """Gets ready. An exception here stops the broker from starting, or skips an observer.
 
         Only where the file says ``on_error = "skip"`` is it skipped: logged, and told nothing.
+
+        It runs on the event loop of the `async def` hooks that decide; where there are none, on
+        that of the hooks of events. When a hook blocks that loop, another one takes over and
+        `start` is called again there, since what it opened belongs to a loop.
         """
 
     async def stop(self) -> None:

@@ -9,13 +9,18 @@ from typing import Literal
 FAILURES = 20
 WINDOW_S = 10.0
 OPEN_S = 5.0
+HELD_MAX = 4
+"""Threads that one hook may hold by calls that do not come back."""
 
 BreakerState = Literal["closed", "open", "half_open"]
 """Asked as usual; not asked; the next question, or the one under way, tells."""
 
 
 class Breaker:
-    """Opens after `FAILURES` within `WINDOW_S`, for `OPEN_S`; then one call tries. Thread-safe."""
+    """Opens after `FAILURES` within `WINDOW_S`, for `OPEN_S`; then one call tries. Thread-safe.
+
+    It is open as well while `HELD_MAX` threads are held by calls that do not come back.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -23,11 +28,14 @@ class Breaker:
         self._failures: deque[float] = deque(maxlen=FAILURES)
         self._state: BreakerState = "closed"
         self._until = 0.0  # no call before, unless closed
+        self._held = 0
 
     @property
     def state(self) -> BreakerState:
         """What becomes of a call."""
         with self._lock:
+            if self._held >= HELD_MAX:
+                return "open"
             is_due = self._state == "open" and self._clock() >= self._until
             return "half_open" if is_due else self._state
 
@@ -35,6 +43,8 @@ class Breaker:
         """Whether to call. A trial of which nothing is heard blocks others only for a while."""
         with self._lock:
             now = self._clock()
+            if self._held >= HELD_MAX:
+                return False
             if self._state == "closed":
                 return True
             if now < self._until:
@@ -69,3 +79,14 @@ class Breaker:
         with self._lock:
             if self._state == "half_open":
                 self._until = self._clock()
+
+    def hold(self) -> int:
+        """A call holds its thread, and another thread takes over: how many are held by now."""
+        with self._lock:
+            self._held += 1
+            return self._held
+
+    def let_go(self) -> None:
+        """A thread that a call held came back."""
+        with self._lock:
+            self._held -= 1

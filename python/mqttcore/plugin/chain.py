@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from mqttcore._core import Client, Login, Question
 from mqttcore.errors import OverloadedError, PluginError
 from mqttcore.plugin.answers import Allow, Deny
 from mqttcore.plugin.base import Plugin
-from mqttcore.plugin.breaker import FAILURES, OPEN_S, WINDOW_S, Breaker
+from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, WINDOW_S, Breaker
 from mqttcore.plugin.hooks import Mark
 from mqttcore.plugin.stats import HookStats, Meter, Result
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqttcore.plugins")
 
 LOG_INTERVAL_S = 1.0
+NO_LANE = -1
+"""Of a hook of events: nobody asks it."""
 
 
 class FailureLog:
@@ -53,22 +55,31 @@ class BoundHook:
     function: Callable[[Any], Any]  # Any: each hook point has its own argument and answer
     breaker: Breaker
     meter: Meter
+    lane: int
+    """Number of the queue of its questions: that of all `def` or `async def` hooks of a plugin."""
 
     def stats(self) -> HookStats:
         """What became of its calls."""
         return self.meter.read(self.title, point=self.mark.point, breaker=self.breaker.state)
 
 
-def bind(plugins: Sequence[Plugin]) -> Iterator[BoundHook]:
-    """The hooks of all instances; from the second of a name on, titles tell them apart."""
+def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
+    """The hooks of each instance; from the second of a name on, titles tell them apart."""
     count: Counter[str] = Counter()
-    for plugin in plugins:
+    lanes: dict[tuple[int, bool], int] = {}
+    bound: list[list[BoundHook]] = []
+    for index, plugin in enumerate(plugins):
         count[plugin.name] += 1
         number = count[plugin.name]
         owner = plugin.name if number == 1 else f"{plugin.name}#{number}"
+        bound.append([])
         for name, mark in plugin.hooks.items():
+            lane = NO_LANE
+            if mark.point != "events":
+                lane = lanes.setdefault((index, mark.is_async), len(lanes))
             title, function = f"{owner}.{name}", getattr(plugin, name)
-            yield BoundHook(plugin, title, mark, function, Breaker(), Meter())
+            bound[-1].append(BoundHook(plugin, title, mark, function, Breaker(), Meter(), lane))
+    return bound
 
 
 class Chain:
@@ -79,7 +90,8 @@ class Chain:
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
-        hooks = list(bind(plugins))
+        self.of_plugins = bind(plugins)
+        hooks = [hook for owned in self.of_plugins for hook in owned]
         self.logins = [hook for hook in hooks if hook.mark.point == "authenticate"]
         self.asks = [hook for hook in hooks if hook.mark.point == "authorize"]
         self.events = [hook for hook in hooks if hook.mark.point == "events"]
@@ -91,9 +103,10 @@ class Chain:
         self._cache = login_cache() if any(hook.mark.cache for hook in self.logins) else None
 
     @property
-    def is_async(self) -> bool:
-        """Whether any hook needs an event loop."""
-        return any(hook.mark.is_async for hook in [*self._asked.values(), *self.events])
+    def lanes(self) -> list[bool]:
+        """Of each lane, by its number, whether its hooks are `async def`."""
+        kinds = {hook.lane: hook.mark.is_async for hook in self._asked.values()}
+        return [kinds[lane] for lane in sorted(kinds)]
 
     def leave_out(self, observer: Plugin) -> None:
         """Tells a plugin nothing; one that is asked something cannot be left out."""
@@ -170,12 +183,50 @@ class Chain:
         question.refuse()
         hook.breaker.release()
 
-    def expire(self, question: Question, title: str, timeout: float) -> None:
-        """Notes that a question was refused for lateness; no ``title``: no hook had begun."""
+    def late_hook(self, question: Question, title: str) -> BoundHook | None:
+        """The hook that did not answer; without a ``title``, the one that was not asked yet."""
+        return self._asked.get(title) or self.next_hook(question)
+
+    def expire(self, question: Question, title: str, timeout: float, *, is_fault: bool) -> None:
+        """Notes that a question was refused for lateness.
+
+        Args:
+            question: It has its answer already.
+            title: The hook that ran; empty while it waited in a queue.
+            timeout: Seconds that the hook had, or that it may wait in a queue.
+            is_fault: Whether the hook itself took the time; else another one blocked its loop.
+        """
         what = f"no answer within {timeout:g} s, refused"
+        if not is_fault:
+            what += ": its event loop was blocked"
         self.failures.warn(title or "queue", shown(question.client), what)
-        if hook := self._asked.get(title):
+        hook = self._asked.get(title)
+        if hook is not None and is_fault:
             self._count_failure(hook, "timed_out")
+        elif hook is not None:
+            hook.meter.count("timed_out")
+            hook.breaker.release()
+
+    def hold(self, hook: BoundHook) -> bool:
+        """Notes that a call holds its thread, which another one replaces; False: no more may."""
+        held = hook.breaker.hold()
+        if held > HELD_MAX:
+            hook.breaker.let_go()
+            return False
+        log.warning("plugin %s holds its thread; another one takes over", hook.title)
+        if held == HELD_MAX:
+            log.error(
+                "plugin %s holds %d threads; no more are started: it is not called until one of"
+                " them comes back",
+                hook.title,
+                HELD_MAX,
+            )
+        return True
+
+    def warn_dropped(self, hook: BoundHook, count: int) -> None:
+        """Says that a plugin was not told ``count`` events."""
+        owner = hook.title.rpartition(".")[0]
+        log.warning("plugin %s: %d events were dropped: its hooks are too slow", owner, count)
 
     def _count(self, hook: BoundHook, result: Result, *, is_in_time: bool) -> None:
         if not is_in_time:

@@ -4,26 +4,19 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from mqttcore._core import Lanes, Question
 from mqttcore.errors import PluginError
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.chain import Chain
-from mqttcore.plugin.lanes import JOIN_S, EventLane, SyncLane
+from mqttcore.plugin.lanes import JOIN_S
 from mqttcore.plugin.stats import HookStats
+from mqttcore.plugin.team import Team
 from mqttcore.sessions.policy import SessionPolicy
-
-if TYPE_CHECKING:
-    from mqttcore.plugin.event_loop import AsyncLane
 
 log = logging.getLogger("mqttcore.plugins")
 engine_log = logging.getLogger("mqttcore.engine")
-
-STUCK_MAX = 4
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 5.0
-"""For a plugin that has something to finish; a second Ctrl-C ends `serve` at once."""
 
 T = TypeVar("T")
 
@@ -48,32 +41,19 @@ class Crew:
         observers: Sequence[Plugin] = (),
     ) -> None:
         self._chain = Chain(plugins)
-        self._plugins: list[Plugin] = []
-        self._stuck: list[SyncLane] = []
-        self._async = event_loop(self._chain) if plugins else None
+        owned = zip(plugins, self._chain.of_plugins, strict=True)
+        self._teams: list[Team] = []
         try:
-            for plugin in plugins:
-                self._start(plugin, may_skip=any(plugin is observer for observer in observers))
+            for plugin, hooks in owned:
+                team = Team(plugin, hooks, self._chain)
+                self._start(team, may_skip=any(plugin is observer for observer in observers))
+            self.lanes = self._make_lanes(sessions)
         except BaseException:
-            self._stop_plugins()
+            self._stop_teams()
             raise
-        self.lanes = Lanes(
-            logins_async=first_lane(self._chain),
-            methods=list(self._chain.exchanges),
-            rules=[
-                (hook.mark.action, hook.mark.filter, hook.mark.is_async)
-                for hook in self._chain.asks
-            ],
-            events=sorted({kind for hook in self._chain.events for kind in hook.mark.kinds}),
-            sessions=dict(sessions),
-        )
-        has_sync = any(not hook.mark.is_async for hook in [*self._chain.logins, *self._chain.asks])
-        self._sync = SyncLane(self.lanes, self._chain) if has_sync else None
-        self._events = (
-            EventLane(self.lanes, self._chain, self._async) if self._chain.events else None
-        )
-        if self._async is not None:
-            self._async.serve(self.lanes)
+        observing = iter(range(len(self._teams)))
+        for team in self._teams:
+            team.serve(self.lanes, observer=next(observing) if team.kinds else None)
         self._watch = threading.Thread(target=self._run, name="mqttcore-log", daemon=True)
         self._watch.start()
 
@@ -84,68 +64,45 @@ class Crew:
     def stop(self) -> None:
         """Refuses what waits, stops the plugins, ends the threads; leaves what a hook holds."""
         self.lanes.close()
-        for lane in (self._sync, self._events):
-            if lane is not None:
-                lane.join()
-        self._stop_plugins()
+        self._stop_teams()
         self._watch.join(JOIN_S)
 
-    def _start(self, plugin: Plugin, *, may_skip: bool) -> None:
-        if self._async is None:
-            return
+    def _start(self, team: Team, *, may_skip: bool) -> None:
         try:
-            self._async.call(plugin.start, timeout=START_TIMEOUT_S)
-        except Exception as error:
-            what = f"plugin {plugin.name} did not start: {str(error) or type(error).__name__}"
+            team.start()
+        except PluginError as error:
             if not may_skip:
-                raise PluginError(what) from error
-            log.error("%s; going on without it", what)
-            self._chain.leave_out(plugin)
+                raise
+            log.error("%s; going on without it", error)
+            self._chain.leave_out(team.plugin)
         else:
-            self._plugins.append(plugin)
+            self._teams.append(team)
 
-    def _stop_plugins(self) -> None:
-        if self._async is None:
-            return
-        for plugin in reversed(self._plugins):
-            try:
-                self._async.call(plugin.stop, timeout=STOP_TIMEOUT_S)
-            except Exception:  # the others are stopped all the same
-                log.warning("plugin %s did not stop cleanly", plugin.name, exc_info=True)
-        self._async.stop()
+    def _make_lanes(self, sessions: Mapping[str, SessionPolicy]) -> Lanes:
+        chain = self._chain
+        return Lanes(
+            lanes=chain.lanes,
+            logins=chain.logins[0].lane if chain.logins else None,
+            methods=[(method, hook.lane) for method, hook in chain.exchanges.items()],
+            rules=[(hook.mark.action, hook.mark.filter, hook.lane) for hook in chain.asks],
+            events=[kinds for team in self._teams if (kinds := team.kinds)],
+            sessions=dict(sessions),
+        )
+
+    def _stop_teams(self) -> None:
+        for team in reversed(self._teams):
+            team.stop()
 
     def _run(self) -> None:
         while (notes := self.lanes.notes()) is not None:
             each(notes.lines, lambda line: engine_log.log(line[0], "%s", line[1]))
             each(notes.expired, lambda late: self._expired(*late))
-            if dropped := self.lanes.take_dropped_events():
-                log.warning("%d events were dropped: event hooks are too slow", dropped)
 
-    def _expired(self, question: Question, hook: str, timeout: float) -> None:
-        self._chain.expire(question, hook, timeout)
-        lane = self._sync
-        if lane is None or not lane.is_stuck_in(question):
-            return
-        self._stuck = [stuck for stuck in self._stuck if stuck.is_held]
-        if len(self._stuck) >= STUCK_MAX:
-            log.error("plugin %s holds %d threads; no more are started", hook, STUCK_MAX)
-            return
-        log.warning("plugin %s holds its thread; another one takes over", hook)
-        lane.retire()
-        self._stuck.append(lane)
-        self._sync = SyncLane(self.lanes, self._chain)
-
-
-def event_loop(chain: Chain) -> "AsyncLane":
-    """The thread of the `async def` hooks."""
-    from mqttcore.plugin.event_loop import AsyncLane  # it takes a third of the start
-
-    return AsyncLane(chain)
-
-
-def first_lane(chain: Chain) -> bool | None:
-    """Whether a login starts on the event loop; None: no plugin authenticates."""
-    return chain.logins[0].mark.is_async if chain.logins else None
+    def _expired(self, question: Question, title: str, timeout: float) -> None:
+        hook = self._chain.late_hook(question, title)
+        team = next((team for team in self._teams if hook in team.hooks), None)
+        is_fault = hook is None or team is None or team.is_fault(question, hook)
+        self._chain.expire(question, title, timeout, is_fault=is_fault)
 
 
 def each(items: Iterable[T], tell: Callable[[T], None]) -> None:

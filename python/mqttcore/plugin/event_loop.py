@@ -1,126 +1,140 @@
-"""The thread on which `async def` hooks run, and the plugins' start and stop.
-
-A module of its own, because asyncio takes a third of the broker's start: it is imported only where
-there is a plugin.
-"""
+"""How `async def` hooks are asked: coroutines on the event loop of their plugin."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
 
 from mqttcore._core import Ask, Lanes, Login, Question
 from mqttcore.errors import OverloadedError
+from mqttcore.plugin import clock
 from mqttcore.plugin.chain import BoundHook, Chain
 from mqttcore.plugin.exchange import Exchange
-from mqttcore.plugin.lanes import JOIN_S
+from mqttcore.plugin.loop_thread import LoopThread
 
 CONCURRENT = 64
 CHALLENGED_MAX = 4_096
 """Clients that have a challenge to answer; more are told that the server is busy."""
 ABANDONED_CHECK_S = 0.25
-TIMEOUT_GRACE_S = 0.05
 
-T = TypeVar("T")
+Prepare = Callable[[], Coroutine[object, object, None]]
 
 
 class AsyncLane:
-    """One thread with an event loop: `async def` hooks, and the plugins' start and stop."""
+    """Asks the `async def` hooks of one plugin, `CONCURRENT` questions at a time.
 
-    def __init__(self, chain: Chain) -> None:
-        self._chain = chain
-        self._lanes: Lanes | None = None
-        self._tasks: dict[asyncio.Task[None], Question] = {}
-        self._challenged: dict[int, asyncio.Future[bytes]] = {}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="mqttcore-hooks-async", daemon=True)
-        self._thread.start()
+    Args:
+        thread: Its event loop.
+        lanes: Where questions come from.
+        number: Which of them are its own.
+        chain: What becomes of answers.
+        prepare: Runs before the first question is taken.
+    """
 
-    def call(
-        self, make: Callable[[], Coroutine[Any, Any, T]], *, timeout: float
-    ) -> T:  # Any: as there
-        """Runs one coroutine on the loop and waits for it, from another thread.
-
-        Raises:
-            TimeoutError: it took too long, and was cancelled, or another one holds the loop.
-        """
-
-        async def bounded() -> T:
-            async with asyncio.timeout(timeout):
-                return await make()
-
-        future = asyncio.run_coroutine_threadsafe(bounded(), self._loop)
-        try:
-            return future.result(timeout + TIMEOUT_GRACE_S)
-        finally:
-            future.cancel()
-
-    def serve(self, lanes: Lanes) -> None:
-        """Starts to take questions."""
+    def __init__(
+        self,
+        thread: LoopThread,
+        lanes: Lanes,
+        number: int,
+        chain: Chain,
+        *,
+        prepare: Prepare | None = None,
+    ) -> None:
+        self._thread = thread
+        self._loop = thread.loop
         self._lanes = lanes
-        self._loop.call_soon_threadsafe(self._serve)
+        self._number = number
+        self._chain = chain
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._questions: dict[asyncio.Task[None], Question] = {}
+        self._challenged: dict[int, asyncio.Future[bytes]] = {}
+        self._prepare = prepare
+        self._beginning: asyncio.Task[None] | None = None
+        self._retired = False
+        self._culprit: Question | None = None
+        thread.post(self._begin)
 
-    def stop(self) -> None:
-        """Cancels what runs and ends the thread; a hook that holds it is left behind."""
-        self._loop.call_soon_threadsafe(self._stop)
-        self._thread.join(JOIN_S)
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread has not ended."""
+        return self._thread.is_alive
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
+    def is_stuck(self) -> bool:
+        """Whether a hook holds the event loop."""
+        return self._thread.is_stuck()
 
-    def _serve(self) -> None:
-        if self._lanes is not None:
-            self._loop.add_reader(self._lanes.wake_fd, self._drain)
-            self._loop.call_later(ABANDONED_CHECK_S, self._cancel_abandoned)
-            self._drain()
+    def has(self, question: Question) -> bool:
+        """Whether a hook has begun here that was asked this, and has not come back."""
+        return question.key in self._tasks
 
-    def _stop(self) -> None:
-        if self._lanes is not None:
-            self._loop.remove_reader(self._lanes.wake_fd)
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.call_soon(self._loop.call_soon, self._loop.stop)
+    def held_by(self) -> Question | None:
+        """What the hook was asked that holds the event loop; None: something else holds it."""
+        task = asyncio.current_task(self._loop)
+        return None if task is None else self._questions.get(task)
+
+    def is_held_by(self, question: Question) -> bool:
+        """Whether it was retired for this question's hook."""
+        return self._culprit is not None and self._culprit.is_same(question)
+
+    def retire(self, culprit: Question | None, at_end: Callable[[], None]) -> None:
+        """Takes no more questions; ends the thread when all that were asked have come back."""
+        self._culprit = culprit
+        self._thread.at_end = at_end
+        self._retired = True
+        self._thread.post(self._leave)
+
+    def _begin(self) -> None:
+        self._beginning = self._loop.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        if self._prepare is not None:
+            await self._prepare()
+        self._loop.add_reader(self._lanes.wake_fd(self._number), self._drain)
+        self._loop.call_later(ABANDONED_CHECK_S, self._cancel_abandoned)
+        self._drain()
+
+    def _leave(self) -> None:
+        self._loop.remove_reader(self._lanes.wake_fd(self._number))
+        if not self._tasks:
+            self._thread.finish()
 
     def _drain(self) -> None:
-        if self._lanes is None:
+        if self._retired:
             return
         # a hook whose client is thinking takes no place
         running = len(self._tasks) - len(self._challenged)
-        for question in self._lanes.take_async(max(0, CONCURRENT - running)):
+        for question in self._lanes.take_async(self._number, max(0, CONCURRENT - running)):
             if question.rounds:
                 self._resume(question)
                 continue
             task = self._loop.create_task(self._ask(question))
-            self._tasks[task] = question
+            self._tasks[question.key] = task
+            self._questions[task] = question
             task.add_done_callback(self._done)
 
     def _resume(self, question: Question) -> None:
         """Hands a client's answer to the hook that waits for it, unless that was cancelled."""
         future = self._challenged.pop(question.key, None)
-        if future is None or future.done():
+        hook = self._chain.next_hook(question)
+        if future is None or future.done() or hook is None:
             question.refuse()
-        else:
+        elif question.start(hook.title, hook.mark.timeout):
             future.set_result(question.data)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
+        del self._tasks[self._questions.pop(task).key]
+        if self._retired and not self._tasks:
+            self._thread.finish()
         self._drain()
 
     def _cancel_abandoned(self) -> None:
-        for task, question in self._tasks.items():
+        for task, question in self._questions.items():
             if question.is_over:
                 task.cancel()
         self._loop.call_later(ABANDONED_CHECK_S, self._cancel_abandoned)
 
     async def _ask(self, question: Question) -> None:
         while hook := self._chain.next_hook(question):
-            if not hook.mark.is_async:
-                question.hand_over(to_async=False)
+            if hook.lane != self._number:
+                question.hand_over(hook.lane)
                 return
             if not question.start(hook.title, hook.mark.timeout):
                 return
@@ -165,20 +179,14 @@ class AsyncLane:
                 del self._challenged[question.key]
 
     async def _call(self, question: Question, hook: BoundHook) -> bool:
+        # the watch refuses in time; `_cancel_abandoned` then ends the coroutine
+        clock.current.set(clock.HookClock(question, hook.title, hook.mark.timeout))
         try:
-            # the queue's own deadline refuses the client; this one only ends the coroutine, and an
-            # exchange has its time again with each step
-            limit = None if question.method else hook.mark.timeout + TIMEOUT_GRACE_S
-            async with asyncio.timeout(limit):
-                with hook.meter.call(waited=question.waited):
-                    answer = await hook.function(self._subject(question, hook))
+            with hook.meter.call(waited=question.waited):
+                answer = await hook.function(self._subject(question, hook))
         except asyncio.CancelledError:
             self._chain.abandon(question, hook)
             raise
-        except TimeoutError as error:
-            if not question.is_answered:
-                self._chain.fail(question, hook, "raised", error)
-            return True
         except BaseException as error:
             self._chain.fail(question, hook, "raised", error)
             return True

@@ -60,7 +60,7 @@ class Mark:
 
 
 class hook:  # noqa: N801 - read as a word: @hook.authenticate()
-    """The hook points. `def` runs on the thread of the plugins, `async def` on their event loop."""
+    """The hook points. `def` runs on a thread of the plugin, `async def` on its event loop."""
 
     @overload
     @staticmethod
@@ -175,6 +175,9 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
         *kinds: EventKind, batch: int = 256, every: float = 0.05
     ) -> Callable[[EventsHookT], EventsHookT]:
         """Tells what happened, in batches. Nothing waits for it; a full queue drops the oldest.
+
+        It shares no thread with hooks that decide: an `async def` hook of events has an event loop
+        of its own, where what `start` opened for them cannot be used. It has 5 s for a batch.
 
         Args:
             *kinds: What to tell.

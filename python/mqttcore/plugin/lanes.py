@@ -1,14 +1,15 @@
-"""The threads on which hooks run: one for `def`, one for events; `event_loop` has the third.
+"""The threads of one plugin: one asks its `def` hooks, one tells it events; `event_loop` has more.
 
 The engine puts questions into queues of `_core.Lanes` and never waits here. A question has a
 deadline that a thread without Python enforces, so a hook that hangs, even with the interpreter
-locked, refuses its client in time; a thread that it blocks is replaced, up to a cap.
+locked, refuses its client in time; a thread that it holds is replaced, up to a cap.
 """
 
+import queue
 import threading
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 from mqttcore._core import Event, Lanes, Question
 from mqttcore.plugin.chain import BoundHook, Chain
@@ -16,60 +17,45 @@ from mqttcore.plugin.chain import BoundHook, Chain
 BATCH = 64
 JOIN_S = 0.3
 
-T = TypeVar("T")
-
-
-class Loop(Protocol):
-    """What the thread of the events needs of the event loop."""
-
-    def call(self, make: Callable[[], Coroutine[Any, Any, T]], *, timeout: float) -> T:
-        """Runs one coroutine and waits for it."""
-
 
 class SyncLane:
-    """One thread that asks `def` hooks, batch by batch."""
+    """One thread that asks the `def` hooks of one plugin, batch by batch."""
 
-    def __init__(self, lanes: Lanes, chain: Chain) -> None:
+    def __init__(self, lanes: Lanes, number: int, chain: Chain) -> None:
         self._lanes = lanes
+        self._number = number
         self._chain = chain
+        self._lock = threading.Lock()
         self._current: Question | None = None
-        self._retired = threading.Event()
+        self._culprit: BoundHook | None = None
         self._thread = threading.Thread(target=self._run, name="mqttcore-hooks", daemon=True)
         self._thread.start()
 
-    def is_stuck_in(self, question: Question) -> bool:
-        """Whether its thread still sits in a hook that was asked this."""
-        current = self._current
-        return current is not None and current.is_same(question)
-
-    @property
-    def is_held(self) -> bool:
-        """Whether its thread still sits in a hook."""
-        return self._current is not None
-
-    def retire(self) -> None:
-        """Ends the thread as soon as its hook comes back."""
-        self._retired.set()
+    def retire_if_held_by(self, question: Question, hook: BoundHook) -> bool:
+        """Ends the thread as soon as ``hook`` comes back; False: it has come back already."""
+        with self._lock:
+            if self._current is None or not self._current.is_same(question):
+                return False
+            self._culprit = hook
+            return True
 
     def join(self) -> None:
         """Waits a moment for the thread; one that a hook holds is left behind."""
         self._thread.join(JOIN_S)
 
     def _run(self) -> None:
-        while not self._retired.is_set():
-            questions = self._lanes.take(BATCH)
-            if questions is None:
-                return
+        while (questions := self._lanes.take(self._number, BATCH)) is not None:
             for index, question in enumerate(questions):
                 self._ask(question)
-                if self._retired.is_set():
-                    self._lanes.give_back(questions[index + 1 :])
+                if (culprit := self._culprit) is not None:
+                    self._lanes.give_back(self._number, questions[index + 1 :])
+                    culprit.breaker.let_go()
                     return
 
     def _ask(self, question: Question) -> None:
         while hook := self._chain.next_hook(question):
-            if hook.mark.is_async:
-                question.hand_over(to_async=True)
+            if hook.lane != self._number:
+                question.hand_over(hook.lane)
                 return
             if not question.start(hook.title, hook.mark.timeout):
                 return
@@ -80,7 +66,8 @@ class SyncLane:
         self._chain.exhaust(question)
 
     def _call(self, question: Question, hook: BoundHook) -> bool:
-        self._current = question
+        with self._lock:
+            self._current = question
         try:
             with hook.meter.call(waited=question.waited):
                 answer = hook.function(question.subject)
@@ -88,42 +75,157 @@ class SyncLane:
             self._chain.fail(question, hook, "raised", error)
             return True
         finally:
-            self._current = None
+            with self._lock:
+                self._current = None
         return self._chain.settle(question, hook, answer)
 
 
-class EventLane:
-    """One thread that tells events, batch by batch."""
+class Caller(Protocol):
+    """Runs hooks of events; what `loop_thread` offers for coroutines."""
 
-    def __init__(self, lanes: Lanes, chain: Chain, loop: Loop | None) -> None:
+    def call(
+        self, make: Callable[[], Coroutine[Any, Any, None]], *, timeout: float
+    ) -> None:  # Any: as there
+        """Runs one coroutine and waits for it. `TimeoutError`: it took too long."""
+
+    def is_stuck(self) -> bool:
+        """Whether a call holds the thread."""
+
+    def retire(self, at_end: Callable[[], None]) -> None:
+        """Ends the thread as soon as it comes back."""
+
+
+class CallThread:
+    """A thread for calls that may hang: who makes one waits for so long, and no longer."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[tuple[Callable[[], None], Future[None]] | None]
+        self._calls = queue.SimpleQueue()
+        self._last: Future[None] = Future()
+        self._at_end: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="mqttcore-events", daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[[], None], *, timeout: float) -> None:
+        """Calls ``function`` and waits for it.
+
+        Raises:
+            TimeoutError: it has not come back.
+        """
+        self._last = Future()
+        self._calls.put((function, self._last))
+        self._last.result(timeout)
+
+    def is_stuck(self) -> bool:
+        """Whether the last call holds the thread."""
+        return not self._last.done()
+
+    def retire(self, at_end: Callable[[], None]) -> None:
+        """Ends the thread as soon as it comes back, and tells that by ``at_end``."""
+        self._at_end = at_end
+        self._calls.put(None)
+
+    def stop(self) -> None:
+        """Ends the thread; one that a call holds is left behind."""
+        self._calls.put(None)
+        self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            function, future = call
+            try:
+                function()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+        self._at_end()
+
+
+class EventLane:
+    """Tells one plugin its events, batch by batch; no question waits for it.
+
+    Args:
+        lanes: Where events come from.
+        number: Which of them are its own.
+        hooks: Those that are told.
+        chain: Writes what went wrong.
+        new_loop: Makes an event loop for `async def` hooks, in the place of one that is held.
+    """
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        number: int,
+        hooks: Sequence[BoundHook],
+        chain: Chain,
+        *,
+        new_loop: Callable[[], Caller],
+    ) -> None:
         self._lanes = lanes
+        self._number = number
+        self._hooks = hooks
         self._chain = chain
-        self._async = loop
-        self._wait_s = min(hook.mark.every for hook in chain.events)
+        self._new_loop = new_loop
+        self._loop = new_loop() if any(hook.mark.is_async for hook in hooks) else None
+        has_sync = any(not hook.mark.is_async for hook in hooks)
+        self._calls = CallThread() if has_sync else None
         self._thread = threading.Thread(target=self._run, name="mqttcore-events", daemon=True)
         self._thread.start()
 
     def join(self) -> None:
-        """Waits a moment for the thread."""
+        """Waits a moment for the threads; one that a hook holds is left behind."""
         self._thread.join(JOIN_S)
+        if self._calls is not None:
+            self._calls.stop()
 
     def _run(self) -> None:
-        limit = max(hook.mark.batch for hook in self._chain.events)
-        while (events := self._lanes.events(limit, self._wait_s)) is not None:
-            for hook in self._chain.events:
+        limit = max(hook.mark.batch for hook in self._hooks)
+        wait_s = min(hook.mark.every for hook in self._hooks)
+        while (events := self._lanes.events(self._number, limit, wait_s)) is not None:
+            if dropped := self._lanes.take_dropped_events(self._number):
+                self._chain.warn_dropped(self._hooks[0], dropped)
+            for hook in self._hooks:
                 wanted = [event for event in events if event.kind in hook.mark.kinds]
                 for start in range(0, len(wanted), hook.mark.batch):
                     self._tell(hook, wanted[start : start + hook.mark.batch])
 
     def _tell(self, hook: BoundHook, events: list[Event]) -> None:
+        if not hook.breaker.admit(timeout=hook.mark.timeout):
+            hook.meter.count("shut_out")
+            return
         try:
-            with hook.meter.call():
-                if hook.mark.is_async and self._async is not None:
-                    self._async.call(partial(hook.function, events), timeout=hook.mark.timeout)
-                else:
-                    hook.function(events)
-            hook.meter.count("passed")
+            self._call(hook, events)
         except BaseException as error:
-            is_late = hook.mark.is_async and isinstance(error, TimeoutError)
+            is_late = isinstance(error, TimeoutError)
             hook.meter.count("timed_out" if is_late else "failed")
             self._chain.failures.warn(hook.title, "-", f"raised over {len(events)} events", error)
+            if is_late:
+                self._relieve(hook)
+        else:
+            hook.meter.count("passed")
+
+    def _call(self, hook: BoundHook, events: list[Event]) -> None:
+        async def tell_loop() -> None:
+            with hook.meter.call():
+                await hook.function(events)
+
+        def tell() -> None:
+            with hook.meter.call():
+                hook.function(events)
+
+        if self._loop is not None and hook.mark.is_async:
+            self._loop.call(tell_loop, timeout=hook.mark.timeout)
+        elif self._calls is not None:
+            self._calls.call(tell, timeout=hook.mark.timeout)
+
+    def _relieve(self, hook: BoundHook) -> None:
+        """Replaces the thread that runs the hook, if it is held."""
+        held: Caller | CallThread | None = self._loop if hook.mark.is_async else self._calls
+        if held is None or not held.is_stuck() or not self._chain.hold(hook):
+            return
+        held.retire(hook.breaker.let_go)
+        if hook.mark.is_async:
+            self._loop = self._new_loop()
+        else:
+            self._calls = CallThread()

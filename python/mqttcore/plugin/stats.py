@@ -37,9 +37,10 @@ class HookStats:
     failed: int
     """Results: an exception, or an answer that it must not give."""
     timed_out: int
-    """Results: refused because no answer came in time."""
+    """Results: refused because no answer came in time; of events, not back in time."""
     shut_out: int
-    """Questions that were refused without a call, because it kept failing."""
+    """Questions that were refused without a call, because it kept failing or holds four threads;
+    batches of events that it was not told for the latter."""
     in_flight: int
     """Calls that have not come back, those among them that are refused already."""
     run_s: float
@@ -47,7 +48,7 @@ class HookStats:
     wait_s: float
     """Seconds between questions and their calls: queue and interpreter. 0 for events."""
     breaker: BreakerState
-    """Whether it is asked. Events are always told: ``closed``."""
+    """Whether it is asked; ``open`` as well while it holds four threads."""
 
 
 class Meter:

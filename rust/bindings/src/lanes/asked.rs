@@ -137,10 +137,15 @@ impl PyQuestion {
         Ok(true)
     }
 
-    /// Gives the question to the other lane; ``to_async`` says which.
-    #[pyo3(signature = (*, to_async))]
-    fn hand_over(&self, to_async: bool) {
-        self.shared.ask(Arc::clone(&self.inner), to_async);
+    /// The hook waits in a queue of the broker: its time stands still until `start`.
+    fn pause(&self) {
+        self.inner.pause();
+    }
+
+    /// Gives the question to another lane.
+    #[pyo3(signature = (lane, /))]
+    fn hand_over(&self, lane: usize) {
+        self.shared.ask(Arc::clone(&self.inner), lane);
     }
 
     /// Answers. False: it was too late. A yes to an ask counts for ``cache`` seconds.

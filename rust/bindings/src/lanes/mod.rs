@@ -7,12 +7,11 @@
 mod asked;
 mod inbox;
 mod question;
+mod queue;
 mod watch;
 
 use std::collections::HashMap;
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,29 +21,26 @@ use mqttcore_broker::{
 };
 use mqttcore_codec::ReasonCode;
 use mqttcore_topics::TopicFilter;
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
 pub(crate) use self::asked::PyQuestion;
 use self::inbox::{Inbox, Overflow};
 use self::question::{Answer, Late, Question, Subject};
+use self::queue::{Observer, Queue};
 use self::watch::Watch;
 use crate::answers::{AnswerClasses, SessionTerms};
 use crate::error::CoreError;
 use crate::plugin::{PyEvent, action_named, kind_bit};
 use crate::topics::parse_filter;
 
-/// Questions that wait for one lane; more are refused with "server busy".
-const QUESTIONS: usize = 1_024;
-const EVENTS: usize = 65_536;
 const NOTES: usize = 4_096;
-/// The longest that a question waits for its first hook.
-const QUEUE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// A rule of `@hook.authorize`: what is asked about, and on which lane.
+/// A rule of `@hook.authorize`: what is asked about, and the number of its lane.
 struct Rule {
     action: Action,
     filter: TopicFilter,
-    is_async: bool,
+    lane: usize,
 }
 
 impl Rule {
@@ -61,60 +57,46 @@ enum Note {
 }
 
 struct Shared {
-    sync: Inbox<Arc<Question>>,
-    asynchronous: Inbox<Arc<Question>>,
-    events: Inbox<Event>,
+    /// The lanes: one for the `def` hooks of a plugin, one for its `async def` hooks.
+    queues: Vec<Queue>,
+    /// One for each plugin with hooks of events, so that none is held up by another.
+    observers: Vec<Observer>,
     notes: Arc<Inbox<Note>>,
     watch: Watch,
-    /// One byte tells the event loop that questions wait.
-    wake: (UnixStream, UnixStream),
     wanted: Wanted,
     sessions: HashMap<String, SessionTerms>,
 }
 
 /// What the hooks want to be asked and told.
 struct Wanted {
-    /// Whether the first hook of a login is `async def`; `None`: no plugin authenticates.
-    login_lane: Option<bool>,
-    /// Methods of enhanced authentication; their hooks are all `async def`.
-    methods: Vec<Box<str>>,
+    /// The lane of a login's first hook; `None`: no plugin authenticates.
+    login_lane: Option<usize>,
+    /// Methods of enhanced authentication, with the lanes of their hooks.
+    methods: Vec<(Box<str>, usize)>,
     rules: Vec<Rule>,
-    event_kinds: u32,
 }
 
 impl Shared {
-    fn ask(&self, question: Arc<Question>, is_async: bool) {
+    /// Has a lane ask; one that does not exist, or has no room, refuses.
+    fn ask(&self, question: Arc<Question>, lane: usize) {
         self.watch.add(&question, question.deadline());
-        let lane = if is_async {
-            &self.asynchronous
-        } else {
-            &self.sync
+        let refused = match self.queues.get(lane) {
+            Some(queue) => queue.push(question).err(),
+            None => Some(question),
         };
-        match lane.push(question) {
-            Ok(_) if is_async => self.wake(),
-            Ok(_) => {}
-            Err(question) => {
-                question.refuse(ReasonCode::SERVER_BUSY);
-            }
+        if let Some(question) = refused {
+            question.refuse(ReasonCode::SERVER_BUSY);
         }
-    }
-
-    /// The pipe holds thousands of bytes: when it is full, a wake is on its way already.
-    fn wake(&self) {
-        let _ = (&self.wake.1).write(&[1]);
     }
 
     fn close(&self) {
-        for question in self
-            .sync
-            .close()
-            .into_iter()
-            .chain(self.asynchronous.close())
-        {
+        for question in self.queues.iter().flat_map(Queue::close) {
             question.refuse(ReasonCode::SERVER_UNAVAILABLE);
         }
         self.watch.stop();
-        self.events.close();
+        for observer in &self.observers {
+            observer.inbox.close();
+        }
         self.notes.close();
     }
 }
@@ -125,31 +107,37 @@ pub(crate) struct LaneHooks(Arc<Shared>);
 impl Hooks for LaneHooks {
     fn interests(&self) -> Interests {
         let rules = self.0.wanted.rules.iter();
+        let methods = self.0.wanted.methods.iter();
+        let observers = self.0.observers.iter();
         Interests {
             authenticate: self.0.wanted.login_lane.is_some(),
-            methods: self.0.wanted.methods.clone(),
+            methods: methods.map(|(method, _)| method.clone()).collect(),
             authorize: rules
                 .map(|rule| (rule.action, rule.filter.clone()))
                 .collect(),
-            events: self.0.wanted.event_kinds,
+            events: observers.fold(0, |kinds, observer| kinds | observer.kinds),
         }
     }
 
     fn authenticate(&self, login: Arc<Login>, reply: Reply<Verdict>) {
-        if let Some(is_async) = self.0.wanted.login_lane {
-            let subject = Subject::Login(login);
-            let question = Question::new(subject, Answer::Verdict(reply), QUEUE_DEADLINE);
-            self.0.ask(question, is_async);
+        if let Some(lane) = self.0.wanted.login_lane {
+            let question = Question::new(Subject::Login(login), Answer::Verdict(reply));
+            self.0.ask(question, lane);
         }
     }
 
     fn converse(&self, opening: Opening, reply: Reply<Turn>) -> Box<dyn Conversation> {
+        let mut methods = self.0.wanted.methods.iter();
+        let found = methods.find(|(method, _)| **method == *opening.method);
+        // Without a lane it is refused: the engine asks only about methods that are offered.
+        let lane = found.map_or(usize::MAX, |(_, lane)| *lane);
         let subject = Subject::Exchange(Arc::new(opening));
-        let question = Question::new(subject, Answer::Turn(reply), QUEUE_DEADLINE);
-        self.0.ask(Arc::clone(&question), true);
+        let question = Question::new(subject, Answer::Turn(reply));
+        self.0.ask(Arc::clone(&question), lane);
         Box::new(LaneConversation {
             shared: Arc::clone(&self.0),
             question,
+            lane,
         })
     }
 
@@ -162,20 +150,21 @@ impl Hooks for LaneHooks {
         let first = wanted
             .first()
             .and_then(|&index| self.0.wanted.rules.get(index));
-        if let Some(is_async) = first.map(|rule| rule.is_async) {
+        if let Some(lane) = first.map(|rule| rule.lane) {
             let subject = Subject::Ask(Arc::new(ask), wanted);
-            let question = Question::new(subject, Answer::Ruling(reply), QUEUE_DEADLINE);
-            self.0.ask(question, is_async);
+            let question = Question::new(subject, Answer::Ruling(reply));
+            self.0.ask(question, lane);
         }
     }
 
     fn event(&self, event: Event) {
-        // Closed only after the engine stopped; nobody is left to tell then.
-        let _ = self.0.events.push(event);
+        for observer in &self.0.observers {
+            observer.tell(&event);
+        }
     }
 
     fn log(&self, level: LogLevel, text: String) {
-        // As above.
+        // Closed only after the engine stopped; nobody is left to tell then.
         let _ = self.0.notes.push(Note::Line(level, text));
     }
 }
@@ -184,12 +173,13 @@ impl Hooks for LaneHooks {
 struct LaneConversation {
     shared: Arc<Shared>,
     question: Arc<Question>,
+    lane: usize,
 }
 
 impl Conversation for LaneConversation {
     fn proceed(&mut self, data: Option<Secret>, reply: Reply<Turn>) {
         if self.question.proceed(data, reply) {
-            self.shared.ask(Arc::clone(&self.question), true);
+            self.shared.ask(Arc::clone(&self.question), self.lane);
         }
     }
 }
@@ -209,86 +199,108 @@ pub(crate) struct PyLanes {
 
 #[pymethods]
 impl PyLanes {
-    /// ``logins_async``: whether the first `authenticate` hook is `async def`; None: there is none.
-    /// ``methods``: what the `enhanced_auth` hooks offer.
-    /// ``rules``: action, filter and whether it is `async def` of each `authorize` hook, in order.
-    /// ``events``: the kinds that are wanted. ``sessions``: each listener's default policy.
+    /// ``lanes``: of each lane, whether its hooks are `async def`. ``logins``: the lane of the first
+    /// `authenticate` hook; None: there is none. ``methods``: what the `enhanced_auth` hooks offer,
+    /// and their lanes. ``rules``: action, filter and lane of each `authorize` hook, in order.
+    /// ``events``: of each observer the kinds that it wants. ``sessions``: each listener's default
+    /// policy.
     #[new]
-    #[pyo3(signature = (*, logins_async, methods, rules, events, sessions))]
+    #[pyo3(signature = (*, lanes, logins, methods, rules, events, sessions))]
     #[expect(
         clippy::needless_pass_by_value,
         reason = "arguments made out of Python lists"
     )]
     fn new(
         py: Python<'_>,
-        logins_async: Option<bool>,
-        methods: Vec<String>,
-        rules: Vec<(String, String, bool)>,
-        events: Vec<String>,
+        lanes: Vec<bool>,
+        logins: Option<usize>,
+        methods: Vec<(String, usize)>,
+        rules: Vec<(String, String, usize)>,
+        events: Vec<Vec<String>>,
         sessions: HashMap<String, SessionTerms>,
     ) -> PyResult<Self> {
-        let rules = rules.iter().map(|(action, filter, is_async)| {
+        let rules = rules.iter().map(|(action, filter, lane)| {
             Ok(Rule {
                 action: action_named(action)?,
                 filter: parse_filter(filter)?,
-                is_async: *is_async,
+                lane: *lane,
             })
         });
-        let mut kinds = events.iter().map(|kind| kind_bit(kind));
-        let event_kinds = kinds.try_fold(0, |bits, bit| bit.map(|bit| bits | bit))?;
         let rules = rules.collect::<Result<_, CoreError>>()?;
+        let methods = methods.into_iter();
         let wanted = Wanted {
-            login_lane: logins_async,
-            methods: methods.into_iter().map(Into::into).collect(),
+            login_lane: logins,
+            methods: methods.map(|(name, lane)| (name.into(), lane)).collect(),
             rules,
-            event_kinds,
         };
-        let shared = start(wanted, sessions)?;
+        let queues = lanes.into_iter().map(Queue::new);
+        let observers = events.iter().map(|kinds| {
+            let mut bits = kinds.iter().map(|kind| kind_bit(kind));
+            let kinds = bits.try_fold(0, |kinds, bit| bit.map(|bit| kinds | bit))?;
+            Ok(Observer::new(kinds))
+        });
+        let shared = start(
+            queues.collect::<io::Result<_>>()?,
+            observers.collect::<Result<_, CoreError>>()?,
+            wanted,
+            sessions,
+        )?;
         Ok(Self {
             shared,
             classes: Arc::new(AnswerClasses::import(py)?),
         })
     }
 
-    /// Waits for questions of `def` hooks; None: the lanes are closed.
-    #[pyo3(signature = (limit, /))]
-    fn take(&self, py: Python<'_>, limit: usize) -> Option<Vec<PyQuestion>> {
-        let taken = py.detach(|| self.shared.sync.take(limit))?;
-        Some(taken.into_iter().map(|one| self.wrap(one)).collect())
+    /// Waits for questions of a lane of `def` hooks; None: the lanes are closed.
+    #[pyo3(signature = (lane, limit, /))]
+    fn take(&self, py: Python<'_>, lane: usize, limit: usize) -> PyResult<Option<Vec<PyQuestion>>> {
+        let queue = self.queue(lane)?;
+        let taken = py.detach(|| queue.inbox.take(limit));
+        Ok(taken.map(|taken| taken.into_iter().map(|one| self.wrap(one)).collect()))
     }
 
     /// Puts questions back that a thread took and could not ask; they keep their order.
-    #[pyo3(signature = (questions, /))]
+    #[pyo3(signature = (lane, questions, /))]
     #[expect(
         clippy::needless_pass_by_value,
         reason = "an argument made out of a Python list"
     )]
-    fn give_back(&self, questions: Vec<PyRef<'_, PyQuestion>>) {
+    fn give_back(&self, lane: usize, questions: Vec<PyRef<'_, PyQuestion>>) -> PyResult<()> {
+        let queue = self.queue(lane)?;
         for question in questions.iter().rev() {
-            self.shared.sync.push_front(Arc::clone(&question.inner));
+            queue.inbox.push_front(Arc::clone(&question.inner));
         }
+        Ok(())
     }
 
-    /// Questions of `async def` hooks, without waiting; `wake_fd` tells when to come again.
-    #[pyo3(signature = (limit, /))]
-    fn take_async(&self, limit: usize) -> Vec<PyQuestion> {
-        let mut bytes = [0; 64];
-        while matches!((&self.shared.wake.0).read(&mut bytes), Ok(count) if count > 0) {}
-        let taken = self.shared.asynchronous.take_now(limit);
-        taken.into_iter().map(|one| self.wrap(one)).collect()
+    /// Questions of a lane of `async def` hooks, without waiting; `wake_fd` tells when to come
+    /// again.
+    #[pyo3(signature = (lane, limit, /))]
+    fn take_async(&self, lane: usize, limit: usize) -> PyResult<Vec<PyQuestion>> {
+        let taken = self.queue(lane)?.take_now(limit);
+        Ok(taken.into_iter().map(|one| self.wrap(one)).collect())
     }
 
-    /// Becomes readable when questions of `async def` hooks wait.
-    #[getter]
-    fn wake_fd(&self) -> i32 {
-        self.shared.wake.0.as_raw_fd()
+    /// Becomes readable when questions of a lane of `async def` hooks wait.
+    #[pyo3(signature = (lane, /))]
+    fn wake_fd(&self, lane: usize) -> PyResult<i32> {
+        let fd = self.queue(lane)?.wake_fd();
+        fd.ok_or_else(|| PyIndexError::new_err("no lane of async def hooks"))
     }
 
-    /// Waits for events, up to ``wait`` seconds longer for a batch of ``limit``; None: closed.
-    #[pyo3(signature = (limit, wait, /))]
-    fn events(&self, py: Python<'_>, limit: usize, wait: f64) -> PyResult<Option<Vec<PyEvent>>> {
+    /// Waits for an observer's events, up to ``wait`` seconds longer for a batch of ``limit``;
+    /// None: closed.
+    #[pyo3(signature = (observer, limit, wait, /))]
+    fn events(
+        &self,
+        py: Python<'_>,
+        observer: usize,
+        limit: usize,
+        wait: f64,
+    ) -> PyResult<Option<Vec<PyEvent>>> {
         let wait = Duration::try_from_secs_f64(wait)?;
-        let taken = py.detach(|| self.shared.events.take_batch(limit, wait));
+        let observer = self.observer(observer)?;
+        let taken = py.detach(|| observer.inbox.take_batch(limit, wait));
         Ok(taken.map(|events| events.into_iter().map(PyEvent).collect()))
     }
 
@@ -312,9 +324,10 @@ impl PyLanes {
         Some(notes)
     }
 
-    /// How many events were dropped since the last call because nobody took them.
-    fn take_dropped_events(&self) -> u64 {
-        self.shared.events.take_dropped()
+    /// How many events of an observer were dropped since the last call because nobody took them.
+    #[pyo3(signature = (observer, /))]
+    fn take_dropped_events(&self, observer: usize) -> PyResult<u64> {
+        Ok(self.observer(observer)?.inbox.take_dropped())
     }
 
     /// Refuses what waits and wakes every thread that waits here.
@@ -328,6 +341,16 @@ impl PyLanes {
         Arc::new(LaneHooks(Arc::clone(&self.shared)))
     }
 
+    fn queue(&self, lane: usize) -> PyResult<&Queue> {
+        let found = self.shared.queues.get(lane);
+        found.ok_or_else(|| PyIndexError::new_err("no such lane"))
+    }
+
+    fn observer(&self, number: usize) -> PyResult<&Observer> {
+        let found = self.shared.observers.get(number);
+        found.ok_or_else(|| PyIndexError::new_err("no such observer"))
+    }
+
     fn wrap(&self, inner: Arc<Question>) -> PyQuestion {
         PyQuestion {
             inner,
@@ -337,10 +360,12 @@ impl PyLanes {
     }
 }
 
-fn start(wanted: Wanted, sessions: HashMap<String, SessionTerms>) -> io::Result<Arc<Shared>> {
-    let wake = UnixStream::pair()?;
-    wake.0.set_nonblocking(true)?;
-    wake.1.set_nonblocking(true)?;
+fn start(
+    queues: Vec<Queue>,
+    observers: Vec<Observer>,
+    wanted: Wanted,
+    sessions: HashMap<String, SessionTerms>,
+) -> io::Result<Arc<Shared>> {
     let notes = Arc::new(Inbox::new(NOTES, Overflow::DropOldest));
     let told = Arc::clone(&notes);
     let watch = Watch::start(Box::new(move |question, late| {
@@ -348,12 +373,10 @@ fn start(wanted: Wanted, sessions: HashMap<String, SessionTerms>) -> io::Result<
         let _ = told.push(Note::Late(question, late));
     }))?;
     Ok(Arc::new(Shared {
-        sync: Inbox::new(QUESTIONS, Overflow::Refuse),
-        asynchronous: Inbox::new(QUESTIONS, Overflow::Refuse),
-        events: Inbox::new(EVENTS, Overflow::DropOldest),
+        queues,
+        observers,
         notes,
         watch,
-        wake,
         wanted,
         sessions,
     }))

@@ -7,6 +7,11 @@ use std::time::{Duration, Instant};
 use mqttcore_broker::{Ask, Login, Opening, Reply, Ruling, Secret, Turn, Verdict};
 use mqttcore_codec::ReasonCode;
 
+/// The longest that a question waits in one queue. A question behind a hook that hangs for its
+/// default timeout of 5 s is still asked, by the worker that takes over, and within the 10 s that a
+/// client has to connect.
+const QUEUE_DEADLINE: Duration = Duration::from_secs(8);
+
 /// What is asked, and of whom.
 pub(super) enum Subject {
     Login(Arc<Login>),
@@ -64,7 +69,7 @@ struct State {
 }
 
 impl Question {
-    pub(super) fn new(subject: Subject, answer: Answer, timeout: Duration) -> Arc<Self> {
+    pub(super) fn new(subject: Subject, answer: Answer) -> Arc<Self> {
         let since = Instant::now();
         Arc::new(Self {
             subject,
@@ -76,8 +81,8 @@ impl Question {
                 rounds: 0,
                 since,
                 hook: String::new(),
-                timeout,
-                deadline: since + timeout,
+                timeout: QUEUE_DEADLINE,
+                deadline: since + QUEUE_DEADLINE,
             }),
         })
     }
@@ -106,10 +111,14 @@ impl Question {
         if !state.is_wanted() {
             return false;
         }
-        state.hook.clear();
-        state.since = Instant::now();
+        state.queue();
         self.position.fetch_add(1, Ordering::SeqCst);
         true
+    }
+
+    /// The hook that was asked waits in a queue, and is not to blame until it starts again.
+    pub(super) fn pause(&self) {
+        self.lock().queue();
     }
 
     /// Answers a login; false when it is too late.
@@ -138,8 +147,8 @@ impl Question {
         state.is_listening
     }
 
-    /// The client has answered, and the hook has its time once more. False when none waits for
-    /// it: the reply is then dropped, which refuses.
+    /// The client has answered: the question waits for its hook, which then starts once more.
+    /// False when none waits for it: the reply is then dropped, which refuses.
     pub(super) fn proceed(&self, data: Option<Secret>, reply: Reply<Turn>) -> bool {
         let mut state = self.lock();
         if !std::mem::take(&mut state.is_listening) {
@@ -148,8 +157,7 @@ impl Question {
         state.answer = Some(Answer::Turn(reply));
         state.reply = data;
         state.rounds += 1;
-        state.since = Instant::now();
-        state.deadline = state.since + state.timeout;
+        state.queue();
         true
     }
 
@@ -189,7 +197,12 @@ impl Question {
         if state.deadline > now {
             return Err(state.deadline);
         }
-        let was_wanted = state.refuse(ReasonCode::SERVER_UNAVAILABLE);
+        let reason = if state.hook.is_empty() {
+            ReasonCode::SERVER_BUSY
+        } else {
+            ReasonCode::SERVER_UNAVAILABLE
+        };
+        let was_wanted = state.refuse(reason);
         // A hook that hangs holds its thread, whether or not its client waited for so long.
         let is_news = was_wanted || !state.hook.is_empty();
         Ok(is_news.then(|| Late {
@@ -232,6 +245,14 @@ impl Answer {
 }
 
 impl State {
+    /// From now on it waits in a queue, whatever its hook did before.
+    fn queue(&mut self) {
+        self.hook.clear();
+        self.since = Instant::now();
+        self.timeout = QUEUE_DEADLINE;
+        self.deadline = self.since + QUEUE_DEADLINE;
+    }
+
     fn refuse(&mut self, login_reason: ReasonCode) -> bool {
         self.is_listening = false;
         let deny = |reason| Verdict::Deny { reason, text: None };
@@ -266,4 +287,90 @@ impl State {
 pub(super) struct Alarm {
     pub(super) at: Instant,
     pub(super) question: Weak<Question>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use mqttcore_codec::Version;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn login() -> (Arc<Question>, impl FnMut() -> Option<Verdict>) {
+        let (reply, mut answer) = Reply::new();
+        let login = Login {
+            client_id: "c".into(),
+            version: Version::V5,
+            username: None,
+            password: None,
+            peer: SocketAddr::from(([127, 0, 0, 1], 1)),
+            listener: "l".into(),
+            clean_start: true,
+            keep_alive_s: 0,
+            session_expiry_interval_s: 0,
+            will_topic: None,
+            user_properties: Arc::default(),
+        };
+        let subject = Subject::Login(Arc::new(login));
+        let question = Question::new(subject, Answer::Verdict(reply));
+        (question, move || answer.try_recv().ok())
+    }
+
+    /// The hook that is to blame when the question's time is over, and what the client is told.
+    fn expired(
+        question: &Question,
+        mut answer: impl FnMut() -> Option<Verdict>,
+    ) -> (String, ReasonCode) {
+        let late = question.expire(Instant::now() + 2 * HOUR).unwrap().unwrap();
+        let Some(Verdict::Deny { reason, .. }) = answer() else {
+            panic!("it was not refused");
+        };
+        (late.hook, reason)
+    }
+
+    #[test]
+    fn a_hook_that_runs_out_of_time_is_to_blame() {
+        let (question, answer) = login();
+        question.start("hook", Duration::ZERO);
+
+        let found = expired(&question, answer);
+
+        assert_eq!(found, ("hook".into(), ReasonCode::SERVER_UNAVAILABLE));
+    }
+
+    #[test]
+    fn no_hook_is_to_blame_for_time_in_a_queue() {
+        let queued: [fn(&Question); 3] = [
+            |_| {},
+            |question| {
+                question.start("hook", HOUR);
+                question.advance();
+            },
+            |question| {
+                question.start("hook", HOUR);
+                question.pause();
+            },
+        ];
+        for queue in queued {
+            let (question, answer) = login();
+            queue(&question);
+
+            let found = expired(&question, answer);
+
+            assert_eq!(found, (String::new(), ReasonCode::SERVER_BUSY));
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_hook_that_passed_does_not_count_for_the_next_queue() {
+        let (question, _answer) = login();
+        question.start("hook", Duration::ZERO);
+        let began = Instant::now();
+        question.advance();
+
+        assert!(question.deadline() >= began + QUEUE_DEADLINE);
+    }
 }

@@ -1,0 +1,94 @@
+//! The queues of plugins: one a lane for questions, one an observer for events.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use mqttcore_broker::Event;
+
+use super::inbox::{Inbox, Overflow};
+use super::question::Question;
+
+/// Questions that wait for one lane; more are refused with "server busy".
+const QUESTIONS: usize = 1_024;
+const EVENTS: usize = 65_536;
+
+/// Questions that wait for the hooks of one kind, `def` or `async def`, of one plugin.
+pub(super) struct Queue {
+    pub(super) inbox: Inbox<Arc<Question>>,
+    /// One byte tells the event loop that questions wait; `def` hooks have a thread that sleeps.
+    wake: Option<(UnixStream, UnixStream)>,
+}
+
+impl Queue {
+    pub(super) fn new(is_async: bool) -> io::Result<Self> {
+        let wake = is_async.then(|| {
+            let (reader, writer) = UnixStream::pair()?;
+            reader.set_nonblocking(true)?;
+            writer.set_nonblocking(true)?;
+            Ok::<_, io::Error>((reader, writer))
+        });
+        Ok(Self {
+            inbox: Inbox::new(QUESTIONS, Overflow::Refuse),
+            wake: wake.transpose()?,
+        })
+    }
+
+    /// Adds a question and wakes who takes it.
+    ///
+    /// # Errors
+    ///
+    /// The question itself, when there is no room or the queue is closed.
+    pub(super) fn push(&self, question: Arc<Question>) -> Result<(), Arc<Question>> {
+        self.inbox.push(question)?;
+        if let Some((_, writer)) = &self.wake {
+            // The pipe holds thousands of bytes: when it is full, a wake is on its way already.
+            let _ = (&*writer).write(&[1]);
+        }
+        Ok(())
+    }
+
+    /// Takes up to `limit` questions without waiting; the next one wakes anew.
+    pub(super) fn take_now(&self, limit: usize) -> Vec<Arc<Question>> {
+        if let Some((reader, _)) = &self.wake {
+            let mut bytes = [0; 64];
+            while matches!((&*reader).read(&mut bytes), Ok(count) if count > 0) {}
+        }
+        self.inbox.take_now(limit)
+    }
+
+    /// Readable while questions wait; `None` for `def` hooks.
+    pub(super) fn wake_fd(&self) -> Option<i32> {
+        self.wake.as_ref().map(|(reader, _)| reader.as_raw_fd())
+    }
+
+    /// Takes no more questions; those that wait are handed back.
+    pub(super) fn close(&self) -> impl Iterator<Item = Arc<Question>> {
+        self.inbox.close().into_iter()
+    }
+}
+
+/// Events that wait for the hooks of one plugin.
+pub(super) struct Observer {
+    /// Bits of `EventKind`: what it wants to be told.
+    pub(super) kinds: u32,
+    pub(super) inbox: Inbox<Event>,
+}
+
+impl Observer {
+    pub(super) fn new(kinds: u32) -> Self {
+        Self {
+            kinds,
+            inbox: Inbox::new(EVENTS, Overflow::DropOldest),
+        }
+    }
+
+    /// Queues an event that it wants; when there is no room, the oldest one goes.
+    pub(super) fn tell(&self, event: &Event) {
+        if self.kinds & (1 << event.kind as u32) != 0 {
+            // Closed only after the engine stopped; nobody is left to tell then.
+            let _ = self.inbox.push(event.clone());
+        }
+    }
+}
