@@ -119,18 +119,24 @@ impl Target {
 /// once that is safe; others at once, since a repeat does them no harm (decision 19).
 pub(crate) fn route(shard: &Rc<Shard>, publication: Publication<'_>) -> usize {
     let targets = find(shard, &publication);
-    hand_out(shard, publication, targets)
+    hand_out(shard, publication, targets, |_| {})
 }
 
 /// As [`route`]; `None`, and nothing is done, if the disk is too full for what it would leave behind.
-pub(crate) fn route_if_room(shard: &Rc<Shard>, publication: Publication<'_>) -> Option<usize> {
+///
+/// `accepted` is called with the number of subscribers once the message is written, before any of them gets it.
+pub(crate) fn route_if_room(
+    shard: &Rc<Shard>,
+    publication: Publication<'_>,
+    accepted: impl FnOnce(usize),
+) -> Option<usize> {
     let mut targets = find(shard, &publication);
     if journal::lacks_room(shard, &publication, &targets) {
         targets.clear();
         *shard.targets.borrow_mut() = targets;
         return None;
     }
-    Some(hand_out(shard, publication, targets))
+    Some(hand_out(shard, publication, targets, accepted))
 }
 
 fn find(shard: &Shard, publication: &Publication<'_>) -> Vec<Target> {
@@ -154,13 +160,19 @@ fn find(shard: &Shard, publication: &Publication<'_>) -> Vec<Target> {
     targets
 }
 
-fn hand_out(shard: &Rc<Shard>, publication: Publication<'_>, mut targets: Vec<Target>) -> usize {
+fn hand_out(
+    shard: &Rc<Shard>,
+    publication: Publication<'_>,
+    mut targets: Vec<Target>,
+    accepted: impl FnOnce(usize),
+) -> usize {
     let message = publication.message;
     let matched = targets.len();
     kafka::produce(shard, &publication, &targets);
     let level = journal::published(shard, &publication, &mut targets);
     // It is written: others may change what is retained.
     drop(publication);
+    accepted(matched);
     if let Some(level) = level.filter(|_| !targets.iter().all(Target::is_stream)) {
         journal::hold(shard, level, message, std::mem::take(&mut targets));
     }
@@ -183,7 +195,7 @@ pub(crate) fn publish_own_if_room(shard: &Rc<Shard>, message: &Message) -> Optio
     if journal::lacks_room_to_retain(shard, None, topic, message) {
         return None;
     }
-    route_if_room(shard, Publication::own(shard, topic, message))
+    route_if_room(shard, Publication::own(shard, topic, message), |_| {})
 }
 
 /// Messages of one client that are matched together: what one read brought.

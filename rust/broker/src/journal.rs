@@ -189,8 +189,8 @@ fn kept<'s>(shard: &'s Shard, client: &Client) -> Option<(&'s Journal, u64)> {
 /// memory.
 ///
 /// The publisher's promise then waits for it. Answers how safe it has to be before it is delivered,
-/// if that has to wait: it is of QoS 2, and it or an earlier one that it must not overtake is not
-/// safe yet.
+/// if that has to wait: it is of QoS 2, and it, its PUBREC or an earlier one that it must not
+/// overtake is not safe yet.
 pub(crate) fn published(
     shard: &Shard,
     publication: &Publication<'_>,
@@ -207,7 +207,11 @@ pub(crate) fn published(
     }
     let is_exact = publication.message.qos() == QoS::ExactlyOnce;
     let own = is_written.then_some(level);
-    own.max(journal.lines.delivering()).filter(|_| is_exact)
+    let publisher = publication.publisher;
+    let promised = publisher.and_then(|client| client.standing.level());
+    own.max(promised)
+        .max(journal.lines.delivering())
+        .filter(|_| is_exact)
 }
 
 /// How safe a publish has to be before it is acknowledged.

@@ -293,12 +293,19 @@ fn accept(
         retaining,
         is_logged,
     };
-    let Some(matched) = hub::route_if_room(shard, publication) else {
-        return refuse_for_room(shard, client, message, packet_id, DISK_FULL);
-    };
-    if let Some(packet_id) = packet_id {
+    let acknowledge = |matched| {
+        let Some(packet_id) = packet_id else { return };
         let mut session = client.session.borrow_mut();
         session.accept_publish(packet_id, qos, reason_of(matched));
+        drop(session);
+        if qos == QoS::ExactlyOnce {
+            // Clients expect PUBREC before their own copy of the message.
+            confirm(shard, client);
+            client.flush_session(shard);
+        }
+    };
+    if hub::route_if_room(shard, publication, acknowledge).is_none() {
+        refuse_for_room(shard, client, message, packet_id, DISK_FULL);
     }
 }
 

@@ -9,7 +9,11 @@ use mqttcore_codec::{
     SubscriptionOptions, Text,
 };
 
-use crate::common::{Client, Hello, Received, config, start, v3, v5};
+use mqttcore_broker::{Action, Config, Data, Grant, Promise, Ruling};
+
+use crate::common::{
+    Client, Hello, Home, Plugin, Received, allow, config, start, start_with, v3, v5,
+};
 
 /// Below and above the size from which a payload is shared instead of copied.
 const SIZES: [usize; 4] = [0, 1, 1_023, 5_000];
@@ -59,7 +63,7 @@ fn payloads_of_every_size_go_from_every_version_to_every_version() {
     for (from, publisher) in versions {
         for (to, subscriber) in versions {
             for shards in [1, 4] {
-                let broker = start(mqttcore_broker::Config { shards, ..config() });
+                let broker = start(Config { shards, ..config() });
                 let mut subscriber = subscriber(&format!("to-{to}")).connect(&broker);
                 subscriber.subscribe("a", QoS::ExactlyOnce);
                 let mut publisher = publisher(&format!("from-{from}")).connect(&broker);
@@ -320,4 +324,86 @@ fn a_subscription_between_two_publishes_of_one_write_gets_the_second() {
     assert_eq!(client.message().text(), "2");
     assert_eq!(client.message().text(), "3");
     client.hears_nothing_for(Duration::from_millis(50));
+}
+
+/// Sends a message of QoS 2 to its own publisher, behind `before`, and returns what comes until both packets are there.
+fn own_copy(client: &mut Client, before: &[(&str, QoS)]) -> Vec<Received> {
+    client.subscribe("own", QoS::ExactlyOnce);
+    let mut bytes = Vec::new();
+    for (topic, qos) in before {
+        bytes.extend(client.numbered(topic, *qos, [0]));
+    }
+    bytes.extend(client.numbered("own", QoS::ExactlyOnce, [1]));
+    client.send_bytes(&bytes);
+    let mut come = Vec::new();
+    let is_last =
+        |packet: &Received| matches!(packet, Received::Publish(copy) if copy.topic == "own");
+    while !come.last().is_some_and(is_last) {
+        come.push(client.receive());
+    }
+    come
+}
+
+/// Decision 42: the order that most brokers have, and tests of clients expect.
+#[test]
+fn pubrec_leaves_before_the_publishers_own_copy() {
+    for shards in [1, 4] {
+        let broker = start(Config { shards, ..config() });
+        for (name, greeting) in [("five", v5 as Greeting), ("three", v3)] {
+            let mut client = greeting(name).connect(&broker);
+
+            let come = own_copy(&mut client, &[("nobody", QoS::AtMostOnce)]);
+
+            assert!(matches!(come[..], [Received::PubRec(..), _]), "{come:?}");
+        }
+    }
+}
+
+#[test]
+fn pubrec_leaves_before_the_own_copy_where_a_plugin_was_asked() {
+    let plugin = Plugin::default()
+        .authenticate(|_, reply| {
+            reply.send(allow(Grant {
+                subscribe: vec!["#".into()],
+                ..Grant::default()
+            }));
+        })
+        .authorize(&[(Action::Publish, "#")], |_, reply| {
+            reply.send(Ruling::Allow);
+        });
+    let broker = start_with(config(), plugin);
+    let mut client = v5("asked").username("user").connect(&broker);
+
+    let come = own_copy(&mut client, &[]);
+
+    assert!(matches!(come[..], [Received::PubRec(..), _]), "{come:?}");
+}
+
+/// Acknowledgements keep their order, so PUBREC waits for the disk with an earlier PUBACK, and the copy with both.
+#[test]
+fn pubrec_leaves_before_the_own_copy_where_an_earlier_message_waits_for_the_disk() {
+    let home = Home::new();
+    let fsync = Data {
+        promise: Promise::Fsync,
+        ..home.data(0)
+    };
+    let broker = start(Config {
+        data: Some(fsync),
+        ..config()
+    });
+    let mut kept = v5("kept").keeping_session_s(60).connect(&broker);
+    kept.subscribe("kept", QoS::AtLeastOnce);
+    let mut client = v5("one").connect(&broker);
+
+    let come = own_copy(&mut client, &[("kept", QoS::AtLeastOnce)]);
+
+    let order = [Received::PubAck, Received::PubRec].map(|kind| kind(0, ReasonCode::SUCCESS));
+    let same = |one: &Received, other: &Received| {
+        std::mem::discriminant(one) == std::mem::discriminant(other)
+    };
+    assert_eq!(come.len(), 3, "{come:?}");
+    assert!(
+        come.iter().zip(&order).all(|(one, other)| same(one, other)),
+        "{come:?}"
+    );
 }
