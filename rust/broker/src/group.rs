@@ -150,7 +150,7 @@ impl Visitor for Successor<'_> {
 /// The target comes back if it is of no group, or if nobody else there can take the message.
 pub(crate) fn hand_on(
     shard: &Rc<Shard>,
-    refused: Option<&Client>,
+    refused: Option<&Rc<Client>>,
     message: &Message,
     mut target: Target,
 ) -> Result<Option<Target>, Target> {

@@ -387,7 +387,7 @@ fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
         };
         let Some(reason) = refusal else { return };
         let handed = if reason.is_for_one() {
-            group::hand_on(shard, client.as_deref(), message, target)
+            group::hand_on(shard, client.as_ref(), message, target)
         } else {
             Err(target)
         };

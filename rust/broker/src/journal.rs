@@ -428,13 +428,14 @@ fn kept_target(shard: &Shard, message: &Message, target: &Target) -> Option<u64>
 /// Answers how safe that has to be before it is delivered, if that has to wait: as in [`published`].
 pub(crate) fn moved(
     shard: &Shard,
-    refused: Option<&Client>,
+    refused: Option<&Rc<Client>>,
     message: &Message,
     key: u64,
     (next, choice): (&mut Target, &mut Choice),
 ) -> Option<Level> {
     let journal = shard.journal.as_ref()?;
-    let had = |client: &&Client| key != 0 && client.number(&shard.world) == Some(choice.session);
+    let had =
+        |client: &&Rc<Client>| key != 0 && client.number(&shard.world) == Some(choice.session);
     let had = refused.filter(had);
     let session = kept_target(shard, message, next).filter(|_| choice.level > Level::Memory);
     if let Some(session) = session {
@@ -736,11 +737,14 @@ pub(crate) fn told(shard: &Shard, client: &Rc<Client>, token: Option<AckToken>, 
     }
 }
 
-/// Writes that a delivery to `client` ended in a drop.
-pub(crate) fn dropped(shard: &Shard, client: &Client, delivery: u64) {
+/// Writes that a delivery to `client` ended in a drop; later messages of its session wait for that.
+pub(crate) fn dropped(shard: &Shard, client: &Rc<Client>, delivery: u64) {
     if let Some((journal, session)) = kept(shard, client)
         && delivery != 0
     {
         journal.write(client.kept_at(), &Record::Dropped { session, delivery });
+        if client.is_online() {
+            journal.promise(client, client.kept_at());
+        }
     }
 }

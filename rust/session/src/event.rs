@@ -16,7 +16,8 @@ pub enum Event {
         /// What to write.
         record: Record,
     },
-    /// A message that was accepted for this client will not reach it.
+    /// A message that was accepted for this client will not reach it. If it has a key and the session is durable:
+    /// write that the delivery ended, and confirm [`Session::last_token`](crate::Session::last_token) once that is safe.
     Dropped {
         /// Why.
         reason: DropReason,

@@ -11,6 +11,11 @@ use crate::control::Control;
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct AckToken(u64);
 
+impl AckToken {
+    /// In front of every token that is given: always confirmed.
+    pub(crate) const NONE: Self = Self(0);
+}
+
 /// What was promised, and how much of it is safe.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {

@@ -9,7 +9,7 @@ use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::auth::Authentication;
 use crate::control::Control;
 use crate::event::Event;
-use crate::gate::Held;
+use crate::gate::{AckToken, Held};
 use crate::inflight::InFlight;
 use crate::queue::Outgoing;
 use crate::received::ReceivedIds;
@@ -27,6 +27,8 @@ pub(crate) struct Live {
     pub(crate) backlog: VecDeque<Outgoing>,
     pub(crate) backlog_bytes: usize,
     pub(crate) in_flight: InFlight,
+    /// The last drop of a message that the store has: no later QoS 1 message leaves before this is confirmed.
+    pub(crate) dropped: AckToken,
     pub(crate) events: VecDeque<Event>,
     pub(crate) incoming: Option<Box<Incoming>>,
     pub(crate) aliases: Option<Box<Aliases>>,
@@ -90,6 +92,7 @@ impl Live {
         backlog: VecDeque::new(),
         backlog_bytes: 0,
         in_flight: InFlight::NONE,
+        dropped: AckToken::NONE,
         events: VecDeque::new(),
         incoming: None,
         aliases: None,

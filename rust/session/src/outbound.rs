@@ -58,8 +58,22 @@ pub enum Delivered {
 impl Session {
     /// Delivers a message at the lower one of its own and the granted QoS [MQTT-3.8.4-8].
     ///
-    /// Messages leave in the order of these calls within a QoS [MQTT-4.6.0-5].
+    /// Messages leave in the order of these calls within a QoS [MQTT-4.6.0-5]. If a connected durable session
+    /// drops one with a key, confirm [`Session::last_token`] once the end of that delivery is safe.
     pub fn deliver(
+        &mut self,
+        now: Instant,
+        message: &Message,
+        delivery: Delivery<'_>,
+    ) -> Delivered {
+        let delivered = self.send_or_queue(now, message, delivery);
+        if matches!(delivered, Delivered::Dropped(_)) {
+            self.promise_drop(delivery.key);
+        }
+        delivered
+    }
+
+    fn send_or_queue(
         &mut self,
         now: Instant,
         message: &Message,
@@ -217,11 +231,20 @@ impl Session {
 
     pub(crate) fn drop_message(&mut self, reason: DropReason, outgoing: Outgoing) {
         let Outgoing { message, key, .. } = outgoing;
+        self.promise_drop(key);
         self.live.events.push_back(Event::Dropped {
             reason,
             key,
             message,
         });
+    }
+
+    /// The store still has a message that was dropped until it has the record of that, and would deliver it after
+    /// a crash. Later messages wait for the record: else this one came behind them.
+    fn promise_drop(&mut self, key: u64) {
+        if key != 0 && self.is_durable && self.is_connected() {
+            self.live.dropped = self.gate.promise();
+        }
     }
 
     fn deliver_offline(&mut self, outgoing: Outgoing) -> Delivered {
@@ -305,14 +328,14 @@ impl Session {
     }
 
     /// A QoS 2 PUBLISH of a durable session waits for its record; else a crash could send it
-    /// again after PUBREL [MQTT-4.3.3-6].
+    /// again after PUBREL [MQTT-4.3.3-6]. One of QoS 1 waits for the records of drops before it.
     fn record_sending(&mut self, packet_id: PacketId, outgoing: &Outgoing) -> AckToken {
         if !self.is_durable {
-            return AckToken::default();
+            return AckToken::NONE;
         }
         let (qos, key) = (outgoing.qos, outgoing.key);
         if key == 0 && qos != QoS::ExactlyOnce {
-            return AckToken::default();
+            return AckToken::NONE;
         }
         let token = (qos == QoS::ExactlyOnce).then(|| self.gate.promise());
         let record = Record::Sending {
@@ -321,7 +344,7 @@ impl Session {
             key,
         };
         self.live.events.push_back(Event::Record { token, record });
-        token.unwrap_or_default()
+        token.unwrap_or(self.live.dropped)
     }
 
     fn receive_pubrec(

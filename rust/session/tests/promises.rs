@@ -5,13 +5,17 @@ mod common;
 
 use common::{CONNECT_3_KEPT, CONNECT_5_KEPT, Wire, message};
 use mqttcore_codec::{PacketId, QoS, ReasonCode};
-use mqttcore_session::{AckToken, Event, Record};
+use mqttcore_session::{AckToken, Delivery, Event, QueuePolicy, Record, ServerLimits};
 
 const EXACTLY: QoS = QoS::ExactlyOnce;
 
 /// A durable session with its CONNACK behind it.
 fn durable() -> Wire {
-    let mut wire = waiting();
+    durable_with(ServerLimits::default())
+}
+
+fn durable_with(limits: ServerLimits) -> Wire {
+    let mut wire = waiting_with(limits);
     wire.confirm_all();
     assert_eq!(wire.receive().len(), 1);
     wire
@@ -19,7 +23,11 @@ fn durable() -> Wire {
 
 /// A durable session whose CONNACK waits.
 fn waiting() -> Wire {
-    let mut wire = Wire::new();
+    waiting_with(ServerLimits::default())
+}
+
+fn waiting_with(limits: ServerLimits) -> Wire {
+    let mut wire = Wire::with(limits);
     wire.durable = true;
     wire.obliging = false;
     wire.connect(CONNECT_3_KEPT);
@@ -136,9 +144,9 @@ fn mqtt_4_3_3_6_qos_2_to_a_durable_session_waits_twice() {
     wire.session.deliver(
         wire.now,
         &message("t", b"!", EXACTLY),
-        mqttcore_session::Delivery {
+        Delivery {
             key: 77,
-            ..mqttcore_session::Delivery::new(EXACTLY, &[])
+            ..Delivery::new(EXACTLY, &[])
         },
     );
 
@@ -177,9 +185,9 @@ fn qos_1_to_a_durable_session_is_recorded_late_and_leaves_at_once() {
     wire.session.deliver(
         wire.now,
         &message("t", b"!", QoS::AtLeastOnce),
-        mqttcore_session::Delivery {
+        Delivery {
             key: 77,
-            ..mqttcore_session::Delivery::new(EXACTLY, &[])
+            ..Delivery::new(EXACTLY, &[])
         },
     );
 
@@ -188,6 +196,50 @@ fn qos_1_to_a_durable_session_is_recorded_late_and_leaves_at_once() {
         &wire.events()[..],
         [Event::Record { token: None, .. }]
     ));
+}
+
+/// The store delivers a message that was dropped again after a crash unless it knows of the drop by then: no later
+/// message is in front of it.
+#[test]
+fn no_qos_1_message_leaves_before_the_drop_of_an_earlier_one_is_safe() {
+    let limits = ServerLimits {
+        inflight_max: 1,
+        queue_messages: 1,
+        ..ServerLimits::default()
+    };
+    for policy in [QueuePolicy::DropNewest, QueuePolicy::DropOldest] {
+        let mut wire = durable_with(ServerLimits {
+            queue_policy: policy,
+            ..limits.clone()
+        });
+        let deliver = |wire: &mut Wire, key| {
+            let message = message("t", &[b'0' + u8::try_from(key).unwrap()], QoS::AtLeastOnce);
+            let delivery = Delivery {
+                key,
+                ..Delivery::new(EXACTLY, &[])
+            };
+            wire.session.deliver(wire.now, &message, delivery)
+        };
+        deliver(&mut wire, 1);
+        deliver(&mut wire, 2);
+        assert_eq!(wire.receive(), [b"\x32\x06\x00\x01t\x00\x011"]);
+        deliver(&mut wire, 3);
+        let dropped = wire.session.last_token();
+        let next = if policy == QueuePolicy::DropNewest {
+            b'2'
+        } else {
+            b'3'
+        };
+
+        wire.ok(b"\x40\x02\x00\x01");
+
+        assert!(wire.receive().is_empty(), "{policy:?}");
+        wire.session.confirm(dropped);
+        assert_eq!(
+            wire.receive(),
+            [[b"\x32\x06\x00\x01t\x00\x02".as_slice(), &[next]].concat()]
+        );
+    }
 }
 
 #[test]
