@@ -171,9 +171,11 @@ impl From<CoreError> for PyErr {
             CoreError::Publish(PublishError::Topic(error)) => {
                 TopicNameError::new_err(error.to_string())
             }
-            CoreError::Publish(error @ (PublishError::NoRoom | PublishError::NotLogged)) => {
-                python_error("OverloadedError", (error.to_string(),))
-            }
+            CoreError::Publish(
+                error @ (PublishError::NoRoom
+                | PublishError::TooManyFilters
+                | PublishError::NotLogged),
+            ) => python_error("OverloadedError", (error.to_string(),)),
             CoreError::Publish(error) => StoppedError::new_err(error.to_string()),
             CoreError::Encode(error) => python_error("PacketError", (error.to_string(),)),
             CoreError::Decode(error) => {

@@ -20,7 +20,7 @@ use crate::life::{arm, confirm, detach, end, handle_events};
 use crate::refusal::{Denied, turn_away};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
-use crate::{connection, journal, paging, requests};
+use crate::{connection, group, journal, paging, requests};
 
 /// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
 pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
@@ -76,10 +76,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     ));
     link.grant_ends.set(ends);
     client.set_link(Some(Rc::clone(&link)));
-    shard
-        .world
-        .online
-        .set_online(shard.index, client.handle.slot(), true);
+    group::set_online(shard, &client, true);
     shard.metrics().clients_connected.add(1);
     if session_present {
         drop_lost_rights(&client, shard);

@@ -20,6 +20,7 @@ use crate::door::{doors, doors_of};
 use crate::grants::GrantError;
 use crate::hooks::Hooks;
 use crate::http::{self, App, BindError, Endpoint};
+use crate::hub::Unroutable;
 use crate::kafka::{KafkaError, Pipe};
 use crate::metrics::Stats;
 use crate::registry::{self, ClientInfo};
@@ -117,6 +118,9 @@ pub enum PublishError {
     /// The disk is nearly full, and it would have to be kept.
     #[error("the disk is nearly full")]
     NoRoom,
+    /// More filters with wildcards agree with parts of the topic than a match may visit.
+    #[error("too many filters with wildcards agree with parts of the topic")]
+    TooManyFilters,
     /// It was delivered, but Kafka did not take it, or something else that the broker itself
     /// published meanwhile.
     #[error("Kafka did not take the message")]
@@ -451,7 +455,10 @@ type Answer<T> = Box<dyn FnOnce(T)>;
 
 fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<Result<usize, PublishError>>) {
     let lost = kafka::own_lost(shard);
-    let matched = hub::publish_own_if_room(shard, message).ok_or(PublishError::NoRoom);
+    let matched = hub::try_publish_own(shard, message).map_err(|why| match why {
+        Unroutable::NoRoom | Unroutable::NotLogged(_) => PublishError::NoRoom,
+        Unroutable::TooManyFilters => PublishError::TooManyFilters,
+    });
     // Before the answer: whoever gets it may stop the broker, or disconnect a receiver.
     shard.send_mail();
     let own = Rc::clone(shard);

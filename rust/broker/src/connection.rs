@@ -29,9 +29,6 @@ use crate::{group, journal, kafka, loading, paging, requests, retain};
 
 /// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
 const TURN_BYTES: usize = 64 * 1024;
-/// Messages that one connection's publishes may hand to sessions in a turn; one fan-out to more
-/// than that is finished, and what the publisher sent behind it waits (abuse D22).
-const TURN_DELIVERIES: usize = 64 * 1024;
 /// Bytes waiting for a client above which nothing more is read from it.
 const READ_BELOW_BYTES: usize = 256 * 1024;
 /// A torn frame up to this size is put in front of the next read instead of growing a buffer.
@@ -130,10 +127,10 @@ impl Connection {
         if let Some(closing) = self.link.closing() {
             return Err(End::Closed(closing));
         }
-        self.shard.take_deliveries();
+        self.shard.start_turn();
         let mut budget = TURN_BYTES;
         let more = loop {
-            if budget == 0 || self.shard.deliveries() >= TURN_DELIVERIES {
+            if budget == 0 || self.shard.is_turn_over() {
                 break true;
             }
             match self.poll_input(cx, &mut budget)? {
@@ -297,7 +294,7 @@ impl Connection {
     /// Whether the frames behind this one have to wait: for a plugin, for the client's allowance,
     /// or for the other clients' turn.
     fn must_stop(&self) -> bool {
-        self.pause.is_some() || self.is_throttled() || self.shard.deliveries() >= TURN_DELIVERIES
+        self.pause.is_some() || self.is_throttled() || self.shard.is_turn_over()
     }
 
     fn is_throttled(&self) -> bool {

@@ -11,13 +11,13 @@ use std::rc::Rc;
 use mqttcore_codec::QoS;
 use mqttcore_session::Message;
 use mqttcore_store::Level;
-use mqttcore_topics::{GroupId, Match, SubscriberId, Visitor};
+use mqttcore_topics::{GroupId, Match, Search, SubscriberId, Visitor};
 use smallvec::SmallVec;
 
 use crate::client::{Client, Handle};
 use crate::hub::{self, Target};
 use crate::journal;
-use crate::shard::{Shard, World};
+use crate::shard::{Shard, Signs, World};
 use crate::topic::topic_of;
 
 /// How a message goes through a shared group.
@@ -60,14 +60,14 @@ enum Welcome {
     Taken,
 }
 
-/// Whom the members of groups are judged for: a message of this QoS.
+/// Judges the members of groups for a message of some QoS.
 #[derive(Clone, Copy)]
-pub(crate) struct Signs<'a> {
+pub(crate) struct Judge<'a> {
     world: &'a World,
     is_kept_for_absent: bool,
 }
 
-impl<'a> Signs<'a> {
+impl<'a> Judge<'a> {
     pub(crate) fn new(shard: &'a Shard, qos: QoS) -> Self {
         let queues_qos0 = shard.config().limits.queue_qos0;
         Self {
@@ -78,20 +78,13 @@ impl<'a> Signs<'a> {
 
     fn welcome(self, candidate: &Match<'_>) -> Welcome {
         let handle = Handle::of_word(candidate.handle);
-        let (shard, slot) = (handle.shard(), handle.slot());
-        let online = &self.world.online;
-        let is_refusing = online.is_refusing(shard, slot);
-        if online.is_online(shard, slot) {
-            return match (is_refusing, online.is_full(shard, slot)) {
-                (true, _) => Welcome::Refused,
-                (false, true) => Welcome::Waits,
-                (false, false) => Welcome::Taken,
-            };
-        }
-        if self.is_kept_for_absent && !is_refusing {
-            Welcome::Away
-        } else {
-            Welcome::None
+        let signs = self.world.online.signs(handle.shard(), handle.slot());
+        match (signs.is_online, signs.is_refusing) {
+            (true, true) => Welcome::Refused,
+            (true, false) if signs.is_full => Welcome::Waits,
+            (true, false) => Welcome::Taken,
+            (false, false) if self.is_kept_for_absent => Welcome::Away,
+            (false, _) => Welcome::None,
         }
     }
 
@@ -102,13 +95,18 @@ impl<'a> Signs<'a> {
 
     /// See [`Visitor::standby`].
     pub(crate) fn standby(self, candidate: &Match<'_>) -> u8 {
-        self.welcome(candidate) as u8
+        match self.welcome(candidate) {
+            Welcome::None | Welcome::Refused => 0,
+            Welcome::Away => 1,
+            Welcome::Waits | Welcome::Taken => 2,
+        }
     }
 }
 
 /// Finds the member that a message goes to next.
 struct Successor<'a> {
-    signs: Signs<'a>,
+    shard: &'a Shard,
+    judge: Judge<'a>,
     retain: bool,
     found: Option<(Target, SubscriberId)>,
 }
@@ -120,10 +118,14 @@ impl Successor<'_> {
 }
 
 impl Visitor for Successor<'_> {
+    fn searched(&mut self, search: Search) {
+        self.shard.count_steps(search.steps);
+    }
+
     fn plain(&mut self, _: Match<'_>) {}
 
     fn shared(&mut self, candidate: Match<'_>) -> bool {
-        let takes = self.signs.takes(&candidate);
+        let takes = self.judge.takes(&candidate);
         if takes {
             self.choose(&candidate);
         }
@@ -131,12 +133,12 @@ impl Visitor for Successor<'_> {
     }
 
     fn standby(&mut self, candidate: Match<'_>) -> u8 {
-        self.signs.standby(&candidate)
+        self.judge.standby(&candidate)
     }
 
     fn shared_offline(&mut self, first_choice: Match<'_>) {
         // Who has just refused one would refuse this one, too.
-        if self.signs.welcome(&first_choice) > Welcome::Refused {
+        if self.judge.welcome(&first_choice) > Welcome::Refused {
             self.choose(&first_choice);
         }
     }
@@ -185,7 +187,8 @@ pub(crate) fn hand_on(
 
 fn successor(shard: &Shard, message: &Message, choice: &Choice) -> Option<(Target, SubscriberId)> {
     let mut successor = Successor {
-        signs: Signs::new(shard, message.qos()),
+        shard,
+        judge: Judge::new(shard, message.qos()),
         retain: message.retain(),
         found: None,
     };
@@ -198,34 +201,43 @@ fn successor(shard: &Shard, message: &Message, choice: &Choice) -> Option<(Targe
 
 /// Shared subscriptions give their messages to other members until this one can take some again (abuse E17).
 pub(crate) fn pass_over(shard: &Shard, client: &Client) {
-    let (index, slot) = (shard.index, client.handle.slot());
-    let online = &shard.world.online;
-    if !online.is_full(index, slot) {
-        online.set_full(index, slot, true);
-    }
+    change_signs(shard, client, |signs| signs.is_full = true);
 }
 
 /// The same, and it has just refused one.
 pub(crate) fn refuses(shard: &Shard, client: &Client) {
-    pass_over(shard, client);
-    let (index, slot) = (shard.index, client.handle.slot());
-    shard.world.online.set_refusing(index, slot, true);
+    change_signs(shard, client, |signs| {
+        (signs.is_full, signs.is_refusing) = (true, true);
+    });
 }
 
 /// A client that has had its turn takes its share again: what would wait if it has room for that, all if nothing waits.
 pub(crate) fn take_part_again(shard: &Shard, client: &Client, outbox_bytes: usize) {
-    let (index, slot) = (shard.index, client.handle.slot());
+    change_signs(shard, client, |signs| {
+        if !signs.is_full && !signs.is_refusing {
+            return;
+        }
+        let session = client.session.borrow();
+        let has_room = outbox_bytes <= shard.config().limits.qos0_backlog_bytes;
+        signs.is_refusing &= !(has_room && session.has_queue_room());
+        signs.is_full &= outbox_bytes > 0 || session.is_full();
+    });
+}
+
+fn change_signs(shard: &Shard, client: &Client, change: impl FnOnce(&mut Signs)) {
     let online = &shard.world.online;
-    let (is_full, is_refusing) = (online.is_full(index, slot), online.is_refusing(index, slot));
-    if !is_full && !is_refusing {
-        return;
+    let before = online.signs(shard.index, client.handle.slot());
+    let mut signs = before;
+    change(&mut signs);
+    if signs != before {
+        online.set(shard.index, client.handle.slot(), signs);
     }
-    let session = client.session.borrow();
-    let has_room = outbox_bytes <= shard.config().limits.qos0_backlog_bytes;
-    if is_refusing && has_room && session.has_queue_room() {
-        online.set_refusing(index, slot, false);
-    }
-    if is_full && outbox_bytes == 0 && !session.is_full() {
-        online.set_full(index, slot, false);
-    }
+}
+
+/// Tells the members' groups that a client has a connection now, or has none any more.
+pub(crate) fn set_online(shard: &Shard, client: &Client, is_online: bool) {
+    let signs = Signs::connected(is_online);
+    let world = &shard.world;
+    world.online.set(shard.index, client.handle.slot(), signs);
+    world.directory.set_available(client.subscriber, is_online);
 }

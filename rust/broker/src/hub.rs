@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::{Delivered, Delivery, DropReason, Message};
-use mqttcore_topics::{GroupId, Match, TopicName, Visitor};
+use mqttcore_topics::{GroupId, Match, Search, TopicName, Visitor};
 use smallvec::SmallVec;
 
 use crate::client::{Client, Handle};
-use crate::group::{self, Choice, Signs};
+use crate::group::{self, Choice, Judge};
 use crate::hooks::EventKind;
 use crate::journal;
 use crate::kafka;
 use crate::log::{Escaped, LogClass};
-use crate::metrics::{Counter, Stats};
+use crate::metrics::{Counter, Metrics, Stats};
 use crate::retain::Retaining;
 use crate::shard::{EventDetails, Letter, Shard, World};
 use crate::topic::topic_of;
@@ -117,38 +117,108 @@ impl Target {
 ///
 /// What outlives the broker is written first. A message that was published at QoS 2 is delivered
 /// once that is safe; others at once, since a repeat does them no harm (decision 19).
+///
+/// One that cannot be matched goes to nobody, is counted, and stands in the log.
 pub(crate) fn route(shard: &Rc<Shard>, publication: Publication<'_>) -> usize {
-    let targets = find(shard, &publication);
+    let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
+    if let Err(why) = find(shard, &publication, &mut targets) {
+        report_unroutable(shard, publication.publisher, publication.message, why);
+        targets.clear();
+    }
     hand_out(shard, publication, targets, |_| {})
 }
 
-/// As [`route`]; `None`, and nothing is done, if the disk is too full for what it would leave behind.
+/// Books a message that is not routed.
+pub(crate) fn report_unroutable(
+    shard: &Shard,
+    publisher: Option<&Rc<Client>>,
+    message: &Message,
+    why: Unroutable,
+) {
+    why.count(shard.metrics());
+    shard.log.warn(LogClass::Dropped, shard.now(), || {
+        let (topic, why) = (Escaped(message.topic()), why.text());
+        match publisher {
+            Some(client) => {
+                let id = Escaped(&client.id);
+                format!("publish of client {id} to {topic} refused: {why}")
+            }
+            None => format!("publish of the broker to {topic} refused: {why}"),
+        }
+    });
+}
+
+/// Why a message is not routed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Unroutable {
+    /// The disk is too full for what it would leave behind.
+    NoRoom,
+    /// Its topic leads to more nodes of the directory than a match may visit (abuse H15).
+    TooManyFilters,
+    /// It is a record of Kafka's, which does not take it, for this reason.
+    NotLogged(&'static str),
+}
+
+impl Unroutable {
+    /// For people.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::NotLogged(why) => why,
+            Self::NoRoom => "the disk is nearly full",
+            Self::TooManyFilters => "too many filters with wildcards agree with parts of its topic",
+        }
+    }
+
+    /// Counts it.
+    pub(crate) fn count(self, metrics: &Metrics) {
+        let counter = match self {
+            Self::NoRoom | Self::NotLogged(_) => &metrics.refused_no_room,
+            Self::TooManyFilters => &metrics.refused_too_many_filters,
+        };
+        counter.add(1);
+    }
+}
+
+/// As [`route`]. `accepted` is called with the number of subscribers once the message is written, before any of them
+/// gets it.
 ///
-/// `accepted` is called with the number of subscribers once the message is written, before any of them gets it.
-pub(crate) fn route_if_room(
+/// # Errors
+///
+/// [`Unroutable`]: nothing is done.
+pub(crate) fn try_route(
     shard: &Rc<Shard>,
     publication: Publication<'_>,
     accepted: impl FnOnce(usize),
-) -> Option<usize> {
-    let mut targets = find(shard, &publication);
-    if journal::lacks_room(shard, &publication, &targets) {
+) -> Result<usize, Unroutable> {
+    let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
+    let found = find(shard, &publication, &mut targets);
+    let is_tight = found.is_ok() && journal::lacks_room(shard, &publication, &targets);
+    if let Err(why) = found.and(if is_tight {
+        Err(Unroutable::NoRoom)
+    } else {
+        Ok(())
+    }) {
         targets.clear();
         *shard.targets.borrow_mut() = targets;
-        return None;
+        return Err(why);
     }
-    Some(hand_out(shard, publication, targets, accepted))
+    Ok(hand_out(shard, publication, targets, accepted))
 }
 
-fn find(shard: &Shard, publication: &Publication<'_>) -> Vec<Target> {
+/// Collects who gets a message in `targets`, which are empty.
+fn find(
+    shard: &Shard,
+    publication: &Publication<'_>,
+    targets: &mut Vec<Target>,
+) -> Result<(), Unroutable> {
     debug_assert!(
         publication.message.qos() == QoS::AtMostOnce
             || shard.world.is_stopping()
             || shard.world.loading.to_come() == Some(0),
         "whoever may get it is there"
     );
-    let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
     let message = publication.message;
-    let mut collector = Collector::new(shard, message.retain(), message.qos(), &mut targets);
+    let mut collector = Collector::new(shard, message.retain(), message.qos(), targets);
     let was_kept = shard.world.directory.match_cached(
         &mut shard.results.borrow_mut(),
         publication.topic,
@@ -157,7 +227,11 @@ fn find(shard: &Shard, publication: &Publication<'_>) -> Vec<Target> {
         &mut collector,
     );
     shard.metrics().matches_cached.add(was_kept.into());
-    targets
+    shard.count_steps(collector.steps);
+    if collector.given_up > 0 {
+        return Err(Unroutable::TooManyFilters);
+    }
+    Ok(())
 }
 
 fn hand_out(
@@ -187,15 +261,46 @@ pub(crate) fn publish_own(shard: &Rc<Shard>, message: &Message) -> usize {
     topic_of(message).map_or(0, own)
 }
 
-/// Publishes as the broker itself, if the disk has room for what that leaves behind.
-pub(crate) fn publish_own_if_room(shard: &Rc<Shard>, message: &Message) -> Option<usize> {
+/// Publishes as the broker itself.
+///
+/// # Errors
+///
+/// [`Unroutable`]: nothing is done.
+pub(crate) fn try_publish_own(shard: &Rc<Shard>, message: &Message) -> Result<usize, Unroutable> {
     let Some(topic) = topic_of(message) else {
-        return Some(0);
+        return Ok(0);
     };
-    if journal::lacks_room_to_retain(shard, None, topic, message) {
-        return None;
+    check_retained(shard, None, topic, message)?;
+    try_route(shard, Publication::own(shard, topic, message), |_| {})
+}
+
+/// Checks a message before it is retained, which comes before it is matched.
+///
+/// # Errors
+///
+/// [`Unroutable`], for one with RETAIN.
+pub(crate) fn check_retained(
+    shard: &Shard,
+    publisher: Option<&Rc<Client>>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> Result<(), Unroutable> {
+    if journal::lacks_room_to_retain(shard, publisher, topic, message) {
+        return Err(Unroutable::NoRoom);
     }
-    route_if_room(shard, Publication::own(shard, topic, message), |_| {})
+    check_filters(shard, topic, message)
+}
+
+/// As [`check_retained`], whatever room there is.
+pub(crate) fn check_filters(
+    shard: &Shard,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> Result<(), Unroutable> {
+    if message.retain() && !shard.world.directory.snapshot().can_match(topic) {
+        return Err(Unroutable::TooManyFilters);
+    }
+    Ok(())
 }
 
 /// Messages of one client that are matched together: what one read brought.
@@ -203,6 +308,9 @@ pub(crate) const TOGETHER: usize = 16;
 
 /// Targets of messages matched together above which the next messages are matched one at a time.
 const MANY_TARGETS: usize = 1024;
+
+/// Steps of a search, for messages matched together, above which the same is done.
+const MANY_STEPS: usize = 4096;
 
 /// How many these are: matching many at once saves little where deliveries cost so much more.
 const ONE_AT_A_TIME: u32 = 4096;
@@ -231,7 +339,7 @@ impl Together {
         &mut self,
         shard: &Rc<Shard>,
         publisher: &Rc<Client>,
-        mut routed: impl FnMut(&Message, Option<PacketId>, usize),
+        mut routed: impl FnMut(&Message, Option<PacketId>, Result<usize, Unroutable>),
     ) {
         let messages = std::mem::take(&mut self.messages);
         let topics: SmallVec<[TopicName<'_>; TOGETHER]> = messages
@@ -240,16 +348,16 @@ impl Together {
             .collect();
         if topics.len() < 2 || topics.len() < messages.len() {
             for (message, packet_id) in &messages {
-                let matched = topic_of(message).map_or(0, |topic| {
-                    route(shard, Publication::plain(publisher, topic, message))
+                let matched = topic_of(message).map_or(Ok(0), |topic| {
+                    try_route(shard, Publication::plain(publisher, topic, message), |_| {})
                 });
                 routed(message, *packet_id, matched);
             }
             return;
         }
         let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
-        // None of them is of QoS 2; signs for QoS 1 do for QoS 0.
-        let mut collector = Collector::new(shard, false, QoS::AtLeastOnce, &mut targets);
+        let mut collector = Collector::new(shard, false, QoS::AtMostOnce, &mut targets);
+        collector.qos = messages.iter().map(|(message, _)| message.qos()).collect();
         let kept = shard.world.directory.match_many_cached(
             &mut shard.results.borrow_mut(),
             &topics,
@@ -259,7 +367,9 @@ impl Together {
         );
         shard.metrics().matches_cached.add(kept as u64);
         let starts = std::mem::take(&mut collector.starts);
-        if targets.len() > MANY_TARGETS {
+        let (steps, given_up) = (collector.steps, collector.given_up);
+        shard.count_steps(steps);
+        if targets.len() > MANY_TARGETS || steps > MANY_STEPS {
             shard.one_at_a_time.set(ONE_AT_A_TIME);
         }
         let ends = starts.iter().skip(1).copied().chain([targets.len()]);
@@ -278,9 +388,15 @@ impl Together {
             start += matched;
         }
         let mut rest = targets.drain(..);
-        for ((message, packet_id), matched) in messages.iter().zip(counts) {
+        for (index, ((message, packet_id), matched)) in messages.iter().zip(counts).enumerate() {
             deal(shard, message, rest.by_ref().take(matched));
-            routed(message, *packet_id, matched);
+            let is_given_up = given_up & 1 << index != 0;
+            let result = if is_given_up {
+                Err(Unroutable::TooManyFilters)
+            } else {
+                Ok(matched)
+            };
+            routed(message, *packet_id, result);
         }
         drop(rest);
         *shard.targets.borrow_mut() = targets;
@@ -288,23 +404,34 @@ impl Together {
 }
 
 struct Collector<'a> {
-    signs: Signs<'a>,
+    shard: &'a Shard,
+    judge: Judge<'a>,
+    /// Of each of several messages.
+    qos: SmallVec<[QoS; TOGETHER]>,
     retain: bool,
     targets: &'a mut Vec<Target>,
     /// The group whose members are asked.
     group: Option<GroupId>,
     /// Where the targets of each of several topics start.
     starts: SmallVec<[usize; TOGETHER]>,
+    /// What the searches took, and the offers to members of groups.
+    steps: usize,
+    /// Topics whose search was given up, a bit each.
+    given_up: u32,
 }
 
 impl<'a> Collector<'a> {
     fn new(shard: &'a Shard, retain: bool, qos: QoS, targets: &'a mut Vec<Target>) -> Self {
         Self {
-            signs: Signs::new(shard, qos),
+            shard,
+            judge: Judge::new(shard, qos),
+            qos: SmallVec::new(),
             retain,
             targets,
             group: None,
             starts: SmallVec::new(),
+            steps: 0,
+            given_up: 0,
         }
     }
 
@@ -317,6 +444,13 @@ impl<'a> Collector<'a> {
 }
 
 impl Visitor for Collector<'_> {
+    fn searched(&mut self, search: Search) {
+        self.steps += search.steps;
+        if !search.is_complete {
+            self.given_up |= 1 << self.starts.len().saturating_sub(1);
+        }
+    }
+
     fn plain(&mut self, matched: Match<'_>) {
         self.targets.push(Target::of(&matched, self.retain));
     }
@@ -326,7 +460,8 @@ impl Visitor for Collector<'_> {
     }
 
     fn shared(&mut self, candidate: Match<'_>) -> bool {
-        let takes = self.signs.takes(&candidate);
+        self.steps += 1;
+        let takes = self.judge.takes(&candidate);
         if takes {
             self.choose(&candidate);
         }
@@ -334,15 +469,22 @@ impl Visitor for Collector<'_> {
     }
 
     fn standby(&mut self, candidate: Match<'_>) -> u8 {
-        self.signs.standby(&candidate)
+        self.judge.standby(&candidate)
     }
 
     fn shared_offline(&mut self, first_choice: Match<'_>) {
+        if self.judge.standby(&first_choice) == 0 {
+            // Nobody would take it: it is not handed on from the one whose drop it becomes.
+            self.group = None;
+        }
         self.choose(&first_choice);
     }
 
-    fn topic(&mut self, _: usize) {
+    fn topic(&mut self, index: usize) {
         self.starts.push(self.targets.len());
+        if let Some(qos) = self.qos.get(index) {
+            self.judge = Judge::new(self.shard, *qos);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::hub::Publication;
 use crate::log::{Escaped, LogClass};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
-use crate::{hub, journal, kafka, paging, retain};
+use crate::{group, hub, journal, kafka, paging, retain};
 
 /// Lets every promise so far leave: at once, unless one waits for the store (decision 2) or Kafka.
 pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
@@ -31,10 +31,7 @@ pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     let departure = client.session.borrow_mut().detach(shard.now(), cause);
     journal::left(shard, client);
     client.set_link(None);
-    shard
-        .world
-        .online
-        .set_online(shard.index, client.handle.slot(), false);
+    group::set_online(shard, client, false);
     shard.metrics().clients_connected.sub(1);
     shard.tell(EventKind::Disconnected, client, EventDetails::default());
     if let Some(will) = departure.will {

@@ -17,7 +17,7 @@ use crate::grants::{Access, Permissions};
 use crate::retain::Retained;
 use crate::shard::{Shard, World};
 use crate::topic::{AS_IT_CAME, topic_of};
-use crate::{journal, life, paging};
+use crate::{group, journal, life, paging};
 
 /// Deliveries that are read of a queue at once, and bytes of their messages.
 const PAGE: usize = 256;
@@ -322,6 +322,7 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) {
         )
     });
     client.set_number(&shard.world, kept.number);
+    group::set_online(shard, &client, false);
     paging::resume_if_needed(shard, &client);
     client.will_is_kept.set(kept.will.is_some());
     if kept.away_since.is_none() {

@@ -18,7 +18,7 @@ use crate::client::Client;
 use crate::end::End;
 use crate::grants::RuleAnswer;
 use crate::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
-use crate::hub::{Publication, Together};
+use crate::hub::{Publication, Together, Unroutable};
 use crate::life::confirm;
 use crate::log::{Escaped, LogClass};
 use crate::retain::{Replay, Retention};
@@ -56,7 +56,6 @@ impl Refusal {
 }
 
 const PUBLISH_DENIED: &str = "not allowed to publish to this topic";
-const DISK_FULL: &str = "the disk is nearly full";
 const SUBSCRIBE_DENIED: &str = "not allowed to subscribe to this filter";
 
 /// Asks the plugins one question.
@@ -155,12 +154,29 @@ pub(crate) fn may_wait(
 
 /// Routes and acknowledges, in their order, publishes that waited for each other.
 pub(crate) fn accept_together(shard: &Rc<Shard>, client: &Rc<Client>, together: &mut Together) {
-    together.route(shard, client, |message, packet_id, matched| {
-        if let Some(packet_id) = packet_id {
-            let mut session = client.session.borrow_mut();
-            session.accept_publish(packet_id, message.qos(), reason_of(matched));
-        }
+    together.route(shard, client, |message, packet_id, routed| match routed {
+        Ok(matched) => acknowledge(shard, client, message, packet_id, matched),
+        Err(why) => refuse_unroutable(shard, client, message, packet_id, why),
     });
+}
+
+/// Answers a publish that is accepted.
+fn acknowledge(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    message: &Message,
+    packet_id: Option<PacketId>,
+    matched: usize,
+) {
+    let Some(packet_id) = packet_id else { return };
+    let mut session = client.session.borrow_mut();
+    session.accept_publish(packet_id, message.qos(), reason_of(matched));
+    drop(session);
+    if message.qos() == QoS::ExactlyOnce {
+        // Clients expect PUBREC before their own copy of the message.
+        confirm(shard, client);
+        client.flush_session(shard);
+    }
 }
 
 fn reason_of(matched: usize) -> ReasonCode {
@@ -239,7 +255,8 @@ fn accept_logged(
 ) -> Option<Pause> {
     let refusal = kafka::refusal(shard, topic, &message);
     if let Some(why) = refusal.filter(|_| packet_id.is_some()) {
-        refuse_for_room(shard, client, &message, packet_id, why);
+        let why = Unroutable::NotLogged(why);
+        refuse_unroutable(shard, client, &message, packet_id, why);
         return None;
     }
     let Some(logged) = kafka::log_first(shard, client, topic, &message) else {
@@ -269,10 +286,13 @@ fn accept(
     packet_id: Option<PacketId>,
     is_logged: bool,
 ) {
-    let is_tight =
-        packet_id.is_some() && journal::lacks_room_to_retain(shard, Some(client), topic, message);
-    if is_tight {
-        return refuse_for_room(shard, client, message, packet_id, DISK_FULL);
+    let checked = if packet_id.is_some() {
+        hub::check_retained(shard, Some(client), topic, message)
+    } else {
+        hub::check_filters(shard, topic, message)
+    };
+    if let Err(why) = checked {
+        return refuse_unroutable(shard, client, message, packet_id, why);
     }
     let qos = message.qos();
     let retaining = retain::store(shard, Some(client), topic, message);
@@ -293,36 +313,37 @@ fn accept(
         retaining,
         is_logged,
     };
-    let acknowledge = |matched| {
-        let Some(packet_id) = packet_id else { return };
-        let mut session = client.session.borrow_mut();
-        session.accept_publish(packet_id, qos, reason_of(matched));
-        drop(session);
-        if qos == QoS::ExactlyOnce {
-            // Clients expect PUBREC before their own copy of the message.
-            confirm(shard, client);
-            client.flush_session(shard);
-        }
-    };
-    if hub::route_if_room(shard, publication, acknowledge).is_none() {
-        refuse_for_room(shard, client, message, packet_id, DISK_FULL);
+    let routed = hub::try_route(shard, publication, |matched| {
+        acknowledge(shard, client, message, packet_id, matched);
+    });
+    if let Err(why) = routed {
+        refuse_unroutable(shard, client, message, packet_id, why);
     }
 }
 
-/// What is not taken on cannot be lost. A 3.x client cannot be told, so it has to come again.
-fn refuse_for_room(
+/// Refuses a message that cannot be routed.
+fn refuse_unroutable(
     shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    message: &Message,
+    packet_id: Option<PacketId>,
+    why: Unroutable,
+) {
+    hub::report_unroutable(shard, Some(client), message, why);
+    if packet_id.is_some() {
+        tell_refused(client, message, packet_id, why.text());
+    }
+}
+
+/// Tells a client that its publish is refused. Of 3.x it cannot be told, so it is disconnected, and has to come again:
+/// an acknowledgement would make it forget the message.
+fn tell_refused(
     client: &Rc<Client>,
     message: &Message,
     packet_id: Option<PacketId>,
     why: &'static str,
 ) {
     let reason = ReasonCode::QUOTA_EXCEEDED;
-    shard.metrics().refused_no_room.add(1);
-    shard.log.warn(LogClass::Dropped, shard.now(), || {
-        let (id, topic) = (Escaped(&client.id), Escaped(message.topic()));
-        format!("publish of client {id} to {topic} refused: {why}")
-    });
     let told = packet_id.filter(|_| client.login().version.has_properties());
     if let Some(packet_id) = told {
         let details = Details::reason(why);

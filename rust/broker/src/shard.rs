@@ -8,7 +8,7 @@ use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime};
@@ -40,6 +40,14 @@ use crate::{journal, kafka, life, loading, registry, retain, store, sys_topics};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// Messages that one connection's publishes may hand to sessions in a turn; one fan-out to more
+/// than that is finished, and what the publisher sent behind it waits (abuse D22).
+const TURN_DELIVERIES: usize = 64 * 1024;
+
+/// Steps that the searches for the receivers of one connection's publishes may take in a turn, about a millisecond of
+/// the slowest; one more publish is finished (abuse H15).
+const TURN_STEPS: usize = 16 * 1024;
 
 /// Retained topics that can be changed at once.
 const TURNS: usize = 64;
@@ -189,88 +197,74 @@ impl World {
     }
 }
 
-/// Which sessions have a connection, which of them would let a message wait, and which have refused the last one: bits,
-/// readable from every shard.
+/// What is known of each session: whether it is connected, and whether it takes messages at once; readable from every
+/// shard.
 ///
-/// Shared subscriptions use it to pass over members that are away or full (decision 13).
+/// Shared subscriptions use it to pass over members that are away or full (decision 13). A byte a session, written by
+/// its own shard alone.
 pub(crate) struct Presence {
-    shards: Vec<Vec<Signs>>,
+    shards: Vec<Vec<AtomicU8>>,
 }
 
-/// A bit a session.
-#[derive(Default)]
-struct Signs {
-    online: AtomicU64,
-    full: AtomicU64,
-    refusing: AtomicU64,
+/// What is known of one session. Hints: the session itself decides when the message arrives.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Signs {
+    /// It has a connection.
+    pub(crate) is_online: bool,
+    /// The next message would wait behind others.
+    pub(crate) is_full: bool,
+    /// It refused the last message, and has had no room since.
+    pub(crate) is_refusing: bool,
+}
+
+impl Signs {
+    /// Of a session that nothing is known of. A reload may allow more sessions than there are bytes.
+    const UNKNOWN: Self = Self::connected(true);
+
+    /// A connection begins or ends: until it is heard of otherwise, it is not full.
+    pub(crate) const fn connected(is_online: bool) -> Self {
+        Self {
+            is_online,
+            is_full: false,
+            is_refusing: false,
+        }
+    }
+
+    fn of(byte: u8) -> Self {
+        Self {
+            is_online: byte & 1 != 0,
+            is_full: byte & 2 != 0,
+            is_refusing: byte & 4 != 0,
+        }
+    }
+
+    fn byte(self) -> u8 {
+        u8::from(self.is_online) | u8::from(self.is_full) << 1 | u8::from(self.is_refusing) << 2
+    }
 }
 
 impl Presence {
     fn new(shards: usize, sessions: usize) -> Self {
-        let words = || (0..sessions.div_ceil(64)).map(|_| Signs::default());
+        let bytes = || (0..sessions).map(|_| AtomicU8::default()).collect();
         Self {
-            shards: (0..shards).map(|_| words().collect()).collect(),
+            shards: (0..shards).map(|_| bytes()).collect(),
         }
     }
 
-    /// The signs of a session, and its bit in them. A reload may allow more sessions than there are bits.
-    fn signs(&self, shard: usize, slot: u32) -> Option<(&Signs, u64)> {
-        let signs = self.shards[shard].get(slot as usize / 64)?;
-        Some((signs, 1 << (slot % 64)))
+    pub(crate) fn signs(&self, shard: usize, slot: u32) -> Signs {
+        let byte = self.shards[shard].get(slot as usize);
+        // ORDERING: a hint.
+        byte.map_or(Signs::UNKNOWN, |byte| {
+            Signs::of(byte.load(Ordering::Relaxed))
+        })
     }
 
-    /// A connection begins or ends. Until it is heard of otherwise, it is not full.
-    pub(crate) fn set_online(&self, shard: usize, slot: u32, online: bool) {
-        if let Some((signs, bit)) = self.signs(shard, slot) {
-            set(&signs.online, bit, online);
-            set(&signs.full, bit, false);
-            set(&signs.refusing, bit, false);
+    /// Only on the thread of `shard`.
+    pub(crate) fn set(&self, shard: usize, slot: u32, signs: Signs) {
+        if let Some(byte) = self.shards[shard].get(slot as usize) {
+            byte.store(signs.byte(), Ordering::Relaxed); // ORDERING: a hint.
         }
     }
-
-    pub(crate) fn set_full(&self, shard: usize, slot: u32, full: bool) {
-        if let Some((signs, bit)) = self.signs(shard, slot) {
-            set(&signs.full, bit, full);
-        }
-    }
-
-    pub(crate) fn set_refusing(&self, shard: usize, slot: u32, refusing: bool) {
-        if let Some((signs, bit)) = self.signs(shard, slot) {
-            set(&signs.refusing, bit, refusing);
-        }
-    }
-
-    /// Sessions without bits count as there.
-    pub(crate) fn is_online(&self, shard: usize, slot: u32) -> bool {
-        let signs = self.signs(shard, slot);
-        signs.is_none_or(|(signs, bit)| has(&signs.online, bit))
-    }
-
-    /// Sessions without bits never count as full.
-    pub(crate) fn is_full(&self, shard: usize, slot: u32) -> bool {
-        let signs = self.signs(shard, slot);
-        signs.is_some_and(|(signs, bit)| has(&signs.full, bit))
-    }
-
-    /// Sessions without bits never count as refusing.
-    pub(crate) fn is_refusing(&self, shard: usize, slot: u32) -> bool {
-        let signs = self.signs(shard, slot);
-        signs.is_some_and(|(signs, bit)| has(&signs.refusing, bit))
-    }
-}
-
-fn set(word: &AtomicU64, bit: u64, value: bool) {
-    // ORDERING: a hint; the session itself decides when the message arrives.
-    if value {
-        word.fetch_or(bit, Ordering::Relaxed);
-    } else {
-        word.fetch_and(!bit, Ordering::Relaxed);
-    }
-}
-
-fn has(word: &AtomicU64, bit: u64) -> bool {
-    // ORDERING: as in `set`.
-    word.load(Ordering::Relaxed) & bit != 0
 }
 
 /// What can change while the broker runs: configuration, plugins, what listeners give.
@@ -308,8 +302,10 @@ pub(crate) struct Shard {
     has_outgoing: Cell<bool>,
     now: Cell<Instant>,
     random: Cell<u64>,
-    /// Messages handed to sessions since the last [`Shard::take_deliveries`].
+    /// Messages handed to sessions in this turn.
     deliveries: Cell<usize>,
+    /// Steps of the searches for their receivers.
+    steps: Cell<usize>,
     /// Connection tasks alive; the shard's thread ends when the last one has.
     pub(crate) tasks: Cell<usize>,
     told: Cell<bool>,
@@ -346,6 +342,7 @@ impl Shard {
             now: Cell::new(Instant::now()),
             random: Cell::new(random),
             deliveries: Cell::new(0),
+            steps: Cell::new(0),
             tasks: Cell::new(0),
             told: Cell::new(false),
             finished: Notify::new(),
@@ -460,19 +457,25 @@ impl Shard {
         word
     }
 
+    /// Counts what finding the receivers of messages took.
+    pub(crate) fn count_steps(&self, steps: usize) {
+        self.steps.set(self.steps.get() + steps);
+    }
+
+    /// Begins to count the work of a turn anew.
+    pub(crate) fn start_turn(&self) {
+        self.deliveries.set(0);
+        self.steps.set(0);
+    }
+
+    /// Whether this turn has had its share of deliveries and of search, whatever its bytes.
+    pub(crate) fn is_turn_over(&self) -> bool {
+        self.deliveries.get() >= TURN_DELIVERIES || self.steps.get() >= TURN_STEPS
+    }
+
     /// Counts one message that is handed to a session.
     pub(crate) fn count_delivery(&self) {
         self.deliveries.set(self.deliveries.get() + 1);
-    }
-
-    /// Messages handed to sessions since the last call: what a turn has cost beyond its own bytes.
-    pub(crate) fn take_deliveries(&self) -> usize {
-        self.deliveries.take()
-    }
-
-    /// The same without starting over.
-    pub(crate) fn deliveries(&self) -> usize {
-        self.deliveries.get()
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {

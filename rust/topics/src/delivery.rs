@@ -81,8 +81,22 @@ pub struct Match<'a> {
     pub ids: &'a [NonZeroU32],
 }
 
+/// What the search for the matches of one message took, and whether it came to its end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Search {
+    /// Nodes visited and subscriptions read; 1 at least.
+    pub steps: usize,
+    /// `false` if the topic leads to more nodes than a search may visit: none of its matches is handed out.
+    pub is_complete: bool,
+}
+
 /// Takes the matches of one message, under the snapshot's pin: it must not block.
 pub trait Visitor {
+    /// The search for the matches of a topic is over; its matches come next. Once a topic.
+    fn searched(&mut self, search: Search) {
+        let _ = search;
+    }
+
     /// A subscriber with plain subscriptions; once a message and subscriber, in no particular order.
     fn plain(&mut self, found: Match<'_>);
 
@@ -91,11 +105,13 @@ pub trait Visitor {
         let _ = group;
     }
 
-    /// A member of a shared group, best choice first. Answers whether it took the message; if not, the
-    /// next member is asked.
+    /// A member of a shared group, best choice first and available ones only, as long as there are any. Answers whether
+    /// it took the message; if not, the next member is asked, up to a bound.
     fn shared(&mut self, candidate: Match<'_>) -> bool;
 
-    /// How well a member would do that did not take the message, if nobody does.
+    /// How well a member would do that did not take the message, if nobody does; 0 if it would refuse it.
+    ///
+    /// Members that are not available are asked if all available ones would refuse it.
     fn standby(&mut self, candidate: Match<'_>) -> u8 {
         let _ = candidate;
         0
@@ -105,7 +121,7 @@ pub trait Visitor {
     /// [`standby`](Self::standby).
     fn shared_offline(&mut self, first_choice: Match<'_>);
 
-    /// The matches of topic number `index` of [`Snapshot::match_many`](crate::Snapshot::match_many) begin.
+    /// Topic number `index` of [`Snapshot::match_many`](crate::Snapshot::match_many) begins.
     fn topic(&mut self, index: usize) {
         let _ = index;
     }

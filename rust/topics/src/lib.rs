@@ -30,7 +30,9 @@ mod subscribers;
 mod sync;
 mod tree;
 
-pub use delivery::{GroupId, MAX_SUBSCRIPTION_ID, Match, Options, Strategy, SubscriberId, Visitor};
+pub use delivery::{
+    GroupId, MAX_SUBSCRIPTION_ID, Match, Options, Search, Strategy, SubscriberId, Visitor,
+};
 pub use directory::{
     Change, Directory, DirectoryStats, Listing, MatchCache, Outcome, Outcomes, Snapshot,
 };

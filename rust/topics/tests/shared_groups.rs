@@ -355,6 +355,76 @@ fn when_nobody_takes_a_message_it_goes_to_a_member_that_is_busy_before_one_that_
     assert_eq!(turns, [Some(2), Some(3), Some(2), Some(1)]);
 }
 
+#[test]
+fn members_that_are_available_get_everything_as_long_as_there_are_any() {
+    for strategy in [
+        Strategy::RoundRobin,
+        Strategy::Random,
+        Strategy::TopicHash,
+        Strategy::ClientHash,
+        Strategy::Sticky,
+    ] {
+        let group = group(strategy, 3_000);
+        for id in &group.ids {
+            group.directory.set_available(*id, false);
+        }
+        let there: HashSet<u64> = HashSet::from([700, 1_900]);
+        for handle in &there {
+            let id = group.ids[usize::try_from(*handle).unwrap()];
+            group.directory.set_available(id, true);
+        }
+
+        let takers: HashSet<u64> = (0..50)
+            .map(|number| group.publish(&format!("t/{number}"), None, number << 58))
+            .collect();
+
+        assert!(takers.is_subset(&there), "{strategy:?}: {takers:?}");
+        let spreads = matches!(strategy, Strategy::RoundRobin | Strategy::Random);
+        assert!(!spreads || takers == there, "{strategy:?}: {takers:?}");
+    }
+}
+
+#[test]
+fn a_topic_keeps_its_member_when_another_goes_away() {
+    let group = group(Strategy::TopicHash, 5);
+    let member = |topic: usize| group.publish(&format!("t/{topic}"), None, 0);
+    let before: Vec<u64> = (0..100).map(member).collect();
+
+    group.directory.set_available(group.ids[2], false);
+
+    for (topic, before) in before.into_iter().enumerate() {
+        let now = member(topic);
+        assert!(
+            now == before || before == 2 && now == 3,
+            "{before} to {now}"
+        );
+    }
+}
+
+#[test]
+fn a_member_is_available_or_not_in_groups_that_it_joins_later_too() {
+    let group = group(Strategy::RoundRobin, 2);
+    group.directory.set_available(group.ids[0], false);
+    for id in &group.ids {
+        subscribe(&group.directory, *id, "$share/h/u");
+    }
+
+    assert_eq!([(); 4].map(|()| group.publish("u", None, 0)), [1; 4]);
+    group.directory.set_available(group.ids[0], true);
+    assert_eq!([(); 2].map(|()| group.publish("u", None, 0)), [0, 1]);
+}
+
+#[test]
+fn what_nobody_takes_is_offered_to_so_many_members_and_no_more() {
+    let group = group(Strategy::RoundRobin, 1_000);
+    let everybody: Vec<u64> = (0..1_000).collect();
+
+    let asked = group.publish_refused(&everybody);
+
+    assert_eq!(asked.asked.len(), 32);
+    assert_eq!(asked.offline, [asked.asked[0]]);
+}
+
 fn again(group: &Group, topic: &str, id: GroupId, tried: &[usize], refused: &[u64]) -> Offers {
     let tried: Vec<SubscriberId> = tried.iter().map(|member| group.ids[*member]).collect();
     let mut asked = Offers {

@@ -9,6 +9,7 @@ mod aftermath;
 mod authenticate;
 mod authorize;
 mod clock;
+mod costly;
 mod durable;
 mod endpoint;
 mod enhanced;

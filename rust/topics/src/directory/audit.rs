@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::version::{Counts, State};
-use crate::subscribers::{Subscription, group_parts, parts, set};
+use crate::SubscriberId;
+use crate::subscribers::{Group, Subscription, parts, set};
 use crate::tree::hamt::{DIGIT_BITS, Keys, item_hash, key_of};
 use crate::tree::hash::{Hasher, tag};
 use crate::tree::node::{Block, Branches, Handles, Version, measure};
@@ -14,11 +15,12 @@ use crate::tree::word::{View, Word};
 pub(crate) fn audit<'a>(
     version: &'a State,
     hasher: &'a Hasher,
-    handles: Handles<'a>,
+    (handles, is_dead): (Handles<'a>, &'a dyn Fn(SubscriberId) -> bool),
 ) -> Result<String, String> {
     let mut audit = Audit {
         hasher,
         handles,
+        is_dead,
         counts: Counts::default(),
         shape: String::new(),
     };
@@ -36,6 +38,7 @@ pub(crate) fn audit<'a>(
 struct Audit<'a> {
     hasher: &'a Hasher,
     handles: Handles<'a>,
+    is_dead: &'a dyn Fn(SubscriberId) -> bool,
     counts: Counts,
     shape: String,
 }
@@ -203,15 +206,17 @@ impl Audit<'_> {
             return Ok(());
         }
         if is_group {
-            let (set, turn) = group_parts(payload);
-            ensure(turn.is_some() && !set.is_empty(), "I8", || {
-                "a group without members".into()
-            })?;
+            let group = Group::of(payload);
+            let has_members = group.turn().is_some() && !group.members.is_empty();
+            ensure(has_members, "I8", || "a group without members".into())?;
             self.counts.groups += 1;
-            return self.set(set);
+            self.counts.subscriptions += set::len(group.members);
+            self.set(group.members)?;
+            return self.available(group);
         }
         self.counts.filters += 1;
         let (plain, groups) = parts(payload);
+        self.counts.subscriptions += set::len(plain);
         self.set(plain)?;
         if let View::Extended(_) = payload.view() {
             ensure(!groups.is_empty(), "I8", || {
@@ -265,9 +270,20 @@ impl Audit<'_> {
         ensure(all.len() == set::len(set), "I5", || {
             "a set miscounts".into()
         })?;
-        self.counts.subscriptions += all.len();
         self.note(format!("{all:?}"));
         Ok(())
+    }
+
+    /// Checks that the available ones of a group are members of it, or have left.
+    fn available(&mut self, group: Group<'_>) -> Result<(), String> {
+        self.note("available");
+        self.set(group.available)?;
+        set::Iter::new(group.available).try_for_each(|one| {
+            let is_member = set::of(group.members, one.subscriber()) == Some(one);
+            ensure(is_member || (self.is_dead)(one.subscriber()), "I8", || {
+                "an available one is no member".into()
+            })
+        })
     }
 
     fn set_shape(&mut self, set: Word<'_>) -> Result<(), String> {

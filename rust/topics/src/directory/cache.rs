@@ -3,9 +3,10 @@
 use smallvec::SmallVec;
 
 use super::Directory;
+use super::snapshot::{Message, summarize};
 use crate::subscribers::Subscription;
 use crate::sync::{Acquire, Arc};
-use crate::{Match, SubscriberId, TopicName, Visitor};
+use crate::{Match, Search, SubscriberId, TopicName, Visitor};
 
 /// The most receivers of a topic that is kept.
 pub(crate) const MOST_CACHED: usize = 16;
@@ -222,16 +223,27 @@ impl Directory {
         let mut entries = places.into_iter().map(|place| &cache.entries[place]);
         if let Some(entry) = entries.find(|entry| entry.is_of(hash, changes, text)) {
             cache.hits += 1;
+            visitor.searched(Search {
+                steps: 1,
+                is_complete: true,
+            });
             let receivers = entry.receivers().iter();
             receivers.for_each(|receiver| receiver.visit(visitor));
             return true;
         }
         let snapshot = self.snapshot();
+        let lane = snapshot.search(topic);
         let mut sums = SmallVec::new();
-        if !snapshot.summarize(text, &mut sums) {
-            snapshot.match_one(topic, publisher, random, visitor);
+        if !summarize(&lane, &mut sums) {
+            let message = Message {
+                topic,
+                publisher,
+                random,
+            };
+            snapshot.deliver(&lane, message, visitor);
             return false;
         }
+        visitor.searched(lane.search());
         // The second place is for who finds the first taken by a topic that may be hot as well.
         let [first, second] = places;
         let is_taken = cache.entries[first].changes == changes;

@@ -27,6 +27,8 @@ fn bit(id: SubscriberId) -> u64 {
 pub(crate) struct Clients {
     /// Who is alive: dense, so that it stays in the cache.
     alive_words: Table<AtomicU64, ROW>,
+    /// Whose messages of shared groups would wait, as they are away: as dense.
+    away_words: Table<AtomicU64, ROW>,
     handles: Table<AtomicU64>,
     /// What a publisher is told apart by in shared groups; `None` where no strategy asks.
     keys: Option<Table<AtomicU64>>,
@@ -47,6 +49,7 @@ impl Clients {
         Self {
             keys: keeps_keys.then(Table::new),
             alive_words: Table::new(),
+            away_words: Table::new(),
             handles: Table::new(),
             filters: Table::new(),
             next: AtomicU32::new(0),
@@ -67,6 +70,8 @@ impl Clients {
         if let Some(keys) = &self.keys {
             keys.slot_or_default(place).store(key, Relaxed); // ORDERING: read by whoever has the id.
         }
+        let away = self.away_words.slot_or_default(place);
+        away.fetch_and(!bit(id), Relaxed); // ORDERING: read under the lock of its filters, by whoever has the id.
         let alive = self.alive_words.slot_or_default(place);
         alive.fetch_or(bit(id), Release); // ORDERING: Release pairs with the acquire of `handle`.
         self.alive.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
@@ -126,6 +131,26 @@ impl Clients {
             .slot(Place::of(id.0))
             .map(|word| word.load(Relaxed));
         word.is_none_or(|word| word & bit(id) == 0)
+    }
+
+    /// Whether a subscriber is available to its shared groups. Under the lock of its filters.
+    pub(crate) fn is_available(&self, id: SubscriberId) -> bool {
+        let away = self.away_words.slot(Place::of(id.0));
+        away.is_none_or(|away| away.load(Relaxed) & bit(id) == 0) // ORDERING: the lock orders it.
+    }
+
+    /// Notes whether a subscriber is available; `false` if that is known. Under the lock of its filters.
+    pub(crate) fn set_available(&self, id: SubscriberId, is_available: bool) -> bool {
+        let Some(away) = self.away_words.slot(Place::of(id.0)) else {
+            return false;
+        };
+        // ORDERING: as above.
+        let before = if is_available {
+            away.fetch_and(!bit(id), Relaxed)
+        } else {
+            away.fetch_or(bit(id), Relaxed)
+        };
+        (before & bit(id) == 0) != is_available
     }
 
     /// Numbers below this one may have been given.

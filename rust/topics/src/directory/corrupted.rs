@@ -81,7 +81,11 @@ fn verdict_with(
         hasher: &hasher,
     });
     // What the forge made is freed with the edit, after this pin.
-    audit(&State::forged(exact, wild, counts), &hasher, &handle_of)
+    audit(
+        &State::forged(exact, wild, counts),
+        &hasher,
+        (&handle_of, &|_| false),
+    )
 }
 
 #[track_caller]
@@ -329,21 +333,29 @@ fn i8_groups_without_members_or_turn_are_refused() {
         (forge.leaf("a", "a", payload), NOTHING)
     });
     let no_turn = verdict(|forge| {
-        let group = forge.block(Kind::Extended, 1, &[of(1), Word::EMPTY], "");
+        let group = forge.block(Kind::Extended, 1, &[of(1), Word::EMPTY, of(1)], "");
         let groups = forge.leaf("g", "g", group);
         let payload = forge.block(Kind::Extended, 0, &[Word::EMPTY, groups], "");
         (forge.leaf("a", "a", payload), NOTHING)
     });
     let no_member = verdict(|forge| {
         let turn = forge.edit.make_turn();
-        let group = forge.block(Kind::Extended, 1, &[Word::EMPTY, turn], "");
+        let group = forge.block(Kind::Extended, 1, &[Word::EMPTY, turn, Word::EMPTY], "");
         let groups = forge.leaf("g", "g", group);
         let mut root = NOTHING;
         root[HERE] = forge.block(Kind::Extended, 0, &[of(1), groups], "");
         (Word::EMPTY, root)
     });
 
-    for verdict in [no_group, no_turn, no_member] {
+    let no_such_member = verdict(|forge| {
+        let turn = forge.edit.make_turn();
+        let group = forge.block(Kind::Extended, 1, &[of(1), turn, of(2)], "");
+        let groups = forge.leaf("g", "g", group);
+        let payload = forge.block(Kind::Extended, 0, &[Word::EMPTY, groups], "");
+        (forge.leaf("a", "a", payload), NOTHING)
+    });
+
+    for verdict in [no_group, no_turn, no_member, no_such_member] {
         assert_breaks("I8", &verdict);
     }
 }
@@ -353,7 +365,7 @@ fn i8_groups_without_members_or_turn_are_refused() {
 fn i8_a_group_in_the_place_of_another_is_refused() {
     let verdict = verdict(|forge| {
         let turn = forge.edit.make_turn();
-        let group = forge.block(Kind::Extended, 1, &[of(1), turn], "");
+        let group = forge.block(Kind::Extended, 1, &[of(1), turn, of(1)], "");
         let groups = forge.leaf("g", "h", group);
         let payload = forge.block(Kind::Extended, 0, &[Word::EMPTY, groups], "");
         (forge.leaf("a", "a", payload), NOTHING)

@@ -2,8 +2,7 @@
 //!
 //! A match visits what its topic can lead to: the nodes whose filters agree with a beginning of the topic, and the
 //! payloads that match. Other filters cost nothing but the depth of the maps between them. Filters with `+` that
-//! agree with a beginning and part later are visited too: that is bounded by their number, which is the subscribers'
-//! to pay for (limits on subscriptions), and tested for what it is.
+//! agree with a beginning and part later are visited too: up to a bound, above which the topic is refused.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers outside of #[test] functions, too, are tests"
@@ -11,16 +10,22 @@
 
 use mqttcore_codec::QoS;
 
-use super::{Change, Directory};
+use super::walk::MOST_NODES;
+use super::{Change, Directory, MatchCache};
 use crate::tree::word::views;
 use crate::{
-    Match, Options, Strategy, SubscriberId, SubscriptionFilter, TopicLimits, TopicName, Visitor,
+    Match, Options, Search, Strategy, SubscriberId, SubscriptionFilter, TopicLimits, TopicName,
+    Visitor,
 };
 
 #[derive(Default)]
-struct Count(usize);
+struct Count(usize, Vec<Search>);
 
 impl Visitor for Count {
+    fn searched(&mut self, search: Search) {
+        self.1.push(search);
+    }
+
     fn plain(&mut self, _: Match<'_>) {
         self.0 += 1;
     }
@@ -153,4 +158,109 @@ fn branches_of_plus_are_visited_once_each_and_nothing_beside_them() {
     assert_eq!(found, 0);
     assert!(alone <= 4 * nodes, "{alone} visited of {nodes}");
     assert!(beside <= alone + LEVEL, "{beside} after {alone}");
+}
+
+/// A directory with all filters of a literal or `+` on each of `levels` levels.
+fn all_choices(levels: usize) -> Directory {
+    let (directory, id) = directory();
+    let choices = (0..1_usize << levels).map(|choice| {
+        let level = |bit| if choice >> bit & 1 == 0 { "a" } else { "+" };
+        let text = (0..levels).map(level).collect::<Vec<_>>().join("/");
+        SubscriptionFilter::parse(&format!("{text}/x"), &TopicLimits::default()).unwrap()
+    });
+    let filters: Vec<_> = choices.collect();
+    for filters in filters.chunks(256) {
+        let options = Options::at(QoS::AtMostOnce);
+        let subscribe = |filter| Change::Subscribe { filter, options };
+        directory.commit(id, &filters.iter().map(subscribe).collect::<Vec<_>>());
+    }
+    directory
+}
+
+/// A way to match a topic.
+type Way<'a> = Box<dyn FnMut(&mut Count) + 'a>;
+
+/// What each way to match a topic tells of its search, and what it visits.
+fn searches(directory: &Directory, text: &str) -> Vec<(Search, usize)> {
+    let limits = TopicLimits::default();
+    let topic = TopicName::parse(text, &limits).unwrap();
+    let mut cache = MatchCache::new();
+    let mut ways: [Way<'_>; 3] = [
+        Box::new(|count| directory.snapshot().match_one(topic, None, 0, count)),
+        Box::new(|count| directory.snapshot().match_in_turn(&[topic], None, 0, count)),
+        Box::new(|count| {
+            directory.match_cached(&mut cache, topic, None, 0, count);
+        }),
+    ];
+    let searched = ways.iter_mut().map(|way| {
+        let (mut count, before) = (Count::default(), views());
+        way(&mut count);
+        let [search] = count.1[..] else {
+            panic!("told of {} searches", count.1.len());
+        };
+        assert_eq!(count.0, 0);
+        (search, views() - before)
+    });
+    searched.collect()
+}
+
+#[test]
+fn a_topic_that_leads_to_too_many_nodes_is_given_up() {
+    let directory = all_choices(14);
+    let topic = ["a"; 15].join("/");
+
+    for (search, visited) in searches(&directory, &topic) {
+        assert!(!search.is_complete);
+        assert!(search.steps <= 2 * MOST_NODES, "{search:?}");
+        assert!(visited <= LEVEL * MOST_NODES, "{visited}");
+    }
+    let limits = TopicLimits::default();
+    let can_match = |text: &str| {
+        let topic = TopicName::parse(text, &limits).unwrap();
+        directory.snapshot().can_match(topic)
+    };
+    assert!(!can_match(&topic));
+    assert!(can_match(&["b"; 15].join("/")));
+}
+
+#[test]
+fn a_topic_of_twelve_levels_is_never_given_up() {
+    let directory = all_choices(11);
+
+    for (search, _) in searches(&directory, &format!("{}/y", ["a"; 11].join("/"))) {
+        assert!(search.is_complete);
+        assert!(search.steps > 1 << 10, "each node counts: {search:?}");
+    }
+}
+
+/// Members of a group that are away cost a message as much if they are thousands as if they are two.
+#[test]
+fn a_group_in_which_nobody_takes_a_message_costs_the_same_with_any_number_of_members() {
+    struct Away;
+
+    impl Visitor for Away {
+        fn plain(&mut self, _: Match<'_>) {}
+
+        fn shared(&mut self, _: Match<'_>) -> bool {
+            false
+        }
+
+        fn shared_offline(&mut self, _: Match<'_>) {}
+    }
+
+    let visited = |members: u64| {
+        let (directory, _) = directory();
+        for handle in 0..members {
+            let id = directory.join(handle);
+            directory.set_available(id, false);
+            subscribe(&directory, id, "$share/g/t");
+        }
+        let limits = TopicLimits::default();
+        let (topic, before) = (TopicName::parse("t", &limits).unwrap(), views());
+        directory.snapshot().match_one(topic, None, 0, &mut Away);
+        views() - before
+    };
+
+    let (few, many) = (visited(64), visited(5_000));
+    assert!(many <= few + few / 2, "{many} and {few}");
 }

@@ -23,7 +23,7 @@ mod walk;
 
 use std::hint::spin_loop;
 
-use crate::subscribers::{Dead, Subscription};
+use crate::subscribers::{Dead, Step, Subscription};
 use crate::sync::{
     Arc, AtomicU64, Guard, Ledger, Relaxed, Release, Root, end_epoch, free_what_is_over, is_pinned,
     pin, pool, prefetch, reclaim, yield_now,
@@ -145,6 +145,8 @@ impl Directory {
 
     /// Gives a subscriber an id. `handle` is the caller's, and comes back with every match.
     ///
+    /// It is available to its shared groups until [`set_available`](Self::set_available) says otherwise.
+    ///
     /// The id of a subscriber that left is given again once its subscriptions are cleaned and no match can have
     /// seen them.
     ///
@@ -206,12 +208,9 @@ impl Directory {
             return 0;
         };
         let taken = filters.take(limit);
-        let changes: Vec<_> = taken
-            .iter()
-            .map(|filter| Change::Unsubscribe { filter })
-            .collect();
         let guard = pin();
-        let outcomes = self.publish(id, &changes, &guard);
+        let steps = taken.iter().map(|filter| (filter, Step::Remove(id)));
+        let outcomes = self.publish(id, &steps, &guard);
         let is_done = filters.is_empty();
         drop(filters);
         // ORDERING: Relaxed: a count that orders nothing.
@@ -259,7 +258,19 @@ impl Directory {
         if self.clients.is_dead(id) {
             return Outcomes::of_none(changes.len());
         }
-        let outcomes = self.publish(id, changes, &pin());
+        let is_available = self.clients.is_available(id);
+        let steps = changes.iter().map(|change| match *change {
+            Change::Subscribe { filter, options } => {
+                let subscription = Subscription::new(id, options);
+                let step = Step::Insert {
+                    subscription,
+                    is_available,
+                };
+                (filter, step)
+            }
+            Change::Unsubscribe { filter } => (filter, Step::Remove(id)),
+        });
+        let outcomes = self.publish(id, &steps, &pin());
         for (change, outcome) in changes.iter().zip(&outcomes) {
             match change {
                 Change::Subscribe { filter, .. } if !outcome.existed => {
@@ -276,8 +287,38 @@ impl Directory {
         outcomes
     }
 
+    /// Says whether a subscriber is there to take messages of its shared groups at once.
+    ///
+    /// Those that are available are asked first, so that the others cost a message nothing. One commit, if it has
+    /// shared subscriptions.
+    pub fn set_available(&self, id: SubscriberId, is_available: bool) {
+        let Some(filters) = self.clients.filters(id) else {
+            return;
+        };
+        if self.clients.is_dead(id) || !self.clients.set_available(id, is_available) {
+            return;
+        }
+        let mut shared = Vec::new();
+        filters.visit(None, usize::MAX, &mut |filter| {
+            shared.extend(filter.share().map(|_| filter.clone()));
+        });
+        if shared.is_empty() {
+            return;
+        }
+        let step = Step::SetAvailable(id, is_available);
+        let steps = shared.iter().map(|filter| (filter, step));
+        self.publish(id, &steps, &pin());
+        drop(filters);
+        self.help_reclaim();
+    }
+
     /// Makes and publishes versions until one is not overtaken.
-    fn publish(&self, id: SubscriberId, changes: &[Change<'_>], guard: &Guard) -> Outcomes {
+    fn publish<'f>(
+        &self,
+        id: SubscriberId,
+        steps: &(impl Iterator<Item = (&'f SubscriptionFilter, Step)> + Clone),
+        guard: &Guard,
+    ) -> Outcomes {
         let is_dead = |other| other != id && self.clients.is_dead(other);
         // ORDERING: Relaxed: a hint; who is not dropped today is cleaned later.
         let has_dead = self.clients.dead_subscriptions.load(Relaxed) > 0;
@@ -293,8 +334,8 @@ impl Directory {
             edit.keep_handles(&handles);
             let mut draft = Draft::new(current);
             let mut outcomes = Outcomes::default();
-            for change in changes {
-                outcomes.push(draft.apply(&mut edit, &self.hasher, id, (*change, dead)));
+            for (filter, step) in steps.clone() {
+                outcomes.push(draft.apply(&mut edit, &self.hasher, filter, (step, dead)));
             }
             if !draft.is_changed {
                 return outcomes;
@@ -396,7 +437,8 @@ impl Directory {
     pub fn audit(&self) -> Result<String, String> {
         let guard = pin();
         let handles = |lone| self.kept_handle(lone);
-        audit::audit(self.root.load(&guard), &self.hasher, &handles)
+        let is_dead = |id| self.clients.is_dead(id);
+        audit::audit(self.root.load(&guard), &self.hasher, (&handles, &is_dead))
     }
 
     /// What a leaf keeps beside a lone subscription.

@@ -8,8 +8,8 @@ use super::Directory;
 use super::cache::MOST_CACHED;
 use super::merge::{Merged, merge};
 use super::version::State;
-use super::walk::{Found, LANES, Lane, collect, collect_in_turn};
-use crate::subscribers::{self, Subscription, for_each_group, set};
+use super::walk::{Found, LANES, Lane, MOST_NODES, collect, collect_in_turn};
+use crate::subscribers::{self, Group, Subscription, for_each_group, set};
 use crate::sync::{Pinned, Relaxed};
 use crate::tree::node::Turn;
 use crate::tree::word::{View, Word};
@@ -21,8 +21,14 @@ const FEW: usize = 2;
 /// Sets of more than these are merged without a glance.
 const FEW_SUBSCRIBERS: usize = set::FEW;
 
+/// Most members of a group that one message is offered to, of the available ones and of all.
+const MOST_ASKED: usize = 32;
+
 /// Words of 64 subscribers that a glance tells apart.
 const GLANCE: usize = 4;
+
+/// Levels up to which no topic leads to more than [`MOST_NODES`] nodes.
+const MAX_LEVELS_FOR_SURE: usize = MOST_NODES.ilog2() as usize - 1;
 
 /// One version of the directory, pinned while this value lives. It stays on its thread.
 ///
@@ -35,10 +41,10 @@ pub struct Snapshot<'d> {
 
 /// One message on its way to the matching subscriptions.
 #[derive(Clone, Copy)]
-struct Message<'m> {
-    topic: TopicName<'m>,
-    publisher: Option<SubscriberId>,
-    random: u64,
+pub(crate) struct Message<'m> {
+    pub(crate) topic: TopicName<'m>,
+    pub(crate) publisher: Option<SubscriberId>,
+    pub(crate) random: u64,
 }
 
 impl<'d> Snapshot<'d> {
@@ -67,6 +73,13 @@ impl<'d> Snapshot<'d> {
             publisher,
             random,
         };
+        let lane = self.search(topic);
+        self.deliver(&lane, message, visitor);
+    }
+
+    /// Finds the filters that match a topic.
+    #[inline]
+    pub(crate) fn search<'t>(&self, topic: TopicName<'t>) -> Lane<'t, '_> {
         let hasher = &self.directory.hasher;
         let mut lane = Lane::new(topic.as_str().as_bytes());
         if self.version.is_large() {
@@ -76,7 +89,13 @@ impl<'d> Snapshot<'d> {
         } else {
             collect(&self.version, hasher, &mut lane);
         }
-        self.deliver(&lane.found, message, visitor);
+        lane
+    }
+
+    /// Whether the search for the matches of `topic` comes to its end; see [`Search`](crate::Search).
+    pub fn can_match(&self, topic: TopicName<'_>) -> bool {
+        let is_short = topic.levels().nth(MAX_LEVELS_FOR_SURE).is_none();
+        is_short || !self.search(topic).is_given_up()
     }
 
     /// Whether the reads of several topics overlap in [`match_many`](Self::match_many).
@@ -129,7 +148,7 @@ impl<'d> Snapshot<'d> {
                     publisher,
                     random: hasher.scramble(random ^ index as u64),
                 };
-                self.deliver(&lane.found, message, visitor);
+                self.deliver(lane, message, visitor);
             }
         }
     }
@@ -145,47 +164,18 @@ impl<'d> Snapshot<'d> {
         }
     }
 
-    /// Collects what a small result of a topic adds up to, for a cache; `false` when it is not small, or depends on
-    /// more than the topic.
-    pub(crate) fn summarize(
-        &self,
-        topic: &[u8],
-        summary: &mut SmallVec<[u64; MOST_CACHED]>,
-    ) -> bool {
-        let mut lane = Lane::new(topic);
-        collect(&self.version, &self.directory.hasher, &mut lane);
-        let total: usize = lane.found.iter().map(|found| set::len(found.payload)).sum();
-        let is_simple = |found: &Found<'_>| {
-            !subscribers::is_extended(found.payload)
-                && set::first_few(found.payload).all(|one| !one.no_local())
-        };
-        if total > MOST_CACHED || !lane.found.iter().all(is_simple) {
-            return false;
-        }
-        let mut is_summed_up = true;
-        merge(
-            &lane.found,
-            |_| true,
-            |run| {
-                let Some(merged) = Merged::of(run) else {
-                    return;
-                };
-                is_summed_up &= merged.ids.len() < 2;
-                let (qos, retain) = (merged.qos, merged.retain_as_published);
-                let sum = Subscription::merged(
-                    merged.subscriber,
-                    qos,
-                    retain,
-                    merged.ids.first().copied(),
-                );
-                summary.push(sum.bits());
-            },
-        );
-        is_summed_up
-    }
-
     #[inline]
-    fn deliver(&self, found: &[Found<'_>], message: Message<'_>, visitor: &mut impl Visitor) {
+    pub(crate) fn deliver(
+        &self,
+        lane: &Lane<'_, '_>,
+        message: Message<'_>,
+        visitor: &mut impl Visitor,
+    ) {
+        visitor.searched(lane.search());
+        if lane.is_given_up() {
+            return;
+        }
+        let found = &lane.found[..];
         if let [only] = found
             && let View::Inline(lone) = only.payload.view()
         {
@@ -214,7 +204,9 @@ impl<'d> Snapshot<'d> {
         }
         self.visit_sets(&plain, message, visitor);
         for map in groups {
-            for_each_group(map, |set, turn| self.choose(set, turn, message, visitor));
+            for_each_group(map, |group, turn| {
+                self.choose(group, turn, message, visitor);
+            });
         }
     }
 
@@ -312,61 +304,67 @@ impl<'d> Snapshot<'d> {
         tried: &[SubscriberId],
         visitor: &mut impl Visitor,
     ) {
-        let mut lane = Lane::new(topic.as_str().as_bytes());
-        collect(&self.version, &self.directory.hasher, &mut lane);
+        let lane = self.search(topic);
+        visitor.searched(lane.search());
         let may_be_asked = |member: Subscription| !tried.contains(&member.subscriber());
+        let behind = Start::At(SubscriberId(tried.last().map_or(0, |last| last.0 + 1)));
         for found in &lane.found {
             let (_, groups) = subscribers::parts(found.payload);
-            for_each_group(groups, |set, turn| {
+            for_each_group(groups, |found, turn| {
                 if turn.group == group {
-                    let behind = tried.last().map_or(0, |last| last.0 + 1);
-                    let start = set::rank(set, SubscriberId(behind));
-                    self.offer((set, start), turn, may_be_asked, visitor);
+                    self.offer((found, turn), behind, may_be_asked, visitor);
                 }
             });
         }
     }
 
     /// Offers the message to the members of one group until one takes it.
-    fn choose(&self, set: Word<'_>, turn: &Turn, message: Message<'_>, visitor: &mut impl Visitor) {
-        let start = self.first_choice(set, set::len(set), turn, message);
+    fn choose(
+        &self,
+        group: Group<'_>,
+        turn: &Turn,
+        message: Message<'_>,
+        visitor: &mut impl Visitor,
+    ) {
+        let start = self.first_choice(group, turn, message);
         let may_be_asked = |member| message.may_go_to(member);
-        self.offer((set, start), turn, may_be_asked, visitor);
+        self.offer((group, turn), start, may_be_asked, visitor);
     }
 
-    /// Offers a message to the members from rank `start` on, in a ring.
+    /// Offers a message to the available members of a group, from `start` on, in a ring;
+    /// if all of those would refuse it, to all members.
     fn offer(
         &self,
-        (set, start): (Word<'_>, usize),
-        turn: &Turn,
+        (group, turn): (Group<'_>, &Turn),
+        start: Start,
         may_be_asked: impl Fn(Subscription) -> bool,
         visitor: &mut impl Visitor,
     ) {
         visitor.group(turn.group);
-        let len = set::len(set);
         let mut best: Option<(u8, Subscription)> = None;
-        for step in 0..len {
-            let index = if start + step < len {
-                start + step
-            } else {
-                start + step - len
-            };
-            let Some(member) = set::nth(set, index) else {
+        let clients = &self.directory.clients;
+        for (set, asked) in [
+            (group.available, Word::EMPTY),
+            (group.members, group.available),
+        ] {
+            let in_turn = set::ring(set, start.rank(set)).filter(|member| may_be_asked(*member));
+            let alive = in_turn.filter(|member| !clients.is_dead(member.subscriber()));
+            let was_asked = |member: &Subscription| set::of(asked, member.subscriber()).is_some();
+            for member in alive.take(MOST_ASKED).filter(|member| !was_asked(member)) {
+                let answer = self.with_match(member, |candidate| visitor.shared(candidate));
+                if answer == Some(true) {
+                    // ORDERING: Relaxed: a preference that orders nothing.
+                    turn.sticky.store(member.subscriber().0 + 1, Relaxed);
+                    return;
+                }
+                let standby = self.with_match(member, |candidate| visitor.standby(candidate));
+                let is_better = |standby| best.is_none_or(|(best, _)| standby > best);
+                if let Some(standby) = standby.filter(|standby| is_better(*standby)) {
+                    best = Some((standby, member));
+                }
+            }
+            if best.is_some_and(|(standby, _)| standby > 0) {
                 break;
-            };
-            if !may_be_asked(member) {
-                continue;
-            }
-            let answer = self.with_match(member, |candidate| visitor.shared(candidate));
-            if answer == Some(true) {
-                // ORDERING: Relaxed: a preference that orders nothing.
-                turn.sticky.store(member.subscriber().0 + 1, Relaxed);
-                return;
-            }
-            let standby = self.with_match(member, |candidate| visitor.standby(candidate));
-            let is_better = |standby| best.is_none_or(|(best, _)| standby > best);
-            if let Some(standby) = standby.filter(|standby| is_better(*standby)) {
-                best = Some((standby, member));
             }
         }
         if let Some((_, member)) = best {
@@ -374,29 +372,84 @@ impl<'d> Snapshot<'d> {
         }
     }
 
-    /// The rank of the member that is asked first.
-    fn first_choice(&self, set: Word<'_>, len: usize, turn: &Turn, message: Message<'_>) -> usize {
-        if len < 2 {
-            return 0;
-        }
+    /// Which member is asked first.
+    fn first_choice(&self, group: Group<'_>, turn: &Turn, message: Message<'_>) -> Start {
         let hasher = &self.directory.hasher;
+        let topic_hash = || hasher.hash(message.topic.as_str().as_bytes());
+        // Who it would be if all were available, so that the others keep what they have when one goes.
+        let first_of_all = |word| {
+            let rank = scale(word, set::len(group.members));
+            let member = set::nth(group.members, rank);
+            Start::At(member.map_or(SubscriberId(0), Subscription::subscriber))
+        };
         match (self.directory.strategy, message.publisher) {
             // ORDERING: Relaxed: each message takes its own number, whatever the order.
-            (Strategy::RoundRobin, _) => turn.next.fetch_add(1, Relaxed) as usize % len,
-            (Strategy::Random, _) => scale(message.random, len),
+            (Strategy::RoundRobin, _) => Start::Turn(turn.next.fetch_add(1, Relaxed)),
+            (Strategy::Random, _) => Start::Random(message.random),
             (Strategy::ClientHash, Some(id)) => {
                 let key = self.directory.clients.key(id).unwrap_or(0);
-                scale(hasher.scramble(key), len)
+                first_of_all(hasher.scramble(key))
             }
-            (Strategy::ClientHash, None) | (Strategy::TopicHash, _) => {
-                scale(hasher.hash(message.topic.as_str().as_bytes()), len)
-            }
+            (Strategy::ClientHash, None) | (Strategy::TopicHash, _) => first_of_all(topic_hash()),
+            // ORDERING: Relaxed: a preference that orders nothing.
             (Strategy::Sticky, _) => match turn.sticky.load(Relaxed) {
-                0 => scale(message.random, len),
-                last => set::rank(set, SubscriberId(last - 1)) % len,
+                0 => Start::Random(message.random),
+                last => Start::At(SubscriberId(last - 1)),
             },
         }
     }
+}
+
+/// Which member of a group is asked first.
+#[derive(Clone, Copy)]
+enum Start {
+    /// The one whose turn it is.
+    Turn(u32),
+    /// Any, by a random word.
+    Random(u64),
+    /// This one, or the next that is there.
+    At(SubscriberId),
+}
+
+impl Start {
+    /// Its rank in a set of members.
+    fn rank(self, set: Word<'_>) -> usize {
+        let len = set::len(set).max(1);
+        match self {
+            Self::Turn(number) => number as usize % len,
+            Self::Random(word) => scale(word, len),
+            Self::At(member) => set::rank(set, member) % len,
+        }
+    }
+}
+
+/// Collects what a small result of a search adds up to, for a cache; `false` when it is not small, or depends on
+/// more than the topic.
+pub(crate) fn summarize(lane: &Lane<'_, '_>, summary: &mut SmallVec<[u64; MOST_CACHED]>) -> bool {
+    let total: usize = lane.found.iter().map(|found| set::len(found.payload)).sum();
+    let is_simple = |found: &Found<'_>| {
+        !subscribers::is_extended(found.payload)
+            && set::first_few(found.payload).all(|one| !one.no_local())
+    };
+    if lane.is_given_up() || total > MOST_CACHED || !lane.found.iter().all(is_simple) {
+        return false;
+    }
+    let mut is_summed_up = true;
+    merge(
+        &lane.found,
+        |_| true,
+        |run| {
+            let Some(merged) = Merged::of(run) else {
+                return;
+            };
+            is_summed_up &= merged.ids.len() < 2;
+            let (qos, retain) = (merged.qos, merged.retain_as_published);
+            let sum =
+                Subscription::merged(merged.subscriber, qos, retain, merged.ids.first().copied());
+            summary.push(sum.bits());
+        },
+    );
+    is_summed_up
 }
 
 impl Message<'_> {

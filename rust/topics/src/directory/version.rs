@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
-use super::{Change, Outcome};
-use crate::SubscriberId;
-use crate::subscribers::{self, Dead, Effect, Step, Subscription};
+use super::Outcome;
+use crate::SubscriptionFilter;
+use crate::subscribers::{self, Dead, Effect, Step};
 use crate::tree::hash::Hasher;
 use crate::tree::node::{Edit, Size, Version};
 use crate::tree::update::{Fields, change_map, change_tree};
@@ -137,20 +137,16 @@ impl<'g> Draft<'g> {
         }
     }
 
-    /// Applies one change of a subscriber.
+    /// Applies one step to the subscriptions with a filter.
     pub(crate) fn apply(
         &mut self,
         edit: &mut Edit<'g>,
         hasher: &Hasher,
-        id: SubscriberId,
-        (change, dead): (Change<'_>, Dead<'_>),
+        filter: &SubscriptionFilter,
+        (step, dead): (Step, Dead<'_>),
     ) -> Outcome {
-        let step = match change {
-            Change::Subscribe { options, .. } => Step::Insert(Subscription::new(id, options)),
-            Change::Unsubscribe { .. } => Step::Remove(id),
-        };
-        let share = change.filter().share().map(|name| name.as_str().as_bytes());
-        let filter = change.filter().filter();
+        let share = filter.share().map(|name| name.as_str().as_bytes());
+        let filter = filter.filter();
         let text = filter.as_str().as_bytes();
         let (mut effect, mut first_or_last) = (Effect::default(), false);
         let run = |edit: &mut Edit<'g>, old: Word<'g>| {
@@ -180,7 +176,7 @@ impl<'g> Draft<'g> {
         );
         let wild = if is_wild { filter } else { 0 };
         match step {
-            Step::Insert(_) => {
+            Step::Insert { .. } => {
                 counts.subscriptions += usize::from(!effect.existed);
                 counts.filters += filter;
                 counts.wild_filters += wild;
@@ -192,6 +188,7 @@ impl<'g> Draft<'g> {
                 counts.wild_filters -= wild;
                 counts.groups -= group;
             }
+            Step::SetAvailable(..) => {}
         }
     }
 }

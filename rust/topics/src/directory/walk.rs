@@ -7,7 +7,9 @@
 use smallvec::SmallVec;
 
 use super::version::State;
+use crate::Search;
 use crate::levels::{is_match, level_len, split_level, taken_by};
+use crate::subscribers::{parts, set};
 use crate::tree::hamt::{DIGIT_BITS, Keys, digit, find};
 use crate::tree::hash::Hasher;
 use crate::tree::node::Block;
@@ -41,6 +43,12 @@ impl<'g> Found<'g> {
 /// Most topics whose branches advance in turn.
 pub(crate) const LANES: usize = 16;
 
+/// Most nodes that the walk of one topic visits; a topic that leads to more is refused.
+///
+/// A topic of `n` levels leads to at most 2^(n+1) nodes, and to that many only if its filters have `+` and a literal on
+/// every level. So no topic of up to 12 levels is ever refused, and a longer one only if it meets such filters.
+pub(crate) const MOST_NODES: usize = 8192;
+
 /// Levels whose hashes a lane keeps: branches meet at the same ones.
 const KEPT: usize = 8;
 
@@ -66,6 +74,8 @@ pub(crate) struct Lane<'t, 'g> {
     /// The last level that was hashed of those that start at the same place, modulo [`KEPT`].
     levels: [Level; KEPT],
     pub(crate) found: SmallVec<[Found<'g>; 12]>,
+    /// Nodes visited.
+    pub(crate) nodes: usize,
 }
 
 /// Where a branch stands: at a map or at an item of one.
@@ -96,7 +106,27 @@ impl<'t, 'g> Lane<'t, 'g> {
             topic,
             levels: [Level::NONE; KEPT],
             found: SmallVec::new(),
+            nodes: 0,
         }
+    }
+
+    /// What the walk took, and whether it came to its end.
+    #[inline]
+    pub(crate) fn search(&self) -> Search {
+        let subscriptions = || {
+            let sets = self.found.iter().map(|found| parts(found.payload).0);
+            sets.map(set::len).sum::<usize>()
+        };
+        Search {
+            steps: self.nodes.max(1) + subscriptions(),
+            is_complete: !self.is_given_up(),
+        }
+    }
+
+    /// Whether the walk stopped before its end, because it visited too many nodes.
+    #[inline]
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.nodes > MOST_NODES
     }
 
     /// Returns the level that starts at `at`, the place of a level.
@@ -164,6 +194,10 @@ impl<'g> Lane<'_, 'g> {
             at: 0,
         };
         loop {
+            self.nodes += 1;
+            if self.is_given_up() {
+                return;
+            }
             let next = self.visit(hasher, node, &mut pending);
             let Some(next) = next.or_else(|| pending.pop()) else {
                 return;
@@ -290,6 +324,10 @@ impl<'g> Walk<'_, '_, 'g> {
     #[inline]
     fn open(&mut self, fields: &Fields<'g>, lane: u32, at: u32) {
         let here = &mut self.lanes[lane as usize];
+        here.nodes += 1;
+        if here.is_given_up() {
+            return;
+        }
         here.take(fields[HASH]);
         if at as usize > here.topic.len() {
             here.take(fields[HERE]);

@@ -1,8 +1,8 @@
 //! Who subscribed to one filter: a set of plain subscriptions, and the shared groups beside it.
 //!
 //! Without groups the payload of a filter is the plain set alone. With groups it is an extended block of two words:
-//! the plain set, and a map from share name to the group's block, which holds its set and its turn. A plain change
-//! never touches the groups, nor the reverse.
+//! the plain set, and a map from share name to the group's block. That holds three words: the set of its members, its
+//! turn, and the set of those members that are available. A plain change never touches the groups, nor the reverse.
 
 pub(crate) mod set;
 mod subscription;
@@ -24,8 +24,22 @@ use set::Changed;
 /// One change of the subscriptions of one filter.
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
-    Insert(Subscription),
+    Insert {
+        subscription: Subscription,
+        is_available: bool,
+    },
     Remove(SubscriberId),
+    /// A member of a group becomes available, or stops being so. Does nothing to a plain set.
+    SetAvailable(SubscriberId, bool),
+}
+
+/// A shared group on one filter.
+#[derive(Clone, Copy)]
+pub(crate) struct Group<'g> {
+    pub(crate) members: Word<'g>,
+    /// The members that are available, some or all of them.
+    pub(crate) available: Word<'g>,
+    turn: Word<'g>,
 }
 
 /// What a step did to the counts.
@@ -53,11 +67,22 @@ pub(crate) fn parts(payload: Word<'_>) -> (Word<'_>, Word<'_>) {
     }
 }
 
-/// A group's payload taken apart: its set and its turn.
-pub(crate) fn group_parts(group: Word<'_>) -> (Word<'_>, Option<&Turn>) {
-    match group.view() {
-        View::Extended(block) => (block.word(0), block.word(1).turn()),
-        _ => (Word::EMPTY, None),
+impl<'g> Group<'g> {
+    /// Takes a group's payload apart; without members if it is none.
+    pub(crate) fn of(payload: Word<'g>) -> Self {
+        let word = |index| match payload.view() {
+            View::Extended(block) => block.word(index),
+            _ => Word::EMPTY,
+        };
+        Self {
+            members: word(0),
+            turn: word(1),
+            available: word(2),
+        }
+    }
+
+    pub(crate) fn turn(&self) -> Option<&'g Turn> {
+        self.turn.turn()
     }
 }
 
@@ -104,8 +129,32 @@ fn apply_to_set<'g>(
     (step, dead): (Step, Dead<'_>),
 ) -> Changed<'g> {
     match step {
-        Step::Insert(subscription) => set::insert(edit, set, subscription, dead),
+        Step::Insert { subscription, .. } => set::insert(edit, set, subscription, dead),
         Step::Remove(subscriber) => set::remove(edit, set, subscriber, dead),
+        Step::SetAvailable(..) => Changed::nothing(set),
+    }
+}
+
+/// Applies a step to the available ones of `members`, the members after that step.
+fn apply_to_available<'g>(
+    edit: &mut Edit<'g>,
+    (available, members): (Word<'g>, Word<'g>),
+    (step, dead): (Step, Dead<'_>),
+) -> Word<'g> {
+    let (subscriber, arriving) = match step {
+        Step::Insert {
+            subscription,
+            is_available,
+        } => (
+            subscription.subscriber(),
+            is_available.then_some(subscription),
+        ),
+        Step::SetAvailable(subscriber, true) => (subscriber, set::of(members, subscriber)),
+        Step::SetAvailable(subscriber, false) | Step::Remove(subscriber) => (subscriber, None),
+    };
+    match arriving {
+        Some(subscription) => set::insert(edit, available, subscription, dead).set,
+        None => set::remove(edit, available, subscriber, dead).set,
     }
 }
 
@@ -117,32 +166,32 @@ fn apply_to_group<'g>(
     step: (Step, Dead<'_>),
 ) -> Effect {
     let mut effect = Effect::default();
-    change_map(edit, hasher, groups, name, |edit, group| {
-        let (old, turn) = match group.view() {
-            View::Extended(block) => (block.word(0), block.word(1)),
-            _ => (Word::EMPTY, Word::EMPTY),
-        };
-        let changed = apply_to_set(edit, old, step);
-        let new = changed.set;
+    change_map(edit, hasher, groups, name, |edit, payload| {
+        let old = Group::of(payload);
+        let changed = apply_to_set(edit, old.members, step);
+        let members = changed.set;
+        let available = apply_to_available(edit, (old.available, members), step);
         effect = Effect {
             existed: changed.old.is_some(),
-            group_came_or_went: old.is_empty() != new.is_empty(),
+            group_came_or_went: old.members.is_empty() != members.is_empty(),
             dropped: changed.dropped,
         };
-        if new.is_same(old) {
-            return group;
+        if members.is_same(old.members) && available.is_same(old.available) {
+            return payload;
         }
-        edit.retire(group);
-        if new.is_empty() {
-            edit.retire(turn);
+        edit.retire(payload);
+        if members.is_empty() {
+            // Only those that left can still be there.
+            set::retire_all(edit, available);
+            edit.retire(old.turn);
             return Word::EMPTY;
         }
-        let turn = if turn.is_empty() {
+        let turn = if old.turn.is_empty() {
             edit.make_turn()
         } else {
-            turn
+            old.turn
         };
-        edit.make(Kind::Extended, 1, &[&[new, turn]], &[])
+        edit.make(Kind::Extended, 1, &[&[members, turn, available]], &[])
     });
     effect
 }
@@ -154,19 +203,20 @@ pub(crate) fn set_of<'g>(payload: Word<'g>, hasher: &Hasher, share: Option<&[u8]
         return plain;
     };
     let leaf = find(groups, hasher.hash(name), name, Keys::Whole).and_then(Word::block);
-    leaf.map_or(Word::EMPTY, |leaf| group_parts(leaf.word(0)).0)
+    leaf.map_or(Word::EMPTY, |leaf| Group::of(leaf.word(0)).members)
 }
 
 /// Visits the groups of a filter's payload, in no particular order.
-pub(crate) fn for_each_group<'g>(groups: Word<'g>, mut visit: impl FnMut(Word<'g>, &'g Turn)) {
+pub(crate) fn for_each_group<'g>(groups: Word<'g>, mut visit: impl FnMut(Group<'g>, &'g Turn)) {
     let mut pending: SmallVec<[Word<'g>; 16]> = SmallVec::new();
     pending.push(groups);
     while let Some(word) = pending.pop() {
         match word.view() {
             View::Hamt(_) | View::Collision(_) => pending.extend_from_slice(word.children()),
             View::Leaf(leaf) => {
-                if let (set, Some(turn)) = group_parts(leaf.word(0)) {
-                    visit(set, turn);
+                let group = Group::of(leaf.word(0));
+                if let Some(turn) = group.turn() {
+                    visit(group, turn);
                 }
             }
             _ => {}

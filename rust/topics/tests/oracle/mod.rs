@@ -5,6 +5,7 @@
     reason = "shared by several tests; helpers are tests"
 )]
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use mqttcore_codec::QoS;
@@ -70,6 +71,25 @@ impl Receivers {
         self.groups.sort();
         self.offline.clear();
         self
+    }
+}
+
+impl Receivers {
+    /// Whether these, of a message that nobody took, are what the definition says: all plain receivers, and of each
+    /// group every member once, or as many as one message is offered to.
+    pub(crate) fn agree_with(&self, definition: &Self) -> bool {
+        const MOST_ASKED: usize = 32;
+        let of_group = |asked: &[Seen]| {
+            let has_asked = |members: &&Vec<Seen>| asked.iter().all(|one| members.contains(one));
+            let members = definition.groups.iter().find(has_asked);
+            members.is_some_and(|members| {
+                let are_distinct = asked.iter().collect::<BTreeSet<_>>().len() == asked.len();
+                are_distinct && asked.len() >= members.len().min(MOST_ASKED)
+            })
+        };
+        self.plain == definition.plain
+            && self.groups.len() == definition.groups.len()
+            && self.groups.iter().all(|asked| of_group(asked))
     }
 }
 

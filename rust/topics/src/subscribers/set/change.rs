@@ -109,6 +109,11 @@ fn is_dead(dead: Dead<'_>, subscription: Subscription) -> bool {
 }
 
 impl<'g> Changed<'g> {
+    /// A set that stays as it is.
+    pub(crate) fn nothing(set: Word<'g>) -> Self {
+        Self::plain(set, None)
+    }
+
     fn plain(set: Word<'g>, old: Option<Subscription>) -> Self {
         Self {
             set,

@@ -14,7 +14,7 @@ use crate::sync::ones;
 use crate::tree::node::{Block, Edit};
 use crate::tree::word::{Kind, View, Word};
 
-pub(crate) use change::{Changed, Dead, insert, remove};
+pub(crate) use change::{Changed, Dead, insert, remove, retire_all};
 
 /// The largest array.
 pub(crate) const ARRAY_LEN: usize = 256;
@@ -210,6 +210,42 @@ impl<'g> Iter<'g> {
             pending,
         }
     }
+
+    /// Those from a rank on.
+    fn from_rank(set: Word<'g>, mut rank: usize) -> Self {
+        let mut pending = SmallVec::new();
+        let mut word = set;
+        while let View::Branch(branch) = word.view() {
+            let mut children = branch.words()[1..].iter();
+            let Some(child) = children.find(|child| {
+                let is_behind = rank >= len(**child);
+                rank -= if is_behind { len(**child) } else { 0 };
+                !is_behind
+            }) else {
+                break;
+            };
+            pending.extend(children.rev().copied());
+            word = *child;
+        }
+        let array = match word.view() {
+            View::Array(array) => array.words().get(rank..).unwrap_or_default(),
+            _ => &[],
+        };
+        if let View::Inline(_) = word.view()
+            && rank == 0
+        {
+            pending.push(word);
+        }
+        Self {
+            array: array.iter(),
+            pending,
+        }
+    }
+}
+
+/// The subscriptions from a rank on, then those before it: each once.
+pub(crate) fn ring(set: Word<'_>, start: usize) -> impl Iterator<Item = Subscription> {
+    Iter::from_rank(set, start).chain(Iter::new(set).take(start))
 }
 
 impl Iterator for Iter<'_> {
