@@ -87,6 +87,21 @@ def test_a_number_that_no_message_can_have_is_refused(broker: Broker, value: int
         broker.publish("a", qos=value)
 
 
+def test_what_no_publish_can_carry_is_refused_and_nobody_gets_it(broker: Broker) -> None:
+    with Wire(broker.port) as wire:
+        wire.connect("c", props={"receive_maximum": 1})
+        wire.subscribe(("#", 1))
+
+        for topic in ("x/#", "+", ""):
+            with pytest.raises(TopicNameError, match=r"^response topic: "):
+                broker.publish("a", response_topic=topic, qos=1)
+        with pytest.raises(ValueError, match="268435462 bytes of a packet"):
+            broker.publish("a", bytes(268_435_456), qos=1)
+        broker.publish("a", "next", qos=1)
+
+        assert wire.receive_publish().payload == b"next"
+
+
 def test_bytes_may_be_a_bytearray(broker: Broker) -> None:
     with Wire(broker.port) as wire:
         wire.connect("c")

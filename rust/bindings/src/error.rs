@@ -3,6 +3,7 @@
 use mqttcore_broker::{PublishError, StartError as StartFailure};
 use mqttcore_codec::{DecodeError, EncodeError, TextError};
 use mqttcore_publisher::Failure;
+use mqttcore_session::MessageError;
 use mqttcore_store::stream::columnar::ColumnarError;
 use mqttcore_topics::TopicError;
 use pyo3::call::PyCallArgs;
@@ -168,8 +169,12 @@ impl From<CoreError> for PyErr {
                 TopicNameError::new_err(format!("topics[{index}]: {error}"))
             }
             CoreError::Start(error) => StartError::new_err(error.to_string()),
-            CoreError::Publish(PublishError::Topic(error)) => {
-                TopicNameError::new_err(error.to_string())
+            CoreError::Publish(
+                error @ (PublishError::Topic(_)
+                | PublishError::Message(MessageError::ResponseTopic(_))),
+            ) => TopicNameError::new_err(error.to_string()),
+            CoreError::Publish(PublishError::Message(error)) => {
+                PyValueError::new_err(error.to_string())
             }
             CoreError::Publish(
                 error @ (PublishError::NoRoom

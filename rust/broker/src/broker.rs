@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
-use mqttcore_session::{Message, ServerLimits};
+use mqttcore_session::{Message, MessageError, ServerLimits};
 use mqttcore_store::{Level, StoreError};
 use mqttcore_topics::{TopicError, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -112,6 +112,9 @@ pub enum PublishError {
     /// The topic is not a topic name.
     #[error(transparent)]
     Topic(#[from] TopicError),
+    /// The rest is not a message.
+    #[error(transparent)]
+    Message(#[from] MessageError),
     /// The broker is stopped.
     #[error("the broker is stopped")]
     Stopped,
@@ -276,9 +279,10 @@ impl Broker {
         retain: bool,
         properties: Properties<'_>,
     ) -> Result<usize, PublishError> {
-        let limits = self.limits().topic;
-        let name = TopicName::parse(topic, &limits)?;
-        let message = Message::copied(Instant::now(), name, properties, payload, qos, retain);
+        let limits = Arc::clone(&self.limits());
+        let name = TopicName::parse(topic, &limits.topic)?;
+        let message = Message::composed(name, properties, payload, qos, retain, &limits)?;
+        let message = message.published_at(Instant::now());
         let publish = move |shard: &Rc<Shard>, answer| {
             loading::when_over(shard, move |shard| publish(shard, &message, answer));
         };

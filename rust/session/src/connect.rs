@@ -9,7 +9,6 @@ use mqttcore_topics::TopicName;
 
 use crate::control::{Control, Details};
 use crate::handshake::refusal;
-use crate::inbound::check_response_topic;
 use crate::limits::ServerLimits;
 use crate::message::Message;
 use crate::violation::Violation;
@@ -141,7 +140,8 @@ impl ConnectRequest {
     /// 0x85 for a client identifier that this server does not take [MQTT-3.1.3-8], 0x86 for
     /// control characters in the user name, 0x90 for the will's topic, 0x9B and 0x9A for a will
     /// above what is offered [MQTT-3.2.2-12, -13], 0x82 for an empty will topic and for a will's
-    /// response topic with wildcards. [`refusal`](crate::refusal) makes the CONNACK of it.
+    /// response topic with wildcards, 0x99 for a will that is not the text that it says it is.
+    /// [`refusal`](crate::refusal) makes the CONNACK of it.
     pub fn parse(connect: &Connect<'_>, limits: &ServerLimits) -> Result<Self, Violation> {
         let client_id = check_client_id(connect, limits)?;
         check_username(connect.username)?;
@@ -272,11 +272,10 @@ fn check_will(will: &Will<'_>, limits: &ServerLimits) -> Result<WillMessage, Vio
             "retained will on a server without retained messages",
         ));
     }
-    if let Some(topic) = will.properties.response_topic() {
-        check_response_topic(topic, &limits.topic)?;
-    }
+    let (properties, payload) = (will.properties, will.payload);
+    let message = Message::composed(topic, properties, payload, will.qos, will.retain, limits)?;
     Ok(WillMessage {
-        message: Message::of_will(topic, will),
+        message,
         delay_s: will.properties.will_delay_interval().unwrap_or(0),
     })
 }

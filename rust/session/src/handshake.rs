@@ -241,7 +241,8 @@ impl Session {
     /// Queues the packets of a resumed session: open PUBRELs in the order of their PUBRECs;
     /// the open PUBLISHes are polled from the window, in their original order.
     fn resend(&mut self, now: Instant) {
-        let (version, limit) = (self.version, u64::from(self.live.link.packet_bytes));
+        let limit = self.live.link.packet_bytes.min(PACKET_BYTES_MAX);
+        let (version, limit) = (self.version, u64::from(limit));
         let removed = self
             .live
             .in_flight

@@ -3,9 +3,10 @@
 use std::num::NonZeroU16;
 
 use mqttcore_codec::{Ack, PacketId, PacketType, Property, Publish, QoS, ReasonCode, Text};
-use mqttcore_topics::{TopicLimits, TopicName};
+use mqttcore_topics::TopicName;
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
+use crate::composed::check_property;
 use crate::control::{Control, Details, Kind, listed};
 use crate::event::{Event, Record};
 use crate::gate::AckToken;
@@ -207,11 +208,7 @@ impl Session {
             match property {
                 Property::TopicAlias(alias) => found = Some(alias),
                 Property::SubscriptionIdentifier(_) => return Err(SUBSCRIPTION_ID),
-                Property::ResponseTopic(topic) => check_response_topic(topic, &self.limits.topic)?,
-                Property::PayloadFormatIndicator(true) if self.limits.payload_format_checked => {
-                    std::str::from_utf8(publish.payload).map_err(|_| PAYLOAD_FORMAT)?;
-                }
-                _ => {}
+                property => check_property(property, publish.payload, &self.limits)?,
             }
         }
         Ok(found)
@@ -247,17 +244,6 @@ impl Session {
     }
 }
 
-/// A response topic is a topic name [MQTT-3.3.2-14]; 0x82 for wildcards and an empty text, 0x90 for
-/// the rest.
-pub(crate) fn check_response_topic(topic: Text<'_>, limits: &TopicLimits) -> Result<(), Violation> {
-    if topic.contains(['+', '#']) {
-        return Err(RESPONSE_TOPIC);
-    }
-    TopicName::parse(topic.as_str(), limits)
-        .map(|_| ())
-        .map_err(Violation::topic_name)
-}
-
 const QOS_ABOVE_MAXIMUM: Violation = Violation::limit(
     ReasonCode::QOS_NOT_SUPPORTED,
     "MQTT-3.2.2-11",
@@ -277,16 +263,6 @@ const SUBSCRIPTION_ID: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,
     "MQTT-3.3.4-6",
     "Subscription Identifier in a client's PUBLISH",
-);
-const RESPONSE_TOPIC: Violation = Violation::protocol(
-    ReasonCode::PROTOCOL_ERROR,
-    "MQTT-3.3.2-14",
-    "response topic holds a wildcard",
-);
-const PAYLOAD_FORMAT: Violation = Violation::protocol(
-    ReasonCode::PAYLOAD_FORMAT_INVALID,
-    "MQTT5 3.3.2.3.2",
-    "payload is not the UTF-8 text that it says it is",
 );
 const EARLY_RELEASE: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,

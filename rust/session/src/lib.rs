@@ -75,6 +75,7 @@
 
 mod alias;
 mod auth;
+mod composed;
 mod connect;
 mod control;
 mod event;
@@ -101,6 +102,7 @@ mod will;
 
 pub use alias::AliasUse;
 pub use auth::{AuthStep, Authentication, reauthentication_refusal};
+pub use composed::MessageError;
 pub use connect::{ConnectRequest, Recipient, Secret};
 pub use control::{Control, Details};
 pub use event::{DropReason, Event, Record};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mqttcore_codec::{Properties, PropertiesBuf, Property, Publish, QoS, Version, Will};
+use mqttcore_codec::{Properties, PropertiesBuf, Property, Publish, QoS, Version};
 use mqttcore_topics::TopicName;
 
 /// Topic, properties and payload in shared bytes, with what a receiver must know beside them.
@@ -73,7 +73,8 @@ impl Message {
         })
     }
 
-    /// Copies a message: a topic that came by alias, a will, what the broker itself publishes.
+    /// Copies a message whose parts were checked: that of a PUBLISH whose topic came by alias, or a
+    /// figure that the broker tells. Others are [composed](Message::composed).
     ///
     /// Topic alias, Subscription Identifiers and Will Delay are left out of `properties`.
     pub fn copied(
@@ -103,17 +104,6 @@ impl Message {
             expires_at,
             ..parts
         }
-    }
-
-    /// A will before it is due: its expiry does not run yet.
-    pub(crate) fn of_will(topic: TopicName<'_>, will: &Will<'_>) -> Self {
-        Self::from_parts(
-            topic.as_str(),
-            will.properties,
-            will.payload,
-            will.qos,
-            will.retain,
-        )
     }
 
     /// The topic that it was published to.
@@ -298,7 +288,8 @@ impl Message {
         })
     }
 
-    fn from_parts(
+    /// Its expiry does not run yet.
+    pub(crate) fn from_parts(
         topic: &str,
         properties: Properties<'_>,
         payload: &[u8],

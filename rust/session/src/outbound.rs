@@ -10,7 +10,7 @@ use crate::control::{Control, Details, Kind};
 use crate::event::{DropReason, Event, Record};
 use crate::gate::AckToken;
 use crate::inflight::Stage;
-use crate::limits::QueuePolicy;
+use crate::limits::{PACKET_BYTES_MAX, QueuePolicy};
 use crate::message::Message;
 use crate::queue::{Outgoing, SubscriptionIds};
 use crate::request::Request;
@@ -313,10 +313,17 @@ impl Session {
         self.live.in_flight.len() < usize::from(self.live.link.window)
     }
 
-    /// Whether the client's Maximum Packet Size allows it [MQTT-3.1.2-24].
+    /// Whether a packet can carry it, and the client's Maximum Packet Size allows it [MQTT-3.1.2-24].
     fn fits(&self, outgoing: &Outgoing) -> bool {
-        let limit = self.live.link.packet_bytes;
-        limit == u32::MAX || publish_bytes(outgoing, self.version) <= u64::from(limit)
+        self.fits_beside(outgoing, 0)
+    }
+
+    /// As [`fits`](Self::fits), with so many bytes more.
+    fn fits_beside(&self, outgoing: &Outgoing, bytes: u64) -> bool {
+        let limit = self.live.link.packet_bytes.min(PACKET_BYTES_MAX);
+        // Far from the limit, Subscription Identifiers and lengths need no count.
+        let is_small = limit == PACKET_BYTES_MAX && outgoing.message.len() < SMALL_BYTES;
+        is_small || publish_bytes(outgoing, self.version) + bytes <= u64::from(limit)
     }
 
     /// Gives a message its identifier and its place in the window, which has room.
@@ -417,12 +424,11 @@ impl Session {
     }
 
     fn choose_alias(&mut self, transmit: &mut PublishTransmit) {
-        let limit = u64::from(self.live.link.packet_bytes);
-        let (version, outgoing) = (self.version, &transmit.outgoing);
-        if version != Version::V5 || self.state != LinkState::Open {
+        let outgoing = &transmit.outgoing;
+        if self.version != Version::V5 || self.state != LinkState::Open {
             return;
         }
-        if limit < u64::from(u32::MAX) && publish_bytes(outgoing, version) + ALIAS_BYTES > limit {
+        if !self.fits_beside(outgoing, ALIAS_BYTES) {
             return;
         }
         if let Some(aliases) = &mut self.live.aliases {
@@ -430,6 +436,9 @@ impl Session {
         }
     }
 }
+
+/// Payload, topic and properties of a message that any packet can carry, whatever comes beside it.
+const SMALL_BYTES: usize = PACKET_BYTES_MAX as usize / 2;
 
 const WRONG_PUBACK: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,

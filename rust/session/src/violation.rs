@@ -4,6 +4,8 @@ use mqttcore_codec::{DecodeError, ReasonCode};
 use mqttcore_topics::TopicError;
 use thiserror::Error;
 
+use crate::composed::MessageError;
+
 /// A packet, or a silence, that ends the connection [MQTT-4.13.1-1].
 ///
 /// Before CONNACK the reason travels in [`refusal`](crate::refusal), afterwards in
@@ -95,6 +97,30 @@ fn fault_of(error: TopicError) -> Fault {
             Fault::Limit
         }
         _ => Fault::Protocol,
+    }
+}
+
+impl From<MessageError> for Violation {
+    /// 0x82 for a response topic with wildcards or without a character, else 0x90; 0x99 and 0x95.
+    fn from(error: MessageError) -> Self {
+        match error {
+            MessageError::ResponseTopic(TopicError::WildcardInName) => Self::protocol(
+                ReasonCode::PROTOCOL_ERROR,
+                "MQTT-3.3.2-14",
+                "response topic holds a wildcard",
+            ),
+            MessageError::ResponseTopic(error) => Self::topic_name(error),
+            MessageError::PayloadFormat => Self::protocol(
+                ReasonCode::PAYLOAD_FORMAT_INVALID,
+                "MQTT5 3.3.2.3.2",
+                "payload is not the UTF-8 text that it says it is",
+            ),
+            MessageError::TooLarge(_) => Self::limit(
+                ReasonCode::PACKET_TOO_LARGE,
+                "MQTT5 1.5.5",
+                "message is larger than a packet",
+            ),
+        }
     }
 }
 

@@ -451,6 +451,21 @@ fn mqtt_4_7_3_1_an_empty_will_topic_is_a_protocol_error() {
     assert_eq!(violation.statement, "MQTT-4.7.3-1");
 }
 
+/// As for a PUBLISH of the client's (abuse B15).
+#[test]
+fn a_will_that_is_not_the_text_that_it_says_is_refused_if_that_is_checked() {
+    let wire = Wire::with(ServerLimits {
+        payload_format_checked: true,
+        ..ServerLimits::default()
+    });
+    let connect =
+        b"\x10\x17\x00\x04MQTT\x05\x06\x00\x3c\x00\x00\x01c\x02\x01\x01\x00\x01w\x00\x01\xff";
+
+    let violation = wire.parse(connect).unwrap_err();
+
+    assert_eq!(violation.reason, ReasonCode::PAYLOAD_FORMAT_INVALID);
+}
+
 /// [MQTT-3.2.2-6] The reason travels in CONNACK.
 #[test]
 fn mqtt_3_2_2_6_a_v5_client_is_told_why() {

@@ -9,10 +9,11 @@ use common::{
     CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, CONNECT_5_TERSE, Wire, connect_5,
     message, message_with, seconds,
 };
-use mqttcore_codec::{Property, QoS, ReasonCode, Text};
+use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS, ReasonCode, Text, Version};
 use mqttcore_session::{
-    Delivered, Delivery, DropReason, Event, QueuePolicy, ServerLimits, Transmit,
+    Delivered, Delivery, DropReason, Event, Message, QueuePolicy, ServerLimits, Transmit,
 };
+use mqttcore_topics::{TopicLimits, TopicName};
 
 const ONCE: QoS = QoS::AtLeastOnce;
 const EXACTLY: QoS = QoS::ExactlyOnce;
@@ -641,4 +642,34 @@ fn resumed_payloads(wire: &mut Wire) -> Vec<u8> {
         .iter()
         .map(|packet| *packet.last().unwrap())
         .collect()
+}
+
+/// MQTT 5.0 section 1.5.5: behind its fixed header a packet has 268,435,455 bytes at most. What a
+/// receiver gets beside the message counts, and its slot in the window stays free.
+#[test]
+fn a_message_that_is_too_large_with_what_comes_beside_it_is_dropped() {
+    let mut wire = Wire::connected(CONNECT_5);
+    let name = TopicName::parse(LONG, &TopicLimits::default()).unwrap();
+    // topic with its length, packet identifier, length of no properties
+    let payload = vec![0; 268_435_455 - (2 + LONG.len()) - 2 - 1];
+    let (no, limits) = (Properties::EMPTY, ServerLimits::default());
+    let message = Message::composed(name, no, &payload, ONCE, false, &limits).unwrap();
+    drop(payload);
+    let ids = [NonZeroU32::MIN];
+
+    let too_large = wire
+        .session
+        .deliver(wire.now, &message, Delivery::new(ONCE, &ids));
+    let in_flight = wire.session.in_flight();
+    let fits = wire.deliver(&message, ONCE);
+
+    assert_eq!(too_large, Delivered::Dropped(DropReason::PacketTooLarge));
+    assert_eq!((fits, in_flight), (Delivered::Sent, 0));
+    let Some(Transmit::Publish(publish)) = wire.session.poll_transmit() else {
+        panic!("no PUBLISH");
+    };
+    let (mut scratch, mut head) = (PropertiesBuf::default(), Vec::new());
+    let encoded = publish.encode_head(Version::V5, wire.now, &mut scratch, &mut head);
+    assert_eq!(encoded, Ok(()));
+    assert_eq!(head[..5], [0x32, 0xff, 0xff, 0xff, 0x7f]);
 }

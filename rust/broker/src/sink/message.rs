@@ -37,7 +37,7 @@ pub(super) fn message(
         ));
     }
     let (name, payload) = (row.topic, row.payload);
-    Ok(Message::copied(
-        now, name, properties, payload, row.qos, row.retain,
-    ))
+    let message = Message::composed(name, properties, payload, row.qos, row.retain, limits);
+    let message = message.map_err(|error| error.to_string())?;
+    Ok(message.published_at(now))
 }
