@@ -73,7 +73,7 @@ models:
 pytest: build .make/dev .make/interop-python ## the Python tests only (ARGS="tests/unit -k config")
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: lint-rust borders deny lint-python ## formatters, linters, types, stub, borders, licences
+check: lint-rust borders deny lint-python citations ## formatters, linters, types, stub, borders, licences, citations
 
 lint-rust: .make/tools
 	@cargo fmt --all --check
@@ -93,6 +93,9 @@ borders: .make/tools .make/dev ## who may know whom: crates by cargo, Python mod
 	@found=$$(cargo tree -q -e normal --prefix none -p mqttcore-broker | grep -E '^pyo3 ' | head -n 1); \
 	if [ -n "$$found" ]; then echo "borders: mqttcore-broker pulls in $$found" >&2; exit 1; fi
 	@PYTHONPATH=python $(BIN)/lint-imports --no-logo >.make/borders.log || { cat .make/borders.log; exit 1; }
+
+citations: .make/tools
+	@$(PYTHON) -m tests.citations
 
 deny: .make/tools
 	@cargo deny --version >/dev/null 2>&1 || { \
@@ -268,5 +271,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
+.PHONY: citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
 	stress miri model spec soak storm interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help

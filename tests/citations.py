@@ -1,0 +1,77 @@
+"""Checks that what comments and pages cite exists: `python -m tests.citations`.
+
+Rows of `docs/abuse.md` (`abuse D16`), numbers of `docs/decisions.md` (`decision 16`,
+`engine decision 8`), and ADRs (`ADR 0011`, `docs/adr/0011-...`). Part of `make check`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SUFFIXES = {".md", ".py", ".pyi", ".rs", ".toml"}
+CITATION = re.compile(
+    r"abuse (?P<abuse>[A-Z]\d\d)|engine decision (?P<engine>\d+)|\bdecision (?P<decision>\d+)"
+    r"|(?:ADR |adr/)(?P<adr>\d{4})(?P<name>-[a-z0-9-]+\.md)?"
+)
+
+
+def numbered(text: str, pattern: str = r"(\d+)\. ") -> set[str]:
+    """The keys that lines begin with."""
+    return set(re.findall(f"^{pattern}", text, re.MULTILINE))
+
+
+def known() -> dict[str, set[str]]:
+    """All that can be cited, by kind."""
+    pages = (ROOT / "docs/decisions.md").read_text()
+    decisions, engine = pages.split("\n## Runtime (engine decisions)\n")
+    records = [path.name for path in (ROOT / "docs/adr").glob("[0-9]*.md")]
+    return {
+        "abuse": numbered((ROOT / "docs/abuse.md").read_text(), r"\| ([A-Z]\d\d) "),
+        "decision": numbered(decisions),
+        "engine": numbered(engine),
+        "adr": {name[:4] for name in records},
+        "name": {name[4:] for name in records},
+    }
+
+
+def citations(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    """Line, text, kind and key of everything that a file cites."""
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        for found in CITATION.finditer(text):
+            for kind, key in found.groupdict().items():
+                if key is not None:
+                    yield number, found[0], kind, key
+
+
+def missing() -> Iterator[str]:
+    """A line for each citation that leads nowhere."""
+    there = known()
+    git = shutil.which("git") or "git"
+    listing = [git, "ls-files"]
+    tracked = subprocess.run(  # noqa: S603 - git, with fixed arguments
+        listing, cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    for name in tracked.stdout.splitlines():
+        path = ROOT / name
+        if path.suffix not in SUFFIXES or not path.is_file():
+            continue
+        for number, text, kind, key in citations(path):
+            if key not in there[kind]:
+                yield f"{name}:{number}: {text!r} is not in docs/"
+
+
+def main() -> int:
+    """Prints what is missing; 1 if anything is."""
+    lines = list(missing())
+    sys.stderr.writelines(f"{line}\n" for line in lines)
+    return int(bool(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
