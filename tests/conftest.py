@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -180,13 +179,11 @@ class Bystander:
         self.receiver.subscribe((f"{self.topic}/a", qos))
 
     def check(self) -> None:
-        """Both are still connected, nothing foreign came, and a message passes at once."""
-        began = time.monotonic()
+        """Both are still connected, nothing foreign came, and a message passes."""
         self.sender.publish(f"{self.topic}/a", b"still here", qos=self.qos)
         assert self.receiver.receive_publish().payload == b"still here"
         self.receiver.ping()
         self.sender.ping()
-        assert time.monotonic() - began < 2
 
     def close(self) -> None:
         """Ends both."""

@@ -17,7 +17,7 @@ def test_a_silent_client_is_disconnected_and_not_early(client: Open, version: in
 
     one.expect_refusal(0x8D)
 
-    assert 1.4 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 1.4
 
 
 def test_zero_means_never(client: Open, let_time_pass: Callable[..., None]) -> None:

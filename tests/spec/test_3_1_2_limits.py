@@ -40,7 +40,7 @@ def test_silence_for_one_and_a_half_keep_alives_is_as_if_the_network_had_failed(
     busy.send(mqtt.publish("anywhere", version=version))
     silent.expect_refusal(0x8D)
 
-    assert 1.4 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 1.4
     assert watcher.receive_publish().topic == topic
     busy.ping()
 

@@ -63,7 +63,7 @@ def login_reason(broker: Broker, username: str | None = "joe", *, version: int =
 
 def eventually(holds: Callable[[], bool]) -> None:
     """Waits until something is so; a deadline, not a delay."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -421,7 +421,7 @@ def test_a_hook_that_hangs_gives_its_thread_up_even_when_its_client_left(start: 
             from tests.wire import connect
 
             wire.send(connect("c", username="slow", password=b""))
-            assert entered.wait(5)
+            assert entered.wait(20)
 
         assert login_reason(broker, "quick") == 0
     finally:
@@ -460,7 +460,7 @@ def test_a_coroutine_that_hangs_is_cancelled(start: Start) -> None:
     broker = start(deciding(AsyncDecider, lambda _: hang()))
 
     assert login_reason(broker) == UNAVAILABLE
-    assert cancelled.wait(5)
+    assert cancelled.wait(20)
 
 
 def test_a_client_that_leaves_cancels_its_coroutine(start: Start) -> None:
@@ -480,9 +480,9 @@ def test_a_client_that_leaves_cancels_its_coroutine(start: Start) -> None:
         from tests.wire import connect
 
         wire.send(connect("c", username="joe", password=b""))
-        assert begun.wait(5)
+        assert begun.wait(20)
 
-    assert cancelled.wait(5)
+    assert cancelled.wait(20)
 
 
 def test_a_coroutine_that_blocks_its_loop_refuses_and_does_not_hold_up_the_end(
@@ -505,7 +505,7 @@ def test_a_coroutine_that_blocks_its_loop_refuses_and_does_not_hold_up_the_end(
 
 
 def test_coroutines_do_not_wait_for_each_other(start: Start) -> None:
-    everyone = threading.Barrier(10, timeout=5)
+    everyone = threading.Barrier(10, timeout=20)
     gate = asyncio.Event()
 
     class Crowd(Plugin):
@@ -818,6 +818,7 @@ def test_calls_are_counted_by_what_became_of_them(start: Start, kind: type[Decid
 
     plugin = deciding(kind, None)
     broker = start(plugin)
+    began = time.monotonic()
     for answer in [None, Deny(), busy, Allow(EVERYTHING), Allow(EVERYTHING), raises, "junk"]:
         plugin.answer = answer
         login_reason(broker)
@@ -828,8 +829,9 @@ def test_calls_are_counted_by_what_became_of_them(start: Start, kind: type[Decid
     assert (found.hook, found.point) == (f"{plugin.name}.login", "authenticate")
     assert (found.passed, found.denied, found.allowed, found.calls) == (1, 2, 2, 7)
     assert (found.timed_out, found.shut_out, found.breaker) == (0, 0, "closed")
-    assert 0 < found.run_s < 5
-    assert 0 < found.wait_s < 5
+    # one call after the other, so in seconds they fit into the time of all
+    assert 0 < found.run_s + found.wait_s < time.monotonic() - began
+    assert min(found.run_s, found.wait_s) > 0
 
 
 def test_a_call_that_hangs_is_counted_as_late_once_and_is_in_flight_until_it_comes_back(
@@ -873,7 +875,7 @@ def test_a_question_that_waits_for_another_one_is_counted_as_waiting(start: Star
             from tests.wire import connect
 
             slow.send(connect("a", username="slow", password=b""))
-            assert entered.wait(5)
+            assert entered.wait(20)
             before = numbers(broker, "login").wait_s
             quick.connect("b", username="quick", password=b"")
     finally:
@@ -1127,7 +1129,7 @@ def test_events_tell_what_happened(start: Start, is_async: bool) -> None:
         wire.subscribe(("a/b", 0))
         wire.disconnect()
 
-    assert enough.wait(5)
+    assert enough.wait(20)
     assert [(event.kind, event.client_id, event.topic) for event in told] == [
         ("auth_failed", "c", None),
         ("connected", "c1", None),
@@ -1153,7 +1155,7 @@ def test_an_event_hook_that_raises_is_logged_and_goes_on(
     broker = start(deciding(Decider, Allow(EVERYTHING)), Broken())
     for _ in range(2):
         assert login_reason(broker) == 0
-        assert calls.acquire(timeout=5)
+        assert calls.acquire(timeout=20)
 
     eventually(lambda: "Broken.record" in caplog.text)
 

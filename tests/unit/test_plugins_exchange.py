@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -288,17 +289,19 @@ def test_the_time_of_the_client_is_not_the_hooks(start: Start) -> None:
     broker = start(leading(lead))
     with dial(broker) as slow:
         slow.expect(AUTH)
+        asked_at = time.monotonic()
         # two whole timeouts of hooks that hang pass on the same loop
         other = leading(lambda _: waiting.wait())
         with dial(start(other)) as hung:
             assert hung.expect(CONNACK).reason == FAILED
         with dial(start(leading(lambda _: waiting.wait()))) as hung:
             assert hung.expect(CONNACK).reason == FAILED
+        thought_s = time.monotonic() - asked_at
         step(slow, b"x")
 
         assert slow.expect(CONNACK).reason == 0
     eventually(lambda: broker.hook_stats()[0].in_flight == 0)
-    assert broker.hook_stats()[0].run_s < 0.3
+    assert broker.hook_stats()[0].run_s < thought_s
 
 
 def test_an_overloaded_hook_says_busy(start: Start) -> None:

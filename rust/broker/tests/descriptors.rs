@@ -6,7 +6,7 @@
 mod common;
 
 use std::fs::File;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mqttcore_broker::Broker;
 
@@ -59,16 +59,12 @@ fn without_descriptors_clients_go_on_nobody_spins_and_newcomers_wait() {
     // One descriptor for the client's end; the broker has none for its own.
     files.pop();
     let mut waiting = v3("waiting").dial(&broker);
-    let (start, before) = (Instant::now(), processor_time());
+    let before = processor_time();
     waiting.hears_nothing_for(Duration::from_millis(600));
     bystander.ping();
 
     let used = processor_time().saturating_sub(before);
-    assert!(
-        used < start.elapsed() / 3,
-        "{used:?} of {:?}",
-        start.elapsed()
-    );
+    assert!(used < Duration::from_millis(200), "{used:?}");
 
     files.pop();
     waiting.expect_welcome();

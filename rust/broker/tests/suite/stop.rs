@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mqttcore_broker::{Broker, Config, Listener, PublishError, StartError};
 use mqttcore_codec::{Properties, QoS, ReasonCode};
@@ -29,13 +29,15 @@ fn try_start(config: Config) -> Result<Broker, StartError> {
     Broker::start(config, &hooks)
 }
 
-/// Stops with a deadline, and fails when that takes much longer.
-fn stop(broker: Broker, deadline: Duration) -> Duration {
-    let start = Instant::now();
-    within(deadline + Duration::from_secs(5), "stop", move || {
-        broker.stop(deadline);
-    });
-    start.elapsed()
+/// Stops with a deadline, and fails when the stop does not keep it, on the slowest machine.
+fn stop(broker: Broker, deadline: Duration) {
+    within(deadline + DEADLINE, "stop", move || broker.stop(deadline));
+}
+
+/// Stops, and fails when something holds that up: the stop has no deadline that could end it.
+fn stop_unhindered(broker: Broker) {
+    const FAR: Duration = Duration::from_secs(3_600);
+    within(DEADLINE, "stop", move || broker.stop(FAR));
 }
 
 /// [MQTT-3.14.4-3] and decision 16: every shard tells its clients.
@@ -46,12 +48,12 @@ fn every_v5_client_is_told_that_the_broker_stops() {
         .map(|index| v5(&format!("client-{index}")).connect(&broker))
         .collect();
 
-    let stopping = thread::spawn(move || stop(broker, DEADLINE));
+    let stopping = thread::spawn(move || stop_unhindered(broker));
 
     for mut client in clients {
         assert_eq!(client.until_closed(), [GOODBYE]);
     }
-    assert!(stopping.join().expect("stopped") < DEADLINE);
+    stopping.join().expect("stopped");
 }
 
 #[test]
@@ -127,16 +129,13 @@ fn a_client_that_leaves_meanwhile_does_not_hold_up_the_stop() {
             v5(&format!("client-{index}")).connect(&broker).vanish();
         }
 
-        let took = stop(broker, DEADLINE);
-
-        assert!(took < DEADLINE / 4, "{took:?}");
+        stop_unhindered(broker);
     }
 }
 
 /// Abuse H01: a client that takes nothing cannot hold up the end.
 #[test]
 fn a_client_that_reads_nothing_does_not_hold_up_the_stop() {
-    const DEADLINE: Duration = Duration::from_millis(500);
     let broker = start(config_with_limits(|limits| {
         limits.qos0_backlog_bytes = 16 << 20;
     }));
@@ -148,9 +147,7 @@ fn a_client_that_reads_nothing_does_not_hold_up_the_stop() {
     }
     publisher.ping();
 
-    let took = stop(broker, DEADLINE);
-
-    assert!(took < DEADLINE + Duration::from_secs(1), "{took:?}");
+    stop(broker, Duration::from_millis(500));
 }
 
 #[test]
@@ -164,9 +161,8 @@ fn half_open_handshakes_do_not_hold_up_the_stop() {
     let mut waiting = v5("waiting").username("user").dial(&broker);
     let (_, reply) = logins.recv_timeout(DEADLINE).expect("asked");
 
-    let took = stop(broker, DEADLINE);
+    stop_unhindered(broker);
 
-    assert!(took < DEADLINE / 2, "{took:?}");
     assert!(reply.is_abandoned());
     silent.push(halfway);
     for client in &mut silent {
@@ -232,11 +228,9 @@ fn a_stop_under_load_keeps_its_deadline() {
         .collect();
     eventually("there is load", || broker.stats().messages_sent > 1_000);
 
-    let took = stop(broker, Duration::from_millis(500));
+    stop(broker, Duration::from_millis(500));
 
     done.store(true, Ordering::Relaxed);
-    // A shard that is busy looks at its deadline after a turn, which is long without optimisation.
-    assert!(took < Duration::from_secs(5), "{took:?}");
     for publisher in publishers {
         publisher.join().expect("the publisher ends");
     }
