@@ -10,6 +10,7 @@ from mqttcore._core import Directory, Match, Matches, TopicFilter, TopicName, __
 from mqttcore.broker import Broker
 from mqttcore.config import Settings
 from mqttcore.errors import (
+    BrokerFailedError,
     ConfigError,
     MqttError,
     PacketError,
@@ -23,6 +24,7 @@ from mqttcore.errors import (
 
 __all__ = [
     "Broker",
+    "BrokerFailedError",
     "ConfigError",
     "Directory",
     "Match",

@@ -304,8 +304,8 @@ class Engine:
             StoreError: nothing is kept, or the folder cannot be made.
         """
 
-    def wait_for_failure(self, seconds: float, /) -> str | None:
-        """Wait up to ``seconds`` for the store to fail; answer why it did."""
+    def wait_for_failure(self, seconds: float, /) -> tuple[Literal["broker", "store"], str] | None:
+        """Wait up to ``seconds`` for the broker to fail; answer what failed, and why."""
 
     def stop(self, deadline: float, /) -> None:
         """Disconnect every client, wait up to ``deadline`` seconds for their last bytes, end."""

@@ -14,7 +14,7 @@ from mqttcore import config
 from mqttcore._core import Engine, MessageProperties, Session
 from mqttcore.config import Settings
 from mqttcore.control import Control
-from mqttcore.errors import StoppedError, StoreFailedError
+from mqttcore.errors import BrokerFailedError, StoppedError, StoreFailedError
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.crew import Crew
 from mqttcore.plugin.loading import load_plugins
@@ -32,8 +32,8 @@ class Broker:
     ``settings`` are `Settings` or the path of a TOML file; nothing at all means 127.0.0.1:1883,
     anonymous, in memory. ``plugins`` are asked after those that the settings name. Use it as a
     context manager, ``with`` or ``async with``, or call `start` and `stop`. Once what must be kept
-    cannot be kept any more it takes no clients, and every call raises `StoreFailedError`, as the
-    end of the block does.
+    cannot be kept any more, or a thread of its own panicked, it takes no clients, and every call
+    raises `StoreFailedError` or `BrokerFailedError`, as the end of the block does.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Broker:
         self._engine: Engine | None = None
         self._crew: Crew | None = None
         self._control: Control | None = None
-        self._failure: str | None = None
+        self._failure: StoppedError | None = None
         self._process = os.getpid()
 
     @property
@@ -115,7 +115,7 @@ class Broker:
         try:
             if engine is not None:
                 engine.stop(deadline)
-                self._failure = engine.wait_for_failure(0.0)
+                self._failure = failure_of(engine)
         finally:
             if crew is not None:
                 crew.stop()
@@ -281,9 +281,9 @@ class Broker:
         self._refuse_to_end_well(error)
 
     def _refuse_to_end_well(self, error: BaseException | None) -> None:
-        """Raises `StoreFailedError` where a block ends as if nothing had been lost."""
+        """Raises what failed where a block ends as if nothing had been lost."""
         if error is None and (failure := self.failure()):
-            raise StoreFailedError(failure)
+            raise failure
 
     def _note_unchanged(self, new: Settings) -> None:
         def bound(settings: Settings) -> object:
@@ -297,23 +297,25 @@ class Broker:
         if rows_of(self._settings) != rows_of(new):
             log.warning("reload: other streams, or another way to them, take a restart")
 
-    def failure(self, *, within: float = 0.0) -> str | None:
-        """Why what must be kept cannot be kept any more; None while all is well.
+    def failure(self, *, within: float = 0.0) -> StoppedError | None:
+        """Why the broker cannot go on, as the error that every call raises; None: all is well.
 
-        A broker whose store has failed acknowledges nothing, sends its clients away and takes no
-        new ones: stop it, and look at the disk. One that was stopped tells how it ended.
+        A broker whose store has failed (`StoreFailedError`: look at the disk), or a thread of which
+        has panicked (`BrokerFailedError`: a fault of ours, please report it), acknowledges nothing,
+        sends its clients away and takes no new ones: stop it. One that was stopped tells how it
+        ended.
 
         Args:
             within: Seconds to wait for a failure.
         """
         engine = self._engine
-        return engine.wait_for_failure(within) if engine is not None else self._failure
+        return failure_of(engine, within) if engine is not None else self._failure
 
     def _started(self) -> Engine:
         if self._engine is None:
             raise StoppedError("the broker does not run")
         if failure := self.failure():
-            raise StoreFailedError(failure)
+            raise failure
         return self._engine
 
     def _open_control(self) -> Control | None:
@@ -336,6 +338,15 @@ class Broker:
                 if use.on_error == "skip"
             ],
         )
+
+
+def failure_of(engine: Engine, within: float = 0.0) -> StoppedError | None:
+    """Why an engine cannot go on; waits up to ``within`` seconds for it to fail."""
+    failed = engine.wait_for_failure(within)
+    if failed is None:
+        return None
+    what, why = failed
+    return StoreFailedError(why) if what == "store" else BrokerFailedError(why)
 
 
 def rows_of(settings: Settings) -> object:

@@ -13,6 +13,7 @@ from mqttcore._core import (
 )
 
 __all__ = [
+    "BrokerFailedError",
     "ConfigError",
     "EndpointError",
     "EndpointUnreachableError",
@@ -67,6 +68,10 @@ class PacketError(MqttError):
         super().__init__(text)
         self.reason_code = reason_code
         self.statement = statement
+
+
+class BrokerFailedError(StoppedError):
+    """A thread of the broker panicked: it took nothing further and stopped. A fault of its own."""
 
 
 class StoreFailedError(StoppedError):

@@ -1,7 +1,8 @@
 """`python -m mqttcore.serve`: the broker as a process of its own.
 
 Exit status: 0 after SIGINT or SIGTERM, 1 when it cannot start, 2 for a configuration that is wrong,
-74 when what must be kept cannot be kept any more (then nothing was acknowledged that is not kept).
+74 when what must be kept cannot be kept any more (then nothing was acknowledged that is not kept),
+70 when a thread of the broker panicked.
 SIGHUP reads the configuration anew; when anything in it is wrong, the old one stays.
 """
 
@@ -17,12 +18,15 @@ from collections.abc import Sequence
 from mqttcore import _core, config
 from mqttcore.broker import Broker
 from mqttcore.config import Listener, Settings
-from mqttcore.errors import ConfigError, MqttError
+from mqttcore.errors import ConfigError, MqttError, StoppedError, StoreFailedError
 
 log = logging.getLogger("mqttcore")
 
 EXIT_STORE_FAILED = 74
 """An input or output error, as sysexits.h counts them."""
+
+EXIT_BROKER_FAILED = 70
+"""An internal software error, likewise."""
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a busy Python thread may keep the others waiting: a tenth of Python's own."""
@@ -100,14 +104,22 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
     while (number := signals.wait()) == signal.SIGHUP:
         reload(broker, options)
     if failure := broker.failure():
-        log.critical("stopping, the store has failed: %s", failure)
+        log.critical("stopping, %s: %s", subject(failure), failure)
     else:
         log.info("stopping: %s", signal.Signals(number).name)
     signals.release()
     broker.stop()
     if not failure and (failure := broker.failure()):
-        log.critical("stopped, but the store has failed: %s", failure)
-    return EXIT_STORE_FAILED if failure else 0
+        log.critical("stopped, but %s: %s", subject(failure), failure)
+    if failure is None:
+        return 0
+    return EXIT_STORE_FAILED if isinstance(failure, StoreFailedError) else EXIT_BROKER_FAILED
+
+
+def subject(failure: StoppedError) -> str:
+    """What failed, for the log."""
+    is_store = isinstance(failure, StoreFailedError)
+    return "the store has failed" if is_store else "the broker has failed"
 
 
 def banner(broker: Broker, *, has_file: bool) -> str:
@@ -174,7 +186,7 @@ class Signals:
 
 
 def watch(broker: Broker, signals: Signals) -> None:
-    """Ends the process when its store fails."""
+    """Ends the process when its broker fails."""
 
     def wait() -> None:
         while not (failure := broker.failure(within=3600.0)) and broker.is_running:
@@ -182,8 +194,7 @@ def watch(broker: Broker, signals: Signals) -> None:
         if failure:
             signals.send(signal.SIGTERM)
 
-    if broker.settings.data:
-        threading.Thread(target=wait, name="mqttcore-watch", daemon=True).start()
+    threading.Thread(target=wait, name="mqttcore-watch", daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from mqttcore import __version__
+from mqttcore import Broker, BrokerFailedError, Settings, __version__
+from mqttcore.config import Listener
 
 from tests.websocket import WebSocketWire
 from tests.wire import CONNACK, DISCONNECT, Wire, connect
@@ -225,6 +226,66 @@ def test_a_taken_port_is_one_line_and_status_1(serve: Serve) -> None:
 
     assert (status, out) == (1, "")
     assert re.fullmatch(rf"mqttcore: .*cannot listen on {address}: .*in use.*\n", err), err
+
+
+CANNOT_GO_ON = """
+import sys
+from mqttcore import _core, broker, serve
+
+class Engine:
+    failure = None
+
+    def __init__(self, *arguments):
+        self._engine = _core.Engine(*arguments)
+
+    def wait_for_failure(self, seconds):
+        if seconds:
+            self.failure = {failure}
+        return self.failure
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+broker.Engine = Engine
+sys.exit(serve.main(["--listen", "127.0.0.1:0"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "says"),
+    [
+        (("broker", "mqttcore-load panicked"), 70, "the broker has failed: mqttcore-load panicked"),
+        (("store", "sync failed"), 74, "the store has failed: sync failed"),
+    ],
+)
+def test_a_broker_that_cannot_go_on_says_so_and_ends_with_a_status(
+    failure: tuple[str, str], status: int, says: str
+) -> None:
+    program = CANNOT_GO_ON.format(failure=failure)
+
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert done.returncode == status, done.stderr
+    assert f"stopping, {says}" in done.stderr
+
+
+SETTINGS = Settings(listeners=(Listener(address="127.0.0.1:0", anonymous=True),))
+
+
+def test_an_embedded_broker_that_cannot_go_on_raises_what_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker(SETTINGS).start()
+    monkeypatch.setattr("mqttcore.broker.failure_of", lambda *_: BrokerFailedError("panicked"))
+
+    with pytest.raises(BrokerFailedError, match="panicked"):
+        broker.stats()
+
+    assert not broker.is_running
+    with pytest.raises(BrokerFailedError, match="panicked"):
+        broker.__exit__(None, None, None)
 
 
 def test_a_plugin_that_does_not_start_is_status_1(serve: Serve, tmp_path: pathlib.Path) -> None:

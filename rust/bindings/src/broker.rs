@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, ClientInfo};
+use mqttcore_broker::{Broker, ClientInfo, Failure};
 use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
@@ -134,13 +134,21 @@ impl PyEngine {
         Ok(())
     }
 
-    /// Waits up to ``seconds`` for the store to fail; answers why it did.
+    /// Waits up to ``seconds`` for the broker to fail; answers what failed, and why.
     #[pyo3(signature = (seconds, /))]
-    fn wait_for_failure(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<String>> {
+    fn wait_for_failure(
+        &self,
+        py: Python<'_>,
+        seconds: f64,
+    ) -> PyResult<Option<(&'static str, String)>> {
         let broker = self.running()?;
         let limit = Duration::try_from_secs_f64(seconds)?;
         let failure = py.detach(|| broker.wait_for_failure(limit));
-        Ok(failure.map(|error| error.to_string()))
+        let kind = |failure: &Failure| match failure {
+            Failure::Store(_) => "store",
+            _ => "broker",
+        };
+        Ok(failure.map(|failure| (kind(&failure), failure.to_string())))
     }
 
     /// Copies what is kept into ``to``, a new or empty folder; returns the bytes of the copy.

@@ -11,13 +11,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 use mqttcore_session::{Message, MessageError, ServerLimits};
-use mqttcore_store::{Level, StoreError};
+use mqttcore_store::{Level, StoreError, threads};
 use mqttcore_topics::{TopicError, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::config::{Config, Data, Listener};
 use crate::door::{doors, doors_of};
+use crate::failure::{Failure, fail_on_panic};
 use crate::grants::GrantError;
+use crate::guard::vital;
 use crate::hooks::Hooks;
 use crate::http::{self, App, BindError, Endpoint};
 use crate::hub::Unroutable;
@@ -217,22 +219,24 @@ impl Broker {
         broker.endpoint = endpoint(&config, &world)?;
         let accept = move |shard: &Rc<Shard>| {
             for (door, socket) in sockets.into_iter().enumerate() {
-                tokio::task::spawn_local(listener::accept(Rc::clone(shard), socket, door));
+                let accept = listener::accept(Rc::clone(shard), socket, door);
+                let world = Arc::clone(&shard.world);
+                tokio::task::spawn_local(vital(world, "the acceptor", accept));
             }
         };
         world.run_on(0, Box::new(accept));
         Ok(broker)
     }
 
-    /// What made the store fail, if it has: nothing is promised any more, and clients are sent
+    /// Why the broker cannot go on, if it cannot: nothing is promised any more, and clients are sent
     /// away. Stop the broker then.
-    pub fn failure(&self) -> Option<StoreError> {
-        self.world.log.as_ref()?.failure()
+    pub fn failure(&self) -> Option<Failure> {
+        self.wait_for_failure(Duration::ZERO)
     }
 
-    /// Waits for the store to fail, for so long at most.
-    pub fn wait_for_failure(&self, limit: Duration) -> Option<StoreError> {
-        self.world.log.as_ref()?.wait_for_failure(limit)
+    /// Waits for the broker to fail, for so long at most.
+    pub fn wait_for_failure(&self, limit: Duration) -> Option<Failure> {
+        self.world.failing.wait(limit)
     }
 
     /// Copies what is kept into a new or empty folder, while everything goes on; returns the bytes
@@ -366,7 +370,7 @@ impl Broker {
             );
         }
         for thread in threads {
-            // A shard that panicked has said so in the log; there is nobody left to tell.
+            // One that panicked has said so.
             let _ = thread.join();
         }
         if let Some(endpoint) = &self.endpoint {
@@ -505,8 +509,7 @@ fn endpoint(config: &Config, world: &Arc<World>) -> Result<Option<Endpoint>, Sta
         rows,
         sink.map_err(StartError::Store)?,
         absolute,
-        Arc::clone(&world.http),
-        Arc::clone(&world.reports),
+        Arc::clone(world),
     );
     let endpoint = Endpoint::start(&options, Arc::new(app));
     endpoint
@@ -532,19 +535,19 @@ fn seed() -> u64 {
 
 fn spawn(index: usize, world: Arc<World>, rules: Rules) -> io::Result<JoinHandle<()>> {
     let (sender, started) = mpsc::sync_channel(1);
-    let thread = std::thread::Builder::new()
-        .name(format!("mqttcore-{index}"))
-        .spawn(move || {
-            let runtime = match runtime() {
-                Ok(runtime) => runtime,
-                Err(error) => {
-                    let _ = sender.send(Err(error));
-                    return;
-                }
-            };
-            let _ = sender.send(Ok(()));
-            runtime.block_on(Shard::new(index, world, rules).run());
-        })?;
+    let on_panic = fail_on_panic(&world);
+    let run = move || {
+        let runtime = match runtime() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                let _ = sender.send(Err(error));
+                return;
+            }
+        };
+        let _ = sender.send(Ok(()));
+        runtime.block_on(Shard::new(index, world, rules).run());
+    };
+    let thread = threads::spawn(&format!("mqttcore-{index}"), on_panic, run)?;
     let failed = || Err(io::Error::other("the thread ended before it began"));
     started.recv().unwrap_or_else(|_| failed()).map(|()| thread)
 }

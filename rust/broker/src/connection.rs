@@ -15,7 +15,7 @@ use mqttcore_session::{Cause, PublishRequest, Request};
 
 use crate::client::{Client, Link};
 use crate::end::End;
-use crate::guard::guarded;
+use crate::guard::{CONNECTION, guarded};
 use crate::hub::Together;
 use crate::last_packets::{say_goodbye, send_rest};
 use crate::life::{self, confirm, detach};
@@ -76,13 +76,18 @@ pub(crate) fn spawn(
         reauthentication: None,
     };
     let (lost_client, lost_link) = (Rc::clone(client), Rc::clone(link));
-    let task = guarded(Rc::clone(shard), connection.run(), move |shard| {
-        loading::when_over(shard, move |shard| {
-            if lost_client.has_link(&lost_link) {
-                detach(shard, &lost_client, Cause::ConnectionLost);
-            }
-        });
-    });
+    let task = guarded(
+        Rc::clone(shard),
+        CONNECTION,
+        connection.run(),
+        move |shard| {
+            loading::when_over(shard, move |shard| {
+                if lost_client.has_link(&lost_link) {
+                    detach(shard, &lost_client, Cause::ConnectionLost);
+                }
+            });
+        },
+    );
     let counted = Rc::clone(shard);
     tokio::task::spawn_local(async move {
         task.await;

@@ -1,93 +1,83 @@
-//! A panic in one connection's task ends that connection and nothing else (abuse H13).
+//! Panics of tasks: one in a connection's task ends that connection and nothing else (abuse H13); one in a task that the
+//! broker cannot do without ends the broker. Threads have the guard of `mqttcore_store::threads`.
 
-use std::any::Any;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::Poll;
+
+use mqttcore_store::threads::{Panicked, may_panic};
 
 use crate::log::LogClass;
-use crate::shard::Shard;
+use crate::shard::{Shard, World};
+
+/// The task of a connection, as the log names it.
+pub(crate) const CONNECTION: &str = "a connection's task, its connection is closed";
 
 /// Runs `task` on `shard`; a panic is counted and logged, then `after_panic` puts things right.
-pub(crate) fn guarded<F>(
+pub(crate) fn guarded(
     shard: Rc<Shard>,
-    task: F,
+    place: &'static str,
+    task: impl Future<Output = ()>,
     after_panic: impl FnOnce(&Rc<Shard>),
-) -> impl Future<Output = ()>
-where
-    F: Future<Output = ()>,
-{
-    Guarded {
-        shard,
-        task: Some(Box::pin(task)),
-        after_panic: Some(after_panic),
+) -> impl Future<Output = ()> {
+    let task = caught(place, task);
+    async move {
+        if let Err(panicked) = task.await {
+            report(&shard, &panicked);
+            after_panic(&shard);
+        }
     }
 }
 
-struct Guarded<F, A: FnOnce(&Rc<Shard>)> {
-    shard: Rc<Shard>,
-    task: Option<Pin<Box<F>>>,
-    after_panic: Option<A>,
+/// Runs a task without which the broker cannot go on: a panic ends it.
+pub(crate) fn vital(
+    world: Arc<World>,
+    place: &'static str,
+    task: impl Future<Output = ()>,
+) -> impl Future<Output = ()> {
+    let task = caught(place, async move {
+        may_panic(place);
+        task.await;
+    });
+    async move {
+        if let Err(panicked) = task.await {
+            world.fail(panicked.into());
+        }
+    }
 }
 
-impl<F, A: FnOnce(&Rc<Shard>)> Unpin for Guarded<F, A> {}
-
-impl<F, A> Future for Guarded<F, A>
-where
-    F: Future<Output = ()>,
-    A: FnOnce(&Rc<Shard>),
-{
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
-        let Some(task) = &mut this.task else {
-            return Poll::Ready(());
-        };
+/// Runs `task` to its end or its panic.
+pub(crate) fn caught<F: Future>(
+    place: &'static str,
+    task: F,
+) -> impl Future<Output = Result<F::Output, Panicked>> {
+    let mut task = Box::pin(task);
+    poll_fn(move |cx| {
         // Everything that the task shares is in cells that give back their borrow when it unwinds.
-        let result = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx)));
-        match result {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(())) => {}
-            Err(panic) => this.report(&*panic),
+        match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),
+            Err(panic) => Poll::Ready(Err(Panicked::new(place, &*panic))),
         }
-        this.task = None;
-        Poll::Ready(())
-    }
-}
-
-impl<F, A: FnOnce(&Rc<Shard>)> Guarded<F, A> {
-    fn report(&mut self, panic: &(dyn Any + Send)) {
-        report(
-            &self.shard,
-            "a connection's task, its connection is closed",
-            panic,
-        );
-        if let Some(after_panic) = self.after_panic.take() {
-            after_panic(&self.shard);
-        }
-    }
+    })
 }
 
 /// Does one piece of work that must not unwind into its caller; a panic ends that piece alone.
 pub(crate) fn contained(shard: &Shard, what: &str, work: impl FnOnce()) {
     // As above: borrows are given back when it unwinds.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-        report(shard, what, &*panic);
+        report(shard, &Panicked::new(what, &*panic));
     }
 }
 
-fn report(shard: &Shard, what: &str, panic: &(dyn Any + Send)) {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
+/// Counts and logs a panic.
+pub(crate) fn report(shard: &Shard, panicked: &Panicked) {
     shard.metrics().panics.add(1);
     let now = shard.refresh_now();
+    let Panicked { place, text } = panicked;
     shard
         .log
-        .warn(LogClass::Panic, now, || format!("panic in {what}: {text}"));
+        .warn(LogClass::Panic, now, || format!("panic in {place}: {text}"));
 }

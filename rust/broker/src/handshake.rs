@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::door::Door;
 use crate::grants::{Access, RuleAnswer};
-use crate::guard::guarded;
+use crate::guard::{CONNECTION, guarded};
 use crate::hooks::Login;
 use crate::loading;
 use crate::outbox::Outbox;
@@ -62,7 +62,7 @@ pub(crate) struct Greeting {
 /// Runs the handshake of `accepted` as a task of this shard.
 pub(crate) fn start(shard: &Rc<Shard>, accepted: Accepted) {
     let task = run(Rc::clone(shard), accepted);
-    tokio::task::spawn_local(guarded(Rc::clone(shard), task, |shard| {
+    tokio::task::spawn_local(guarded(Rc::clone(shard), CONNECTION, task, |shard| {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
     }));
 }

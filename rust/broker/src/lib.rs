@@ -35,6 +35,7 @@ mod connection;
 mod door;
 mod durable;
 mod end;
+mod failure;
 mod grants;
 mod group;
 mod guard;
@@ -77,6 +78,7 @@ mod wheel;
 
 pub use broker::{Broker, PublishError, StartError};
 pub use config::{Config, Data, HttpLimits, HttpListener, Listener, WebSocketRules};
+pub use failure::Failure;
 pub use grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
 };

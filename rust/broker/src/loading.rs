@@ -14,13 +14,14 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mqttcore_store::{KeptSession, StoreError};
+use mqttcore_store::{KeptSession, StoreError, threads};
 use tokio::sync::oneshot;
 
 use crate::arrival;
+use crate::failure::fail_on_panic;
 use crate::guard::contained;
 use crate::handshake::Arrival;
 use crate::journal;
@@ -198,6 +199,7 @@ pub(crate) fn start(world: &Arc<World>, log: &Arc<Log>) -> std::io::Result<JoinH
         .wanted
         .lock()
         .unwrap_or_else(PoisonError::into_inner) = Some(sender);
+    let on_panic = fail_on_panic(world);
     let (world, log) = (Arc::clone(world), Arc::clone(log));
     let load = move || {
         let loader = Loader {
@@ -215,9 +217,7 @@ pub(crate) fn start(world: &Arc<World>, log: &Arc<Log>) -> std::io::Result<JoinH
             log.fail(&error);
         }
     };
-    thread::Builder::new()
-        .name("mqttcore-load".into())
-        .spawn(load)
+    threads::spawn("mqttcore-load", on_panic, load)
 }
 
 /// The thread.

@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use mqttcore_codec::{DecodeError, Packet, ReasonCode, encode};
 use mqttcore_session::{Details, Recipient, Violation};
 
+use crate::guard::{CONNECTION, guarded};
 use crate::hooks::{Event, EventKind, Login};
 use crate::linger::linger;
 use crate::log::{Escaped, LogClass};
@@ -151,12 +152,17 @@ fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
 pub(crate) fn turn_away(shard: &Rc<Shard>, transport: Parked, denied: Denied) {
     let (peer, listener) = (denied.login.peer, Arc::clone(&denied.login.listener));
     let farewell = refuse(shard, peer, &listener, &denied.into());
-    let shard = Rc::clone(shard);
-    tokio::task::spawn_local(async move {
+    let own = Rc::clone(shard);
+    let task = async move {
         if let Ok(transport) = transport.unpark() {
-            part(&shard, transport, farewell).await;
+            part(&own, transport, farewell).await;
         }
-        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
+    };
+    let task = guarded(Rc::clone(shard), CONNECTION, task, |_| {});
+    let counted = Rc::clone(shard);
+    tokio::task::spawn_local(async move {
+        task.await;
+        counted.world.connections.fetch_sub(1, Ordering::Relaxed);
     });
 }
 

@@ -12,6 +12,7 @@ use mqttcore_session::Cause;
 use tokio::time::timeout;
 
 use crate::client::{Client, Handle};
+use crate::guard::guarded;
 use crate::life::{self, close};
 use crate::shard::Shard;
 
@@ -188,7 +189,7 @@ pub(crate) fn disconnect(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> boo
 /// Ends every connection of this shard; those that cannot be told in time are cut off.
 pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
     let draining = Rc::clone(shard);
-    tokio::task::spawn_local(async move {
+    let drain = async move {
         drain().await;
         publish_wills(&draining, deadline).await;
         for client in draining.registry.borrow().all() {
@@ -197,7 +198,14 @@ pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
             }
         }
         draining.all_told();
-    });
+    };
+    let cut_off = |shard: &Rc<Shard>| shard.give_up();
+    tokio::task::spawn_local(guarded(
+        Rc::clone(shard),
+        "the end of a shard",
+        drain,
+        cut_off,
+    ));
     let own = Rc::clone(shard);
     tokio::task::spawn_local(async move {
         tokio::time::sleep(deadline).await;

@@ -11,10 +11,12 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::PropertiesBuf;
 use mqttcore_session::Message;
+use mqttcore_store::StoreError;
+use mqttcore_store::threads::{Panicked, may_panic};
 use mqttcore_topics::{Directory, MatchCache, Retained};
 use tokio::sync::{Barrier, Notify};
 
@@ -22,7 +24,8 @@ use crate::client::Client;
 use crate::config::Config;
 use crate::door::Door;
 use crate::durable::DurableSessions;
-use crate::guard::contained;
+use crate::failure::{Failing, Failure};
+use crate::guard::{contained, vital};
 use crate::handshake::{self, Accepted, Arrival};
 use crate::hooks::{Event, EventKind, Hooks, Interests};
 use crate::http::Figures;
@@ -36,7 +39,7 @@ use crate::paging::{self, Pagings, Settle};
 use crate::registry::Registry;
 use crate::reports::Reports;
 use crate::wheel::Wheel;
-use crate::{journal, kafka, life, loading, registry, retain, store, sys_topics};
+use crate::{guard, journal, kafka, life, loading, registry, retain, store, sys_topics};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
@@ -48,6 +51,9 @@ const TURN_DELIVERIES: usize = 64 * 1024;
 /// Steps that the searches for the receivers of one connection's publishes may take in a turn, about a millisecond of
 /// the slowest; one more publish is finished (abuse H15).
 const TURN_STEPS: usize = 16 * 1024;
+
+/// How long clients have to take their last bytes when the broker cannot go on.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Retained topics that can be changed at once.
 const TURNS: usize = 64;
@@ -63,6 +69,8 @@ pub(crate) struct World {
     pub(crate) durable: DurableSessions,
     /// Where what must outlive the process is written.
     pub(crate) log: Option<Arc<store::Log>>,
+    /// Why the broker cannot go on, if it cannot.
+    pub(crate) failing: Failing,
     /// The way to Kafka, if a stream goes there.
     pub(crate) kafka: Option<Arc<kafka::Pipe>>,
     /// What of it is still to be read.
@@ -125,6 +133,7 @@ impl World {
             durable: DurableSessions::new(shards),
             loading: Loading::new(log.is_some()),
             log,
+            failing: Failing::default(),
             kafka,
             own_retained: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
@@ -190,6 +199,26 @@ impl World {
     /// Has every shard look at what is safe by now.
     pub(crate) fn ring_all(&self) {
         self.doorbells.iter().for_each(Notify::notify_one);
+    }
+
+    /// The broker cannot go on: it takes nothing any more, and its clients are sent away.
+    pub(crate) fn fail(&self, failure: Failure) {
+        if let Failure::Panicked(panicked) | Failure::Store(StoreError::Panicked(panicked)) =
+            &failure
+        {
+            self.report(panicked.clone());
+        }
+        if self.failing.note(failure) {
+            self.stopping.store(true, Ordering::Release);
+            for index in 0..self.shards() {
+                self.run_on(index, Box::new(|shard| registry::stop(shard, FAREWELL)));
+            }
+        }
+    }
+
+    /// Has a panic of another thread counted and logged.
+    pub(crate) fn report(&self, panicked: Panicked) {
+        self.run_on(0, Box::new(move |shard| guard::report(shard, &panicked)));
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -352,9 +381,15 @@ impl Shard {
 
     /// Runs until the broker stops and every connection is done.
     pub(crate) async fn run(self: Rc<Self>) {
-        tokio::task::spawn_local(Rc::clone(&self).keep_time());
+        let time = Rc::clone(&self).keep_time();
+        tokio::task::spawn_local(vital(
+            Arc::clone(&self.world),
+            "the timers of a shard",
+            time,
+        ));
         if self.index == 0 {
-            tokio::task::spawn_local(sys_topics::publish_regularly(Rc::clone(&self)));
+            let sys = sys_topics::publish_regularly(Rc::clone(&self));
+            tokio::task::spawn_local(vital(Arc::clone(&self.world), "$SYS", sys));
         }
         let mut letters = Vec::new();
         let mut finished = std::pin::pin!(self.finished.notified());
@@ -371,6 +406,7 @@ impl Shard {
             if stop {
                 return;
             }
+            may_panic("the loop of a shard");
             self.read_mail(&mut letters);
         }
     }

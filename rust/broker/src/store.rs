@@ -5,12 +5,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::stream::{Definition, StreamLimits, StreamOptions, Streams};
+use mqttcore_store::threads::{self, Panicked};
 use mqttcore_store::{
     Batch, DurableStore, Level, Need, Observer, Recovery, Store, StoreError, StoreOptions, Ticket,
 };
@@ -18,12 +18,9 @@ use mqttcore_store::{
 use crate::client::Handle;
 use crate::config::Data;
 use crate::log::LogClass;
+use crate::paging;
 use crate::recovery::Page;
 use crate::shard::{Shard, World};
-use crate::{paging, registry};
-
-/// How long clients have to take their last bytes when the store has failed.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The log that all shards write to.
 pub(crate) struct Log {
@@ -41,8 +38,7 @@ pub(crate) struct Log {
     last_session: AtomicU64,
     /// What the last broker left unfinished, and what became of it.
     mended: Option<String>,
-    failure: Mutex<Option<StoreError>>,
-    has_failed: Condvar,
+    failure: OnceLock<StoreError>,
     world: OnceLock<Weak<World>>,
 }
 
@@ -104,8 +100,7 @@ impl Log {
             is_os_awaited: AtomicBool::new(false),
             last_session: AtomicU64::new(0),
             mended,
-            failure: Mutex::default(),
-            has_failed: Condvar::new(),
+            failure: OnceLock::new(),
             world: OnceLock::new(),
         });
         log.store.observe(Arc::new(Ear(Arc::downgrade(&log))));
@@ -144,9 +139,12 @@ impl Log {
                 }
             }
         };
-        thread::Builder::new()
-            .name("mqttcore-pages".into())
-            .spawn(read)?;
+        let own = Arc::downgrade(self);
+        let on_panic = move |panicked: Panicked| {
+            let error = panicked.into();
+            own.upgrade().iter().for_each(|log| log.fail(&error));
+        };
+        threads::spawn("mqttcore-pages", on_panic, read)?;
         *self.lock_pages() = Some(sender);
         Ok(())
     }
@@ -173,6 +171,10 @@ impl Log {
     pub(crate) fn serve(&self, world: &Arc<World>) {
         // One log serves one broker.
         let _ = self.world.set(Arc::downgrade(world));
+        // It may have failed before there was anybody to tell.
+        if let Some(failure) = self.failure() {
+            world.fail(failure.into());
+        }
         if let Some(mended) = self.mended.clone() {
             world.run_on(0, Box::new(|shard| shard.log.say(mended)));
         }
@@ -245,21 +247,7 @@ impl Log {
 
     /// What made the store stop, if something did.
     pub(crate) fn failure(&self) -> Option<StoreError> {
-        self.lock_failure().clone()
-    }
-
-    /// Waits for the store to fail, for so long at most.
-    pub(crate) fn wait_for_failure(&self, limit: Duration) -> Option<StoreError> {
-        let failure = self.lock_failure();
-        let waited = self
-            .has_failed
-            .wait_timeout_while(failure, limit, |failure| failure.is_none());
-        let (failure, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        failure.clone()
-    }
-
-    fn lock_failure(&self) -> MutexGuard<'_, Option<StoreError>> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failure.get().cloned()
     }
 
     fn world(&self) -> Option<Arc<World>> {
@@ -268,18 +256,10 @@ impl Log {
 
     /// Nothing can be kept any more: nothing is promised any more, and everybody is told so.
     pub(crate) fn fail(&self, error: &StoreError) {
+        if self.failure.set(error.clone()).is_ok()
+            && let Some(world) = self.world()
         {
-            let mut failure = self.lock_failure();
-            if failure.is_some() {
-                return;
-            }
-            *failure = Some(error.clone());
-        }
-        self.has_failed.notify_all();
-        let Some(world) = self.world() else { return };
-        world.stopping.store(true, Ordering::Release);
-        for index in 0..world.shards() {
-            world.run_on(index, Box::new(|shard| registry::stop(shard, FAREWELL)));
+            world.fail(error.clone().into());
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::journal::shared::Shared;
 use crate::journal::writer::Written;
 use crate::journal::{Level, Need, Pressure};
 use crate::stats::Checkpoints;
+use crate::threads::Panicked;
 
 /// Without work for so long, the thread looks whether the disk needs room.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
@@ -219,8 +220,9 @@ impl Behind {
             database,
             moved,
         };
+        let on_panic = |panicked: Panicked| Err(panicked.into());
         upkeep.writing = Some(Writing {
-            thread: spawn("checkpoint", move || work.write())?,
+            thread: spawn("checkpoint", on_panic, move || work.write())?,
             frozen,
             asked,
         });
@@ -232,8 +234,8 @@ impl Behind {
         let Some(writing) = upkeep.writing.take() else {
             return Ok(());
         };
-        let panicked = |_| StoreError::Stopped("the thread of the checkpoint panicked".into());
-        let tidied = writing.thread.join().map_err(panicked).flatten();
+        // INVARIANT: its guard makes an error of a panic.
+        let tidied = writing.thread.join().expect("the guard caught it");
         let tidied = match tidied {
             Ok(tidied) => tidied,
             Err(error) => {

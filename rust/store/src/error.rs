@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::threads::Panicked;
 use crate::wire::BodyError;
 
 /// A store cannot be opened or read, or has stopped.
@@ -67,6 +68,9 @@ pub enum StoreError {
     /// There is no room on the disk.
     #[error("no room on the disk")]
     NoSpace,
+    /// A thread of the store panicked.
+    #[error(transparent)]
+    Panicked(#[from] Panicked),
     /// The store has stopped after an error and takes nothing any more.
     #[error("the store has stopped: {0}")]
     Stopped(Arc<str>),

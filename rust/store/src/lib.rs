@@ -65,6 +65,7 @@ pub mod stream;
 #[cfg(not(feature = "columnar"))]
 #[path = "stream/none.rs"]
 mod stream;
+pub mod threads;
 pub mod tools;
 mod wire;
 

@@ -3,7 +3,7 @@
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::StoreError;
@@ -11,6 +11,7 @@ use crate::files::Files;
 use crate::index::{Index, bodies};
 use crate::journal::open;
 use crate::journal::shared::Shared;
+use crate::threads;
 
 /// It looks so often whether a segment is due, or more often if that is needed.
 const LOOK: Duration = Duration::from_secs(60);
@@ -35,8 +36,9 @@ pub(crate) struct Scrubber {
 impl Scrubber {
     pub(crate) fn start(read: Read, every: Duration) -> Result<Self, StoreError> {
         let (stop, stopped) = channel();
-        let thread = thread::Builder::new().name("mqttcore-scrub".into());
-        let thread = thread.spawn(move || run(&read, every, &stopped));
+        let on_panic = Arc::clone(&read.shared).stop_on_panic();
+        let scrub = move || run(&read, every, &stopped);
+        let thread = threads::spawn("mqttcore-scrub", on_panic, scrub);
         let thread = thread.map_err(|error| StoreError::io("start the thread of", "scrub", error));
         Ok(Self {
             stop,
@@ -47,7 +49,7 @@ impl Scrubber {
     /// Ends the thread, after the segment that it reads.
     pub(crate) fn stop(self) {
         drop(self.stop);
-        // One that panicked has nothing to leave behind.
+        // One that panicked has stopped the log.
         let _ = self.thread.join();
     }
 }

@@ -20,6 +20,7 @@ use mqttcore_broker::{
     Secret, Turn, Verdict,
 };
 use mqttcore_codec::ReasonCode;
+use mqttcore_store::threads::Panicked;
 use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -368,10 +369,16 @@ fn start(
 ) -> io::Result<Arc<Shared>> {
     let notes = Arc::new(Inbox::new(NOTES, Overflow::DropOldest));
     let told = Arc::clone(&notes);
-    let watch = Watch::start(Box::new(move |question, late| {
+    let told_of_panics = Arc::clone(&notes);
+    let on_late = Box::new(move |question, late| {
         // Closed only while everything stops.
         let _ = told.push(Note::Late(question, late));
-    }))?;
+    });
+    let on_panic = Box::new(move |panicked: Panicked| {
+        // As above.
+        let _ = told_of_panics.push(Note::Line(LogLevel::Error, panicked.to_string()));
+    });
+    let watch = Watch::start(on_late, on_panic)?;
     Ok(Arc::new(Shared {
         queues,
         observers,

@@ -3,14 +3,22 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use mqttcore_store::threads::Panicked;
 
 use super::question::{Alarm, Late, Question};
 
 /// Called on the watch's thread with each question that it refused.
 pub(super) type OnLate = Box<dyn Fn(Arc<Question>, Late) + Send>;
+
+/// Called on the watch's thread when a question made it panic; it goes on.
+pub(super) type OnPanic = Box<dyn Fn(Panicked) + Send>;
+
+const NAME: &str = "mqttcore-watch";
 
 /// Deadlines of all open questions, and the thread that keeps them.
 pub(super) struct Watch {
@@ -50,12 +58,16 @@ impl Ord for Entry {
 }
 
 impl Watch {
-    pub(super) fn start(on_late: OnLate) -> io::Result<Self> {
+    pub(super) fn start(on_late: OnLate, on_panic: OnPanic) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("mqttcore-watch".into())
-            .spawn(move || own.run(&on_late))?;
+        // A panic costs the alarm that rang: without the thread no question would end in time.
+        let run = move || {
+            while let Err(panic) = catch_unwind(AssertUnwindSafe(|| own.run(&on_late))) {
+                on_panic(Panicked::new(NAME, &*panic));
+            }
+        };
+        let thread = std::thread::Builder::new().name(NAME.into()).spawn(run)?;
         Ok(Self {
             shared,
             thread: Mutex::new(Some(thread)),
@@ -89,7 +101,7 @@ impl Watch {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(thread) = thread {
-            // It can only have panicked in `on_late`; the questions have been refused by then.
+            // Its panics were caught.
             let _ = thread.join();
         }
     }
@@ -142,5 +154,60 @@ fn ring(alarm: &Alarm, now: Instant, on_late: &OnLate) -> Option<Alarm> {
             at,
             question: alarm.question.clone(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use mqttcore_broker::{Login, Reply};
+    use mqttcore_codec::Version;
+
+    use super::super::question::{Answer, Subject};
+    use super::*;
+
+    fn question() -> (Arc<Question>, impl Sized) {
+        let login = Login {
+            client_id: "c".into(),
+            version: Version::V5,
+            username: None,
+            password: None,
+            peer: ([127, 0, 0, 1], 1).into(),
+            listener: "test".into(),
+            clean_start: true,
+            keep_alive_s: 0,
+            session_expiry_interval_s: 0,
+            will_topic: None,
+            user_properties: Arc::default(),
+        };
+        let (reply, wanted) = Reply::new();
+        let subject = Subject::Login(Arc::new(login));
+        let question = Question::new(subject, Answer::Verdict(reply));
+        question
+            .start("hook", Duration::ZERO)
+            .expect("it is wanted");
+        (question, wanted)
+    }
+
+    #[test]
+    fn a_panic_about_one_question_is_told_and_the_next_one_still_ends_in_time() {
+        let (sender, told) = channel();
+        let late = |_, _| panic!("on purpose");
+        let watch = Watch::start(
+            Box::new(late),
+            Box::new(move |panicked| sender.send(panicked).expect("the test waits")),
+        )
+        .expect("a thread");
+
+        for _ in 0..2 {
+            let (question, _wanted) = question();
+            watch.add(&question, question.deadline());
+            let panicked = told
+                .recv_timeout(Duration::from_secs(20))
+                .expect("it is told");
+            assert_eq!(&*panicked.place, "mqttcore-watch");
+        }
+        watch.stop();
     }
 }

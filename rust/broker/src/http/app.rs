@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::config::HttpLimits;
-use crate::reports::{ReportError, Reports};
+use crate::reports::ReportError;
+use crate::shard::World;
 use crate::sink::Sink;
 use crate::store::Rows;
 
@@ -30,8 +31,7 @@ pub(crate) struct App {
     sink: Arc<Sink>,
     /// The folder of the streams, as other processes find it.
     folder: PathBuf,
-    figures: Arc<Figures>,
-    reports: Arc<Reports>,
+    world: Arc<World>,
 }
 
 /// What became of requests.
@@ -80,19 +80,12 @@ struct Hold {
 const CONSUMER_BYTES: usize = 256;
 
 impl App {
-    pub(crate) fn new(
-        rows: Rows,
-        sink: Sink,
-        folder: PathBuf,
-        figures: Arc<Figures>,
-        reports: Arc<Reports>,
-    ) -> Self {
+    pub(crate) fn new(rows: Rows, sink: Sink, folder: PathBuf, world: Arc<World>) -> Self {
         Self {
             rows,
             sink: Arc::new(sink),
             folder,
-            figures,
-            reports,
+            world,
         }
     }
 
@@ -102,7 +95,11 @@ impl App {
     }
 
     pub(super) fn figures(&self) -> &Figures {
-        &self.figures
+        &self.world.http
+    }
+
+    pub(super) fn world(&self) -> &Arc<World> {
+        &self.world
     }
 
     /// Answers one request of somebody who may ask.
@@ -315,7 +312,7 @@ impl App {
 
     fn report(&self, query: &str, report: Map<String, Value>) -> Result<Answer, Refusal> {
         let text = Value::Object(report).to_string();
-        let taken = self.reports.take(query, text, Instant::now());
+        let taken = self.world.reports.take(query, text, Instant::now());
         taken.map_err(|error| match error {
             ReportError::Many => {
                 Refusal::new(StatusCode::TOO_MANY_REQUESTS, "many", error.to_string())

@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
 use crate::config::HttpLimits;
+use crate::guard::caught;
 
 use super::answer::{Answer, Refusal};
 use super::app::App;
@@ -78,7 +79,13 @@ impl Guests {
         }
         self.inside.set(self.inside.get() + 1);
         let guest = Guest(Rc::clone(self), self.alive.clone());
-        tokio::task::spawn_local(guest.serve(stream, pass));
+        let world = Arc::clone(self.app.world());
+        let served = caught("a connection of the endpoint", guest.serve(stream, pass));
+        tokio::task::spawn_local(async move {
+            if let Err(panicked) = served.await {
+                world.report(panicked);
+            }
+        });
     }
 }
 

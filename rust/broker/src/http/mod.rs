@@ -23,10 +23,13 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc as channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use mqttcore_store::threads;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 
 use crate::config::{HttpLimits, HttpListener};
+use crate::failure::fail_on_panic;
+use crate::guard::vital;
 
 pub(crate) use app::{App, Figures};
 use door::Door;
@@ -66,13 +69,10 @@ impl Endpoint {
         let (stop, stopping) = watch::channel(None);
         let limits = Arc::new(options.limits);
         let (sender, started) = channel::sync_channel(1);
-        let thread = std::thread::Builder::new()
-            .name("mqttcore-http".into())
-            .spawn({
-                let app = Arc::clone(&app);
-                move || run(doors, &limits, &app, stopping, &sender)
-            })
-            .map_err(no_thread)?;
+        let serving = Arc::clone(&app);
+        let serve = move || run(doors, &limits, &serving, stopping, &sender);
+        let thread = threads::spawn("mqttcore-http", fail_on_panic(app.world()), serve);
+        let thread = thread.map_err(no_thread)?;
         let failed = || Err(io::Error::other("the thread ended before it began"));
         started
             .recv()
@@ -160,10 +160,13 @@ fn run(
                 stopping.clone(),
                 alive.clone(),
             );
-            tokio::task::spawn_local(door.accept(Rc::new(guests)));
+            let accept = door.accept(Rc::new(guests));
+            let world = Arc::clone(app.world());
+            tokio::task::spawn_local(vital(world, "the endpoint's acceptor", accept));
         }
         drop(alive);
-        tokio::task::spawn_local(app.work());
+        let world = Arc::clone(app.world());
+        tokio::task::spawn_local(vital(world, "the endpoint's upkeep", app.work()));
         let deadline = match stopping.wait_for(Option::is_some).await {
             Ok(deadline) => deadline.unwrap_or_default(),
             Err(_) => Duration::ZERO,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mqttcore_codec::QoS;
 use mqttcore_store::stream::Key;
+use mqttcore_store::threads::Panicked;
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicLimits, TopicName};
 
 use crate::broker::StartError;
@@ -288,6 +289,13 @@ impl Outcomes {
     pub fn lost(&self, ticket: Ticket, key: &str, why: &str) {
         let (topic, why) = (key.into(), why.into());
         self.0.push(ticket, Outcome::Lost(Lost { topic, why }));
+    }
+
+    /// A thread of the engine panicked, and the broker cannot go on without it.
+    pub fn panicked(&self, panicked: Panicked) {
+        if let Some(world) = self.0.world() {
+            world.fail(panicked.into());
+        }
     }
 
     /// Something that operators should know; nothing is lost by it yet.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::behind::{Behind, Request};
@@ -30,6 +30,7 @@ use crate::store::{Store, StoreStats};
 use crate::stream::Streams;
 #[cfg(feature = "columnar")]
 use crate::stream::{StreamError, StreamOptions, sealer::Sealer, sealing::Wanted};
+use crate::threads::{self, Panicked};
 
 /// How a durable store is kept.
 #[derive(Clone, Copy, Debug)]
@@ -191,7 +192,7 @@ impl DurableStore {
         };
         let forward = move |_: &Arc<Shared>| -> Forward {
             Box::new(move |group, written| {
-                // The thread ends before its sender only when it panicked: then the log stops.
+                // The thread ends before its sender only when it panicked, and has stopped the log then.
                 let _ = to_thread.send(Request::Group(group, written));
             })
         };
@@ -200,8 +201,10 @@ impl DurableStore {
             (Some(streams), Some((groups, to_index))) => {
                 streams.follow(Arc::clone(&journal.shared.durable_lsn));
                 let shared = Arc::clone(&journal.shared);
+                let on_panic = Arc::clone(&shared).stop_on_panic();
                 let intake = Intake { streams, shared };
-                Some(spawn("rows", move || intake.run(&groups, &to_index))?)
+                let take_in = move || intake.run(&groups, &to_index);
+                Some(spawn("rows", on_panic, take_in)?)
             }
             _ => None,
         };
@@ -213,7 +216,8 @@ impl DurableStore {
             options: *options,
             checkpoints: Arc::clone(&checkpoints),
         };
-        let thread = spawn("index", move || behind.run(&requests))?;
+        let on_panic = Arc::clone(&journal.shared).stop_on_panic();
+        let thread = spawn("index", on_panic, move || behind.run(&requests))?;
         Ok(Self {
             files: Arc::clone(files),
             journal,
@@ -319,9 +323,9 @@ pub(crate) fn open_parts(
 
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
+    on_panic: impl FnOnce(Panicked) -> T + Send + 'static,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, StoreError> {
-    let thread = thread::Builder::new().name(format!("mqttcore-{name}"));
-    let thread = thread.spawn(run);
+    let thread = threads::spawn(&format!("mqttcore-{name}"), on_panic, run);
     thread.map_err(|error| StoreError::io("start the thread of", name, error))
 }

@@ -31,7 +31,7 @@ impl Intake {
             while self.streams.is_full() && self.shared.check().is_ok() {
                 self.streams.wait_for_room(IDLE);
             }
-            // The index ends before its sender only when it panicked: then the log stops.
+            // The index ends before its sender only when it panicked, and has stopped the log then.
             let _ = to_index.send(request);
         }
     }

@@ -187,13 +187,8 @@ impl Journal {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            self.shared.stop(&StoreError::Stopped(
-                "the thread of the log panicked".into(),
-            ));
-        }
+        // One that panicked has stopped the log.
+        let _ = thread.map(JoinHandle::join);
         self.shared
             .stopped
             .get()

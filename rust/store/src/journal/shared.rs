@@ -11,6 +11,7 @@ use crate::journal::commit::{Committer, Pressure};
 use crate::journal::inbox::{Errand, Group, Inbox, Level, Need, Ticket};
 use crate::journal::log::Observer;
 use crate::stats::LogStats;
+use crate::threads::Panicked;
 
 /// What the thread shares with those who append.
 pub(crate) struct Shared {
@@ -159,6 +160,10 @@ impl Shared {
     pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
         // The first one stays.
         let _ = self.observer.set(observer);
+        // It may have stopped before anybody observed it; who hears it twice takes the first time.
+        if let (Some(error), Some(observer)) = (self.stopped.get(), self.observer.get()) {
+            observer.stopped(error);
+        }
     }
 
     pub(crate) fn durable_lsn(&self) -> u64 {
@@ -255,6 +260,11 @@ impl Shared {
         self.settled.notify_all();
         drop(self.applied.lock().unwrap_or_else(PoisonError::into_inner));
         self.caught_up.notify_all();
+    }
+
+    /// What a thread of the store does if it panics: without it nothing is kept any more.
+    pub(crate) fn stop_on_panic(self: Arc<Self>) -> impl FnOnce(Panicked) + Send + 'static {
+        move |panicked| self.stop(&panicked.into())
     }
 
     fn reached(&self, level: Level) -> u64 {

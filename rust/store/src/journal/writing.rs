@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::error::StoreError;
@@ -10,6 +10,7 @@ use crate::journal::commit::{Committer, Pressure};
 use crate::journal::inbox::{Errand, Group, Level};
 use crate::journal::shared::Shared;
 use crate::journal::writer::Written;
+use crate::threads;
 
 /// Does with written groups what comes next; then gives them back with [`Shared::recycle`].
 pub(crate) type Forward = Box<dyn FnMut(Group, Option<Written>) + Send>;
@@ -35,8 +36,8 @@ pub(super) fn start(
         forward,
         rows_due: None,
     };
-    let thread = thread::Builder::new().name("mqttcore-log".into());
-    let thread = thread.spawn(move || writing.run());
+    let on_panic = Arc::clone(&writing.shared).stop_on_panic();
+    let thread = threads::spawn("mqttcore-log", on_panic, move || writing.run());
     thread.map_err(|error| StoreError::io("start the thread of", "log", error))
 }
 

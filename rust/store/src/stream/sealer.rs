@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::batch::Batch;
@@ -12,6 +12,7 @@ use crate::journal::shared::Shared;
 use crate::journal::{Level, Need};
 use crate::stream::sealing::Wanted;
 use crate::stream::streams::{Streams, lock, now_us};
+use crate::threads;
 
 /// So often the thread looks what is due.
 const TICK: Duration = Duration::from_secs(1);
@@ -55,8 +56,9 @@ impl Sealer {
             shared,
             behind,
         };
-        let thread = thread::Builder::new().name("mqttcore-sealer".into());
-        let thread = thread.spawn(move || running.run(&requests));
+        let on_panic = Arc::clone(&running.shared).stop_on_panic();
+        let seal = move || running.run(&requests);
+        let thread = threads::spawn("mqttcore-sealer", on_panic, seal);
         let thread =
             thread.map_err(|error| StoreError::io("start the thread of", "sealer", error))?;
         Ok(Self {

@@ -12,6 +12,8 @@ use rdkafka::error::KafkaError as ClientError;
 use rdkafka::message::{Header, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 
+use mqttcore_store::threads::{self, Panicked};
+
 use crate::kafka::{Engine, Outcomes, Record, Ticket};
 
 /// How long the thread that hears waits at a time; what is heard is told at once.
@@ -97,11 +99,12 @@ impl Threads {
             running: Mutex::default(),
         };
         let (line, sending) = (Arc::clone(&made.line), Arc::clone(&producer));
+        let told = outcomes.clone();
         let send = move || {
             let mut records = Vec::new();
             while line.take(&mut records) {
                 for record in records.drain(..) {
-                    send(&sending, &topics, &outcomes, &record);
+                    send(&sending, &topics, &told, &record);
                 }
             }
         };
@@ -111,10 +114,10 @@ impl Threads {
                 producer.poll(HEARING);
             }
         };
-        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let on_panic = |outcomes: Outcomes| move |panicked: Panicked| outcomes.panicked(panicked);
         let threads = vec![
-            named("mqttcore-kafka").spawn(send)?,
-            named("mqttcore-kafka-2").spawn(hear)?,
+            threads::spawn("mqttcore-kafka", on_panic(outcomes.clone()), send)?,
+            threads::spawn("mqttcore-kafka-2", on_panic(outcomes), hear)?,
         ];
         *made.lock() = threads;
         Ok(made)

@@ -1,0 +1,58 @@
+//! What ends a broker that runs: its store, or a panic of a thread or task that it cannot do without.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mqttcore_store::StoreError;
+use mqttcore_store::threads::Panicked;
+
+use crate::shard::World;
+
+/// Why a broker cannot go on.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// What must be kept cannot be kept any more.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A thread or task panicked that the broker cannot do without.
+    #[error(transparent)]
+    Panicked(#[from] Panicked),
+}
+
+/// The first failure of a broker, for whoever waits for one.
+#[derive(Default)]
+pub(crate) struct Failing {
+    first: Mutex<Option<Failure>>,
+    happened: Condvar,
+}
+
+impl Failing {
+    /// Notes `failure`; false if there was one before.
+    pub(crate) fn note(&self, failure: Failure) -> bool {
+        let mut first = self.lock();
+        let is_first = first.is_none();
+        first.get_or_insert(failure);
+        drop(first);
+        self.happened.notify_all();
+        is_first
+    }
+
+    /// Waits for a failure, for so long at most.
+    pub(crate) fn wait(&self, limit: Duration) -> Option<Failure> {
+        let waited = self
+            .happened
+            .wait_timeout_while(self.lock(), limit, |first| first.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Failure>> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a thread of the broker does if it panics.
+pub(crate) fn fail_on_panic(world: &Arc<World>) -> impl FnOnce(Panicked) + Send + use<> {
+    let world = Arc::clone(world);
+    move |panicked| world.fail(panicked.into())
+}

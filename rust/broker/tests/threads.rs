@@ -1,0 +1,120 @@
+//! A thread or task that the broker cannot do without ends the broker when it panics: it says which one, sends its
+//! clients away, and stops as ever. A binary of its own, as every broker of the process might have the panic.
+
+mod common;
+
+use std::time::Duration;
+
+use mqttcore_broker::{Broker, Config, Data, Failure, Promise};
+use mqttcore_store::faults::panic_in;
+
+use common::{DEADLINE, HOUR_S, Home, Plugin, config, stream, v5, within};
+
+/// Everything that has a thread.
+fn everything(home: &Home) -> Config {
+    Config {
+        data: Some(Data {
+            folder: home.life(0),
+            promise: Promise::Os,
+        }),
+        streams: vec![stream("rows", "rows/#")],
+        sys_interval: Some(Duration::from_secs(1)),
+        scrub_every: Duration::from_secs(3_600),
+        shards: 2,
+        ..config()
+    }
+}
+
+fn start(home: &Home) -> Result<Broker, String> {
+    let hooks: std::sync::Arc<dyn mqttcore_broker::Hooks> = std::sync::Arc::new(Plugin::default());
+    Broker::start(everything(home), &hooks).map_err(|error| error.to_string())
+}
+
+/// Stops it; returns how many panics it has counted.
+fn stop(broker: Broker) -> u64 {
+    within(DEADLINE, "stop", move || {
+        broker.stop(DEADLINE);
+        broker.stats().panics
+    })
+}
+
+/// What the broker says when `place` panics, at its start or a moment later, and how many panics it counts.
+fn said_of(place: &str) -> (String, u64) {
+    let home = Home::new();
+    panic_in(place);
+    let broker = match start(&home) {
+        Ok(broker) => broker,
+        Err(error) => return (error, 0),
+    };
+    // Each shard is asked: the one that is to panic may sleep.
+    broker.clients();
+    let failure = broker.wait_for_failure(DEADLINE).expect("it says so");
+    let panics = stop(broker);
+    // What was kept is for the next one.
+    stop(start(&home).expect("the next one starts"));
+    (failure.to_string(), panics)
+}
+
+#[test]
+fn each_thread_that_panics_ends_the_broker_and_is_named() {
+    for place in [
+        "mqttcore-load",
+        "mqttcore-pages",
+        "mqttcore-index",
+        "mqttcore-rows",
+        "mqttcore-sealer",
+        "mqttcore-scrub",
+        "the timers of a shard",
+        "$SYS",
+        "the acceptor",
+        "the endpoint's acceptor",
+        "the endpoint's upkeep",
+    ] {
+        let (said, panics) = said_of(place);
+
+        assert_eq!(said, format!("{place} panicked: a test asked for it"));
+        assert_eq!(panics, 1, "{place}");
+    }
+    for (place, says) in [
+        ("mqttcore-log", "mqttcore-log panicked: a test asked for it"),
+        ("mqttcore-0", "cannot start shard 0: the thread ended"),
+        ("the loop of a shard", " panicked: a test asked for it"),
+        ("mqttcore-http", "the thread ended before it began"),
+    ] {
+        let (said, _) = said_of(place);
+
+        assert!(said.contains(says), "{place}: {said}");
+    }
+    the_thread_of_the_last_checkpoint();
+    a_client_is_sent_away();
+}
+
+fn the_thread_of_the_last_checkpoint() {
+    let home = Home::new();
+    let broker = start(&home).expect("it starts");
+    v5("client")
+        .expiring_s(HOUR_S)
+        .connect(&broker)
+        .disconnect();
+    panic_in("mqttcore-checkpoint");
+
+    broker.stop(DEADLINE);
+
+    let said = broker.failure().expect("it says so").to_string();
+    assert_eq!(said, "mqttcore-checkpoint panicked: a test asked for it");
+    stop(start(&home).expect("the next one starts"));
+}
+
+fn a_client_is_sent_away() {
+    let home = Home::new();
+    let broker = start(&home).expect("it starts");
+    let mut client = v5("client").connect(&broker);
+    panic_in("the loop of a shard");
+    // Each shard is asked, and one of them panics instead.
+    broker.clients();
+
+    client.until_closed();
+
+    assert!(matches!(broker.failure(), Some(Failure::Panicked(_))));
+    stop(broker);
+}
