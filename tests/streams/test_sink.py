@@ -60,8 +60,9 @@ def test_rule_8_what_is_staged_is_published_by_its_commit_and_once(plant: Plant)
     assert list((plant.life.data / "sink").iterdir()) == []
 
 
-def test_every_column_reaches_the_message(plant: Plant) -> None:
-    pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+@pytest.mark.parametrize("fields", [("key", "value"), ("value", "key")])
+def test_every_column_reaches_the_message(plant: Plant, fields: tuple[str, str]) -> None:
+    pairs = pa.list_(pa.struct([(name, pa.string()) for name in fields]))
     table = pa.table(
         {
             "topic": ["plant/a", "plant/b"],

@@ -9,7 +9,7 @@
 //! | `content_type`, `response_topic` | utf8 | |
 //! | `correlation_data` | binary | |
 //! | `expiry` | int64 | seconds |
-//! | `user_properties` | list of struct of key: utf8, value: utf8 | |
+//! | `user_properties` | list of struct of key: utf8, value: utf8 | in either order |
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type};
@@ -163,9 +163,10 @@ impl Columns {
             return Ok(());
         };
         let pairs = column.as_list::<i32>().value(index);
-        let (keys, values) = (pairs.as_struct().column(0), pairs.as_struct().column(1));
+        let field = |name| pairs.as_struct().column_by_name(name);
+        let (keys, values) = (field("key"), field("value"));
         for pair in 0..pairs.len() {
-            let (key, value) = (string(Some(keys), pair), string(Some(values), pair));
+            let (key, value) = (string(keys, pair), string(values, pair));
             let (key, value) = key.zip(value).ok_or(RowError::NullProperty)?;
             list.push(Property::UserProperty(checked(key)?, checked(value)?))?;
         }
@@ -196,10 +197,11 @@ fn pairs(column: Option<&ArrayRef>) -> Result<Option<ArrayRef>, ColumnError> {
     let is_pairs = |kind: &DataType| match kind {
         DataType::List(item) => match item.data_type() {
             DataType::Struct(fields) => {
-                fields.len() == 2
-                    && fields
-                        .iter()
-                        .all(|field| *field.data_type() == DataType::Utf8)
+                let is_text = |name| {
+                    let found = fields.find(name);
+                    found.is_some_and(|(_, field)| *field.data_type() == DataType::Utf8)
+                };
+                fields.len() == 2 && is_text("key") && is_text("value")
             }
             _ => false,
         },
@@ -247,3 +249,65 @@ pub(crate) const NAMES: [&str; 9] = [
     "expiry",
     "user_properties",
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::StringArray;
+    use arrow_array::builder::{ListBuilder, StringBuilder, StructBuilder};
+    use arrow_schema::{Field, Fields};
+
+    use super::*;
+
+    /// One row whose user properties are one struct of these fields.
+    fn row(fields: [(&str, &str); 2]) -> RecordBatch {
+        let kinds: Fields = fields
+            .iter()
+            .map(|(name, _)| Field::new(*name, DataType::Utf8, true))
+            .collect();
+        let mut pairs = ListBuilder::new(StructBuilder::from_fields(kinds, 1));
+        for (place, (_, value)) in fields.iter().enumerate() {
+            let field = pairs.values().field_builder::<StringBuilder>(place);
+            field.unwrap().append_value(value);
+        }
+        pairs.values().append(true);
+        pairs.append(true);
+        let text = |value: &str| Arc::new(StringArray::from(vec![value])) as ArrayRef;
+        let columns = [
+            ("topic", text("t")),
+            ("payload", text("")),
+            ("user_properties", Arc::new(pairs.finish())),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    #[test]
+    fn fields_of_user_properties_are_found_by_name() {
+        for fields in [
+            [("key", "unit"), ("value", "K")],
+            [("value", "K"), ("key", "unit")],
+        ] {
+            let columns = Columns::of(&row(fields)).unwrap();
+            let mut list = PropertiesBuf::default();
+
+            columns
+                .properties(0, &TopicLimits::default(), &mut list)
+                .unwrap();
+
+            let pairs: Vec<_> = list.as_properties().user_properties().collect();
+            assert_eq!(pairs.len(), 1);
+            assert_eq!(
+                (pairs[0].0, pairs[0].1),
+                ("unit".try_into().unwrap(), "K".try_into().unwrap())
+            );
+        }
+    }
+
+    #[test]
+    fn user_properties_with_other_fields_are_refused() {
+        let refused = Columns::of(&row([("name", "unit"), ("value", "K")]));
+
+        assert!(matches!(refused, Err(ColumnError::Pairs(_))), "{refused:?}");
+    }
+}

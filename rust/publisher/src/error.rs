@@ -29,7 +29,9 @@ pub enum ColumnError {
         allowed: &'static [DataType],
     },
     /// User properties are something else.
-    #[error("column user_properties is {0}; allowed: a list of a struct of two texts")]
+    #[error(
+        "column user_properties is {0}; allowed: a list of structs of two texts, key and value"
+    )]
     Pairs(DataType),
     /// The protocol has no place for it.
     #[error("column {0}: only MQTT 5.0 has a place for it")]
