@@ -37,10 +37,15 @@ impl Throttle {
 
     /// Whether the client has to wait before its next message.
     pub(crate) fn is_spent(&self) -> bool {
-        match (self.spent_until, self.now) {
-            (Some(until), Some(now)) => until + self.per_message > now + BURST + self.per_message,
+        match (self.ready_at(), self.now) {
+            (Some(ready_at), Some(now)) => ready_at > now,
             _ => false,
         }
+    }
+
+    /// When the allowance has one message; `None` if nothing was spent yet.
+    fn ready_at(&self) -> Option<Instant> {
+        (self.spent_until? + self.per_message).checked_sub(BURST)
     }
 
     /// Pending until there is an allowance again.
@@ -48,10 +53,9 @@ impl Throttle {
         if !self.is_spent() {
             return Poll::Ready(());
         }
-        let Some(until) = self.spent_until else {
+        let Some(ready_at) = self.ready_at() else {
             return Poll::Ready(());
         };
-        let ready_at = until.checked_sub(BURST).unwrap_or(until);
         let sleep = self
             .sleep
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(ready_at.into())));
@@ -71,21 +75,32 @@ mod tests {
     #[test]
     fn one_seconds_worth_may_come_at_once_and_no_more() {
         let now = Instant::now();
-        let mut throttle = Throttle::new(10);
-        let mut passed = 0;
-        while !throttle.is_spent() {
-            throttle.spend(now);
-            passed += 1;
-        }
+        for rate in [1, 3, 10, 1_000] {
+            let mut throttle = Throttle::new(rate);
+            let mut passed = 0;
+            while !throttle.is_spent() {
+                throttle.spend(now);
+                passed += 1;
+            }
 
-        assert_eq!(passed, 11);
+            assert_eq!(passed, rate);
+        }
+    }
+
+    #[test]
+    fn a_spent_allowance_has_one_message_when_its_part_of_a_second_is_over() {
+        let now = Instant::now();
+        let mut throttle = Throttle::new(10);
+        (0..10).for_each(|_| throttle.spend(now));
+
+        assert_eq!(throttle.ready_at(), Some(now + Duration::from_millis(100)));
     }
 
     #[test]
     fn the_allowance_grows_with_time() {
         let now = Instant::now();
         let mut throttle = Throttle::new(10);
-        (0..11).for_each(|_| throttle.spend(now));
+        (0..10).for_each(|_| throttle.spend(now));
 
         assert!(throttle.is_spent());
         throttle.spend(now + Duration::from_secs(2));
