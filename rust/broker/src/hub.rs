@@ -153,7 +153,7 @@ pub(crate) fn report_unroutable(
 pub(crate) enum Unroutable {
     /// The disk is too full for what it would leave behind.
     NoRoom,
-    /// Its topic leads to more nodes of the directory than a match may visit (abuse H15).
+    /// The search for its subscribers takes more steps than one may (abuse H15).
     TooManyFilters,
     /// It is a record of Kafka's, which does not take it, for this reason.
     NotLogged(&'static str),

@@ -84,9 +84,9 @@ pub struct Match<'a> {
 /// What the search for the matches of one message took, and whether it came to its end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Search {
-    /// Nodes visited and subscriptions read; 1 at least.
+    /// Nodes visited, levels passed between them, and subscriptions read; 1 at least.
     pub steps: usize,
-    /// `false` if the topic leads to more nodes than a search may visit: none of its matches is handed out.
+    /// `false` if the topic takes more steps than a search may: none of its matches is handed out.
     pub is_complete: bool,
 }
 

@@ -49,14 +49,23 @@ pub(crate) fn levels(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 ///
 /// `#` takes its parent level too: `a/#` matches `a`, and `+/#` matches every one-level topic.
 #[inline]
-pub(crate) fn is_match(mut filter: &[u8], mut topic: &[u8]) -> bool {
+pub(crate) fn is_match(filter: &[u8], topic: &[u8]) -> bool {
+    is_match_counted(filter, topic, &mut 0)
+}
+
+/// As [`is_match`]; adds how many `+` it passed to `passed`.
+#[inline]
+pub(crate) fn is_match_counted(mut filter: &[u8], mut topic: &[u8], passed: &mut usize) -> bool {
     loop {
         let same = common_len(filter, topic);
         (filter, topic) = (&filter[same..], &topic[same..]);
         // Topics have no wildcards, so a wildcard is always where the common part ends.
         match filter.first() {
             None => return topic.is_empty(),
-            Some(b'+') => (filter, topic) = (&filter[1..], &topic[level_len(topic)..]),
+            Some(b'+') => {
+                *passed += 1;
+                (filter, topic) = (&filter[1..], &topic[level_len(topic)..]);
+            }
             Some(b'#') => return true,
             Some(_) => return topic.is_empty() && filter == b"/#",
         }
@@ -64,9 +73,9 @@ pub(crate) fn is_match(mut filter: &[u8], mut topic: &[u8]) -> bool {
 }
 
 /// The bytes of `topic` that a run of whole levels, which may have `+` among them, takes off its front; `None` if it does
-/// not match them.
+/// not match them. Adds how many `+` it passed to `passed`.
 #[inline]
-pub(crate) fn taken_by(run: &[u8], topic: &[u8]) -> Option<usize> {
+pub(crate) fn taken_by(run: &[u8], topic: &[u8], passed: &mut usize) -> Option<usize> {
     let (mut run, mut rest) = (run, topic);
     loop {
         let same = common_len(run, rest);
@@ -76,7 +85,10 @@ pub(crate) fn taken_by(run: &[u8], topic: &[u8]) -> Option<usize> {
                 let ends = rest.first().is_none_or(|byte| *byte == SEPARATOR);
                 return ends.then(|| topic.len() - rest.len());
             }
-            Some(b'+') => (run, rest) = (&run[1..], &rest[level_len(rest)..]),
+            Some(b'+') => {
+                *passed += 1;
+                (run, rest) = (&run[1..], &rest[level_len(rest)..]);
+            }
             Some(_) => return None,
         }
     }
@@ -192,7 +204,7 @@ mod tests {
             ("a/+", "a/", Some(2)),
             ("+/b", "a/bc", None),
         ] {
-            let found = taken_by(run.as_bytes(), topic.as_bytes());
+            let found = taken_by(run.as_bytes(), topic.as_bytes(), &mut 0);
             assert_eq!(found, taken, "{run} of {topic}");
         }
     }

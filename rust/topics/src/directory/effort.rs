@@ -10,7 +10,7 @@
 
 use mqttcore_codec::QoS;
 
-use super::walk::MOST_NODES;
+use super::walk::{LEVELS_FOR_SURE, MOST_STEPS};
 use super::{Change, Directory, MatchCache};
 use crate::tree::word::views;
 use crate::{
@@ -211,8 +211,8 @@ fn a_topic_that_leads_to_too_many_nodes_is_given_up() {
 
     for (search, visited) in searches(&directory, &topic) {
         assert!(!search.is_complete);
-        assert!(search.steps <= 2 * MOST_NODES, "{search:?}");
-        assert!(visited <= LEVEL * MOST_NODES, "{visited}");
+        assert!(search.steps <= 2 * MOST_STEPS, "{search:?}");
+        assert!(visited <= LEVEL * MOST_STEPS, "{visited}");
     }
     let limits = TopicLimits::default();
     let can_match = |text: &str| {
@@ -224,12 +224,31 @@ fn a_topic_that_leads_to_too_many_nodes_is_given_up() {
 }
 
 #[test]
-fn a_topic_of_twelve_levels_is_never_given_up() {
-    let directory = all_choices(11);
+fn a_topic_of_few_levels_is_never_given_up() {
+    let directory = all_choices(LEVELS_FOR_SURE - 1);
 
-    for (search, _) in searches(&directory, &format!("{}/y", ["a"; 11].join("/"))) {
+    for (search, _) in searches(&directory, &["a"; LEVELS_FOR_SURE].join("/")) {
         assert!(search.is_complete);
-        assert!(search.steps > 1 << 10, "each node counts: {search:?}");
+        assert!(
+            search.steps >= 1 << (LEVELS_FOR_SURE - 2),
+            "each node counts: {search:?}"
+        );
+    }
+}
+
+/// Filters that share few levels lead to few nodes, with runs of `+` between them.
+#[test]
+fn levels_that_are_passed_between_nodes_count_too() {
+    let (directory, id) = directory();
+    for number in 0..1_000_usize {
+        let is_wild = |bit: usize| number & (1 << (bit % 10)) != 0;
+        let level = |bit| if is_wild(bit) { "+" } else { "a" };
+        let levels: Vec<_> = (0..127).map(level).collect();
+        subscribe(&directory, id, &format!("{}/x", levels.join("/")));
+    }
+
+    for (search, _) in searches(&directory, &["a"; 128].join("/")) {
+        assert!(!search.is_complete, "{search:?}");
     }
 }
 

@@ -8,7 +8,7 @@ use super::Directory;
 use super::cache::MOST_CACHED;
 use super::merge::{Merged, merge};
 use super::version::State;
-use super::walk::{Found, LANES, Lane, MOST_NODES, collect, collect_in_turn};
+use super::walk::{Found, LANES, LEVELS_FOR_SURE, Lane, collect, collect_in_turn};
 use crate::subscribers::{self, Group, Subscription, for_each_group, set};
 use crate::sync::{Pinned, Relaxed};
 use crate::tree::node::Turn;
@@ -26,9 +26,6 @@ const MOST_ASKED: usize = 32;
 
 /// Words of 64 subscribers that a glance tells apart.
 const GLANCE: usize = 4;
-
-/// Levels up to which no topic leads to more than [`MOST_NODES`] nodes.
-const MAX_LEVELS_FOR_SURE: usize = MOST_NODES.ilog2() as usize - 1;
 
 /// One version of the directory, pinned while this value lives. It stays on its thread.
 ///
@@ -94,7 +91,7 @@ impl<'d> Snapshot<'d> {
 
     /// Whether the search for the matches of `topic` comes to its end; see [`Search`](crate::Search).
     pub fn can_match(&self, topic: TopicName<'_>) -> bool {
-        let is_short = topic.levels().nth(MAX_LEVELS_FOR_SURE).is_none();
+        let is_short = topic.levels().nth(LEVELS_FOR_SURE).is_none();
         is_short || !self.search(topic).is_given_up()
     }
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::version::State;
 use crate::Search;
-use crate::levels::{is_match, level_len, split_level, taken_by};
+use crate::levels::{is_match_counted, level_len, split_level, taken_by};
 use crate::subscribers::{parts, set};
 use crate::tree::hamt::{DIGIT_BITS, Keys, digit, find};
 use crate::tree::hash::Hasher;
@@ -43,11 +43,18 @@ impl<'g> Found<'g> {
 /// Most topics whose branches advance in turn.
 pub(crate) const LANES: usize = 16;
 
-/// Most nodes that the walk of one topic visits; a topic that leads to more is refused.
+/// Most steps of the walk of one topic: nodes visited, and some for each `+` passed between nodes. A topic that takes
+/// more is refused.
 ///
-/// A topic of `n` levels leads to at most 2^(n+1) nodes, and to that many only if its filters have `+` and a literal on
-/// every level. So no topic of up to 12 levels is ever refused, and a longer one only if it meets such filters.
-pub(crate) const MOST_NODES: usize = 8192;
+/// A topic of `n` levels leads to less than 2^(n+1) nodes, and to that many only if its filters have `+` and a literal on
+/// every level. So no topic of up to [`LEVELS_FOR_SURE`] is ever refused, and a longer one only if it meets such filters.
+pub(crate) const MOST_STEPS: usize = 8192;
+
+/// Levels up to which the nodes take at most half of these steps.
+pub(crate) const LEVELS_FOR_SURE: usize = MOST_STEPS.ilog2() as usize - 2;
+
+/// So many `+` that are passed between nodes take about as long as one node.
+const PASSED_A_STEP: usize = 4;
 
 /// Levels whose hashes a lane keeps: branches meet at the same ones.
 const KEPT: usize = 8;
@@ -75,7 +82,9 @@ pub(crate) struct Lane<'t, 'g> {
     levels: [Level; KEPT],
     pub(crate) found: SmallVec<[Found<'g>; 12]>,
     /// Nodes visited.
-    pub(crate) nodes: usize,
+    nodes: usize,
+    /// How many `+` were passed in runs of levels between nodes.
+    passed: usize,
 }
 
 /// Where a branch stands: at a map or at an item of one.
@@ -107,7 +116,13 @@ impl<'t, 'g> Lane<'t, 'g> {
             levels: [Level::NONE; KEPT],
             found: SmallVec::new(),
             nodes: 0,
+            passed: 0,
         }
+    }
+
+    #[inline]
+    fn steps(&self) -> usize {
+        self.nodes + self.passed / PASSED_A_STEP
     }
 
     /// What the walk took, and whether it came to its end.
@@ -118,15 +133,15 @@ impl<'t, 'g> Lane<'t, 'g> {
             sets.map(set::len).sum::<usize>()
         };
         Search {
-            steps: self.nodes.max(1) + subscriptions(),
+            steps: self.steps().max(1) + subscriptions(),
             is_complete: !self.is_given_up(),
         }
     }
 
-    /// Whether the walk stopped before its end, because it visited too many nodes.
+    /// Whether the walk stopped before its end, because it took too many steps.
     #[inline]
     pub(crate) fn is_given_up(&self) -> bool {
-        self.nodes > MOST_NODES
+        self.steps() > MOST_STEPS
     }
 
     /// Returns the level that starts at `at`, the place of a level.
@@ -241,13 +256,13 @@ impl<'g> Lane<'_, 'g> {
         let rest = &self.topic[at..];
         match child.view() {
             View::Leaf(leaf) => {
-                if is_match(leaf.text(), rest) {
+                if is_match_counted(leaf.text(), rest, &mut self.passed) {
                     self.found.push(Found::of(leaf));
                 }
                 None
             }
             View::Entry(entry) => {
-                let taken = taken_by(entry.text(), rest)?;
+                let taken = taken_by(entry.text(), rest, &mut self.passed)?;
                 Some(Node {
                     fields: fields_of(entry),
                     at: at + taken + 1,
@@ -324,10 +339,10 @@ impl<'g> Walk<'_, '_, 'g> {
     #[inline]
     fn open(&mut self, fields: &Fields<'g>, lane: u32, at: u32) {
         let here = &mut self.lanes[lane as usize];
-        here.nodes += 1;
         if here.is_given_up() {
             return;
         }
+        here.nodes += 1;
         here.take(fields[HASH]);
         if at as usize > here.topic.len() {
             here.take(fields[HERE]);
@@ -366,8 +381,9 @@ impl<'g> Walk<'_, '_, 'g> {
             }
             View::Leaf(leaf) => self.leaf(leaf, branch),
             View::Entry(entry) => {
-                let rest = &self.lanes[branch.lane as usize].topic[branch.at as usize..];
-                if let Some(taken) = taken_by(entry.text(), rest) {
+                let lane = &mut self.lanes[branch.lane as usize];
+                let rest = &lane.topic[branch.at as usize..];
+                if let Some(taken) = taken_by(entry.text(), rest, &mut lane.passed) {
                     // INVARIANT: a topic has at most 65,535 bytes, so the cast cuts nothing.
                     #[expect(clippy::cast_possible_truncation, reason = "topics are short")]
                     let at = branch.at + taken as u32 + 1;
@@ -391,7 +407,10 @@ impl<'g> Walk<'_, '_, 'g> {
         let lane = &mut self.lanes[branch.lane as usize];
         let matches = match branch.through {
             Through::Whole => leaf.text() == lane.topic,
-            Through::Level => is_match(leaf.text(), &lane.topic[branch.at as usize..]),
+            Through::Level => {
+                let rest = &lane.topic[branch.at as usize..];
+                is_match_counted(leaf.text(), rest, &mut lane.passed)
+            }
         };
         if matches {
             lane.found.push(Found::of(leaf));
