@@ -80,15 +80,13 @@ impl AliasUse {
 
 /// Topics that the server gave a number to, up to the client's maximum [MQTT-3.3.2-11].
 ///
-/// An alias makes the packet this client's own, so that it cannot share the bytes of a fan-out.
-/// It is worth that only for a long topic that comes again: the second time it gets an alias,
-/// first come, and keeps it.
+/// First come, first served: a topic gets an alias with its first message, and keeps it. The second message then has the
+/// alias in place of the topic, as clients that offer aliases expect. It costs a fan-out that such a client does not
+/// share the bytes of the others.
 #[derive(Debug)]
 pub(crate) struct OutgoingAliases {
     maximum: u16,
     set: Vec<Known>,
-    seen: [u64; SEEN],
-    next_seen: u8,
 }
 
 #[derive(Debug)]
@@ -99,37 +97,22 @@ struct Known {
     is_set: bool,
 }
 
-/// Topics up to this length stay as they are.
-const SHORT_BYTES: usize = 32;
-/// How many topics are remembered as seen once.
-const SEEN: usize = 8;
-
 impl OutgoingAliases {
     pub(crate) fn new(maximum: u16) -> Self {
         Self {
             maximum,
             set: Vec::new(),
-            seen: [0; SEEN],
-            next_seen: 0,
         }
     }
 
     /// Decides for the next packet on the wire; a `Set` must be sent.
     pub(crate) fn choose(&mut self, topic: &str) -> Option<AliasUse> {
-        if topic.len() <= SHORT_BYTES {
-            return None;
-        }
         let print = fingerprint(topic);
         let is_known = |known: &Known| known.fingerprint == print && *known.topic == *topic;
         if let Some(index) = self.set.iter().position(is_known) {
             return self.use_alias(index);
         }
         if self.set.len() >= usize::from(self.maximum) {
-            return None;
-        }
-        if !self.seen.contains(&print) {
-            self.seen[usize::from(self.next_seen) % SEEN] = print;
-            self.next_seen = self.next_seen.wrapping_add(1);
             return None;
         }
         self.set.push(Known {
@@ -158,51 +141,52 @@ impl OutgoingAliases {
     }
 }
 
-/// Tells most topics apart by their length and last 8 bytes; never 0.
+/// Tells most topics apart by their length and last 8 bytes.
 fn fingerprint(topic: &str) -> u64 {
     let tail = topic
         .as_bytes()
         .last_chunk()
         .map_or(0, |tail| u64::from_le_bytes(*tail));
-    (tail ^ (topic.len() as u64) << 48) | 1
+    tail ^ (topic.len() as u64) << 48
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LONG: &str = "plant/building-7/line-12/machine-4711/temperature";
-    const OTHER: &str = "plant/building-7/line-12/machine-4711/pressure-in";
-
     fn number(value: u16) -> NonZeroU16 {
         NonZeroU16::new(value).unwrap()
     }
 
     #[test]
-    fn a_long_topic_gets_an_alias_when_it_comes_again() {
-        let mut aliases = OutgoingAliases::new(1);
+    fn a_topic_however_short_is_replaced_by_its_alias_from_its_second_message_on() {
+        let mut aliases = OutgoingAliases::new(2);
 
-        assert_eq!(aliases.choose(LONG), None);
-        assert_eq!(aliases.choose(LONG), Some(AliasUse::Set(number(1))));
-        assert_eq!(aliases.choose(LONG), Some(AliasUse::Replace(number(1))));
+        for (topic, alias) in [("a", number(1)), ("b", number(2))] {
+            assert_eq!(aliases.choose(topic), Some(AliasUse::Set(alias)));
+            assert_eq!(aliases.choose(topic), Some(AliasUse::Replace(alias)));
+            assert_eq!(aliases.choose(topic), Some(AliasUse::Replace(alias)));
+        }
+    }
+
+    #[test]
+    fn topics_of_the_same_length_and_end_have_aliases_of_their_own() {
+        let mut aliases = OutgoingAliases::new(2);
+
+        let first = aliases.choose("plant/1/temperature");
+        let second = aliases.choose("plant/2/temperature");
+
+        assert_eq!(first, Some(AliasUse::Set(number(1))));
+        assert_eq!(second, Some(AliasUse::Set(number(2))));
     }
 
     #[test]
     fn mqtt_3_3_2_11_no_alias_above_the_clients_maximum() {
         let mut aliases = OutgoingAliases::new(1);
-        for _ in 0..2 {
-            aliases.choose(LONG);
-        }
+        aliases.choose("a");
 
-        assert_eq!(aliases.choose(OTHER), None);
-        assert_eq!(aliases.choose(OTHER), None);
-    }
-
-    #[test]
-    fn a_short_topic_stays_as_it_is() {
-        let mut aliases = OutgoingAliases::new(10);
-
-        assert_eq!([(); 3].map(|()| aliases.choose("a/b")), [None; 3]);
+        assert_eq!(aliases.choose("b"), None);
+        assert_eq!(aliases.choose("b"), None);
     }
 
     #[test]
