@@ -194,7 +194,7 @@ class ServerLimits:
 
     receive_maximum: Annotated[int, Range(1, 65_535)] = 64
     """QoS 1 and 2 publishes that a v5 client may have under way to the broker."""
-    maximum_packet_size: Annotated[int, Range(1024, 268_435_460)] = 1 << 20
+    maximum_packet_size: Annotated[int, Range(20, 268_435_460)] = 1 << 20
     """Largest packet after CONNECT, in bytes."""
     connect_packet_bytes: Annotated[int, Range(64, 268_435_460)] = 8 << 10
     """Largest CONNECT, in bytes."""

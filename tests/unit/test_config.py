@@ -64,7 +64,7 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         " localhost, and port, as 127.0.0.1:1883 or [::1]:1883",
         "mqttcore.toml:9:13: listeners[1].anonymous: expected true or false or a table, found"
         " 'yes'",
-        "mqttcore.toml:12:23: limits.maximum_packet_size: 12 is out of range; allowed: 1_024 to"
+        "mqttcore.toml:12:23: limits.maximum_packet_size: 12 is out of range; allowed: 20 to"
         " 268_435_460",
         "mqttcore.toml:13:16: limits.queue_policy: found 'drop_oldst'; allowed: drop_newest,"
         ' drop_oldest, disconnect; did you mean "drop_oldest"?',

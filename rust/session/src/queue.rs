@@ -28,7 +28,7 @@ impl Outgoing {
     }
 }
 
-/// The Subscription Identifiers of the matching subscriptions [MQTT-3.3.4-4].
+/// The Subscription Identifiers of the matching subscriptions, each once [MQTT-3.3.4-4].
 #[derive(Clone, Debug, Default)]
 pub(crate) enum SubscriptionIds {
     #[default]
@@ -42,8 +42,13 @@ impl SubscriptionIds {
     pub(crate) fn new(ids: &[NonZeroU32]) -> Self {
         match ids {
             [] => Self::None,
-            [id] => Self::One(*id),
-            ids => Self::Many(Arc::new(ids.to_vec())),
+            [id, others @ ..] if others.iter().all(|other| other == id) => Self::One(*id),
+            ids => {
+                let mut ids = ids.to_vec();
+                ids.sort_unstable();
+                ids.dedup();
+                Self::Many(Arc::new(ids))
+            }
         }
     }
 

@@ -5,7 +5,9 @@ mod common;
 
 use common::{CONNECT_3_KEPT, CONNECT_5_KEPT, Wire, message};
 use mqttcore_codec::{PacketId, QoS, ReasonCode};
-use mqttcore_session::{AckToken, Delivery, Event, QueuePolicy, Record, ServerLimits};
+use mqttcore_session::{
+    AckToken, Delivery, Event, QueuePolicy, Record, ServerLimits, Transmit,
+};
 
 const EXACTLY: QoS = QoS::ExactlyOnce;
 
@@ -176,6 +178,76 @@ fn mqtt_4_3_3_6_qos_2_to_a_durable_session_waits_twice() {
     let events = wire.events();
     let completed = Record::Completed { packet_id: id(1) };
     assert!(matches!(&events[..], [Event::Record { token: None, record }] if *record == completed));
+}
+
+/// A durable session whose client was sent a QoS 2 message with number 77 and identifier 1.
+fn sent_exactly_once() -> Wire {
+    let mut wire = durable();
+    let delivery = Delivery {
+        key: 77,
+        ..Delivery::new(EXACTLY, &[])
+    };
+    wire.session
+        .deliver(wire.now, &message("t", b"!", EXACTLY), delivery);
+    wire.confirm_all();
+    assert_eq!(wire.receive(), [b"\x34\x06\x00\x01t\x00\x01!"]);
+    wire.events();
+    wire
+}
+
+/// [MQTT-4.3.3-6] PUBREL for the repeat would be faster than the record of the first PUBREC: after a crash the message would
+/// come again behind its own PUBREL.
+#[test]
+fn a_second_pubrec_is_not_answered_before_the_first_is_safe() {
+    let mut wire = sent_exactly_once();
+    wire.ok(b"\x50\x02\x00\x01");
+
+    wire.ok(b"\x50\x02\x00\x01");
+
+    assert!(wire.receive().is_empty());
+    wire.confirm_all();
+    assert_eq!(wire.receive(), [b"\x62\x02\x00\x01"; 2]);
+}
+
+/// Without the record the message would come again after a crash, though its client has refused it.
+#[test]
+fn a_pubrec_with_an_error_ends_the_exchange_in_the_store() {
+    let mut wire = Wire::new();
+    wire.durable = true;
+    wire.connect(CONNECT_5_KEPT);
+    wire.receive();
+    wire.deliver(&message("t", b"!", EXACTLY), EXACTLY);
+    wire.receive();
+    wire.events();
+
+    wire.ok(b"\x50\x03\x00\x01\x80");
+
+    assert_completed(&mut wire);
+    assert_eq!(wire.session.in_flight(), 0);
+}
+
+/// The same for a PUBLISH that is not written after all.
+#[test]
+fn a_publish_that_is_abandoned_ends_its_exchange_in_the_store() {
+    let mut wire = durable();
+    wire.deliver(&message("t", b"!", EXACTLY), EXACTLY);
+    wire.confirm_all();
+    let Some(Transmit::Publish(transmit)) = wire.session.poll_transmit() else {
+        panic!("a PUBLISH")
+    };
+    wire.events();
+
+    wire.session.abandon(wire.now, &transmit);
+
+    assert_completed(&mut wire);
+}
+
+/// The one event is the record that identifier 1 is free.
+fn assert_completed(wire: &mut Wire) {
+    let events = wire.events();
+    let completed = Record::Completed { packet_id: id(1) };
+    let is_it = |event: &Event| matches!(event, Event::Record { token: None, record } if *record == completed);
+    assert!(matches!(&events[..], [event] if is_it(event)), "{events:?}");
 }
 
 #[test]

@@ -570,6 +570,23 @@ fn mqtt_3_1_2_26_aliases_only_for_clients_that_take_them() {
     assert_eq!(lens(&mut aliased), [46, 9, 9]);
 }
 
+/// [MQTT-3.3.4-4] A client that uses one identifier for several subscriptions is told of it once.
+#[test]
+fn equal_subscription_identifiers_of_one_copy_are_sent_once() {
+    let id = |number| NonZeroU32::new(number).expect("not 0");
+    let mut wire = Wire::connected(CONNECT_5);
+
+    for ids in [&[id(7), id(7)][..], &[id(9), id(7), id(9), id(7)]] {
+        let delivery = Delivery::new(ONCE, ids);
+        wire.session
+            .deliver(wire.now, &message("t", b"!", QoS::AtMostOnce), delivery);
+    }
+
+    let once: &[u8] = b"\x30\x07\x00\x01t\x02\x0b\x07!";
+    let both: &[u8] = b"\x30\x09\x00\x01t\x04\x0b\x07\x0b\x09!";
+    assert_eq!(wire.receive(), [once, both]);
+}
+
 #[test]
 fn an_alias_that_was_abandoned_is_set_again() {
     let mut wire = Wire::connected(&connect_5(2, b"\x22\x00\x01"));
