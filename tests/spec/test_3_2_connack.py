@@ -286,14 +286,15 @@ def test_a_retained_publish_ends_the_connection_where_retain_is_not_available(
 
 @pytest.mark.spec("5.0", "MQTT-3.2.2-15")
 @pytest.mark.parametrize("too_long", [0, 1])
+@pytest.mark.parametrize("most", [100, 1_024])
 def test_a_packet_above_the_servers_maximum_packet_size_ends_the_connection(
-    start_broker: Start, wire: Open, too_long: int
+    start_broker: Start, wire: Open, most: int, too_long: int
 ) -> None:
-    one = wire(port=start_broker(maximum_packet_size=1_024).port)
-    assert one.connect("x").property("maximum_packet_size") == 1_024
-    payload = b"x" * (1_024 - 1 - 2 - 3 - 1 + too_long)
+    one = wire(port=start_broker(maximum_packet_size=most).port)
+    assert one.connect("x").property("maximum_packet_size") == most
+    length = most + too_long - 1 - (1 if most < 128 else 2)
 
-    one.send(b"\x30", mqtt.var_int(1_021 + too_long), b"\x00\x01a\x00", payload)
+    one.send(b"\x30", mqtt.var_int(length), b"\x00\x01a\x00", b"x" * (length - 4))
 
     if too_long:
         one.expect_refusal(0x95)

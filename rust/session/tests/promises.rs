@@ -5,9 +5,7 @@ mod common;
 
 use common::{CONNECT_3_KEPT, CONNECT_5_KEPT, Wire, message};
 use mqttcore_codec::{PacketId, QoS, ReasonCode};
-use mqttcore_session::{
-    AckToken, Delivery, Event, QueuePolicy, Record, ServerLimits, Transmit,
-};
+use mqttcore_session::{AckToken, Delivery, Event, QueuePolicy, Record, ServerLimits, Transmit};
 
 const EXACTLY: QoS = QoS::ExactlyOnce;
 
