@@ -154,6 +154,9 @@ powercut: build .make/dev ## CYCLES=1000 lives of the store on a disk that loses
 powercut-process: build .make/dev ## CYCLES=1000 power cuts under the real broker, by a library between it and its disk (SEED=1)
 	@$(BIN)/python -m tests.crash --power --cycles $(CYCLES) --seed $(SEED) $(ARGS)
 
+damage: build .make/dev ## every kind of damage to the folder of a killed broker: what the start says, what is kept
+	@$(BIN)/python -m tests.crash.damage
+
 diskfull: build .make/dev ## CYCLES=8 times a full disk under the real broker, a tmpfs if it may be mounted (SEED=1)
 	@$(BIN)/python -m tests.crash.full --cycles $(FULL_CYCLES) --seed $(SEED) $(ARGS)
 
@@ -271,5 +274,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process diskfull loom shuttle models \
+.PHONY: citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak storm interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from mqttcore import _core, config
+from mqttcore import _core, config, damage
 from mqttcore.broker import Broker
 from mqttcore.config import Listener, Settings
 from mqttcore.errors import ConfigError, MqttError, StoppedError, StoreFailedError
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(error.faults), file=sys.stderr)
         return 2
     except MqttError as error:
-        print(f"mqttcore: {error}", file=sys.stderr)
+        print(f"mqttcore: {error}{damage.advice(error)}", file=sys.stderr)
         return 1
 
 
@@ -68,6 +68,12 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--data", metavar="DIR", help="keeps sessions and messages in this folder; made if missing"
+    )
+    made.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="mends a damaged folder before the start: what cannot be read is given up and told;"
+        " for one start, since all of the folder is read",
     )
     made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     made.add_argument(
@@ -96,6 +102,8 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    if options.accept_loss and settings.data:
+        damage.accept_loss(pathlib.Path(settings.data))
     signals = Signals()
     broker = Broker(settings)
     broker.start()

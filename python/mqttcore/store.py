@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from mqttcore import control
+from mqttcore import control, damage
 from mqttcore._core import (
     store_backup,
     store_dump,
@@ -34,8 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.run(options)
     except (StoreError, ValueError, OSError) as error:
-        print(f"mqttcore store: {options.directory}: {error}", file=sys.stderr)
-        return DAMAGED if "damaged" in str(error) else 1
+        print(
+            f"mqttcore store: {options.directory}: {error}{damage.advice(error)}", file=sys.stderr
+        )
+        return DAMAGED if damage.is_damage(error) else 1
     return status
 
 

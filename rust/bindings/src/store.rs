@@ -71,6 +71,8 @@ pub(crate) fn store_repair(
     set("saved", repair.saved.into_pyobject(py)?.into_any())?;
     set("lost", repair.lost.into_pyobject(py)?)?;
     set("sessions", repair.sessions.into_pyobject(py)?.into_any())?;
+    set("topics", repair.topics.into_pyobject(py)?.into_any())?;
+    set("unknown", repair.unknown.into_pyobject(py)?.into_any())?;
     set("set_aside", repair.set_aside.into_pyobject(py)?)?;
     Ok(done)
 }
@@ -160,6 +162,7 @@ fn described<'py>(
         told.set_item(key, value)?;
     }
     told.set_item("streams", streams_told(py, &info.streams)?)?;
+    told.set_item("rebuilt", &info.rebuilt)?;
     let torn = info.torn.as_ref();
     told.set_item(
         "torn",

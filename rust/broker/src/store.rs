@@ -38,6 +38,8 @@ pub(crate) struct Log {
     last_session: AtomicU64,
     /// What the last broker left unfinished, and what became of it.
     mended: Option<String>,
+    /// What was damaged and has been made anew; empty if nothing was.
+    rebuilt: String,
     failure: OnceLock<StoreError>,
     world: OnceLock<Weak<World>>,
 }
@@ -80,7 +82,7 @@ impl Log {
             streams,
             store: Arc::clone(&store),
         });
-        let log = Self::over(store, rows, mended(&recovery));
+        let log = Self::over(store, rows, &recovery);
         log.read_pages().map_err(|source| StoreError::Io {
             doing: "start the thread of",
             file: "pages".into(),
@@ -90,7 +92,7 @@ impl Log {
     }
 
     /// Puts `store` behind a broker.
-    fn over(store: Arc<dyn Store>, rows: Option<Rows>, mended: Option<String>) -> Arc<Self> {
+    fn over(store: Arc<dyn Store>, rows: Option<Rows>, recovery: &Recovery) -> Arc<Self> {
         let log = Arc::new(Self {
             store,
             copying: Mutex::default(),
@@ -99,7 +101,8 @@ impl Log {
             kept: [AtomicU64::new(0), AtomicU64::new(0)],
             is_os_awaited: AtomicBool::new(false),
             last_session: AtomicU64::new(0),
-            mended,
+            mended: mended(recovery),
+            rebuilt: recovery.rebuilt.join("; "),
             failure: OnceLock::new(),
             world: OnceLock::new(),
         });
@@ -177,6 +180,14 @@ impl Log {
         }
         if let Some(mended) = self.mended.clone() {
             world.run_on(0, Box::new(|shard| shard.log.say(mended)));
+        }
+        if !self.rebuilt.is_empty() {
+            let rebuilt = format!("nothing is lost, but look at the disk: {}", self.rebuilt);
+            let warn = |shard: &Rc<Shard>| {
+                let now = shard.now();
+                shard.log.warn(LogClass::Store, now, || rebuilt);
+            };
+            world.run_on(0, Box::new(warn));
         }
     }
 
@@ -372,7 +383,7 @@ mod tests {
     /// The line goes on behind what was refused, and its number is passed.
     #[test]
     fn what_was_refused_never_counts_as_kept() {
-        let log = Log::over(Arc::new(MemoryStore::default()), None, None);
+        let log = Log::over(Arc::new(MemoryStore::default()), None, &Recovery::default());
         let ear = Ear(Arc::downgrade(&log));
         let ticket = |number| Ticket {
             number,

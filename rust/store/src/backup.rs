@@ -13,7 +13,7 @@ use redb::ReadTransaction;
 use crate::error::StoreError;
 use crate::files::{Access, File, Files, read_full, write_all};
 use crate::index::{copying, tables};
-use crate::journal::segment;
+use crate::journal::segment::{self, Header};
 
 /// The folder of all streams.
 pub(crate) const STREAMS: &str = "streams";
@@ -34,6 +34,8 @@ pub(crate) struct Copy<'f> {
     /// Those in the copy, each to be synced.
     folders: Vec<Arc<dyn Files>>,
     bytes: u64,
+    /// The header that the last segment has in the copy, if it is not that of the store.
+    last: Option<Header>,
 }
 
 /// A file that has to be copied; open, since the store may let go of it meanwhile.
@@ -54,10 +56,21 @@ impl<'f> Copy<'f> {
             held: Vec::new(),
             folders: Vec::new(),
             bytes: 0,
+            last: None,
         }
     }
 
-    /// Takes the log up to byte `end` of segment `current`, the one that is written to.
+    /// Takes the log up to byte `end` of the segment with the header `last`, the one that is written
+    /// to: the copy has none behind it, whatever the store does meanwhile.
+    pub(crate) fn hold_running_log(&mut self, last: Header, end: u64) -> Result<(), StoreError> {
+        self.last = Some(Header {
+            is_followed: false,
+            ..last
+        });
+        self.hold_log(last.number, end)
+    }
+
+    /// Takes the log up to byte `end` of segment `current`, the last one.
     pub(crate) fn hold_log(&mut self, current: u64, end: u64) -> Result<(), StoreError> {
         for number in segment::numbers(self.files)? {
             let name = segment::name(number);
@@ -195,6 +208,14 @@ impl<'f> Copy<'f> {
             let copied = copied.map_err(|error| StoreError::io("copy", &held.name, error));
             self.bytes += copied?;
         }
+        if let Some(header) = self.last {
+            let name = segment::name(header.number);
+            let put = self
+                .to
+                .open(&name)
+                .and_then(|file| put_header(&*file, header));
+            put.map_err(|error| StoreError::io("copy", &name, error))?;
+        }
         let failed = |error| StoreError::io("sync the names of", "the copy", error);
         for folder in &self.folders {
             folder.sync_names().map_err(failed)?;
@@ -211,6 +232,16 @@ pub(crate) fn mark_restored(files: &dyn Files) -> io::Result<()> {
         other => other?.sync()?,
     }
     files.sync_names()
+}
+
+/// Gives the last segment of a copy its header.
+fn put_header(file: &dyn File, header: Header) -> io::Result<()> {
+    let header = Header {
+        bytes: file.bytes()?,
+        ..header
+    };
+    write_all(file, &header.to_bytes(), 0)?;
+    file.sync()
 }
 
 /// Copies a file up to `end`, and zeros from there on.

@@ -78,25 +78,82 @@ pub enum StoreError {
 
 /// Where and how much of the log or the checkpoint is damaged.
 #[derive(Clone, Debug, Default, Eq, Error, PartialEq)]
-#[error(
-    "{file} is damaged at {offset} ({reason}): LSN {first_lsn} to {last_lsn} cannot be trusted{}",
-    Wanted(.concerns)
-)]
+#[error("{file} is damaged{} ({reason}){}{}", At(self), Affected(self), Wanted(.concerns))]
 pub struct Damage {
     /// The segment, or the checkpoint.
     pub file: String,
     /// The first byte of a segment that is not as it was written; the number of a message in the
     /// checkpoint.
     pub offset: u64,
-    /// The first record that is affected.
+    /// The whole file is meant: it is missing, cut, or cannot be opened. `offset` says nothing.
+    pub is_whole: bool,
+    /// The first record that is affected; 0 if none is.
     pub first_lsn: u64,
-    /// The last one that is known to have been there.
+    /// The last one that is known to have been there; 0 if none is known.
     pub last_lsn: u64,
     /// What is wrong.
     pub reason: &'static str,
     /// Clients that a damaged message waits for, and topics that retain it, as far as somebody has
     /// looked.
     pub concerns: Vec<String>,
+}
+
+impl Damage {
+    /// All of a file.
+    pub(crate) fn whole(file: &str, reason: &'static str) -> Self {
+        Self {
+            file: file.to_owned(),
+            reason,
+            is_whole: true,
+            ..Self::default()
+        }
+    }
+
+    /// Records from `first_lsn` to `last_lsn` are affected.
+    pub(crate) fn of(self, first_lsn: u64, last_lsn: u64) -> Self {
+        Self {
+            first_lsn,
+            last_lsn,
+            ..self
+        }
+    }
+}
+
+struct At<'a>(&'a Damage);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Damage { is_whole: true, .. } => Ok(()),
+            Damage { offset, .. } => write!(formatter, " at {offset}"),
+        }
+    }
+}
+
+struct Affected<'a>(&'a Damage);
+
+impl fmt::Display for Affected<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Damage { first_lsn: 0, .. } => Ok(()),
+            Damage {
+                first_lsn,
+                last_lsn,
+                ..
+            } if last_lsn >= first_lsn => {
+                write!(
+                    formatter,
+                    ": LSN {first_lsn} to {last_lsn} cannot be trusted"
+                )
+            }
+            Damage { first_lsn, .. } => {
+                write!(
+                    formatter,
+                    ": LSN {first_lsn} and what followed are not there"
+                )
+            }
+        }
+    }
 }
 
 struct Wanted<'a>(&'a [String]);

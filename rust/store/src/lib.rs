@@ -43,6 +43,7 @@
 mod backup;
 mod batch;
 mod behind;
+mod contain;
 mod durable;
 mod error;
 #[cfg(feature = "faults")]
@@ -53,6 +54,7 @@ mod index;
 pub mod journal;
 mod recipients;
 pub mod record;
+mod repair;
 mod rows;
 mod runs;
 mod scrub;

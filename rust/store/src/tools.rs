@@ -5,19 +5,14 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::backup::Copy;
-#[cfg(feature = "columnar")]
-use crate::backup::{RESTORED, mark_restored};
-use crate::durable::{StoreOptions, claim, open_parts};
-use crate::error::{Damage, StoreError};
+use crate::durable::{StoreOptions, claim};
+use crate::error::StoreError;
 use crate::files::Files;
-use crate::index::{Index, bodies};
-#[cfg(feature = "columnar")]
-use crate::journal::commit::Committer;
+use crate::index::{Index, bodies, tables};
 use crate::journal::identity;
 use crate::journal::open::{self, Known, Recovery, Visit};
-use crate::journal::salvage;
 use crate::journal::segment;
-use crate::journal::writer::Writer;
+pub use crate::repair::{Repair, repair};
 
 /// What a store holds.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -47,6 +42,8 @@ pub struct Info {
     pub messages: u64,
     /// What opening would cut off.
     pub torn: Option<crate::Torn>,
+    /// What is damaged and opening would make anew without any loss, a sentence each.
+    pub rebuilt: Vec<String>,
     /// Its streams.
     pub streams: Vec<StreamInfo>,
 }
@@ -71,22 +68,6 @@ pub struct StreamInfo {
     pub bytes: u64,
 }
 
-/// What mending a store did.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Repair {
-    /// What was damaged; `None` if nothing was, and nothing was done.
-    pub damage: Option<Damage>,
-    /// Records that were saved from behind the damage.
-    pub saved: u64,
-    /// LSNs that are lost: first and last of each gap.
-    pub lost: Vec<(u64, u64)>,
-    /// Client identifiers whose messages are among what is lost, and how many.
-    pub sessions: BTreeMap<String, u64>,
-    /// Files that were set aside.
-    pub set_aside: Vec<String>,
-}
-
 /// Reads all of a store, log, messages and rows, and changes nothing in it.
 ///
 /// # Errors
@@ -98,7 +79,7 @@ pub fn verify(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
     read_all(files)
 }
 
-fn read_all(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
+pub(crate) fn read_all(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
     let (mut index, recovery, log) = look(files)?;
     let mut info = describe(&index, &recovery, &log)?;
     for message in wanted(&index)?.into_keys() {
@@ -138,9 +119,7 @@ fn look_at_streams(
 /// As [`verify`], and those of writing files.
 #[cfg(feature = "columnar")]
 pub fn seal(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Vec<StreamInfo>, StoreError> {
-    if identity::peek(&**files)?.is_none() {
-        return Err(StoreError::Missing);
-    }
+    must_be_there(&**files)?;
     let (store, _) = crate::DurableStore::open(files, options)?;
     let streams = store.streams();
     for stream in streams.iter().flat_map(|streams| streams.names()) {
@@ -177,7 +156,7 @@ pub fn info(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
 /// As [`verify`], and what `visit` returns.
 pub fn dump(files: &Arc<dyn Files>, visit: &mut Visit<'_>) -> Result<Recovery, StoreError> {
     let _claim = claim(&**files)?;
-    let known = reading(&**files, 0)?;
+    let (_, known) = begin(files)?;
     open::open(files, &known, visit).map(|(_, recovery)| recovery)
 }
 
@@ -200,102 +179,12 @@ pub fn backup(files: &Arc<dyn Files>, to: &dyn Files) -> Result<u64, StoreError>
     copy.finish()
 }
 
-/// Mends a damaged store by giving up what cannot be read; everything else is kept.
-///
-/// A store that is whole is left as it is. Damaged segments are set aside under another name.
-///
-/// # Errors
-///
-/// [`StoreError::Locked`], [`StoreError::NewerFormat`], and those of the file system.
-pub fn repair(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Repair, StoreError> {
-    let _claim = claim(&**files)?;
-    let damage = match read_all(files) {
-        // What is torn is cut, as every opening does.
-        Ok(_) => return open_parts(files, options).map(|_| Repair::default()),
-        Err(StoreError::Damaged(damage)) => damage,
-        Err(error) => return Err(error),
-    };
-    let (mut index, _) = Index::open(files, options.cache_bytes)?;
-    let mut repair = Repair {
-        damage: Some(damage),
-        ..Repair::default()
-    };
-    let numbers = segment::numbers(&**files)?;
-    let store = identity::store_of(&**files, &numbers)?.unwrap_or(index.store());
-    index.identify(store);
-    for number in &numbers {
-        repair.saved += salvage::segment(&**files, store, *number, &mut index, &mut repair.lost)?;
-    }
-    index.flush()?;
-    for number in &numbers {
-        salvage::keep_messages(&**files, store, *number, &index.database())?;
-        index.moved(*number);
-    }
-    index.reread()?;
-    let last = numbers.last().copied().unwrap_or_default();
-    let next_lsn = index.applied_lsn + 1;
-    let mut writer = Writer::begin_at(
-        Arc::clone(files),
-        store,
-        options.journal.segment_bytes,
-        last + 1,
-        next_lsn,
-    )?;
-    writer.numbering = index.streams.numbering.clone();
-    rescue_rows(files, options, writer, &mut index)?;
-    repair.sessions = index.drop_unreadable()?;
-    for number in numbers {
-        let (name, mut aside) = (segment::name(number), String::new());
-        // INVARIANT: writing to a string does not fail.
-        write!(aside, "{name}.damaged").expect("a string takes all");
-        let renamed = files.rename(&name, &aside);
-        renamed.map_err(|error| StoreError::io("set aside", &name, error))?;
-        repair.set_aside.push(aside);
-    }
-    files
-        .sync_names()
-        .map_err(|error| StoreError::io("sync the names of", ".", error))?;
-    Ok(repair)
-}
-
-/// Saves the rows that are in the damaged log alone. Offsets of those that are lost will not be
-/// given again, and whoever knows some is told that they are of another epoch.
-#[cfg(feature = "columnar")]
-fn rescue_rows(
-    files: &Arc<dyn Files>,
-    options: &StoreOptions,
-    writer: Writer,
-    index: &mut Index,
-) -> Result<(), StoreError> {
-    if index.streams.is_empty() {
-        return Ok(());
-    }
-    let marked = mark_restored(&**files);
-    marked.map_err(|error| StoreError::io("make", RESTORED, error))?;
-    let mut committer = Committer::new(writer, (&options.journal).into())?;
-    crate::stream::open::rescue(files, &mut committer, index)
-}
-
-#[cfg(not(feature = "columnar"))]
-fn rescue_rows(
-    _: &Arc<dyn Files>,
-    _: &StoreOptions,
-    _: Writer,
-    index: &mut Index,
-) -> Result<(), StoreError> {
-    crate::stream::refuse(index)
-}
-
 /// The state of a store and the sizes of its segments; nothing on the disk changes but what redb
 /// mends by itself.
 fn look(files: &Arc<dyn Files>) -> Result<(Index, Recovery, Vec<u64>), StoreError> {
-    if identity::peek(&**files)?.is_none() {
-        return Err(StoreError::Missing);
-    }
-    let (mut index, meta) = Index::open(files, StoreOptions::default().cache_bytes)?;
-    let applied_lsn = meta.map_or(0, |meta| meta.applied_lsn);
-    let known = reading(&**files, applied_lsn)?;
-    index.identify(known.store);
+    let (mut index, known) = begin(files)?;
+    let applied_lsn = known.applied_lsn;
+    index.check_segments(&segment::numbers(&**files)?)?;
     let (_, recovery) = open::open(files, &known, &mut |logged| {
         if logged.lsn > applied_lsn {
             index.apply(&logged)
@@ -312,16 +201,42 @@ fn look(files: &Arc<dyn Files>) -> Result<(Index, Recovery, Vec<u64>), StoreErro
     Ok((index, recovery, sizes))
 }
 
-fn reading(files: &dyn Files, applied_lsn: u64) -> Result<Known, StoreError> {
-    let store = identity::peek(files)?.ok_or(StoreError::Missing)?;
-    Ok(Known {
-        store,
-        knows_store: true,
-        applied_lsn,
+/// The checkpoint of a store that must be there, and what is known of its log.
+fn begin(files: &Arc<dyn Files>) -> Result<(Index, Known), StoreError> {
+    must_be_there(&**files)?;
+    let opened = Index::open(files, StoreOptions::default().cache_bytes);
+    let (mut index, meta) = opened.map_err(|error| affected(&**files, error))?;
+    let mut known = Known {
         is_full: true,
         is_read_only: true,
         ..Known::begin(0)
-    })
+    };
+    known.meet(meta, identity::peek(&**files)?);
+    index.identify(known.store);
+    Ok((index, known))
+}
+
+/// A damaged checkpoint is no loss where the log has all that was in it.
+fn affected(files: &dyn Files, error: StoreError) -> StoreError {
+    match (error, identity::first_lsn(files)) {
+        (StoreError::Damaged(damage), Ok(first_lsn)) if first_lsn != Some(1) => {
+            let last_lsn = first_lsn.map_or(0, |first| first - 1);
+            damage.of(1, last_lsn).into()
+        }
+        (error, _) => error,
+    }
+}
+
+/// A folder without a segment and without a checkpoint is no store.
+pub(crate) fn must_be_there(files: &dyn Files) -> Result<(), StoreError> {
+    let names = files.list();
+    let names = names.map_err(|error| StoreError::io("list", ".", error))?;
+    let is_ours = |name: &String| name == tables::FILE || segment::number(name).is_some();
+    if names.iter().any(is_ours) {
+        Ok(())
+    } else {
+        Err(StoreError::Missing)
+    }
 }
 
 fn describe(index: &Index, recovery: &Recovery, sizes: &[u64]) -> Result<Info, StoreError> {
@@ -331,6 +246,7 @@ fn describe(index: &Index, recovery: &Recovery, sizes: &[u64]) -> Result<Info, S
         applied_lsn: index.checkpoint_lsn(),
         last_lsn: recovery.last_lsn,
         torn: recovery.torn.clone(),
+        rebuilt: recovery.rebuilt.clone(),
         retained: index.retained()?.len() as u64,
         ..Info::default()
     };

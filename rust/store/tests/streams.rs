@@ -628,7 +628,9 @@ fn rule_4_a_log_that_was_mended_keeps_what_can_be_read_and_begins_an_epoch() {
         .filter(|name| name.strip_suffix(".log").is_some());
     // A row behind those that are sealed, in a full segment.
     let hit = logs.nth_back(1).unwrap();
-    disk.corrupt(hit, |content| content[1_600] ^= 1);
+    disk.corrupt(hit, |content| {
+        content[1_590..1_640].iter_mut().for_each(|byte| *byte ^= 1);
+    });
 
     let repair = tools::repair(&files(&disk), &STORE).unwrap();
 

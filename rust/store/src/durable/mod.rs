@@ -17,11 +17,13 @@ use crate::durable::rows::Pinned;
 use crate::error::StoreError;
 use crate::files::{Claim, Files};
 use crate::index::Index;
+use crate::index::tables::Meta;
 use crate::journal::JournalOptions;
 use crate::journal::commit::Committer;
 use crate::journal::identity;
 use crate::journal::log::Journal;
 use crate::journal::open::{self, Known, Recovery};
+use crate::journal::segment;
 use crate::journal::shared::Shared;
 use crate::journal::writing::Forward;
 use crate::scrub::{self, Scrubber};
@@ -303,22 +305,58 @@ pub(crate) fn claim(files: &dyn Files) -> Result<Claim, StoreError> {
     })
 }
 
-/// Opens the checkpoint, then the log behind it.
+/// Opens the checkpoint, then the log behind it. A checkpoint that is damaged is set aside if the
+/// log has all that was in it.
 pub(crate) fn open_parts(
     files: &Arc<dyn Files>,
     options: &StoreOptions,
 ) -> Result<(Committer, Index, Recovery), StoreError> {
-    let (mut index, meta) = Index::open(files, options.cache_bytes)?;
+    let (mut index, meta, aside) = open_checkpoint(files, options.cache_bytes)?;
     let mut known = Known::begin(options.journal.segment_bytes);
-    if let Some(store) = meta.map(|meta| meta.store).or(identity::peek(&**files)?) {
-        (known.store, known.knows_store) = (store, true);
-    }
+    known.meet(meta, identity::peek(&**files)?);
     index.identify(known.store);
-    known.applied_lsn = index.applied_lsn;
-    let (mut writer, recovery) = open::open(files, &known, &mut |logged| index.apply(&logged))?;
+    index.check_segments(&segment::numbers(&**files)?)?;
+    let (mut writer, mut recovery) = open::open(files, &known, &mut |logged| index.apply(&logged))?;
+    recovery.rebuilt.extend(aside);
+    if meta.is_none() {
+        index.begin_checkpoint()?;
+    }
     writer.numbering = index.streams.numbering.clone();
     let committer = Committer::new(writer, (&options.journal).into())?;
     Ok((committer, index, recovery))
+}
+
+/// The checkpoint, what it says about itself, and a sentence about the one that was set aside.
+fn open_checkpoint(
+    files: &Arc<dyn Files>,
+    cache_bytes: usize,
+) -> Result<(Index, Option<Meta>, Option<String>), StoreError> {
+    let damage = match Index::open(files, cache_bytes) {
+        Err(StoreError::Damaged(damage)) => damage,
+        opened => return opened.map(|(index, meta)| (index, meta, None)),
+    };
+    let first_lsn = identity::first_lsn(&**files)?;
+    if first_lsn != Some(1) {
+        return Err(damage.of(1, first_lsn.map_or(0, |first| first - 1)).into());
+    }
+    let aside = set_aside(&**files, &damage.file)?;
+    let (index, meta) = Index::open(files, cache_bytes)?;
+    let said = format!("{damage}; it is set aside as {aside} and made anew from the log");
+    Ok((index, meta, Some(said)))
+}
+
+/// Gives a damaged file another name, which it returns.
+pub(crate) fn set_aside(files: &dyn Files, name: &str) -> Result<String, StoreError> {
+    let names = files.list();
+    let names = names.map_err(|error| StoreError::io("list", ".", error))?;
+    let free = |aside: &String| !names.contains(aside);
+    let numbered = (2..).map(|number| format!("{name}.damaged{number}"));
+    let mut all = std::iter::once(format!("{name}.damaged")).chain(numbered);
+    // INVARIANT: a folder has fewer files than there are numbers.
+    let aside = all.find(free).expect("a free name");
+    let renamed = files.rename(name, &aside).and_then(|()| files.sync_names());
+    renamed.map_err(|error| StoreError::io("set aside", name, error))?;
+    Ok(aside)
 }
 
 pub(crate) fn spawn<T: Send + 'static>(

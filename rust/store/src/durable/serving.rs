@@ -145,10 +145,10 @@ impl Store for DurableStore {
             let log = self.journal.shared.ask_for(|committer| {
                 committer.writer.sync()?;
                 let current = &committer.writer.current;
-                Ok((current.header.number, current.end))
+                Ok((current.header, current.end))
             });
-            let (current, end) = log.ok_or_else(closed)?;
-            copy.hold_log(current, end)?;
+            let (last, end) = log.ok_or_else(closed)?;
+            copy.hold_running_log(last, end)?;
             drop(index);
             // What comes from here on the log of the copy does not know of; nothing goes.
             copy.hold_beside()?;

@@ -28,6 +28,12 @@ impl Index {
         self.reading = None;
     }
 
+    /// The last segment that anything in the checkpoint refers to.
+    pub(crate) fn last_segment(&self) -> Option<u64> {
+        let live = self.live().keys().next_back().copied();
+        live.max(Some(self.moved_through()))
+    }
+
     pub(crate) fn moved_through(&self) -> u64 {
         self.moved
     }
@@ -40,12 +46,8 @@ pub(crate) fn move_segment(
     files: &dyn Files,
     number: u64,
 ) -> Result<(), StoreError> {
-    let name = segment::name(number);
-    let file = files.open(&name);
-    let file = file.map_err(|error| StoreError::io("open", &name, error))?;
-    let mut bytes = Vec::new();
-    segment::read(&*file, &name, &mut bytes)?;
-    let header = Header::parse(&name, &bytes)?;
+    let bytes = segment::content(files, number)?;
+    let header = Header::parse(&segment::name(number), &bytes)?;
     let seed = header.map_or(0, |header| header.seed());
     let first_lsn = header.map_or(0, |header| header.first_lsn);
     let groups = Groups::new(&bytes, seed, HEADER, first_lsn);
@@ -126,6 +128,7 @@ pub(crate) fn decode(message: u64, row: &[u8]) -> Result<(u8, &[u8]), Damage> {
         Damage {
             file: FILE.into(),
             offset: message,
+            is_whole: false,
             first_lsn: lsn,
             last_lsn: lsn,
             reason: "a message in it is not what it was",

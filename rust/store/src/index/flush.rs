@@ -32,6 +32,9 @@ pub(crate) struct Frozen {
     is_due: bool,
 }
 
+/// How many messages each of some names lost.
+pub(crate) type Counts = BTreeMap<String, u64>;
+
 impl Index {
     /// Writes everything that has changed, in one transaction with the LSN that it stands for.
     ///
@@ -86,9 +89,10 @@ impl Index {
     }
 
     /// Drops every delivery and retained message whose content cannot be read; returns the
-    /// sessions that lost some, by client identifier, and how many.
-    pub(crate) fn drop_unreadable(&mut self) -> Result<BTreeMap<String, u64>, StoreError> {
-        let mut lost = BTreeMap::new();
+    /// sessions that lost some, by client identifier, and how many, and the topics that lost their
+    /// retained message.
+    pub(crate) fn drop_unreadable(&mut self) -> Result<(Counts, Counts), StoreError> {
+        let (mut lost, mut topics) = (Counts::new(), Counts::new());
         let mut sessions = Vec::new();
         self.clients(&mut |session, client_id| sessions.push((session, client_id.to_owned())))?;
         for (session, client_id) in sessions {
@@ -102,12 +106,13 @@ impl Index {
         for (topic, message) in self.retained()? {
             if !self.is_readable(message)? {
                 self.give_up_retained(&topic)?;
+                topics.insert(topic, 1);
             }
         }
         // What it gave up is in no record: the checkpoint is written for the same LSN again.
         self.checkpoint_lsn = 0;
         self.flush()?;
-        Ok(lost)
+        Ok((lost, topics))
     }
 
     /// All that waits for a session or is under way to it.

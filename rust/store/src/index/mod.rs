@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use redb::ReadTransaction;
 
-use crate::error::StoreError;
+use crate::error::{Damage, StoreError};
 use crate::files::{File, Files, read_full};
 use crate::index::changes::{Cached, Changes, QueueChange, Session};
 use crate::index::flush::Frozen;
@@ -40,7 +40,7 @@ use crate::index::streams::StreamTable;
 use crate::index::tables::{Meta, RETAINED, SEGMENT, Tables, checkpoint, wrong};
 use crate::journal::Place;
 use crate::journal::frame;
-use crate::journal::segment::{self, Header, StoreId};
+use crate::journal::segment::{self, StoreId};
 
 /// What the store knows besides the log.
 #[derive(Debug)]
@@ -67,6 +67,10 @@ pub(crate) struct Index {
     /// Bytes of records since the checkpoint.
     pub(crate) pending_bytes: u64,
 }
+
+/// Room that the first words of a checkpoint take, generously.
+const BEGIN_BYTES: u64 = 1 << 20;
+const WANTED: &str = "it is missing, and messages in it are wanted";
 
 /// What waits for a session.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -100,15 +104,12 @@ impl Found {
         let mut bytes = vec![0; usize::try_from(place.bytes).unwrap_or(usize::MAX)];
         let read = read_full(&*file, &mut bytes, place.offset);
         let read = read.map_err(|error| StoreError::io("read", &name, error))?;
-        let header = Header {
-            store,
-            number: place.segment,
-            first_lsn: 0,
-        };
-        let frame = frame::parse(&bytes[..read], header.seed());
-        let frame = frame.ok_or_else(|| crate::error::Damage {
+        let seed = segment::seed(&store, place.segment);
+        let frame = frame::parse(&bytes[..read], seed);
+        let frame = frame.ok_or_else(|| Damage {
             file: name,
             offset: place.offset,
+            is_whole: false,
             first_lsn: frame::claimed_lsn(&bytes).unwrap_or_default(),
             last_lsn: frame::claimed_lsn(&bytes).unwrap_or_default(),
             reason: "a message that was safe cannot be read",
@@ -159,6 +160,36 @@ impl Index {
     /// Names the store, once the log has been opened.
     pub(crate) fn identify(&mut self, store: StoreId) {
         self.store = store;
+    }
+
+    /// Says in a new checkpoint whose it is, if the disk has room for that.
+    pub(crate) fn begin_checkpoint(&mut self) -> Result<(), StoreError> {
+        let space = self.files.space();
+        let space = space.map_err(|error| StoreError::io("measure", ".", error))?;
+        if space.free_bytes < BEGIN_BYTES {
+            return Ok(());
+        }
+        self.tables.identify(self.store)
+    }
+
+    /// Every segment is among `numbers` that holds messages or rows which are wanted.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Damaged`]: the first that is missing.
+    pub(crate) fn check_segments(&self, numbers: &[u64]) -> Result<(), StoreError> {
+        let live = self
+            .live
+            .keys()
+            .copied()
+            .filter(|number| *number > self.moved);
+        let mut needed = live.chain(self.streams.pinned());
+        let Some(missing) = needed.find(|number| numbers.binary_search(number).is_err()) else {
+            return Ok(());
+        };
+        let mut damage = Damage::whole(&segment::name(missing), WANTED);
+        damage.concerns = self.wanting_of(missing)?;
+        Err(damage.into())
     }
 
     /// The checkpoint as it is now, for as long as the snapshot is kept.

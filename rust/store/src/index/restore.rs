@@ -13,6 +13,8 @@ use crate::index::{Index, Waiting};
 
 /// Sessions that are looked up together.
 const TOGETHER: usize = 1024;
+/// Clients that a report names at most.
+const NAMED: usize = 16;
 
 /// All that is kept of a session, but for what waits for it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -144,6 +146,24 @@ impl Index {
         let retained = self.retained()?.into_iter();
         let topics = retained.filter(|(_, retained)| *retained == message);
         wanting.extend(topics.map(|(topic, _)| format!("topic {topic}")));
+        Ok(wanting)
+    }
+
+    /// The clients that messages in a segment wait for, or some of them.
+    pub(crate) fn wanting_of(&self, segment: u64) -> Result<Vec<String>, StoreError> {
+        let mut wanting = Vec::new();
+        self.sessions(&mut |kept| {
+            if wanting.len() < NAMED {
+                for delivery in self.queue(kept.number, 0, usize::MAX)? {
+                    let row = self.message_row(delivery.message)?;
+                    if row.is_some_and(|row| row.place().segment == segment) {
+                        wanting.push(format!("client {}", kept.row.client_id));
+                        break;
+                    }
+                }
+            }
+            Ok(())
+        })?;
         Ok(wanting)
     }
 

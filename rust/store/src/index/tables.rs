@@ -7,11 +7,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use redb::{
-    Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
-    TableError, WriteTransaction,
+    Database, DatabaseError, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
+    StorageError, TableDefinition, TableError, WriteTransaction,
 };
 
-use crate::error::StoreError;
+use crate::contain::contained;
+use crate::error::{Damage, StoreError};
 use crate::files::{File, Files};
 use crate::index::backend::Backend;
 use crate::index::bodies;
@@ -74,8 +75,18 @@ impl fmt::Debug for Tables {
 }
 
 impl Tables {
-    /// Opens the checkpoint, or begins one.
+    /// Opens the checkpoint, or begins one. Every checksum in it is compared.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Damaged`] if the checkpoint is not what was written: redb reports some damage
+    /// as an error, and panics at other.
     pub(crate) fn open(files: &dyn Files, cache_bytes: usize) -> Result<Self, StoreError> {
+        let opened = contained(|| Self::open_unguarded(files, cache_bytes));
+        opened.unwrap_or_else(|_| Err(Damage::whole(FILE, UNREADABLE).into()))
+    }
+
+    fn open_unguarded(files: &dyn Files, cache_bytes: usize) -> Result<Self, StoreError> {
         let failed = |error| StoreError::io("open", FILE, error);
         let (file, is_new) = match files.open(FILE) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -86,7 +97,12 @@ impl Tables {
         let database = Database::builder()
             .set_cache_size(cache_bytes)
             .create_with_backend(Backend(file))
-            .map_err(checkpoint)?;
+            .map_err(unopened)?;
+        let mut database = Contained(Some(database));
+        if !is_new {
+            database.check()?;
+        }
+        let database = database.into_inner();
         if is_new {
             // It gets its name when it is whole.
             files
@@ -155,6 +171,19 @@ impl Tables {
             next_number: number("next_number")?,
             moved: number("moved")?,
         }))
+    }
+
+    /// Says whose checkpoint it is, before the first one is written: from then on a folder without a
+    /// log is one that has lost it.
+    pub(crate) fn identify(&mut self, store: StoreId) -> Result<(), StoreError> {
+        let transaction = begin_change(&self.database)?;
+        let meta = Meta {
+            store,
+            ..Meta::default()
+        };
+        put_meta(&transaction, &meta)?;
+        transaction.commit().map_err(checkpoint)?;
+        self.refresh()
     }
 
     /// What it says about streams.
@@ -411,6 +440,53 @@ pub(crate) fn put_streams(
     let mut table = transaction.open_table(META).map_err(checkpoint)?;
     table.insert("streams", &bytes[..]).map_err(checkpoint)?;
     Ok(())
+}
+
+const UNREADABLE: &str = "its checksums or its structure are wrong";
+
+/// A database whose checksums are not compared yet. It may be so damaged that closing it panics.
+struct Contained(Option<Database>);
+
+impl Contained {
+    fn check(&mut self) -> Result<(), StoreError> {
+        let Some(database) = &mut self.0 else {
+            return Ok(());
+        };
+        // What can be mended is an older state of it; the log then has what is behind that.
+        database.check_integrity().map(drop).map_err(unopened)
+    }
+
+    fn into_inner(mut self) -> Database {
+        // INVARIANT: only this takes it out.
+        self.0.take().expect("it is there")
+    }
+}
+
+impl Drop for Contained {
+    fn drop(&mut self) {
+        let database = self.0.take();
+        // Nothing of it is used any more.
+        let _ = contained(|| drop(database));
+    }
+}
+
+/// Why redb does not open the file: it is damaged, or the system failed.
+fn unopened(error: DatabaseError) -> StoreError {
+    let is_damaged = match &error {
+        DatabaseError::Storage(StorageError::Io(error)) => matches!(
+            error.kind(),
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+        ),
+        DatabaseError::Storage(StorageError::Corrupted(_))
+        | DatabaseError::RepairAborted
+        | DatabaseError::UpgradeRequired(_) => true,
+        _ => false,
+    };
+    if is_damaged {
+        Damage::whole(FILE, UNREADABLE).into()
+    } else {
+        checkpoint(error)
+    }
 }
 
 /// Any error of redb's.

@@ -1,28 +1,145 @@
-//! Whose log it is, and which segments are surely nothing: what headers say before anything else is read.
+//! Compares the files of a log with what its headers and the checkpoint say, before anything else is read.
 
-use crate::error::StoreError;
-use crate::files::Files;
+use crate::error::{Damage, StoreError};
+use crate::files::{Files, read_full, write_all};
 use crate::journal::frame;
-use crate::journal::open::Known;
-use crate::journal::segment::{self, Header, StoreId};
+use crate::journal::open::{BROKEN_HEADER, Known};
+use crate::journal::scan::Groups;
+use crate::journal::segment::{self, Header, START, StoreId};
 
-/// A last segment without a header was being made when the power went: nothing is in it.
-pub(super) fn drop_unborn(
+/// Returns the headers of all segments in order, and a sentence for each that was made anew; none
+/// if no log was ever begun. The caller may rely on it that no segment is missing, cut or of
+/// another store.
+///
+/// # Errors
+///
+/// [`StoreError::Damaged`] names the first file that contradicts the others.
+pub(super) fn headers(
     files: &dyn Files,
     known: &Known,
-    numbers: &mut Vec<u64>,
+) -> Result<(Vec<Header>, Vec<String>), StoreError> {
+    let mut numbers = segment::numbers(files)?;
+    drop_unborn(files, known, &mut numbers)?;
+    let store = store_of(files, &numbers)?.or(known.knows_store.then_some(known.store));
+    let (mut headers, mut rebuilt) = (Vec::with_capacity(numbers.len()), Vec::new());
+    for &number in &numbers {
+        let header = match read_header(files, number)? {
+            Some(header) => header,
+            None => {
+                let is_followed = numbers.last() != Some(&number);
+                rebuilt.push(format!(
+                    "the header of {} was broken and is made anew",
+                    segment::name(number)
+                ));
+                rebuild(files, known, store, (number, is_followed))?
+            }
+        };
+        check(known, headers.last(), &header, number)?;
+        check_length(files, &header)?;
+        headers.push(header);
+    }
+    check_ends(files, known, &headers)?;
+    Ok((headers, rebuilt))
+}
+
+/// A segment belongs to the store, and is the one behind the segment before it.
+fn check(
+    known: &Known,
+    before: Option<&Header>,
+    header: &Header,
+    number: u64,
 ) -> Result<(), StoreError> {
-    let Some(&last) = numbers.last() else {
+    let first_lsn = before.map_or(0, |before| before.first_lsn);
+    let damage = |reason| {
+        let damage = Damage::whole(&segment::name(number), reason);
+        Err(damage.of(first_lsn, first_lsn).into())
+    };
+    if header.number != number {
+        return damage("the file has another segment's name");
+    }
+    if before.is_some_and(|before| before.number + 1 != number) {
+        return damage("the segment before it is missing");
+    }
+    let expected = match before {
+        Some(before) => Some(before.store),
+        None => known.knows_store.then_some(known.store),
+    };
+    if expected.is_some_and(|store| store != header.store) {
+        return damage("it belongs to another store");
+    }
+    Ok(())
+}
+
+/// A segment has the size that it was made with.
+fn check_length(files: &dyn Files, header: &Header) -> Result<(), StoreError> {
+    let name = segment::name(header.number);
+    let bytes = files.open(&name).and_then(|file| file.bytes());
+    let bytes = bytes.map_err(|error| StoreError::io("open", &name, error))?;
+    if bytes < header.bytes {
+        let (first_lsn, damage) = (end_of(files, header)?, Damage::whole(&name, CUT));
+        return Err(damage.of(first_lsn, 0).into());
+    }
+    Ok(())
+}
+
+/// The log begins where the checkpoint ends, or before, and ends with its last segment.
+fn check_ends(files: &dyn Files, known: &Known, headers: &[Header]) -> Result<(), StoreError> {
+    let (Some(first), Some(last)) = (headers.first(), headers.last()) else {
+        if known.has_checkpoint || known.applied_lsn > 0 {
+            let damage = Damage::whole(&segment::name(1), "the log is missing");
+            return Err(damage.of(1, known.applied_lsn).into());
+        }
+        return Ok(());
+    };
+    if first.first_lsn > known.applied_lsn + 1 {
+        let missing = segment::name(first.number.saturating_sub(1));
+        let damage = Damage::whole(&missing, MISSING);
+        return Err(damage.of(known.applied_lsn + 1, first.first_lsn - 1).into());
+    }
+    if last.is_followed {
+        let first_lsn = end_of(files, last)?;
+        let damage = Damage::whole(&segment::name(last.number + 1), MISSING);
+        return Err(damage.of(first_lsn, known.applied_lsn).into());
+    }
+    Ok(())
+}
+
+const MISSING: &str = "it is missing";
+pub(super) const CUT: &str = "it is shorter than it was made";
+pub(super) const EMPTIED: &str = "it is empty, but records were written to it";
+
+/// The LSN behind the last record of a segment that can be read.
+fn end_of(files: &dyn Files, header: &Header) -> Result<u64, StoreError> {
+    let bytes = segment::content(files, header.number)?;
+    let mut groups = Groups::new(&bytes, header.seed(), segment::HEADER, header.first_lsn);
+    groups.by_ref().for_each(drop);
+    Ok(groups.next_lsn)
+}
+
+/// Leaves out a last segment that was being made when the power went: nothing is in it.
+fn drop_unborn(files: &dyn Files, known: &Known, numbers: &mut Vec<u64>) -> Result<(), StoreError> {
+    let Some((&last, older)) = numbers.split_last() else {
         return Ok(());
     };
     let name = segment::name(last);
-    let mut bytes = Vec::new();
-    let file = files
-        .open(&name)
-        .map_err(|error| StoreError::io("open", &name, error))?;
-    segment::read(&*file, &name, &mut bytes)?;
-    if Header::parse(&name, &bytes)?.is_some() || holds_frames(files, known, numbers, &bytes)? {
+    let bytes = segment::content(files, last)?;
+    let header = Header::parse(&name, &bytes)?;
+    if header.is_some_and(|header| header.bytes <= bytes.len() as u64)
+        || holds_frames(files, known, numbers, &bytes)?
+    {
         return Ok(());
+    }
+    let before = older.last().map(|&before| read_header(files, before));
+    let before = before.transpose()?.flatten();
+    if was_born(known, older, before.as_ref()) {
+        // One that has its header is told apart by its size.
+        return header.map(|_| ()).ok_or_else(|| {
+            let end = before.map_or(Ok(known.applied_lsn + 1), |before| end_of(files, &before));
+            end.map_or_else(
+                |error| error,
+                |end| Damage::whole(&name, EMPTIED).of(end, 0).into(),
+            )
+        });
     }
     numbers.pop();
     if known.is_read_only {
@@ -36,6 +153,15 @@ pub(super) fn drop_unborn(
         .map_err(|error| StoreError::io("sync the names of", ".", error))
 }
 
+/// Whether a segment behind the `older` ones was surely made, header and size included.
+fn was_born(known: &Known, older: &[u64], before: Option<&Header>) -> bool {
+    if older.is_empty() {
+        known.has_checkpoint || known.applied_lsn > 0
+    } else {
+        before.is_some_and(|before| before.is_followed)
+    }
+}
+
 /// Whether a segment without a header holds frames nevertheless: then the header is damaged.
 fn holds_frames(
     files: &dyn Files,
@@ -43,30 +169,63 @@ fn holds_frames(
     numbers: &[u64],
     bytes: &[u8],
 ) -> Result<bool, StoreError> {
-    let store = match numbers {
-        [.., before, _] => read_header(files, *before)?.map(|header| header.store),
-        _ => known.knows_store.then_some(known.store),
-    };
+    let store = store_of(files, numbers)?.or(known.knows_store.then_some(known.store));
     let number = numbers.last().copied().unwrap_or_default();
     let Some(store) = store else {
         // Nobody knows whose it is: only an empty file is surely nothing.
         let start = segment::HEADER;
         return Ok(bytes.iter().skip(start).any(|&byte| byte != 0));
     };
-    let seed = Header {
+    let seed = segment::seed(&store, number);
+    let mut places = segment::HEADER..bytes.len();
+    Ok(places.any(|at| bytes[at] != 0 && frame::parse(&bytes[at..], seed).is_some()))
+}
+
+/// Makes the header of a segment out of its name, the store's identifier and its first frame, whose
+/// checksum proves all three.
+fn rebuild(
+    files: &dyn Files,
+    known: &Known,
+    store: Option<StoreId>,
+    (number, is_followed): (u64, bool),
+) -> Result<Header, StoreError> {
+    let name = segment::name(number);
+    let bytes = segment::content(files, number)?;
+    let first = store.and_then(|store| {
+        let behind = bytes.get(segment::HEADER..)?;
+        let frame = frame::parse(behind, segment::seed(&store, number))?;
+        // A marker has the LSN of the record before it.
+        let first_lsn = frame.lsn + u64::from(frame.commit().is_some());
+        Some((store, first_lsn))
+    });
+    let Some((store, first_lsn)) = first else {
+        let damage = Damage::whole(&name, BROKEN_HEADER);
+        return Err(damage.of(known.applied_lsn + 1, 0).into());
+    };
+    let header = Header {
         store,
         number,
-        first_lsn: 0,
+        first_lsn,
+        bytes: (bytes.len() as u64).max(START),
+        is_followed,
+    };
+    if !known.is_read_only {
+        let file = files.open(&name);
+        let put = file
+            .and_then(|file| write_all(&*file, &header.to_bytes(), 0).and_then(|()| file.sync()));
+        put.map_err(|error| StoreError::io("change the header of", &name, error))?;
     }
-    .seed();
-    let mut at = segment::HEADER;
-    while at < bytes.len() {
-        if bytes[at] != 0 && frame::parse(&bytes[at..], seed).is_some() {
-            return Ok(true);
-        }
-        at += 1;
-    }
-    Ok(false)
+    Ok(header)
+}
+
+/// The LSN that the log begins with; `None` without a log. A first segment of number 1 whose header is
+/// broken began with LSN 1.
+pub(crate) fn first_lsn(files: &dyn Files) -> Result<Option<u64>, StoreError> {
+    let Some(&first) = segment::numbers(files)?.first() else {
+        return Ok(None);
+    };
+    let header = read_header(files, first)?.map(|header| header.first_lsn);
+    Ok(header.or((first == 1).then_some(1)))
 }
 
 /// Whose log it is, by the first header that can be read.
@@ -84,13 +243,13 @@ pub(crate) fn peek(files: &dyn Files) -> Result<Option<StoreId>, StoreError> {
     store_of(files, &segment::numbers(files)?)
 }
 
-pub(super) fn read_header(files: &dyn Files, number: u64) -> Result<Option<Header>, StoreError> {
+pub(crate) fn read_header(files: &dyn Files, number: u64) -> Result<Option<Header>, StoreError> {
     let name = segment::name(number);
     let file = files
         .open(&name)
         .map_err(|error| StoreError::io("open", &name, error))?;
     let mut bytes = [0; segment::HEADER];
-    let read = crate::files::read_full(&*file, &mut bytes, 0);
+    let read = read_full(&*file, &mut bytes, 0);
     let read = read.map_err(|error| StoreError::io("read", &name, error))?;
     Header::parse(&name, &bytes[..read])
 }

@@ -7,11 +7,12 @@
 //! | --- | --- |
 //! | 0-7 | magic `mqttlog\0` |
 //! | 8-11 | format version, 1 |
-//! | 12-15 | zero |
+//! | 12-15 | bit 0: the next segment has been made and is safe |
 //! | 16-31 | identifier of the store |
 //! | 32-39 | number of the segment |
 //! | 40-47 | LSN of its first record |
-//! | 48-59 | zero |
+//! | 48-55 | size of the file; 0 if it is not known |
+//! | 56-59 | zero |
 //! | 60-63 | CRC32C of bytes 0-59 |
 //!
 //! Then **frames**, one behind the other:
@@ -29,6 +30,10 @@
 //! has the LSN of the last record before it and uses up none. Its body: how many records the
 //! group has (`u32`), the CRC32C of their checksums (`u32`), and the *durable LSN* (`u64`): when
 //! the marker was written, everything up to there was safe.
+//!
+//! A log that loses a file must not look like a shorter one. A segment that another one follows says
+//! so; a checkpoint that names the store says that the log has a segment; and no file is shorter
+//! than its header says. `journal/identity.rs` compares them.
 //!
 //! The durable LSN tells a torn tail from damage. What a power cut leaves behind the last sync may
 //! be any mixture of old and new sectors; a marker that says "that was safe" about a record that

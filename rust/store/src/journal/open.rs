@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use crate::error::{Damage, StoreError};
 use crate::files::{File, Files, write_all};
+use crate::index::tables::Meta;
 use crate::journal::frame::Frame;
-use crate::journal::identity::{drop_unborn, read_header};
+use crate::journal::identity;
 use crate::journal::numbering::Numbering;
 use crate::journal::scan::{Group, Groups};
 use crate::journal::segment::{self, Header, StoreId};
 use crate::journal::writer::{Current, Past, Writer};
 use crate::record::Record;
+
+pub(super) const BROKEN_HEADER: &str = "the header is broken";
 
 /// Where a record stands in the log.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -53,6 +56,8 @@ pub struct Recovery {
     pub torn: Option<Torn>,
     /// Records that were read back and written anew, because nobody knew whether they were safe.
     pub renewed: u64,
+    /// What was damaged and has been made anew without any loss, a sentence each.
+    pub rebuilt: Vec<String>,
 }
 
 /// A tail that was cut off. Nothing in it had been promised to be safe.
@@ -73,6 +78,8 @@ pub(crate) struct Known {
     pub(crate) store: StoreId,
     /// Whether `store` is known from elsewhere.
     pub(crate) knows_store: bool,
+    /// A checkpoint names the store: its log has a segment at least.
+    pub(crate) has_checkpoint: bool,
     /// Records up to here are in the checkpoint: they are not visited.
     pub(crate) applied_lsn: u64,
     /// Reads what is in the checkpoint too.
@@ -89,11 +96,21 @@ impl Known {
         Self {
             store: segment::new_store(),
             knows_store: false,
+            has_checkpoint: false,
             applied_lsn: 0,
             is_full: false,
             segment_bytes,
             is_read_only: false,
         }
+    }
+
+    /// Takes over what the checkpoint says, and whose log it is by its headers.
+    pub(crate) fn meet(&mut self, checkpoint: Option<Meta>, log: Option<StoreId>) {
+        if let Some(store) = checkpoint.map(|meta| meta.store).or(log) {
+            (self.store, self.knows_store) = (store, true);
+        }
+        self.has_checkpoint = checkpoint.is_some();
+        self.applied_lsn = checkpoint.map_or(0, |meta| meta.applied_lsn);
     }
 }
 
@@ -103,12 +120,8 @@ pub(crate) fn open(
     known: &Known,
     visit: &mut Visit<'_>,
 ) -> Result<(Writer, Recovery), StoreError> {
-    let mut numbers = segment::numbers(&**files)?;
-    drop_unborn(&**files, known, &mut numbers)?;
-    if numbers.is_empty() {
-        if known.applied_lsn > 0 {
-            return Err(missing(1, known.applied_lsn).into());
-        }
+    let (headers, rebuilt) = identity::headers(&**files, known)?;
+    if headers.is_empty() {
         if known.is_read_only {
             return Err(StoreError::Missing);
         }
@@ -120,11 +133,13 @@ pub(crate) fn open(
         known,
         visit,
         buffer: Vec::new(),
-        recovery: Recovery::default(),
+        recovery: Recovery {
+            rebuilt,
+            ..Recovery::default()
+        },
         older: VecDeque::new(),
         next_lsn: 0,
     };
-    let headers = reading.headers(&numbers)?;
     let (current, durable_lsn) = reading.segments(&headers)?;
     let (older, next_lsn, mut recovery) = (reading.older, reading.next_lsn, reading.recovery);
     recovery.last_lsn = next_lsn - 1;
@@ -158,12 +173,8 @@ pub(crate) fn check_segment(
     let mut bytes = Vec::new();
     segment::read(&*file, &name, &mut bytes)?;
     let header = Header::parse(&name, &bytes)?.ok_or_else(|| Damage {
-        file: name.clone(),
-        offset: 0,
-        first_lsn: 0,
         last_lsn,
-        reason: "the header is broken",
-        concerns: Vec::new(),
+        ..Damage::whole(&name, BROKEN_HEADER)
     })?;
     let mut groups = Groups::new(&bytes, header.seed(), segment::HEADER, header.first_lsn);
     groups.by_ref().for_each(drop);
@@ -185,48 +196,6 @@ struct Reading<'a, 'v> {
 }
 
 impl Reading<'_, '_> {
-    /// The headers of all segments; each must be there and belong to the same store.
-    fn headers(&self, numbers: &[u64]) -> Result<Vec<Header>, StoreError> {
-        let mut headers: Vec<Header> = Vec::with_capacity(numbers.len());
-        for &number in numbers {
-            let before = headers.last();
-            let first_lsn = before.map_or(0, |before| before.first_lsn);
-            let damage = |reason| {
-                let file = segment::name(number);
-                Damage {
-                    file,
-                    offset: 0,
-                    first_lsn,
-                    last_lsn: first_lsn,
-                    reason,
-                    concerns: Vec::new(),
-                }
-            };
-            let header = read_header(self.files, number)?;
-            let header = header.ok_or_else(|| damage("the header is broken"))?;
-            if header.number != number {
-                return Err(damage("the file has another segment's name").into());
-            }
-            if before.is_some_and(|before| before.number + 1 != number) {
-                return Err(damage("the segment before it is missing").into());
-            }
-            let expected = match before {
-                Some(before) => Some(before.store),
-                None => self.known.knows_store.then_some(self.known.store),
-            };
-            if expected.is_some_and(|store| store != header.store) {
-                return Err(damage("it belongs to another store").into());
-            }
-            headers.push(header);
-        }
-        if let Some(first) = headers.first()
-            && first.first_lsn > self.known.applied_lsn + 1
-        {
-            return Err(missing(self.known.applied_lsn + 1, first.first_lsn - 1).into());
-        }
-        Ok(headers)
-    }
-
     /// Reads all segments; returns the last one, and the LSN up to which everything is safe.
     fn segments(&mut self, headers: &[Header]) -> Result<(Current, u64), StoreError> {
         // INVARIANT: the caller has a segment.
@@ -303,10 +272,10 @@ impl Reading<'_, '_> {
         let first_unsure = ends.iter().rposition(is_sure).map_or(0, |last| last + 1);
         let unsure = ends.get(first_unsure).map_or(end, |(offset, ..)| *offset);
         self.recovery.renewed = groups.next_lsn - 1 - durable_lsn;
-        self.settle(&*file, header, &groups, &buffer[unsure..end])?;
+        let header = Header { bytes, ..*header };
+        self.settle(&*file, &header, &groups, &buffer[unsure..end])?;
         let end = end as u64;
         self.buffer = buffer;
-        let header = *header;
         Ok((
             Current {
                 header,
@@ -396,17 +365,6 @@ fn damage(name: &str, groups: &Groups<'_>, last_lsn: u64) -> Damage {
         first_lsn: groups.next_lsn,
         last_lsn: last_lsn.max(groups.next_lsn),
         reason: "records that were safe cannot be read",
-        concerns: Vec::new(),
-    }
-}
-
-fn missing(first_lsn: u64, last_lsn: u64) -> Damage {
-    Damage {
-        file: ".".into(),
-        offset: 0,
-        first_lsn,
-        last_lsn,
-        reason: "segments are missing",
-        concerns: Vec::new(),
+        ..Damage::default()
     }
 }

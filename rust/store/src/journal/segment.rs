@@ -16,6 +16,7 @@ pub(crate) const START: u64 = HEADER as u64;
 const MAGIC: &[u8; 8] = b"mqttlog\0";
 /// The format that this version writes, and the newest that it reads.
 pub(crate) const FORMAT: u32 = 1;
+const FOLLOWED: u32 = 1;
 
 /// Identifies a store, so that the files of two are never taken for one.
 pub(crate) type StoreId = [u8; 16];
@@ -31,26 +32,37 @@ pub(crate) fn new_store() -> StoreId {
 }
 
 /// What the first bytes of a segment say.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Header {
     pub(crate) store: StoreId,
     pub(crate) number: u64,
     pub(crate) first_lsn: u64,
+    /// Size of the file, which a later look may compare; 0 if nobody knows.
+    pub(crate) bytes: u64,
+    /// The next segment has been made, and is safe.
+    pub(crate) is_followed: bool,
+}
+
+/// Where the checksums of the frames of a segment begin.
+pub(crate) fn seed(store: &StoreId, number: u64) -> u32 {
+    crc32c_append(crc32c(store), &number.to_le_bytes())
 }
 
 impl Header {
     /// Where the checksums of its frames begin.
     pub(crate) fn seed(&self) -> u32 {
-        crc32c_append(crc32c(&self.store), &self.number.to_le_bytes())
+        seed(&self.store, self.number)
     }
 
     pub(crate) fn to_bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[12..16].copy_from_slice(&u32::from(self.is_followed).to_le_bytes());
         bytes[16..32].copy_from_slice(&self.store);
         bytes[32..40].copy_from_slice(&self.number.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.first_lsn.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.bytes.to_le_bytes());
         let crc = crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -83,6 +95,8 @@ impl Header {
             store,
             number: u64_at(bytes, 32),
             first_lsn: u64_at(bytes, 40),
+            bytes: u64_at(bytes, 48),
+            is_followed: u32_at(bytes, 12) & FOLLOWED != 0,
         }))
     }
 }
@@ -111,19 +125,15 @@ pub(crate) fn numbers(files: &dyn Files) -> Result<Vec<u64>, StoreError> {
     Ok(names.iter().filter_map(|name| number(name)).collect())
 }
 
-/// Makes a segment and makes it safe, without any record.
+/// Makes a segment of the size that its header says, and makes it safe, without any record.
 ///
 /// # Errors
 ///
 /// [`StoreError::NoSpace`], after which there is no such file.
-pub(crate) fn create(
-    files: &dyn Files,
-    header: Header,
-    bytes: u64,
-) -> Result<Arc<dyn File>, StoreError> {
+pub(crate) fn create(files: &dyn Files, header: Header) -> Result<Arc<dyn File>, StoreError> {
     let name = name(header.number);
     let failed = |doing, error: std::io::Error| StoreError::io(doing, &name, error);
-    let file = match files.create(&name, bytes) {
+    let file = match files.create(&name, header.bytes) {
         Err(error) if is_full(&error) => return Err(StoreError::NoSpace),
         other => other.map_err(|error| failed("create", error))?,
     };
@@ -147,6 +157,16 @@ pub(crate) fn is_full(error: &std::io::Error) -> bool {
         error.kind(),
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
     )
+}
+
+/// The content of a segment.
+pub(crate) fn content(files: &dyn Files, number: u64) -> Result<Vec<u8>, StoreError> {
+    let name = name(number);
+    let file = files.open(&name);
+    let file = file.map_err(|error| StoreError::io("open", &name, error))?;
+    let mut bytes = Vec::new();
+    read(&*file, &name, &mut bytes)?;
+    Ok(bytes)
 }
 
 /// Reads a whole segment.

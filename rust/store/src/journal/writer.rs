@@ -84,9 +84,10 @@ impl Writer {
             store,
             number,
             first_lsn: next_lsn,
+            bytes: segment_bytes.max(START + MARKER as u64),
+            is_followed: false,
         };
-        let bytes = segment_bytes.max(START + MARKER as u64);
-        let file = segment::create(&*files, header, bytes)?;
+        let file = segment::create(&*files, header)?;
         Ok(Self {
             files,
             store,
@@ -95,7 +96,7 @@ impl Writer {
             current: Current {
                 header,
                 file,
-                bytes,
+                bytes: header.bytes,
                 end: START,
             },
             next_lsn,
@@ -209,9 +210,16 @@ impl Writer {
             store: self.store,
             number: self.current.header.number + 1,
             first_lsn: self.next_lsn,
+            bytes: self.segment_bytes.max(START + needed),
+            is_followed: false,
         };
-        let bytes = self.segment_bytes.max(START + needed);
-        let file = segment::create(&*self.files, header, bytes)?;
+        let file = segment::create(&*self.files, header)?;
+        self.current.header.is_followed = true;
+        match self.put_header() {
+            // A disk without room for it leaves this segment without its witness.
+            Err(StoreError::Io { source, .. }) if segment::is_full(&source) => {}
+            put => put?,
+        }
         self.older.push_back(Past {
             number: self.current.header.number,
             last_lsn: self.next_lsn - 1,
@@ -220,14 +228,24 @@ impl Writer {
         self.current = Current {
             header,
             file,
-            bytes,
+            bytes: header.bytes,
             end: START,
         };
         Ok(())
     }
 
+    /// Writes the header of the current segment anew.
+    fn put_header(&self) -> Result<(), StoreError> {
+        let Current { file, header, .. } = &self.current;
+        let put = write_all(&**file, &header.to_bytes(), 0).and_then(|()| file.sync());
+        put.map_err(|error| self.failed("change the header of", error))
+    }
+
     /// Cuts off what was written of a group that found no room. The segment takes no more.
     fn take_back(&mut self) -> Result<(), StoreError> {
+        // No moment must come at which the file is shorter than its header says.
+        self.current.header.bytes = self.current.end;
+        self.put_header()?;
         let cut = self.current.file.set_len(self.current.end);
         cut.map_err(|error| self.failed("cut", error))?;
         self.current.bytes = self.current.end;

@@ -121,10 +121,10 @@ impl Store for SimulatedStore {
         inner.drain()?;
         let snapshot = inner.index.snapshot()?;
         let writer = &inner.committer.writer;
-        let (current, end) = (writer.current.header.number, writer.current.end);
+        let (last, end) = (writer.current.header, writer.current.end);
         let files = Arc::clone(&writer.files);
         let mut copy = Copy::begin(&*files, to);
-        copy.hold_log(current, end)?;
+        copy.hold_running_log(last, end)?;
         copy.hold_beside()?;
         drop(inner);
         copy.put_checkpoint(&snapshot)?;

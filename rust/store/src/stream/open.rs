@@ -12,8 +12,9 @@ use crate::error::StoreError;
 use crate::files::{Access, Files};
 use crate::index::Index;
 use crate::journal::commit::Committer;
+use crate::journal::frame::Frame;
 use crate::journal::salvage;
-use crate::journal::scan::{Group, Groups};
+use crate::journal::scan::Groups;
 use crate::journal::segment::{self, HEADER, Header, StoreId};
 use crate::record::{Message, Record};
 use crate::stream::columnar::Aliases;
@@ -43,7 +44,7 @@ pub(crate) fn open(
     index: &mut Index,
     options: &StreamOptions,
 ) -> Result<Option<Arc<Streams>>, StoreError> {
-    open_from(files, committer, index, options, whole_groups)
+    open_from(files, committer, index, options, whole)
 }
 
 /// Saves the rows of a log that is damaged: all that can be read of them go into files, and the
@@ -58,7 +59,7 @@ pub(crate) fn rescue(
     index: &mut Index,
 ) -> Result<(), StoreError> {
     let options = StreamOptions::default();
-    let streams = open_from(files, committer, index, &options, salvage::groups)?;
+    let streams = open_from(files, committer, index, &options, salvaged)?;
     if let Some(streams) = streams {
         streams.seal(&Wanted::Everything, &mut |batch| {
             write(committer, index, batch)
@@ -82,20 +83,19 @@ fn write(
     Ok(())
 }
 
-/// Finds the groups of a segment.
-type FindGroups = for<'s> fn(&'s [u8], &Header) -> Box<dyn Iterator<Item = Group<'s>> + 's>;
+/// Finds the records of a segment.
+type FindFrames = for<'s> fn(&'s [u8], &Header) -> Box<dyn Iterator<Item = Frame<'s>> + 's>;
 
 /// Those of a segment that was just opened.
-fn whole_groups<'s>(
-    segment: &'s [u8],
-    header: &Header,
-) -> Box<dyn Iterator<Item = Group<'s>> + 's> {
-    Box::new(Groups::new(
-        segment,
-        header.seed(),
-        HEADER,
-        header.first_lsn,
-    ))
+fn whole<'s>(segment: &'s [u8], header: &Header) -> Box<dyn Iterator<Item = Frame<'s>> + 's> {
+    let groups = Groups::new(segment, header.seed(), HEADER, header.first_lsn);
+    Box::new(groups.flat_map(|group| group.records().map(|(_, frame)| frame)))
+}
+
+/// Those of a damaged one.
+fn salvaged<'s>(segment: &'s [u8], header: &Header) -> Box<dyn Iterator<Item = Frame<'s>> + 's> {
+    let saved = salvage::frames(segment, header);
+    Box::new(saved.into_iter().map(|saved| saved.frame))
 }
 
 fn open_from(
@@ -103,7 +103,7 @@ fn open_from(
     committer: &mut Committer,
     index: &mut Index,
     options: &StreamOptions,
-    find_groups: FindGroups,
+    find_frames: FindFrames,
 ) -> Result<Option<Arc<Streams>>, StoreError> {
     let failed = |error| StoreError::io("open", STREAMS, error);
     let names = files.list().map_err(failed)?;
@@ -133,7 +133,7 @@ fn open_from(
             .map_err(failed)?;
     }
     let streams = Arc::new(Streams::new(streams, options.limits));
-    refill(files, index, &streams, find_groups)?;
+    refill(files, index, &streams, find_frames)?;
     Ok(Some(streams))
 }
 
@@ -475,7 +475,7 @@ fn refill(
     files: &Arc<dyn Files>,
     index: &mut Index,
     streams: &Streams,
-    find_groups: FindGroups,
+    find_frames: FindFrames,
 ) -> Result<(), StoreError> {
     let ids: Vec<u32> = streams
         .list
@@ -488,10 +488,12 @@ fn refill(
         return Ok(());
     };
     let mut touched = Vec::new();
-    for number in segment::numbers(&**files)? {
+    let numbers = segment::numbers(&**files)?;
+    for &number in &numbers {
         if number >= first {
             let add = &mut |message: &Message<'_>| streams.add(message, &mut touched);
-            read_segment(&**files, number, index.store(), find_groups, add)?;
+            let number = (number, numbers.last() != Some(&number));
+            read_segment(&**files, number, index.store(), find_frames, add)?;
         }
     }
     // What opening has read is safe: it was, or it was written again.
@@ -502,23 +504,14 @@ fn refill(
 /// Hands every row of a segment to `add`.
 fn read_segment(
     files: &dyn Files,
-    number: u64,
+    number: (u64, bool),
     store: StoreId,
-    find_groups: FindGroups,
+    find_frames: FindFrames,
     add: &mut dyn FnMut(&Message<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let name = segment::name(number);
-    let file = files.open(&name);
-    let file = file.map_err(|error| StoreError::io("open", &name, error))?;
-    let mut bytes = Vec::new();
-    segment::read(&*file, &name, &mut bytes)?;
-    let unreadable = Header {
-        store,
-        number,
-        first_lsn: 0,
-    };
-    let header = Header::parse(&name, &bytes)?.unwrap_or(unreadable);
-    for (_, frame) in find_groups(&bytes, &header).flat_map(|group| group.records()) {
+    let bytes = segment::content(files, number.0)?;
+    let header = salvage::header_of(files, store, number)?;
+    for frame in find_frames(&bytes, &header) {
         if crate::record::is_streamed(frame.kind, frame.flags)
             && let Ok(Record::Message(message)) =
                 Record::decode(frame.kind, frame.flags, frame.body)

@@ -1,8 +1,11 @@
 //! Every bit flipped, every length cut: nothing wrong is ever believed.
 
+use crate::journal::identity::{CUT, EMPTIED};
+
 use super::{Known, STORE, known, reopen, small_log, write};
 use crate::error::StoreError;
 use crate::faults::{Disk, Faults};
+use crate::files::Files;
 
 const SEGMENT: &str = "00000000000000000001.log";
 
@@ -90,17 +93,113 @@ fn a_flipped_bit_that_the_checkpoint_knows_of_is_refused() {
 }
 
 #[test]
-fn a_broken_header_is_refused_while_there_are_records() {
+fn a_broken_header_is_made_anew_while_there_are_records() {
     for byte in 0..64 {
         let disk = small_log();
         disk.corrupt(SEGMENT, |bytes| bytes[byte] ^= 0x10);
         let known = Known {
             store: STORE,
             knows_store: true,
+            has_checkpoint: true,
             ..known(1_024)
         };
 
-        assert!(reopen(&disk, &known).is_err(), "byte {byte}");
+        let (_, recovery, numbers) = reopen(&disk, &known).unwrap();
+
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6], "byte {byte}");
+        assert_eq!(recovery.rebuilt.len(), 1);
+        let (_, again, _) = reopen(&disk, &known).unwrap();
+        assert!(again.rebuilt.is_empty());
+    }
+}
+
+#[test]
+fn a_broken_header_is_refused_while_nobody_knows_the_store() {
+    let disk = small_log();
+    disk.corrupt(SEGMENT, |bytes| bytes[20] ^= 0x10);
+
+    assert!(reopen(&disk, &known(1_024)).is_err());
+}
+
+/// A disk with two segments at least, and the number of the last one.
+fn rolled() -> (Disk, String) {
+    let disk = small_log();
+    let (mut writer, ..) = reopen(&disk, &known(1_024)).unwrap();
+    for number in 7..40 {
+        write(&mut writer, &[number]).unwrap();
+        writer.sync().unwrap();
+    }
+    let last = writer.current.name();
+    assert_ne!(last, SEGMENT);
+    (disk, last)
+}
+
+#[test]
+fn a_last_segment_that_is_lost_is_missed() {
+    type Loss = fn(&Disk, &str);
+    let losses: [(&str, Loss, &str); 5] = [
+        (
+            "removed",
+            |disk, last| disk.remove(last).unwrap(),
+            "it is missing",
+        ),
+        (
+            "emptied",
+            |disk, last| disk.corrupt(last, Vec::clear),
+            EMPTIED,
+        ),
+        (
+            "zeroed",
+            |disk, last| disk.corrupt(last, |bytes| bytes.fill(0)),
+            EMPTIED,
+        ),
+        (
+            "cut",
+            |disk, last| disk.corrupt(last, |bytes| bytes.truncate(700)),
+            CUT,
+        ),
+        (
+            "cut to its header",
+            |disk, last| disk.corrupt(last, |bytes| bytes.truncate(64)),
+            CUT,
+        ),
+    ];
+    for (name, lose, reason) in losses {
+        let (disk, last) = rolled();
+        lose(&disk, &last);
+
+        let refused = reopen(&disk, &known(1_024)).err();
+
+        match refused {
+            Some(StoreError::Damaged(damage)) => {
+                assert_eq!((damage.file, damage.reason), (last, reason), "{name}");
+                assert!(damage.first_lsn > 7, "{name}");
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+/// The disk may lose the power between any two calls of a roll.
+#[test]
+fn a_segment_that_is_being_made_is_not_missed() {
+    for calls in 1..200 {
+        let disk = small_log();
+        let (mut writer, ..) = reopen(&disk, &known(1_024)).unwrap();
+        disk.cut_after(calls);
+        for number in 7..40 {
+            if write(&mut writer, &[number])
+                .and_then(|_| writer.sync())
+                .is_err()
+            {
+                break;
+            }
+        }
+        for disk in [disk.after_power_cut(), disk.after_kill()] {
+            disk.set_faults(Faults::default());
+            let (_, recovery, _) = reopen(&disk, &known(1_024)).unwrap();
+            assert!(recovery.rebuilt.is_empty(), "{calls}");
+        }
     }
 }
 

@@ -22,6 +22,7 @@ fn known(segment_bytes: u64) -> Known {
     Known {
         store: STORE,
         knows_store: false,
+        has_checkpoint: false,
         applied_lsn: 0,
         is_full: false,
         segment_bytes,

@@ -3,7 +3,6 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -209,7 +208,7 @@ pub(crate) fn contained<T, E: Display>(
     path: &Path,
     read: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, ColumnarError> {
-    match catch_unwind(AssertUnwindSafe(read)) {
+    match crate::contain::contained(read) {
         Ok(done) => done.map_err(|error| ColumnarError::unreadable(path, &error)),
         Err(_) => Err(ColumnarError::unreadable(path, "it is damaged")),
     }

@@ -1,0 +1,394 @@
+"""`python -m tests.crash.damage`: damages folders of killed brokers, and prints a table.
+
+A row says what the start says, what `store repair --accept-loss` gives up, and how many of the
+acknowledged messages a subscriber still gets. Exits with 1 when a row is not as it must be.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.crash.process import Life, NotUpError
+from tests.crash.test_promise import arrive, leave_subscribed
+
+CHECKPOINT = "checkpoint.redb"
+HEADER = 64
+COUNT = 600
+LARGE_COUNT = 360
+LARGE = bytes(200_000)
+"""That many of them fill a segment of 64 MiB, and a part of the next one."""
+
+CONFIG = """
+[limits]
+queue_messages = 1_000_000
+queue_bytes = 1_000_000_000
+[[listeners]]
+anonymous = true
+"""
+
+
+def broker(folder: Path, *options: str) -> Life:
+    """A broker on a folder, whose queues take whatever comes."""
+    config = folder.with_name("queues.toml")
+    config.write_text(CONFIG)
+    log = folder.with_name(folder.name + ".log")
+    log.unlink(missing_ok=True)
+    return Life(data=folder, options=("--config", str(config), *options))
+
+
+def publish(life: Life, count: int, payload: bytes = b"") -> None:
+    """Publishes messages, each acknowledged."""
+    with arrive(life, "writer") as wire:
+        for number in range(count):
+            wire.publish("hall/heat", b"%d " % number + payload, qos=1)
+
+
+def young(folder: Path) -> int:
+    """One segment, and a checkpoint that has nothing; returns how many messages wait."""
+    life = broker(folder)
+    life.start()
+    leave_subscribed(life, ("hall/heat", 1))
+    publish(life, COUNT)
+    life.kill()
+    return COUNT
+
+
+def rolled(folder: Path) -> int:
+    """Two segments, both with messages that wait."""
+    life = broker(folder)
+    life.start()
+    leave_subscribed(life, ("hall/heat", 1))
+    publish(life, LARGE_COUNT, LARGE)
+    life.kill()
+    assert len(segments(folder)) == 2
+    return LARGE_COUNT
+
+
+def absorbed(folder: Path) -> int:
+    """The first segment is gone: what it had is in the checkpoint alone."""
+    life = broker(folder)
+    life.start()
+    with arrive(life, "reader") as reader:
+        reader.subscribe(("hall/heat", 1))
+    with arrive(life, "filler") as filler:
+        for _ in range(LARGE_COUNT):
+            filler.publish("kept", LARGE, qos=1, retain=True)
+    life.stop()
+    # All of it is in the checkpoint, and nothing in it is wanted: it goes with the next one.
+    segments(folder)[0].unlink()
+    life.start()
+    publish(life, COUNT)
+    life.kill()
+    return COUNT
+
+
+def segments(folder: Path) -> list[Path]:
+    """The files of the log."""
+    return sorted(folder.glob("*.log"))
+
+
+def change(path: Path, edit: Callable[[bytearray], None]) -> None:
+    """Changes the content of a file."""
+    content = bytearray(path.read_bytes())
+    edit(content)
+    path.write_bytes(content)
+
+
+def flip(path: Path, at: int) -> None:
+    """Makes one bit another one."""
+
+    def edit(content: bytearray) -> None:
+        content[at] ^= 0x10
+
+    change(path, edit)
+
+
+def flip_message(folder: Path) -> None:
+    """Makes one bit of a message another one."""
+    content = segments(folder)[0].read_bytes()
+    flip(segments(folder)[0], content.index(b"hall/heat", HEADER + 4_000) + 11)
+
+
+def flip_used(folder: Path, page: int) -> None:
+    """Makes one bit of a page of the checkpoint another one, where it is not zero."""
+    path = folder / CHECKPOINT
+    content = path.read_bytes()
+    start = page * 4_096
+    flip(path, next(at for at in range(start + 8, len(content)) if content[at]))
+
+
+def zero(path: Path) -> None:
+    """Makes all of a file zeros."""
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def cut(path: Path, size: int) -> None:
+    """Cuts a file."""
+    with path.open("r+b") as file:
+        file.truncate(size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of damage, and what must come of it."""
+
+    name: str
+    base: Callable[[Path], int]
+    damage: Callable[[Path], None]
+    says: str
+    """A pattern of what the start must say; empty: it starts, and nothing was lost."""
+    is_told: bool = True
+    """A start that succeeds says what was damaged."""
+    kept: float
+    """The share of the acknowledged messages that is still there, at least."""
+
+
+KINDS: Sequence[Kind] = (
+    Kind(
+        name="checkpoint: one bit of its first page",
+        base=young,
+        damage=lambda folder: flip(folder / CHECKPOINT, 3),
+        says="",
+        kept=1,
+    ),
+    Kind(
+        name="checkpoint: all zeros",
+        base=young,
+        damage=lambda folder: zero(folder / CHECKPOINT),
+        says="",
+        kept=1,
+    ),
+    Kind(
+        name="checkpoint: cut",
+        base=young,
+        damage=lambda folder: cut(folder / CHECKPOINT, 5_000),
+        says="",
+        kept=1,
+    ),
+    Kind(
+        name="checkpoint: removed",
+        base=young,
+        damage=lambda folder: (folder / CHECKPOINT).unlink(),
+        says="",
+        is_told=False,
+        kept=1,
+    ),
+    Kind(
+        name="checkpoint with dropped segments: one bit",
+        base=absorbed,
+        damage=lambda folder: flip(folder / CHECKPOINT, 3),
+        says=r"checkpoint\.redb is damaged .*: LSN 1 to \d+ cannot be trusted",
+        kept=0,
+    ),
+    Kind(
+        name="checkpoint with dropped segments: removed",
+        base=absorbed,
+        damage=lambda folder: (folder / CHECKPOINT).unlink(),
+        says=r"0001\.log is damaged \(it is missing\): LSN 1 to \d+ cannot be trusted",
+        kept=0,
+    ),
+    Kind(
+        name="only segment: one bit of its header",
+        base=young,
+        damage=lambda folder: flip(segments(folder)[0], 20),
+        says="",
+        kept=1,
+    ),
+    Kind(
+        name="only segment: one bit of a message",
+        base=young,
+        damage=flip_message,
+        says=r"0001\.log is damaged at \d+ .*: LSN \d+ to \d+ cannot be trusted",
+        kept=(COUNT - 1) / COUNT,
+    ),
+    Kind(
+        name="only segment: emptied",
+        base=young,
+        damage=lambda folder: cut(segments(folder)[0], 0),
+        says=r"0001\.log is damaged \(it is empty, but records were written to it\)",
+        kept=0,
+    ),
+    Kind(
+        name="only segment: all zeros",
+        base=young,
+        damage=lambda folder: zero(segments(folder)[0]),
+        says=r"0001\.log is damaged \(it is empty, but records were written to it\)",
+        kept=0,
+    ),
+    Kind(
+        name="only segment: removed",
+        base=young,
+        damage=lambda folder: segments(folder)[0].unlink(),
+        says=r"0001\.log is damaged \(the log is missing\)",
+        kept=0,
+    ),
+    Kind(
+        name="only segment: cut",
+        base=young,
+        damage=lambda folder: cut(segments(folder)[0], 20_000),
+        says=r"0001\.log is damaged \(it is shorter than it was made\): LSN \d+ and what followed",
+        kept=0.1,
+    ),
+    Kind(
+        name="first of two segments: removed",
+        base=rolled,
+        damage=lambda folder: segments(folder)[0].unlink(),
+        says=r"0001\.log is damaged \(it is missing\): LSN 1 to \d+ cannot be trusted",
+        kept=0,
+    ),
+    Kind(
+        name="last of two segments: removed",
+        base=rolled,
+        damage=lambda folder: segments(folder)[1].unlink(),
+        says=r"0002\.log is damaged \(it is missing\): LSN \d+ and what followed are not there",
+        kept=0.9,
+    ),
+    Kind(
+        name="last of two segments: emptied",
+        base=rolled,
+        damage=lambda folder: cut(segments(folder)[1], 0),
+        says=r"0002\.log is damaged \(it is empty, but records were written to it\)",
+        kept=0.9,
+    ),
+    Kind(
+        name="last of two segments: cut",
+        base=rolled,
+        damage=lambda folder: cut(segments(folder)[1], 2_000_000),
+        says=r"0002\.log is damaged \(it is shorter than it was made\): LSN \d+ and what followed",
+        kept=0.9,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What came of one kind of damage."""
+
+    kind: Kind
+    start: str
+    repair: str
+    kept: int
+    acknowledged: int
+    faults: tuple[str, ...]
+
+
+def examine(kind: Kind, base: Path, acknowledged: int, place: Path) -> Row:
+    """Damages a copy of a folder, starts a broker on it, mends another copy."""
+    started, mended = place / "started", place / "mended"
+    for copy in (started, mended):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(base, copy, ignore=shutil.ignore_patterns("control"))
+        kind.damage(copy)
+    faults = []
+    start, has_started = start_of(started)
+    if has_started != (not kind.says) or not re.search(kind.says, start):
+        faults.append(f"the start says {start}")
+    if has_started and kind.is_told != ("made anew" in start):
+        faults.append(f"told or not: {start}")
+    if "Traceback" in start or "panicked" in start:
+        faults.append("a traceback")
+    repair = tool("repair", mended, "--accept-loss")
+    kept = received(mended)
+    if kept < kind.kept * acknowledged:
+        faults.append(f"{kept} of {acknowledged} messages are there")
+    return Row(
+        kind=kind,
+        start=start,
+        repair=repair,
+        kept=kept,
+        acknowledged=acknowledged,
+        faults=tuple(faults),
+    )
+
+
+def start_of(folder: Path) -> tuple[str, bool]:
+    """What a broker says that is started on a folder, and whether it comes up."""
+    life = broker(folder)
+    try:
+        life.start()
+    except NotUpError as error:
+        last = str(error).strip().splitlines()[-1]
+        return last.partition("mqttcore: ")[2] or str(error), False
+    try:
+        with arrive(life, "somebody"):
+            pass
+        lines = life.log.read_text().splitlines()
+        told = [line.partition(": ")[2] for line in lines if " ERROR " in line]
+        return "starts" + "".join(f"; {line}" for line in told), True
+    finally:
+        life.kill()
+
+
+def tool(command: str, folder: Path, *options: str) -> str:
+    """What `mqttcore store` says of a folder, in short."""
+    arguments = [sys.executable, "-m", "mqttcore.store", command, str(folder), *options]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603 -- our own command
+    if not done.stdout:
+        return done.stderr.strip()
+    report = json.loads(done.stdout)
+    if report["damage"] is None:
+        return "nothing to mend"
+    keys = ("lost", "sessions", "topics", "unknown")
+    given_up = [f"{key} {json.dumps(report[key])}" for key in keys if report[key]]
+    return "gives up: " + ", ".join(given_up) if given_up else "gives up nothing"
+
+
+def received(folder: Path) -> int:
+    """How many messages the subscriber gets from a broker that is started on a folder."""
+    life = broker(folder)
+    life.start()
+    try:
+        with arrive(life, "reader") as reader:
+            reader.subscribe(("end", 1))
+            with arrive(life, "last") as last:
+                last.publish("end", b"end", qos=1)
+            return sum(1 for _ in iter(lambda: reader.receive_publish().payload, b"end"))
+    finally:
+        life.kill()
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows, as Markdown."""
+    lines = ["| damage | the start says | `repair --accept-loss` | kept |", "|---|---|---|---|"]
+    for row in rows:
+        kept = f"{row.kept} of {row.acknowledged}"
+        start = row.start.partition("; bring back")[0]
+        lines.append(f"| {row.kind.name} | {start} | {row.repair} | {kept} |")
+    return "\n".join(lines)
+
+
+def run(place: Path, kinds: Sequence[Kind] = KINDS) -> list[Row]:
+    """Examines all kinds of damage in a folder."""
+    bases: dict[Callable[[Path], int], tuple[Path, int]] = {}
+    rows = []
+    for kind in kinds:
+        if kind.base not in bases:
+            folder = place / kind.base.__name__ / "data"
+            folder.parent.mkdir()
+            bases[kind.base] = (folder, kind.base(folder))
+        base, acknowledged = bases[kind.base]
+        rows.append(examine(kind, base, acknowledged, place))
+    return rows
+
+
+def main() -> int:
+    """Prints the table."""
+    with tempfile.TemporaryDirectory(prefix="mqttcore-damage-") as folder:
+        rows = run(Path(folder))
+    print(table(rows))
+    for row in rows:
+        for fault in row.faults:
+            print(f"{row.kind.name}: {fault}", file=sys.stderr)
+    return int(any(row.faults for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""Damage to small places of a folder: what can be made anew is, and nothing is lost in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.damage import KINDS, Kind, broker, received, run, segments, young
+from tests.crash.process import Life
+
+SMALL = [kind for kind in KINDS if kind.base is young]
+
+
+@pytest.mark.parametrize("kind", SMALL, ids=lambda kind: kind.name)
+def test_damage_is_mended_or_told_and_nothing_else_is_lost(kind: Kind, tmp_path: Path) -> None:
+    [row] = run(tmp_path, [kind])
+
+    assert row.faults == ()
+
+
+def test_a_broker_that_may_lose_something_mends_its_folder_and_starts(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    young(folder)
+    segments(folder)[0].unlink()
+    life: Life = broker(folder, "--accept-loss")
+
+    life.start()
+
+    life.kill()
+    assert "the store was mended" in life.log.read_text()
+    assert received(folder) == 0
