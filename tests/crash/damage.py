@@ -338,6 +338,8 @@ def tool(command: str, folder: Path, *options: str) -> str:
         return "nothing to mend"
     keys = ("lost", "sessions", "topics", "unknown")
     given_up = [f"{key} {json.dumps(report[key])}" for key in keys if report[key]]
+    rest = re.search(r"LSN \d+ and what followed", report["damage"])
+    given_up += [rest.group()] if rest else []
     return "gives up: " + ", ".join(given_up) if given_up else "gives up nothing"
 
 

@@ -207,7 +207,6 @@ fn begin(files: &Arc<dyn Files>) -> Result<(Index, Known), StoreError> {
     let opened = Index::open(files, StoreOptions::default().cache_bytes);
     let (mut index, meta) = opened.map_err(|error| affected(&**files, error))?;
     let mut known = Known {
-        is_full: true,
         is_read_only: true,
         ..Known::begin(0)
     };

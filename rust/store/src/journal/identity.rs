@@ -23,16 +23,16 @@ pub(super) fn headers(
     let store = store_of(files, &numbers)?.or(known.knows_store.then_some(known.store));
     let (mut headers, mut rebuilt) = (Vec::with_capacity(numbers.len()), Vec::new());
     for &number in &numbers {
-        let header = match read_header(files, number)? {
-            Some(header) => header,
-            None => {
-                let is_followed = numbers.last() != Some(&number);
-                rebuilt.push(format!(
-                    "the header of {} was broken and is made anew",
-                    segment::name(number)
-                ));
-                rebuild(files, known, store, (number, is_followed))?
-            }
+        let found = read_header(files, number)?;
+        let header = if let Some(header) = found {
+            header
+        } else {
+            let is_followed = numbers.last() != Some(&number);
+            rebuilt.push(format!(
+                "the header of {} was broken and is made anew",
+                segment::name(number)
+            ));
+            rebuild(files, known, store, (number, is_followed))?
         };
         check(known, headers.last(), &header, number)?;
         check_length(files, &header)?;

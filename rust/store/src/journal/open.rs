@@ -80,13 +80,12 @@ pub(crate) struct Known {
     pub(crate) knows_store: bool,
     /// A checkpoint names the store: its log has a segment at least.
     pub(crate) has_checkpoint: bool,
-    /// Records up to here are in the checkpoint: they are not visited.
+    /// Records up to here are in the checkpoint: they are not visited, but for a look.
     pub(crate) applied_lsn: u64,
-    /// Reads what is in the checkpoint too.
-    pub(crate) is_full: bool,
     /// Size of new segments.
     pub(crate) segment_bytes: u64,
-    /// Changes nothing on the disk; the writer must not be used.
+    /// Changes nothing on the disk, and reads what is in the checkpoint too; the writer must not be
+    /// used.
     pub(crate) is_read_only: bool,
 }
 
@@ -98,7 +97,6 @@ impl Known {
             knows_store: false,
             has_checkpoint: false,
             applied_lsn: 0,
-            is_full: false,
             segment_bytes,
             is_read_only: false,
         }
@@ -206,7 +204,7 @@ impl Reading<'_, '_> {
             let failed = |error| StoreError::io("open", &name, error);
             let file = self.files.open(&name).map_err(failed)?;
             let is_applied = after.first_lsn <= self.known.applied_lsn + 1;
-            if is_applied && !self.known.is_full {
+            if is_applied && !self.known.is_read_only {
                 self.next_lsn = after.first_lsn;
             } else {
                 self.older_segment(&*file, header, after.first_lsn)?;
@@ -322,7 +320,7 @@ impl Reading<'_, '_> {
 
     fn visit_group(&mut self, header: &Header, group: &Group<'_>) -> Result<(), StoreError> {
         for (offset, frame) in group.records() {
-            if frame.lsn > self.known.applied_lsn || self.known.is_full {
+            if frame.lsn > self.known.applied_lsn || self.known.is_read_only {
                 self.recovery.records += 1;
                 let place = Place {
                     segment: header.number,

@@ -219,25 +219,28 @@ pub(crate) fn frames<'s>(bytes: &'s [u8], header: &Header) -> Vec<Saved<'s>> {
     let mut saved: Vec<Saved<'s>> = Vec::new();
     let mut at = HEADER;
     while at < bytes.len() {
+        let frame = frame::parse(&bytes[at..], seed);
+        at += frame.map_or(1, |frame| frame.bytes());
         let last = saved.last_mut();
-        let Some(frame) = frame::parse(&bytes[at..], seed) else {
-            last.map(|last| last.ends_group = true);
-            at += 1;
-            continue;
-        };
-        let is_next = last.as_ref().is_none_or(|last| last.frame.lsn < frame.lsn);
-        if frame.commit().is_some() {
-            last.map(|last| last.ends_group = true);
-        } else if frame.lsn <= limit && is_next {
-            saved.push(Saved {
-                offset: at,
+        let last_lsn = last.as_ref().map_or(0, |last| last.frame.lsn);
+        match frame.filter(|frame| frame.commit().is_none()) {
+            Some(frame) if frame.lsn <= limit && frame.lsn > last_lsn => saved.push(Saved {
+                offset: at - frame.bytes(),
                 frame,
                 ends_group: false,
-            });
+            }),
+            Some(_) => {}
+            // A marker, or something broken.
+            None => {
+                if let Some(last) = last {
+                    last.ends_group = true;
+                }
+            }
         }
-        at += frame.bytes();
     }
-    saved.last_mut().map(|last| last.ends_group = true);
+    if let Some(last) = saved.last_mut() {
+        last.ends_group = true;
+    }
     saved
 }
 

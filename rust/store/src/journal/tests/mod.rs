@@ -24,7 +24,6 @@ fn known(segment_bytes: u64) -> Known {
         knows_store: false,
         has_checkpoint: false,
         applied_lsn: 0,
-        is_full: false,
         segment_bytes,
         is_read_only: false,
     }
