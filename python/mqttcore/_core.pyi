@@ -41,6 +41,7 @@ __all__ = [
     "TopicName",
     "TopicNameError",
     "__version__",
+    "check_grant_rule",
     "check_password_hash",
     "decode_packet",
     "encode_packet",
@@ -684,6 +685,9 @@ class Question:
             ValueError: a value in it is not allowed.
         """
 
+    def leave_undecided(self) -> bool:
+        """All hooks of a login have passed: the engine decides; False: it was too late."""
+
     def refuse(self) -> bool:
         """Refuse as a fault of the plugin.
 
@@ -725,6 +729,9 @@ class TomlValue:
 
 def parse_toml(text: str, /) -> tuple[TomlValue, list[tuple[int, int, str]]]:
     """Read a document as far as it can be read; the list names every fault of syntax."""
+
+def check_grant_rule(rule: str, /) -> None:
+    """Raise `TopicFilterError` unless ``rule`` may stand in a grant: a topic filter, or ``$#``."""
 
 def check_password_hash(hash: str, /) -> None:  # noqa: A002 - positional only
     """Raise `PasswordHashError` unless ``hash`` is of a format that `verify_password` knows."""

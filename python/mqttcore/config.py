@@ -80,6 +80,9 @@ Address = Annotated[
     str, Parsed(split_address, "IP address or localhost, and port, as 127.0.0.1:1883 or [::1]:1883")
 ]
 Filter = Annotated[str, Parsed(_core.TopicFilter, "a topic filter")]
+GrantRule = Annotated[
+    str, Parsed(_core.check_grant_rule, "a topic filter, or $# for all topics that begin with $")
+]
 
 
 def check_path(text: str) -> None:
@@ -100,13 +103,13 @@ Origin = Annotated[str, Parsed(check_origin, 'an origin as https://example.org, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What clients may do that name no user."""
+    """What clients may do that name no user, or one that no plugin knows."""
 
-    publish: tuple[Filter, ...] = ()
-    """Topic filters that they may publish to."""
-    subscribe: tuple[Filter, ...] = ()
+    publish: tuple[GrantRule, ...] = ()
+    """Topic filters that they may publish to; ``$#``: all topics that begin with ``$``."""
+    subscribe: tuple[GrantRule, ...] = ()
     """Topic filters that they may subscribe to."""
-    deny: tuple[Filter, ...] = ()
+    deny: tuple[GrantRule, ...] = ()
     """Topic filters that they may neither publish to nor receive from."""
 
 
@@ -123,7 +126,10 @@ class Listener:
     name: str = ""
     """How logs and plugins call it; empty: the address."""
     anonymous: bool | Access = False
-    """What clients without user name may do: nothing, everything, or what a table says."""
+    """What clients may do whom no plugin knows: nothing, everything, or what a table says.
+
+    Those that send no user name, and those about whom every plugin passes: they count as without.
+    """
     insecure: bool = False
     """Lets ``anonymous`` stand on an address that other machines can reach."""
     transport: Literal["tcp", "websocket"] = "tcp"

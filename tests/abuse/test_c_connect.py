@@ -112,11 +112,26 @@ def test_c06_a_password_without_a_user_in_5_0_is_allowed(wire: Open) -> None:
     assert one.expect(mqtt.CONNACK).reason == 0
 
 
+@pytest.fixture
+def guarded(start_broker: Callable[..., Broker]) -> int:
+    """The port of a broker where all may come in but two users, who need their password."""
+    from mqttcore.plugin import Allow, Deny, Login, Plugin, hook
+
+    class Accounts(Plugin):
+        @hook.authenticate()
+        def login(self, login: Login) -> Allow | Deny | None:
+            if login.username not in ("admin", ""):
+                return None
+            return Allow() if login.password == b"secret" else Deny("bad_credentials")
+
+    return start_broker(Accounts()).port
+
+
 @pytest.mark.parametrize("password", [None, b""])
 def test_c07_a_user_without_a_password_is_a_failed_login(
-    wire: Open, version: int, password: bytes | None
+    wire: Open, guarded: int, version: int, password: bytes | None
 ) -> None:
-    one = wire(version=version)
+    one = wire(version=version, port=guarded)
 
     one.send(mqtt.connect(unique("c"), version=version, username="admin", password=password))
 
@@ -124,13 +139,15 @@ def test_c07_a_user_without_a_password_is_a_failed_login(
     one.expect_close()
 
 
-def test_c08_an_empty_user_name_is_not_anonymous(wire: Open, version: int) -> None:
-    one = wire(version=version)
+def test_c08_an_empty_user_name_is_not_none(wire: Open, guarded: int, version: int) -> None:
+    empty, none = wire(version=version, port=guarded), wire(version=version, port=guarded)
 
-    one.send(mqtt.connect(unique("c"), version=version, username="", password=b""))
+    empty.send(mqtt.connect(unique("c"), version=version, username="", password=b""))
+    none.send(mqtt.connect(unique("c"), version=version))
 
-    assert one.expect(mqtt.CONNACK).reason in REFUSED_LOGIN[version]
-    one.expect_close()
+    assert empty.expect(mqtt.CONNACK).reason in REFUSED_LOGIN[version]
+    empty.expect_close()
+    assert none.expect(mqtt.CONNACK).reason == 0
 
 
 @pytest.mark.parametrize("flags", [0x0A, 0x22, 0x1E], ids=["qos", "retain", "qos 3"])

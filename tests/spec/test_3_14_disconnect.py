@@ -49,7 +49,7 @@ def test_before_connack_a_refusal_is_never_a_disconnect(wire: Open, first: bytes
 def test_a_client_that_is_not_let_in_gets_no_disconnect(wire: Open) -> None:
     one = wire()
 
-    one.send(mqtt.connect(unique("c"), username="nobody", password=b"guess"))
+    one.send(mqtt.connect(unique("c"), will=Will(topic="$SYS/not/allowed")))
 
     assert one.expect(mqtt.CONNACK).reason >= 0x80
     one.expect_close()

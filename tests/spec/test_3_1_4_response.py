@@ -9,7 +9,7 @@ import pytest
 
 from tests import wire as mqtt
 from tests.spec.plugins import Doorkeeper
-from tests.wire import Wire, unique
+from tests.wire import Will, Wire, unique
 
 if TYPE_CHECKING:
     from mqttcore import Broker
@@ -141,7 +141,7 @@ def test_a_valid_connect_of_5_0_gets_reason_code_0(wire: Open) -> None:
 
 REFUSED = {
     "identifier": lambda version: mqtt.connect("a+b", version=version),
-    "user name": lambda version: mqtt.connect("x", version=version, username="j", password=b""),
+    "right": lambda version: mqtt.connect("x", version=version, will=Will(topic="$SYS/x")),
     "level": lambda version: mqtt.connect("x", version=version, level=3 if version == 4 else 6),
     "protocol name": lambda version: mqtt.connect("x", version=version, name=b"NONE"),
     "flags": lambda version: mqtt.connect("x", version=version, flags=0x03),

@@ -120,7 +120,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "protocol error": {"props": b"\x21\x00\x00"},
     "version": {"level": 6},
     "identifier": {"client_id": "a+b"},
-    "user name": {"username": "joe", "password": b"x"},
     "method": {"props": {"authentication_method": "none"}},
     "will topic": {"will": Will(topic="a/#")},
     "will right": {"will": Will(topic="$SYS/x")},

@@ -142,7 +142,7 @@ def test_a_client_whose_disconnect_says_an_error_is_closed(client: Open) -> None
 def test_a_connack_that_says_an_error_is_the_end(wire: Open) -> None:
     one = wire()
 
-    one.send(mqtt.connect(unique("c"), username="nobody", password=b"guess"))
+    one.send(mqtt.connect(unique("c"), will=Will(topic="$SYS/not/allowed")))
     assert one.expect(mqtt.CONNACK).reason >= 0x80
     one.send(mqtt.pingreq())
 

@@ -167,6 +167,14 @@ def test_a_denial_that_a_name_does_not_fit_covers_all_that_it_could_mean(
     assert list(grant_of(rules, user="joe", client_id=client_id).deny) == deny
 
 
+@pytest.mark.parametrize("user", ["$SYS", "$a/b", "$"])
+def test_a_denial_that_a_name_would_have_begin_with_a_dollar_covers_those_topics(user: str) -> None:
+    """`#` alone would leave the topics that begin with `$`, which grants can open."""
+    rules = UserRules(publish=("#", "$#"), deny=("%u/x",))
+
+    assert list(grant_of(rules, user=user, client_id="c").deny) == ["#", "$#"]
+
+
 @pytest.fixture
 def broker(file: Callable[[str], pathlib.Path]) -> Iterator[Broker]:
     text = f"joe:{ARGON2ID}\nold:{PBKDF2}\n"

@@ -166,10 +166,43 @@ def test_a_3x_client_gets_the_return_code(start: Start) -> None:
     assert login_reason(broker, version=4) == 4
 
 
-def test_without_a_plugin_a_user_name_is_refused() -> None:
+def test_without_a_plugin_a_user_name_is_refused_where_nobody_is_anonymous(start: Start) -> None:
+    assert login_reason(start(), "joe") == NOT_AUTHORIZED
+
+
+def test_without_a_plugin_anonymous_access_is_for_those_with_a_user_name_too() -> None:
     with Broker(Settings(listeners=(ANONYMOUS,))) as broker:
-        assert login_reason(broker, "joe") == NOT_AUTHORIZED
-        assert login_reason(broker, None) == 0
+        assert [login_reason(broker, user) for user in ("joe", "", None)] == [0, 0, 0]
+
+
+@both_lanes
+def test_a_user_whom_every_plugin_passes_is_anonymous_where_that_is_given(
+    kind: type[Decider],
+) -> None:
+    plugin = deciding(kind, None)
+    with Broker(Settings(listeners=(ANONYMOUS,)), plugins=[plugin]) as broker:
+        with Wire(broker.port) as wire:
+            wire.connect("c", username="joe", password=b"")
+            assert [client.username for client in broker.clients()] == [None]
+        plugin.answer = Deny("bad_credentials")
+        assert login_reason(broker) == BAD_CREDENTIALS
+
+
+def test_a_user_name_that_nobody_vouches_for_reaches_no_other_hook() -> None:
+    class Porter(Plugin):
+        seen: str | None = "not asked"
+
+        @hook.authorize(action="publish", filter="$SYS/open")
+        def may(self, ask: Ask) -> bool:
+            self.seen = ask.client.username
+            return True
+
+    porter = Porter()
+    broker = Broker(Settings(listeners=(ANONYMOUS,)), plugins=[porter])
+    with broker, Wire(broker.port) as wire:
+        wire.connect("c", username="admin", password=b"")
+        assert wire.publish("$SYS/open", qos=1).reason in (0, 0x10)
+    assert porter.seen is None
 
 
 def test_a_login_tells_what_connect_said(start: Start) -> None:
@@ -261,6 +294,19 @@ def test_a_grant_is_enforced_and_nothing_else_is_allowed(start: Start) -> None:
         assert wire.receive_publish().payload == b"shown"
 
 
+def test_a_grant_may_open_topics_that_begin_with_a_dollar(start: Start) -> None:
+    grant = Grant(publish=["$SYS/mine/#"], subscribe=["$#"], deny=["$other/#"])
+    broker = start(deciding(Decider, Allow(grant)))
+
+    with Wire(broker.port) as wire:
+        wire.connect("c", username="joe", password=b"")
+        found = wire.subscribe(("$SYS/mine/a", 1), ("$own/+", 1), ("$other/a", 1), ("a", 1))
+        assert found.reasons == (1, 1, NOT_AUTHORIZED, NOT_AUTHORIZED)
+        assert wire.publish("$SYS/elsewhere", qos=1).reason == NOT_AUTHORIZED
+        wire.send(publish("$SYS/mine/a", b"x", qos=1, packet_id=2))
+        assert wire.receive_publish().topic == "$SYS/mine/a"
+
+
 def test_a_grant_limits_qos_and_session(start: Start) -> None:
     policy = SessionPolicy(limits=SessionLimits(subscriptions=1))
     grant = Grant(subscribe=["#"], limits=Limits(max_qos=0), session=policy)
@@ -306,6 +352,7 @@ def test_a_plugin_may_put_another_user_name(start: Start) -> None:
     [
         (lambda: Grant(publish=["a/#/b"]), "MQTT-4.7.1-1"),
         (lambda: Grant(publish="a"), "one string"),
+        (lambda: Grant(deny=["$#/a"]), "MQTT-4.7.1-1"),
         (lambda: Grant(expires_at=datetime(2030, 1, 1)), "time zone"),
         (lambda: Limits(max_qos=3), "out of range"),
         (lambda: Deny("because"), "allowed: unspecified_error"),

@@ -3,7 +3,7 @@
 import logging
 import re
 
-from mqttcore.config import Filter
+from mqttcore.config import GrantRule
 from mqttcore.plugin.answers import Grant
 from mqttcore.plugin.options import PluginConfig
 
@@ -13,11 +13,11 @@ log = logging.getLogger(__name__)
 class UserRules(PluginConfig):
     """Keys of ``[plugins.config]``: ``%u`` is the user name, ``%c`` the client identifier."""
 
-    publish: tuple[Filter, ...] = ()
+    publish: tuple[GrantRule, ...] = ()
     """Topic filters that every user may publish to."""
-    subscribe: tuple[Filter, ...] = ()
+    subscribe: tuple[GrantRule, ...] = ()
     """Topic filters that every user may subscribe to."""
-    deny: tuple[Filter, ...] = ()
+    deny: tuple[GrantRule, ...] = ()
     """Topic filters that no user may touch."""
 
 
@@ -27,7 +27,7 @@ def grant_of(rules: UserRules, *, user: str, client_id: str) -> Grant:
     return Grant(
         publish=filled(rules.publish, names),
         subscribe=filled(rules.subscribe, names),
-        deny=[denial(rule, names) for rule in rules.deny],
+        deny=[denial for rule in rules.deny for denial in denials(rule, names)],
     )
 
 
@@ -36,17 +36,20 @@ def filled(rules: tuple[str, ...], names: dict[str, str]) -> list[str]:
     return [substituted(rule, names) for rule in rules if misfit(rule, names) is None]
 
 
-def denial(rule: str, names: dict[str, str]) -> str:
+def denials(rule: str, names: dict[str, str]) -> list[str]:
     """A rule of ``deny`` with names in it; a name that would change its shape widens the rule.
 
     Left out, the client would have more rights (abuse G16). Widened, the rule ends with ``#`` at
-    the level of that name, which covers each topic that the rule could have meant.
+    the level of that name, which covers each topic that the rule could have meant. Where the name
+    would make them begin with ``$``, which ``#`` does not cover, ``$#`` does.
     """
     mark = misfit(rule, names)
     if mark is None:
-        return substituted(rule, names)
+        return [substituted(rule, names)]
     level = rule[: rule.index(mark)].rfind("/") + 1
-    return substituted(rule[:level], names) + "#"
+    widened = substituted(rule[:level], names) + "#"
+    is_dollar = names[mark].startswith("$") and rule.startswith(mark)
+    return [widened, "$#"] if is_dollar else [widened]
 
 
 def misfit(rule: str, names: dict[str, str]) -> str | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Literal, get_args
 
-from mqttcore._core import TopicFilter
+from mqttcore._core import TopicFilter, check_grant_rule
 from mqttcore._schema import Faults, Range, check_record
 from mqttcore.sessions.policy import Promise, SessionPolicy
 
@@ -48,6 +48,10 @@ class Limits:
 class Grant:
     """What a client may do, and how its session is kept. What it does not name is denied.
 
+    ``#`` reaches no topic that begins with ``$``, as everywhere in MQTT: ``$SYS`` has to be named,
+    and the rule ``$#`` stands for all such topics, in each of the lists. Nobody may publish to
+    ``$share``, ``$queue``, ``$exclusive``, ``$delayed`` and ``$CONTROL``.
+
     Raises:
         TopicFilterError: a rule is not a topic filter.
         ValueError: ``expires_at`` has no time zone, or ``promise`` is none of its words.
@@ -75,7 +79,7 @@ class Grant:
             if isinstance(rules, str):
                 raise ValueError(f"{name} is one string: write [{rules!r}]")
             for rule in rules:
-                TopicFilter(rule)
+                check_grant_rule(rule)
             object.__setattr__(self, name, tuple(rules))
         if self.expires_at is not None and self.expires_at.tzinfo is None:
             raise ValueError("expires_at has no time zone")

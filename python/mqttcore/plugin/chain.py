@@ -249,9 +249,9 @@ class Chain:
             )
 
     def exhaust(self, question: Question) -> None:
-        """Nobody had an answer: no."""
+        """Nobody had an answer: no, unless a listener takes those whom nobody knows."""
         if question.point == "authenticate":
-            question.answer(Deny("bad_credentials"))
+            question.leave_undecided()
         else:
             question.answer(Deny("not_authorized"))
 

@@ -78,7 +78,8 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
     ) -> LoginHookT | Callable[[LoginHookT], LoginHookT]:
         """Asks who a client is, once a CONNECT that sends a user name or meets no anonymous access.
 
-        The first plugin that answers decides; when all answer None, the client is refused.
+        The first plugin that answers decides; when all answer None, the client is refused, or
+        anonymous where its listener gives that: its user name counts as not sent.
 
         Args:
             function: The hook, where the decorator is written without parentheses.

@@ -6,6 +6,13 @@ use pyo3::prelude::*;
 
 use crate::error::CoreError;
 
+/// Raises `TopicFilterError` unless `rule` may stand in a grant: a topic filter, or ``$#``.
+#[pyfunction]
+#[pyo3(signature = (rule, /))]
+pub(crate) fn check_grant_rule(rule: &str) -> Result<(), CoreError> {
+    mqttcore_broker::check_grant_rule(rule).map_err(CoreError::Filter)
+}
+
 /// A checked topic filter. Immutable, hashable, safe to share between threads.
 #[pyclass(name = "TopicFilter", module = "mqttcore", frozen, eq, hash)]
 #[derive(Eq, Hash, PartialEq)]

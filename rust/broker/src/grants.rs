@@ -11,7 +11,8 @@ use mqttcore_topics::{TopicError, TopicFilter, TopicLimits, TopicName};
 /// Permissions as data, before they are compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Grant {
-    /// Topic filters that the client may publish to.
+    /// Topic filters that the client may publish to. In these lists `$#` stands for all topics that
+    /// begin with `$`; `#` reaches none of them.
     pub publish: Vec<String>,
     /// Topic filters that the client may subscribe to, and anything they cover.
     pub subscribe: Vec<String>,
@@ -134,9 +135,9 @@ pub struct GrantError {
     pub error: TopicError,
 }
 
-fn compile(rules: &[String]) -> Result<Box<[TopicFilter]>, GrantError> {
+fn compile(rules: &[String]) -> Result<Box<[Rule]>, GrantError> {
     let parse = |rule: &String| {
-        TopicFilter::parse(rule, &TopicLimits::WIDEST).map_err(|error| GrantError {
+        Rule::parse(rule).map_err(|error| GrantError {
             rule: rule.clone(),
             error,
         })
@@ -144,12 +145,52 @@ fn compile(rules: &[String]) -> Result<Box<[TopicFilter]>, GrantError> {
     rules.iter().map(parse).collect()
 }
 
+/// One rule of a grant.
+#[derive(Clone, Debug)]
+enum Rule {
+    Filter(TopicFilter),
+    /// `$#`: every topic that begins with `$`, which no filter that begins with a wildcard reaches.
+    Dollar,
+}
+
+impl Rule {
+    fn parse(text: &str) -> Result<Self, TopicError> {
+        if text == "$#" {
+            return Ok(Self::Dollar);
+        }
+        TopicFilter::parse(text, &TopicLimits::WIDEST).map(Self::Filter)
+    }
+
+    fn matches(&self, topic: TopicName<'_>) -> bool {
+        match self {
+            Self::Filter(filter) => filter.matches(topic),
+            Self::Dollar => topic.is_dollar(),
+        }
+    }
+
+    fn covers(&self, asked: &TopicFilter) -> bool {
+        match self {
+            Self::Filter(filter) => filter.covers(asked),
+            Self::Dollar => asked.as_str().starts_with('$'),
+        }
+    }
+}
+
 /// Compiled rules of one client.
 #[derive(Clone, Debug, Default)]
 pub struct Permissions {
-    publish: Box<[TopicFilter]>,
-    subscribe: Box<[TopicFilter]>,
-    deny: Box<[TopicFilter]>,
+    publish: Box<[Rule]>,
+    subscribe: Box<[Rule]>,
+    deny: Box<[Rule]>,
+}
+
+/// Checks one rule of a grant, before it has its place in one.
+///
+/// # Errors
+///
+/// Why it is neither a topic filter nor `$#`.
+pub fn check_grant_rule(rule: &str) -> Result<(), TopicError> {
+    Rule::parse(rule).map(|_| ())
 }
 
 /// What the rules alone say.
@@ -167,14 +208,15 @@ impl Permissions {
     /// Allows to publish to what `filter` matches, and nothing else.
     pub(crate) fn publishing(filter: TopicFilter) -> Self {
         Self {
-            publish: [filter].into(),
+            publish: [Rule::Filter(filter)].into(),
             ..Self::default()
         }
     }
 
     /// May the client publish to `topic`?
     ///
-    /// The broker's own namespaces are closed whatever the rules say (abuse D06).
+    /// Namespaces that stand for functions of brokers are closed whatever the rules say, and `$SYS`
+    /// is unless a rule names it: `#` does not reach it (abuse D06).
     pub fn publish(&self, topic: TopicName<'_>) -> RuleAnswer {
         if topic.is_dollar() && is_reserved(topic.as_str()) {
             return RuleAnswer::Denied;
@@ -213,22 +255,15 @@ fn answer(allowed: bool) -> RuleAnswer {
     }
 }
 
-/// Namespaces that only the broker writes to.
+/// Namespaces that stand for functions of brokers: nothing is published there.
 fn is_reserved(topic: &str) -> bool {
-    [
-        "$SYS",
-        "$share",
-        "$queue",
-        "$CONTROL",
-        "$exclusive",
-        "$delayed",
-    ]
-    .iter()
-    .any(|prefix| {
-        topic
-            .strip_prefix(prefix)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
+    ["$share", "$queue", "$CONTROL", "$exclusive", "$delayed"]
+        .iter()
+        .any(|prefix| {
+            topic
+                .strip_prefix(prefix)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
 }
 
 #[cfg(test)]
@@ -292,12 +327,56 @@ mod tests {
     }
 
     #[test]
-    fn the_brokers_own_namespaces_are_closed_for_publishing() {
-        let rules = grant(&["#", "$SYS/#", "$share/#"], &[], &[]);
+    fn namespaces_for_functions_of_brokers_are_closed_for_publishing() {
+        let rules = grant(&["#", "$#", "$share/#", "$queue/#"], &[], &[]);
 
-        assert_eq!(rules.publish(topic("$SYS/broker")), RuleAnswer::Denied);
-        assert_eq!(rules.publish(topic("$share/g/t")), RuleAnswer::Denied);
-        assert_eq!(rules.publish(topic("$SYSTEM")), RuleAnswer::Silent);
+        for reserved in [
+            "$share",
+            "$share/g/t",
+            "$queue/t",
+            "$CONTROL/x",
+            "$delayed/1/t",
+        ] {
+            assert_eq!(
+                rules.publish(topic(reserved)),
+                RuleAnswer::Denied,
+                "{reserved}"
+            );
+        }
+        assert_eq!(rules.publish(topic("$shared/t")), RuleAnswer::Allowed);
+    }
+
+    #[test]
+    fn a_rule_that_names_sys_opens_it_for_publishing() {
+        let open = grant(&["$SYS/mine/#"], &[], &[]);
+        let closed = grant(&["#", "+/mine/#"], &[], &[]);
+
+        assert_eq!(open.publish(topic("$SYS/mine/x")), RuleAnswer::Allowed);
+        assert_eq!(open.publish(topic("$SYS/broker")), RuleAnswer::Silent);
+        assert_eq!(closed.publish(topic("$SYS/mine/x")), RuleAnswer::Silent);
+    }
+
+    #[test]
+    fn one_rule_stands_for_all_topics_that_begin_with_a_dollar() {
+        let rules = grant(&["$#"], &["$#"], &[]);
+
+        assert_eq!(rules.publish(topic("$SYS/broker")), RuleAnswer::Allowed);
+        assert_eq!(rules.publish(topic("$")), RuleAnswer::Allowed);
+        assert_eq!(rules.publish(topic("a/$b")), RuleAnswer::Silent);
+        assert_eq!(rules.subscribe(&filter("$SYS/#")), RuleAnswer::Allowed);
+        assert_eq!(rules.subscribe(&filter("$mine/+")), RuleAnswer::Allowed);
+        assert_eq!(rules.subscribe(&filter("#")), RuleAnswer::Silent);
+    }
+
+    #[test]
+    fn a_denial_of_all_dollar_topics_beats_every_rule() {
+        let rules = grant(&["$SYS/#", "a"], &["$SYS/#", "a"], &["$#"]);
+
+        assert_eq!(rules.publish(topic("$SYS/x")), RuleAnswer::Denied);
+        assert_eq!(rules.subscribe(&filter("$SYS/x")), RuleAnswer::Denied);
+        assert!(!rules.receives(topic("$SYS/x")));
+        assert_eq!(rules.publish(topic("a")), RuleAnswer::Allowed);
+        assert_eq!(rules.subscribe(&filter("a")), RuleAnswer::Allowed);
     }
 
     #[test]

@@ -158,13 +158,7 @@ impl Handshake<'_> {
         let request = self.receive_connect().await?;
         let login = Arc::new(self.login(&request));
         let identified = self.authenticate(&request, &login).await?;
-        let login = match identified.username {
-            Some(name) => Arc::new(Login {
-                username: Some(name.into()),
-                ..(*login).clone()
-            }),
-            None => login,
-        };
+        let login = identified.name.apply(login);
         check_will(&request, &login, &identified.access)?;
         Ok(Box::new(Admitted {
             request,

@@ -133,6 +133,8 @@ pub enum Verdict {
         /// User properties for CONNACK, or for the AUTH that ends a re-authentication.
         user_properties: Vec<(Box<str>, Box<str>)>,
     },
+    /// No plugin has an answer: anonymous access where the listener gives it, else a refusal.
+    Pass,
     /// Refuse with this code; `text` becomes the reason string where the client may see one.
     Deny {
         /// 0x80 or above; anything else is told as "not authorized".

@@ -18,9 +18,34 @@ use crate::refusal::{Denied, Refusal};
 /// A client that may come in, as far as the plugins go.
 pub(crate) struct Identified {
     pub(crate) access: Arc<Access>,
-    /// Takes the place of the user name.
-    pub(crate) username: Option<String>,
+    pub(crate) name: Name,
     pub(crate) greeting: Greeting,
+}
+
+/// As whom a client comes in.
+pub(crate) enum Name {
+    /// The user name that it sent, or none.
+    Sent,
+    /// A plugin's choice.
+    Given(String),
+    /// Nobody, whatever it sent: no plugin vouches for its user name.
+    Nobody,
+}
+
+impl Name {
+    /// The login as everybody else sees it.
+    pub(crate) fn apply(self, login: Arc<Login>) -> Arc<Login> {
+        let username = match self {
+            Self::Sent => return login,
+            Self::Given(name) => Some(name.into()),
+            Self::Nobody if login.username.is_none() => return login,
+            Self::Nobody => None,
+        };
+        Arc::new(Login {
+            username,
+            ..(*login).clone()
+        })
+    }
 }
 
 impl Handshake<'_> {
@@ -55,8 +80,8 @@ impl Handshake<'_> {
         }
     }
 
-    /// By the method that the client names; else anonymous access where the listener gives it and
-    /// no user name was sent; else what the plugins say.
+    /// By the method that the client names; else what the plugins say; else anonymous access where
+    /// the listener gives it. A client without user name is anonymous there without a question.
     pub(crate) async fn authenticate(
         &mut self,
         request: &ConnectRequest,
@@ -67,25 +92,36 @@ impl Handshake<'_> {
             // Boxed, so that no other handshake carries the space that it needs.
             return Box::pin(self.converse(request, login, authentication)).await;
         }
-        if request.username.is_none()
-            && let Some(access) = &self.door.anonymous
-        {
-            return Ok(Identified {
-                access: Arc::clone(access),
-                username: None,
-                greeting: Greeting::default(),
-            });
-        }
         let to = request.recipient();
+        if request.username.is_none()
+            && let Some(anonymous) = self.anonymous()
+        {
+            return Ok(anonymous);
+        }
         if !self.shard.interests().authenticate {
-            return Err(Denied::new(login, to, ReasonCode::NOT_AUTHORIZED).into());
+            let denied = || Denied::new(login, to, ReasonCode::NOT_AUTHORIZED).into();
+            return self.anonymous().ok_or_else(denied);
         }
         let (reply, answer) = Reply::new();
         self.shard.hooks().authenticate(Arc::clone(login), reply);
         match self.while_connected(answer).await? {
+            Some(Verdict::Pass) => {
+                let denied = || Denied::new(login, to, ReasonCode::BAD_USER_NAME_OR_PASSWORD);
+                self.anonymous().ok_or_else(|| denied().into())
+            }
             Some(verdict) => judge(login, to, verdict),
             None => Err(unanswered(login, to, ReasonCode::SERVER_UNAVAILABLE)),
         }
+    }
+
+    /// What the listener gives to those whom no plugin knows.
+    fn anonymous(&self) -> Option<Identified> {
+        let access = self.door.anonymous.as_ref()?;
+        Some(Identified {
+            access: Arc::clone(access),
+            name: Name::Nobody,
+            greeting: Greeting::default(),
+        })
     }
 
     /// Enhanced authentication: AUTH to and fro until the plugin has its answer
@@ -226,12 +262,16 @@ fn judge(login: &Arc<Login>, to: Recipient, verdict: Verdict) -> Result<Identifi
             })?;
             Ok(Identified {
                 access: Arc::new(access),
-                username,
+                name: username.map_or(Name::Sent, Name::Given),
                 greeting: Greeting {
                     user_properties,
                     ..Greeting::default()
                 },
             })
+        }
+        Verdict::Pass => {
+            let reason = ReasonCode::BAD_USER_NAME_OR_PASSWORD;
+            Err(Denied::new(login, to, reason).into())
         }
         Verdict::Deny { reason, text } => Err(Refusal::from(Denied {
             text,

@@ -81,6 +81,7 @@ pub use config::{Config, Data, HttpLimits, HttpListener, Listener, WebSocketRule
 pub use failure::Failure;
 pub use grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
+    check_grant_rule,
 };
 pub use hooks::{
     Action, Ask, Conversation, Event, EventKind, Hooks, Interests, LogLevel, Login, NoHooks,

@@ -122,6 +122,10 @@ fn conclude(
             username,
             user_properties,
         } => (grant, username, user_properties),
+        Verdict::Pass => {
+            let reason = ReasonCode::NOT_AUTHORIZED;
+            return Err(failed(shard, client, reason, ""));
+        }
         Verdict::Deny { reason, text } => {
             let text = text.unwrap_or_default();
             return Err(failed(shard, client, reason, &text));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mqttcore_broker::Secret;
+use mqttcore_broker::{Secret, Verdict};
 use mqttcore_codec::ReasonCode;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -174,6 +174,11 @@ impl PyQuestion {
                 Ok(self.inner.settle_ask(ruling))
             }
         }
+    }
+
+    /// All hooks of a login have passed: the engine decides. False: it was too late.
+    fn leave_undecided(&self) -> bool {
+        self.inner.settle_login(Verdict::Pass)
     }
 
     /// Refuses as a fault of the plugin: 0x88 for a login, 0x83 for an exchange, "not authorized"

@@ -63,6 +63,46 @@ fn the_plugins_user_name_takes_the_place_of_the_clients() {
     assert_eq!(names, [Some("device 7".into())]);
 }
 
+fn passing(is_anonymous: bool) -> Broker {
+    let plugin = Plugin::default().authenticate(|_, reply| {
+        reply.send(Verdict::Pass);
+    });
+    let mut config = config();
+    if !is_anonymous {
+        config.listeners[0].anonymous = None;
+    }
+    start_with(config, plugin)
+}
+
+#[test]
+fn a_client_whom_no_plugin_knows_is_refused() {
+    let broker = passing(false);
+
+    assert_eq!(v5("one").username("user").refused(&broker), 0x86);
+    assert_eq!(v3("one").username("user").refused(&broker), 4);
+}
+
+/// Its user name is one that nobody vouches for.
+#[test]
+fn a_client_whom_no_plugin_knows_is_anonymous_where_the_listener_gives_that() {
+    let broker = passing(true);
+
+    let _client = v5("one").username("user").connect(&broker);
+
+    let names: Vec<_> = broker.clients().into_iter().map(|c| c.username).collect();
+    assert_eq!(names, [None]);
+}
+
+#[test]
+fn without_plugins_a_client_with_a_user_name_is_anonymous() {
+    let broker = start(config());
+
+    let _client = v3("one").username("user").connect(&broker);
+
+    let names: Vec<_> = broker.clients().into_iter().map(|c| c.username).collect();
+    assert_eq!(names, [None]);
+}
+
 #[test]
 fn a_denied_v5_client_gets_the_plugins_reason() {
     let broker = denying(ReasonCode::BANNED);
@@ -117,20 +157,24 @@ fn a_reply_that_is_dropped_refuses_with_0x88() {
     assert_eq!(v3("one").username("user").refused(&broker), 3);
 }
 
-/// Abuse C07: a user name is never taken for "no check".
 #[test]
-fn without_a_plugin_a_user_name_is_refused() {
-    let broker = start(config());
+fn without_plugins_and_anonymous_access_everybody_is_refused() {
+    let mut config = config();
+    config.listeners[0].anonymous = None;
+    let broker = start(config);
 
     assert_eq!(v5("one").username("user").refused(&broker), 0x87);
+    assert_eq!(v5("one").refused(&broker), 0x87);
 }
 
-/// Abuse C08: an empty user name is not the same as none.
+/// Abuse C07, C08: a user name, be it empty, is asked about even where anonymous access is given.
 #[test]
-fn an_empty_user_name_is_not_anonymous() {
-    let broker = start(config());
+fn a_user_name_is_asked_about_where_anonymous_access_is_given() {
+    let broker = denying(ReasonCode::NOT_AUTHORIZED);
 
+    assert_eq!(v5("one").username("user").refused(&broker), 0x87);
     assert_eq!(v5("one").username("").refused(&broker), 0x87);
+    let _anonymous = v5("one").connect(&broker);
 }
 
 #[test]

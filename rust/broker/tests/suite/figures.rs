@@ -309,7 +309,9 @@ fn a_refused_login_is_told() {
     let plugin = Plugin::default().events(&[EventKind::AuthFailed], move |event| {
         let _ = sender.send((event.client_id, event.reason));
     });
-    let broker = start_with(config(), plugin);
+    let mut config = config();
+    config.listeners[0].anonymous = None;
+    let broker = start_with(config, plugin);
 
     v5("one").username("nobody").refused(&broker);
 
