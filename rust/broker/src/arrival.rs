@@ -237,7 +237,7 @@ fn lower(limit: &mut usize, cap: Option<usize>) {
 /// Subscriptions that a reduced grant no longer covers end at resume, and what they have queued
 /// is dropped (abuse F16).
 pub(crate) fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
-    let access = client.access();
+    let access = Arc::clone(&client.access());
     let lost: Vec<SubscriptionFilter> = client
         .session
         .borrow()
@@ -259,8 +259,15 @@ pub(crate) fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
         journal::unsubscribed(shard, client, filter);
         client.session.borrow_mut().revoke(filter);
     }
-    let may_have = may_have(client);
-    client.session.borrow_mut().keep_queued(may_have);
+    let may_have = (!lost.is_empty()).then(|| may_have(client));
+    client.session.borrow_mut().keep_queued(|message| {
+        let is_of_lost = |topic| lost.iter().any(|filter| filter.filter().matches(topic));
+        topic_of(message).is_some_and(|topic| match &may_have {
+            Some(may_have) if is_of_lost(topic) => may_have(message),
+            // It came through subscriptions that stay.
+            _ => access.permissions.receives(topic),
+        })
+    });
     // The rest is judged when it is read.
     let is_spilled = client.session.borrow().spilled() > 0;
     client.is_queue_judged.set(is_spilled);
@@ -269,7 +276,7 @@ pub(crate) fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
 
 /// Whether a message that waited for `client` may go to it with the rights that it has now.
 pub(crate) fn may_have(client: &Client) -> impl Fn(&Message) -> bool + use<> {
-    let access = client.access();
+    let access = Arc::clone(&client.access());
     let held: Vec<TopicFilter> = client
         .session
         .borrow()

@@ -1,6 +1,6 @@
 //! A client: its session for as long as it is kept, its connection while it has one.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -171,9 +171,9 @@ impl Client {
         }
     }
 
-    /// What it may do.
-    pub(crate) fn access(&self) -> Arc<Access> {
-        Arc::clone(&self.identity.borrow().access)
+    /// What it may do. Many clients of all shards share one, so a delivery must not count itself in and out.
+    pub(crate) fn access(&self) -> Ref<'_, Arc<Access>> {
+        Ref::map(self.identity.borrow(), |identity| &identity.access)
     }
 
     pub(crate) fn link(&self) -> Option<Rc<Link>> {
@@ -412,7 +412,32 @@ fn push_publish(
 
 #[cfg(test)]
 mod tests {
+    use mqttcore_session::ServerLimits;
+    use mqttcore_topics::{Directory, Strategy};
+
     use super::*;
+    use crate::grants::Permissions;
+
+    #[test]
+    fn asking_for_the_rights_of_a_client_counts_nobody_in() {
+        let directory = Directory::new(1, Strategy::default());
+        let (handle, access) = (
+            Handle::new(0, 1, 1),
+            Arc::new(Access::of(Permissions::default())),
+        );
+        let identity = Identity {
+            who: Who::Kept(None),
+            access: Arc::clone(&access),
+        };
+        let subscriber = directory.join(handle.word());
+        let session = Session::new(Arc::new(ServerLimits::default()));
+        let client = Client::new(handle, subscriber, "one".into(), identity, session);
+
+        let asked = client.access();
+
+        assert!(!asked.permissions.checks_deliveries());
+        assert_eq!(Arc::strong_count(&access), 2, "the test's and the client's");
+    }
 
     #[test]
     fn a_handle_is_found_again_in_its_word() {

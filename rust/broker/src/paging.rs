@@ -217,12 +217,12 @@ pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Pag
         (paging.is_reading, paging.from) = (false, page.next);
     }
     let is_judged = client.is_queue_judged.get();
-    let may_have = arrival::may_have(&client);
+    let may_have = is_judged.then(|| arrival::may_have(&client));
     client
         .session
         .borrow_mut()
         .page(shard.now(), page.deliveries(), page.is_last, |message| {
-            !is_judged || may_have(message)
+            may_have.as_ref().is_none_or(|may_have| may_have(message))
         });
     if client.session.borrow().spilled() == 0 {
         shard.pagings.borrow_mut().end(&client);

@@ -195,7 +195,8 @@ pub(crate) fn publish(
     message: Message,
     packet_id: Option<PacketId>,
 ) -> Option<Pause> {
-    match client.access().permissions.publish(topic) {
+    let answer = client.access().permissions.publish(topic);
+    match answer {
         RuleAnswer::Allowed => {
             return accept_logged(shard, client, topic, message, packet_id);
         }
@@ -464,7 +465,8 @@ fn judge_entry(
 /// Whether a subscription that was allowed once is not any more. Where a plugin is asked about the
 /// filter, its old answer stays.
 pub(crate) fn is_lost(shard: &Shard, client: &Client, filter: &TopicFilter) -> bool {
-    match client.access().permissions.subscribe(filter) {
+    let answer = client.access().permissions.subscribe(filter);
+    match answer {
         RuleAnswer::Allowed => false,
         RuleAnswer::Denied => true,
         RuleAnswer::Silent => {

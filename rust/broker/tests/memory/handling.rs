@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use mqttcore_broker::{Action, Grant, Ruling};
-use mqttcore_codec::Delivery;
+use mqttcore_codec::{Delivery, QoS};
 
-use crate::common::{Plugin, allow, config, start_with, v3};
+use crate::common::{Plugin, allow, config, eventually, start_with, v3, v5};
 use crate::{ALLOCATED, Heap, KIB, frame};
 
 /// A publish that a plugin is asked about makes those behind it wait; they are not copied each time.
@@ -32,4 +32,42 @@ fn publishes_that_wait_for_a_plugin_are_copied_once() {
     let each = (ALLOCATED.load(Ordering::Relaxed) - before) / PUBLISHES;
     assert_eq!(broker.stats().denied, 0);
     assert!(each < 2 * KIB, "{each} bytes a publish");
+}
+
+/// What waits is judged by the deny rules alone where no subscription was lost.
+#[test]
+fn a_resume_with_deny_rules_costs_the_same_however_many_subscriptions_there_are() {
+    let _alone = Heap::alone();
+    let plugin = Plugin::default().authenticate(|_, reply| {
+        reply.send(allow(Grant {
+            deny: vec!["secret/#".into()],
+            ..Grant::everything()
+        }));
+    });
+    let broker = start_with(config(), plugin);
+    let resume = |id: &str, subscriptions: usize| {
+        let hello = v5(id).username("user").keeping_session_s(60);
+        let mut client = hello.connect(&broker);
+        for number in 0..subscriptions {
+            client.subscribe(&format!("{id}/{number}"), QoS::AtLeastOnce);
+        }
+        client.disconnect();
+        let mut publisher = v5("publisher").username("user").connect(&broker);
+        for _ in 0..20 {
+            publisher.publish_acknowledged(&format!("{id}/0"), "waits");
+        }
+        publisher.disconnect();
+        eventually("both are away", || broker.stats().clients_connected == 0);
+        let before = ALLOCATED.load(Ordering::Relaxed);
+        let mut client = hello.connect(&broker);
+        (0..20).for_each(|_| drop(client.message()));
+        client.disconnect();
+        eventually("it is away", || broker.stats().clients_connected == 0);
+        ALLOCATED.load(Ordering::Relaxed) - before
+    };
+    resume("warm", 10);
+
+    let (few, many) = (resume("few", 10), resume("many", 1_000));
+
+    assert!(many < few + 8 * KIB, "{few} and {many} bytes");
 }
