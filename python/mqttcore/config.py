@@ -229,9 +229,11 @@ class ServerLimits:
     inflight_max: Annotated[int, Range(1, 65_535)] = 32
     """QoS 1 and 2 publishes under way to a client."""
     queue_messages: Count = 1_000
-    """Messages that wait for one client."""
+    """Messages that wait in memory for one client; what is in ``data`` waits there beyond that."""
     queue_bytes: Count = 8 << 20
-    """Bytes of messages that wait for one client."""
+    """Bytes of messages that wait in memory for one client."""
+    queue_disk_bytes: Annotated[int, Range(0, 2**63 - 1)] = 1 << 30
+    """Bytes of messages that wait for one kept session, in memory or in ``data``."""
     queue_policy: Literal["drop_newest", "drop_oldest", "disconnect"] = "drop_newest"
     """What happens when that queue is full."""
     queue_qos0: bool = False

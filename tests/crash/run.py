@@ -29,6 +29,9 @@ MEMBERS = 3
 POOL_SHARE = 0.1
 KEPT_SHARE = 0.05
 LEAVES = ("disconnect", "close", "abort", "takeover")
+ABSENT = 2
+ABSENT_SHARE = 0.5
+"""Of the messages: those to subscribers that stay away for long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,8 @@ class Plan:
     life_s: tuple[float, float] = (0.05, 0.6)
     away_share: float = 0.3
     stop_share: float = 0.1
+    absence_messages: tuple[int, int] = (1_100, 3_000)
+    """Messages sent to a subscriber until it comes back from a long absence."""
     drain_s: float = 60.0
     seed: int = 1
 
@@ -58,6 +63,8 @@ class Outcome:
     sessions_lost: int = 0
     retained_lost: int = 0
     subscriptions_lost: int = 0
+    absences: int = 0
+    """Long absences that ended: the queue was read by a client that came back."""
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -76,7 +83,7 @@ class Outcome:
         lost, doubled, reordered, sessions, unexplained = self.counts
         return [
             f"sent/arrived: {figures}; repeats at QoS 1 (allowed): {self.ledger.repeats[1]};"
-            f" seed: {self.seed}",
+            f" long absences: {self.absences}; seed: {self.seed}",
             *(f"FAULT: {fault}" for fault in self.faults),
             f"{self.cycles} cycles: {lost} lost, {doubled} doubled, {reordered} reordered,"
             f" {sessions} sessions lost, {unexplained} unexplained",
@@ -109,6 +116,7 @@ class Crash:
             self.pooled,
         ]
         self.tasks: set[asyncio.Task[None]] = set()
+        self.absent: dict[int, int] = {}
 
     def publisher(self, base: str, number: int) -> MortalPublisher:
         """The publisher of a pair; 3.1 cannot tell a lost session, so only some speak it."""
@@ -231,10 +239,32 @@ class Crash:
         for peer in self.peers:
             peer.leave("abort")
         await asyncio.to_thread(self.life.start)
+        self.end_absences()
         for peer in self.peers:
             peer.port = self.life.port
-            if self.dice.random() < share:
+            if self.dice.random() < share and not self.is_absent(peer):
                 self.connect(peer)
+
+    def end_absences(self) -> None:
+        """Calls back those to whom enough was sent, and sends others away instead."""
+        done = [each for each, until in self.absent.items() if self.sent_to(each) >= until]
+        for each in done:
+            del self.absent[each]
+            self.outcome.absences += 1
+        here = [each for each in range(self.plan.pairs) if each not in {*self.absent, *done}]
+        wanted = min(ABSENT, self.plan.pairs // 2) - len(self.absent)
+        for each in self.dice.sample(here, min(wanted, len(here))):
+            if self.subscribers[each].is_subscribed:
+                more = self.dice.randint(*self.plan.absence_messages)
+                self.absent[each] = self.sent_to(each) + more
+
+    def sent_to(self, pair: int) -> int:
+        """Messages that the publisher of a pair has sent."""
+        return sum(self.ledger.flow(pair, qos).sent for qos in (1, 2))
+
+    def is_absent(self, peer: Peer) -> bool:
+        """Whether a subscriber stays away for longer than this life."""
+        return any(peer is self.subscribers[each] for each in self.absent)
 
     def connect(self, peer: Peer) -> None:
         """Connects a peer, in a task of its own."""
@@ -256,6 +286,9 @@ class Crash:
             self.dice.choice(self.keepers).publish(1)
         elif chance < KEPT_SHARE + POOL_SHARE:
             self.pooled.publish(self.dice.choice((1, 2)))
+        elif self.absent and self.dice.random() < ABSENT_SHARE:
+            pair = self.dice.choice(list(self.absent))
+            self.publishers[pair].publish(self.dice.choice((1, 2)))
         else:
             self.dice.choice(self.publishers).publish(self.dice.choice((1, 2)))
 
@@ -272,7 +305,7 @@ class Crash:
             peer.leave(how)
             if how == "takeover":
                 self.connect(peer)
-        elif peer.line is None:
+        elif peer.line is None and not self.is_absent(peer):
             self.connect(peer)
 
     async def last_life(self) -> None:

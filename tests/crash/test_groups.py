@@ -24,7 +24,7 @@ promise = "os"
 address = "127.0.0.1:0"
 anonymous = true
 [limits]
-queue_messages = 2
+queue_disk_bytes = 260
 inflight_max = 65_000
 receive_maximum = 1_000
 """

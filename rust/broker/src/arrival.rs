@@ -227,6 +227,8 @@ fn limits(shard: &Shard, grant: &Grant) -> Arc<ServerLimits> {
     lower(&mut limits.subscriptions, caps.subscriptions);
     lower(&mut limits.queue_messages, caps.queue_messages);
     lower(&mut limits.queue_bytes, caps.queue_bytes);
+    lower(&mut limits.queue_disk_messages, caps.queue_messages);
+    lower(&mut limits.queue_disk_bytes, caps.queue_bytes);
     Arc::new(limits)
 }
 

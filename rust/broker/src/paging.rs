@@ -2,7 +2,8 @@
 //!
 //! A kept session whose client stays away has its queue let go of: it counts what comes
 //! (`Session::spill`). When the client is back, the queue is opened and read back in pages, on a
-//! thread that may wait for the disk, while what comes is held behind it.
+//! thread that may wait for the disk, while what comes is held behind it. A queue that outgrows memory closes itself, also
+//! while its client is here and slow; once that has little at hand, the queue is opened again.
 //!
 //! The store has a delivery before its session does: it may be in the mail of another shard, or
 //! be of QoS 2 and wait for its record. A page must not hold such a one, or it would come twice.
@@ -18,6 +19,7 @@ use mqttcore_session::QueuePolicy;
 
 use crate::arrival;
 use crate::client::{Client, Handle};
+use crate::journal::Journal;
 use crate::life;
 use crate::line::Then;
 use crate::recovery::Page;
@@ -40,6 +42,8 @@ struct Paging {
     /// Shards that have not handed over yet what they had numbered.
     unsettled: usize,
     is_reading: bool,
+    /// Its client has just come back: it gets the first page before any answer.
+    is_greeting: bool,
 }
 
 impl Pagings {
@@ -90,14 +94,32 @@ pub(crate) fn resume(shard: &Rc<Shard>, client: &Client) {
         return;
     };
     if client.session.borrow().is_spilling() {
-        let below = journal.next_number();
-        client.session.borrow_mut().begin_paging(below);
-        shard.pagings.borrow_mut().end(client);
-        if client.session.borrow().spilled() > 0 {
-            begin(shard, client, below);
-        }
+        open(shard, journal, client, true);
     }
     read_on(shard, client);
+}
+
+fn open(shard: &Rc<Shard>, journal: &Journal, client: &Client, is_greeting: bool) {
+    let below = journal.next_number();
+    client.session.borrow_mut().begin_paging(below);
+    shard.pagings.borrow_mut().end(client);
+    if client.session.borrow().spilled() > 0 {
+        begin(shard, client, below, is_greeting);
+    }
+}
+
+/// Opens a queue again that has closed itself, once all that was to be read of it was.
+fn reopen(shard: &Rc<Shard>, client: &Client) {
+    let Some(journal) = &shard.journal else {
+        return;
+    };
+    let is_wanted = {
+        let session = client.session.borrow();
+        session.is_spilling() && session.wants_page()
+    };
+    if is_wanted && shard.pagings.borrow().of(client).is_none() {
+        open(shard, journal, client, false);
+    }
 }
 
 /// Reads back what a session must have in memory, although its client is away: who drops the
@@ -108,7 +130,7 @@ pub(crate) fn resume_if_needed(shard: &Rc<Shard>, client: &Client) {
     }
 }
 
-fn begin(shard: &Rc<Shard>, client: &Client, below: u64) {
+fn begin(shard: &Rc<Shard>, client: &Client, below: u64, is_greeting: bool) {
     let asked = Settle {
         home: shard.index,
         handle: client.handle,
@@ -121,6 +143,7 @@ fn begin(shard: &Rc<Shard>, client: &Client, below: u64) {
         from: 0,
         unsettled: shard.world.shards(),
         is_reading: false,
+        is_greeting,
     };
     let slot = client.handle.slot();
     shard.pagings.borrow_mut().0.insert(slot, paging);
@@ -151,7 +174,9 @@ pub(crate) fn is_first_page_due(shard: &Shard, client: &Client) -> bool {
         return false;
     };
     let pagings = shard.pagings.borrow();
-    let is_due = |paging: &Paging| paging.from == 0 && (paging.unsettled > 0 || paging.is_reading);
+    let is_due = |paging: &Paging| {
+        paging.is_greeting && paging.from == 0 && (paging.unsettled > 0 || paging.is_reading)
+    };
     pagings.of(client).is_some_and(is_due)
         || !client.session.borrow().is_confirmed(link.first_page.get())
 }
@@ -177,6 +202,7 @@ fn wake_if_ready(shard: &Shard, client: &Client) {
 
 /// Has the next page read, if the session wants it.
 pub(crate) fn read_on(shard: &Rc<Shard>, client: &Client) {
+    reopen(shard, client);
     let mut pagings = shard.pagings.borrow_mut();
     let (Some(paging), Some(journal)) = (pagings.of_mut(client), &shard.journal) else {
         return;
@@ -213,7 +239,7 @@ pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Pag
         let Some(paging) = paging.filter(|paging| paging.serial == serial) else {
             return;
         };
-        is_first = paging.from == 0;
+        is_first = paging.from == 0 && paging.is_greeting;
         (paging.is_reading, paging.from) = (false, page.next);
     }
     let is_judged = client.is_queue_judged.get();
@@ -227,6 +253,8 @@ pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Pag
     if client.session.borrow().spilled() == 0 {
         shard.pagings.borrow_mut().end(&client);
         client.is_queue_judged.set(false);
+    } else if page.is_last {
+        shard.pagings.borrow_mut().end(&client);
     }
     if is_first && let Some(link) = client.link() {
         link.first_page.set(client.session.borrow().last_token());

@@ -46,10 +46,15 @@ pub struct ServerLimits {
     pub client_id_strict: bool,
     /// QoS 1 and 2 publishes under way to the client, whatever its Receive Maximum; at least 1.
     pub inflight_max: u16,
-    /// Messages that wait for the client behind the window, or while it is away.
+    /// Messages that wait in memory for the client, behind the window or while it is away. What the store has
+    /// waits there beyond that, unless the oldest is dropped.
     pub queue_messages: usize,
     /// Bytes of topics, properties and payloads that wait so.
     pub queue_bytes: usize,
+    /// Messages that wait for the client at all if the store has them.
+    pub queue_disk_messages: usize,
+    /// Bytes of topics, properties and payloads that wait so.
+    pub queue_disk_bytes: usize,
     /// What happens when that queue is full.
     pub queue_policy: QueuePolicy,
     /// Keeps QoS 0 messages for a client that is away, too.
@@ -107,6 +112,8 @@ impl Default for ServerLimits {
             inflight_max: 32,
             queue_messages: 1_000,
             queue_bytes: 8 << 20,
+            queue_disk_messages: usize::MAX,
+            queue_disk_bytes: 1 << 30,
             queue_policy: QueuePolicy::DropNewest,
             queue_qos0: false,
             qos0_backlog_bytes: 1 << 20,

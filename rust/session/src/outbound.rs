@@ -287,7 +287,8 @@ impl Session {
         let cost_bytes = outgoing.cost_bytes();
         let may_evict = self.limits.queue_policy == QueuePolicy::DropOldest
             && cost_bytes <= self.limits.queue_bytes;
-        while !self.queue.has_room(cost_bytes, &self.limits) {
+        let is_stored = outgoing.key != 0;
+        while !self.queue.has_room(is_stored, cost_bytes, &self.limits) {
             let oldest = if may_evict { self.queue.pop() } else { None };
             let Some(oldest) = oldest else {
                 if may_evict && self.queue.spilled() > 0 {
@@ -299,6 +300,7 @@ impl Session {
             self.drop_message(DropReason::QueueFull, oldest);
         }
         self.queue.push(outgoing);
+        self.spill_surplus();
         Delivered::Queued
     }
 

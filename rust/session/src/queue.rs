@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mqttcore_codec::QoS;
 
-use crate::limits::ServerLimits;
+use crate::limits::{QueuePolicy, ServerLimits};
 use crate::message::Message;
 
 /// A message on its way to this client: what is shared, and what is the client's own.
@@ -67,7 +67,7 @@ pub(crate) struct Queue {
     /// Messages that are in the store alone; in the line they stand behind those in
     /// `Held::waiting`, of which they are the rest.
     spilled: u32,
-    /// The client is away for long: what comes and is in the store is counted, not held.
+    /// What comes and is in the store is counted, not held: the client is away for long, or memory holds enough.
     is_closed: bool,
     /// What the spilled ones count with.
     spilled_bytes: usize,
@@ -82,12 +82,17 @@ struct Held {
     behind: VecDeque<Outgoing>,
     /// Of both.
     bytes: usize,
+    /// Of both: messages that the store does not have.
+    unstored: u32,
+    unstored_bytes: usize,
     /// QoS 0 messages: later ones must not overtake [MQTT-4.6.0-5].
     qos0: u32,
     /// Once the line is open: every spilled one has a key below this.
     below: u64,
-    /// Keys below `below` that came after the line was opened: these are in memory.
+    /// Keys below `below` that came after the line was opened: these are in `behind`.
     late: Vec<u64>,
+    /// Keys of what was in `waiting` when the line was opened: it is not fetched another time.
+    resident: Vec<u64>,
 }
 
 impl Held {
@@ -98,11 +103,37 @@ impl Held {
     fn count_in(&mut self, outgoing: &Outgoing) {
         self.bytes += outgoing.cost_bytes();
         self.qos0 += u32::from(outgoing.qos == QoS::AtMostOnce);
+        if outgoing.key == 0 {
+            self.unstored += 1;
+            self.unstored_bytes += outgoing.cost_bytes();
+        }
     }
 
     fn count_out(&mut self, outgoing: &Outgoing) {
         self.bytes -= outgoing.cost_bytes();
         self.qos0 -= u32::from(outgoing.qos == QoS::AtMostOnce);
+        if outgoing.key == 0 {
+            self.unstored -= 1;
+            self.unstored_bytes -= outgoing.cost_bytes();
+        }
+    }
+
+    fn stored(&self) -> usize {
+        self.len() - self.unstored as usize
+    }
+
+    fn stored_bytes(&self) -> usize {
+        self.bytes - self.unstored_bytes
+    }
+
+    /// Takes a message out of those that came after the line was opened, since its page is there.
+    fn take_late(&mut self, key: u64) -> Option<Outgoing> {
+        let place = self.late.iter().position(|late| *late == key)?;
+        self.late.swap_remove(place);
+        let place = self.behind.iter().position(|other| other.key == key)?;
+        let outgoing = self.behind.remove(place)?;
+        self.count_out(&outgoing);
+        Some(outgoing)
     }
 }
 
@@ -119,9 +150,10 @@ impl Queue {
         self.spilled_bytes + self.held.as_ref().map_or(0, |held| held.bytes)
     }
 
-    /// Messages that can leave before the next page is there.
-    pub(crate) fn at_hand(&self) -> usize {
-        self.held.as_ref().map_or(0, |held| held.waiting.len())
+    /// Messages that can leave before the next page is there, with bytes of all that memory holds.
+    pub(crate) fn at_hand(&self) -> (usize, usize) {
+        let held = self.held.as_deref();
+        held.map_or((0, 0), |held| (held.waiting.len(), held.bytes))
     }
 
     /// Messages that are in the store alone.
@@ -138,10 +170,36 @@ impl Queue {
         self.held.as_ref()?.waiting.front()
     }
 
-    /// Whether one more message of `cost_bytes` is within the limits.
-    pub(crate) fn has_room(&self, cost_bytes: usize, limits: &ServerLimits) -> bool {
-        self.len() < limits.queue_messages
-            && self.bytes().saturating_add(cost_bytes) <= limits.queue_bytes
+    /// Whether one more message of `cost_bytes` is within the limits: those of the disk if the store has it.
+    pub(crate) fn has_room(
+        &self,
+        is_stored: bool,
+        cost_bytes: usize,
+        limits: &ServerLimits,
+    ) -> bool {
+        let (messages, bytes) = (self.len(), self.bytes().saturating_add(cost_bytes));
+        if limits.queue_policy == QueuePolicy::DropOldest {
+            return messages < limits.queue_messages && bytes <= limits.queue_bytes;
+        }
+        if is_stored {
+            return messages < limits.queue_disk_messages && bytes <= limits.queue_disk_bytes;
+        }
+        let held = self.held.as_deref();
+        let (messages, bytes) = held.map_or((0, 0), |held| (held.unstored, held.unstored_bytes));
+        (messages as usize) < limits.queue_messages
+            && bytes.saturating_add(cost_bytes) <= limits.queue_bytes
+    }
+
+    /// Whether memory holds no more than it should of what the store has, too.
+    pub(crate) fn is_within_memory(&self, limits: &ServerLimits) -> bool {
+        self.held.as_deref().is_none_or(|held| {
+            held.stored() <= limits.queue_messages && held.stored_bytes() <= limits.queue_bytes
+        })
+    }
+
+    /// Whether memory holds messages that the store has, too.
+    pub(crate) fn holds_stored(&self) -> bool {
+        self.held.as_deref().is_some_and(|held| held.stored() > 0)
     }
 
     /// Whether it is no longer than the limits allow.
@@ -209,6 +267,24 @@ impl Queue {
         }
     }
 
+    /// Keeps what is at hand, and lets go of what came after the spilled ones and is in the store; what comes next and
+    /// is there, too, is only counted until [`Queue::open`].
+    pub(crate) fn close_behind(&mut self) {
+        self.is_closed = true;
+        let Some(held) = &mut self.held else { return };
+        held.late = Vec::new();
+        let (kept, gone): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut held.behind)
+            .into_iter()
+            .partition(|outgoing| outgoing.key == 0);
+        held.behind = kept;
+        for outgoing in &gone {
+            held.count_out(outgoing);
+        }
+        for outgoing in gone {
+            self.count(1, outgoing.cost_bytes());
+        }
+    }
+
     /// Counts what the store has of an earlier life of the engine.
     pub(crate) fn count_spilled(&mut self, count: usize, bytes: usize) {
         self.count(
@@ -226,16 +302,22 @@ impl Queue {
     pub(crate) fn open(&mut self, below: u64) {
         self.is_closed = false;
         if self.spilled > 0 {
-            self.held.get_or_insert_default().below = below;
+            let held = self.held.get_or_insert_default();
+            held.below = below;
+            held.resident = held.waiting.iter().map(|outgoing| outgoing.key).collect();
         }
     }
 
-    /// Counts the next one from the store out; false if it is in memory already. What becomes of
+    /// Counts the next one from the store out; false if it was at hand already. What becomes of
     /// it is the caller's: [`Queue::put_back`], or nothing.
     pub(crate) fn fetch(&mut self, outgoing: &Outgoing) -> bool {
-        let is_late = |held: &Held| held.late.contains(&outgoing.key);
-        if self.held.as_deref().is_some_and(is_late) {
-            return false;
+        if let Some(held) = self.held.as_deref_mut() {
+            if held.resident.contains(&outgoing.key) {
+                return false;
+            }
+            if held.take_late(outgoing.key).is_some() {
+                return true;
+            }
         }
         self.spilled = self.spilled.saturating_sub(1);
         self.spilled_bytes = self.spilled_bytes.saturating_sub(outgoing.cost_bytes());
@@ -249,12 +331,14 @@ impl Queue {
         held.waiting.push_back(outgoing);
     }
 
-    /// The store has no more: what came later follows.
+    /// The store has no more: what came later follows, and what comes is held.
     pub(crate) fn join(&mut self) {
+        self.is_closed = false;
         (self.spilled, self.spilled_bytes) = (0, 0);
         if let Some(held) = &mut self.held {
             held.waiting.append(&mut held.behind);
-            (held.below, held.late) = (0, Vec::new());
+            held.below = 0;
+            (held.late, held.resident) = (Vec::new(), Vec::new());
         }
     }
 
@@ -274,7 +358,7 @@ impl Queue {
         let of = |held: &Held| {
             size_of::<Held>()
                 + (held.waiting.capacity() + held.behind.capacity()) * size_of::<Outgoing>()
-                + held.late.capacity() * size_of::<u64>()
+                + (held.late.capacity() + held.resident.capacity()) * size_of::<u64>()
         };
         self.held.as_deref().map_or(0, of)
     }

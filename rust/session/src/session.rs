@@ -176,7 +176,8 @@ impl Session {
 
     /// Whether a message that is small enough would find a place in the queue.
     pub fn has_queue_room(&self) -> bool {
-        self.queue.has_room(size_of::<Outgoing>(), &self.limits)
+        let bytes = size_of::<Outgoing>();
+        self.queue.has_room(self.is_durable, bytes, &self.limits)
     }
 
     /// Bytes that [`Session::queued`] messages count with.

@@ -3,7 +3,8 @@
 //! What may be let go of is what the store has: messages that were delivered with a
 //! [`Delivery::key`]. The engine closes the queue of a client that stays away
 //! ([`Session::spill`]), opens it when the client is back ([`Session::begin_paging`]), and puts
-//! page after page in front of what has come since ([`Session::page`]).
+//! page after page in front of what has come since ([`Session::page`]). A queue that grows beyond what memory should
+//! hold closes itself, of a client that is here, too: that one has what is at hand, then the queue is opened again.
 
 use std::time::Instant;
 
@@ -19,8 +20,8 @@ const AT_HAND: usize = 128;
 
 impl Session {
     /// Lets go of the waiting messages that the store has, and only counts those that come, until
-    /// [`Session::begin_paging`]. False if nothing was done: the client is here, the queue is
-    /// closed already, or its policy must know the oldest message.
+    /// [`Session::begin_paging`]. False if nothing was done: the client is here, nothing is left to let go of,
+    /// or its policy must know the oldest message.
     pub fn spill(&mut self) -> bool {
         let is_done = self.may_spill();
         if is_done {
@@ -31,8 +32,16 @@ impl Session {
 
     /// Whether [`Session::spill`] would do something.
     pub fn may_spill(&self) -> bool {
-        let is_away = !self.is_connected();
-        is_away && !self.queue.is_closed() && !self.drops_oldest()
+        let is_held = !self.queue.is_closed() || self.queue.holds_stored();
+        !self.is_connected() && is_held && !self.drops_oldest()
+    }
+
+    /// Lets go of what came last and is in the store if memory holds more than it should. What is at hand stays: a
+    /// page that is on its way goes behind it.
+    pub(crate) fn spill_surplus(&mut self) {
+        if !self.drops_oldest() && !self.queue.is_within_memory(&self.limits) {
+            self.queue.close_behind();
+        }
     }
 
     /// Since when the client is away; `None` while it is here.
@@ -58,22 +67,24 @@ impl Session {
     }
 
     /// Opens the queue: what comes from now on is held in memory. Everything that was counted has
-    /// a key below `below`; what comes with such a key was on its way.
+    /// a key below `below`; what comes with such a key was on its way. Pages begin with the first key: what
+    /// is at hand is left out.
     pub fn begin_paging(&mut self, below: u64) {
         self.queue.open(below);
     }
 
     /// Whether the next page is wanted: the client is here and has little at hand, or the oldest
-    /// messages have to be known.
+    /// messages have to be known. If the queue is closed and all pages were read, open it first.
     pub fn wants_page(&self) -> bool {
         let has_use = self.is_connected() || self.drops_oldest();
-        let is_short = self.queue.at_hand() < AT_HAND || self.drops_oldest();
-        !self.queue.is_closed() && self.queue.spilled() > 0 && has_use && is_short
+        let (messages, bytes) = self.queue.at_hand();
+        let is_short = messages == 0 || messages < AT_HAND && bytes <= self.limits.queue_bytes;
+        self.queue.spilled() > 0 && has_use && (is_short || self.drops_oldest())
     }
 
     /// Puts back the next messages from the store, in their order, and sends what may be sent.
     /// What `keep` refuses is dropped, as by [`Session::keep_queued`]. With `is_last` there are
-    /// no more of them, whatever the count was.
+    /// no more of them, whatever the count was, but for what came after the queue was closed again.
     pub fn page<'d>(
         &mut self,
         now: Instant,
@@ -93,7 +104,8 @@ impl Session {
                 self.drop_message(DropReason::Revoked, outgoing);
             }
         }
-        if is_last || self.queue.spilled() == 0 {
+        let is_whole = is_last && !self.queue.is_closed();
+        if is_whole || self.queue.spilled() == 0 {
             self.queue.join();
         }
         self.drop_surplus();

@@ -275,6 +275,7 @@ fn no_qos_1_message_leaves_before_the_drop_of_an_earlier_one_is_safe() {
     let limits = ServerLimits {
         inflight_max: 1,
         queue_messages: 1,
+        queue_disk_messages: 1,
         ..ServerLimits::default()
     };
     for policy in [QueuePolicy::DropNewest, QueuePolicy::DropOldest] {

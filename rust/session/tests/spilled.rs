@@ -24,11 +24,13 @@ struct World {
     lanes: [VecDeque<u64>; 2],
     /// Which publisher a key is of.
     lane_of: BTreeMap<u64, usize>,
+    /// The queue is being read, up to `below`.
+    is_paging: bool,
     below: u64,
     from: u64,
     has_settled: bool,
     /// A page that was read and is on its way.
-    page: Option<(Vec<u64>, bool)>,
+    page: Option<(Vec<(u64, Message)>, bool)>,
     sent: Vec<u64>,
     dropped: BTreeSet<u64>,
     unacknowledged: VecDeque<u16>,
@@ -39,6 +41,8 @@ fn limits() -> ServerLimits {
         inflight_max: 3,
         queue_messages: 12,
         queue_bytes: 12 * 130,
+        queue_disk_messages: 12,
+        queue_disk_bytes: 12 * 130,
         ..ServerLimits::default()
     }
 }
@@ -54,6 +58,7 @@ impl World {
             next: 1,
             lanes: Default::default(),
             lane_of: BTreeMap::new(),
+            is_paging: false,
             below: 0,
             from: 0,
             has_settled: false,
@@ -100,7 +105,7 @@ impl World {
 
     fn spill(&mut self) {
         if self.wire.session.spill() {
-            self.page = None;
+            (self.page, self.is_paging) = (None, false);
         }
     }
 
@@ -110,11 +115,24 @@ impl World {
         }
         self.wire.resume(CONNECT_5_KEPT);
         if self.wire.session.is_spilling() {
-            self.wire.session.begin_paging(self.next);
-            (self.below, self.from) = (self.next, 0);
-            (self.has_settled, self.page) = (false, None);
+            self.open();
         }
         self.look();
+    }
+
+    fn open(&mut self) {
+        self.wire.session.begin_paging(self.next);
+        (self.below, self.from) = (self.next, 0);
+        (self.has_settled, self.page) = (false, None);
+        self.is_paging = self.wire.session.spilled() > 0;
+    }
+
+    /// Opens a queue again that has closed itself, once all of the pages before were read.
+    fn reopen(&mut self) {
+        let session = &self.wire.session;
+        if session.is_spilling() && session.wants_page() && !self.is_paging {
+            self.open();
+        }
     }
 
     /// What was on its way when the queue was opened has come.
@@ -131,13 +149,16 @@ impl World {
     }
 
     fn read_page(&mut self, limit: usize) {
-        if !self.has_settled || self.page.is_some() || !self.wire.session.wants_page() {
+        self.reopen();
+        let is_ready = self.is_paging && self.has_settled && self.page.is_none();
+        if !is_ready || !self.wire.session.wants_page() {
             return;
         }
         let rest = self.store.range(self.from..self.below);
-        let page: Vec<u64> = rest.map(|(key, _)| *key).take(limit).collect();
+        let rest = rest.map(|(key, message)| (*key, message.clone()));
+        let page: Vec<_> = rest.take(limit).collect();
         let is_last = page.len() < limit;
-        self.from = page.last().map_or(self.from, |last| last + 1);
+        self.from = page.last().map_or(self.from, |(last, _)| last + 1);
         self.page = Some((page, is_last));
     }
 
@@ -147,16 +168,17 @@ impl World {
         };
         let page: Vec<_> = page
             .into_iter()
-            .map(|key| {
+            .map(|(key, message)| {
                 let delivery = Delivery {
                     key,
                     ..Delivery::new(ONCE, &[])
                 };
-                (self.store[&key].clone(), delivery)
+                (message, delivery)
             })
             .collect();
         let session = &mut self.wire.session;
         session.page(self.wire.now, page, is_last, |_| true);
+        self.is_paging &= !is_last && session.spilled() > 0;
         self.look();
     }
 
@@ -197,8 +219,9 @@ impl World {
 
     /// Pages as quick as can be.
     fn page_at_once(&mut self) {
-        self.settle();
         while self.wire.session.wants_page() {
+            self.reopen();
+            self.settle();
             self.read_page(4);
             self.take_page();
         }
@@ -266,8 +289,11 @@ proptest! {
     /// Whatever the order of pages, arrivals, losses and returns: everything that was accepted is
     /// sent once, in the order of its publisher.
     #[test]
-    fn nothing_is_lost_doubled_or_out_of_order(ops in prop::collection::vec(op(), 1..200)) {
-        let mut world = World::with(limits());
+    fn nothing_is_lost_doubled_or_out_of_order(
+        ops in prop::collection::vec(op(), 1..200),
+        in_memory in 1..13_usize,
+    ) {
+        let mut world = World::with(ServerLimits { queue_messages: in_memory, ..limits() });
         for op in ops {
             match op {
                 Op::Publish(lane, len) => world.publish(lane, len),
@@ -298,12 +324,17 @@ proptest! {
     fn limits_and_figures_are_those_of_a_queue_in_memory(
         ops in prop::collection::vec(op(), 1..200),
         drops_oldest: bool,
+        in_memory in 1..13_usize,
     ) {
         let limits = || ServerLimits {
             queue_policy: if drops_oldest { QueuePolicy::DropOldest } else { QueuePolicy::DropNewest },
             ..limits()
         };
-        let (mut spilled, mut plain) = (World::with(limits()), World::with(limits()));
+        let small = || ServerLimits {
+            queue_messages: if drops_oldest { 12 } else { in_memory },
+            ..limits()
+        };
+        let (mut spilled, mut plain) = (World::with(small()), World::with(limits()));
         for op in ops {
             match op {
                 Op::Publish(_, len) | Op::Read(len) => {
@@ -430,4 +461,74 @@ fn what_the_client_may_not_have_any_more_is_dropped_when_its_page_comes() {
         )
     };
     assert!(wire.events().iter().any(is_drop));
+}
+
+/// Whether its client is here and slow or away: what is beyond memory is in the store alone, nothing is dropped.
+#[test]
+fn a_queue_beyond_memory_goes_to_the_store_and_comes_back_in_order() {
+    for is_here in [false, true] {
+        let mut world = World::with(ServerLimits {
+            queue_disk_messages: usize::MAX,
+            queue_disk_bytes: 1 << 20,
+            ..limits()
+        });
+        if !is_here {
+            world.lose();
+        }
+        for _ in 0..2_000 {
+            world.publish(0, 30);
+            world.arrive(0);
+        }
+
+        let session = &world.wire.session;
+        assert!(session.spilled() >= 2_000 - 20, "{}", session.spilled());
+        assert!(session.heap_bytes() < 4_000, "{}", session.heap_bytes());
+        world.finish();
+        assert!(world.dropped.is_empty());
+        assert_eq!(world.sent, (1..=2_000).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_full_disk_queue_drops_the_newest() {
+    let mut world = World::with(ServerLimits {
+        queue_messages: 2,
+        ..limits()
+    });
+    world.lose();
+
+    for _ in 0..14 {
+        world.publish(0, 30);
+        world.arrive(0);
+    }
+
+    assert_eq!(world.dropped, BTreeSet::from([13, 14]));
+    world.finish();
+    assert_eq!(world.sent, (1..=12).collect::<Vec<_>>());
+}
+
+/// QoS 0 and the level `memory` take no part in the room on the disk, nor the disk in theirs.
+#[test]
+fn what_the_store_does_not_have_keeps_the_limits_of_memory() {
+    let mut wire = Wire::with(ServerLimits {
+        queue_messages: 3,
+        ..ServerLimits::default()
+    });
+    wire.connect(CONNECT_5_KEPT);
+    wire.lose();
+    let mut deliver = |key| {
+        let delivery = Delivery {
+            key,
+            ..Delivery::new(ONCE, &[])
+        };
+        let message = message("t", b"!", ONCE);
+        wire.session.deliver(wire.now, &message, delivery)
+    };
+
+    let stored: Vec<_> = (1..=10).map(&mut deliver).collect();
+    let others: Vec<_> = (0..4).map(|_| deliver(0)).collect();
+
+    assert_eq!(stored, [Delivered::Queued; 10]);
+    assert_eq!(others[..3], [Delivered::Queued; 3]);
+    assert_eq!(others[3], Delivered::Dropped(DropReason::QueueFull));
 }

@@ -20,6 +20,7 @@ const WORK: &str = "$share/team/work/#";
 fn small_queues(queue_messages: usize) -> Config {
     config_with_limits(|limits| {
         limits.queue_messages = queue_messages;
+        limits.queue_disk_messages = queue_messages;
         limits.inflight_max = 10_000;
     })
 }

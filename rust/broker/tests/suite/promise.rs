@@ -306,7 +306,7 @@ fn what_is_dropped_is_counted_and_told_and_below_the_limits_nothing_is() {
         // The test may be over.
         let _ = sender.lock().expect("no panic").send(event);
     });
-    let small = config_with_limits(|limits| limits.queue_messages = 10);
+    let small = config_with_limits(|limits| limits.queue_disk_messages = 10);
     let broker = start_with(
         Config {
             data: Some(home.data(0)),

@@ -105,7 +105,7 @@ fn a_queue_that_was_let_go_of_is_counted_exactly_and_comes_back_whole() {
     let home = Home::new();
     let small = || {
         hasty(config_with_limits(|limits: &mut ServerLimits| {
-            limits.queue_messages = 300;
+            limits.queue_disk_messages = 300;
         }))
     };
     let broker = home.start_with(0, small());
@@ -288,4 +288,61 @@ fn a_client_that_is_back_for_the_last_time_gets_its_queue() {
     for number in 0..600 {
         assert_eq!(reader.take_message().number(), number);
     }
+}
+
+/// With a store, the queue of a kept session is limited by bytes on the disk: by default no number of messages.
+#[test]
+fn default_limits_drop_nothing_of_a_kept_session_that_is_away_or_slow() {
+    let home = Home::new();
+    let broker = home.start(0);
+    drop(subscribed(&broker, "away", "a", QoS::AtLeastOnce));
+    let mut slow = subscribed(&broker, "slow", "a", QoS::AtLeastOnce);
+    v5("publisher")
+        .connect(&broker)
+        .publish_numbers("a", QoS::AtLeastOnce, 3 * MANY);
+    assert!(queued(&broker, "slow") > 2 * MANY);
+
+    for number in 0..3 * MANY {
+        assert_eq!(slow.take_message().number(), number);
+    }
+    let broker = home.crash(broker, 0);
+
+    let mut away = back(&broker, "away");
+    for number in 0..3 * MANY {
+        assert_eq!(away.take_message().number(), number);
+    }
+    assert_eq!(broker.stats().dropped_queue_full, 0);
+}
+
+/// Publishers go on while a slow reader, whose queue goes to the store again and again, takes what there is.
+#[test]
+fn nothing_is_lost_or_doubled_while_a_slow_reader_has_its_queue_in_the_store() {
+    const PUBLISHERS: usize = 4;
+    let home = Home::new();
+    let small = config_with_limits(|limits: &mut ServerLimits| limits.queue_messages = 50);
+    let broker = Arc::new(home.start_with(0, small));
+    let mut reader = subscribed(&broker, "reader", "flood/#", QoS::ExactlyOnce);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let publishers: Vec<_> = (0..PUBLISHERS)
+        .map(|index| {
+            let (broker, is_over) = (Arc::clone(&broker), Arc::clone(&is_over));
+            thread::spawn(move || publish_until(&broker, index, &is_over))
+        })
+        .collect();
+
+    let mut received = Book::default();
+    for _ in 0..2 * MANY {
+        received.add(&reader.take_message());
+    }
+    is_over.store(true, Ordering::Release);
+    let published: usize = publishers
+        .into_iter()
+        .map(|publisher| publisher.join().expect("a publisher"))
+        .sum();
+    while received.seen.len() < published {
+        received.add(&reader.take_message());
+    }
+
+    eventually("nothing waits", || queued(&broker, "reader") == 0);
+    assert_eq!(broker.stats().dropped_queue_full, 0);
 }
