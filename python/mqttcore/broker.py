@@ -48,6 +48,7 @@ class Broker:
         self._engine: Engine | None = None
         self._crew: Crew | None = None
         self._control: Control | None = None
+        self._leaving: list[threading.Thread] = []
         self._failure: StoppedError | None = None
         self._process = os.getpid()
 
@@ -119,11 +120,15 @@ class Broker:
         finally:
             if crew is not None:
                 crew.stop()
+            for leaving in self._leaving:
+                leaving.join()
 
     def reload(self, settings: Settings | pathlib.Path | str) -> None:
         """Takes other limits, grants and plugins into force; listeners stay as they are.
 
-        New plugins start before old ones stop. Whatever goes wrong, nothing has changed.
+        New plugins start before old ones stop. Whatever goes wrong, nothing has changed. Who
+        connects after it returns meets the new ones; the old ones answer what they were asked,
+        and stop, in the background.
 
         Raises:
             ConfigError: the settings cannot be used.
@@ -141,7 +146,10 @@ class Broker:
             self._note_unchanged(new)
             self._settings = new
         if old is not None:
-            old.stop()
+            old.close()
+            leaving = threading.Thread(target=old.drain, name="mqttcore-old-plugins", daemon=True)
+            self._leaving = [*(thread for thread in self._leaving if thread.is_alive()), leaving]
+            leaving.start()
 
     def publish(
         self,

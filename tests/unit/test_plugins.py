@@ -849,6 +849,69 @@ def test_a_reload_swaps_the_plugins(start: Start) -> None:
     assert login_reason(broker) == 0
 
 
+def test_a_reload_does_not_wait_for_hooks_of_the_old_plugins(start: Start) -> None:
+    entered, release, stopped = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(Plugin):
+        async def stop(self) -> None:
+            stopped.set()
+
+        @hook.authenticate(timeout=30)
+        def login(self, login: Login) -> Allow:
+            if not entered.is_set():
+                entered.set()
+                release.wait()
+            return Allow(EVERYTHING)
+
+    broker = start(Slow())
+    with Wire(broker.port) as early:
+        from tests.wire import CONNACK, connect
+
+        early.send(connect("early", username="joe", password=b""))
+        assert entered.wait(5)
+
+        broker.reload(broker.settings)
+
+        # the new plugins are asked, while the old ones still have an answer to give
+        assert not stopped.is_set()
+        assert login_reason(broker, "late") == 0
+        release.set()
+        assert early.expect(CONNACK).reason == 0
+    assert stopped.wait(5)
+
+
+def test_a_reload_that_the_engine_refuses_leaves_no_thread_of_the_new_plugins(
+    start: Start,
+) -> None:
+    life: list[str] = []
+
+    class Living(Plugin):
+        async def start(self) -> None:
+            life.append("start")
+
+        async def stop(self) -> None:
+            life.append("stop")
+
+        @hook.authenticate()
+        def login(self, login: Login) -> None: ...
+
+        @hook.authenticate()
+        async def login_slowly(self, login: Login) -> None: ...
+
+        @hook.events("connected")
+        def record(self, events: Sequence[Event]) -> None: ...
+
+    before = set(threading.enumerate())
+    broker = start(Living())
+    broker.stop()
+
+    with pytest.raises(StoppedError):
+        broker.reload(broker.settings)
+
+    assert life == ["start", "stop"] * 2
+    assert set(threading.enumerate()) - before == set()
+
+
 # --- numbers
 
 

@@ -112,6 +112,11 @@ class Chain:
         """Tells a plugin nothing; one that is asked something cannot be left out."""
         self.events = [hook for hook in self.events if hook.plugin is not observer]
 
+    @property
+    def is_deciding(self) -> bool:
+        """Whether a hook runs that a login or an ask waits for."""
+        return any(hook.meter.is_running for hook in [*self.logins, *self.asks])
+
     def stats(self) -> list[HookStats]:
         """What became of the calls of each hook."""
         return [hook.stats() for hook in [*self._asked.values(), *self.events]]

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -17,6 +18,10 @@ from mqttcore.sessions.policy import SessionPolicy
 
 log = logging.getLogger("mqttcore.plugins")
 engine_log = logging.getLogger("mqttcore.engine")
+
+DRAIN_S = 5.0
+"""For hooks that run while their plugins are replaced; the default timeout of a hook."""
+DRAIN_CHECK_S = 0.01
 
 T = TypeVar("T")
 
@@ -61,9 +66,21 @@ class Crew:
         """What became of the calls of each hook: who comes in first, then asks, then events."""
         return self._chain.stats()
 
+    def close(self) -> None:
+        """Refuses what waits; hooks that run may still answer."""
+        self.lanes.close()
+
+    def drain(self) -> None:
+        """Stops as soon as the hooks that run have come back, or had `DRAIN_S` for it."""
+        self.close()
+        deadline = time.monotonic() + DRAIN_S
+        while self._chain.is_deciding and time.monotonic() < deadline:
+            time.sleep(DRAIN_CHECK_S)
+        self.stop()
+
     def stop(self) -> None:
         """Refuses what waits, stops the plugins, ends the threads; leaves what a hook holds."""
-        self.lanes.close()
+        self.close()
         self._stop_teams()
         self._watch.join(JOIN_S)
 

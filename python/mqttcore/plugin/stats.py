@@ -87,6 +87,12 @@ class Meter:
             with self._lock:
                 self._run_s -= time.perf_counter() - began
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a call has not come back."""
+        with self._lock:
+            return self._in_flight > 0
+
     def count(self, result: Result) -> None:
         """Notes what became of a call, or of a question without one."""
         with self._lock:
