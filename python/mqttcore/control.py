@@ -22,6 +22,10 @@ NAME: Final = "control"
 LONGEST_LINE: Final = 64 * 1_024
 PATIENCE_S: Final = 5.0
 FAREWELL_S: Final = 1.0
+BEAT_S: Final = 1.0
+"""How often a broker that works on a request says so, with a space in front of its answer."""
+SILENCE_S: Final = 30.0
+"""A broker that says nothing for so long does not answer any more."""
 
 Actions = Mapping[str, Callable[[str], int]]
 
@@ -47,11 +51,13 @@ class Control:
         except OSError:
             self._socket.close()
             raise
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mqttcore-control", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Listens no more. A request that takes longer than a moment is left alone."""
+        self._stopped.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(FAREWELL_S)
@@ -62,35 +68,59 @@ class Control:
         while True:
             try:
                 line, _ = self._socket.accept()
-            except OSError:
-                return  # stopped
+            except OSError as error:
+                if self._stopped.wait(BEAT_S):
+                    return
+                log.warning("control: %s", error)
+                continue
             with line:
                 try:
                     self._answer(line)
                 except OSError as error:
                     log.info("control: %s", error)
+                except Exception:  # one request must not end all that come behind it
+                    log.exception("control: a request failed")
 
     def _answer(self, line: socket.socket) -> None:
         line.settimeout(PATIENCE_S)
         with line.makefile("rb") as lines:
             request = lines.readline(LONGEST_LINE)
-        line.settimeout(None)
         answer: dict[str, object]
         try:
             asked = json.loads(request)
             action, argument = self._actions[asked["do"]], str(asked["with"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             answer = {"error": "not a request that this version knows"}
         else:
-            answer = self._do(action, argument)
+            with beating(line):
+                answer = self._do(action, argument)
         line.sendall(json.dumps(answer).encode() + b"\n")
 
     @staticmethod
     def _do(action: Callable[[str], int], argument: str) -> dict[str, object]:
         try:
             return {"done": action(argument)}
-        except (MqttError, OSError) as error:
+        except (MqttError, OSError, ValueError) as error:
             return {"error": str(error)}
+
+
+@contextlib.contextmanager
+def beating(line: socket.socket) -> Iterator[None]:
+    """Says every `BEAT_S` that an answer is still to come: JSON may begin with spaces."""
+    done = threading.Event()
+
+    def beat() -> None:
+        with contextlib.suppress(OSError):  # who asked has gone
+            while not done.wait(BEAT_S):
+                line.sendall(b" ")
+
+    beats = threading.Thread(target=beat, name="mqttcore-beat", daemon=True)
+    beats.start()
+    try:
+        yield
+    finally:
+        done.set()
+        beats.join()
 
 
 def ask(folder: pathlib.Path, action: str, argument: str) -> int:
@@ -98,18 +128,26 @@ def ask(folder: pathlib.Path, action: str, argument: str) -> int:
 
     Raises:
         NobodyThereError: none does.
-        StoreError: it could not be done, or the broker ended meanwhile.
+        StoreError: it could not be done, or the broker ended meanwhile, or says nothing any more.
     """
     with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(SILENCE_S)
         try:
             with short(folder / NAME) as address:
                 line.connect(address)
         except OSError as error:
             raise NobodyThereError(str(error)) from error
-        line.sendall(json.dumps({"do": action, "with": argument}).encode() + b"\n")
-        with line.makefile("rb") as lines:
-            answer = lines.readline()
-    if not answer:
+        try:
+            line.sendall(json.dumps({"do": action, "with": argument}).encode() + b"\n")
+            with line.makefile("rb") as lines:
+                answer = lines.readline()
+        except TimeoutError as error:
+            raise StoreError(
+                f"{folder}: its broker has said nothing for {SILENCE_S:g} s"
+            ) from error
+        except OSError as error:
+            raise StoreError(f"the broker ended before it was done: {error}") from error
+    if not answer.endswith(b"\n"):
         raise StoreError("the broker ended before it was done")
     found = json.loads(answer)
     if "error" in found:

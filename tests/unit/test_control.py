@@ -1,0 +1,155 @@
+"""The socket of a running broker for tools: one request never ends those that come behind it."""
+
+import pathlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from mqttcore import control
+from mqttcore.control import NAME, Control, NobodyThereError, ask, short
+from mqttcore.errors import StoreError
+
+NOT_KNOWN = "not a request"
+
+
+def done(argument: str) -> int:
+    """Takes as long as the path has bytes, in bytes."""
+    return len(argument.encode())
+
+
+def broken(argument: str) -> int:
+    """A fault of ours."""
+    raise AssertionError(argument)
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    running = Control(tmp_path, {"backup": done, "break": broken})
+    yield tmp_path
+    running.stop()
+
+
+def said(folder: pathlib.Path, request: bytes) -> bytes:
+    """What a request is answered with."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(20)
+        with short(folder / NAME) as address:
+            line.connect(address)
+        line.sendall(request + b"\n")
+        with line.makefile("rb") as lines:
+            return lines.readline()
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (rb'{"do": "backup", "with": "\ud800"}', b"surrogates not allowed"),
+        (b"[" * 60_000, NOT_KNOWN.encode()),
+        (b"\xff", NOT_KNOWN.encode()),
+        (b"{}", NOT_KNOWN.encode()),
+        (b'{"do": [], "with": "x"}', NOT_KNOWN.encode()),
+        (b'{"do": "break", "with": "x"}', b""),
+    ],
+)
+def test_an_odd_request_ends_nothing_but_itself(
+    folder: pathlib.Path, request_: bytes, answer: bytes
+) -> None:
+    assert answer in said(folder, request_)
+
+    assert ask(folder, "backup", "/copy") == 5
+
+
+def test_a_request_that_takes_long_is_waited_for(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "BEAT_S", 0.01)
+    beats = threading.Event()
+    sent: list[bytes] = []
+
+    class Line(socket.socket):
+        """Notes what is read, and says when two beats have come."""
+
+        def recv_into(self, *given: object, **named: object) -> int:  # type: ignore[override]
+            count = super().recv_into(*given, **named)  # type: ignore[arg-type]
+            sent.append(bytes(memoryview(given[0])[:count]))  # type: ignore[arg-type]
+            if b"".join(sent).count(b" ") > 1:
+                beats.set()
+            return count
+
+    def slow(_: str) -> int:
+        assert beats.wait(20)
+        return 7
+
+    running = Control(tmp_path, {"backup": slow})
+    monkeypatch.setattr(control.socket, "socket", Line)
+    try:
+        assert ask(tmp_path, "backup", "/copy") == 7
+    finally:
+        monkeypatch.undo()
+        running.stop()
+
+
+@pytest.fixture
+def impostor(tmp_path: pathlib.Path) -> Iterator[Callable[[Callable[[socket.socket], None]], None]]:
+    """Answers one connection as it is told."""
+    listening = socket.socket(socket.AF_UNIX)
+    with short(tmp_path / NAME) as address:
+        listening.bind(address)
+    listening.listen()
+    threads = []
+
+    def acting(act: Callable[[socket.socket], None]) -> None:
+        def run() -> None:
+            line, _ = listening.accept()
+            with line:
+                act(line)
+
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+
+    yield acting
+    for thread in threads:
+        thread.join(20)
+    listening.close()
+
+
+@pytest.mark.parametrize("answer", [b"", b"   ", b'{"done"'])
+def test_a_broker_that_ended_has_not_done_it(
+    tmp_path: pathlib.Path,
+    impostor: Callable[[Callable[[socket.socket], None]], None],
+    answer: bytes,
+) -> None:
+    def end(line: socket.socket) -> None:
+        line.recv(1_000)
+        line.sendall(answer)
+
+    impostor(end)
+
+    with pytest.raises(StoreError, match="ended before it was done"):
+        ask(tmp_path, "backup", "/copy")
+
+
+def test_a_broker_that_says_nothing_any_more_is_not_waited_for(
+    tmp_path: pathlib.Path,
+    impostor: Callable[[Callable[[socket.socket], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(control, "SILENCE_S", 0.05)
+    given_up = threading.Event()
+
+    def be_silent(_: socket.socket) -> None:
+        given_up.wait(20)
+
+    impostor(be_silent)
+
+    with pytest.raises(StoreError, match=r"said nothing for 0\.05 s"):
+        ask(tmp_path, "backup", "/copy")
+    given_up.set()
+
+
+def test_nobody_is_there_when_it_has_stopped(tmp_path: pathlib.Path) -> None:
+    Control(tmp_path, {}).stop()
+
+    with pytest.raises(NobodyThereError):
+        ask(tmp_path, "backup", "/copy")
