@@ -51,7 +51,7 @@ impl PyLogin {
             version: Version::from_level(version)
                 .ok_or_else(|| argument("version is 3, 4 or 5"))?,
             username: username.map(Into::into),
-            password: password.map(Into::into),
+            password: password.map(|bytes| Arc::new(bytes.into())),
             peer: SocketAddr::new(
                 peer.0
                     .parse()
@@ -79,13 +79,13 @@ impl PyLogin {
         self.0.username.as_deref()
     }
 
-    /// The password, when one was sent.
+    /// The password, when one was sent; the broker itself forgets it once the client is let in.
     #[getter]
     fn password<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.0
             .password
             .as_ref()
-            .map(|bytes| PyBytes::new(py, bytes))
+            .map(|secret| PyBytes::new(py, secret.as_bytes()))
     }
 
     /// Address and port of the client.

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use mqttcore_codec::{ReasonCode, decode_connect};
-use mqttcore_session::{Authentication, ConnectRequest, Recipient, Secret};
+use mqttcore_session::{Authentication, ConnectRequest, Recipient, Secret, wipe};
 use mqttcore_store::Level;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -108,6 +108,8 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
         Ok(admitted) => send_home(&shard, transport, unread, *admitted, door.promise),
         Err(refusal) => {
             let farewell = refuse(&shard, peer, &door.name, &refusal);
+            // It may hold a password, and the client may take its time.
+            drop(refusal);
             Box::pin(part(&shard, transport, farewell)).await;
             shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         }
@@ -155,9 +157,9 @@ pub(crate) struct Handshake<'a> {
 
 impl Handshake<'_> {
     async fn admit(&mut self) -> Result<Box<Admitted>, Refusal> {
-        let request = self.receive_connect().await?;
-        let login = Arc::new(self.login(&request));
-        let identified = self.authenticate(&request, &login).await?;
+        let mut request = self.receive_connect().await?;
+        let login = Arc::new(self.login(&mut request));
+        let identified = self.authenticate(&mut request, &login).await?;
         let login = identified.name.apply(login);
         check_will(&request, &login, &identified.access)?;
         Ok(Box::new(Admitted {
@@ -181,12 +183,18 @@ impl Handshake<'_> {
                     self.shard.metrics().packets_received.add(1);
                     let request = ConnectRequest::parse(&connect, &config.limits)
                         .map_err(|violation| Refusal::Violation(to, violation))?;
-                    self.buffer.drain(..len);
+                    self.forget(len);
                     return Ok(request);
                 }
                 None => self.read().await?,
             }
         }
+    }
+
+    /// Takes a packet that may hold secrets out of the buffer.
+    pub(crate) fn forget(&mut self, len: usize) {
+        wipe(self.buffer.get_mut(..len).unwrap_or_default());
+        self.buffer.drain(..len);
     }
 
     /// Appends what one read brings.

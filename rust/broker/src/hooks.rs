@@ -91,8 +91,8 @@ pub struct Login {
     pub version: Version,
     /// User name, when one was sent; an empty one is not the same as none.
     pub username: Option<Arc<str>>,
-    /// Password bytes, when sent. Never printed.
-    pub password: Option<Arc<[u8]>>,
+    /// The password, when one was sent, until the client is let in. Never printed.
+    pub password: Option<Arc<Secret>>,
     /// Where the client comes from.
     pub peer: SocketAddr,
     /// Name of the listener that it came to.

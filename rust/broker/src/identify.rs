@@ -33,23 +33,28 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    /// The login as everybody else sees it.
+    /// The login as everybody else sees it. Nobody asks for its password again: it is wiped once the
+    /// last question about it is gone.
     pub(crate) fn apply(self, login: Arc<Login>) -> Arc<Login> {
         let username = match self {
-            Self::Sent => return login,
+            Self::Sent => login.username.clone(),
             Self::Given(name) => Some(name.into()),
-            Self::Nobody if login.username.is_none() => return login,
             Self::Nobody => None,
         };
+        if login.password.is_none() && username == login.username {
+            return login;
+        }
         Arc::new(Login {
             username,
+            password: None,
             ..(*login).clone()
         })
     }
 }
 
 impl Handshake<'_> {
-    pub(crate) fn login(&self, request: &ConnectRequest) -> Login {
+    /// Takes the password out of `request`.
+    pub(crate) fn login(&self, request: &mut ConnectRequest) -> Login {
         let assigned = || format!("mqttcore-{:016x}", self.shard.world.unique());
         let client_id = match &request.client_id {
             Some(id) => Arc::clone(id),
@@ -59,10 +64,7 @@ impl Handshake<'_> {
             client_id,
             version: request.version,
             username: request.username.as_deref().map(Arc::from),
-            password: request
-                .password
-                .as_ref()
-                .map(|secret| Arc::from(secret.as_bytes())),
+            password: request.password.take().map(Arc::new),
             peer: self.peer,
             listener: Arc::clone(&self.door.name),
             clean_start: request.clean_start,
@@ -84,7 +86,7 @@ impl Handshake<'_> {
     /// the listener gives it. A client without user name is anonymous there without a question.
     pub(crate) async fn authenticate(
         &mut self,
-        request: &ConnectRequest,
+        request: &mut ConnectRequest,
         login: &Arc<Login>,
     ) -> Result<Identified, Refusal> {
         let limits = Arc::clone(&self.shard.config().limits);
@@ -128,7 +130,7 @@ impl Handshake<'_> {
     /// [MQTT-4.12.0-2, -4].
     async fn converse(
         &mut self,
-        request: &ConnectRequest,
+        request: &mut ConnectRequest,
         login: &Arc<Login>,
         mut authentication: Authentication,
     ) -> Result<Identified, Refusal> {
@@ -143,7 +145,7 @@ impl Handshake<'_> {
         let opening = Opening {
             login: Arc::clone(login),
             method: method.into(),
-            data: request.authentication_data.clone(),
+            data: request.authentication_data.take(),
             again: false,
         };
         let (reply, mut answer) = Reply::new();
@@ -218,7 +220,7 @@ impl Handshake<'_> {
                 return Err(Refusal::Silent("gave up authentication"));
             };
             let data = data.map(Secret::from);
-            self.buffer.drain(..len);
+            self.forget(len);
             return Ok(data);
         }
     }

@@ -2,11 +2,12 @@
 
 use mqttcore_codec::{Auth, Packet, PacketType, PropertiesBuf, Property, ReasonCode, Text};
 
-use crate::connect::{ConnectRequest, Secret};
+use crate::connect::ConnectRequest;
 use crate::control::{Control, Details, Kind, PropertiesBody};
 use crate::handshake::add;
 use crate::limits::ServerLimits;
 use crate::request::Request;
+use crate::secret::Secret;
 use crate::session::Session;
 use crate::violation::Violation;
 

@@ -1,6 +1,5 @@
 //! CONNECT as a server sees it: owned, typed and checked.
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use crate::control::{Control, Details};
 use crate::handshake::refusal;
 use crate::limits::ServerLimits;
 use crate::message::Message;
+use crate::secret::Secret;
 use crate::violation::Violation;
 use crate::will::WillMessage;
 
@@ -96,29 +96,6 @@ impl Recipient {
     /// Appends a packet as it takes it; answers whether there was a form that it takes.
     pub fn tell(&self, control: &Control, out: &mut Vec<u8>) -> bool {
         control.encode(self.version, self.maximum_packet_size, out)
-    }
-}
-
-/// Bytes that no log may show.
-#[derive(Clone, Eq, PartialEq)]
-pub struct Secret(Box<[u8]>);
-
-impl Secret {
-    /// The bytes, for whoever checks them.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl From<&[u8]> for Secret {
-    fn from(bytes: &[u8]) -> Self {
-        Self(bytes.into())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Secret(..)")
     }
 }
 

@@ -8,12 +8,13 @@ use mqttcore_codec::{PacketType, PropertiesBuf, Property, QoS, ReasonCode, Text,
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::auth::Authentication;
-use crate::connect::{ConnectRequest, Secret};
+use crate::connect::ConnectRequest;
 use crate::control::{ConnAckBody, Control, Details, Kind, PropertiesBody, listed};
 use crate::event::DropReason;
 use crate::gate::AckToken;
 use crate::limits::{PACKET_BYTES_MAX, ServerLimits};
 use crate::live::{Aliases, Link};
+use crate::secret::Secret;
 use crate::session::{LinkState, Session};
 use crate::transmit::{Transmit, publish_bytes};
 

@@ -92,6 +92,7 @@ mod queue;
 mod received;
 mod request;
 mod restore;
+mod secret;
 mod session;
 mod spill;
 mod subscriptions;
@@ -103,7 +104,7 @@ mod will;
 pub use alias::AliasUse;
 pub use auth::{AuthStep, Authentication, reauthentication_refusal};
 pub use composed::MessageError;
-pub use connect::{ConnectRequest, Recipient, Secret};
+pub use connect::{ConnectRequest, Recipient};
 pub use control::{Control, Details};
 pub use event::{DropReason, Event, Record};
 pub use gate::AckToken;
@@ -114,6 +115,7 @@ pub use outbound::{Delivered, Delivery};
 pub use request::{
     PublishRequest, Request, SubscribeEntry, SubscribeRequest, UnsubscribeEntry, UnsubscribeRequest,
 };
+pub use secret::{Secret, wipe};
 pub use session::Session;
 pub use subscriptions::Subscription;
 pub use timers::Expiry;

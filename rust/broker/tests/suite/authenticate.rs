@@ -1,9 +1,10 @@
 //! A plugin says who may come in; the broker never waits for it with anybody but that client.
 
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Grant, Listener, Verdict};
+use mqttcore_broker::{Broker, Config, Grant, Listener, Secret, Verdict};
 use mqttcore_codec::{QoS, ReasonCode, Version};
 
 use crate::common::plugin::LoginQuestion;
@@ -218,7 +219,8 @@ fn the_plugin_sees_what_the_client_sent() {
     assert_eq!(&*login.client_id, "one");
     assert_eq!(login.version, Version::V5);
     assert_eq!(login.username.as_deref(), Some("user"));
-    assert_eq!(login.password.as_deref(), Some(&b"secret"[..]));
+    let password = login.password.as_deref();
+    assert_eq!(password.map(Secret::as_bytes), Some(&b"secret"[..]));
     assert_eq!(&*login.listener, "front door");
     assert!(login.clean_start);
     assert_eq!(
@@ -228,6 +230,30 @@ fn the_plugin_sees_what_the_client_sent() {
     assert_eq!(login.will_topic.as_deref(), Some("last/words"));
     assert_eq!(*login.user_properties, [(String::new(), "blue".into())]);
     assert!(!format!("{login:?}").contains("secret"));
+}
+
+/// Nobody but this test holds it then, so that it is wiped.
+#[test]
+fn the_password_is_forgotten_once_the_client_is_let_in() {
+    for verdict in [
+        allow(Grant::everything()),
+        Verdict::Deny {
+            reason: ReasonCode::BANNED,
+            text: None,
+        },
+    ] {
+        let (broker, logins) = asking();
+        let mut client = v5("one").username("user").dial(&broker);
+        let (login, reply) = logins.recv_timeout(DEADLINE).expect("asked");
+        let password = Arc::clone(login.password.as_ref().expect("it was sent"));
+        drop(login);
+
+        reply.send(verdict);
+
+        assert!(matches!(client.receive(), Received::ConnAck { .. }));
+        assert_eq!(password.as_bytes(), b"secret");
+        assert_eq!(Arc::strong_count(&password), 1);
+    }
 }
 
 #[test]

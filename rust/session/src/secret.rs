@@ -1,0 +1,54 @@
+//! Passwords and authentication data: never printed, and wiped when nobody needs them.
+
+use std::fmt;
+use std::hint::black_box;
+
+/// Bytes that no log may show. Its memory is overwritten when it is dropped.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Secret(Box<[u8]>);
+
+impl Secret {
+    /// The bytes, for whoever checks them.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&[u8]> for Secret {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        wipe(&mut self.0);
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Secret(..)")
+    }
+}
+
+/// Overwrites bytes that a secret came in, such as those of a CONNECT in a read buffer.
+pub fn wipe(bytes: &mut [u8]) {
+    bytes.fill(0);
+    // Nobody reads them any more: without this the compiler may leave them as they are.
+    black_box(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wiped_is_zero() {
+        let mut secret = Secret::from(&b"hunter2"[..]);
+
+        wipe(&mut secret.0);
+
+        assert_eq!(secret.as_bytes(), [0; 7]);
+    }
+}
