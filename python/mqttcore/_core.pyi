@@ -295,8 +295,11 @@ class Engine:
     def disconnect(self, client_id: str, /) -> bool:
         """End a client's connection by administrative action; False: it has none."""
 
-    def reload(self, settings: Settings, lanes: Lanes, /) -> None:
-        """Take new limits, grants and plugins into force; listeners and shards stay."""
+    def reload(self, settings: Settings, lanes: Lanes, /) -> list[int | None]:
+        """Take new limits, grants and plugins into force; sockets and shards stay.
+
+        Answer which of the new listeners each bound one is now; None: it was taken out.
+        """
 
     def backup(self, to: StrPath, /) -> int:
         """Copies what is kept into ``to``, a new or empty folder; returns the bytes of the copy.
@@ -407,7 +410,7 @@ class Login:
 
     @property
     def password(self) -> bytes | None:
-        """The password, when one was sent."""
+        """The password, when one was sent; the broker forgets it once the client is let in."""
 
     @property
     def peer(self) -> tuple[str, int]:

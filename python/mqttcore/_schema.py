@@ -14,7 +14,7 @@ import pathlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar, Union, cast
 
 from mqttcore._core import MqttError
@@ -63,8 +63,8 @@ class Entry:
 
     value: object
     kind: str
-    place: Place
-    key_place: Place
+    place: Place = field(compare=False)
+    key_place: Place = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

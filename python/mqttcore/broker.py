@@ -12,7 +12,8 @@ from typing import Self
 
 from mqttcore import config
 from mqttcore._core import Engine, MessageProperties, Session
-from mqttcore.config import Settings
+from mqttcore.changes import Bound, changes
+from mqttcore.config import Listener, Settings
 from mqttcore.control import Control
 from mqttcore.errors import BrokerFailedError, StoppedError, StoreFailedError
 from mqttcore.plugin.base import Plugin
@@ -44,6 +45,9 @@ class Broker:
     ) -> None:
         self._settings = settings if isinstance(settings, Settings) else config.load(settings)
         self._own_plugins = tuple(plugins)
+        # what the engine was started with, and what its sockets stand for since a reload
+        self._begun = self._settings
+        self._bound: list[Listener | None] = []
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._crew: Crew | None = None
@@ -75,6 +79,7 @@ class Broker:
                 crew.stop()
                 raise
             self._crew = crew
+            self._begun, self._bound = self._settings, list(self._settings.listeners)
             self._control = self._open_control()
             self._failure = None
             self._process = os.getpid()
@@ -124,11 +129,12 @@ class Broker:
                 leaving.join()
 
     def reload(self, settings: Settings | pathlib.Path | str) -> None:
-        """Takes other limits, grants and plugins into force; listeners stay as they are.
+        """Takes other settings into force; sockets, shards and data stay as they are.
 
-        New plugins start before old ones stop. Whatever goes wrong, nothing has changed. Who
-        connects after it returns meets the new ones; the old ones answer what they were asked,
-        and stop, in the background.
+        A bound listener becomes the new one of its address, else of its name. The log says what
+        changed, and what takes a restart. New plugins start before old ones stop. Whatever goes
+        wrong, nothing has changed. Who connects after it returns meets the new ones; the old ones
+        answer what they were asked, and stop, in the background.
 
         Raises:
             ConfigError: the settings cannot be used.
@@ -138,13 +144,18 @@ class Broker:
         crew = self._make_crew(new)
         with self._lock:
             try:
-                self._started().reload(new, crew.lanes)
+                places = self._started().reload(new, crew.lanes)
             except BaseException:
                 crew.stop()
                 raise
             old, self._crew = self._crew, crew
-            self._note_unchanged(new)
-            self._settings = new
+            bound = [None if place is None else new.listeners[place] for place in places]
+            both = Bound(before=self._bound, after=bound)
+            found = changes(self._settings, new, begun=self._begun, bound=both)
+            self._settings, self._bound = new, bound
+        log.info("reloaded; changed: %s", ", ".join(found.applied) or "nothing")
+        if found.restart:
+            log.warning("reload: a restart is needed for %s", ", ".join(found.restart))
         if old is not None:
             old.close()
             leaving = threading.Thread(target=old.drain, name="mqttcore-old-plugins", daemon=True)
@@ -293,18 +304,6 @@ class Broker:
         if error is None and (failure := self.failure()):
             raise failure
 
-    def _note_unchanged(self, new: Settings) -> None:
-        def bound(settings: Settings) -> object:
-            places = [(entry.address, entry.transport) for entry in settings.listeners]
-            return places, settings.shards
-
-        if bound(self._settings) != bound(new):
-            log.warning("reload: other listeners or shards take a restart")
-        if self._settings.data != new.data:
-            log.warning("reload: another data folder takes a restart")
-        if rows_of(self._settings) != rows_of(new):
-            log.warning("reload: other streams, or another way to them, take a restart")
-
     def failure(self, *, within: float = 0.0) -> StoppedError | None:
         """Why the broker cannot go on, as the error that every call raises; None: all is well.
 
@@ -355,11 +354,6 @@ def failure_of(engine: Engine, within: float = 0.0) -> StoppedError | None:
         return None
     what, why = failed
     return StoreFailedError(why) if what == "store" else BrokerFailedError(why)
-
-
-def rows_of(settings: Settings) -> object:
-    """What becomes rows, and where they go."""
-    return settings.streams, settings.http, settings.kafka
 
 
 running: set[Broker] = set()

@@ -161,8 +161,6 @@ def reload(broker: Broker, options: argparse.Namespace) -> None:
         log.error("not reloaded, the old configuration stays:\n%s", "\n".join(error.faults))
     except MqttError as error:
         log.error("not reloaded, the old configuration stays: %s", error)
-    else:
-        log.info("reloaded; listeners, shards and log level stay as they were")
 
 
 class Signals:

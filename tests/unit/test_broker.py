@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from mqttcore import Broker, ConfigError, Settings, StartError, StoppedError, TopicNameError
+from mqttcore._core import hash_password
 from mqttcore.broker import stop_all
-from mqttcore.config import Listener
+from mqttcore.config import Listener, ServerLimits
 from mqttcore.streams.settings import Stream
 
 from tests.wire import Wire
@@ -252,18 +254,71 @@ def test_it_starts_again_over_its_folder(tmp_path: pathlib.Path) -> None:
             assert connack.session_present == (times > 0)
 
 
-def test_a_reload_says_what_takes_a_restart(
+def test_a_reload_says_what_changed_and_what_takes_a_restart_and_nothing_else(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Broker(Settings(listeners=(LISTENER,), data=str(tmp_path / "data"))) as broker:
-        broker.reload(broker.settings)
-        assert "restart" not in caplog.text
+    caplog.set_level("INFO", "mqttcore")
+    data = str(tmp_path / "data")
+    started = Settings(listeners=(LISTENER,), data=data)
+    closed = replace(LISTENER, anonymous=False)
+    stream = Stream(name="other", filter=("#",))
+    told = [
+        (started, "nothing", None),
+        (replace(started, data=str(tmp_path / "other")), "nothing", "data"),
+        (replace(started, streams=(stream,), shards=1), "nothing", "shards, streams"),
+        (replace(started, limits=ServerLimits(connections=9)), "limits.connections", None),
+        (started, "limits.connections", None),
+        (replace(started, listeners=(closed,)), "listener main: anonymous", None),
+        (
+            replace(started, listeners=(replace(closed, address="127.0.0.1:1"),)),
+            "nothing",
+            "listener main: address",
+        ),
+        (
+            replace(started, listeners=(replace(LISTENER, name="new"), replace(LISTENER))),
+            "listener main: anonymous",
+            "listener new: new",
+        ),
+    ]
+    with Broker(started) as broker:
+        for settings, changed, restart in told:
+            caplog.clear()
 
-        broker.reload(Settings(listeners=(LISTENER,), data=str(tmp_path / "other")))
-        assert "another data folder takes a restart" in caplog.text
-        assert "streams" not in caplog.text
+            broker.reload(settings)
 
-        other = Stream(name="other", filter=("#",))
-        same = str(tmp_path / "other")
-        broker.reload(Settings(listeners=(LISTENER,), data=same, streams=(other,)))
-        assert "other streams, or another way to them, take a restart" in caplog.text
+            lines = [record.getMessage() for record in caplog.records if record.name == "mqttcore"]
+            said = [f"reloaded; changed: {changed}"]
+            if restart is not None:
+                said.append(f"reload: a restart is needed for {restart}")
+            assert lines == said
+
+
+def test_a_reload_of_moved_lines_says_that_nothing_changed(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "mqttcore")
+    (tmp_path / "passwords").write_text(f"joe:{hash_password(b'secret', salt=bytes(16))}\n")
+    file = tmp_path / "mqttcore.toml"
+    plugin = 'use = "mqttcore.auth.password_file"\nconfig = { path = "passwords" }\n'
+    file.write_text(f'[[listeners]]\naddress = "127.0.0.1:0"\n[[plugins]]\n{plugin}')
+    with Broker(file) as broker:
+        file.write_text(f"# a remark\n{file.read_text()}")
+        broker.reload(file)
+
+        assert "reloaded; changed: nothing" in caplog.text
+
+        file.write_text(f"{file.read_text()}[[topics]]\nfilter = 'a'\npromise = 'memory'\n")
+        broker.reload(file)
+
+        assert "reloaded; changed: topics" in caplog.text
+
+
+def test_a_listener_with_another_name_lets_clients_in(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "mqttcore")
+    with Broker(Settings(listeners=(LISTENER,))) as broker:
+        broker.reload(Settings(listeners=(replace(LISTENER, name="renamed"),)))
+
+        with Wire(broker.port) as wire:
+            wire.connect("c")
+            assert broker.clients()[0].listener == "renamed"
+    assert "reloaded; changed: listener renamed: name" in caplog.text

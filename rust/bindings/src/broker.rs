@@ -123,15 +123,20 @@ impl PyEngine {
         Ok(py.detach(|| broker.disconnect(client_id, ReasonCode::ADMINISTRATIVE_ACTION)))
     }
 
-    /// Takes new limits, grants and plugins into force; listeners and shards stay.
+    /// Takes new limits, grants and plugins into force; sockets and shards stay. Answers which of
+    /// the new listeners each bound one is now; None: it was taken out.
     #[pyo3(signature = (settings, lanes, /))]
-    fn reload(&self, py: Python<'_>, settings: &Bound<'_, PyAny>, lanes: &PyLanes) -> PyResult<()> {
+    fn reload(
+        &self,
+        py: Python<'_>,
+        settings: &Bound<'_, PyAny>,
+        lanes: &PyLanes,
+    ) -> PyResult<Vec<Option<usize>>> {
         let broker = self.running()?;
         let config = engine_config(settings)?;
         let hooks = lanes.hooks();
-        py.detach(|| broker.reload(&config, hooks))
-            .map_err(CoreError::Start)?;
-        Ok(())
+        let places = py.detach(|| broker.reload(&config, hooks));
+        Ok(places.map_err(CoreError::Start)?)
     }
 
     /// Waits up to ``seconds`` for the broker to fail; answers what failed, and why.

@@ -16,7 +16,7 @@ use mqttcore_topics::{TopicError, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::config::{Config, Data, Listener};
-use crate::door::{doors, doors_of};
+use crate::door::{doors, doors_of, successors};
 use crate::failure::{Failure, fail_on_panic};
 use crate::grants::GrantError;
 use crate::guard::vital;
@@ -331,20 +331,28 @@ impl Broker {
         promises.unwrap_or_else(|| "nothing: the broker is stopped".to_owned())
     }
 
-    /// Takes new limits, grants, promises and plugins into force; listeners, shards and the folder of
+    /// Takes new limits, grants, promises and plugins into force; sockets, shards and the folder of
     /// the store stay as they are. A client's own level is that of its CONNECT.
+    ///
+    /// Returns which of the new listeners each bound one is now: that of its address and name, else
+    /// of its address, else of its name. `None` if it was taken out: it has no rules any more.
     ///
     /// # Errors
     ///
     /// A grant with a rule that is no filter; nothing changes then.
-    pub fn reload(&self, config: &Config, hooks: Arc<dyn Hooks>) -> Result<(), StartError> {
-        let doors = doors_of(&self.listeners, config)?;
+    pub fn reload(
+        &self,
+        config: &Config,
+        hooks: Arc<dyn Hooks>,
+    ) -> Result<Vec<Option<usize>>, StartError> {
+        let places = successors(&self.listeners, &config.listeners);
+        let doors = doors_of(&self.listeners, &places, config)?;
         let mut config = config.clone();
         config.data = keep_folder(self.folder.as_deref(), config.data);
         *self.limits() = Arc::clone(&config.limits);
         let rules = (Arc::new(config), hooks, doors);
         self.ask_all(move |shard| shard.reload(rules.clone()));
-        Ok(())
+        Ok(places)
     }
 
     /// Disconnects every client with 0x8B, waits until their last bytes are sent, and ends.

@@ -41,20 +41,49 @@ pub(crate) fn doors(config: &Config) -> Result<Arc<[Door]>, StartError> {
     config.listeners.iter().map(door).collect()
 }
 
-/// What `config` gives at the listeners that are bound, which a reload leaves as they are: by name,
-/// and nothing to anonymous clients of a listener that the configuration no longer has. What is
-/// spoken there stays; who may ask for it need not.
+/// Whether a bound listener and a configured one are the same.
+type Same<'a> = &'a dyn Fn(&Listener, &Listener) -> bool;
+
+/// Which listener of `configured` each bound one has become: that of its address and name, else of
+/// its address, else of its name.
+pub(crate) fn successors(bound: &[Listener], configured: &[Listener]) -> Vec<Option<usize>> {
+    let is_at = |old: &Listener, new: &Listener| {
+        old.address == new.address && old.websocket.is_some() == new.websocket.is_some()
+    };
+    let is_named = |old: &Listener, new: &Listener| old.name == new.name;
+    let is_both = |old: &Listener, new: &Listener| is_at(old, new) && is_named(old, new);
+    let rules: [Same<'_>; 3] = [&is_both, &is_at, &is_named];
+    let mut places = vec![None; bound.len()];
+    for is_same in rules {
+        for (index, old) in bound.iter().enumerate() {
+            if places[index].is_none() {
+                let is_free = |place: &usize| !places.contains(&Some(*place));
+                let mut same = (0..configured.len()).filter(|&new| is_same(old, &configured[new]));
+                places[index] = same.find(is_free);
+            }
+        }
+    }
+    places
+}
+
+/// What `config` gives at the listeners that are bound, which have become those at `places`; nothing
+/// to anonymous clients of one that the configuration no longer has. What is spoken there stays; who
+/// may ask for it need not.
 ///
 /// # Errors
 ///
 /// As [`doors`].
-pub(crate) fn doors_of(bound: &[Listener], config: &Config) -> Result<Arc<[Door]>, StartError> {
+pub(crate) fn doors_of(
+    bound: &[Listener],
+    places: &[Option<usize>],
+    config: &Config,
+) -> Result<Arc<[Door]>, StartError> {
     let configured = doors(config)?;
-    let door = |bound: &Listener| {
-        let found = configured.iter().find(|door| *door.name == *bound.name);
+    let door = |(bound, place): (&Listener, &Option<usize>)| {
+        let found = place.and_then(|place| configured.get(place));
         let rules = found.and_then(|door| door.websocket.clone());
         Door {
-            name: Arc::from(bound.name.as_str()),
+            name: found.map_or_else(|| bound.name.as_str().into(), |door| Arc::clone(&door.name)),
             anonymous: found.and_then(|door| door.anonymous.clone()),
             promise: found.and_then(|door| door.promise),
             websocket: bound
@@ -63,5 +92,5 @@ pub(crate) fn doors_of(bound: &[Listener], config: &Config) -> Result<Arc<[Door]
                 .map(|own| rules.unwrap_or(Arc::new(own))),
         }
     };
-    Ok(bound.iter().map(door).collect())
+    Ok(bound.iter().zip(places).map(door).collect())
 }

@@ -1,0 +1,84 @@
+"""What a reload has changed, and what of the new settings takes a restart."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from mqttcore.config import Listener, Settings
+
+RESTART = frozenset(
+    (
+        "shards",
+        "log_level",
+        "shared_strategy",
+        "scrub_interval_s",
+        "data",
+        "streams",
+        "http",
+        "kafka",
+    )
+)
+"""Settings that are read at the start alone."""
+BOUND = ("address", "transport")
+"""What a listener is bound with."""
+LISTENER = ("name", "anonymous", "path", "origins", "session", "promise")
+"""What changes at a listener that is bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Names of settings, as ``limits.connections`` or ``listener main: anonymous``."""
+
+    applied: tuple[str, ...]
+    """What holds from now on."""
+    restart: tuple[str, ...]
+    """What the broker was started with otherwise."""
+
+
+def changes(old: Settings, new: Settings, *, begun: Settings, bound: "Bound") -> Changes:
+    """Compares.
+
+    Args:
+        old: What held so far.
+        new: What was loaded.
+        begun: What the broker was started with.
+        bound: The listeners, before and after.
+    """
+    own = [name for name in differing(old, new) if name not in RESTART | {"listeners", "limits"}]
+    limits = [f"limits.{name}" for name in differing(old.limits, new.limits)]
+    fixed = [name for name in differing(begun, new) if name in RESTART]
+    return Changes(
+        applied=(*own, *limits, *bound.applied()),
+        restart=(*fixed, *bound.restart(begun.listeners, new.listeners)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What the bound listeners were and are, in the order of their sockets; None: taken out."""
+
+    before: Sequence[Listener | None]
+    after: Sequence[Listener | None]
+
+    def applied(self) -> Iterable[str]:
+        """What holds otherwise from now on."""
+        for old, new in zip(self.before, self.after, strict=True):
+            if old is not None and new is not None:
+                changed = [name for name in differing(old, new) if name in LISTENER]
+                yield from (f"listener {new.title}: {name}" for name in changed)
+
+    def restart(self, begun: Sequence[Listener], new: Sequence[Listener]) -> Iterable[str]:
+        """Listeners that would be bound otherwise."""
+        for old, now in zip(begun, self.after, strict=True):
+            if now is None:
+                yield f"listener {old.title}: removed"
+                continue
+            changed = [name for name in differing(old, now) if name in BOUND]
+            yield from (f"listener {now.title}: {name}" for name in changed)
+        kept = [id(listener) for listener in self.after]
+        yield from (f"listener {one.title}: new" for one in new if id(one) not in kept)
+
+
+def differing(old: object, new: object) -> list[str]:
+    """The fields of two values of one dataclass that differ."""
+    names = [field.name for field in fields(old)]  # type: ignore[arg-type] # a dataclass
+    return [name for name in names if getattr(old, name) != getattr(new, name)]
