@@ -255,7 +255,7 @@ def decode_packet(
 class Engine:
     """Sockets, shards and sessions of one broker; `mqttcore.Broker` wraps it."""
 
-    def __new__(cls, settings: Settings, lanes: Lanes, /) -> Engine:
+    def __new__(cls, settings: Settings, lanes: Lanes, /, *, accepts_clock: bool = False) -> Engine:
         """Bind every listener and start; clients can connect when it returns."""
 
     @staticmethod

@@ -61,8 +61,12 @@ class Broker:
         """What it was told."""
         return self._settings
 
-    def start(self) -> Self:
+    def start(self, *, accept_clock: bool = False) -> Self:
         """Starts plugins and engine. Clients can connect when it returns.
+
+        Args:
+            accept_clock: Believes the system's clock about the time that the broker was down,
+                however long that is; else an hour, or twice the longest pause before.
 
         Raises:
             ConfigError: a plugin cannot be made as the settings say.
@@ -74,7 +78,7 @@ class Broker:
                 return self
             crew = self._make_crew(self._settings)
             try:
-                self._engine = Engine(self._settings, crew.lanes)
+                self._engine = Engine(self._settings, crew.lanes, accepts_clock=accept_clock)
             except BaseException:
                 crew.stop()
                 raise

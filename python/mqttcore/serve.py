@@ -75,6 +75,12 @@ def parser() -> argparse.ArgumentParser:
         help="mends a damaged folder before the start: what cannot be read is given up and told;"
         " for one start, since all of the folder is read",
     )
+    made.add_argument(
+        "--accept-clock",
+        action="store_true",
+        help="counts all of the time that the broker was down, as the system's clock has it, for"
+        " what expires; for one start, after a warning that it is not believed",
+    )
     made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     made.add_argument(
         "--check-config",
@@ -106,7 +112,7 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
         damage.accept_loss(pathlib.Path(settings.data))
     signals = Signals()
     broker = Broker(settings)
-    broker.start()
+    broker.start(accept_clock=options.accept_clock)
     print(banner(broker, has_file=options.config is not None), flush=True)
     watch(broker, signals)
     while (number := signals.wait()) == signal.SIGHUP:

@@ -235,8 +235,8 @@ from mqttcore import _core, broker, serve
 class Engine:
     failure = None
 
-    def __init__(self, *arguments):
-        self._engine = _core.Engine(*arguments)
+    def __init__(self, *arguments, **options):
+        self._engine = _core.Engine(*arguments, **options)
 
     def wait_for_failure(self, seconds):
         if seconds:

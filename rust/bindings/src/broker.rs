@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, ClientInfo, Failure};
+use mqttcore_broker::{Broker, ClientInfo, Config, Failure};
 use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
@@ -27,9 +27,17 @@ pub(crate) struct PyEngine {
 impl PyEngine {
     /// Binds every listener and starts; clients can connect when it returns.
     #[new]
-    #[pyo3(signature = (settings, lanes, /))]
-    fn new(py: Python<'_>, settings: &Bound<'_, PyAny>, lanes: &PyLanes) -> PyResult<Self> {
-        let config = engine_config(settings)?;
+    #[pyo3(signature = (settings, lanes, /, *, accepts_clock = false))]
+    fn new(
+        py: Python<'_>,
+        settings: &Bound<'_, PyAny>,
+        lanes: &PyLanes,
+        accepts_clock: bool,
+    ) -> PyResult<Self> {
+        let config = Config {
+            accepts_clock,
+            ..engine_config(settings)?
+        };
         let hooks = lanes.hooks();
         let broker = py.detach(|| Broker::start(config, &hooks));
         Ok(Self {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::{
     Config, Data, HttpLimits, HttpListener, Listener, Promise, ProtobufMessage, Stream, StreamKey,
@@ -171,6 +171,8 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         }),
         sys_interval: (!sys_interval.is_zero()).then_some(sys_interval),
         http_limits: HttpLimits::default(),
+        system_time: SystemTime::now,
+        accepts_clock: false,
         limits: Arc::new(server_limits(limits)?),
     })
 }

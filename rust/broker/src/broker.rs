@@ -171,7 +171,7 @@ impl Broker {
             .iter()
             .filter_map(|socket| socket.local_addr().ok())
             .collect();
-        let open = |data| Log::open(data, &config.streams, config.scrub_every);
+        let open = |data| Log::open(data, &config);
         let log = config.data.as_ref().map(open).transpose();
         let log = log.map_err(StartError::Store)?;
         let shards = shard_count(&config);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use mqttcore_session::ServerLimits;
 use mqttcore_store::Level;
@@ -51,6 +51,10 @@ pub struct Config {
     pub data: Option<Data>,
     /// How safe messages on some topics are, whoever publishes them; the first that matches.
     pub topic_promises: Vec<TopicPromise>,
+    /// What the system's clock says: how long the broker was down, it alone tells.
+    pub system_time: fn() -> SystemTime,
+    /// Believes the system's clock about the time that the broker was down, however long that is.
+    pub accepts_clock: bool,
     /// What becomes rows; needs `data`.
     pub streams: Vec<Definition>,
     /// What becomes records of Kafka.
@@ -134,6 +138,8 @@ impl Default for Config {
             spill_after: Duration::from_secs(600),
             scrub_every: Duration::from_secs(7 * 24 * 3_600),
             data: None,
+            system_time: SystemTime::now,
+            accepts_clock: false,
             topic_promises: Vec::new(),
             streams: Vec::new(),
             kafka: None,

@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::{AckToken, ConnectRequest, Message, Record as Told, WillMessage};
@@ -481,7 +481,7 @@ fn message_record<'a>(
         retain: message.retain(),
         kept: false,
         gate: None,
-        expires_at_ms: message.expires_at().map(|at| unix_ms(shard.now(), at)),
+        expires_at_ms: message.expires_at().map(|at| kept_ms(shard, at)),
         source: None,
         streamed: None,
         topic: message.topic(),
@@ -556,7 +556,7 @@ pub(crate) fn opened(shard: &Shard, client: &Rc<Client>, request: &ConnectReques
     let (login, level) = (client.login(), client.kept_at());
     let opened = Opened {
         session,
-        at_ms: unix_ms(shard.now(), shard.now()),
+        at_ms: kept_ms(shard, shard.now()),
         version: login.version.level(),
         expiry_s: client.session.borrow().expiry_interval_s(),
         client_id: &client.id,
@@ -602,7 +602,7 @@ pub(crate) fn away(shard: &Shard, client: &Client) {
     if let Some((journal, session)) = kept(shard, client) {
         let away = Record::Away {
             session,
-            at_ms: unix_ms(shard.now(), shard.now()),
+            at_ms: kept_ms(shard, shard.now()),
             expiry_s: client.session.borrow().expiry_interval_s(),
         };
         journal.write(client.kept_at(), &away);
@@ -683,16 +683,10 @@ pub(crate) fn unpack(packed: u8, id: u32) -> Options {
     }
 }
 
-/// A moment of the monotonic clock in unix milliseconds.
-fn unix_ms(now: Instant, at: Instant) -> u64 {
-    let (ahead, behind) = (
-        at.saturating_duration_since(now),
-        now.saturating_duration_since(at),
-    );
-    let since = (SystemTime::now() + ahead - behind).duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
+/// A moment of the monotonic clock as what is kept has it.
+fn kept_ms(shard: &Shard, at: Instant) -> u64 {
+    let log = shard.world.log.as_ref();
+    log.map_or(0, |log| log.clock.unix_ms(at))
 }
 
 /// Writes what the session of `client` told; promises that wait for it stand in line.

@@ -30,6 +30,7 @@
 mod arrival;
 mod broker;
 mod client;
+mod clock;
 mod config;
 mod connection;
 mod door;

@@ -205,7 +205,7 @@ pub(crate) fn start(world: &Arc<World>, log: &Arc<Log>) -> std::io::Result<JoinH
         let loader = Loader {
             world: &world,
             log: &log,
-            reader: Reader::new(&*log.store),
+            reader: Reader::new(&log),
             wanted,
             by_key: Vec::new(),
             done,

@@ -22,10 +22,11 @@ pub(crate) enum LogClass {
     Panic,
     Will,
     Store,
+    Clock,
     Kafka,
 }
 
-const CLASSES: usize = 10;
+const CLASSES: usize = 11;
 
 /// The log of one shard.
 pub(crate) struct Log {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use mqttcore_codec::{PacketId, Properties, QoS, Version};
 use mqttcore_session::{Delivery, Message, Session, Subscription, WillMessage};
@@ -13,9 +13,11 @@ use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicName};
 use smallvec::SmallVec;
 
 use crate::client::{Client, Identity, Who};
+use crate::clock::KeptClock;
 use crate::grants::{Access, Permissions};
 use crate::retain::Retained;
 use crate::shard::{Shard, World};
+use crate::store::Log;
 use crate::topic::{AS_IT_CAME, topic_of};
 use crate::{group, journal, life, paging};
 
@@ -60,17 +62,11 @@ struct Waiting {
     subscription_ids: SmallVec<[NonZeroU32; 2]>,
 }
 
-/// One moment on both clocks.
-#[derive(Clone, Copy)]
-struct Clock {
-    now: Instant,
-    unix_ms: u64,
-}
-
 /// Makes what the store kept fit for shards.
 pub(crate) struct Reader<'s> {
     store: &'s dyn Store,
-    clock: Clock,
+    clock: KeptClock,
+    now: Instant,
     /// Messages that were read: they wait for several sessions.
     messages: HashMap<u64, Message>,
     /// What a session without a will may do while its client is away: nothing.
@@ -78,10 +74,11 @@ pub(crate) struct Reader<'s> {
 }
 
 impl<'s> Reader<'s> {
-    pub(crate) fn new(store: &'s dyn Store) -> Self {
+    pub(crate) fn new(log: &'s Log) -> Self {
         Self {
-            store,
-            clock: Clock::now(),
+            store: &*log.store,
+            clock: log.clock,
+            now: Instant::now(),
             messages: HashMap::new(),
             nothing: Arc::new(access_of(None)),
         }
@@ -106,7 +103,7 @@ impl<'s> Reader<'s> {
             let Some(message) = self.message(*number)? else {
                 continue;
             };
-            if message.is_expired(self.clock.now) {
+            if message.is_expired(self.now) {
                 expired.push(message.topic().to_owned());
             } else if let Some(topic) = topic_of(&message) {
                 world
@@ -161,7 +158,7 @@ impl<'s> Reader<'s> {
             return Ok(Some(message.clone()));
         }
         let stored = self.store.message(number)?;
-        let message = stored.and_then(|stored| self.clock.message(&stored));
+        let message = stored.and_then(|stored| message_of(&stored, self.clock));
         if let Some(message) = &message {
             self.messages.insert(number, message.clone());
         }
@@ -177,11 +174,11 @@ impl Page {
     /// Those of the store: what was promised cannot be read.
     pub(crate) fn read(
         store: &dyn Store,
+        clock: KeptClock,
         session: u64,
         from: u64,
         below: u64,
     ) -> Result<Self, StoreError> {
-        let clock = Clock::now();
         let mut page = Self {
             waiting: Vec::new(),
             next: from,
@@ -192,7 +189,7 @@ impl Page {
                 break;
             }
             (page.next, page.is_last) = (delivery.number + 1, false);
-            let message = message.and_then(|stored| clock.message(&stored));
+            let message = message.and_then(|stored| message_of(&stored, clock));
             let waiting = message.map(|message| Waiting::new(&delivery, message));
             page.waiting.extend(waiting);
         }
@@ -205,29 +202,10 @@ impl Page {
     }
 }
 
-impl Clock {
-    fn message(self, stored: &stored::StoredMessage) -> Option<Message> {
-        let kept = stored.message();
-        let expires_at = kept.expires_at_ms.map(|at_ms| self.instant(at_ms));
-        to_message(&kept, expires_at)
-    }
-
-    fn now() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self {
-            now: Instant::now(),
-            unix_ms: since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0)),
-        }
-    }
-
-    /// A moment in unix milliseconds on the monotonic clock; one that this clock does not reach
-    /// back to is now.
-    fn instant(self, at_ms: u64) -> Instant {
-        let ahead = Duration::from_millis(at_ms.saturating_sub(self.unix_ms));
-        let behind = Duration::from_millis(self.unix_ms.saturating_sub(at_ms));
-        let at = self.now.checked_sub(behind).unwrap_or(self.now);
-        at.checked_add(ahead).unwrap_or(at)
-    }
+/// A message out of the store.
+fn message_of(stored: &stored::StoredMessage, clock: KeptClock) -> Option<Message> {
+    let kept = stored.message();
+    to_message(&kept, kept.expires_at_ms.map(|at_ms| clock.instant(at_ms)))
 }
 
 impl Waiting {

@@ -39,7 +39,7 @@ use crate::paging::{self, Pagings, Settle};
 use crate::registry::Registry;
 use crate::reports::Reports;
 use crate::wheel::Wheel;
-use crate::{guard, journal, kafka, life, loading, registry, retain, store, sys_topics};
+use crate::{clock, guard, journal, kafka, life, loading, registry, retain, store, sys_topics};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
@@ -390,6 +390,8 @@ impl Shard {
         if self.index == 0 {
             let sys = sys_topics::publish_regularly(Rc::clone(&self));
             tokio::task::spawn_local(vital(Arc::clone(&self.world), "$SYS", sys));
+            let clock = clock::note_regularly(Rc::clone(&self));
+            tokio::task::spawn_local(vital(Arc::clone(&self.world), "the clock", clock));
         }
         let mut letters = Vec::new();
         let mut finished = std::pin::pin!(self.finished.notified());

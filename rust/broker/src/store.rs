@@ -6,17 +6,19 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
-use std::time::Duration;
+use std::time::{Instant, SystemTime};
 
 use mqttcore_store::files::{Files, Folder};
-use mqttcore_store::stream::{Definition, StreamLimits, StreamOptions, Streams};
+use mqttcore_store::stream::{StreamLimits, StreamOptions, Streams};
 use mqttcore_store::threads::{self, Panicked};
 use mqttcore_store::{
-    Batch, DurableStore, Level, Need, Observer, Recovery, Store, StoreError, StoreOptions, Ticket,
+    Batch, DurableStore, Level, Need, Observer, Pressure, Recovery, Store, StoreError,
+    StoreOptions, Ticket,
 };
 
 use crate::client::Handle;
-use crate::config::Data;
+use crate::clock::KeptClock;
+use crate::config::{Config, Data};
 use crate::log::LogClass;
 use crate::paging;
 use crate::recovery::Page;
@@ -40,6 +42,11 @@ pub(crate) struct Log {
     mended: Option<String>,
     /// What was damaged and has been made anew; empty if nothing was.
     rebuilt: String,
+    /// The time of what is kept.
+    pub(crate) clock: KeptClock,
+    system_time: fn() -> SystemTime,
+    /// Why the system's clock is not believed, if it is not.
+    doubt: Option<String>,
     failure: OnceLock<StoreError>,
     world: OnceLock<Weak<World>>,
 }
@@ -52,16 +59,12 @@ pub(crate) struct Rows {
 }
 
 impl Log {
-    /// Opens the store in the folder of `data`, or begins one, with what becomes `streams`.
+    /// Opens the store in the folder of `data`, or begins one, as `config` says.
     ///
     /// # Errors
     ///
     /// Whatever keeps the folder from being used or its content from being trusted.
-    pub(crate) fn open(
-        data: &Data,
-        streams: &[Definition],
-        scrub_every: Duration,
-    ) -> Result<Arc<Self>, StoreError> {
+    pub(crate) fn open(data: &Data, config: &Config) -> Result<Arc<Self>, StoreError> {
         let folder = Folder::open(&data.folder).map_err(|source| StoreError::Io {
             doing: "open the folder",
             file: data.folder.display().to_string(),
@@ -69,20 +72,24 @@ impl Log {
         })?;
         let files: Arc<dyn Files> = Arc::new(folder);
         let streams = StreamOptions {
-            definitions: streams.to_vec(),
+            definitions: config.streams.clone(),
             limits: StreamLimits::default(),
         };
         let (store, recovery) =
             DurableStore::open_with(&files, &StoreOptions::default(), &streams)?;
         let store = Arc::new(store);
-        if !scrub_every.is_zero() {
-            store.scrub_every(scrub_every)?;
+        if !config.scrub_every.is_zero() {
+            store.scrub_every(config.scrub_every)?;
         }
         let rows = store.streams().map(|streams| Rows {
             streams,
             store: Arc::clone(&store),
         });
-        let log = Self::over(store, rows, &recovery);
+        let system = (config.system_time)();
+        let (clock, doubt) =
+            KeptClock::resume(&*store, system, Instant::now(), config.accepts_clock)?;
+        let log = Self::over(store, rows, &recovery, (clock, config.system_time), doubt);
+        log.note_clock();
         log.read_pages().map_err(|source| StoreError::Io {
             doing: "start the thread of",
             file: "pages".into(),
@@ -92,7 +99,13 @@ impl Log {
     }
 
     /// Puts `store` behind a broker.
-    fn over(store: Arc<dyn Store>, rows: Option<Rows>, recovery: &Recovery) -> Arc<Self> {
+    fn over(
+        store: Arc<dyn Store>,
+        rows: Option<Rows>,
+        recovery: &Recovery,
+        (clock, system_time): (KeptClock, fn() -> SystemTime),
+        doubt: Option<String>,
+    ) -> Arc<Self> {
         let log = Arc::new(Self {
             store,
             copying: Mutex::default(),
@@ -103,6 +116,9 @@ impl Log {
             last_session: AtomicU64::new(0),
             mended: mended(recovery),
             rebuilt: recovery.rebuilt.join("; "),
+            clock,
+            system_time,
+            doubt,
             failure: OnceLock::new(),
             world: OnceLock::new(),
         });
@@ -133,9 +149,10 @@ impl Log {
     fn read_pages(self: &Arc<Self>) -> io::Result<()> {
         let (sender, requests) = channel::<PageRequest>();
         let (store, log) = (Arc::clone(&self.store), Arc::downgrade(self));
+        let clock = self.clock;
         let read = move || {
             for request in requests {
-                match request.read(&*store) {
+                match request.read(&*store, clock) {
                     Ok(page) => request.answer(page),
                     // What was promised cannot be read: nothing more is promised.
                     Err(error) => log.upgrade().iter().for_each(|log| log.fail(&error)),
@@ -180,6 +197,13 @@ impl Log {
         }
         if let Some(mended) = self.mended.clone() {
             world.run_on(0, Box::new(|shard| shard.log.say(mended)));
+        }
+        if let Some(doubt) = self.doubt.clone() {
+            let warn = |shard: &Rc<Shard>| {
+                let now = shard.now();
+                shard.log.warn(LogClass::Clock, now, || doubt);
+            };
+            world.run_on(0, Box::new(warn));
         }
         if !self.rebuilt.is_empty() {
             let rebuilt = format!("nothing is lost, but look at the disk: {}", self.rebuilt);
@@ -249,9 +273,21 @@ impl Log {
         ]
     }
 
+    /// Notes for the next broker what the clocks say, where the disk has room for it.
+    pub(crate) fn note_clock(&self) {
+        if self.failure().is_some() || self.store.pressure() > Pressure::None {
+            return;
+        }
+        let mut batch = Batch::default();
+        let system = (self.system_time)();
+        self.clock.note(system, Instant::now(), &mut batch);
+        self.append(&mut batch, Level::Memory);
+    }
+
     /// Makes everything safe that was handed over, and ends.
     pub(crate) fn close(&self) {
         self.lock_pages().take();
+        self.note_clock();
         // A failure has been told by `Ear::stopped`.
         let _ = self.store.close();
     }
@@ -302,8 +338,8 @@ pub(crate) struct PageRequest {
 }
 
 impl PageRequest {
-    fn read(&self, store: &dyn Store) -> Result<Page, StoreError> {
-        Page::read(store, self.session, self.from, self.below)
+    fn read(&self, store: &dyn Store, clock: KeptClock) -> Result<Page, StoreError> {
+        Page::read(store, clock, self.session, self.from, self.below)
     }
 
     fn answer(self, page: Page) {
@@ -380,10 +416,22 @@ mod tests {
 
     use super::*;
 
+    fn log_over(store: Arc<dyn Store>) -> Arc<Log> {
+        let system_time: fn() -> SystemTime = SystemTime::now;
+        let clock = KeptClock::begin(system_time(), Instant::now());
+        Log::over(
+            store,
+            None,
+            &Recovery::default(),
+            (clock, system_time),
+            None,
+        )
+    }
+
     /// The line goes on behind what was refused, and its number is passed.
     #[test]
     fn what_was_refused_never_counts_as_kept() {
-        let log = Log::over(Arc::new(MemoryStore::default()), None, &Recovery::default());
+        let log = log_over(Arc::new(MemoryStore::default()));
         let ear = Ear(Arc::downgrade(&log));
         let ticket = |number| Ticket {
             number,

@@ -22,6 +22,7 @@ mod groups;
 mod kafka;
 #[cfg(feature = "kafka")]
 mod kafka_client;
+mod kept_clock;
 mod last_packets;
 mod limits;
 mod loading;

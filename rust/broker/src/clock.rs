@@ -1,0 +1,256 @@
+//! The time of what is kept: absolute times in the store, whatever the system's clock does (ADR 0022).
+//!
+//! While the broker runs, kept time goes on with the monotonic clock, and steps of the system's clock
+//! do not move it. While it is down only the system's clock tells how long: that pause is believed
+//! up to a bound, and a step backwards counts as no time at all.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mqttcore_store::record::Record;
+use mqttcore_store::{Batch, Store, StoreError};
+
+use crate::shard::Shard;
+
+/// Under which key the store has both clocks.
+const NOTE: &str = "clock";
+/// How often they are noted.
+const NOTED_EVERY: Duration = Duration::from_secs(60);
+/// A pause up to this is believed whatever was seen before.
+const BELIEVED: Duration = Duration::from_secs(3_600);
+/// A step backwards up to this is not worth a warning: clocks are set by seconds.
+const SLACK_MS: u64 = 60_000;
+
+/// Kept time in this life of the broker.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct KeptClock {
+    began: Instant,
+    /// Kept time at `began`, in unix milliseconds.
+    began_ms: u64,
+    /// The longest pause that was believed, in milliseconds.
+    longest_pause_ms: u64,
+}
+
+/// What the last broker noted, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Noted {
+    /// Kept time.
+    kept: u64,
+    /// What the system's clock said then.
+    system: u64,
+    longest_pause: u64,
+}
+
+impl KeptClock {
+    /// Kept time that begins now, by the system's clock.
+    pub(crate) fn begin(system: SystemTime, now: Instant) -> Self {
+        Self {
+            began: now,
+            began_ms: unix_ms(system),
+            longest_pause_ms: 0,
+        }
+    }
+
+    /// Kept time of a broker over `store`, and a sentence if a pause is not believed.
+    ///
+    /// With `accepts` the system's clock is believed whatever it says.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn resume(
+        store: &dyn Store,
+        system: SystemTime,
+        now: Instant,
+        accepts: bool,
+    ) -> Result<(Self, Option<String>), StoreError> {
+        let mut noted = None;
+        store.notes(&mut |key, value| {
+            if key == NOTE {
+                noted = Noted::decode(value);
+            }
+        })?;
+        let begun = Self::begin(system, now);
+        Ok(match noted {
+            Some(noted) if !accepts => begun.behind(noted),
+            // Nothing is kept yet, or a version without notes kept it.
+            _ => (begun, None),
+        })
+    }
+
+    /// This clock, as the last broker's goes on in it.
+    fn behind(self, noted: Noted) -> (Self, Option<String>) {
+        let bound = millis(BELIEVED).max(noted.longest_pause.saturating_mul(2));
+        let pause = self.began_ms.checked_sub(noted.system);
+        let counted = pause.unwrap_or(0).min(bound);
+        let is_believed = pause == Some(counted);
+        let clock = Self {
+            began_ms: noted.kept.saturating_add(counted),
+            longest_pause_ms: noted
+                .longest_pause
+                .max(if is_believed { counted } else { 0 }),
+            ..self
+        };
+        let back_ms = noted.system.saturating_sub(self.began_ms);
+        let warning = match pause {
+            Some(pause) if !is_believed => Some(format!(
+                "the system's clock went on by {} s while the broker was down, which is not believed: {} s are counted for \
+                 what expires; if it is right, start once with --accept-clock",
+                pause / 1_000,
+                counted / 1_000
+            )),
+            None if back_ms > SLACK_MS => Some(format!(
+                "the system's clock went back by {} s while the broker was down: no time is counted for what expires; if it \
+                 is right, start once with --accept-clock",
+                back_ms / 1_000
+            )),
+            _ => None,
+        };
+        (clock, warning)
+    }
+
+    /// A moment in unix milliseconds.
+    pub(crate) fn unix_ms(self, at: Instant) -> u64 {
+        let ahead = millis(at.saturating_duration_since(self.began));
+        let behind = millis(self.began.saturating_duration_since(at));
+        self.began_ms.saturating_add(ahead).saturating_sub(behind)
+    }
+
+    /// A moment in unix milliseconds on the monotonic clock; one that this clock does not reach
+    /// back to is the beginning of this life.
+    pub(crate) fn instant(self, at_ms: u64) -> Instant {
+        let ahead = Duration::from_millis(at_ms.saturating_sub(self.began_ms));
+        let behind = Duration::from_millis(self.began_ms.saturating_sub(at_ms));
+        let at = self.began.checked_sub(behind).unwrap_or(self.began);
+        at.checked_add(ahead).unwrap_or(at)
+    }
+
+    /// Puts what both clocks say into `batch`, for the next life.
+    pub(crate) fn note(self, system: SystemTime, now: Instant, batch: &mut Batch) {
+        let noted = Noted {
+            kept: self.unix_ms(now),
+            system: unix_ms(system),
+            longest_pause: self.longest_pause_ms,
+        };
+        let (key, value) = (NOTE, &noted.encode()[..]);
+        batch.push(&Record::Note { key, value });
+    }
+}
+
+/// Notes both clocks at every interval, until the broker stops.
+pub(crate) async fn note_regularly(shard: Rc<Shard>) {
+    let Some(log) = shard.world.log.clone() else {
+        return;
+    };
+    loop {
+        tokio::time::sleep(NOTED_EVERY).await;
+        log.note_clock();
+    }
+}
+
+impl Noted {
+    fn encode(self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&self.kept.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.system.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.longest_pause.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        Some(Self {
+            kept: number(0)?,
+            system: number(8)?,
+            longest_pause: number(16)?,
+        })
+    }
+}
+
+/// What the system's clock says, in unix milliseconds; 0 before 1970.
+fn unix_ms(system: SystemTime) -> u64 {
+    system.duration_since(UNIX_EPOCH).map_or(0, millis)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_MS: u64 = 3_600_000;
+    const YEARS_MS: u64 = 20 * 365 * 24 * HOUR_MS;
+
+    fn clock(system_ms: u64) -> KeptClock {
+        KeptClock::begin(
+            UNIX_EPOCH + Duration::from_millis(system_ms),
+            Instant::now(),
+        )
+    }
+
+    fn noted(longest_pause: u64) -> Noted {
+        Noted {
+            kept: 1_000_000,
+            system: YEARS_MS,
+            longest_pause,
+        }
+    }
+
+    /// What the clock of the system says, the longest pause before: time that is counted, warning.
+    #[test]
+    fn a_pause_is_believed_up_to_a_bound() {
+        let table = [
+            ("none", YEARS_MS, 0, 0, false),
+            ("a minute", YEARS_MS + 60_000, 0, 60_000, false),
+            ("an hour", YEARS_MS + HOUR_MS, 0, HOUR_MS, false),
+            ("two hours", YEARS_MS + 2 * HOUR_MS, 0, HOUR_MS, true),
+            (
+                "as before",
+                YEARS_MS + 9 * HOUR_MS,
+                5 * HOUR_MS,
+                9 * HOUR_MS,
+                false,
+            ),
+            (
+                "twice",
+                YEARS_MS + 11 * HOUR_MS,
+                5 * HOUR_MS,
+                10 * HOUR_MS,
+                true,
+            ),
+            ("twenty years", 2 * YEARS_MS, 0, HOUR_MS, true),
+            ("back a little", YEARS_MS - 2_000, 0, 0, false),
+            ("back", 0, 0, 0, true),
+        ];
+        for (name, system_ms, longest_ms, counted, warns) in table {
+            let (clock, warning) = clock(system_ms).behind(noted(longest_ms));
+
+            assert_eq!(clock.began_ms, 1_000_000 + counted, "{name}");
+            assert_eq!(warning.is_some(), warns, "{name}");
+            let longest = if warns {
+                longest_ms
+            } else {
+                longest_ms.max(counted)
+            };
+            assert_eq!(clock.longest_pause_ms, longest, "{name}");
+        }
+    }
+
+    #[test]
+    fn kept_time_goes_on_with_the_monotonic_clock() {
+        let clock = clock(HOUR_MS);
+        let later = clock.began + Duration::from_secs(5);
+
+        assert_eq!(clock.unix_ms(later), HOUR_MS + 5_000);
+        assert_eq!(clock.instant(HOUR_MS + 5_000), later);
+        assert_eq!(clock.unix_ms(clock.instant(HOUR_MS - 7)), HOUR_MS - 7);
+    }
+
+    #[test]
+    fn what_is_noted_is_read_again() {
+        assert_eq!(Noted::decode(&noted(7).encode()), Some(noted(7)));
+        assert_eq!(Noted::decode(b"short"), None);
+    }
+}
