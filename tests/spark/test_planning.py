@@ -153,8 +153,38 @@ def test_the_first_batch_says_where_it_began() -> None:
     assert split_start(first, second)[1] == (10, 4)
 
 
+def test_a_batch_begins_where_the_one_before_ended_also_if_its_end_says_where_the_query_began() -> (
+    None
+):
+    first = SourceOffset(epoch=EPOCH, starts=(3,), ends=(10,)).to_dict()
+    again = SourceOffset(epoch=EPOCH, starts=(3,), ends=(12,)).to_dict()
+
+    assert split_start(first, again)[1] == (10,)
+
+
+@pytest.mark.parametrize("starts", [None, (3,)])
+def test_what_a_query_takes_in_stands_in_its_offsets(starts: tuple[int, ...] | None) -> None:
+    offset = SourceOffset(epoch=EPOCH, starts=starts, ends=(10,), reads=("a/#", "b"))
+
+    again = SourceOffset.parse(offset.to_dict())
+
+    assert again is not None
+    assert (again, again.reads) == (offset, ("a/#", "b"))
+    assert again == SourceOffset(epoch=EPOCH, starts=starts, ends=(10,))
+
+
 @pytest.mark.parametrize(
-    "value", [{}, {"0": 1}, {"epoch": "x"}, {"epoch": "x", "1": 3}, {"epoch": "x", "0": "3"}]
+    "value",
+    [
+        {},
+        {"0": 1},
+        {"epoch": "x"},
+        {"epoch": "x", "1": 3},
+        {"epoch": "x", "0": "3"},
+        {"epoch": "x", "0": -1},
+        {"epoch": "x", "0": True},
+        {"epoch": "x", "from": {"0": -1}, "to": {"0": 3}},
+    ],
 )
 def test_a_checkpoint_of_another_source_is_refused(value: dict[str, Any]) -> None:
     with pytest.raises(StreamOptionError, match="checkpoint"):
