@@ -67,6 +67,8 @@ pub(crate) struct Client {
     link: RefCell<Option<Rc<Link>>>,
     /// It has lost rights: what is read back may be what it must not have.
     pub(crate) is_queue_judged: Cell<bool>,
+    /// Its queue has been told of as nearly full.
+    pub(crate) is_queue_high: Cell<bool>,
     /// The store has a will of the session's.
     pub(crate) will_is_kept: Cell<bool>,
     /// How safe what it does is.
@@ -115,6 +117,7 @@ impl Client {
             identity: RefCell::new(identity),
             link: RefCell::new(None),
             is_queue_judged: Cell::new(false),
+            is_queue_high: Cell::new(false),
             will_is_kept: Cell::new(false),
             promise: Cell::new(Level::Fsync),
             standing: Standing::default(),

@@ -25,7 +25,7 @@ use crate::requests::Pause;
 use crate::shard::{SCRATCH_BYTES, Shard};
 use crate::throttle::Throttle;
 use crate::transport::{Stop, Transport};
-use crate::{group, journal, kafka, loading, paging, requests, retain};
+use crate::{fill, group, journal, kafka, loading, paging, requests, retain};
 
 /// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
 const TURN_BYTES: usize = 64 * 1024;
@@ -153,6 +153,9 @@ impl Connection {
         self.write(cx)?;
         if self.client.has_link(&self.link) {
             group::take_part_again(&self.shard, &self.client, self.outbox_len());
+            if self.client.is_queue_high.get() {
+                fill::watch(&self.shard, &self.client);
+            }
         }
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
         if more || drained || retain::can_replay(&self.shard, &self.client) {

@@ -23,7 +23,7 @@ use crate::metrics::{Counter, Metrics, Stats};
 use crate::retain::Retaining;
 use crate::shard::{EventDetails, Letter, Shard, World};
 use crate::topic::topic_of;
-use crate::{life, retain, streams};
+use crate::{fill, life, retain, streams};
 
 /// One publish on its way to whoever gets it.
 pub(crate) struct Publication<'a> {
@@ -586,7 +586,10 @@ fn offer(
             client.flush_session(shard);
             return None;
         }
-        Delivered::Queued => group::pass_over(shard, client),
+        Delivered::Queued => {
+            fill::watch(shard, client);
+            group::pass_over(shard, client);
+        }
         Delivered::Dropped(reason) => {
             if reason == DropReason::QueueFull || reason == DropReason::BacklogFull {
                 group::refuses(shard, client);
@@ -644,7 +647,7 @@ fn refusal(
 /// Takes a message that reaches nobody out of the books of the store, and into those of drops.
 fn discard(shard: &Rc<Shard>, client: &Rc<Client>, message: &Message, key: u64, reason: Drop) {
     journal::dropped(shard, client, key);
-    dropped(shard, client, message, reason);
+    dropped(shard, client, message, key, reason);
 }
 
 /// A message of a group came too late for a session that ended, and nobody else could take it. One of a plain
@@ -666,15 +669,19 @@ pub(crate) fn book_drop(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     message: &Message,
+    key: u64,
     reason: DropReason,
 ) {
-    dropped(shard, client, message, Drop::Session(reason));
+    dropped(shard, client, message, key, Drop::Session(reason));
 }
 
 /// Books a deliberate drop: a counter, a line in the log, an event.
-fn dropped(shard: &Rc<Shard>, client: &Rc<Client>, message: &Message, reason: Drop) {
+fn dropped(shard: &Rc<Shard>, client: &Rc<Client>, message: &Message, key: u64, reason: Drop) {
     let (counter, why) = ledger(shard, reason);
     counter.add(1);
+    if key != 0 && matches!(reason, Drop::Session(DropReason::QueueFull)) {
+        shard.metrics().dropped_acknowledged.add(1);
+    }
     if matches!(reason, Drop::Session(DropReason::Offline)) {
         // What QoS 0 means for a session that is away: counted, but nobody's fault.
         return;

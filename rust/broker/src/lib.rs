@@ -37,6 +37,7 @@ mod door;
 mod durable;
 mod end;
 mod failure;
+mod fill;
 mod grants;
 mod group;
 mod guard;

@@ -12,7 +12,7 @@ use crate::hub::Publication;
 use crate::log::{Escaped, LogClass};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
-use crate::{group, hub, journal, kafka, paging, retain};
+use crate::{fill, group, hub, journal, kafka, paging, retain};
 
 /// Lets every promise so far leave: at once, unless one waits for the store (decision 2) or Kafka.
 pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
@@ -73,7 +73,7 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
                 key,
             }) => {
                 journal::dropped(shard, client, key);
-                hub::book_drop(shard, client, &message, reason);
+                hub::book_drop(shard, client, &message, key, reason);
             }
             Some(SessionEvent::Overflowed) => {
                 if let Some(link) = client.link() {
@@ -136,6 +136,7 @@ pub(crate) fn end(shard: &Rc<Shard>, client: &Rc<Client>) {
     shard.world.directory.clean(subscriptions);
     shard.registry.borrow_mut().remove(client);
     shard.pagings.borrow_mut().end(client);
+    fill::forget(shard, client);
     shard.wheel.borrow_mut().cancel(client.handle.slot());
     shard.metrics().sessions.sub(1);
     if let Some(will) = will {
@@ -213,6 +214,7 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
     }
     handle_events(shard, &client);
     client.flush_session(shard);
+    fill::watch(shard, &client);
     paging::spill_if_due(shard, &client);
     arm(shard, &client);
 }

@@ -24,6 +24,7 @@ pub(crate) enum LogClass {
     Store,
     Clock,
     Kafka,
+    Queue,
 }
 
 const CLASSES: usize = 11;

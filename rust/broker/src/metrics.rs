@@ -150,6 +150,10 @@ counters! {
     dropped_qos0_backlog,
     /// Messages dropped because a session's queue was full.
     dropped_queue_full,
+    /// Messages that were acknowledged to their publisher, dropped because the queue of a kept session was full.
+    dropped_acknowledged,
+    /// Sessions whose queue takes more than 80 % of its limit now.
+    queues_nearly_full,
     /// Messages dropped because they expired before they could be sent.
     dropped_expired,
     /// Messages dropped because the client takes no packet that large.

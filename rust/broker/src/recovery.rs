@@ -19,7 +19,7 @@ use crate::retain::Retained;
 use crate::shard::{Shard, World};
 use crate::store::Log;
 use crate::topic::{AS_IT_CAME, topic_of};
-use crate::{group, journal, life, paging};
+use crate::{fill, group, journal, life, paging};
 
 /// Deliveries that are read of a queue at once, and bytes of their messages.
 const PAGE: usize = 256;
@@ -301,6 +301,7 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) {
     });
     client.set_number(&shard.world, kept.number);
     group::set_online(shard, &client, false);
+    fill::watch(shard, &client);
     paging::resume_if_needed(shard, &client);
     client.will_is_kept.set(kept.will.is_some());
     if kept.away_since.is_none() {

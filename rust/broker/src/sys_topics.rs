@@ -64,7 +64,7 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 24] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 26] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
@@ -86,6 +86,8 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 24] {
         ("publish/messages/received", stats.messages_received),
         ("publish/messages/sent", stats.messages_sent),
         ("publish/messages/dropped", dropped),
+        ("queues/nearly_full", stats.queues_nearly_full),
+        ("queues/dropped", stats.dropped_acknowledged),
         ("bytes/received", stats.bytes_received),
         ("bytes/sent", stats.bytes_sent),
         ("subscriptions/count", stats.subscriptions),

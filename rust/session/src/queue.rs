@@ -190,6 +190,18 @@ impl Queue {
             && bytes.saturating_add(cost_bytes) <= limits.queue_bytes
     }
 
+    /// How much of its limits is used, in percent: those of the disk if the store keeps the session.
+    pub(crate) fn fill_percent(&self, is_kept: bool, limits: &ServerLimits) -> usize {
+        let has_disk = is_kept && limits.queue_policy != QueuePolicy::DropOldest;
+        let (messages, bytes) = if has_disk {
+            (limits.queue_disk_messages, limits.queue_disk_bytes)
+        } else {
+            (limits.queue_messages, limits.queue_bytes)
+        };
+        let percent = |used: usize, limit: usize| used.saturating_mul(100) / limit.max(1);
+        percent(self.len(), messages).max(percent(self.bytes(), bytes))
+    }
+
     /// Whether memory holds no more than it should of what the store has, too.
     pub(crate) fn is_within_memory(&self, limits: &ServerLimits) -> bool {
         self.held.as_deref().is_none_or(|held| {

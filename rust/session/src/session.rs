@@ -180,6 +180,11 @@ impl Session {
         self.queue.has_room(self.is_durable, bytes, &self.limits)
     }
 
+    /// How much of its limits the queue takes, in percent; of those of the disk if the store keeps the session.
+    pub fn queue_fill_percent(&self, is_kept: bool) -> usize {
+        self.queue.fill_percent(is_kept, &self.limits)
+    }
+
     /// Bytes that [`Session::queued`] messages count with.
     pub fn queued_bytes(&self) -> usize {
         self.queue.bytes()

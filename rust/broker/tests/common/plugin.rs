@@ -32,6 +32,7 @@ pub struct Plugin {
     converse: Arc<Converse>,
     authorize: Authorize,
     tell: Tell,
+    write: Box<dyn Fn(String) + Send + Sync>,
 }
 
 impl Default for Plugin {
@@ -42,6 +43,7 @@ impl Default for Plugin {
             converse: Arc::new(Box::new(|_, reply| drop(reply))),
             authorize: Box::new(|_, reply| drop(reply)),
             tell: Box::new(|_| ()),
+            write: Box::new(|_| ()),
         }
     }
 }
@@ -53,6 +55,12 @@ impl Plugin {
     ) -> Self {
         self.interests.authenticate = true;
         self.authenticate = Box::new(hook);
+        self
+    }
+
+    /// Reads the lines of the log.
+    pub fn log_lines(mut self, read: impl Fn(String) + Send + Sync + 'static) -> Self {
+        self.write = Box::new(read);
         self
     }
 
@@ -155,7 +163,9 @@ impl Hooks for Plugin {
         (self.tell)(event);
     }
 
-    fn log(&self, _level: LogLevel, _text: String) {}
+    fn log(&self, _level: LogLevel, text: String) {
+        (self.write)(text);
+    }
 }
 
 struct Talk {

@@ -341,6 +341,56 @@ fn what_is_dropped_is_counted_and_told_and_below_the_limits_nothing_is() {
 }
 
 #[test]
+fn a_queue_that_is_nearly_full_is_told_of_once_and_counted() {
+    let home = Home::new();
+    let (sender, lines) = channel();
+    let sender = Mutex::new(sender);
+    let plugin = Plugin::default().log_lines(move |line| {
+        if line.contains("% full") {
+            // The test may be over.
+            let _ = sender.lock().expect("no panic").send(line);
+        }
+    });
+    let small = || config_with_limits(|limits| limits.queue_disk_messages = 10);
+    let with_data = Config {
+        data: Some(home.data(0)),
+        ..small()
+    };
+    let broker = start_with(with_data, plugin);
+    subscribed(&broker, "reader", 0).disconnect();
+    let mut writer = v5("writer").connect(&broker);
+
+    for _ in 0..7 {
+        writer.publish_acknowledged("t", "!");
+    }
+    assert!(lines.try_recv().is_err());
+    for _ in 0..4 {
+        writer.publish_acknowledged("t", "!");
+    }
+
+    let line = lines.recv_timeout(DEADLINE).expect("a line");
+    assert!(
+        line.starts_with("queue of client reader is 80 % full: 8 messages"),
+        "{line}"
+    );
+    eventually("one is dropped", || {
+        broker.stats().dropped_acknowledged == 1
+    });
+    assert!(lines.try_recv().is_err(), "one line");
+    assert_eq!(broker.stats().queues_nearly_full, 1);
+    drop(writer);
+    let broker = home.crash_with(broker, 0, small());
+    eventually("the session is there", || {
+        broker.stats().queues_nearly_full == 1
+    });
+    let (mut reader, _) = resuming("reader").connect_at(&broker, 0);
+    for _ in 0..10 {
+        reader.take_message();
+    }
+    eventually("nothing waits", || broker.stats().queues_nearly_full == 0);
+}
+
+#[test]
 fn the_figures_of_the_store_are_those_of_its_work() {
     let home = Home::new();
     let data = Data {

@@ -1,0 +1,38 @@
+//! Queues that are nearly full: a figure, and a line in the log when one becomes so.
+
+use crate::client::Client;
+use crate::log::{Escaped, LogClass};
+use crate::shard::Shard;
+
+/// Percent of its limit from which a queue is nearly full ...
+const HIGH: usize = 80;
+/// ... until it is below this: a queue around the limit is told of once.
+const LOW: usize = 70;
+
+/// Looks at the queue of `client`, which has changed.
+pub(crate) fn watch(shard: &Shard, client: &Client) {
+    let is_kept = client.number(&shard.world).is_some();
+    let percent = client.session.borrow().queue_fill_percent(is_kept);
+    let was_high = client.is_queue_high.get();
+    if !was_high && percent >= HIGH {
+        client.is_queue_high.set(true);
+        shard.metrics().queues_nearly_full.add(1);
+        shard.log.warn(LogClass::Queue, shard.now(), || {
+            let id = Escaped(&client.id);
+            let session = client.session.borrow();
+            let (messages, bytes) = (session.queued(), session.queued_bytes());
+            format!(
+                "queue of client {id} is {percent} % full: {messages} messages, {bytes} bytes; at its limit messages are dropped"
+            )
+        });
+    } else if was_high && percent < LOW {
+        forget(shard, client);
+    }
+}
+
+/// The queue is not nearly full any more, or there is none.
+pub(crate) fn forget(shard: &Shard, client: &Client) {
+    if client.is_queue_high.replace(false) {
+        shard.metrics().queues_nearly_full.sub(1);
+    }
+}
