@@ -27,7 +27,7 @@ use crate::group::Choice;
 use crate::guard::contained;
 use crate::hub::{Publication, Target};
 use crate::kafka;
-use crate::line::{Lines, Then};
+use crate::line::{Awaited, Lines, Then};
 use crate::retain::{Retained, Retention};
 use crate::shard::Shard;
 use crate::store::{Log, PageRequest};
@@ -62,14 +62,14 @@ impl Shard {
 }
 
 impl Journal {
-    pub(crate) fn new(log: Arc<Log>) -> Self {
+    pub(crate) fn new(log: Arc<Log>, awaited: Arc<Awaited>) -> Self {
         Self {
             log,
             batch: RefCell::default(),
             level: Cell::new(Level::Memory),
             promising: RefCell::default(),
             held: RefCell::default(),
-            lines: Lines::default(),
+            lines: Lines::new(awaited),
             recipients: RefCell::default(),
             rows: RefCell::default(),
             stalled: RefCell::default(),
@@ -135,6 +135,11 @@ impl Journal {
         };
         self.after(level.max(Level::Os), then);
         None
+    }
+
+    /// Whether something that waited can be done: its records became safe before it stood in line.
+    pub(crate) fn is_due(&self) -> bool {
+        self.lines.is_due(&self.log)
     }
 
     /// Hands the records of this turn over, and lines up what depends on them.

@@ -6,6 +6,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mqttcore_session::{AckToken, Message};
 use mqttcore_store::Level;
@@ -30,10 +32,34 @@ pub(crate) enum Then {
     Call(Box<dyn FnOnce()>),
 }
 
+/// The first ticket that something of a shard waits for, at each level; all ones if nothing does. The thread of the log
+/// wakes the shard when that one is safe.
+pub(crate) struct Awaited([AtomicU64; 2]);
+
+impl Default for Awaited {
+    fn default() -> Self {
+        Self([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)])
+    }
+}
+
+impl Awaited {
+    /// ORDERING: `SeqCst` here and in [`Log::kept`]: either the shard sees that its ticket is safe, or the log's thread sees
+    /// that the shard waits for it.
+    pub(crate) fn set(&self, level: Level, ticket: u64) {
+        self.0[usize::from(level == Level::Fsync)].store(ticket, Ordering::SeqCst);
+    }
+
+    /// Whether something waits for `ticket` or an earlier one.
+    pub(crate) fn is_for(&self, level: Level, ticket: u64) -> bool {
+        self.0[usize::from(level == Level::Fsync)].load(Ordering::SeqCst) <= ticket
+    }
+}
+
 /// The lines of one shard: for the system, and for the disk.
 #[derive(Default)]
 pub(crate) struct Lines {
     lines: [Line; 2],
+    awaited: Arc<Awaited>,
     /// Messages of QoS 2 that stand in one of them.
     delivering: Standing,
 }
@@ -47,6 +73,13 @@ struct Line {
 }
 
 impl Lines {
+    pub(crate) fn new(awaited: Arc<Awaited>) -> Self {
+        Self {
+            awaited,
+            ..Self::default()
+        }
+    }
+
     /// A batch was handed over at `level`.
     pub(crate) fn advance_to(&self, ticket: u64, level: Level) {
         if level >= Level::Os {
@@ -60,7 +93,20 @@ impl Lines {
     /// Has `then` done once all that was handed over so far is as safe as `level` says.
     pub(crate) fn push(&self, level: Level, then: Then) {
         let line = self.line(level);
-        line.waiting.borrow_mut().push_back((line.last.get(), then));
+        let mut waiting = line.waiting.borrow_mut();
+        if waiting.is_empty() {
+            self.awaited.set(level, line.last.get());
+        }
+        waiting.push_back((line.last.get(), then));
+    }
+
+    /// Whether the ticket of something in line is safe already.
+    pub(crate) fn is_due(&self, log: &Log) -> bool {
+        [Level::Os, Level::Fsync].into_iter().any(|level| {
+            let waiting = self.line(level).waiting.borrow();
+            let first = waiting.front();
+            first.is_some_and(|(ticket, _)| *ticket <= log.kept(level))
+        })
     }
 
     /// Has `then` done once all that was handed over so far is as safe as was asked for.
@@ -86,8 +132,13 @@ impl Lines {
         [Level::Os, Level::Fsync].into_iter().find_map(|level| {
             let mut waiting = self.line(level).waiting.borrow_mut();
             let (ticket, _) = waiting.front()?;
-            let is_safe = *ticket <= log.kept(level);
-            is_safe.then(|| waiting.pop_front().map(|(_, then)| then))?
+            if *ticket > log.kept(level) {
+                return None;
+            }
+            let (_, then) = waiting.pop_front()?;
+            let next = waiting.front().map_or(u64::MAX, |(ticket, _)| *ticket);
+            self.awaited.set(level, next);
+            Some(then)
         })
     }
 

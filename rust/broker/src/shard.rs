@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::PropertiesBuf;
 use mqttcore_session::Message;
+use mqttcore_store::Level;
 use mqttcore_store::StoreError;
 use mqttcore_store::threads::{Panicked, may_panic};
 use mqttcore_topics::{Directory, MatchCache, Retained};
@@ -31,6 +32,7 @@ use crate::hooks::{Event, EventKind, Hooks, Interests};
 use crate::http::Figures;
 use crate::hub::{self, Target};
 use crate::journal::Journal;
+use crate::line::Awaited;
 use crate::loading::{Held, Loading};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
@@ -94,6 +96,8 @@ pub(crate) struct World {
     /// Work from other threads, for one shard each.
     errands: Vec<Mutex<Vec<Errand>>>,
     doorbells: Vec<Notify>,
+    /// What each shard waits for of the store.
+    pub(crate) awaited: Vec<Arc<Awaited>>,
     seed: RandomState,
     serial: AtomicU64,
 }
@@ -146,6 +150,7 @@ impl World {
             mail: (0..shards).map(|_| boxes()).collect(),
             errands: (0..shards).map(|_| Mutex::default()).collect(),
             doorbells: (0..shards).map(|_| Notify::new()).collect(),
+            awaited: (0..shards).map(|_| Arc::default()).collect(),
             seed: RandomState::new(),
             serial: AtomicU64::new(0),
         }
@@ -194,6 +199,27 @@ impl World {
     /// Has shard `index` look at what is safe by now.
     pub(crate) fn ring(&self, index: usize) {
         self.doorbells[index].notify_one();
+    }
+
+    /// Has the shards look at what is safe by now that wait for `ticket` at `level`, or for an earlier one.
+    pub(crate) fn ring_waiting(&self, level: Level, ticket: u64) {
+        for (awaited, doorbell) in self.awaited.iter().zip(&self.doorbells) {
+            if awaited.is_for(level, ticket) {
+                doorbell.notify_one();
+            }
+        }
+    }
+
+    /// The shards that were woken since the last call.
+    #[cfg(test)]
+    pub(crate) fn woken(&self) -> Vec<usize> {
+        let is_woken = |index: &usize| {
+            let notified = std::pin::pin!(self.doorbells[*index].notified());
+            notified
+                .poll(&mut Context::from_waker(std::task::Waker::noop()))
+                .is_ready()
+        };
+        (0..self.shards()).filter(is_woken).collect()
     }
 
     /// Has every shard look at what is safe by now.
@@ -350,7 +376,10 @@ impl Shard {
             registry: RefCell::new(Registry::default()),
             wheel: RefCell::new(Wheel::new(Instant::now())),
             log: Log::new(Arc::clone(&hooks)),
-            journal: world.log.clone().map(Journal::new),
+            journal: world
+                .log
+                .clone()
+                .map(|log| Journal::new(log, Arc::clone(&world.awaited[index]))),
             kafka: world
                 .kafka
                 .clone()
@@ -591,6 +620,9 @@ impl Shard {
     pub(crate) fn send_mail(&self) {
         if let Some(journal) = &self.journal {
             journal.commit();
+            if journal.is_due() {
+                self.world.ring(self.index);
+            }
         }
         if let Some(line) = &self.kafka {
             line.hand_over();

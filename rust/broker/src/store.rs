@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::{Instant, SystemTime};
@@ -35,8 +35,6 @@ pub(crate) struct Log {
     pub(crate) rows: Option<Rows>,
     /// The last ticket that the system has, and the last one that the disk has.
     kept: [AtomicU64; 2],
-    /// Something waits for the system alone.
-    is_os_awaited: AtomicBool,
     last_session: AtomicU64,
     /// What the last broker left unfinished, and what became of it.
     mended: Option<String>,
@@ -112,7 +110,6 @@ impl Log {
             rows,
             pages: Mutex::default(),
             kept: [AtomicU64::new(0), AtomicU64::new(0)],
-            is_os_awaited: AtomicBool::new(false),
             last_session: AtomicU64::new(0),
             mended: mended(recovery),
             rebuilt: recovery.rebuilt.join("; "),
@@ -228,10 +225,6 @@ impl Log {
 
     /// Hands a batch over; returns what [`Log::kept`] will reach when it is as safe as `level` says.
     pub(crate) fn append(&self, batch: &mut Batch, level: Level) -> u64 {
-        if level == Level::Os {
-            // ORDERING: the lock of the log's line comes before its thread looks.
-            self.is_os_awaited.store(true, Ordering::Relaxed);
-        }
         let appended = self.store.append(batch, level, Need::Essential);
         batch.clear();
         // What waits for a log that has stopped waits for ever: nothing is promised any more.
@@ -240,8 +233,7 @@ impl Log {
 
     /// The last ticket that is as safe as `level` says.
     pub(crate) fn kept(&self, level: Level) -> u64 {
-        // ORDERING: pairs with the release in `Ear::kept`.
-        self.mark(level).load(Ordering::Acquire)
+        self.mark(level).load(Ordering::SeqCst)
     }
 
     fn mark(&self, level: Level) -> &AtomicU64 {
@@ -359,12 +351,9 @@ impl Observer for Ear {
         if log.failure().is_some() {
             return;
         }
-        // ORDERING: whoever sees the number may rely on what it stands for.
-        log.mark(level).store(number, Ordering::Release);
-        // ORDERING: as in `append`.
-        let is_awaited = level == Level::Fsync || log.is_os_awaited.load(Ordering::Relaxed);
-        if is_awaited && let Some(world) = log.world() {
-            world.ring_all();
+        log.mark(level).store(number, Ordering::SeqCst);
+        if let Some(world) = log.world() {
+            world.ring_waiting(level, number);
         }
     }
 
@@ -415,6 +404,8 @@ mod tests {
     use mqttcore_store::MemoryStore;
 
     use super::*;
+    use crate::config::Config;
+    use crate::line::{Lines, Then};
 
     fn log_over(store: Arc<dyn Store>) -> Arc<Log> {
         let system_time: fn() -> SystemTime = SystemTime::now;
@@ -444,6 +435,31 @@ mod tests {
 
         assert_eq!(log.kept(Level::Fsync), 1);
         assert!(matches!(log.failure(), Some(StoreError::NoSpace)));
+    }
+
+    #[test]
+    fn a_sync_wakes_the_shards_that_wait_for_it_and_no_others() {
+        let log = Log::over(Arc::new(MemoryStore::default()), None, &Recovery::default());
+        let ways = (Some(Arc::clone(&log)), None);
+        let world = Arc::new(World::new(&Config::default(), 3, 1, ways));
+        log.serve(&world);
+        let ear = Ear(Arc::downgrade(&log));
+        let lines: Vec<Lines> = world.awaited.iter().cloned().map(Lines::new).collect();
+        for (index, level) in [(1, Level::Fsync), (2, Level::Os)] {
+            lines[index].advance_to(5, level);
+            lines[index].push(level, Then::Call(Box::new(|| {})));
+        }
+
+        ear.kept(Level::Fsync, 4);
+        assert!(world.woken().is_empty());
+        ear.kept(Level::Fsync, 5);
+        assert_eq!(world.woken(), [1]);
+        ear.kept(Level::Os, 9);
+        assert_eq!(world.woken(), [2]);
+
+        assert!(lines[1].is_due(&log) && lines[1].next_safe(&log).is_some());
+        ear.kept(Level::Fsync, 6);
+        assert!(world.woken().is_empty());
     }
 
     #[test]
