@@ -198,6 +198,7 @@ def test_a_first_batch_without_beginning_is_refused() -> None:
 
 def test_rule_2_offsets_never_go_back() -> None:
     assert advanced((10, 5), (8, 6)) == (10, 6)
+    assert lag_rows((10, 5), (8, 6)) == 1
 
 
 def test_rule_4_offsets_of_another_life_are_refused() -> None:

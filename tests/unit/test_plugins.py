@@ -680,6 +680,28 @@ def test_a_hook_that_has_too_much_to_do_is_not_left_alone(start: Start) -> None:
     assert login_reason(broker) == 0
 
 
+def test_a_trial_that_has_too_much_to_do_leaves_the_trial_to_the_next(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("mqttcore.plugin.breaker.FAILURES", 1)
+    monkeypatch.setattr("mqttcore.plugin.chain.Breaker", lambda: Breaker(lambda: now[0]))
+
+    def overloaded(login: Login) -> None:
+        raise OverloadedError("later")
+
+    plugin = deciding(Decider, raises)
+    broker = start(plugin)
+    assert login_reason(broker) == UNAVAILABLE
+    now[0] += 5
+    plugin.answer = overloaded
+    assert login_reason(broker) == BUSY
+
+    plugin.answer = Allow(EVERYTHING)
+
+    assert login_reason(broker) == 0
+
+
 def test_a_password_is_in_no_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     broker = start(deciding(Decider, raises))
