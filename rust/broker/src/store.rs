@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_sync_wakes_the_shards_that_wait_for_it_and_no_others() {
-        let log = Log::over(Arc::new(MemoryStore::default()), None, &Recovery::default());
+        let log = log_over(Arc::new(MemoryStore::default()));
         let ways = (Some(Arc::clone(&log)), None);
         let world = Arc::new(World::new(&Config::default(), 3, 1, ways));
         log.serve(&world);
