@@ -299,6 +299,41 @@ def test_the_will_of_a_client_that_was_connected_is_published(life: Life) -> Non
         assert reader.receive_publish().payload == b"gone"
 
 
+@pytest.mark.parametrize("version", [3, 5])
+def test_the_will_of_a_client_whose_session_is_not_kept_is_published(
+    life: Life, version: int
+) -> None:
+    leave_subscribed(life, ("wills", 1))
+    with Wire(life.port, version=version) as mortal:
+        mortal.connect("mortal", will=Will(topic="wills", payload=b"gone", qos=1))
+        life.crash()
+
+    with arrive(life, "reader", present=True) as reader:
+        (told,) = waiting(reader)
+        assert told.payload == b"gone"
+        reader.acknowledge(told)
+        assert waiting(reader) == []
+    life.crash()
+    with arrive(life, "reader", present=True) as reader:
+        assert waiting(reader) == []
+
+
+@ENDS
+def test_a_disconnect_cancels_the_will_of_a_client_whose_session_is_not_kept(
+    life: Life, end: End
+) -> None:
+    leave_subscribed(life, ("wills", 1))
+    with Wire(life.port) as mortal:
+        mortal.connect("mortal", will=Will(topic="wills", payload=b"gone", qos=1))
+        mortal.disconnect()
+        mortal.expect_close()
+
+    end(life)
+
+    with arrive(life, "reader", present=True) as reader:
+        assert waiting(reader) == []
+
+
 @ENDS
 def test_a_will_that_a_disconnect_cancelled_is_never_published(life: Life, end: End) -> None:
     leave_subscribed(life, ("wills", 1))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests import wire as mqtt
+from tests.crash.process import Life
 from tests.wire import Will, Wire, unique
 
 Open = Callable[..., Wire]
@@ -39,6 +41,28 @@ def test_the_will_is_published_when_the_network_fails(
 
     found = watcher.receive_publish()
     assert (found.topic, found.payload) == (f"{topic}/will", b"gone")
+
+
+@pytest.mark.spec("3.1.1", "MQTT-3.1.2-8")
+@pytest.mark.spec("5.0", "MQTT-3.1.2-7")
+@pytest.mark.spec("5.0", "MQTT-3.1.2-8")
+def test_the_will_is_published_when_the_broker_was_killed(tmp_path: Path, version: int) -> None:
+    life = Life(data=tmp_path / "data")
+    life.start()
+    kept: dict[str, int] = {"session_expiry_interval": 3_600}
+    try:
+        with Wire(life.port) as reader:
+            reader.connect("reader", clean=False, props=kept)
+            reader.subscribe(("will", 1))
+        with Wire(life.port, version=version) as one:
+            one.connect("one", will=Will(topic="will", payload=b"gone", qos=1))
+            life.crash()
+
+        with Wire(life.port) as reader:
+            assert reader.connect("reader", clean=False, props=kept).session_present
+            assert reader.receive_publish().payload == b"gone"
+    finally:
+        life.kill()
 
 
 @pytest.mark.spec("3.1.1", "MQTT-3.1.2-8")

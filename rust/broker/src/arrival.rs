@@ -57,8 +57,10 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     terms.durable = (was_kept || arrival.promise > Level::Memory) && outlives
         || resumed.as_ref().is_some_and(is_spilled);
     // What a client is told to be over must not come back.
-    terms.ends_kept = kept_at.is_some() && !terms.durable;
-    let ended_at = kept_at.filter(|_| terms.ends_kept);
+    let ended_at = kept_at.filter(|_| !terms.durable);
+    let keeps_will =
+        !terms.durable && journal::keeps_will(shard, arrival.promise, &access, &request);
+    terms.changes_kept = ended_at.is_some() || keeps_will;
     let expires_at = access.grant.expires_at;
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
     let client = match resumed {
@@ -87,7 +89,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         .borrow_mut()
         .connect(shard.now(), &request, terms);
     handle_events(shard, &client);
-    journal::opened(shard, &client, &request);
+    journal::opened(shard, &client, &request, keeps_will);
     if is_new && session_present {
         journal::adopted(shard, &client);
     }

@@ -57,6 +57,18 @@ impl Handle {
     }
 }
 
+/// Where the store has the will of a client.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum KeptWill {
+    /// Nowhere.
+    #[default]
+    None,
+    /// With its session.
+    InSession,
+    /// In a session of this number that has nothing else, as its own ends with the connection.
+    Alone(u64),
+}
+
 /// One session and what belongs to it.
 pub(crate) struct Client {
     pub(crate) id: Arc<str>,
@@ -69,8 +81,8 @@ pub(crate) struct Client {
     pub(crate) is_queue_judged: Cell<bool>,
     /// Its queue has been told of as nearly full.
     pub(crate) is_queue_high: Cell<bool>,
-    /// The store has a will of the session's.
-    pub(crate) will_is_kept: Cell<bool>,
+    /// Where the store has its will.
+    pub(crate) kept_will: Cell<KeptWill>,
     /// How safe what it does is.
     pub(crate) promise: Cell<Level>,
     /// Where its promises stand in its shard's journal.
@@ -118,7 +130,7 @@ impl Client {
             link: RefCell::new(None),
             is_queue_judged: Cell::new(false),
             is_queue_high: Cell::new(false),
-            will_is_kept: Cell::new(false),
+            kept_will: Cell::default(),
             promise: Cell::new(Level::Fsync),
             standing: Standing::default(),
         }
@@ -137,7 +149,7 @@ impl Client {
     /// The store keeps the session under `number` from now on; 0 is no longer.
     pub(crate) fn set_number(&self, world: &World, number: u64) {
         world.durable.set(self.handle, number);
-        self.will_is_kept.set(false);
+        self.kept_will.set(KeptWill::None);
     }
 
     /// Says anew who the client is and what it may do.

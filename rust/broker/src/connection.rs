@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use mqttcore_codec::{Limits, Packet, Version, decode, frame_len};
 use mqttcore_session::{Cause, PublishRequest, Request};
 
-use crate::client::{Client, Link};
+use crate::client::{Client, KeptWill, Link};
 use crate::end::End;
 use crate::guard::{CONNECTION, guarded};
 use crate::hub::Together;
@@ -497,7 +497,8 @@ impl Connection {
             if let Some((reason, text)) = farewell {
                 say_goodbye(&self.shard, &self.client, reason, &text);
             }
-            let was_kept = self.client.number(&self.shard.world).is_some();
+            let had_kept_will = self.client.kept_will.get() != KeptWill::None;
+            let was_kept = had_kept_will || self.client.number(&self.shard.world).is_some();
             detach(&self.shard, &self.client, cause);
             self.shard.send_mail();
             if was_kept && matches!(end, End::Left(_)) {

@@ -21,8 +21,8 @@ use mqttcore_topics::{Options, SubscriptionFilter, TopicName};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::client::Client;
-use crate::grants::RuleAnswer;
+use crate::client::{Client, KeptWill};
+use crate::grants::{Access, RuleAnswer};
 use crate::group::Choice;
 use crate::guard::contained;
 use crate::hub::{Publication, Target};
@@ -553,10 +553,46 @@ pub(crate) fn adopted(shard: &Shard, client: &Rc<Client>) {
     }
 }
 
-/// Writes what a connection makes of a kept session; CONNACK waits for it.
-pub(crate) fn opened(shard: &Shard, client: &Rc<Client>, request: &ConnectRequest) {
-    let Some((journal, session)) = kept(shard, client) else {
+/// Whether the will of a client whose session ends with its connection is kept: all that of its client
+/// lives in memory alone is not, nor is it while the disk is nearly full.
+pub(crate) fn keeps_will(
+    shard: &Shard,
+    promise: Level,
+    access: &Access,
+    request: &ConnectRequest,
+) -> bool {
+    let has_room = shard.journal.is_some() && !shard.is_short_of_room();
+    has_room && promise > Level::Memory && will_of(access, request).is_some()
+}
+
+/// The will that a client brings, if it may publish it.
+fn will_of<'r>(access: &Access, request: &'r ConnectRequest) -> Option<&'r WillMessage> {
+    let may_publish = |will: &&WillMessage| {
+        let topic = topic_of(&will.message);
+        topic.is_some_and(|topic| access.permissions.publish(topic) == RuleAnswer::Allowed)
+    };
+    request.will.as_deref().filter(may_publish)
+}
+
+/// Writes what a connection makes of a kept session, and its will, if that `keeps_will` or belongs to such a
+/// session; CONNACK waits for it.
+pub(crate) fn opened(
+    shard: &Shard,
+    client: &Rc<Client>,
+    request: &ConnectRequest,
+    keeps_will: bool,
+) {
+    let Some(journal) = &shard.journal else {
         return;
+    };
+    let own = client.number(&shard.world);
+    let (session, place) = match own {
+        Some(session) => (session, KeptWill::InSession),
+        None if keeps_will => {
+            let session = journal.log.session_number();
+            (session, KeptWill::Alone(session))
+        }
+        None => return,
     };
     let (login, level) = (client.login(), client.kept_at());
     let opened = Opened {
@@ -568,11 +604,7 @@ pub(crate) fn opened(shard: &Shard, client: &Rc<Client>, request: &ConnectReques
         username: login.username.as_deref(),
     };
     journal.write(level, &Record::Opened(opened));
-    let may_publish = |will: &WillMessage| {
-        let topic = topic_of(&will.message);
-        topic.is_some_and(|topic| client.access().permissions.publish(topic) == RuleAnswer::Allowed)
-    };
-    match request.will.as_ref().filter(|will| may_publish(will)) {
+    match will_of(&client.access(), request) {
         Some(will) => {
             let will = WillSet {
                 session,
@@ -584,7 +616,7 @@ pub(crate) fn opened(shard: &Shard, client: &Rc<Client>, request: &ConnectReques
                 payload: will.message.payload(),
             };
             journal.write(level, &Record::WillSet(will));
-            client.will_is_kept.set(true);
+            client.kept_will.set(place);
         }
         None => will_ended(shard, client),
     }
@@ -622,13 +654,18 @@ pub(crate) fn left(shard: &Shard, client: &Rc<Client>) {
     }
 }
 
-/// Writes that the will of a kept session was published or cancelled.
+/// Writes that a kept will was published or cancelled.
 pub(crate) fn will_ended(shard: &Shard, client: &Client) {
-    if let Some((journal, session)) = kept(shard, client)
-        && client.will_is_kept.replace(false)
-    {
-        journal.write(client.kept_at(), &Record::WillEnded { session });
-    }
+    let Some(journal) = &shard.journal else {
+        return;
+    };
+    let own = client.number(&shard.world);
+    let record = match (client.kept_will.take(), own) {
+        (KeptWill::Alone(session), _) => Record::Ended { session },
+        (KeptWill::InSession, Some(session)) => Record::WillEnded { session },
+        (KeptWill::InSession | KeptWill::None, _) => return,
+    };
+    journal.write(client.kept_at(), &record);
 }
 
 /// Writes that a kept session ended: nothing of it is left.

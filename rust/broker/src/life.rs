@@ -5,7 +5,7 @@ use std::rc::Rc;
 use mqttcore_codec::ReasonCode;
 use mqttcore_session::{Cause, Event as SessionEvent, Expiry, Message};
 
-use crate::client::{Client, Closing, Link};
+use crate::client::{Client, Closing, KeptWill, Link};
 use crate::grants::RuleAnswer;
 use crate::hooks::EventKind;
 use crate::hub::Publication;
@@ -88,7 +88,7 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
 }
 
 fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
-    if client.will_is_kept.get() && shard.has_lost_its_store() {
+    if client.kept_will.get() != KeptWill::None && shard.has_lost_its_store() {
         // It would come again: the next broker finds it in the store.
         return;
     }

@@ -12,7 +12,7 @@ use mqttcore_store::{self as stored, KeptSession, Store, StoreError};
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicName};
 use smallvec::SmallVec;
 
-use crate::client::{Client, Identity, Who};
+use crate::client::{Client, Identity, KeptWill, Who};
 use crate::clock::KeptClock;
 use crate::grants::{Access, Permissions};
 use crate::retain::Retained;
@@ -290,7 +290,7 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) {
     let client = shard.registry.borrow_mut().insert(shard.index, |handle| {
         Client::new(
             handle,
-            directory.join(handle.word()),
+            directory.join_as(handle.word(), shard.world.key_of(&kept.client_id)),
             Arc::clone(&kept.client_id),
             Identity {
                 who: Who::Kept(kept.username.clone()),
@@ -303,7 +303,9 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) {
     group::set_online(shard, &client, false);
     fill::watch(shard, &client);
     paging::resume_if_needed(shard, &client);
-    client.will_is_kept.set(kept.will.is_some());
+    if kept.will.is_some() {
+        client.kept_will.set(KeptWill::InSession);
+    }
     if kept.away_since.is_none() {
         journal::away(shard, &client);
     }

@@ -42,9 +42,9 @@ pub struct Terms {
     /// The session's state is kept on disk: its promises wait for [`Session::confirm`]
     /// (decision 2), and [`Event::Record`](crate::Event::Record) tells what to write.
     pub durable: bool,
-    /// Something that was kept on disk ends with this CONNACK: it waits for [`Session::confirm`]
-    /// even if nothing of the session is kept.
-    pub ends_kept: bool,
+    /// Something on disk changes with this CONNACK, such as its will or a session that ends: it waits
+    /// for [`Session::confirm`] even if nothing of the session is kept.
+    pub changes_kept: bool,
 }
 
 impl Terms {
@@ -61,7 +61,7 @@ impl Terms {
             authentication_data: None,
             details: Details::none(),
             durable: false,
-            ends_kept: false,
+            changes_kept: false,
         }
     }
 
@@ -101,7 +101,7 @@ impl ConnectRequest {
         let mut trial = Session::new(Arc::clone(&terms.limits));
         let terms = Terms {
             durable: false,
-            ends_kept: false,
+            changes_kept: false,
             ..terms.clone()
         };
         trial.connect(now, self, terms);
@@ -192,7 +192,7 @@ impl Session {
         self.live.authentication = terms
             .authentication
             .map(|authentication| Box::new(authentication.finished()));
-        let token = if terms.durable || terms.ends_kept {
+        let token = if terms.durable || terms.changes_kept {
             self.gate.promise()
         } else {
             AckToken::default()

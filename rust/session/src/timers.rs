@@ -31,13 +31,6 @@ impl Expiry {
             seconds => later(now, seconds).map_or(Self::Never, Self::At),
         }
     }
-
-    fn instant(self) -> Option<Instant> {
-        match self {
-            Self::At(instant) => Some(instant),
-            Self::Now | Self::Never => None,
-        }
-    }
 }
 
 impl Session {
@@ -100,7 +93,13 @@ impl Session {
         if self.state == LinkState::Ended {
             return None;
         }
-        Expiry::after(self.since?, self.expiry_interval_s).instant()
+        let since = self.since?;
+        match Expiry::after(since, self.expiry_interval_s) {
+            // One that was restored: the caller has forgotten every other one.
+            Expiry::Now => Some(since),
+            Expiry::At(instant) => Some(instant),
+            Expiry::Never => None,
+        }
     }
 
     /// When a connected client counts as gone: one and a half Keep Alives after its last packet,

@@ -111,6 +111,23 @@ fn a_will_whose_delay_passed_while_the_broker_was_down_is_due_at_once() {
     assert!(matches!(&events[..], [Event::WillDue(will)] if will.topic() == "gone"));
 }
 
+/// [MQTT-3.1.3-9] The will is published when the session ends, whatever its delay.
+#[test]
+fn a_session_that_ended_with_its_connection_ends_at_once_and_its_will_is_due() {
+    let mut wire = restored(0);
+    wire.session = Session::restored(Version::V5, Arc::clone(&wire.limits), start(), 0);
+    wire.session.restore_will(WillMessage {
+        message: message("gone", b"c", ONCE),
+        delay_s: 30,
+    });
+    assert_eq!(wire.session.poll_timeout(), Some(start()));
+
+    wire.session.handle_timeout(wire.now).unwrap();
+
+    let events = wire.events();
+    assert!(matches!(&events[..], [Event::WillDue(_), Event::Expired]));
+}
+
 #[test]
 fn a_kept_message_knows_what_is_left_of_its_expiry() {
     let topic = TopicName::parse("t", &TopicLimits::default()).unwrap();

@@ -5,13 +5,16 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use mqttcore_broker::Broker;
+use mqttcore_broker::{Broker, Config, Promise};
 use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS};
 use mqttcore_session::ServerLimits;
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::{DurableStore, Store, StoreOptions};
+use mqttcore_topics::Strategy;
 
-use crate::common::{Client, HOUR_S, Home, Received, config_with_limits, eventually, v5, within};
+use crate::common::{
+    Client, HOUR_S, Home, Received, config, config_with_limits, eventually, v3, v5, within,
+};
 
 fn no() -> Properties<'static> {
     Properties::EMPTY
@@ -86,6 +89,116 @@ fn a_will_on_a_topic_deeper_than_the_default_is_published_by_a_later_broker() {
         let mut reader = v5("reader").keeping_session_s(HOUR_S).connect(&second);
         assert_eq!(reader.message().topic, topic);
     }
+}
+
+/// A session that ends with its connection ends with its broker, too: no Will Delay holds its will back.
+#[test]
+fn a_will_is_published_after_a_crash_although_its_session_is_not_kept() {
+    for version in [v3, v5] {
+        let home = Home::new();
+        let first = home.start(0);
+        drop(subscribed(&first, "reader", "will", QoS::AtLeastOnce));
+        let mortal = version("mortal")
+            .will("will", "gone")
+            .will_qos(QoS::AtLeastOnce);
+        let mortal = mortal.will_delay_s(60);
+        let online = mortal.connect(&first);
+
+        let second = home.crash(first, 0);
+
+        drop(online);
+        let mut reader = v5("reader").keeping_session_s(HOUR_S).connect(&second);
+        let message = reader.message();
+        assert_eq!(message.text(), "gone");
+        reader.acknowledge(&message);
+        let (back, is_resumed) = mortal.clone().connect_or_resume(&second);
+        assert!(!is_resumed);
+        back.disconnect();
+        reader.ping();
+        let third = home.crash(second, 1);
+        let mut reader = v5("reader").keeping_session_s(HOUR_S).connect(&third);
+        reader.hears_nothing_for(Duration::from_millis(100));
+        assert!(
+            third
+                .clients()
+                .iter()
+                .all(|client| &*client.client_id != "mortal")
+        );
+    }
+}
+
+/// ADR 0006: a publisher keeps its member while the group stays the same, recovered or new.
+#[test]
+fn a_publisher_whose_session_was_recovered_has_the_member_that_its_client_identifier_gives_it() {
+    let home = Home::new();
+    let publishers: Vec<String> = (0..8).map(|index| format!("publisher-{index}")).collect();
+    let config = || Config {
+        shared_strategy: Strategy::ClientHash,
+        ..config()
+    };
+    let first = home.start_with(0, config());
+    for id in &publishers {
+        v5(id)
+            .keeping_session_s(HOUR_S)
+            .connect(&first)
+            .disconnect();
+    }
+    let second = home.crash_with(first, 0, config());
+    let mut members = [0, 1, 2].map(|index| v5(&format!("member-{index}")).connect(&second));
+    for member in &mut members {
+        member.subscribe("$share/group/work", QoS::AtMostOnce);
+        member.subscribe("end", QoS::AtMostOnce);
+    }
+
+    for id in &publishers {
+        let (mut recovered, is_resumed) =
+            v5(id).keeping_session_s(HOUR_S).connect_or_resume(&second);
+        assert!(is_resumed);
+        recovered.publish_acknowledged("work", format!("{id} recovered"));
+        recovered.disconnect();
+        v5(id)
+            .connect(&second)
+            .publish_acknowledged("work", format!("{id} new"));
+    }
+
+    v5("last")
+        .connect(&second)
+        .publish_acknowledged("end", "end");
+    for member in &mut members {
+        let next = || Some(member.message().text().to_owned()).filter(|text| text != "end");
+        let heard: Vec<String> = std::iter::from_fn(next).collect();
+        let of = |ending: &str| {
+            let mut ids: Vec<_> = heard
+                .iter()
+                .filter_map(|text| text.strip_suffix(ending))
+                .collect();
+            ids.sort_unstable();
+            ids.join(" ")
+        };
+        assert_eq!(of(" recovered"), of(" new"));
+    }
+}
+
+#[test]
+fn a_will_of_a_client_of_level_memory_leaves_nothing_in_the_store() {
+    let home = Home::new();
+    let config = || {
+        let mut config = config_with_limits(|_| ());
+        config.listeners[0].promise = Some(Promise::Memory);
+        config
+    };
+    let first = home.start_with(0, config());
+    let records = |broker: &Broker| {
+        let figures = broker.store_figures();
+        let records = figures.iter().find(|(name, _)| *name == "records");
+        records.map(|(_, records)| *records)
+    };
+    let before = records(&first);
+
+    let mortal = v5("mortal").will("will", "gone").connect(&first);
+    mortal.disconnect();
+
+    assert_eq!(records(&first), before);
 }
 
 #[test]
