@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -301,7 +301,7 @@ def test_c26_an_old_connection_cannot_acknowledge_any_more(
     client: Open, topic: str, version: int
 ) -> None:
     name = unique("c")
-    keep = {"clean": False, "version": version}
+    keep: dict[str, Any] = {"clean": False, "version": version}
     if version == 5:
         keep["props"] = {"session_expiry_interval": 60}
     old, sender = client(name, **keep), client()

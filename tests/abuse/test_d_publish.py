@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -201,7 +201,7 @@ def test_d14_an_acknowledgement_of_the_wrong_kind(
     client: Open, topic: str, version: int, qos: int, kind: int
 ) -> None:
     name = unique("c")
-    keep = {"clean": False, "version": version}
+    keep: dict[str, Any] = {"clean": False, "version": version}
     if version == 5:
         keep["props"] = {"session_expiry_interval": 60}
     one, sender = client(name, **keep), client()
@@ -275,7 +275,11 @@ def test_d17_each_connection_counts_anew(
     start_broker: Callable[..., Broker], client: Open, topic: str
 ) -> None:
     session = {"session_expiry_interval": 60}
-    keep = {"port": start_broker(receive_maximum=2).port, "clean": False, "props": session}
+    keep: dict[str, Any] = {
+        "port": start_broker(receive_maximum=2).port,
+        "clean": False,
+        "props": session,
+    }
 
     for _ in range(3):
         one = client("d17", **keep)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from mqttcore import Broker, Settings
@@ -63,7 +64,7 @@ def enter(guarded: Broker, client: Open) -> Open:
     return connected
 
 
-def keep(version: int) -> dict[str, object]:
+def keep(version: int) -> dict[str, Any]:
     """What makes a session outlive its connection."""
     props = {"session_expiry_interval": 60} if version == 5 else None
     return {"version": version, "clean": False, "props": props}
@@ -82,7 +83,8 @@ def test_c07_a_wrong_or_missing_password_is_a_failed_login(
 
 
 def test_c08_nobody_is_anonymous_here(guarded: Broker, wire: Open, version: int) -> None:
-    for login in ({}, {"username": "", "password": b""}):
+    logins: tuple[dict[str, Any], ...] = ({}, {"username": "", "password": b""})
+    for login in logins:
         one = wire(version=version, port=guarded.port)
         refused = 0x86 if version == 5 else 4
         one.connect(unique("c"), **login, reason=refused)
@@ -171,7 +173,7 @@ def test_f07_a_will_takes_the_right_to_publish(
     guarded: Broker, wire: Open, enter: Open, version: int
 ) -> None:
     one = wire(version=version, port=guarded.port)
-    login = {"username": "reader", "password": b"secret"}
+    login: dict[str, Any] = {"username": "reader", "password": b"secret"}
 
     refused = 0x87 if version == 5 else 5
     one.connect(unique("c"), **login, will=Will(topic="f/x"), reason=refused)

@@ -58,7 +58,8 @@ def test_a_replay_and_live_messages_share_the_connection(
     for number in range(1, 21):
         sender.publish("bulk/live", b"%d" % number, qos=1, packet_id=number)
 
-    retained, live = set(), []
+    retained: set[str] = set()
+    live: list[int] = []
     while len(retained) < count or len(live) < 20:
         found = receiver.receive_publish()
         if found.retain:

@@ -29,7 +29,8 @@ def conversation(topic: str, version: int) -> bytes:
 
 def answers(one: Wire) -> tuple[list[int], list[bytes]]:
     """Kinds of the acknowledgements in order, and payloads in order, until the end."""
-    kinds, payloads = [], []
+    kinds: list[int] = []
+    payloads: list[bytes] = []
     while not kinds or kinds[-1] != mqtt.UNSUBACK:
         found = one.receive()
         if found.kind == mqtt.PUBLISH:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -148,7 +148,7 @@ def test_a_full_queue_keeps_the_oldest(
     start_broker: Callable[..., Broker], client: Open, topic: str, version: int
 ) -> None:
     port = start_broker(queue_messages=3).port
-    keep = {"version": version, "clean": False, "port": port}
+    keep: dict[str, Any] = {"version": version, "clean": False, "port": port}
     if version == 5:
         keep["props"] = {"session_expiry_interval": 60}
     receiver, sender = client("away", **keep), client(port=port)

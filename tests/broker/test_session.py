@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ Open = Callable[..., Wire]
 Pass = Callable[..., None]
 
 
-def keep(version: int, seconds: int = 60) -> dict[str, object]:
+def keep(version: int, seconds: int = 60) -> dict[str, Any]:
     """What makes a session outlive its connection."""
     props = {"session_expiry_interval": seconds} if version == 5 else None
     return {"clean": False, "props": props}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tests import wire as mqtt
 from tests.soak.ledger import Ledger, Message
-from tests.soak.peers import Line, Publisher, Subscriber
+from tests.soak.peers import Peer, Publisher, Subscriber
 from tests.wire import Packet
 
 UNAVAILABLE = {3: 3, 4: 3, 5: 0x88}
@@ -14,14 +15,16 @@ UNAVAILABLE = {3: 3, 4: 3, 5: 0x88}
 CHANGE = 999
 """The packet identifier of every change of a subscription."""
 
+if TYPE_CHECKING:
+    _Peer = Peer
+else:
+    _Peer = object  # a mixin: the peers beside it have the fields
 
-class _Mortal:
+
+class _Mortal(_Peer):
     """A peer that takes a lost connection as it comes: the broker was killed, or soon will be."""
 
     __slots__ = ()
-
-    line: Line | None
-    is_online: bool
 
     def accepted(self, connack: Packet) -> None:
         """A broker that is being stopped may turn it away; anything else is as for any peer."""

@@ -70,7 +70,9 @@ def life(tmp_path: Path) -> Iterator[Life]:
 def arrive(life: Life, listener: int, name: str, wish: str | None = None) -> tuple[Wire, bool]:
     """A client whose session is to be kept, and whether it was."""
     wire = Wire(life.ports[listener])
-    connack = wire.connect(name, clean=False, props=HOUR, username=wish, password=wish and b"")
+    connack = wire.connect(
+        name, clean=False, props=HOUR, username=wish, password=b"" if wish else None
+    )
     return wire, connack.session_present
 
 

@@ -55,7 +55,7 @@ def fill(life: Life) -> None:
 
 def take_all(life: Life, name: str) -> list[int]:
     """Everything that waits for a reader, acknowledged, in the order in which it came."""
-    found = []
+    found: list[int] = []
     with arrive(life, name) as reader:
         while len(found) < EACH:
             packet = reader.receive_publish()

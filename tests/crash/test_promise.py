@@ -56,7 +56,7 @@ def waiting(wire: Wire) -> list[Packet]:
     end, number = f"{END}{next(counter)}", 60_000
     wire.send(mqtt.subscribe((end, 1), packet_id=number, version=wire.version))
     wire.send(mqtt.publish(end, qos=1, packet_id=number, version=wire.version))
-    packets = []
+    packets: list[mqtt.Packet] = []
     while not packets or packets[-1].kind != mqtt.UNSUBACK:
         packets.append(wire.receive())
         if packets[-1].topic == end:

@@ -80,7 +80,7 @@ class Client:
 PYTHON = BUILT / "python" / "bin" / "python"
 
 
-def python_client(key: str, name: str, **options: Mapping[int | str, str]) -> Client:
+def python_client(key: str, name: str, *, unable: Mapping[int | str, str] | None = None) -> Client:
     """A package of PyPI; they have an environment of their own."""
     return Client(
         key=key,
@@ -89,7 +89,7 @@ def python_client(key: str, name: str, **options: Mapping[int | str, str]) -> Cl
         command=[PYTHON, HERE / "python" / f"{key}_driver.py"],
         lacks=lambda: "" if PYTHON.exists() else "`make .make/interop-python` has not run",
         in_tests=True,
-        **options,
+        unable=unable or {},
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
@@ -35,7 +35,7 @@ class PahoClient:
         self.client = paho.Client(
             CallbackAPIVersion.VERSION2,
             client_id,
-            protocol=paho.MQTTProtocolVersion(version),
+            protocol=MQTTProtocolVersion(version),
             transport=transport,
             **options,
         )
@@ -212,7 +212,7 @@ def test_paho_carries_v5_properties(paho_client: Make, topic: str) -> None:
 
     sender.publish(topic, b"x", qos=1, properties=asked)
 
-    found = receiver.next().properties
+    found: Any = receiver.next().properties
     assert found is not None
     assert (found.ResponseTopic, found.CorrelationData) == ("answers", b"\x00\x01")
     assert found.UserProperty == [("a", "1"), ("a", "2")]

@@ -199,8 +199,8 @@ class Loss:
 def main() -> int:
     """Runs it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.kafka.loss")
-    parser.add_argument("--kills", type=int, default=Plan.kills)
-    parser.add_argument("--seed", type=int, default=Plan.seed)
+    parser.add_argument("--kills", type=int, default=Plan().kills)
+    parser.add_argument("--seed", type=int, default=Plan().seed)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mqttcore-kafka-") as folder:
         try:

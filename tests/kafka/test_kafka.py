@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
 from mqttcore import Broker, _core
 from mqttcore import config as configuration
+from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -48,7 +50,7 @@ def everything(number: int) -> Properties:
 
 def publish(broker: Broker) -> None:
     """Messages of all kinds; returns when each above QoS 0 was acknowledged."""
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "meter-1", protocol=paho.MQTTv5)
+    client = paho.Client(CallbackAPIVersion.VERSION2, "meter-1", protocol=paho.MQTTv5)
     client.connect("127.0.0.1", broker.port)
     client.loop_start()
     waiting = []
@@ -63,16 +65,17 @@ def publish(broker: Broker) -> None:
     client.loop_stop()
 
 
-def rows(path: pathlib.Path) -> pa.Table:
+def rows(path: pathlib.Path) -> Any:  # noqa: ANN401 -- a table of pyarrow
     """All rows of a folder of files, in the order of their topics."""
     files = sorted(str(file) for file in path.rglob("*.parquet"))
     return dataset.dataset(files, format="parquet").to_table()
 
 
-def comparable(table: pa.Table) -> list[dict[str, object]]:
+def comparable(table: Any) -> list[dict[str, object]]:  # noqa: ANN401 -- of pyarrow
     """The rows of each topic in their order, without what differs between two logs."""
     ordered = table.sort_by([("topic", "ascending"), ("offset", "ascending")])
-    return ordered.drop_columns(sorted(OWN_PLACE)).to_pylist()
+    rows: list[dict[str, object]] = ordered.drop_columns(sorted(OWN_PLACE)).to_pylist()
+    return rows
 
 
 @pytest.mark.parametrize("how", ["batch", "stream"])

@@ -56,7 +56,7 @@ class Histories(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(self.port, tamper=self.tamper)
+        self.world = World(self.port, tamper=type(self).tamper)
         self.run.histories += 1
         self.script: Script = []
 

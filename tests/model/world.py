@@ -11,10 +11,18 @@ import copy
 import itertools
 import socket
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, cast
 
 from tests import wire as mqtt
-from tests.model.reference import Delivery, Flight, Message, Reference, Subscription, matches
+from tests.model.reference import (
+    Delivery,
+    Expected,
+    Flight,
+    Message,
+    Reference,
+    Subscription,
+    matches,
+)
 from tests.wire import Packet, Wire
 
 # The broker's limit of unacknowledged messages to one client, low so that it is met: `brokers`.
@@ -305,7 +313,7 @@ class World:
             wrong = self.reference.released(peer.name, packet.packet_id or 0)
         else:
             self.deliveries += 1
-            identifiers = packet.property("subscription_identifier") or []
+            identifiers = cast("list[int]", packet.property("subscription_identifier") or [])
             delivery = Delivery(
                 packet.topic, packet.payload, packet.qos, packet.retain, tuple(sorted(identifiers))
             )
@@ -314,7 +322,7 @@ class World:
             expected = [one.delivery or one.packet_id for one in self._expected(peer.name)]
             raise Difference(f"{peer.name} got {packet}: {wrong}; expected is {expected}")
 
-    def _expected(self, name: str) -> list:  # type: ignore[type-arg] -- of the reference's own kind
+    def _expected(self, name: str) -> list[Expected]:
         return self.reference.connections[name].expected
 
     def _ping(self, peers: list[Peer]) -> None:

@@ -21,7 +21,7 @@ START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 def run(script: str, *arguments: object) -> str:
     """What a script of the example prints."""
-    command = [sys.executable, FACTORY / script, *map(str, arguments)]
+    command = [sys.executable, str(FACTORY / script), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)  # noqa: S603 -- ours
     assert done.returncode == 0, done.stderr
     return done.stdout

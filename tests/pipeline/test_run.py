@@ -71,12 +71,15 @@ def pipeline(folder: Path, **changes: Any) -> Pipeline:  # noqa: ANN401 -- of an
         ),
         "tables": folder / "tables",
     }
-    return Pipeline(**values | changes)
+    return Pipeline(**{**values, **changes})
 
 
 def held(folder: Path, table: str) -> list[dict[str, Any]]:
     """The rows of a table."""
-    return deltalake.DeltaTable(folder / "tables" / table).to_pyarrow_table().to_pylist()
+    rows: list[dict[str, Any]] = (
+        deltalake.DeltaTable(folder / "tables" / table).to_pyarrow_table().to_pylist()
+    )
+    return rows
 
 
 def test_messages_become_tables_once(

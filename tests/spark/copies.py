@@ -119,7 +119,7 @@ def run(spark: SparkSession, places: Places, *, once: bool) -> None:
     raise RuntimeError(f"the queries failed {TRIES} times without a batch of both")
 
 
-def settings(scratch: Path) -> dict[str, str]:
+def settings(scratch: Path) -> dict[str, Any]:
     """Of a Spark that does not live long, and leaves nothing elsewhere when it is killed."""
     scratch.mkdir(parents=True, exist_ok=True)
     java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={scratch}"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pyarrow as pa
 from mqttcore import Broker, Settings
@@ -52,14 +53,14 @@ class Heard:
         """The next message, acknowledged."""
         packet = self.wire.receive_publish()
         given = packet.properties or {}
-        pairs = given.get("user_property", [])
+        pairs: Any = given.get("user_property", [])
         return Received(
             topic=packet.topic,
             payload=packet.payload,
             qos=packet.qos,
             user_properties=tuple(pairs if isinstance(pairs, list) else [pairs]),
-            content_type=packet.property("content_type"),
-            expiry=packet.property("message_expiry_interval"),
+            content_type=cast("str | None", packet.property("content_type")),
+            expiry=cast("int | None", packet.property("message_expiry_interval")),
         )
 
 

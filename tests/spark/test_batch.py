@@ -145,7 +145,7 @@ def test_filters_that_spark_pushes_down_leave_the_same_rows(
 
 def filters_rows(frame: DataFrame) -> bool:
     """Whether Spark looks at each row itself."""
-    return "Filter (" in frame._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
+    return "Filter (" in frame._jdf.queryExecution().executedPlan().toString()
 
 
 @pytest.mark.skipif(SPARK < (4, 1), reason="filters are pushed down from Spark 4.1 on")

@@ -40,7 +40,8 @@ def test_a_stream_has_its_checkpoint_written_by_it(
 ) -> None:
     # what a stream is given: the session's settings, copied
     settings = spark._jsparkSession.sessionState().newHadoopConf()
-    place: Any = spark._jvm.org.apache.hadoop.fs.Path(str(tmp_path))
+    java: Any = spark._jvm
+    place: Any = java.org.apache.hadoop.fs.Path(str(tmp_path))
 
     assert place.getFileSystem(settings).getClass().getName() == local_files.OURS
 
@@ -50,7 +51,7 @@ def test_where_it_cannot_be_compiled_all_works_as_before(
     tmp_path: pathlib.Path,
 ) -> None:  # fmt: skip
     (tmp_path / "LocalFiles.java").write_text("no Java")
-    monkeypatch.setattr(local_files.importlib.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
     before = in_use(spark).hashCode()
 
     with caplog.at_level(logging.WARNING):

@@ -182,7 +182,11 @@ def test_timestamps_are_utc_and_exact(text: str, microseconds: int) -> None:
 
 
 def test_positions_become_offsets() -> None:
-    stream = {"earliest": (5, 6), "end": (50, 60), "at_time": lambda us: (us, us + 1)}
+    stream: dict[str, Any] = {
+        "earliest": (5, 6),
+        "end": (50, 60),
+        "at_time": lambda us: (us, us + 1),
+    }
 
     assert resolve("earliest", **stream) == (5, 6)
     assert resolve("latest", **stream) == (50, 60)

@@ -57,7 +57,7 @@ def test_all_bounds_hold_together() -> None:
 
     assert left == []
     assert (narrowing.first_offset, narrowing.end_offset) == (6, 10)
-    assert narrowing.partitions == {1}
+    assert narrowing.partitions == frozenset({1})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import itertools
 import pathlib
 import random
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pytest
@@ -91,7 +91,7 @@ class Large:
 
     def read(self, start: int, end: int) -> list[int]:
         """The offsets of these rows, out of a copy."""
-        remote = RemoteFolder(self.disk, "plant")  # type: ignore[arg-type] -- what it needs of one
+        remote = RemoteFolder(self.disk, "plant")  # type: ignore[arg-type]  # what it needs of one
         with remote.at_hand(self.file, start, end) as path:
             reader = StreamReader(
                 [(path, self.file.base, self.file.last)], partition=0, start=start, end=end
@@ -124,7 +124,9 @@ def test_only_what_a_range_needs_is_fetched(large: Large) -> None:
         assert fetched < share * large.file.size_bytes
 
 
-def test_a_file_that_is_replaced_while_it_is_fetched_is_not_mixed(large: Large) -> None:
+def test_a_file_that_is_replaced_while_it_is_fetched_is_not_mixed(
+    large: Large, monkeypatch: pytest.MonkeyPatch
+) -> None:
     part = large.disk.file
 
     def replaced(*args: str, start: int, end: int, tag: str | None) -> Part:
@@ -132,7 +134,7 @@ def test_a_file_that_is_replaced_while_it_is_fetched_is_not_mixed(large: Large) 
         large.disk.tag = "second"
         return found
 
-    large.disk.file = replaced  # type: ignore[method-assign] -- it happens in between
+    monkeypatch.setattr(large.disk, "file", replaced)
 
     with pytest.raises(FileMovedError):
         large.read(7, 8)
@@ -168,14 +170,20 @@ def broker(tmp_path: pathlib.Path) -> Iterator[Broker]:
         yield running
 
 
+def address(broker: Broker) -> str:
+    """The URL of its endpoint."""
+    assert broker.http_address is not None
+    host, port = broker.http_address
+    return f"http://{host}:{port}"
+
+
 @pytest.fixture
 def load(spark: SparkSession, broker: Broker) -> Callable[..., DataFrame]:
     """Reads the stream by its TCP address."""
-    host, port = broker.http_address
 
-    def read(**options: object) -> DataFrame:
+    def read(**options: Any) -> DataFrame:  # noqa: ANN401 -- as Spark takes them
         reader = spark.read.format("mqttcore").options(
-            endpoint=f"http://{host}:{port}", token=TOKEN, stream="plant", files="endpoint"
+            endpoint=address(broker), token=TOKEN, stream="plant", files="endpoint"
         )
         return reader.options(**options).load()
 
@@ -202,10 +210,9 @@ def test_filters_and_offsets_hold_for_files_that_are_fetched(
 def test_a_query_goes_on_from_files_to_the_tail_and_holds_what_it_needs(
     spark: SparkSession, broker: Broker, tmp_path: pathlib.Path
 ) -> None:
-    host, port = broker.http_address
     stream = (
         spark.readStream.format("mqttcore")
-        .options(endpoint=f"http://{host}:{port}", token=TOKEN, stream="plant", files="endpoint")
+        .options(endpoint=address(broker), token=TOKEN, stream="plant", files="endpoint")
         .options(startingOffsets="earliest", consumer="far", maxRowsPerTrigger=150)
         .load()
     )
@@ -227,7 +234,6 @@ def test_a_query_goes_on_from_files_to_the_tail_and_holds_what_it_needs(
 def test_read_needs_no_folder_either(spark: SparkSession, broker: Broker) -> None:
     from mqttcore.spark import read
 
-    host, port = broker.http_address
-    rows = read(spark, "plant", endpoint=f"http://{host}:{port}", token=TOKEN, files="endpoint")
+    rows = read(spark, "plant", endpoint=address(broker), token=TOKEN, files="endpoint")
 
     assert rows.count() == 2 * ROWS

@@ -152,7 +152,7 @@ class Builder:
 
 
 def test_a_session_is_told_everything_and_the_caller_has_the_last_word(builder: Builder) -> None:
-    session("plant", cores="2,3", memory="2g", warm=False, **{"spark.ui.port": 4050})
+    session("plant", cores="2,3", memory="2g", warm=False, **{"spark.ui.port": "4050"})
     assert builder.told["app"] == "plant"
     assert builder.told["master"] == "local[2,3]"
     assert builder.told["spark.ui.port"] == "4050"

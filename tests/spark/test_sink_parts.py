@@ -7,6 +7,7 @@ import json
 import pathlib
 import pickle
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -123,7 +124,7 @@ def test_secrets_are_not_shown() -> None:
     ],
 )
 def test_columns_that_make_no_message_are_named(
-    schema: str, options: dict[str, str], words: list[str]
+    schema: str, options: dict[str, Any], words: list[str]
 ) -> None:
     with pytest.raises(StreamOptionError) as caught:
         form(schema, **options)

@@ -30,7 +30,7 @@ def test_a_worker_is_frozen_once_so_that_its_later_garbage_goes(
 
     workers.spare_collector()
     frozen = gc.get_freeze_count()
-    later = [[] for _ in range(1000)]
+    later: list[list[object]] = [[] for _ in range(1000)]
     workers.spare_collector()
 
     assert frozen > 1000

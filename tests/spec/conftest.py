@@ -27,7 +27,7 @@ VERSION_OF_LEVEL = {level: version for version, level in LEVELS.items()}
 # --- markers --------------------------------------------------------------------------------------
 
 
-def versions_of(node: pytest.Function | pytest.FunctionDefinition) -> list[str]:
+def versions_of(node: pytest.Function) -> list[str]:
     """The versions that a test's markers name."""
     named = {mark.args[0] for mark in node.iter_markers("spec")}
     for mark in node.iter_markers("beyond"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ PROPERTIES = {
 Build = Callable[[bytes, int], bytes]
 
 
-def named(table: dict[str, object]) -> dict[str, object]:
+def named(table: Mapping[str, object]) -> dict[str, Any]:
     """A table as parametrize takes it, its keys as the names of the runs."""
     return {"argvalues": table.values(), "ids": table.keys()}
 

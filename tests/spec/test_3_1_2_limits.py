@@ -200,7 +200,8 @@ def test_a_refusal_that_does_not_fit_is_not_sent(wire: Open) -> None:
 
 def aliases(found: list[Packet]) -> set[object]:
     """The topic aliases that came."""
-    return {each.property("topic_alias") for each in found} - {None}
+    came: set[object] = {each.property("topic_alias") for each in found}
+    return came - {None}
 
 
 @pytest.mark.spec("5.0", "MQTT-3.1.2-26")

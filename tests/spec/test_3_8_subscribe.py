@@ -341,7 +341,8 @@ def test_no_message_is_lost_while_a_subscription_is_replaced(client: Open, topic
         )
         one.send(mqtt.subscribe((topic, 1), packet_id=packet_id, version=one.version))
 
-    found, answers = [], 0
+    found: list[mqtt.Packet] = []
+    answers = 0
     while len(found) < count or answers < count:
         each = one.receive()
         if each.kind == mqtt.SUBACK:

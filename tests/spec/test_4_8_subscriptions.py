@@ -222,8 +222,8 @@ def test_a_qos_2_message_of_a_session_that_is_not_kept_goes_to_nobody_else(
 def test_a_message_that_a_member_refuses_goes_to_nobody_else(
     client: Open, topic: str, group: str, qos: int, kind: int, code: int
 ) -> None:
-    one, other, name = unique("c"), client(), unique("c")
-    one = client(name, keep=True)
+    name = unique("c")
+    one, other = client(name, keep=True), client()
     one.subscribe((group, qos))
     client().publish(topic, b"refused", qos=qos)
     found = one.expect(mqtt.PUBLISH)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -223,7 +223,7 @@ def test_all_that_comes_in_one_segment_with_connect_is_done(
     port = start_broker(Doorkeeper()).port
     watcher, one = client(port=port), wire(port=port)
     watcher.subscribe((topic, 2))
-    user = {"username": "joe", "password": b"open"} if login else {}
+    user: dict[str, Any] = {"username": "joe", "password": b"open"} if login else {}
 
     one.send(
         mqtt.connect(unique("c"), version=version, **user),

@@ -204,5 +204,6 @@ def test_messages_of_protocol_buffers_become_typed_columns(tmp_path: pathlib.Pat
     columns = pq.read_table(file, columns=["temperature", "unit"])
     assert columns.to_pydict() == {"temperature": [21.5, None], "unit": ["K", None]}
     # who reads the tail decodes by what the broker tells
+    assert schema is not None
     assert base64.b64decode(schema["descriptor"]) == descriptor.read_bytes()
     assert schema["message"] == "factory.Machine"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -38,7 +38,7 @@ class Device:
     def publish(self, number: int, cut: str) -> None:
         """Publishes ``number``; the broker dies at the ``cut`` of the exchange."""
         topic, payload = f"plant/{number % 7}", str(number).encode()
-        message = {"qos": 2, "packet_id": number % 60_000 + 1}
+        message: dict[str, Any] = {"qos": 2, "packet_id": number % 60_000 + 1}
         self.wire.send(publish(topic, payload, **message))
         if cut == "sent":
             self.crash()

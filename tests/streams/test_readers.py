@@ -30,7 +30,8 @@ def by_pyarrow(folder: pathlib.Path) -> Iterable[Mapping[Any, Any]]:
 
 
 def by_pandas(folder: pathlib.Path) -> Iterable[Mapping[Any, Any]]:
-    return pd.read_parquet(folder).to_dict("records")
+    rows: list[dict[str, Any]] = pd.read_parquet(folder).to_dict("records")
+    return rows
 
 
 def by_polars(folder: pathlib.Path) -> Iterable[Mapping[Any, Any]]:
@@ -39,6 +40,7 @@ def by_polars(folder: pathlib.Path) -> Iterable[Mapping[Any, Any]]:
 
 def by_duckdb(folder: pathlib.Path) -> Iterable[Mapping[Any, Any]]:
     found = duckdb.sql(f"SELECT * FROM '{folder}/*.parquet'")  # noqa: S608 -- a folder of ours
+    assert found is not None
     return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
 
 

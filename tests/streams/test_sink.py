@@ -47,7 +47,7 @@ def test_rule_8_what_is_staged_is_published_by_its_commit_and_once(plant: Plant)
 
         assert client.commit("query", 0, ["one", "two"])
         assert not client.commit("query", 0, ["one", "two"])
-        got = []
+        got: list[int] = []
         while len(got) < 700:
             packet = reader.receive_publish()
             reader.acknowledge(packet)
@@ -235,7 +235,7 @@ def test_a_batch_may_stand_for_all_that_is_retained_below_a_level(plant: Plant) 
             reader.connect("reader")
             reader.subscribe(("registry/#", 0), ("other", 0))
             packets = iter(reader.receive_publish, None)
-            found = {}
+            found: dict[str, str] = {}
             for packet in packets:
                 if packet.topic == "other":
                     return found

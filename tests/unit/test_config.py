@@ -373,9 +373,10 @@ def test_a_secret_is_shown_nowhere(write: Write, tmp_path: pathlib.Path) -> None
     finally:
         sys.path.remove(str(tmp_path))
 
-    assert plugin.config.token.reveal() == "canary"
-    assert "canary" not in repr(plugin.config)
-    assert "canary" not in f"{plugin.config.token}"
+    config: Any = plugin.config
+    assert config.token.reveal() == "canary"
+    assert "canary" not in repr(config)
+    assert "canary" not in f"{config.token}"
     assert caught.value.faults == (
         "mqttcore.toml:3:20: plugins[0].config.token: expected text, found integer",
     )
@@ -391,7 +392,8 @@ def test_a_path_in_the_file_is_relative_to_the_file(write: Write, tmp_path: path
 
     (plugin,) = load_plugins(load(tmp_path / path))
 
-    assert plugin.config.path == tmp_path / "passwords"
+    config: Any = plugin.config
+    assert config.path == tmp_path / "passwords"
 
 
 def test_a_promise_that_no_folder_keeps_is_refused(write: Write) -> None:
@@ -441,5 +443,6 @@ def test_python_code_names_plugins_without_a_file() -> None:
 
     (plugin,) = load_plugins(Settings(plugins=(use,)))
 
-    assert plugin.config.path == pathlib.Path("x")
-    assert plugin.config.publish == ("a/#",)
+    config: Any = plugin.config
+    assert config.path == pathlib.Path("x")
+    assert config.publish == ("a/#",)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import pytest
 from mqttcore import Broker, ConfigError, PluginError, Settings, StoppedError
@@ -94,7 +94,8 @@ class Decider(Plugin):
     def login(self, login: Login) -> Allow | Deny | None:
         """Answers."""
         self.seen = login
-        return self.answer(login) if callable(self.answer) else self.answer
+        answer: Allow | Deny | None = self.answer(login) if callable(self.answer) else self.answer
+        return answer
 
 
 class AsyncDecider(Plugin):
@@ -107,10 +108,14 @@ class AsyncDecider(Plugin):
         """Answers."""
         await asyncio.sleep(0)
         answer = self.answer(login) if callable(self.answer) else self.answer
-        return await answer if asyncio.iscoroutine(answer) else answer
+        found: Allow | Deny | None = await answer if asyncio.iscoroutine(answer) else answer
+        return found
 
 
-def deciding(kind: type[Decider | AsyncDecider], answer: object) -> Decider | AsyncDecider:
+Kind = TypeVar("Kind", bound=Decider | AsyncDecider)
+
+
+def deciding(kind: type[Kind], answer: object) -> Kind:
     plugin = kind()
     plugin.answer = answer
     return plugin
@@ -136,7 +141,8 @@ def test_when_all_pass_the_login_is_refused(start: Start, kind: type[Decider]) -
 
 
 def test_a_login_goes_from_lane_to_lane(start: Start) -> None:
-    passing = [deciding(kind, None) for kind in (AsyncDecider, Decider, AsyncDecider, Decider)]
+    kinds: tuple[type[Decider | AsyncDecider], ...] = (AsyncDecider, Decider) * 2
+    passing = [deciding(kind, None) for kind in kinds]
 
     assert login_reason(start(*passing, deciding(AsyncDecider, Allow(EVERYTHING)))) == 0
     assert login_reason(start(*passing)) == BAD_CREDENTIALS
@@ -355,8 +361,8 @@ def test_a_plugin_may_put_another_user_name(start: Start) -> None:
         (lambda: Grant(deny=["$#/a"]), "MQTT-4.7.1-1"),
         (lambda: Grant(expires_at=datetime(2030, 1, 1)), "time zone"),
         (lambda: Limits(max_qos=3), "out of range"),
-        (lambda: Deny("because"), "allowed: unspecified_error"),
-        (lambda: Disconnect("because"), "allowed: unspecified_error"),
+        (lambda: Deny(cast(Any, "because")), "allowed: unspecified_error"),
+        (lambda: Disconnect(cast(Any, "because")), "allowed: unspecified_error"),
         (lambda: Allow(covers="a#"), "MQTT-4.7.1-1"),
     ],
 )
@@ -853,7 +859,7 @@ def test_no_thread_outlives_the_broker(start: Start) -> None:
 
 
 def test_a_reload_swaps_the_plugins(start: Start) -> None:
-    answers = iter([Deny("banned"), Allow(EVERYTHING)])
+    answers: Iterator[Allow | Deny] = iter([Deny("banned"), Allow(EVERYTHING)])
 
     class Fresh(Plugin):
         async def start(self) -> None:

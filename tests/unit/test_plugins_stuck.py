@@ -131,7 +131,7 @@ class AsyncDef(Hostile):
     """With `async def` hooks that block their event loop."""
 
     @hook.authenticate(timeout=0.3)
-    async def login(self, login: Login) -> Allow | None:
+    async def login(self, login: Login) -> Allow | Deny | None:
         """Hangs, lets in, or passes."""
         self._meet(login.username)
         return Allow(NOTHING) if login.username == "friend" else None
@@ -345,7 +345,7 @@ def test_a_plugin_starts_again_on_the_event_loop_that_takes_over(start: Start, t
             loops.append(asyncio.get_running_loop())
 
         @hook.authenticate(timeout=0.3)
-        async def login(self, login: Login) -> Allow | None:
+        async def login(self, login: Login) -> Allow | Deny | None:
             assert asyncio.get_running_loop() is loops[-1]
             return await super().login(login)
 
@@ -526,6 +526,7 @@ def test_an_exchange_that_waits_for_a_place_has_its_whole_time_when_it_gets_one(
 def test_time_in_the_queue_for_hashing_is_not_the_hooks(
     start: Start, trap: Trap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pool: ThreadPoolExecutor
     monkeypatch.setattr(hashing, "pool", lambda: pool)
     monkeypatch.setattr(hashing, "verify_password", lambda *_: True)
 
@@ -551,6 +552,7 @@ def test_a_password_is_not_hashed_for_a_client_that_left(
     start: Start, trap: Trap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed: list[bytes] = []
+    pool: ThreadPoolExecutor
     monkeypatch.setattr(hashing, "pool", lambda: pool)
     monkeypatch.setattr(hashing, "verify_password", lambda _, password: hashed.append(password))
 

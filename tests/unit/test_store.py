@@ -9,7 +9,7 @@ import uuid
 
 import pyarrow.parquet
 import pytest
-from mqttcore import store
+from mqttcore import _core, store
 from mqttcore.errors import StoreError
 
 STORE = bytes(range(16))
@@ -257,4 +257,4 @@ def test_a_folder_without_a_store_is_none(tmp_path: pathlib.Path, *, make: bool)
         directory.mkdir()
 
     with pytest.raises(StoreError, match="there is no store"):
-        store.store_info(directory)
+        _core.store_info(directory)

@@ -45,7 +45,7 @@ def expected_properties(pairs: list[list[Any]]) -> tuple[tuple[str, Any], ...]:
     found = []
     for name, *values in pairs:
         key = name.lower().replace(" ", "_")
-        value = values[0] if len(values) == 1 else tuple(values)
+        value: Any = values[0] if len(values) == 1 else tuple(values)
         found.append((key, bytes.fromhex(value) if key in BINARY_PROPERTIES else value))
     return tuple(found)
 
@@ -66,9 +66,9 @@ def agrees(wanted: Any, found: Any) -> bool:  # noqa: ANN401 -- any value of TOM
         pairs = zip(wanted, found, strict=True)
         return all(agrees(one, other) for one, other in pairs)
     if isinstance(found, bytes):
-        return bytes.fromhex(wanted) == found
+        return bool(found == bytes.fromhex(wanted))
     if isinstance(wanted, list):
-        return wanted == list(found)
+        return bool(list(found) == wanted)
     return bool(wanted == found)
 
 
@@ -76,7 +76,7 @@ def agrees_in(name: str, wanted: Any, found: Any) -> bool:  # noqa: ANN401 -- an
     """The same for one field of a packet, a will or a subscription."""
     value = getattr(found, name)
     if name == "properties":
-        return expected_properties(wanted) == value
+        return bool(expected_properties(wanted) == value)
     return agrees(wanted, value)
 
 

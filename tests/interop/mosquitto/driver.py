@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
@@ -148,7 +149,7 @@ def main() -> None:
     tools = Tools(host, port, int(version), topic)
     attempt("connect", tools.connect, tools)
     for qos in range(3):
-        attempt(f"qos{qos}", lambda qos=qos: tools.echo(qos), tools)
+        attempt(f"qos{qos}", functools.partial(tools.echo, qos), tools)
     for name in ("retained", "will", "resume", *(["shared"] if tools.version == 5 else [])):
         attempt(name, getattr(tools, name), tools)
 

@@ -27,7 +27,8 @@ class Aio(Peer):
         else:
             options = {"clean_session": self.clean}
         if self.will:
-            options["will"] = aiomqtt.Will(*self.will, 1)
+            topic, payload = self.will
+            options["will"] = aiomqtt.Will(topic, payload, 1)
         if self.place.transport == "websocket":
             options |= {"transport": "websockets", "websocket_path": "/mqtt"}
         self.client = aiomqtt.Client(

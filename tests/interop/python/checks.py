@@ -6,6 +6,7 @@ A driver gives a `Peer` for its library; everything that is asked of it stands i
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import sys
 from collections.abc import Awaitable, Callable
@@ -191,7 +192,7 @@ async def conduct(kind: type[Peer], place: Place, topic: str) -> None:
     checks = Checks(kind, place, topic)
     await attempt("connect", checks.connect, checks)
     for qos in range(3):
-        await attempt(f"qos{qos}", lambda qos=qos: checks.echo(qos), checks)
+        await attempt(f"qos{qos}", functools.partial(checks.echo, qos), checks)
     await attempt("retained", checks.retained, checks)
     await attempt("will", checks.will, checks)
     await attempt("resume", checks.resume, checks)

@@ -7,7 +7,7 @@ from typing import Any
 
 import paho.mqtt.client as paho
 from checks import KEPT_S, PATIENCE_S, Message, Peer, main
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -24,7 +24,7 @@ class Paho(Peer):
         client = paho.Client(
             CallbackAPIVersion.VERSION2,
             self.client_id,
-            protocol=paho.MQTTProtocolVersion(self.place.version),
+            protocol=MQTTProtocolVersion(self.place.version),
             transport="websockets" if framed else "tcp",
             **options,
         )
@@ -36,10 +36,11 @@ class Paho(Peer):
         client.on_connect = lambda _c, _u, flags, reason, _p: pass_on(self.answers, (flags, reason))
         client.on_subscribe = lambda _c, _u, _m, reasons, _p: pass_on(self.answers, reasons)
         client.on_message = lambda _c, _u, one: pass_on(
-            self.inbox, Message(one.topic, one.payload, one.qos, one.retain)
+            self.inbox, Message(one.topic, bytes(one.payload), one.qos, one.retain)
         )
         if self.will:
-            client.will_set(*self.will, qos=1)
+            topic, payload = self.will
+            client.will_set(topic, payload, qos=1)
         return client
 
     async def connect(self) -> bool:
