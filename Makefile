@@ -101,6 +101,9 @@ deny: .make/tools
 	@cargo deny --version >/dev/null 2>&1 || { \
 		echo "make: cargo-deny is missing: cargo install --locked --debug cargo-deny@$(CARGO_DENY)" >&2; exit 1; }
 	@cargo deny --locked --log-level error check --hide-inclusion-graph bans licenses sources
+	@if [ -d "$${CARGO_HOME:-$$HOME/.cargo}/advisory-dbs" ]; then \
+		cargo deny --locked --log-level error check --disable-fetch --hide-inclusion-graph advisories; \
+	else echo "deny: advisories are skipped: their database is not on this machine (cargo deny fetch db)"; fi
 
 fuzz: .make/tools ## fuzz the codec, SECONDS=60 a target (nightly and cargo-fuzz, else proptest)
 	@if cargo +nightly fuzz --version >/dev/null 2>&1; then \
@@ -126,7 +129,7 @@ stress: .make/tools ## churn with every acknowledgement checked (CYCLES=10000000
 	@cargo run --release --quiet -p mqttcore-benches --bin mqttcore-stress -- --cycles $(STRESS_CYCLES) --threads $(THREADS)
 
 # Known traps: crossbeam-epoch needs tree borrows and casts integers to pointers; its global garbage and the threads'
-# own lists are no leaks; the pool of blocks is off under Miri, or it would hide what is used after it was freed.
+# own lists are no leaks; the pool of blocks is off, or it would hide what is used after it was freed, but for its own tests.
 miri: .make/tools ## the unsafe parts of the directory under Miri, SEEDS=4 schedules each (nightly, or it says so)
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \
 		for seed in $$(seq $(SEEDS)); do \
@@ -135,6 +138,9 @@ miri: .make/tools ## the unsafe parts of the directory under Miri, SEEDS=4 sched
 			-Zmiri-disable-isolation -Zmiri-seed=$$seed" cargo +nightly miri test --quiet --target-dir $(TARGET)/miri \
 			-p mqttcore-topics $(MIRI_TESTS) || exit 1; \
 		done; \
+		echo "the pool of blocks"; \
+		RUSTFLAGS="--cfg pooled" MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-ignore-leaks" \
+			cargo +nightly miri test --quiet --target-dir $(TARGET)/miri -p mqttcore-topics --lib sync:: || exit 1; \
 	else echo "no nightly Rust with Miri: rustup +nightly component add miri rust-src"; fi
 
 spec: build .make/dev ## every normative statement against a running broker; writes docs/conformance.md
@@ -221,7 +227,7 @@ bench-spark: build .make/dev ## Spark over a stream beside Spark's own: docs/spa
 	@$(BIN)/python -m benches.spark --scale $(SCALE) --by $(BY) --kills $(KILLS) $(ARGS)
 
 tree-report: .make/tools ## the directory beside its peers: docs/tree-report.md (ARGS="--sizes 10k,100k")
-	@cargo run --release --quiet -p mqttcore-benches --bin mqttcore-tree-report -- $(ARGS)
+	@cargo run --release --quiet --locked --manifest-path benches/tree-study/Cargo.toml --target-dir $(TARGET)/tree-study -- $(ARGS)
 
 ##@ House
 lock: .make/venv ## renew requirements-dev.lock

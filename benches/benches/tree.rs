@@ -1,8 +1,8 @@
-//! How many publishes a second the directory and its peers route, and how many subscriptions a second they take.
+//! How many publishes a second the directory routes, and how many subscriptions a second it takes.
 //!
 //! `MQTTCORE_BENCH_MILLION=1` adds a million filters to the 10,000 and 100,000. All of it takes minutes; a filter
-//! keeps it quick and loads only what it names: `cargo bench --bench tree -- tree/match/telemetry/10000/`. Nothing
-//! here takes turns: the comparison that does is `make tree-report`.
+//! keeps it quick and loads only what it names: `cargo bench --bench tree -- tree/match/telemetry/10000/`. How it
+//! compares with those of other brokers is said by `make tree-report`.
 
 use std::cell::LazyCell;
 use std::hint::black_box;
@@ -12,19 +12,13 @@ use criterion::measurement::WallTime;
 use criterion::{
     BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
 };
-use mqttcore_benches::contenders::ctrie::CTrie;
-use mqttcore_benches::contenders::emqx::Emqx;
-use mqttcore_benches::contenders::hamt::{Hamt, Imbl, Rpds};
-use mqttcore_benches::contenders::moquette::Moquette;
-use mqttcore_benches::contenders::nats::Nats;
-use mqttcore_benches::contenders::ours::Ours;
-use mqttcore_benches::contenders::rwlock_trie::RwLockTrie;
-use mqttcore_benches::contenders::{Contender, client};
-use mqttcore_benches::report::grid::{Kind, names};
-use mqttcore_benches::workload::Workload;
-use mqttcore_topics::{Retained, TopicFilter, TopicLimits};
+use mqttcore_benches::numbered::{NumberedDirectory, client};
+use mqttcore_benches::workload::{Kind, Workload, names};
+use mqttcore_topics::{Retained, TopicFilter, TopicLimits, TopicName};
 
 const SEED: u64 = 42;
+/// As the figures of former runs are called.
+const NAME: &str = "mqttcore";
 
 /// Topics of one call of `match_many`: what one read of a socket often holds.
 const BATCH: usize = 16;
@@ -46,50 +40,34 @@ fn group<'c>(c: &'c mut Criterion, name: &str) -> BenchmarkGroup<'c, WallTime> {
     group
 }
 
-/// Runs a bench of one contender for all of them.
-macro_rules! for_all {
-    ($bench:ident($($argument:expr),*)) => {
-        $bench::<Ours>($($argument),*);
-        $bench::<RwLockTrie>($($argument),*);
-        $bench::<Nats<false>>($($argument),*);
-        $bench::<Nats<true>>($($argument),*);
-        $bench::<Emqx>($($argument),*);
-        $bench::<CTrie>($($argument),*);
-        $bench::<Moquette>($($argument),*);
-        $bench::<Hamt<Imbl>>($($argument),*);
-        $bench::<Hamt<Rpds>>($($argument),*);
-    };
-}
-
-/// One element is one publish, with a pin, a lock or a cache of its own, as the contender has it.
+/// One element is one publish, with a pin of its own.
 fn match_one(c: &mut Criterion) {
     for kind in Kind::ALL {
         for size in sizes() {
             let workload = LazyCell::new(|| kind.workload(size, 0));
             let mut group = group(c, &format!("tree/match/{}/{size}", kind.name()));
             group.throughput(Throughput::Elements(1));
-            for_all!(match_with(&mut group, &workload));
+            let loaded = LazyCell::new(|| load(&workload));
+            let mut next = 0;
+            group.bench_function(NAME, |b| {
+                let (directory, topics) = &*loaded;
+                b.iter(|| {
+                    let mut sum = 0_u32;
+                    next = (next + 1) % topics.len();
+                    directory.for_each_match(black_box(topics[next]), |client, qos| {
+                        sum = sum.wrapping_add(client ^ u32::from(qos));
+                    });
+                    sum
+                });
+            });
         }
     }
 }
 
-fn match_with<C: Contender>(
-    group: &mut BenchmarkGroup<'_, WallTime>,
-    workload: &LazyCell<Workload, impl FnOnce() -> Workload>,
-) {
-    let loaded = LazyCell::new(|| (C::load(&workload.filters), names(&workload.topics)));
-    let (mut reader, mut next) = (C::Reader::default(), 0);
-    group.bench_function(C::NAME, |b| {
-        let (contender, topics) = &*loaded;
-        b.iter(|| {
-            let mut sum = 0_u32;
-            next = (next + 1) % topics.len();
-            contender.for_each_match(&mut reader, black_box(topics[next]), |client, qos| {
-                sum = sum.wrapping_add(client ^ u32::from(qos));
-            });
-            sum
-        });
-    });
+/// A directory with the filters of a workload, and its topics.
+fn load(workload: &Workload) -> (NumberedDirectory, Vec<TopicName<'_>>) {
+    let directory = NumberedDirectory::load(&workload.filters);
+    (directory, names(&workload.topics))
 }
 
 /// One element is one publish; 16 share a pin.
@@ -97,18 +75,21 @@ fn match_many(c: &mut Criterion) {
     for kind in [Kind::Telemetry, Kind::Deep, Kind::Exact] {
         for size in sizes() {
             let workload = LazyCell::new(|| kind.workload(size, 0));
-            let loaded = LazyCell::new(|| (Ours::load(&workload.filters), names(&workload.topics)));
+            let loaded = LazyCell::new(|| load(&workload));
             let mut group = group(c, &format!("tree/match_many/{}/{size}", kind.name()));
             group.throughput(Throughput::Elements(BATCH as u64));
             let mut next = 0;
-            group.bench_function(Ours::NAME, |b| {
-                let (ours, topics) = &*loaded;
+            group.bench_function(NAME, |b| {
+                let (directory, topics) = &*loaded;
                 b.iter(|| {
                     let mut sum = 0_u32;
                     next = (next + BATCH) % (topics.len() - BATCH);
-                    ours.for_each_match_of(black_box(&topics[next..next + BATCH]), |client, _| {
-                        sum = sum.wrapping_add(client);
-                    });
+                    directory.for_each_match_of(
+                        black_box(&topics[next..next + BATCH]),
+                        |client, _| {
+                            sum = sum.wrapping_add(client);
+                        },
+                    );
                     sum
                 });
             });
@@ -123,25 +104,18 @@ fn churn(c: &mut Criterion) {
             let workload = LazyCell::new(|| kind.workload(size, 0));
             let mut group = group(c, &format!("tree/churn/{}/{size}", kind.name()));
             group.throughput(Throughput::Elements(2));
-            for_all!(churn_of(&mut group, &workload));
+            let directory = LazyCell::new(|| NumberedDirectory::load(&workload.filters));
+            let mut next = 0;
+            group.bench_function(NAME, |b| {
+                let (directory, filters) = (&*directory, &workload.filters);
+                b.iter(|| {
+                    next = (next + 7919) % filters.len();
+                    let was_there = directory.unsubscribe(&filters[next], client(next));
+                    was_there & directory.subscribe(&filters[next], client(next), 1)
+                });
+            });
         }
     }
-}
-
-fn churn_of<C: Contender>(
-    group: &mut BenchmarkGroup<'_, WallTime>,
-    workload: &LazyCell<Workload, impl FnOnce() -> Workload>,
-) {
-    let contender = LazyCell::new(|| C::load(&workload.filters));
-    let mut next = 0;
-    group.bench_function(C::NAME, |b| {
-        let (contender, filters) = (&*contender, &workload.filters);
-        b.iter(|| {
-            next = (next + 7919) % filters.len();
-            let was_there = contender.unsubscribe(&filters[next], client(next));
-            was_there & contender.subscribe(&filters[next], client(next), 1)
-        });
-    });
 }
 
 /// One element is one retained value: replaced, or visited.

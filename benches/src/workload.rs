@@ -1,6 +1,6 @@
 //! Seeded subscriptions and topics: the same on every machine, at every size.
 
-use mqttcore_topics::{SubscriptionFilter, TopicLimits};
+use mqttcore_topics::{SubscriptionFilter, TopicLimits, TopicName};
 
 /// Topics a workload publishes to; more than any cache of results would hold.
 const TOPICS: usize = 1 << 18;
@@ -9,6 +9,46 @@ const TOPICS: usize = 1 << 18;
 const FLOORS: usize = 8;
 const ROOMS: usize = 16;
 const SENSORS: usize = 2;
+
+/// The workloads that benches and the report share.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// One wide level and a `+` behind.
+    Telemetry,
+    /// Eight levels, wildcards at mixed ones, several matches a topic.
+    Deep,
+    /// No wildcard.
+    Exact,
+    /// Everybody on one filter.
+    FanOut,
+}
+
+impl Kind {
+    /// All workloads, in the order of the report.
+    pub const ALL: [Self; 4] = [Self::Telemetry, Self::Deep, Self::Exact, Self::FanOut];
+
+    /// What the report calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Telemetry => "telemetry",
+            Self::Deep => "deep",
+            Self::Exact => "exact",
+            Self::FanOut => "fan-out",
+        }
+    }
+
+    /// Generates it, with filters of the same kind that nobody subscribed to yet.
+    #[must_use]
+    pub fn workload(self, filters: usize, fresh: usize) -> Workload {
+        match self {
+            Self::Telemetry => Workload::telemetry(filters, fresh),
+            Self::Deep => Workload::deep(filters, fresh),
+            Self::Exact => Workload::exact(filters, fresh),
+            Self::FanOut => Workload::fan_out(filters, fresh),
+        }
+    }
+}
 
 /// Filters, each of a subscriber of its own, and topics in the order in which they are published to.
 pub struct Workload {
@@ -180,4 +220,17 @@ impl Random {
         let index = usize::try_from(self.below(items.len() as u64)).unwrap_or(0);
         &items[index]
     }
+}
+
+/// The texts as topics.
+///
+/// # Panics
+///
+/// With texts that are no topics.
+#[must_use]
+pub fn names(topics: &[String]) -> Vec<TopicName<'_>> {
+    let limits = TopicLimits::default();
+    // INVARIANT: workloads generate topics.
+    let name = |text| TopicName::parse(text, &limits).expect("generated topics are valid");
+    topics.iter().map(|text| name(text)).collect()
 }

@@ -10,8 +10,8 @@ use super::clock::count;
 use super::heap::{bytes_in_use, growth, settle};
 use super::options::Options;
 use super::progress::Progress;
+use crate::contenders::client;
 use crate::contenders::ours::Ours;
-use crate::contenders::{Contender, client};
 use crate::workload::Workload;
 
 /// Between two looks at what is held.

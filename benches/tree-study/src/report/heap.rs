@@ -2,7 +2,7 @@
 
 use mqttcore_topics::Directory;
 
-use crate::contenders::{Contender, ours::Ours};
+use crate::contenders::ours::Ours;
 
 /// Pins between two looks at the heap, and how many looks at most.
 const SETTLE_PINS: usize = 4096;

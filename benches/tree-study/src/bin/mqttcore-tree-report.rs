@@ -5,14 +5,14 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use mqttcore_benches::report::goals::goals;
-use mqttcore_benches::report::grid::Grid;
-use mqttcore_benches::report::memory::Memory;
-use mqttcore_benches::report::options::{HELP, Options};
-use mqttcore_benches::report::page::{Origin, json, markdown, summary, table};
-use mqttcore_benches::report::plots::draw;
-use mqttcore_benches::report::progress::Progress;
-use mqttcore_benches::report::threads::Threads;
+use mqttcore_tree_study::report::goals::goals;
+use mqttcore_tree_study::report::grid::Grid;
+use mqttcore_tree_study::report::memory::Memory;
+use mqttcore_tree_study::report::options::{HELP, Options};
+use mqttcore_tree_study::report::page::{Origin, json, markdown, summary, table};
+use mqttcore_tree_study::report::plots::draw;
+use mqttcore_tree_study::report::progress::Progress;
+use mqttcore_tree_study::report::threads::Threads;
 
 fn main() -> ExitCode {
     let done = match Options::parse(std::env::args().skip(1)) {

@@ -2,55 +2,13 @@
 
 use std::time::Duration;
 
-use mqttcore_topics::{TopicLimits, TopicName};
-
 use super::options::Options;
 use super::peer::{ALL, Footprint, Peer, writes_at};
 use super::progress::Progress;
-use crate::workload::Workload;
-
-/// A workload of the table.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
-    /// One wide level and a `+` behind.
-    Telemetry,
-    /// Eight levels, wildcards at mixed ones, several matches a topic.
-    Deep,
-    /// No wildcard.
-    Exact,
-    /// Everybody on one filter.
-    FanOut,
-}
+pub use crate::workload::{Kind, names};
 
 /// Topics that a publisher of hot topics takes turns with.
 const HOT: usize = 16;
-
-impl Kind {
-    /// All workloads, in the order of the report.
-    pub const ALL: [Self; 4] = [Self::Telemetry, Self::Deep, Self::Exact, Self::FanOut];
-
-    /// What the report calls it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Telemetry => "telemetry",
-            Self::Deep => "deep",
-            Self::Exact => "exact",
-            Self::FanOut => "fan-out",
-        }
-    }
-
-    /// Generates it, with filters of the same kind that nobody subscribed to yet.
-    #[must_use]
-    pub fn workload(self, filters: usize, fresh: usize) -> Workload {
-        match self {
-            Self::Telemetry => Workload::telemetry(filters, fresh),
-            Self::Deep => Workload::deep(filters, fresh),
-            Self::Exact => Workload::exact(filters, fresh),
-            Self::FanOut => Workload::fan_out(filters, fresh),
-        }
-    }
-}
 
 /// The figures of one contender on one workload at one size; one value a round where there are several.
 #[derive(Debug, Default)]
@@ -186,19 +144,6 @@ impl Cell {
             ..Self::default()
         }
     }
-}
-
-/// The texts as topics.
-///
-/// # Panics
-///
-/// With texts that are no topics.
-#[must_use]
-pub fn names(topics: &[String]) -> Vec<TopicName<'_>> {
-    let limits = TopicLimits::default();
-    // INVARIANT: workloads generate topics.
-    let name = |text| TopicName::parse(text, &limits).expect("generated topics are valid");
-    topics.iter().map(|text| name(text)).collect()
 }
 
 /// The middle value; NaN of none.

@@ -28,6 +28,7 @@ mod subscribers;
 use std::borrow::Borrow;
 use std::hash::Hash;
 
+pub use crate::numbered::client;
 use mqttcore_topics::{SubscriptionFilter, TopicName};
 
 /// A hash map as fast as the standard one gets, keyed with a secret drawn at start, as ours is.
@@ -86,14 +87,4 @@ pub trait Contender: Send + Sync + Sized + 'static {
 
     /// Frees what was replaced and waits for nobody any more.
     fn collect_garbage(&self) {}
-}
-
-/// The client that owns filter number `number` of a workload.
-///
-/// # Panics
-///
-/// At 2^32, which no bench reaches.
-pub fn client(number: usize) -> u32 {
-    // INVARIANT: workloads have at most some million filters.
-    u32::try_from(number).expect("a workload has less than 2^32 filters")
 }

@@ -222,7 +222,7 @@ fn read_until(is_over: &AtomicBool, scene: &Scene<'_>, first: usize) -> f64 {
                 };
                 let visit = |client, _| sum = sum.wrapping_add(client);
                 if let [topic] = topics {
-                    scene.ours.for_each_match(&mut (), *topic, visit);
+                    scene.ours.for_each_match(*topic, visit);
                 } else {
                     scene.ours.for_each_match_of(topics, visit);
                 }
@@ -312,7 +312,7 @@ fn percentile_beside_writer(scene: &Scene<'_>) -> f64 {
             let before = Instant::now();
             scene
                 .ours
-                .for_each_match(&mut (), *topic, |client, _| sum = sum.wrapping_add(client));
+                .for_each_match(*topic, |client, _| sum = sum.wrapping_add(client));
             times.push(u32::try_from(before.elapsed().as_nanos()).unwrap_or(u32::MAX));
             if start.elapsed() >= scene.span {
                 break;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use mqttcore_benches::contenders::hamt::{Hamt, Imbl, Rpds};
-use mqttcore_benches::contenders::{
+use mqttcore_topics::{SubscriptionFilter, TopicLimits, TopicName};
+use mqttcore_tree_study::contenders::hamt::{Hamt, Imbl, Rpds};
+use mqttcore_tree_study::contenders::{
     Contender, ctrie::CTrie, emqx::Emqx, moquette::Moquette, nats::Nats, ours::Ours,
     rwlock_trie::RwLockTrie,
 };
-use mqttcore_topics::{SubscriptionFilter, TopicLimits, TopicName};
 use proptest::prelude::*;
 
 /// More than a map, an array or a list of few holds, so that filters of many subscribers occur.
