@@ -70,7 +70,7 @@ def test_a_request_that_takes_long_is_waited_for(
     class Line(socket.socket):
         """Notes what is read, and says when two beats have come."""
 
-        def recv_into(self, *given: object, **named: object) -> int:  # type: ignore[override]
+        def recv_into(self, *given: object, **named: object) -> int:
             count = super().recv_into(*given, **named)  # type: ignore[arg-type]
             sent.append(bytes(memoryview(given[0])[:count]))  # type: ignore[arg-type]
             if b"".join(sent).count(b" ") > 1:
@@ -82,7 +82,7 @@ def test_a_request_that_takes_long_is_waited_for(
         return 7
 
     running = Control(tmp_path, {"backup": slow})
-    monkeypatch.setattr(control.socket, "socket", Line)
+    monkeypatch.setattr("mqttcore.control.socket.socket", Line)
     try:
         assert ask(tmp_path, "backup", "/copy") == 7
     finally:

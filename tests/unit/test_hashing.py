@@ -19,7 +19,12 @@ def test_only_a_password_beside_a_hash_can_match(
 ) -> None:
     """An unknown user costs a hash that somebody's password may fit: that is no yes."""
     hashed: list[str] = []
-    monkeypatch.setattr(hashing, "verify_password", lambda text, _: not hashed.append(text))
+
+    def verified(text: str, _: bytes) -> bool:
+        hashed.append(text)
+        return True
+
+    monkeypatch.setattr(hashing, "verify_password", verified)
 
     found = asyncio.run(password_matches(password, known, stand_in="stand-in"))
 

@@ -75,7 +75,12 @@ def test_an_answer_counts_for_its_time_give_or_take_a_tenth(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, drawn: float, lasting: float
 ) -> None:
     bounds: list[tuple[float, float]] = []
-    monkeypatch.setattr(random, "uniform", lambda low, high: bounds.append((low, high)) or drawn)
+
+    def uniform(low: float, high: float) -> float:
+        bounds.append((low, high))
+        return drawn
+
+    monkeypatch.setattr(random, "uniform", uniform)
     cache = LoginCache(clock)
     cache.remember("hook", Login(**HOME), ANSWER, 60)
 
