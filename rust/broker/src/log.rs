@@ -27,7 +27,7 @@ pub(crate) enum LogClass {
     Queue,
 }
 
-const CLASSES: usize = 11;
+const CLASSES: usize = LogClass::Queue as usize + 1;
 
 /// The log of one shard.
 pub(crate) struct Log {
