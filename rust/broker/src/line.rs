@@ -58,7 +58,7 @@ impl Awaited {
 /// The lines of one shard: for the system, and for the disk.
 #[derive(Default)]
 pub(crate) struct Lines {
-    lines: [Line; 2],
+    by_level: [Line; 2],
     awaited: Arc<Awaited>,
     /// Messages of QoS 2 that stand in one of them.
     delivering: Standing,
@@ -143,7 +143,7 @@ impl Lines {
     }
 
     fn line(&self, level: Level) -> &Line {
-        &self.lines[usize::from(level == Level::Fsync)]
+        &self.by_level[usize::from(level == Level::Fsync)]
     }
 }
 
