@@ -49,7 +49,7 @@ struct Connection {
     version: Version,
     /// A step that waits; nothing is read from this client meanwhile.
     pause: Option<Pause>,
-    throttle: Option<Throttle>,
+    throttle: Option<Box<Throttle>>,
     reauthentication: Option<Box<Reauthentication>>,
 }
 
@@ -97,9 +97,10 @@ pub(crate) fn spawn(
 }
 
 /// The client's allowance, if its grant has one.
-fn throttle(client: &Client) -> Option<Throttle> {
+fn throttle(client: &Client) -> Option<Box<Throttle>> {
     let limits = client.access().grant.limits;
-    limits.messages_per_second.map(Throttle::new)
+    let rate = limits.messages_per_second?;
+    Some(Box::new(Throttle::new(rate)))
 }
 
 impl Connection {
@@ -306,7 +307,7 @@ impl Connection {
     }
 
     fn is_throttled(&self) -> bool {
-        self.throttle.as_ref().is_some_and(Throttle::is_spent)
+        self.throttle.as_deref().is_some_and(Throttle::is_spent)
     }
 
     fn handle_request(
