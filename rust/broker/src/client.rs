@@ -65,8 +65,8 @@ pub(crate) enum KeptWill {
     None,
     /// With its session.
     InSession,
-    /// In a session of this number that has nothing else, as its own ends with the connection.
-    Alone(u64),
+    /// In a session that has nothing else, as its own ends with the connection; `DurableSessions` has its number.
+    Alone,
 }
 
 /// One session and what belongs to it.

@@ -21,6 +21,8 @@ const FIRST_CHUNK: u64 = 1 << FIRST_CHUNK_BITS;
 const FIRST_CHUNK_BITS: u32 = 8;
 const CHUNKS: usize = 33 - FIRST_CHUNK_BITS as usize;
 const NUMBER_BITS: u32 = u64::BITS - GENERATION_BITS;
+/// In a number: that session has nothing in the store but the will of the one that lives in the slot.
+const WILL_ALONE: u64 = 1 << (NUMBER_BITS - 1);
 
 impl DurableSessions {
     pub(crate) fn new(shards: usize) -> Self {
@@ -31,9 +33,19 @@ impl DurableSessions {
         }
     }
 
-    /// The session at `handle` is kept under `number`, which is not 0 and below 2^40; 0 is none.
+    /// The session at `handle` is kept under `number`, which is not 0 and below 2^39; 0 is none.
     pub(crate) fn set(&self, handle: Handle, number: u64) {
-        debug_assert!(number >> NUMBER_BITS == 0, "2^40 sessions were never made");
+        debug_assert!(number < WILL_ALONE, "2^39 sessions were never made");
+        self.store(handle, number);
+    }
+
+    /// The session at `handle` is not kept, but its will is, under `number`.
+    pub(crate) fn set_will_alone(&self, handle: Handle, number: u64) {
+        debug_assert!(number < WILL_ALONE, "2^39 sessions were never made");
+        self.store(handle, WILL_ALONE | number);
+    }
+
+    fn store(&self, handle: Handle, number: u64) {
         let (chunk, offset) = place(handle.slot());
         let make = || {
             (0..FIRST_CHUNK << chunk)
@@ -51,6 +63,16 @@ impl DurableSessions {
     /// The number that the session at `handle` is kept under; `None` if it is not kept, or if its
     /// slot has another session by now.
     pub(crate) fn number(&self, handle: Handle) -> Option<u64> {
+        self.load(handle).filter(|number| number & WILL_ALONE == 0)
+    }
+
+    /// The number that the will at `handle` is kept under, if its session is not.
+    pub(crate) fn will_alone(&self, handle: Handle) -> Option<u64> {
+        let number = self.load(handle)?;
+        (number & WILL_ALONE != 0).then_some(number & !WILL_ALONE)
+    }
+
+    fn load(&self, handle: Handle) -> Option<u64> {
         let (chunk, offset) = place(handle.slot());
         let word = self.shards[handle.shard()].0[chunk].get()?[offset].load(Ordering::Acquire);
         let is_it = word >> NUMBER_BITS == u64::from(handle.generation());
@@ -88,6 +110,18 @@ mod tests {
         assert_eq!(sessions.number(handle(100_000, 7)), None);
         sessions.set(handle(300, 7), 0);
         assert_eq!(sessions.number(handle(300, 7)), None);
+    }
+
+    #[test]
+    fn a_session_with_nothing_but_its_will_is_not_kept() {
+        let sessions = DurableSessions::new(2);
+        sessions.set_will_alone(handle(3, 7), 99);
+
+        assert_eq!(sessions.number(handle(3, 7)), None);
+        assert_eq!(sessions.will_alone(handle(3, 7)), Some(99));
+        assert_eq!(sessions.will_alone(handle(3, 8)), None);
+        sessions.set(handle(3, 7), 100);
+        assert_eq!(sessions.will_alone(handle(3, 7)), None);
     }
 
     #[test]

@@ -590,7 +590,8 @@ pub(crate) fn opened(
         Some(session) => (session, KeptWill::InSession),
         None if keeps_will => {
             let session = journal.log.session_number();
-            (session, KeptWill::Alone(session))
+            shard.world.durable.set_will_alone(client.handle, session);
+            (session, KeptWill::Alone)
         }
         None => return,
     };
@@ -660,10 +661,14 @@ pub(crate) fn will_ended(shard: &Shard, client: &Client) {
         return;
     };
     let own = client.number(&shard.world);
-    let record = match (client.kept_will.take(), own) {
-        (KeptWill::Alone(session), _) => Record::Ended { session },
-        (KeptWill::InSession, Some(session)) => Record::WillEnded { session },
-        (KeptWill::InSession | KeptWill::None, _) => return,
+    let alone = shard.world.durable.will_alone(client.handle);
+    let record = match (client.kept_will.take(), own, alone) {
+        (KeptWill::Alone, _, Some(session)) => {
+            shard.world.durable.set(client.handle, 0);
+            Record::Ended { session }
+        }
+        (KeptWill::InSession, Some(session), _) => Record::WillEnded { session },
+        _ => return,
     };
     journal.write(client.kept_at(), &record);
 }
