@@ -6,7 +6,7 @@ leaves a choice (which member of a shared subscription gets a message), it keeps
 `choices` until it is made.
 
 What the standard leaves to the server, this reference settles as the broker documents it: one copy
-for overlapping subscriptions, with the highest QoS and all identifiers [3.3.4]; nothing at QoS 0 is
+for overlapping subscriptions, with the highest QoS and all identifiers once [3.3.4]; nothing at QoS 0 is
 kept for who is away [4.1]; what comes at QoS 2 is passed on when it comes first [4.3.3].
 """
 
@@ -392,5 +392,5 @@ def deliver(message: Message, subscriptions: list[Subscription]) -> Delivery:
         payload=message.payload,
         qos=min(message.qos, max(one.qos for one in subscriptions)),
         retain=message.retain and any(one.retain_as_published for one in subscriptions),
-        identifiers=tuple(sorted(one.identifier for one in subscriptions if one.identifier)),
+        identifiers=tuple(sorted({one.identifier for one in subscriptions if one.identifier})),
     )

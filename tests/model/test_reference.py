@@ -37,7 +37,7 @@ CHANGES = {
     "wildcards reach $ topics": ('if topic.startswith("$")', 'if topic.startswith("?")'),
     "a/# does not match a": ('if level == "#":', 'if level == "#" and place < len(levels):'),
     "the lowest QoS counts": ("max(one.qos for one", "min(one.qos for one"),
-    "identifiers are not passed on": ("if one.identifier))", "if one.identifier == 7))"),
+    "identifiers are not passed on": ("if one.identifier})", "if one.identifier == 7})"),
     "a goodbye sends the will": ("        if not with_will:\n", "        if False:\n"),
     "no will is ever sent": ("if connection.will is not None", "if connection.will is connection"),
     "sessions never last": ("session.lasting = lasting", "session.lasting = False"),
