@@ -6,8 +6,9 @@ leaves a choice (which member of a shared subscription gets a message), it keeps
 `choices` until it is made.
 
 What the standard leaves to the server, this reference settles as the broker documents it: one copy
-for overlapping subscriptions, with the highest QoS and all identifiers once [3.3.4]; nothing at QoS 0 is
-kept for who is away [4.1]; what comes at QoS 2 is passed on when it comes first [4.3.3].
+for overlapping subscriptions, with the highest QoS and all identifiers, equal ones once [3.3.4];
+nothing at QoS 0 is kept for who is away [4.1]; what comes at QoS 2 is passed on when it comes first
+[4.3.3].
 """
 
 from __future__ import annotations
