@@ -45,8 +45,8 @@ impl Choice {
     }
 }
 
-/// What the signs of a session say about messages of a shared group, the better the higher.
-#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+/// What the signs of a session say about messages of a shared group.
+#[derive(Clone, Copy, Eq, PartialEq)]
 enum Welcome {
     /// It is away, and would drop the message.
     None,
@@ -138,7 +138,7 @@ impl Visitor for Successor<'_> {
 
     fn shared_offline(&mut self, first_choice: Match<'_>) {
         // Who has just refused one would refuse this one, too.
-        if self.judge.welcome(&first_choice) > Welcome::Refused {
+        if self.judge.standby(&first_choice) > 0 {
             self.choose(&first_choice);
         }
     }

@@ -191,13 +191,11 @@ pub(crate) fn try_route(
     accepted: impl FnOnce(usize),
 ) -> Result<usize, Unroutable> {
     let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
-    let found = find(shard, &publication, &mut targets);
-    let is_tight = found.is_ok() && journal::lacks_room(shard, &publication, &targets);
-    if let Err(why) = found.and(if is_tight {
-        Err(Unroutable::NoRoom)
-    } else {
-        Ok(())
-    }) {
+    let mut found = find(shard, &publication, &mut targets);
+    if found.is_ok() && journal::lacks_room(shard, &publication, &targets) {
+        found = Err(Unroutable::NoRoom);
+    }
+    if let Err(why) = found {
         targets.clear();
         *shard.targets.borrow_mut() = targets;
         return Err(why);
@@ -435,6 +433,11 @@ impl<'a> Collector<'a> {
         }
     }
 
+    /// Which of several topics is matched; 0 for one alone.
+    fn topic_index(&self) -> usize {
+        self.starts.len().saturating_sub(1)
+    }
+
     fn choose(&mut self, member: &Match<'_>) {
         let mut target = Target::of(member, self.retain);
         let choice = |group| Box::new(Choice::new(group, member.subscriber));
@@ -447,7 +450,7 @@ impl Visitor for Collector<'_> {
     fn searched(&mut self, search: Search) {
         self.steps += search.steps;
         if !search.is_complete {
-            self.given_up |= 1 << self.starts.len().saturating_sub(1);
+            self.given_up |= 1 << self.topic_index();
         }
     }
 
@@ -457,6 +460,9 @@ impl Visitor for Collector<'_> {
 
     fn group(&mut self, group: GroupId) {
         self.group = Some(group);
+        if let Some(qos) = self.qos.get(self.topic_index()) {
+            self.judge = Judge::new(self.shard, *qos);
+        }
     }
 
     fn shared(&mut self, candidate: Match<'_>) -> bool {
@@ -480,11 +486,8 @@ impl Visitor for Collector<'_> {
         self.choose(&first_choice);
     }
 
-    fn topic(&mut self, index: usize) {
+    fn topic(&mut self, _: usize) {
         self.starts.push(self.targets.len());
-        if let Some(qos) = self.qos.get(index) {
-            self.judge = Judge::new(self.shard, *qos);
-        }
     }
 }
 
