@@ -7,6 +7,8 @@ import pytest
 from mqttcore.plugin import Allow, Grant, Login
 from mqttcore.plugin.login_cache import ENTRIES_MAX, LoginCache
 
+from tests.clock import Clock
+
 ANSWER = Allow(Grant(publish=["a"]))
 HOME: dict[str, Any] = {
     "client_id": "c",
@@ -16,16 +18,6 @@ HOME: dict[str, Any] = {
     "listener": "l",
     "version": 5,
 }
-
-
-class Clock:
-    """Stands still until it is turned."""
-
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        """The time."""
-        return self.now
 
 
 @pytest.fixture

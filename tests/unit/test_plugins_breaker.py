@@ -3,17 +3,9 @@
 import pytest
 from mqttcore.plugin.breaker import FAILURES, OPEN_S, WINDOW_S, Breaker
 
+from tests.clock import Clock
+
 TIMEOUT_S = 1.0
-
-
-class Clock:
-    """Stands still until it is turned."""
-
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        """The time."""
-        return self.now
 
 
 @pytest.fixture
