@@ -20,7 +20,7 @@ RESTART = frozenset(
 """Settings that are read at the start alone."""
 BOUND = ("address", "transport")
 """What a listener is bound with."""
-LISTENER = ("name", "anonymous", "path", "origins", "session", "promise")
+LISTENER = ("name", "anonymous", "path", "origins", "protocol_versions", "session", "promise")
 """What changes at a listener that is bound."""
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, cast, get_args
 
 from mqttcore import _core
 from mqttcore._schema import (
@@ -47,6 +47,7 @@ BUILT_IN_ADDRESS = "127.0.0.1:1883"
 WEBSOCKET_SCHEME = "ws://"
 WEBSOCKET_PATH = "/mqtt"
 
+ProtocolVersion = Literal["3.1", "3.1.1", "5.0"]
 Seconds = Annotated[float, Range(0, 2**32 - 1)]
 
 
@@ -139,6 +140,8 @@ class Listener:
     origins: tuple[Origin, ...] = ()
     """Origins of the Web pages that may connect, beside those from the listener's own host and
     port; ``*``: every page. Clients that are no browsers have none."""
+    protocol_versions: tuple[ProtocolVersion, ...] = get_args(ProtocolVersion)
+    """Versions of MQTT that its clients may speak; others are refused with CONNACK."""
     session: SessionPolicy = SessionPolicy()
     """How sessions are kept for which no plugin says otherwise."""
     promise: Promise | None = None
@@ -411,6 +414,9 @@ def check_listeners(
                 f"{listener.address} can be reached by other machines",
                 f"allowed: a loopback address, or {key}.insecure = true",
             )
+        if not listener.protocol_versions:
+            where = f"{key}.protocol_versions"
+            faults.add(place(where), where, "there is none", "allowed: one or more")
         check_transport(listener, key, place, faults)
 
 

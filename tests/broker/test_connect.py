@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import wire as mqtt
 from tests.wire import Wire, unique
+
+if TYPE_CHECKING:
+    from mqttcore import Broker
 
 Open = Callable[..., Wire]
 
@@ -166,3 +170,21 @@ def test_disconnect_has_its_reason_without_problem_information(client: Open) -> 
     one.send(mqtt.connect(unique("c")))
 
     one.expect_refusal(0x82)
+
+
+def test_a_listener_accepts_the_versions_that_it_names(
+    start_broker: Callable[..., Broker], client: Open, wire: Open
+) -> None:
+    from mqttcore.config import Listener
+
+    listener = Listener(address="127.0.0.1:0", anonymous=True, protocol_versions=("3.1.1",))
+    broker = start_broker(listeners=(listener,))
+
+    for version, code in ((3, 1), (5, 0x84)):
+        refused = wire(version=version, port=broker.port)
+        refused.send(mqtt.connect("refused", version=version))
+        answers = refused.receive_until_close()
+        assert [(answer.kind, answer.reason) for answer in answers] == [(mqtt.CONNACK, code)]
+
+    client("let in", version=4, port=broker.port)
+    assert broker.stats()["connects_refused_protocol_version"] == 2

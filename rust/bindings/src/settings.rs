@@ -9,6 +9,7 @@ use mqttcore_broker::{
     Config, Data, HttpLimits, HttpListener, Listener, Promise, ProtobufMessage, Stream, StreamKey,
     TopicPromise, WebSocketRules,
 };
+use mqttcore_codec::Version;
 use mqttcore_session::{QueuePolicy, ServerLimits};
 use mqttcore_topics::TopicLimits;
 use pyo3::exceptions::PyValueError;
@@ -89,6 +90,7 @@ struct ListenerFields<'py> {
     transport: String,
     path: String,
     origins: Vec<String>,
+    protocol_versions: Vec<String>,
 }
 
 /// The fields of `mqttcore.config.ServerLimits`, in its order.
@@ -231,8 +233,19 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
         address: SocketAddr::new(host, port),
         anonymous: anonymous.transpose()?,
         promise: fields.promise.map(|level| level.0),
+        protocol_versions: fields
+            .protocol_versions
+            .iter()
+            .map(|name| version_named(name))
+            .collect::<PyResult<_>>()?,
         websocket: (fields.transport == "websocket").then_some(rules),
     })
+}
+
+fn version_named(name: &str) -> PyResult<Version> {
+    let mut all = Version::ALL.into_iter();
+    all.find(|version| version.to_string() == name)
+        .ok_or_else(|| PyValueError::new_err(format!("unknown protocol version {name:?}")))
 }
 
 fn server_limits(fields: &LimitsFields) -> PyResult<ServerLimits> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use mqttcore_codec::Version;
 use mqttcore_session::ServerLimits;
 use mqttcore_store::Level;
 use mqttcore_store::stream::Definition;
@@ -162,10 +163,12 @@ pub struct Listener {
     pub websocket: Option<WebSocketRules>,
     /// How safe what its clients do is, where their grants do not say; `None`: as the broker says.
     pub promise: Option<Level>,
+    /// Versions of MQTT that its clients may speak.
+    pub protocol_versions: Vec<Version>,
 }
 
 impl Listener {
-    /// Plain TCP, and nothing for clients without user name.
+    /// Plain TCP, every version of MQTT, and nothing for clients without user name.
     pub fn new(name: &str, address: SocketAddr) -> Self {
         Self {
             name: name.to_owned(),
@@ -173,6 +176,7 @@ impl Listener {
             anonymous: None,
             websocket: None,
             promise: None,
+            protocol_versions: Version::ALL.to_vec(),
         }
     }
 }

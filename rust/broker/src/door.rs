@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use mqttcore_codec::Version;
 use mqttcore_store::Level;
 
 use crate::broker::StartError;
@@ -15,6 +16,8 @@ pub(crate) struct Door {
     pub(crate) anonymous: Option<Arc<Access>>,
     /// How safe what its clients do is.
     pub(crate) promise: Option<Level>,
+    /// Versions of MQTT that its clients may speak.
+    pub(crate) protocol_versions: Box<[Version]>,
     /// How its clients ask for WebSocket frames; `None`: there are none.
     pub(crate) websocket: Option<Arc<WebSocketRules>>,
 }
@@ -35,6 +38,7 @@ pub(crate) fn doors(config: &Config) -> Result<Arc<[Door]>, StartError> {
             name: Arc::from(listener.name.as_str()),
             anonymous: anonymous.map(Arc::new),
             promise: listener.promise,
+            protocol_versions: listener.protocol_versions.as_slice().into(),
             websocket: listener.websocket.clone().map(Arc::new),
         })
     };
@@ -86,6 +90,10 @@ pub(crate) fn doors_of(
             name: found.map_or_else(|| bound.name.as_str().into(), |door| Arc::clone(&door.name)),
             anonymous: found.and_then(|door| door.anonymous.clone()),
             promise: found.and_then(|door| door.promise),
+            protocol_versions: found.map_or_else(
+                || bound.protocol_versions.as_slice().into(),
+                |door| door.protocol_versions.clone(),
+            ),
             websocket: bound
                 .websocket
                 .clone()

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use mqttcore_codec::{ReasonCode, decode_connect};
-use mqttcore_session::{Authentication, ConnectRequest, Recipient, Secret, wipe};
+use mqttcore_session::{Authentication, ConnectRequest, Recipient, Secret, Violation, wipe};
 use mqttcore_store::Level;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -181,6 +181,9 @@ impl Handshake<'_> {
                 Some((connect, len)) => {
                     let to = Recipient::of(&connect);
                     self.shard.metrics().packets_received.add(1);
+                    if !self.door.protocol_versions.contains(&connect.version) {
+                        return Err(Refusal::Violation(to, Violation::protocol_version()));
+                    }
                     let request = ConnectRequest::parse(&connect, &config.limits)
                         .map_err(|violation| Refusal::Violation(to, violation))?;
                     self.forget(len);

@@ -120,6 +120,9 @@ counters! {
     takeovers,
     /// CONNECT packets refused.
     connects_refused,
+    /// Those of them that asked for a protocol version that is unknown or that the listener does not
+    /// accept.
+    connects_refused_protocol_version,
     /// Packets received.
     packets_received,
     /// Packets sent.

@@ -34,6 +34,19 @@ pub(crate) enum Refusal {
     Denied(Box<Denied>),
 }
 
+impl Refusal {
+    /// Whether the client asked for a version of MQTT that it does not get.
+    fn is_about_version(&self) -> bool {
+        match self {
+            Self::Malformed(error, _) => matches!(error, DecodeError::ProtocolLevel { .. }),
+            Self::Violation(_, violation) => {
+                violation.reason == ReasonCode::UNSUPPORTED_PROTOCOL_VERSION
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Who is not let in, and why.
 pub(crate) struct Denied {
     pub(crate) login: Arc<Login>,
@@ -108,6 +121,10 @@ pub(crate) fn refuse(
         }
     };
     shard.metrics().connects_refused.add(1);
+    if refusal.is_about_version() {
+        let metrics = shard.metrics();
+        metrics.connects_refused_protocol_version.add(1);
+    }
     shard.log.warn(LogClass::Refused, now, || {
         format!("listener {listener}: {peer} refused: {why}")
     });

@@ -18,6 +18,9 @@ pub enum Version {
 }
 
 impl Version {
+    /// Every version that the codec speaks.
+    pub const ALL: [Self; 3] = [Self::V3_1, Self::V3_1_1, Self::V5];
+
     /// The protocol level on the wire: 3, 4 or 5.
     #[inline]
     #[must_use]

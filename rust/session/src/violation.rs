@@ -54,6 +54,15 @@ impl Violation {
         }
     }
 
+    /// The client speaks a version of MQTT that the listener does not accept: 0x84; 3.x is told 1.
+    pub const fn protocol_version() -> Self {
+        Self::limit(
+            ReasonCode::UNSUPPORTED_PROTOCOL_VERSION,
+            "MQTT-3.1.2-2",
+            "the listener does not accept this protocol version",
+        )
+    }
+
     /// A text that is not a topic name: 0x90 [MQTT-3.3.2-2]; 0x82 if it is empty.
     pub(crate) fn topic_name(error: TopicError) -> Self {
         Self::topic(

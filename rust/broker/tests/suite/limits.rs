@@ -1,9 +1,10 @@
 //! What a client may not use up: time before CONNECT, places, bytes.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mqttcore_broker::{Broker, Config};
-use mqttcore_codec::{PropertiesBuf, Property, QoS, ReasonCode, Text};
+use mqttcore_broker::{Broker, Config, Hooks};
+use mqttcore_codec::{PropertiesBuf, Property, QoS, ReasonCode, Text, Version};
 
 use crate::common::{
     Client, DEADLINE, Plugin, Received, allow, config, config_with_limits, eventually, start,
@@ -206,6 +207,34 @@ fn a_session_that_ended_makes_room_for_another() {
     v5("kept").connect(&broker).disconnect();
 
     v5("new").connect(&broker).ping();
+}
+
+/// 3.x is told return code 1, 5.0 the reason code 0x84 [MQTT-3.1.2-2]; a reload changes what is accepted.
+#[test]
+fn a_version_that_the_listener_does_not_accept_is_refused_and_counted() {
+    let accepting = |version| {
+        let mut config = config();
+        config.listeners[0].protocol_versions = vec![version];
+        config
+    };
+    let broker = start(accepting(Version::V3_1_1));
+
+    let code = v5("five").refused(&broker);
+    v3("four").connect(&broker).disconnect();
+
+    let stats = broker.stats();
+    let counted = (
+        stats.connects_refused,
+        stats.connects_refused_protocol_version,
+    );
+    assert_eq!((code, counted), (0x84, (1, 1)));
+
+    let hooks: Arc<dyn Hooks> = Arc::new(Plugin::default());
+    let reloaded = broker.reload(&accepting(Version::V5), hooks);
+
+    reloaded.expect("the reload is fine");
+    assert_eq!(v3("four").refused(&broker), 1);
+    v5("five").connect(&broker).disconnect();
 }
 
 /// The fixed header alone says that it is too much: nothing else is waited for.
