@@ -129,6 +129,7 @@ fn properties() -> PropertiesBuf {
 fn connect(version: Version) -> Connect<'static> {
     Connect {
         version,
+        is_bridge: false,
         clean_start: true,
         keep_alive_s: 60,
         properties: Properties::EMPTY,

@@ -39,9 +39,13 @@ class Will:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
-    """CONNECT; it names its own version."""
+    """CONNECT; it names its own version.
+
+    ``is_bridge`` is the top bit of the protocol level, in 3.1 and 3.1.1.
+    """
 
     version: int = 5
+    is_bridge: bool = False
     client_id: str = ""
     clean_start: bool = True
     keep_alive_s: int = 60

@@ -43,8 +43,9 @@ fn mqtt_3_1_2_2_c03_c04_a_level_that_is_not_served_is_answered_in_its_own_form()
         (b"MQTT", 3, old),
         (b"MQTT", 6, new),
         (b"MQTT", 255, new),
-        (b"MQTT", 0x84, old),
+        (b"MQTT", 0x83, old),
         (b"MQTT", 0x85, new),
+        (b"MQIsdp", 0x84, old),
         (b"MQIsdp", 4, old),
         (b"MQIsdp", 5, old),
         (b"HTTP", 4, None),
@@ -67,6 +68,24 @@ fn mqtt_3_1_2_2_c03_c04_a_level_that_is_not_served_is_answered_in_its_own_form()
         assert_eq!(error.reason_code().value(), 0x84);
         let is_old = expected.is_some_and(|(version, _)| version != Version::V5);
         assert_eq!(error.connack_3x(), is_old.then_some(1));
+    }
+}
+
+/// A bridge of Mosquitto sets the top bit of its protocol level.
+#[test]
+fn the_top_bit_of_the_protocol_level_marks_a_bridge_of_3_1_and_3_1_1() {
+    let rows = [
+        (&b"\0\x06MQIsdp"[..], 0x83, Version::V3_1, true),
+        (b"\0\x06MQIsdp", 3, Version::V3_1, false),
+        (b"\0\x04MQTT", 0x84, Version::V3_1_1, true),
+        (b"\0\x04MQTT", 4, Version::V3_1_1, false),
+    ];
+    for (name, level, version, is_bridge) in rows {
+        let bytes = connect_with(version, name, level, 0x02);
+
+        let (connect, _) = decode_connect(&bytes, &Limits::default()).unwrap().unwrap();
+
+        assert_eq!((connect.version, connect.is_bridge), (version, is_bridge));
     }
 }
 
@@ -121,6 +140,7 @@ fn a15_another_protocol_is_not_answered() {
 fn mqtt_3_1_2_22_a_password_alone_is_written_in_version_5_only() {
     let mut connect = Connect {
         version: Version::V3_1_1,
+        is_bridge: false,
         clean_start: true,
         keep_alive_s: 0,
         properties: Properties::EMPTY,

@@ -59,6 +59,7 @@ impl Login<'_> {
         properties.push(most).map_err(Failure::Login)?;
         let connect = Connect {
             version: self.version,
+            is_bridge: false,
             clean_start: true,
             keep_alive_s: self.keep_alive_s,
             properties: properties.as_properties(),

@@ -16,9 +16,16 @@ use crate::will::WillMessage;
 
 /// A CONNECT that is well formed and within the limits; who the client is, is still open.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one flag of the packet"
+)]
 pub struct ConnectRequest {
     /// The version that the client speaks.
     pub version: Version,
+    /// The client is a bridge of another broker, and cannot say so in its subscriptions: as if each had No Local
+    /// and Retain As Published.
+    pub is_bridge: bool,
     /// Drop an existing session first; Clean Session in 3.x.
     pub clean_start: bool,
     /// The Keep Alive asked for in seconds; 0 is none.
@@ -139,6 +146,7 @@ impl ConnectRequest {
         let is_kept = !connect.version.has_properties() && !connect.clean_start;
         Self {
             version: connect.version,
+            is_bridge: connect.is_bridge,
             clean_start: connect.clean_start,
             keep_alive_s: connect.keep_alive_s,
             client_id: None,

@@ -351,6 +351,7 @@ fn announce(limits: &ServerLimits, properties: &mut PropertiesBuf) {
 fn link(request: &ConnectRequest, terms: &Terms) -> Link {
     Link {
         problem_information: request.request_problem_information,
+        is_bridge: request.is_bridge,
         window: request
             .receive_maximum
             .min(terms.limits.inflight_max)

@@ -40,6 +40,8 @@ pub(crate) struct Live {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) problem_information: bool,
+    /// The client is a bridge of another broker.
+    pub(crate) is_bridge: bool,
     /// QoS 1 and 2 publishes under way to the client at most.
     pub(crate) window: u16,
     /// Acknowledgements of nothing so far.
@@ -74,6 +76,7 @@ pub(crate) struct Aliases {
 impl Link {
     pub(crate) const AWAY: Self = Self {
         problem_information: true,
+        is_bridge: false,
         window: 0,
         strays: 0,
         keep_alive_s: 0,

@@ -184,6 +184,11 @@ impl Session {
         let mut entries: Vec<SubscribeEntry> = Vec::with_capacity(parsed.len());
         for (index, mut entry) in parsed.into_iter().enumerate() {
             entry.refused = refusal(&entry, index, &self.limits);
+            if self.live.link.is_bridge {
+                // No Local is not for shared subscriptions [MQTT-3.8.3-4].
+                entry.options.no_local = !entry.filter.is_shared();
+                entry.options.retain_as_published = true;
+            }
             if entry.refused.is_none() {
                 entry.is_new = self.is_new(&entry, &entries);
                 entry.refused = self.reserve(entry.is_new);

@@ -4,7 +4,8 @@
 mod common;
 
 use common::{
-    Asked, CONNECT_3, CONNECT_5, CONNECT_5_KEPT, CONNECT_5_TERSE, Wire, connect_5, framed,
+    Asked, CONNECT_3, CONNECT_5, CONNECT_5_KEPT, CONNECT_5_TERSE, CONNECT_BRIDGE, Wire, connect_5,
+    framed,
 };
 use mqttcore_codec::{Packet, QoS, ReasonCode, RetainHandling, Version, decode};
 use mqttcore_session::{
@@ -174,6 +175,23 @@ fn mqtt_4_7_3_1_an_empty_filter_is_a_protocol_error() {
 }
 
 /// [MQTT-3.8.3-4] (abuse E05).
+/// A bridge of 3.1.1 gets none of its own messages, and the RETAIN flags of the others.
+#[test]
+fn subscriptions_of_a_bridge_have_no_local_and_retain_as_published() {
+    let mut wire = Wire::connected(CONNECT_BRIDGE);
+
+    let request = subscribe(
+        &mut wire,
+        b"\x82\x13\x00\x07\x00\x01a\x01\x00\x0a$share/g/a\x01",
+    )
+    .unwrap();
+
+    let plain = request.entries[0].options;
+    let shared = request.entries[1].options;
+    assert!(plain.no_local && plain.retain_as_published);
+    assert!(!shared.no_local && shared.retain_as_published);
+}
+
 #[test]
 fn mqtt_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error() {
     let mut wire = Wire::connected(CONNECT_5);

@@ -117,6 +117,7 @@ impl<'py> Maker<'py> {
         fields: &Bound<'py, PyDict>,
     ) -> PyResult<&'static str> {
         fields.set_item("version", connect.version.level())?;
+        fields.set_item("is_bridge", connect.is_bridge)?;
         fields.set_item("client_id", connect.client_id.as_str())?;
         fields.set_item("clean_start", connect.clean_start)?;
         fields.set_item("keep_alive_s", connect.keep_alive_s)?;

@@ -95,6 +95,7 @@ fn connect(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let will = will.as_ref().map(WillFields::read).transpose()?;
     let packet = Packet::Connect(Connect {
         version,
+        is_bridge: field(object, "is_bridge")?,
         clean_start: field(object, "clean_start")?,
         keep_alive_s: field(object, "keep_alive_s")?,
         properties: list.as_properties(),

@@ -13,6 +13,7 @@ use super::{Client, DEADLINE, Received};
 #[derive(Clone)]
 pub struct Hello {
     version: Version,
+    is_bridge: bool,
     client_id: String,
     clean_start: bool,
     keep_alive_s: u16,
@@ -36,6 +37,14 @@ pub fn v5(client_id: &str) -> Hello {
     hello(Version::V5, client_id)
 }
 
+/// As [`v3`], with the bit of a bridge in the protocol level.
+pub fn bridge(client_id: &str) -> Hello {
+    Hello {
+        is_bridge: true,
+        ..v3(client_id)
+    }
+}
+
 /// A clean session with MQTT 3.1.1.
 pub fn v3(client_id: &str) -> Hello {
     hello(Version::V3_1_1, client_id)
@@ -44,6 +53,7 @@ pub fn v3(client_id: &str) -> Hello {
 fn hello(version: Version, client_id: &str) -> Hello {
     Hello {
         version,
+        is_bridge: false,
         client_id: client_id.into(),
         clean_start: true,
         keep_alive_s: 0,
@@ -156,6 +166,7 @@ impl Hello {
         });
         let connect = Connect {
             version: self.version,
+            is_bridge: self.is_bridge,
             clean_start: self.clean_start,
             keep_alive_s: self.keep_alive_s,
             properties: self.properties.as_properties(),

@@ -23,7 +23,7 @@ use mqttcore_broker::{Broker, Config, Grant, Hooks, Listener};
 use mqttcore_session::ServerLimits;
 
 pub use client::{AuthFields, Client, Message, Received};
-pub use hello::{Hello, v3, v5};
+pub use hello::{Hello, bridge, v3, v5};
 pub use home::{HOUR_S, Home, copy, stream};
 pub use plugin::{Plugin, Said, allow, challenge, end, filter};
 

@@ -12,7 +12,7 @@ use mqttcore_codec::{
 use mqttcore_broker::{Action, Config, Data, Grant, Promise, Ruling};
 
 use crate::common::{
-    Client, Hello, Home, Plugin, Received, allow, config, start, start_with, v3, v5,
+    Client, Hello, Home, Plugin, Received, allow, bridge, config, start, start_with, v3, v5,
 };
 
 /// Below and above the size from which a payload is shared instead of copied.
@@ -406,4 +406,29 @@ fn pubrec_leaves_before_the_own_copy_where_an_earlier_message_waits_for_the_disk
         come.iter().zip(&order).all(|(one, other)| same(one, other)),
         "{come:?}"
     );
+}
+
+/// As [MQTT-3.8.3-3] and [MQTT-3.3.1-13] for a client that cannot ask for it.
+#[test]
+fn a_bridge_gets_no_message_of_its_own_and_the_retain_flags_of_others() {
+    let broker = start(Config {
+        shards: 2,
+        ..config()
+    });
+    let mut bridge = bridge("bridge").connect(&broker);
+    bridge.subscribe("#", QoS::AtMostOnce);
+    let mut client = v3("client").connect(&broker);
+    client.subscribe("#", QoS::AtMostOnce);
+
+    bridge.publish_retained("a", "from the bridge", QoS::AtMostOnce);
+    let passed = client.message();
+    client.publish_retained("b", "retained", QoS::AtMostOnce);
+    let echoed = client.message();
+    client.publish("b", "plain", QoS::AtMostOnce);
+
+    assert_eq!((passed.text(), passed.retain), ("from the bridge", false));
+    assert_eq!((echoed.text(), echoed.retain), ("retained", false));
+    let (first, second) = (bridge.message(), bridge.message());
+    assert_eq!((first.text(), first.retain), ("retained", true));
+    assert_eq!((second.text(), second.retain), ("plain", false));
 }

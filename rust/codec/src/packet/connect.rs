@@ -19,6 +19,9 @@ use crate::{
 pub struct Connect<'a> {
     /// The version that the client speaks from here on.
     pub version: Version,
+    /// The client is a bridge of another broker: the top bit of its protocol level is set. Only 3.1 and 3.1.1 have
+    /// this bit, which is Mosquitto's extension.
+    pub is_bridge: bool,
     /// Whether an earlier session is dropped; Clean Session in 3.x.
     pub clean_start: bool,
     /// The longest silence of the client, in seconds; 0 is no limit.
@@ -54,11 +57,12 @@ pub struct Will<'a> {
 
 impl<'a> Connect<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self, DecodeError> {
-        let version = read_version(reader)?;
+        let (version, is_bridge) = read_version(reader)?;
         let context = Context { version, limits };
         let flags = ConnectFlags::read(reader.u8()?, version)?;
         Ok(Self {
             version,
+            is_bridge,
             clean_start: flags.has(CLEAN_START),
             keep_alive_s: reader.u16()?,
             properties: context.properties(reader, place(PacketType::Connect))?,
@@ -87,7 +91,12 @@ impl<'a> Connect<'a> {
         }
         writer.packet(PacketType::Connect.first_byte(), |body| {
             body.binary(protocol_name(self.version))?;
-            body.u8(self.version.level());
+            let bridge = if self.is_bridge && !has_properties {
+                BRIDGE
+            } else {
+                0
+            };
+            body.u8(self.version.level() | bridge);
             body.u8(ConnectFlags::of(self).0);
             body.u16(self.keep_alive_s);
             if has_properties {
@@ -113,6 +122,7 @@ impl fmt::Debug for Connect<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connect")
             .field("version", &self.version)
+            .field("is_bridge", &self.is_bridge)
             .field("clean_start", &self.clean_start)
             .field("keep_alive_s", &self.keep_alive_s)
             .field("properties", &self.properties)
@@ -206,14 +216,18 @@ fn is_left_out(reader: &Reader<'_>, version: Version) -> bool {
     version == Version::V3_1 && reader.is_empty()
 }
 
-fn read_version(reader: &mut Reader<'_>) -> Result<Version, DecodeError> {
+/// The version, and whether the client is a bridge.
+fn read_version(reader: &mut Reader<'_>) -> Result<(Version, bool), DecodeError> {
     let name = reader.binary()?;
     if name != MQTT && name != MQISDP {
         return Err(DecodeError::ProtocolName);
     }
     let level = reader.u8()?;
-    Version::from_level(level)
+    let is_bridge = level & BRIDGE != 0;
+    Version::from_level(level & !BRIDGE)
         .filter(|&version| protocol_name(version) == name)
+        .filter(|version| !is_bridge || !version.has_properties())
+        .map(|version| (version, is_bridge))
         .ok_or(DecodeError::ProtocolLevel {
             level,
             answer: answer_version(name, level),
@@ -221,8 +235,6 @@ fn read_version(reader: &mut Reader<'_>) -> Result<Version, DecodeError> {
 }
 
 /// The form in which a client of an unserved level reads a CONNACK.
-///
-/// The top bit of a level marks a bridge of Mosquitto, which then tries again without it.
 fn answer_version(name: &[u8], level: u8) -> Version {
     if name == MQISDP || level & !BRIDGE < Version::V5.level() {
         Version::V3_1_1
@@ -271,11 +283,13 @@ fn announced_version(src: &[u8]) -> Option<Version> {
         return None;
     }
     let (_, length_len) = decode_var_int(rest).ok()??;
-    read_version(&mut Reader::new(rest.get(length_len..)?)).ok()
+    let version = read_version(&mut Reader::new(rest.get(length_len..)?));
+    version.ok().map(|(version, _)| version)
 }
 
 const MQTT: &[u8] = b"MQTT";
 const MQISDP: &[u8] = b"MQIsdp";
+/// Marks a bridge in the protocol level: Mosquitto's extension of MQTT 3.1 and 3.1.1.
 const BRIDGE: u8 = 0x80;
 
 const RESERVED: u8 = 0b0000_0001;

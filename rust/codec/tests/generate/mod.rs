@@ -108,22 +108,25 @@ pub(crate) fn connect(version: Version) -> impl Strategy<Value = Connect<'static
         },
     );
     (
-        any::<(bool, u16)>(),
+        any::<(bool, bool, u16)>(),
         properties(Place::Packet(PacketType::Connect), version),
         text(),
         prop::option::of(will(version)),
         login,
     )
         .prop_map(
-            move |((clean_start, keep_alive_s), properties, client_id, will, login)| Connect {
-                version,
-                clean_start,
-                keep_alive_s,
-                properties,
-                client_id,
-                will,
-                username: login.0,
-                password: login.1,
+            move |((is_bridge, clean_start, keep_alive_s), properties, client_id, will, login)| {
+                Connect {
+                    version,
+                    is_bridge: is_bridge && version != Version::V5,
+                    clean_start,
+                    keep_alive_s,
+                    properties,
+                    client_id,
+                    will,
+                    username: login.0,
+                    password: login.1,
+                }
             },
         )
 }

@@ -87,6 +87,7 @@ pub(crate) fn fields(packet: &Packet<'_>) -> Table {
 
 fn connect_fields(connect: &Connect<'_>) -> Table {
     let mut fields = table([
+        ("is_bridge", connect.is_bridge.into()),
         ("clean_start", connect.clean_start.into()),
         ("keep_alive_s", number(connect.keep_alive_s)),
         ("properties", properties(connect.properties)),

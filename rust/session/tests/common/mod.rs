@@ -228,6 +228,8 @@ pub fn message_with(topic: &str, payload: &[u8], qos: QoS, properties: &[Propert
 pub const CONNECT_3: &[u8] = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01c";
 /// The same without Clean Session.
 pub const CONNECT_3_KEPT: &[u8] = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x3c\x00\x01c";
+/// As [`CONNECT_3`], from a bridge.
+pub const CONNECT_BRIDGE: &[u8] = b"\x10\x0d\x00\x04MQTT\x84\x02\x00\x3c\x00\x01c";
 /// MQTT 5.0, Clean Start, Keep Alive 60, no properties, id `c`.
 pub const CONNECT_5: &[u8] = b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01c";
 /// MQTT 5.0, Session Expiry Interval 100 s, id `c`.
