@@ -1,9 +1,9 @@
 //! What the fuzz target of payloads does with its bytes, and what has to hold of the answer.
 //!
-//! Shared with `rust/store/tests/decoder.rs`, which runs the same body without a fuzzer.
+//! Shared with `rust/columnar/tests/decoder.rs`, which runs the same body without a fuzzer.
 
 use arrow_array::Array;
-use mqttcore_store::stream::columnar::{
+use mqttcore_columnar::{
     CORRUPT, Decoder, Format, OnError, ReadOptions, Row, RowBuilder, TailReader,
     parse_payload_schema,
 };
@@ -18,7 +18,7 @@ const FORMATS: [Format; 6] = [
 ];
 
 /// Declares `factory.Machine`, whose fields are in the schema, too.
-const DESCRIPTOR: &[u8] = include_bytes!("../rust/store/tests/protobuf/machine.binpb");
+const DESCRIPTOR: &[u8] = include_bytes!("../rust/columnar/tests/protobuf/machine.binpb");
 
 const TOPICS: [&str; 3] = ["a/b", "spBv1.0/g/NBIRTH/e", "spBv1.0/g/NDATA/e"];
 const SCHEMA: &str = "a BIGINT, b DOUBLE, c STRING, d BOOLEAN, e STRUCT<a: BIGINT, b: ARRAY<STRING>>, f TIMESTAMP,

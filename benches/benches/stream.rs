@@ -13,7 +13,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use mqttcore_store::stream::columnar::{
+use mqttcore_columnar::{
     Aliases, Decoder, Format, OnError, Origin, Part, PartitionReader, ReadOptions, Row, RowBuilder,
     parse_payload_schema, write_parquet,
 };

@@ -10,7 +10,7 @@ from mqttcore.pipeline.config import load
 from mqttcore.pipeline.stages import source_options
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "factory" / "pipeline.toml"
-MACHINE = Path(__file__).parents[2] / "rust/store/tests/protobuf/machine.binpb"
+MACHINE = Path(__file__).parents[2] / "rust/columnar/tests/protobuf/machine.binpb"
 LEAST = """\
 name = "least"
 [source]

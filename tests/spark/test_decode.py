@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 Load = Callable[..., "DataFrame"]
 Make = Callable[..., StreamFolder]
 SCHEMA = "temperature DOUBLE, unit STRING"
-DESCRIPTOR = ROOT / "rust/store/tests/protobuf/machine.binpb"
+DESCRIPTOR = ROOT / "rust/columnar/tests/protobuf/machine.binpb"
 PAYLOADS = (
     b'{"temperature": 21.5, "unit": "C", "more": 1}',
     b'{"temperature": "hot", "unit": "C"}',

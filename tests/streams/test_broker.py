@@ -180,7 +180,7 @@ def test_rows_of_the_tail_know_the_aliases_of_a_birth_before_them(tmp_path: path
 
 
 def test_messages_of_protocol_buffers_become_typed_columns(tmp_path: pathlib.Path) -> None:
-    descriptor = pathlib.Path(__file__).parents[2] / "rust/store/tests/protobuf/machine.binpb"
+    descriptor = pathlib.Path(__file__).parents[2] / "rust/columnar/tests/protobuf/machine.binpb"
     machine = Stream(
         name="machine",
         filter=("m/#",),

@@ -213,7 +213,7 @@ def test_settings_made_in_python_are_checked_alike() -> None:
         Settings(streams=(Stream(name="plant", filter=("#",)),))
 
 
-MACHINE = pathlib.Path(__file__).parents[2] / "rust/store/tests/protobuf/machine.binpb"
+MACHINE = pathlib.Path(__file__).parents[2] / "rust/columnar/tests/protobuf/machine.binpb"
 PROTOBUF = """\
 data = "kept"
 

@@ -2,9 +2,9 @@
 
 use mqttcore_broker::{PublishError, StartError as StartFailure};
 use mqttcore_codec::{DecodeError, EncodeError, TextError};
+use mqttcore_columnar::ColumnarError;
 use mqttcore_publisher::Failure;
 use mqttcore_session::MessageError;
-use mqttcore_store::stream::columnar::ColumnarError;
 use mqttcore_topics::TopicError;
 use pyo3::call::PyCallArgs;
 use pyo3::create_exception;

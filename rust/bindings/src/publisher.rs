@@ -4,8 +4,8 @@ use std::num::NonZeroU16;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mqttcore_codec::Version;
+use mqttcore_columnar::read_ipc;
 use mqttcore_publisher::{ID, Login, Publisher};
-use mqttcore_store::stream::columnar::read_ipc;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

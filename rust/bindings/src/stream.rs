@@ -12,7 +12,7 @@ use arrow_array::ffi::{FFI_ArrowArray, to_ffi};
 use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{Schema, SchemaRef};
-use mqttcore_store::stream::columnar::{
+use mqttcore_columnar::{
     Aliases, ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader,
     ReadOptions, TailReader, parse_payload_schema, read_ipc, write_parquet,
 };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 use mqttcore_session::{Message, MessageError, ServerLimits};
-use mqttcore_store::{Level, StoreError, threads};
+use mqttcore_store::{Level, StoreError};
 use mqttcore_topics::{TopicError, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
@@ -555,7 +555,7 @@ fn spawn(index: usize, world: Arc<World>, rules: Rules) -> io::Result<JoinHandle
         let _ = sender.send(Ok(()));
         runtime.block_on(Shard::new(index, world, rules).run());
     };
-    let thread = threads::spawn(&format!("mqttcore-{index}"), on_panic, run)?;
+    let thread = mqttcore_panics::spawn(&format!("mqttcore-{index}"), on_panic, run)?;
     let failed = || Err(io::Error::other("the thread ended before it began"));
     started.recv().unwrap_or_else(|_| failed()).map(|()| thread)
 }

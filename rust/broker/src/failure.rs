@@ -3,8 +3,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mqttcore_panics::Panicked;
 use mqttcore_store::StoreError;
-use mqttcore_store::threads::Panicked;
 
 use crate::shard::World;
 

@@ -1,5 +1,5 @@
 //! Panics of tasks: one in a connection's task ends that connection and nothing else (abuse H13); one in a task that the
-//! broker cannot do without ends the broker. Threads have the guard of `mqttcore_store::threads`.
+//! broker cannot do without ends the broker. Threads have the guard of `mqttcore_panics`.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use mqttcore_store::threads::{Panicked, may_panic};
+use mqttcore_panics::{Panicked, may_panic};
 
 use crate::log::LogClass;
 use crate::shard::{Shard, World};

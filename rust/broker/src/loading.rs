@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mqttcore_store::{KeptSession, StoreError, threads};
+use mqttcore_store::{KeptSession, StoreError};
 use tokio::sync::oneshot;
 
 use crate::arrival;
@@ -217,7 +217,7 @@ pub(crate) fn start(world: &Arc<World>, log: &Arc<Log>) -> std::io::Result<JoinH
             log.fail(&error);
         }
     };
-    threads::spawn("mqttcore-load", on_panic, load)
+    mqttcore_panics::spawn("mqttcore-load", on_panic, load)
 }
 
 /// The thread.

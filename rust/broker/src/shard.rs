@@ -14,10 +14,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::PropertiesBuf;
+use mqttcore_panics::{Panicked, may_panic};
 use mqttcore_session::Message;
 use mqttcore_store::Level;
 use mqttcore_store::StoreError;
-use mqttcore_store::threads::{Panicked, may_panic};
 use mqttcore_topics::{Directory, MatchCache, Retained};
 use tokio::sync::{Barrier, Notify};
 

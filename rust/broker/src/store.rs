@@ -8,9 +8,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::{Instant, SystemTime};
 
+use mqttcore_panics::Panicked;
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::stream::{StreamLimits, StreamOptions, Streams};
-use mqttcore_store::threads::{self, Panicked};
 use mqttcore_store::{
     Batch, DurableStore, Level, Need, Observer, Pressure, Recovery, Store, StoreError,
     StoreOptions, Ticket,
@@ -161,7 +161,7 @@ impl Log {
             let error = panicked.into();
             own.upgrade().iter().for_each(|log| log.fail(&error));
         };
-        threads::spawn("mqttcore-pages", on_panic, read)?;
+        mqttcore_panics::spawn("mqttcore-pages", on_panic, read)?;
         *self.lock_pages() = Some(sender);
         Ok(())
     }

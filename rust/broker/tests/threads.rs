@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use mqttcore_broker::{Broker, Config, Data, Failure, Promise};
-use mqttcore_store::faults::panic_in;
+use mqttcore_panics::panic_in;
 
 use common::{DEADLINE, HOUR_S, Home, Plugin, config, stream, v5, within};
 

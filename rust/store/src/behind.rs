@@ -22,7 +22,7 @@ use crate::journal::shared::Shared;
 use crate::journal::writer::Written;
 use crate::journal::{Level, Need, Pressure};
 use crate::stats::Checkpoints;
-use crate::threads::Panicked;
+use mqttcore_panics::Panicked;
 
 /// Without work for so long, the thread looks whether the disk needs room.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);

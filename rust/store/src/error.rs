@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::threads::Panicked;
 use crate::wire::BodyError;
+use mqttcore_panics::Panicked;
 
 /// A store cannot be opened or read, or has stopped.
 #[derive(Clone, Debug, Error)]

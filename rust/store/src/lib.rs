@@ -43,7 +43,6 @@
 mod backup;
 mod batch;
 mod behind;
-mod contain;
 mod durable;
 mod error;
 #[cfg(feature = "faults")]
@@ -67,7 +66,6 @@ pub mod stream;
 #[cfg(not(feature = "columnar"))]
 #[path = "stream/none.rs"]
 mod stream;
-pub mod threads;
 pub mod tools;
 mod wire;
 

@@ -11,7 +11,6 @@ use crate::files::Files;
 use crate::index::{Index, bodies};
 use crate::journal::open;
 use crate::journal::shared::Shared;
-use crate::threads;
 
 /// It looks so often whether a segment is due, or more often if that is needed.
 const LOOK: Duration = Duration::from_secs(60);
@@ -38,7 +37,7 @@ impl Scrubber {
         let (stop, stopped) = channel();
         let on_panic = Arc::clone(&read.shared).stop_on_panic();
         let scrub = move || run(&read, every, &stopped);
-        let thread = threads::spawn("mqttcore-scrub", on_panic, scrub);
+        let thread = mqttcore_panics::spawn("mqttcore-scrub", on_panic, scrub);
         let thread = thread.map_err(|error| StoreError::io("start the thread of", "scrub", error));
         Ok(Self {
             stop,

@@ -7,15 +7,16 @@ use std::path::PathBuf;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{Array, RecordBatch};
-use mqttcore_store::Store;
-use mqttcore_store::faults::{Disk, Faults};
-use mqttcore_store::files::{Access, Files as _};
-use mqttcore_store::stream::columnar::{
+use mqttcore_columnar::{
     Aliases, ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader,
     ReadOptions, Row, RowBuilder, TailReader, parse_payload_schema, write_parquet,
 };
+use mqttcore_store::Store;
+use mqttcore_store::faults::{Disk, Faults};
+use mqttcore_store::files::{Access, Files as _};
 use mqttcore_store::stream::{Definition, StreamOptions};
 
+#[path = "../../columnar/tests/sparkplug_support/mod.rs"]
 mod sparkplug_support;
 mod stream_support;
 

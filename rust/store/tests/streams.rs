@@ -717,7 +717,7 @@ fn payloads_of_protocol_buffers_become_typed_columns() {
         options(&[Definition {
             decode: Some("protobuf".to_owned()),
             protobuf: Some(ProtobufMessage {
-                descriptor: include_bytes!("protobuf/machine.binpb").to_vec(),
+                descriptor: include_bytes!("../../columnar/tests/protobuf/machine.binpb").to_vec(),
                 name: message.to_owned(),
             }),
             columns: columns.collect(),

@@ -20,7 +20,7 @@ use mqttcore_broker::{
     Secret, Turn, Verdict,
 };
 use mqttcore_codec::ReasonCode;
-use mqttcore_store::threads::Panicked;
+use mqttcore_panics::Panicked;
 use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;

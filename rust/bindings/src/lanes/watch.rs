@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mqttcore_store::threads::Panicked;
+use mqttcore_panics::Panicked;
 
 use super::question::{Alarm, Late, Question};
 

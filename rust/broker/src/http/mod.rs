@@ -23,7 +23,6 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc as channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mqttcore_store::threads;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 
@@ -71,7 +70,7 @@ impl Endpoint {
         let (sender, started) = channel::sync_channel(1);
         let serving = Arc::clone(&app);
         let serve = move || run(doors, &limits, &serving, stopping, &sender);
-        let thread = threads::spawn("mqttcore-http", fail_on_panic(app.world()), serve);
+        let thread = mqttcore_panics::spawn("mqttcore-http", fail_on_panic(app.world()), serve);
         let thread = thread.map_err(no_thread)?;
         let failed = || Err(io::Error::other("the thread ended before it began"));
         started

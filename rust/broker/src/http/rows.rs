@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::ArrowError;
 use hyper::body::Bytes;
-use mqttcore_store::stream::columnar::row_schema;
+use mqttcore_columnar::row_schema;
 
 use super::answer::{Broken, Pieces};
 

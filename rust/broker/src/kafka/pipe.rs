@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use mqttcore_codec::QoS;
+use mqttcore_panics::Panicked;
 use mqttcore_store::stream::Key;
-use mqttcore_store::threads::Panicked;
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicLimits, TopicName};
 
 use crate::broker::StartError;

@@ -32,7 +32,7 @@ use crate::store::{Store, StoreStats};
 use crate::stream::Streams;
 #[cfg(feature = "columnar")]
 use crate::stream::{StreamError, StreamOptions, sealer::Sealer, sealing::Wanted};
-use crate::threads::{self, Panicked};
+use mqttcore_panics::Panicked;
 
 /// How a durable store is kept.
 #[derive(Clone, Copy, Debug)]
@@ -364,6 +364,6 @@ pub(crate) fn spawn<T: Send + 'static>(
     on_panic: impl FnOnce(Panicked) -> T + Send + 'static,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, StoreError> {
-    let thread = threads::spawn(&format!("mqttcore-{name}"), on_panic, run);
+    let thread = mqttcore_panics::spawn(&format!("mqttcore-{name}"), on_panic, run);
     thread.map_err(|error| StoreError::io("start the thread of", name, error))
 }

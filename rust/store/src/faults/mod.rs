@@ -5,15 +5,12 @@
 //! short, and the room ends. Everything follows from the seed.
 
 mod calls;
-mod panics;
 mod random;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(crate) use self::panics::panic_if_asked;
-pub use self::panics::panic_in;
 pub use self::random::Random;
 
 const SECTOR: usize = 512;

@@ -11,7 +11,6 @@ use redb::{
     StorageError, TableDefinition, TableError, WriteTransaction,
 };
 
-use crate::contain::contained;
 use crate::error::{Damage, StoreError};
 use crate::files::{File, Files};
 use crate::index::backend::Backend;
@@ -22,6 +21,7 @@ use crate::index::rows::{Delivery, SessionRow, Subscriptions, decode_subscriptio
 use crate::index::streams::StreamTable;
 use crate::journal::segment::StoreId;
 use crate::wire::BodyError;
+use mqttcore_panics::contained;
 
 pub(crate) const FILE: &str = "checkpoint.redb";
 const UNBORN: &str = "checkpoint.new";

@@ -11,7 +11,7 @@ use crate::journal::commit::{Committer, Pressure};
 use crate::journal::inbox::{Errand, Group, Inbox, Level, Need, Ticket};
 use crate::journal::log::Observer;
 use crate::stats::LogStats;
-use crate::threads::Panicked;
+use mqttcore_panics::Panicked;
 
 /// What the thread shares with those who append.
 pub(crate) struct Shared {

@@ -10,7 +10,6 @@ use crate::journal::commit::{Committer, Pressure};
 use crate::journal::inbox::{Errand, Group, Level};
 use crate::journal::shared::Shared;
 use crate::journal::writer::Written;
-use crate::threads;
 
 /// Does with written groups what comes next; then gives them back with [`Shared::recycle`].
 pub(crate) type Forward = Box<dyn FnMut(Group, Option<Written>) + Send>;
@@ -37,7 +36,7 @@ pub(super) fn start(
         rows_due: None,
     };
     let on_panic = Arc::clone(&writing.shared).stop_on_panic();
-    let thread = threads::spawn("mqttcore-log", on_panic, move || writing.run());
+    let thread = mqttcore_panics::spawn("mqttcore-log", on_panic, move || writing.run());
     thread.map_err(|error| StoreError::io("start the thread of", "log", error))
 }
 

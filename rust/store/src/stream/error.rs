@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::error::StoreError;
-use crate::stream::columnar::ColumnarError;
+use mqttcore_columnar::ColumnarError;
 
 /// A stream cannot be read or changed.
 #[derive(Clone, Debug, Error)]

@@ -21,11 +21,9 @@ use parquet::file::metadata::ParquetMetaDataReader;
 
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::stream::columnar::{
-    Aliases, FileMeta, Origin, contained, may_have_births, write_parquet,
-};
 use crate::stream::manifest::{SealedFile, full_or, remove_if_there};
 use crate::stream::parquet_io::{Reading, Writing};
+use mqttcore_columnar::{Aliases, FileMeta, Origin, contained, may_have_births, write_parquet};
 
 /// Small files that lie side by side before they are merged.
 const MERGE_FILES: usize = 16;

@@ -99,7 +99,7 @@ pub(super) struct SealedFile {
 pub(super) struct KnownAliases {
     /// Where those files end, of each partition.
     pub(super) ends: Vec<u64>,
-    /// By edge node, as [`Aliases`](crate::stream::columnar::Aliases) writes itself.
+    /// By edge node, as [`Aliases`](mqttcore_columnar::Aliases) writes itself.
     pub(super) nodes: serde_json::Value,
 }
 

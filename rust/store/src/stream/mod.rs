@@ -13,7 +13,6 @@
 //!                         data/<partition, 5 digits>-<first offset, 20 digits>.parquet
 //! ```
 
-pub mod columnar;
 mod definition;
 mod error;
 mod history;

@@ -17,7 +17,6 @@ use crate::journal::salvage;
 use crate::journal::scan::Groups;
 use crate::journal::segment::{self, HEADER, Header, StoreId};
 use crate::record::{Message, Record};
-use crate::stream::columnar::Aliases;
 use crate::stream::definition::{Definition, Key};
 use crate::stream::history::{self, Expected, History};
 use crate::stream::holds::{HOLD_MAX, Kept};
@@ -29,6 +28,7 @@ use crate::stream::sealing::Wanted;
 use crate::stream::streams::{Known, Partition, Stream, StreamOptions, Streams, now_us};
 use crate::stream::tail::Tail;
 use crate::stream::typed::Typed;
+use mqttcore_columnar::Aliases;
 
 /// Opens the streams that are defined or that are in the folder; `None` if there are none.
 ///

@@ -5,9 +5,9 @@ use std::sync::MutexGuard;
 
 use arrow_array::RecordBatch;
 
-use crate::stream::columnar::{Aliases, ColumnarError, telling};
 use crate::stream::error::StreamError;
 use crate::stream::streams::{Partition, Stream, Streams, lock};
+use mqttcore_columnar::{Aliases, ColumnarError, telling};
 
 /// Where a partition begins and ends.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -256,9 +256,9 @@ mod tests {
     use super::*;
     use crate::faults::{Disk, Faults};
     use crate::files::Files;
-    use crate::stream::columnar::Row;
     use crate::stream::{Definition, StreamOptions};
     use crate::{JournalOptions, SimulatedStore, StoreOptions};
+    use mqttcore_columnar::Row;
 
     /// A stream of two partitions without a row.
     fn open() -> SimulatedStore {

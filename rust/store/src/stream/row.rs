@@ -3,7 +3,7 @@
 use mqttcore_codec::{Properties, Property};
 
 use crate::record::{Message, Streamed};
-use crate::stream::columnar::Row;
+use mqttcore_columnar::Row;
 
 /// The row that a message is, without its offset; user properties are collected in `pairs`.
 pub(super) fn of<'a>(

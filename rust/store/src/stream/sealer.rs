@@ -12,7 +12,6 @@ use crate::journal::shared::Shared;
 use crate::journal::{Level, Need};
 use crate::stream::sealing::Wanted;
 use crate::stream::streams::{Streams, lock, now_us};
-use crate::threads;
 
 /// So often the thread looks what is due.
 const TICK: Duration = Duration::from_secs(1);
@@ -58,7 +57,7 @@ impl Sealer {
         };
         let on_panic = Arc::clone(&running.shared).stop_on_panic();
         let seal = move || running.run(&requests);
-        let thread = threads::spawn("mqttcore-sealer", on_panic, seal);
+        let thread = mqttcore_panics::spawn("mqttcore-sealer", on_panic, seal);
         let thread =
             thread.map_err(|error| StoreError::io("start the thread of", "sealer", error))?;
         Ok(Self {

@@ -7,11 +7,11 @@ use arrow_array::RecordBatch;
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::record::Record;
-use crate::stream::columnar::Aliases;
 use crate::stream::history::History;
 use crate::stream::manifest::SealedFile;
 use crate::stream::streams::{Stream, Streams, lock};
 use crate::stream::tail::{Frozen, Tail};
+use mqttcore_columnar::Aliases;
 
 /// Writes a batch of records and returns when it is safe; [`StoreError::NoSpace`] says that it was
 /// not written.

@@ -10,7 +10,6 @@ use crate::files::Files;
 use crate::journal::frame;
 use crate::journal::writer::Written;
 use crate::record::{Message, Record};
-use crate::stream::columnar::{Aliases, MAX_ROW_BYTES, Origin};
 use crate::stream::definition::{Definition, Key};
 use crate::stream::error::StreamError;
 use crate::stream::history::History;
@@ -19,6 +18,7 @@ use crate::stream::manifest::{self, ALIASES, Identity, KnownAliases, SEALED, Sea
 use crate::stream::row;
 use crate::stream::tail::Tail;
 use crate::stream::typed::Typed;
+use mqttcore_columnar::{Aliases, MAX_ROW_BYTES, Origin};
 
 /// Which streams there are, and how they are kept.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_select::concat::concat_batches;
 
-use crate::stream::columnar::{ColumnarError, Row, RowBuilder};
+use mqttcore_columnar::{ColumnarError, Row, RowBuilder};
 
 /// Rows and bytes at which a batch is closed.
 const BATCH_ROWS: usize = 8 * 1_024;

@@ -6,10 +6,10 @@ use arrow_array::RecordBatch;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-use crate::stream::columnar::{
+use crate::stream::manifest::Schema;
+use mqttcore_columnar::{
     Aliases, CORRUPT, ColumnarError, Decoder, Format, OnError, parse_payload_schema, row_schema,
 };
-use crate::stream::manifest::Schema;
 
 /// What adds the typed columns; nothing without any.
 #[derive(Debug, Default)]

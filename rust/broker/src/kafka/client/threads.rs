@@ -12,7 +12,7 @@ use rdkafka::error::KafkaError as ClientError;
 use rdkafka::message::{Header, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 
-use mqttcore_store::threads::{self, Panicked};
+use mqttcore_panics::Panicked;
 
 use crate::kafka::{Engine, Outcomes, Record, Ticket};
 
@@ -116,8 +116,8 @@ impl Threads {
         };
         let on_panic = |outcomes: Outcomes| move |panicked: Panicked| outcomes.panicked(panicked);
         let threads = vec![
-            threads::spawn("mqttcore-kafka", on_panic(outcomes.clone()), send)?,
-            threads::spawn("mqttcore-kafka-2", on_panic(outcomes), hear)?,
+            mqttcore_panics::spawn("mqttcore-kafka", on_panic(outcomes.clone()), send)?,
+            mqttcore_panics::spawn("mqttcore-kafka-2", on_panic(outcomes), hear)?,
         ];
         *made.lock() = threads;
         Ok(made)

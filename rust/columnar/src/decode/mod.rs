@@ -235,7 +235,7 @@ impl Decoder {
     }
 
     /// Goes on with what is known where rows begin; what they do not say stays as it was.
-    pub(crate) fn update_aliases(&mut self, begin: &Aliases) {
+    pub fn update_aliases(&mut self, begin: &Aliases) {
         self.aliases.update(begin);
     }
 
@@ -265,7 +265,7 @@ impl Decoder {
     }
 
     /// Whether what a row means depends on rows before it, wanted or not.
-    pub(crate) fn has_memory(&self) -> bool {
+    pub fn has_memory(&self) -> bool {
         matches!(self.format, Format::Sparkplug | Format::Auto)
     }
 

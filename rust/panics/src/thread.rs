@@ -8,6 +8,8 @@ use std::thread::{Builder, JoinHandle};
 
 use thiserror::Error;
 
+use crate::message;
+
 /// A thread or a task panicked: a fault of this software.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{place} panicked: {text}")]
@@ -21,14 +23,9 @@ pub struct Panicked {
 impl Panicked {
     /// What was caught in `place`.
     pub fn new(place: &str, panic: &(dyn Any + Send)) -> Self {
-        let text = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("no message");
         Self {
             place: place.into(),
-            text: text.into(),
+            text: message(panic).into(),
         }
     }
 }
@@ -60,6 +57,6 @@ pub fn spawn<T: Send + 'static>(
 #[doc(hidden)]
 pub fn may_panic(place: &str) {
     #[cfg(feature = "faults")]
-    crate::faults::panic_if_asked(place);
+    crate::asked::panic_if_asked(place);
     let _ = place;
 }

@@ -72,7 +72,7 @@ impl Aliases {
     }
 
     /// Takes over what another table says of edge nodes that this one says nothing of.
-    pub(crate) fn fill(&mut self, other: Self) {
+    pub fn fill(&mut self, other: Self) {
         for (node, metrics) in other.0 {
             self.0.entry(node).or_insert(metrics);
         }

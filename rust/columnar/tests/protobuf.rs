@@ -1,12 +1,11 @@
 //! Messages of Protocol Buffers become columns. Descriptor and payloads are of Google's own compiler and runtime.
-#![cfg(feature = "columnar")]
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Float32Type, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType,
 };
 use arrow_array::{Array, RecordBatch};
-use mqttcore_store::stream::columnar::{
+use mqttcore_columnar::{
     ColumnarError, Decoder, Format, OnError, Row, RowBuilder, parse_payload_schema,
 };
 use proptest::collection::vec;

@@ -75,7 +75,7 @@ impl Aliases {
 /// # Errors
 ///
 /// [`ColumnarError::Column`] for a batch without topics or payloads.
-pub(crate) fn telling(
+pub fn telling(
     batches: Vec<RecordBatch>,
     mut known: Aliases,
 ) -> Result<Vec<RecordBatch>, ColumnarError> {

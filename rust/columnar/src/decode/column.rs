@@ -24,7 +24,7 @@ use smallvec::{SmallVec, smallvec};
 use super::decimal::parse_decimal;
 use super::time::{parse_date, parse_instant};
 use super::value::{Keys, Malformed, Node, Value};
-use crate::stream::columnar::schema::UTC;
+use crate::schema::UTC;
 
 /// A column that is being filled.
 #[derive(Debug)]

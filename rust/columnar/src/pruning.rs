@@ -52,7 +52,7 @@ pub(crate) fn prune(
 }
 
 /// Whether topics of Sparkplug may be in a row group, by its statistics.
-pub(crate) fn may_have_births(group: &RowGroupMetaData) -> bool {
+pub fn may_have_births(group: &RowGroupMetaData) -> bool {
     let column = column(group, TOPIC);
     !column.is_some_and(|column| is_out_of_bounds(NAMESPACE, column))
 }

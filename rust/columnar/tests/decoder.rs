@@ -1,5 +1,4 @@
 //! Payloads become columns: what fits, what does not, and what happens then.
-#![cfg(feature = "columnar")]
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -7,7 +6,7 @@ use arrow_array::types::{
     TimestampMicrosecondType,
 };
 use arrow_array::{Array, RecordBatch};
-use mqttcore_store::stream::columnar::{
+use mqttcore_columnar::{
     ColumnarError, Decoder, Format, OnError, ReadOptions, Row, RowBuilder, TailReader,
     parse_payload_schema,
 };

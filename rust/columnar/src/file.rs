@@ -204,11 +204,15 @@ impl SealedFile {
 
 /// Has the Parquet library read `path`. It panics at some damage, for which only the file is to blame: what it was doing
 /// must not be gone on with.
-pub(crate) fn contained<T, E: Display>(
+///
+/// # Errors
+///
+/// [`ColumnarError`]: the file cannot be read or is damaged.
+pub fn contained<T, E: Display>(
     path: &Path,
     read: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, ColumnarError> {
-    match crate::contain::contained(read) {
+    match mqttcore_panics::contained(read) {
         Ok(done) => done.map_err(|error| ColumnarError::unreadable(path, &error)),
         Err(_) => Err(ColumnarError::unreadable(path, "it is damaged")),
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Fields};
 
-use crate::stream::columnar::ColumnarError;
-use crate::stream::columnar::schema::{instant, nullable};
+use crate::ColumnarError;
+use crate::schema::{instant, nullable};
 
 /// Reads columns and their types, as Spark's DDL writes them.
 ///

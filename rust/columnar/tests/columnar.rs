@@ -1,5 +1,4 @@
 //! Rows become batches, batches files, and files the same rows again.
-#![cfg(feature = "columnar")]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef, Int32Array, StringArray};
 use arrow_schema::Schema;
-use mqttcore_store::stream::columnar::{
+use mqttcore_columnar::{
     Aliases, ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader,
     ReadOptions, Row, RowBuilder, TailReader, parse_payload_schema, row_schema, write_parquet,
 };

@@ -51,7 +51,7 @@ fn offsets(column: &dyn Array) -> Option<&[i32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::columnar::{Row, RowBuilder};
+    use crate::{Row, RowBuilder};
 
     fn batch(payloads: &[usize]) -> RecordBatch {
         let mut builder = RowBuilder::new(0);

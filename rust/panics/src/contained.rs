@@ -1,9 +1,10 @@
 //! Runs code of a library that panics at damaged files: its panic becomes an error.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
+
+use crate::message;
 
 thread_local! {
     /// A panic on this thread is expected, and told by whoever contains it.
@@ -12,7 +13,11 @@ thread_local! {
 
 /// Returns what `run` returns, or the message of its panic, which reaches neither the caller nor
 /// standard error. What `run` was working on must not be used after a panic.
-pub(crate) fn contained<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+///
+/// # Errors
+///
+/// The message of the panic.
+pub fn contained<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = panic::take_hook();
@@ -25,13 +30,7 @@ pub(crate) fn contained<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     let was_contained = IS_CONTAINED.replace(true);
     let done = catch_unwind(AssertUnwindSafe(run));
     IS_CONTAINED.set(was_contained);
-    done.map_err(|panic| message(&*panic))
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no message").to_owned()
+    done.map_err(|panic| message(&*panic).to_owned())
 }
 
 #[cfg(test)]

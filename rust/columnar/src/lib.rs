@@ -6,6 +6,9 @@
 //!
 //! Nothing here starts a thread or keeps a file open that is not being read, so that a forked process can go on.
 
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
 mod births;
 mod columns;
 mod cut;
@@ -26,15 +29,15 @@ mod topics;
 mod wanted;
 mod write;
 
-pub(crate) use births::telling;
+pub use births::telling;
 pub use decode::{Aliases, CORRUPT, Decoder, Format, OnError, parse_payload_schema};
 pub use error::ColumnarError;
-pub(crate) use file::contained;
+pub use file::contained;
 pub use ipc::read_ipc;
 pub use meta::{FileMeta, Origin};
 pub use options::ReadOptions;
 pub use part::Part;
-pub(crate) use pruning::may_have_births;
+pub use pruning::may_have_births;
 pub use reader::PartitionReader;
 pub use row::{MAX_ROW_BYTES, Row, RowBuilder};
 pub use schema::row_schema;

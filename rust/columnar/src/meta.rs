@@ -66,7 +66,11 @@ impl FileMeta {
     }
 
     /// Takes it out of a footer that is read already.
-    pub(crate) fn of(path: &Path, footer: &ParquetMetaData) -> Result<Self, ColumnarError> {
+    ///
+    /// # Errors
+    ///
+    /// [`ColumnarError`]: the file is none of ours.
+    pub fn of(path: &Path, footer: &ParquetMetaData) -> Result<Self, ColumnarError> {
         let entries = Entries::of(path, footer);
         let columns = footer.file_metadata().schema().get_fields().len();
         let meta = Self {

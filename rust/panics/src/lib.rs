@@ -1,0 +1,36 @@
+//! What becomes of a panic: of a thread, of a task, and of a library that reads damaged files.
+//!
+//! [`spawn`] starts a thread whose panic is reported to whoever started it; [`contained`] makes the panic of a library an
+//! error. The crate starts nothing by itself and knows nothing of the broker.
+//!
+//! ```
+//! use std::sync::mpsc::channel;
+//!
+//! let (report, reports) = channel();
+//! let on_panic = move |panicked| report.send(panicked).expect("somebody listens");
+//! let thread = mqttcore_panics::spawn("counter", on_panic, || panic!("at {}", 7))?;
+//! thread.join().expect("the panic was caught");
+//! assert_eq!(reports.recv().expect("a report").to_string(), "counter panicked: at 7");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+#[cfg(feature = "faults")]
+mod asked;
+mod contained;
+mod thread;
+
+use std::any::Any;
+
+#[cfg(feature = "faults")]
+pub use asked::panic_in;
+pub use contained::contained;
+pub use thread::{Panicked, may_panic, spawn};
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message")
+}
