@@ -85,13 +85,14 @@ lint-python: build .make/dev
 	@$(BIN)/mypy
 	@$(BIN)/python -m mypy.stubtest mqttcore._core
 
-borders: .make/tools .make/dev ## who may know whom: crates by cargo, Python modules by import-linter
+borders: .make/tools .make/dev ## who may know whom: crates by cargo, modules of a crate by tests/modules.py, of Python by import-linter
 	@for crate in $(SANS_IO); do \
 		found=$$(cargo tree -q -e normal --prefix none -p mqttcore-$$crate | grep -E '^(tokio|mio|pyo3) ' | head -n 1); \
 		if [ -n "$$found" ]; then echo "borders: mqttcore-$$crate pulls in $$found" >&2; exit 1; fi; \
 	done
 	@found=$$(cargo tree -q -e normal --prefix none -p mqttcore-broker | grep -E '^pyo3 ' | head -n 1); \
 	if [ -n "$$found" ]; then echo "borders: mqttcore-broker pulls in $$found" >&2; exit 1; fi
+	@$(BIN)/python -m tests.modules --check
 	@PYTHONPATH=python $(BIN)/lint-imports --no-logo >.make/borders.log || { cat .make/borders.log; exit 1; }
 
 citations: .make/tools
