@@ -486,6 +486,7 @@ fn fill(files: &Arc<dyn Files>, options: &StoreOptions, sessions: u64, queued: u
             session,
             at_ms: 2,
             expiry_s: u32::MAX,
+            maybe_sent_below: 0,
         });
         if batch.records() >= 1_000 {
             hand_over(&mut batch);

@@ -53,9 +53,9 @@ class MortalSubscriber(_Mortal, Subscriber):
 class Pool(Ledger):
     """The books of a shared subscription, whose members get messages in no common order."""
 
-    def arrive(self, message: Message) -> None:
+    def arrive(self, message: Message, *, dup: bool | None = None) -> None:
         """A member's application got a message."""
-        Ledger.arrive(self, message)
+        Ledger.arrive(self, message, dup=dup)
         self.inversions.clear()
 
 

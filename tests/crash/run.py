@@ -3,7 +3,7 @@
 What must hold is what the broker promises: a message of QoS 1 or 2 that it acknowledged arrives,
 at QoS 2 once; first arrivals of one publisher at one quality keep their order; a session that
 CONNACK confirmed is there after the crash, with its subscriptions; a retained message that was
-acknowledged is there, or a later one.
+acknowledged is there, or a later one; a repeat at QoS 1 has DUP.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Outcome:
         figures = ", ".join(f"QoS {qos} {a}/{b}" for qos, (a, b) in enumerate(sent, 1))
         lost, doubled, reordered, sessions, unexplained = self.counts
         return [
-            f"sent/arrived: {figures}; repeats at QoS 1 (allowed): {self.ledger.repeats[1]};"
+            f"sent/arrived: {figures}; repeats at QoS 1 (allowed): {self.ledger.repeats[1]},"
+            f" without DUP: {len(self.ledger.unmarked)};"
             f" long absences: {self.absences}; seed: {self.seed}",
             *(f"FAULT: {fault}" for fault in self.faults),
             f"{self.cycles} cycles: {lost} lost, {doubled} doubled, {reordered} reordered,"

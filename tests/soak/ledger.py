@@ -2,7 +2,8 @@
 
 Every message is named by its publisher, its quality and its sequence. At QoS 1 and 2 a message
 that the broker acknowledged must arrive; at QoS 2 it must arrive once; and the first arrivals of
-one publisher at one quality keep the order in which they were sent.
+one publisher at one quality keep the order in which they were sent. A repeat at QoS 1
+has DUP, unless its publisher sent the message again: then it may be a message of its own.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Flow:
     """One publisher at one quality, to its one subscriber."""
 
     sent: int = 0
+    resent: set[int] = field(default_factory=set)
     acknowledged: set[int] = field(default_factory=set)
     arrived: set[int] = field(default_factory=set)
     newest: int = -1
@@ -48,6 +50,8 @@ class Ledger:
 
     flows: dict[tuple[int, int], Flow] = field(default_factory=dict)
     repeats: Counter[int] = field(default_factory=Counter)
+    unmarked: list[Message] = field(default_factory=list)
+    """Repeats at QoS 1 without DUP."""
     inversions: list[Message] = field(default_factory=list)
     violations: Counter[str] = field(default_factory=Counter)
 
@@ -61,17 +65,23 @@ class Ledger:
         flow.sent += 1
         return Message(publisher, qos, flow.sent - 1)
 
+    def resend(self, message: Message) -> None:
+        """Its publisher sends a message again."""
+        self.flow(message.publisher, message.qos).resent.add(message.sequence)
+
     def acknowledge(self, message: Message) -> None:
         """The broker has taken a message on: PUBACK, or PUBREC."""
         self.flow(message.publisher, message.qos).acknowledged.add(message.sequence)
 
-    def arrive(self, message: Message) -> None:
-        """A subscriber's application got a message."""
+    def arrive(self, message: Message, *, dup: bool | None = None) -> None:
+        """A subscriber's application got a message, with this DUP if it came as a PUBLISH."""
         flow = self.flow(message.publisher, message.qos)
         if message.sequence >= flow.sent:
             self.violations["a message that nobody sent"] += 1
         elif message.sequence in flow.arrived:
             self.repeats[message.qos] += 1
+            if message.qos == 1 and dup is False and message.sequence not in flow.resent:
+                self.unmarked.append(message)
         else:
             flow.arrived.add(message.sequence)
             if message.sequence < flow.newest:
@@ -108,6 +118,8 @@ class Ledger:
             found.append(f"{self.repeats[2]} messages of QoS 2 delivered again")
         if self.repeats[0]:
             found.append(f"{self.repeats[0]} messages of QoS 0 delivered again")
+        if self.unmarked:
+            found.append(f"{len(self.unmarked)} repeats without DUP, first {self.unmarked[0]}")
         if self.inversions:
             found.append(f"{len(self.inversions)} out of order, first {self.inversions[0]}")
         if waiting := self.unacknowledged():

@@ -180,6 +180,7 @@ class Publisher(Peer):
                 self.released_again.add(packet_id)
                 self.line.write(mqtt.ack(mqtt.PUBREL, packet_id))
             else:
+                self.ledger.resend(message)
                 self.line.write(self.packet(message, packet_id, dup=True))
 
     def excuses(self, packet: Packet) -> bool:
@@ -236,7 +237,7 @@ class Subscriber(Peer):
         """Hands a message to the application, unless it is known, and acknowledges it."""
         assert self.line is not None
         if packet.qos < 2 or packet_id not in self.unreleased:
-            self.ledger.arrive(Message.of(packet.payload))
+            self.ledger.arrive(Message.of(packet.payload), dup=packet.dup)
         if packet.qos == 1:
             self.line.write(mqtt.ack(mqtt.PUBACK, packet_id))
         elif packet.qos == 2:

@@ -67,6 +67,19 @@ def test_a_repeat_out_of_order_is_no_inversion_at_qos_1() -> None:
     assert books(0, 1, 2, 0, 1, 2, qos=1).faults() == []
 
 
+@pytest.mark.parametrize(("dup", "is_resent"), [(False, False), (True, False), (False, True)])
+def test_a_repeat_without_dup_is_a_fault_unless_its_publisher_sent_it_again(
+    *, dup: bool, is_resent: bool
+) -> None:
+    ledger = books(0, 1, 2, qos=1)
+    if is_resent:
+        ledger.resend(Message(7, 1, 0))
+
+    ledger.arrive(Message(7, 1, 0), dup=dup)
+
+    assert bool(ledger.faults()) == (not dup and not is_resent)
+
+
 def test_flows_of_different_qualities_are_kept_apart() -> None:
     ledger = books(0, 1, 2, qos=1)
     ledger.acknowledge(ledger.send(7, 2))
@@ -94,31 +107,31 @@ def test_a_name_survives_its_payload() -> None:
 class Losing(Ledger):
     """Forgets one message of each flow."""
 
-    def arrive(self, message: Message) -> None:
+    def arrive(self, message: Message, *, dup: bool | None = None) -> None:
         """Drops the third of a quality that promises more."""
         if not message.qos or message.sequence != 2:
-            super().arrive(message)
+            super().arrive(message, dup=dup)
 
 
 class Repeating(Ledger):
     """Hears each message of QoS 2 twice."""
 
-    def arrive(self, message: Message) -> None:
+    def arrive(self, message: Message, *, dup: bool | None = None) -> None:
         """Takes it, and takes it again."""
-        super().arrive(message)
+        super().arrive(message, dup=dup)
         if message.qos == 2:
-            super().arrive(message)
+            super().arrive(message, dup=dup)
 
 
 class Swapping(Ledger):
     """Hears one message of each flow after the next one."""
 
-    def arrive(self, message: Message) -> None:
+    def arrive(self, message: Message, *, dup: bool | None = None) -> None:
         """Lets the fourth pass the third."""
         if message.sequence != 2:
-            super().arrive(message)
+            super().arrive(message, dup=dup)
         if message.sequence == 3:
-            super().arrive(Message(message.publisher, message.qos, 2))
+            super().arrive(Message(message.publisher, message.qos, 2), dup=dup)
 
 
 @pytest.mark.parametrize(

@@ -635,13 +635,15 @@ pub(crate) fn expired(shard: &Shard, topics: &[String]) {
 }
 
 /// Writes that a kept session is without a connection: its time runs from now on, through any
-/// number of crashes.
-pub(crate) fn away(shard: &Shard, client: &Client) {
+/// number of crashes. If nobody saw the end of the connection, what waits with a number below `maybe_sent_below` may
+/// have been sent.
+pub(crate) fn away(shard: &Shard, client: &Client, maybe_sent_below: u64) {
     if let Some((journal, session)) = kept(shard, client) {
         let away = Record::Away {
             session,
             at_ms: kept_ms(shard, shard.now()),
             expiry_s: client.session.borrow().expiry_interval_s(),
+            maybe_sent_below,
         };
         journal.write(client.kept_at(), &away);
     }
@@ -649,7 +651,7 @@ pub(crate) fn away(shard: &Shard, client: &Client) {
 
 /// Writes that the connection of a kept session ended, and its will if it is forgotten.
 pub(crate) fn left(shard: &Shard, client: &Rc<Client>) {
-    away(shard, client);
+    away(shard, client, 0);
     if client.session.borrow().will().is_none() {
         will_ended(shard, client);
     }

@@ -42,6 +42,8 @@ pub(crate) struct Kept {
     releases: Vec<u16>,
     /// What waits for it: that stays in the store.
     waiting: stored::Waiting,
+    /// What waits for it with a lower number may have been sent.
+    maybe_sent_below: u64,
 }
 
 /// Deliveries that wait for one session, read back.
@@ -67,6 +69,8 @@ pub(crate) struct Reader<'s> {
     store: &'s dyn Store,
     clock: KeptClock,
     now: Instant,
+    /// The first number that this life gives.
+    first_number: u64,
     /// Messages that were read: they wait for several sessions.
     messages: HashMap<u64, Message>,
     /// What a session without a will may do while its client is away: nothing.
@@ -79,6 +83,7 @@ impl<'s> Reader<'s> {
             store: &*log.store,
             clock: log.clock,
             now: Instant::now(),
+            first_number: log.numbers(0),
             messages: HashMap::new(),
             nothing: Arc::new(access_of(None)),
         }
@@ -145,6 +150,10 @@ impl<'s> Reader<'s> {
             publishes,
             releases: row.releases,
             waiting: kept.waiting,
+            maybe_sent_below: match row.away_since_ms {
+                Some(_) => row.maybe_sent_below,
+                None => self.first_number,
+            },
         })
     }
 
@@ -259,6 +268,7 @@ impl Kept {
         if deliveries > 0 {
             let count = |figure: u64| usize::try_from(figure).unwrap_or(usize::MAX);
             session.restore_spilled(count(deliveries), count(bytes));
+            session.restore_maybe_sent(self.maybe_sent_below);
         }
         if let Some(will) = &self.will {
             session.restore_will(will.clone());
@@ -307,7 +317,7 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) {
         client.kept_will.set(KeptWill::InSession);
     }
     if kept.away_since.is_none() {
-        journal::away(shard, &client);
+        journal::away(shard, &client, kept.maybe_sent_below);
     }
     shard.metrics().sessions.add(1);
     shard.world.loading.one_is_there();

@@ -120,7 +120,7 @@ impl InFlight {
         Some(PublishTransmit {
             outgoing: entry.outgoing.clone(),
             packet_id: Some(entry.packet_id),
-            dup: mem::replace(&mut entry.was_sent, true),
+            dup: mem::replace(&mut entry.was_sent, true) || entry.outgoing.maybe_sent,
             alias: None,
         })
     }

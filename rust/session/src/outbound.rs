@@ -88,6 +88,7 @@ impl Session {
             key: delivery.key,
             qos: message.qos().min(delivery.qos),
             retain: delivery.retain,
+            maybe_sent: false,
         };
         if !self.is_connected() {
             return self.deliver_offline(outgoing);

@@ -19,6 +19,9 @@ pub(crate) struct Outgoing {
     /// The lower one of published and granted QoS [MQTT-3.8.4-8].
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
+    /// It may have been sent in an earlier life of the engine, which has no record of that: it goes with DUP
+    /// [MQTT-3.3.1-1].
+    pub(crate) maybe_sent: bool,
 }
 
 impl Outgoing {
@@ -93,6 +96,8 @@ struct Held {
     late: Vec<u64>,
     /// Keys of what was in `waiting` when the line was opened: it is not fetched another time.
     resident: Vec<u64>,
+    /// Spilled ones of QoS 1 with a key below this may have been sent in an earlier life of the engine.
+    maybe_sent_below: u64,
 }
 
 impl Held {
@@ -274,6 +279,7 @@ impl Queue {
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
         let held = self.held.take().unwrap_or_default();
+        self.doubt_below(held.maybe_sent_below);
         for outgoing in held.waiting.into_iter().chain(held.behind) {
             self.push(outgoing);
         }
@@ -303,6 +309,19 @@ impl Queue {
             u32::try_from(count).unwrap_or(u32::MAX),
             bytes + count * size_of::<Outgoing>(),
         );
+    }
+
+    /// Notes which spilled ones may have been sent in an earlier life of the engine.
+    pub(crate) fn doubt_below(&mut self, key: u64) {
+        if key > 0 {
+            self.held.get_or_insert_default().maybe_sent_below = key;
+        }
+    }
+
+    /// Whether a spilled one may have been sent. At QoS 2 the record of its sending comes first.
+    pub(crate) fn is_maybe_sent(&self, outgoing: &Outgoing) -> bool {
+        let below = self.held.as_deref().map_or(0, |held| held.maybe_sent_below);
+        outgoing.qos == QoS::AtLeastOnce && outgoing.key < below
     }
 
     fn count(&mut self, count: u32, cost_bytes: usize) {

@@ -91,5 +91,6 @@ pub(crate) fn outgoing(message: Message, delivery: Delivery<'_>) -> Outgoing {
         key: delivery.key,
         qos: delivery.qos,
         retain: delivery.retain,
+        maybe_sent: false,
     }
 }

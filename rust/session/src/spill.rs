@@ -56,6 +56,12 @@ impl Session {
         self.queue.count_spilled(count, bytes);
     }
 
+    /// Says that the engine died with the client connected: messages of an earlier life at QoS 1 that wait and have
+    /// a key below `key` may have been sent, so they go with DUP [MQTT-3.3.1-1].
+    pub fn restore_maybe_sent(&mut self, key: u64) {
+        self.queue.doubt_below(key);
+    }
+
     /// Waiting messages that the store alone has.
     pub fn spilled(&self) -> usize {
         self.queue.spilled()
@@ -94,7 +100,8 @@ impl Session {
     ) {
         let is_awaited = self.queue.spilled() > 0;
         for (message, delivery) in page {
-            let outgoing = outgoing(message, delivery);
+            let mut outgoing = outgoing(message, delivery);
+            outgoing.maybe_sent = self.queue.is_maybe_sent(&outgoing);
             if !is_awaited || !self.queue.fetch(&outgoing) {
                 continue;
             }

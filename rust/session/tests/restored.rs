@@ -6,7 +6,7 @@ mod common;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use common::{CONNECT_5_KEPT, Wire, message, seconds, start};
+use common::{CONNECT_5_KEPT, Wire, connect_5, message, seconds, start};
 use mqttcore_codec::{PacketId, Properties, QoS, Version};
 use mqttcore_session::{Delivery, Event, Message, Session, Subscription, WillMessage};
 use mqttcore_topics::{Options, SubscriptionFilter, TopicLimits, TopicName};
@@ -54,6 +54,72 @@ fn mqtt_4_4_0_1_what_was_open_is_sent_again_with_its_ids_and_the_queue_behind_it
             b"\x32\x09\x00\x01t\x00\x02\x02\x0b\x05c",
         ]
     );
+}
+
+/// The log ends somewhere before the crash: what it says to be waiting may have left.
+#[test]
+fn mqtt_3_3_1_1_what_may_have_been_sent_at_qos_1_goes_with_dup_and_nothing_else_does() {
+    let mut wire = restored(1);
+    wire.session.restore_spilled(3, 6);
+    wire.session.restore_maybe_sent(8);
+
+    wire.resume(CONNECT_5_KEPT);
+    wire.session.begin_paging(10);
+    let at = |qos, key| Delivery {
+        key,
+        ..Delivery::new(qos, &[])
+    };
+    let new = message("t", b"c", ONCE);
+    wire.session.deliver(wire.now, &new, at(ONCE, 9));
+    let page = [
+        (message("t", b"a", EXACTLY), at(ONCE, 6)),
+        (message("t", b"b", EXACTLY), at(EXACTLY, 7)),
+        (message("t", b"d", ONCE), at(ONCE, 8)),
+    ];
+    wire.session.page(wire.now, page, true, |_| true);
+
+    assert_eq!(
+        wire.receive()[1..],
+        [
+            &b"\x3a\x07\x00\x01t\x00\x01\x00a"[..],
+            b"\x34\x07\x00\x01t\x00\x02\x00b",
+            b"\x32\x07\x00\x01t\x00\x03\x00d",
+            b"\x32\x07\x00\x01t\x00\x04\x00c",
+        ]
+    );
+}
+
+/// What memory let go of is read again.
+#[test]
+fn mqtt_3_3_1_1_what_may_have_been_sent_goes_with_dup_after_it_was_spilled_again() {
+    let mut wire = restored(1);
+    wire.session.restore_spilled(2, 4);
+    wire.session.restore_maybe_sent(8);
+    // Session Expiry Interval 100 s, Receive Maximum 1.
+    let one_at_a_time = connect_5(0, b"\x11\x00\x00\x00\x64\x21\x00\x01");
+    let page = || {
+        let delivery = |key| Delivery {
+            key,
+            ..Delivery::new(ONCE, &[])
+        };
+        [6, 7].map(|key| (message("t", b"a", ONCE), delivery(key)))
+    };
+    wire.resume(&one_at_a_time);
+    wire.session.begin_paging(10);
+    wire.session.page(wire.now, page(), true, |_| true);
+    assert_eq!(wire.receive()[1..], [b"\x3a\x07\x00\x01t\x00\x01\x00a"]);
+    wire.lose();
+    assert!(wire.session.spill());
+
+    wire.resume(&one_at_a_time);
+    wire.session.begin_paging(10);
+    let [_, second] = page();
+    wire.session.page(wire.now, [second], true, |_| true);
+    let packets = wire.receive();
+    assert_eq!(packets[1..], [b"\x3a\x07\x00\x01t\x00\x01\x00a"]);
+    wire.ok(b"\x40\x02\x00\x01");
+
+    assert_eq!(wire.receive(), [b"\x3a\x07\x00\x01t\x00\x02\x00a"]);
 }
 
 #[test]

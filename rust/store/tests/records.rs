@@ -122,7 +122,8 @@ proptest! {
             client_id: &client_id,
             username: username.as_deref(),
         }))?;
-        same(Record::Away { session, at_ms, expiry_s })?;
+        same(Record::Away { session, at_ms, expiry_s, maybe_sent_below: 0 })?;
+        same(Record::Away { session, at_ms, expiry_s, maybe_sent_below: at_ms })?;
         same(Record::Stream { stream: expiry_s, epoch: at_ms, name: &client_id })?;
         same(Record::Sealed { stream: expiry_s, partition: u16::from(version), end: at_ms })?;
         same(Record::Ended { session })?;

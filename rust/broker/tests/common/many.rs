@@ -44,6 +44,7 @@ pub fn fill(folder: &Path, sessions: u64, more: impl FnOnce(&mut Batch)) {
             session,
             at_ms: 2,
             expiry_s: u32::MAX,
+            maybe_sent_below: 0,
         });
         recipients.clear();
         recipients.push(session, 1, false, &[]);

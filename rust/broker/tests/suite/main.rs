@@ -29,6 +29,7 @@ mod loading;
 mod panics;
 mod promise;
 mod reasons;
+mod redelivery;
 mod reload;
 mod retained;
 mod shards;

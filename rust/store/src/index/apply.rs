@@ -96,10 +96,12 @@ impl Index {
                 session,
                 at_ms,
                 expiry_s,
+                maybe_sent_below,
             } => {
                 self.change(*session, |row| {
                     row.away_since_ms = Some(*at_ms);
                     row.expiry_s = *expiry_s;
+                    row.maybe_sent_below = row.maybe_sent_below.max(*maybe_sent_below);
                 })?;
                 if let Some(row) = &mut self.cached_session(*session)?.row {
                     row.pack();

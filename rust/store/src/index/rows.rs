@@ -2,7 +2,7 @@
 //!
 //! | table | key | value, in the forms of [`crate::record`] |
 //! | --- | --- | --- |
-//! | `session` | session | version: byte; flags: byte (0 user name, 1 away, 2 will); opened: `u64` ms; expiry: `u32` s; client id: text; user name: text; away since: `u64` ms; gates: count, packet ids; publishes: count, (packet id, delivery number: varint, delivery); releases: count, packet ids; will: flags byte, length: varint, body of a will record |
+//! | `session` | session | version: byte; flags: byte (0 user name, 1 away, 2 will, 3 maybe sent); opened: `u64` ms; expiry: `u32` s; client id: text; user name: text; away since: `u64` ms; maybe sent below: varint; gates: count, packet ids; publishes: count, (packet id, delivery number: varint, delivery); releases: count, packet ids; will: flags byte, length: varint, body of a will record |
 //! | `subscription` | session | count, (filter: text, options: byte, id: varint) |
 //! | `queue` | session, a delivery number | see [`Chunk`](crate::index::chunk) |
 //! | `message` | message number over 256 | see [`MessageRow`](crate::index::messages) |
@@ -44,6 +44,9 @@ pub struct SessionRow {
     pub releases: Vec<u16>,
     /// Its will.
     pub will: Option<Will>,
+    /// Deliveries in its queue with a lower number may have been sent: a broker died with the client connected, and
+    /// the log does not have the end.
+    pub maybe_sent_below: u64,
 }
 
 /// A will that was kept.
@@ -116,6 +119,7 @@ const CLIENT_ID: usize = 14;
 const USERNAME: u8 = 1;
 const AWAY: u8 = 2;
 const WILL: u8 = 4;
+const MAYBE_SENT: u8 = 8;
 const RETAIN: u8 = 4;
 
 impl SessionRow {
@@ -135,7 +139,8 @@ impl SessionRow {
         out.push(
             bit(self.username.is_some(), USERNAME)
                 | bit(self.away_since_ms.is_some(), AWAY)
-                | bit(self.will.is_some(), WILL),
+                | bit(self.will.is_some(), WILL)
+                | bit(self.maybe_sent_below > 0, MAYBE_SENT),
         );
         put_u64(self.opened_at_ms, out);
         put_u32(self.expiry_s, out);
@@ -145,6 +150,9 @@ impl SessionRow {
         }
         if let Some(at_ms) = self.away_since_ms {
             put_u64(at_ms, out);
+        }
+        if self.maybe_sent_below > 0 {
+            put_varint(self.maybe_sent_below, out);
         }
         put_varint(self.gates.len() as u64, out);
         for &id in &self.gates {
@@ -176,7 +184,7 @@ impl SessionRow {
         let mut reader = Reader(bytes);
         let from = &mut reader;
         let (version, flags) = (from.byte()?, from.byte()?);
-        if flags & !(USERNAME | AWAY | WILL) != 0 {
+        if flags & !(USERNAME | AWAY | WILL | MAYBE_SENT) != 0 {
             return Err(BodyError::Flags);
         }
         let has = |flag: u8| flags & flag != 0;
@@ -191,6 +199,7 @@ impl SessionRow {
                 None
             },
             away_since_ms: if has(AWAY) { Some(from.u64()?) } else { None },
+            maybe_sent_below: if has(MAYBE_SENT) { from.varint()? } else { 0 },
             gates: packet_ids(from)?.into_iter().collect(),
             publishes: {
                 let count = from.length()?;

@@ -16,7 +16,7 @@
 //! | 7 | [`Record::Completed`] | | session; then to the end (packet id, varint length of the run) |
 //! | 8 | [`Record::Dropped`] | | session; delivery |
 //! | 9 | [`Opened`] | 0 user name | session; `u64` ms; version: byte; expiry: `u32` s; client id: text; user name: text |
-//! | 10 | [`Record::Away`] | | session; `u64` ms; expiry: `u32` s |
+//! | 10 | [`Record::Away`] | 0 maybe sent | session; `u64` ms; expiry: `u32` s; maybe sent: varint |
 //! | 11 | [`Record::Ended`] | | session |
 //! | 12 | [`Record::Subscribed`] | | session; options: byte; subscription id: varint, 0 none; filter: text |
 //! | 13 | [`Record::Unsubscribed`] | | session; filter: text |
@@ -112,6 +112,9 @@ pub enum Record<'a> {
         at_ms: u64,
         /// How long it is kept from then on, in seconds; `u32::MAX` is for ever.
         expiry_s: u32,
+        /// The broker died with the client connected: deliveries in its queue with a lower number may have been
+        /// sent. 0 if the end of the connection was seen.
+        maybe_sent_below: u64,
     },
     /// A session ended: nothing of it is left.
     Ended {
@@ -176,6 +179,7 @@ pub enum Record<'a> {
 }
 
 pub(crate) const COMMIT: u8 = 255;
+const MAYBE_SENT: u8 = 1;
 
 impl<'a> Record<'a> {
     pub(crate) fn kind(&self) -> u8 {
@@ -207,6 +211,9 @@ impl<'a> Record<'a> {
             Self::Message(message) => message.flags(),
             Self::WillSet(will) => will.flags(),
             Self::Opened(opened) => opened.flags(),
+            Self::Away {
+                maybe_sent_below, ..
+            } if *maybe_sent_below > 0 => MAYBE_SENT,
             _ => 0,
         }
     }
@@ -254,10 +261,14 @@ impl<'a> Record<'a> {
                 session,
                 at_ms,
                 expiry_s,
+                maybe_sent_below,
             } => {
                 put_varint(session, out);
                 put_u64(at_ms, out);
                 put_u32(expiry_s, out);
+                if maybe_sent_below > 0 {
+                    put_varint(maybe_sent_below, out);
+                }
             }
             Self::Ended { session } | Self::WillEnded { session } => put_varint(session, out),
             Self::Subscribed {
@@ -305,7 +316,7 @@ impl<'a> Record<'a> {
     /// Reads what [`Record::encode_body`] wrote.
     pub(crate) fn decode(kind: u8, flags: u8, body: &'a [u8]) -> Result<Self, BodyError> {
         let mut reader = Reader(body);
-        if !(matches!(kind, 1 | 9 | 15) || flags == 0) {
+        if !(matches!(kind, 1 | 9 | 15) || kind == 10 && flags == MAYBE_SENT || flags == 0) {
             return Err(BodyError::Flags);
         }
         let from = &mut reader;
@@ -346,6 +357,11 @@ impl<'a> Record<'a> {
                 session: from.varint()?,
                 at_ms: from.u64()?,
                 expiry_s: from.u32()?,
+                maybe_sent_below: if flags == MAYBE_SENT {
+                    from.varint()?
+                } else {
+                    0
+                },
             },
             11 => Self::Ended {
                 session: from.varint()?,

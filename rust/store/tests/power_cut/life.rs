@@ -368,6 +368,7 @@ impl Trial {
             1 => Step::Away {
                 session,
                 at_ms: self.random.below(1_000),
+                maybe_sent_below: self.random.below(3) * self.random.below(1_000),
             },
             2 if sessions.len() > 4 => Step::End { session },
             3 => Step::Open {

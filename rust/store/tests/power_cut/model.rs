@@ -15,6 +15,7 @@ pub(crate) enum Step {
     Away {
         session: u64,
         at_ms: u64,
+        maybe_sent_below: u64,
     },
     End {
         session: u64,
@@ -80,6 +81,7 @@ pub(crate) type Waiting = (u64, u64, u8);
 pub(crate) struct Session {
     pub(crate) expiry_s: u32,
     pub(crate) away: Option<u64>,
+    pub(crate) maybe_sent_below: u64,
     pub(crate) subscriptions: BTreeMap<String, u32>,
     pub(crate) gates: BTreeSet<u16>,
     pub(crate) queue: Vec<Waiting>,
@@ -105,14 +107,16 @@ impl Step {
                 client_id: &format!("client-{session}"),
                 username: None,
             })),
-            Self::Away { session, at_ms } => {
-                let (session, at_ms) = (*session, *at_ms);
-                batch.push(&Record::Away {
-                    session,
-                    at_ms,
-                    expiry_s: 60,
-                });
-            }
+            Self::Away {
+                session,
+                at_ms,
+                maybe_sent_below,
+            } => batch.push(&Record::Away {
+                session: *session,
+                at_ms: *at_ms,
+                expiry_s: 60,
+                maybe_sent_below: *maybe_sent_below,
+            }),
             Self::End { session } => batch.push(&Record::Ended { session: *session }),
             Self::Subscribe {
                 session,
@@ -242,8 +246,13 @@ impl Model {
                 let row = self.sessions.entry(session).or_default();
                 (row.expiry_s, row.away) = (expiry_s, None);
             }
-            Step::Away { session, at_ms } => self.with(session, |row| {
+            Step::Away {
+                session,
+                at_ms,
+                maybe_sent_below,
+            } => self.with(session, |row| {
                 (row.away, row.expiry_s) = (Some(at_ms), 60);
+                row.maybe_sent_below = row.maybe_sent_below.max(maybe_sent_below);
             }),
             Step::End { session } => drop(self.sessions.remove(&session)),
             Step::Subscribe {
@@ -355,6 +364,7 @@ impl Model {
             let held = Session {
                 expiry_s: row.expiry_s,
                 away: row.away_since_ms,
+                maybe_sent_below: row.maybe_sent_below,
                 subscriptions: subscriptions
                     .iter()
                     .map(|(f, (_, id))| (f.clone(), *id))
