@@ -241,6 +241,8 @@ class ServerLimits:
     """What happens when that queue is full."""
     queue_qos0: bool = False
     """Keeps QoS 0 messages, too, for a client that is away."""
+    upgrade_outgoing_qos: bool = False
+    """Delivers at the QoS of the subscription, even what was published below it."""
     queue_memory_s: Annotated[float, Range(0, 2**32 - 1)] = 600.0
     """A client that is away for longer has its queue on the disk alone, if there is ``data``."""
     qos0_backlog_bytes: Count = 1 << 20

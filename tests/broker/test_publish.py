@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import wire as mqtt
 from tests.wire import Wire, unique
+
+if TYPE_CHECKING:
+    from mqttcore import Broker
 
 Open = Callable[..., Wire]
 
@@ -34,6 +38,24 @@ def test_a_message_arrives_with_the_lower_quality(
     assert not found.dup
     assert not found.retain
     receiver.ping()
+
+
+@pytest.mark.parametrize("published", [0, 1, 2])
+@pytest.mark.parametrize("subscribed", [0, 1, 2])
+def test_a_message_arrives_with_the_quality_of_the_subscription_where_that_is_configured(
+    start_broker: Callable[..., Broker],
+    client: Open,
+    topic: str,
+    published: int,
+    subscribed: int,
+) -> None:
+    port = start_broker(upgrade_outgoing_qos=True).port
+    receiver, sender = client(port=port), client(port=port)
+    receiver.subscribe((topic, subscribed))
+
+    sender.publish(topic, b"payload", qos=published)
+
+    assert receiver.receive_publish().qos == subscribed
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::client::{Client, Handle};
 use crate::hub::{self, Target};
 use crate::journal;
-use crate::shard::{Shard, Signs, World};
+use crate::shard::{Shard, Signs};
 use crate::topic::topic_of;
 
 /// How a message goes through a shared group.
@@ -63,29 +63,31 @@ enum Welcome {
 /// Judges the members of groups for a message of some QoS.
 #[derive(Clone, Copy)]
 pub(crate) struct Judge<'a> {
-    world: &'a World,
-    is_kept_for_absent: bool,
+    shard: &'a Shard,
+    qos: QoS,
 }
 
 impl<'a> Judge<'a> {
     pub(crate) fn new(shard: &'a Shard, qos: QoS) -> Self {
-        let queues_qos0 = shard.config().limits.queue_qos0;
-        Self {
-            world: &shard.world,
-            is_kept_for_absent: qos > QoS::AtMostOnce || queues_qos0,
-        }
+        Self { shard, qos }
     }
 
     fn welcome(self, candidate: &Match<'_>) -> Welcome {
         let handle = Handle::of_word(candidate.handle);
-        let signs = self.world.online.signs(handle.shard(), handle.slot());
+        let signs = self.shard.world.online.signs(handle.shard(), handle.slot());
         match (signs.is_online, signs.is_refusing) {
             (true, true) => Welcome::Refused,
             (true, false) if signs.is_full => Welcome::Waits,
             (true, false) => Welcome::Taken,
-            (false, false) if self.is_kept_for_absent => Welcome::Away,
+            (false, false) if self.would_keep(candidate) => Welcome::Away,
             (false, _) => Welcome::None,
         }
+    }
+
+    /// Whether a member that is away would keep the message.
+    fn would_keep(self, candidate: &Match<'_>) -> bool {
+        let limits = &self.shard.config().limits;
+        limits.queue_qos0 || limits.outgoing_qos(self.qos, candidate.qos) > QoS::AtMostOnce
     }
 
     /// Whether a member would take a message at once.

@@ -632,9 +632,10 @@ fn refusal(
     message: &Message,
     delivery: &Delivery<'_>,
 ) -> Option<Drop> {
-    if message.qos().min(delivery.qos) == QoS::AtMostOnce
+    let limits = &shard.config().limits;
+    if limits.outgoing_qos(message.qos(), delivery.qos) == QoS::AtMostOnce
         && let Some(link) = client.link()
-        && link.outbox.borrow().len() > shard.config().limits.qos0_backlog_bytes
+        && link.outbox.borrow().len() > limits.qos0_backlog_bytes
     {
         return Some(Drop::Backlog);
     }
@@ -682,7 +683,8 @@ pub(crate) fn book_drop(
 fn dropped(shard: &Rc<Shard>, client: &Rc<Client>, message: &Message, key: u64, reason: Drop) {
     let (counter, why) = ledger(shard, reason);
     counter.add(1);
-    if key != 0 && matches!(reason, Drop::Session(DropReason::QueueFull)) {
+    let is_acknowledged = key != 0 && message.qos() > QoS::AtMostOnce;
+    if is_acknowledged && matches!(reason, Drop::Session(DropReason::QueueFull)) {
         shard.metrics().dropped_acknowledged.add(1);
     }
     if matches!(reason, Drop::Session(DropReason::Offline)) {

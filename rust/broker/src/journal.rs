@@ -342,7 +342,8 @@ fn write_publish(
         return false;
     }
     let retention = retaining.outcome;
-    if message.qos() == QoS::AtMostOnce && retention == Retention::None {
+    let is_waited_for = message.qos() > QoS::AtMostOnce || retention != Retention::None;
+    if !is_waited_for && !shard.config().limits.upgrade_outgoing_qos {
         write_rows(shard, journal, publication, &rows);
         return false;
     }
@@ -370,8 +371,9 @@ fn write_publish(
         streamed: streams::streamed(message, &rows),
         ..message_record(shard, first, message, &recipients)
     };
+    let level = if is_waited_for { level } else { Level::Memory };
     journal.write(level, &Record::Message(record));
-    true
+    is_waited_for
 }
 
 /// Writes what is kept as rows alone: nobody waits for it.
@@ -407,7 +409,7 @@ fn number_deliveries(
             choice.session = session.unwrap_or(0);
         }
         if let Some(session) = session {
-            let qos = target.qos.min(message.qos());
+            let qos = outgoing_qos(shard, message, target.qos);
             target.key = first + recipients.len();
             recipients.push(
                 session,
@@ -420,11 +422,18 @@ fn number_deliveries(
     first
 }
 
-/// The session that the store keeps a delivery for, if for one.
+/// The session that the store keeps a delivery for, if for one. A QoS 0 publish that was upgraded is not kept on a disk
+/// that is nearly full: nobody was promised anything.
 fn kept_target(shard: &Shard, message: &Message, target: &Target) -> Option<u64> {
-    let is_kept = target.qos.min(message.qos()) > QoS::AtMostOnce;
+    let is_lossy = message.qos() == QoS::AtMostOnce && shard.is_short_of_room();
+    let is_kept = outgoing_qos(shard, message, target.qos) > QoS::AtMostOnce && !is_lossy;
     let session = shard.world.durable.number(target.handle);
     session.filter(|_| is_kept)
+}
+
+fn outgoing_qos(shard: &Shard, message: &Message, granted: QoS) -> QoS {
+    let limits = &shard.config().limits;
+    limits.outgoing_qos(message.qos(), granted)
 }
 
 /// Writes that a delivery goes to another member of its group, in one batch with its end at the one that refused it.
@@ -445,7 +454,7 @@ pub(crate) fn moved(
     let session = kept_target(shard, message, next).filter(|_| choice.level > Level::Memory);
     if let Some(session) = session {
         let (qos, ids) = (
-            next.qos.min(message.qos()) as u8,
+            outgoing_qos(shard, message, next.qos) as u8,
             plain(&next.subscription_ids),
         );
         let mut recipients = journal.recipients.borrow_mut();
@@ -506,7 +515,7 @@ pub(crate) fn replayed(
     id: Option<NonZeroU32>,
 ) -> u64 {
     let message = &retained.message;
-    let qos = qos.min(message.qos());
+    let qos = outgoing_qos(shard, message, qos);
     let durable = kept(shard, client);
     let is_stored = qos > QoS::AtMostOnce && retained.is_stored;
     let Some((journal, session)) = durable.filter(|_| is_stored) else {

@@ -59,6 +59,8 @@ pub struct ServerLimits {
     pub queue_policy: QueuePolicy,
     /// Keeps QoS 0 messages for a client that is away, too.
     pub queue_qos0: bool,
+    /// Delivers at the QoS that was granted to the subscription, even if the message was published below it.
+    pub upgrade_outgoing_qos: bool,
     /// Bytes of QoS 0 messages that wait to be polled while the client is connected.
     pub qos0_backlog_bytes: usize,
     /// Subscriptions that a session may hold.
@@ -116,6 +118,7 @@ impl Default for ServerLimits {
             queue_disk_bytes: 1 << 30,
             queue_policy: QueuePolicy::DropNewest,
             queue_qos0: false,
+            upgrade_outgoing_qos: false,
             qos0_backlog_bytes: 1 << 20,
             subscriptions: 1_000,
             filters_per_packet: 100,
@@ -138,6 +141,16 @@ impl ServerLimits {
     /// What the decoder enforces afterwards.
     pub fn after_connect(&self) -> Limits {
         self.with_packet_bytes(self.maximum_packet_size)
+    }
+
+    /// The QoS that a message is delivered at: the lower one of its own and the granted QoS [MQTT-3.8.4-8], or the granted
+    /// one where that is configured.
+    pub fn outgoing_qos(&self, published: QoS, granted: QoS) -> QoS {
+        if self.upgrade_outgoing_qos {
+            granted
+        } else {
+            published.min(granted)
+        }
     }
 
     fn with_packet_bytes(&self, packet_bytes: u32) -> Limits {

@@ -21,7 +21,7 @@ use crate::violation::Violation;
 /// How one message goes to one client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delivery<'a> {
-    /// The QoS granted to the subscription; the message's own may be lower.
+    /// The QoS granted to the subscription; the message's own may be another one.
     pub qos: QoS,
     /// The RETAIN flag to send, after Retain As Published [MQTT-3.3.1-12, -13].
     pub retain: bool,
@@ -56,7 +56,7 @@ pub enum Delivered {
 }
 
 impl Session {
-    /// Delivers a message at the lower one of its own and the granted QoS [MQTT-3.8.4-8].
+    /// Delivers a message at the QoS that [`ServerLimits::outgoing_qos`](crate::ServerLimits::outgoing_qos) says.
     ///
     /// Messages leave in the order of these calls within a QoS [MQTT-4.6.0-5]. If a connected durable session
     /// drops one with a key, confirm [`Session::last_token`] once the end of that delivery is safe.
@@ -86,7 +86,7 @@ impl Session {
             message: message.clone(),
             subscription_ids: SubscriptionIds::new(delivery.subscription_ids),
             key: delivery.key,
-            qos: message.qos().min(delivery.qos),
+            qos: self.limits.outgoing_qos(message.qos(), delivery.qos),
             retain: delivery.retain,
             maybe_sent: false,
         };

@@ -72,6 +72,26 @@ fn mqtt_3_8_4_8_the_lower_qos_is_used() {
 }
 
 #[test]
+fn an_upgraded_message_has_the_qos_of_its_subscription_and_waits_for_an_absent_client() {
+    let mut wire = Wire::with(ServerLimits {
+        upgrade_outgoing_qos: true,
+        ..ServerLimits::default()
+    });
+    wire.connect(CONNECT_3_KEPT);
+    wire.receive();
+
+    wire.deliver(&message("t", b"", QoS::AtMostOnce), EXACTLY);
+    wire.deliver(&message("t", b"", EXACTLY), ONCE);
+    wire.deliver(&message("t", b"", EXACTLY), QoS::AtMostOnce);
+    let firsts: Vec<u8> = wire.receive().iter().map(|packet| packet[0]).collect();
+    wire.lose();
+    let delivered = wire.deliver(&message("t", b"", QoS::AtMostOnce), ONCE);
+
+    assert_eq!(firsts, [0x34, 0x32, 0x30]);
+    assert_eq!(delivered, Delivered::Queued);
+}
+
+#[test]
 fn mqtt_3_3_1_8_the_retain_flag_is_the_engines() {
     let mut wire = Wire::connected(CONNECT_3);
     let delivery = Delivery {

@@ -405,3 +405,58 @@ fn who_waited_for_the_disk_goes_on() {
         publisher.ping();
     });
 }
+
+fn upgrading() -> Config {
+    config_with_limits(|limits| limits.upgrade_outgoing_qos = true)
+}
+
+/// The record says at which QoS a message is delivered, whatever a later broker is configured to.
+#[test]
+fn what_was_published_at_qos_0_and_upgraded_outlives_a_crash() {
+    let home = Home::new();
+    let first = home.start_with(0, upgrading());
+    subscribed(&first, "reader", "#", QoS::ExactlyOnce).disconnect();
+    let mut writer = v5("writer").connect(&first);
+    writer.publish("t", "1", QoS::AtMostOnce);
+    writer.publish_retained("t", "2", QoS::AtMostOnce);
+    // What is safe has all in front of it.
+    writer.publish_acknowledged("t", "3");
+
+    let second = home.crash(first, 0);
+    drop(writer);
+
+    let hello = v5("reader").keeping_session_s(HOUR_S);
+    let (mut reader, is_resumed) = hello.connect_or_resume(&second);
+    assert!(is_resumed);
+    for text in ["1", "2", "3"] {
+        let message = reader.take_message();
+        assert_eq!((message.text(), message.qos), (text, QoS::ExactlyOnce));
+    }
+}
+
+/// A subscription at QoS 0 stays at QoS 0: nothing is kept for it.
+#[test]
+fn nothing_is_kept_for_a_qos_0_subscription_where_others_are_upgraded() {
+    let home = Home::new();
+    let broker = home.start_with(0, upgrading());
+    subscribed(&broker, "reader", "t", QoS::AtMostOnce).disconnect();
+
+    v5("writer")
+        .connect(&broker)
+        .publish_acknowledged("t", "gone");
+
+    assert_eq!(broker.stats().dropped_offline, 1);
+}
+
+#[test]
+fn a_retained_message_is_upgraded_for_a_new_subscription() {
+    let home = Home::new();
+    let broker = home.start_with(0, upgrading());
+    let mut client = v5("client").connect(&broker);
+    client.publish_retained("t", "kept", QoS::AtMostOnce);
+
+    client.subscribe("t", QoS::AtLeastOnce);
+
+    let message = client.take_message();
+    assert_eq!((message.retain, message.qos), (true, QoS::AtLeastOnce));
+}

@@ -325,3 +325,25 @@ fn only_what_a_kept_member_has_comes_back() {
     eventually("all are back", || second.stats().sessions_to_come == 0);
     assert_eq!(waiting(&second), kept);
 }
+
+/// A member that is away keeps nothing that it would get at QoS 0.
+#[test]
+fn a_message_goes_to_the_absent_member_that_keeps_it() {
+    let upgrading = |upgrades| config_with_limits(|limits| limits.upgrade_outgoing_qos = upgrades);
+    for (upgrades, published) in [(false, QoS::AtLeastOnce), (true, QoS::AtMostOnce)] {
+        let broker = start(upgrading(upgrades));
+        for (index, granted) in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::AtMostOnce]
+            .into_iter()
+            .enumerate()
+        {
+            let mut client = hello(index, 1).connect(&broker);
+            client.subscribe(WORK, granted);
+            client.disconnect();
+        }
+
+        let mut publisher = v5("publisher").connect(&broker);
+        publisher.publish_numbers("work/item", published, 12);
+
+        eventually("one has all", || held(&broker, 3) == [0, 12, 0]);
+    }
+}
