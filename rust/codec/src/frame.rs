@@ -1,43 +1,13 @@
 //! The fixed header, and the two ways between bytes and packets.
 
+use crate::limits::Limits;
 use crate::packet::{
     Ack, Auth, ConnAck, Connect, Context, Disconnect, Packet, Publish, SubAck, Subscribe, UnsubAck,
     Unsubscribe,
 };
-use crate::var_int::{VAR_INT_MAX, decode_var_int};
+use crate::var_int::decode_var_int;
 use crate::wire::{Reader, Writer};
 use crate::{DecodeError, EncodeError, PacketType, Version};
-
-/// What the decoder accepts at most, whatever the peer announces.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Limits {
-    /// The largest packet, in bytes with its fixed header.
-    pub packet_bytes: u32,
-    /// The most user properties in one property list.
-    pub user_properties: u16,
-    /// The most bytes that the user properties of one list take on the wire.
-    pub user_property_bytes: u32,
-}
-
-impl Limits {
-    /// What the protocol itself allows.
-    pub const MAX: Self = Self {
-        packet_bytes: LONGEST_PACKET,
-        user_properties: u16::MAX,
-        user_property_bytes: u32::MAX,
-    };
-}
-
-/// Packets as long as the protocol allows, 64 user properties and 16 KiB of them.
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            packet_bytes: LONGEST_PACKET,
-            user_properties: 64,
-            user_property_bytes: 16 * 1024,
-        }
-    }
-}
 
 /// A fixed header that is whole and within its limits.
 #[derive(Clone, Copy)]
@@ -267,4 +237,3 @@ fn whole_or_nothing(
 
 const FLAGS: u8 = 0x0F;
 const DUP: u8 = 0b1000;
-const LONGEST_PACKET: u32 = 5 + VAR_INT_MAX;

@@ -29,8 +29,11 @@
 
 mod error;
 mod frame;
+mod limits;
 mod packet;
 mod properties;
+mod property_id;
+mod property_table;
 mod reason;
 mod text;
 mod types;
@@ -38,12 +41,14 @@ mod var_int;
 mod wire;
 
 pub use error::{DecodeError, EncodeError};
-pub use frame::{Limits, decode, decode_connect, encode, encode_publish_head, frame_len};
+pub use frame::{decode, decode_connect, encode, encode_publish_head, frame_len};
+pub use limits::Limits;
 pub use packet::{
     Ack, Auth, ConnAck, Connect, Delivery, Disconnect, Packet, Publish, RetainHandling, SubAck,
     Subscribe, SubscriptionOptions, UnsubAck, Unsubscribe, Will, refusal,
 };
-pub use properties::{Properties, PropertiesBuf, PropertiesIter, Property, PropertyId};
+pub use properties::{Properties, PropertiesBuf, PropertiesIter, Property};
+pub use property_id::PropertyId;
 pub use reason::ReasonCode;
 pub use text::{Text, TextError};
 pub use types::{PacketId, PacketType, QoS, UnknownQoS, Version};

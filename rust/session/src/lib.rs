@@ -75,9 +75,11 @@
 
 mod alias;
 mod auth;
+mod cause;
 mod composed;
 mod connect;
 mod control;
+mod departure;
 mod event;
 mod gate;
 mod handshake;
@@ -95,6 +97,7 @@ mod restore;
 mod secret;
 mod session;
 mod spill;
+mod subscribing;
 mod subscriptions;
 mod timers;
 mod transmit;
@@ -103,9 +106,11 @@ mod will;
 
 pub use alias::AliasUse;
 pub use auth::{AuthStep, Authentication, reauthentication_refusal};
+pub use cause::Cause;
 pub use composed::MessageError;
 pub use connect::{ConnectRequest, Recipient};
 pub use control::{Control, Details};
+pub use departure::Departure;
 pub use event::{DropReason, Event, Record};
 pub use gate::AckToken;
 pub use handshake::{Terms, refusal};
@@ -121,4 +126,4 @@ pub use subscriptions::Subscription;
 pub use timers::Expiry;
 pub use transmit::{PublishTransmit, Transmit};
 pub use violation::{Fault, Violation};
-pub use will::{Cause, Departure, WillMessage};
+pub use will::WillMessage;

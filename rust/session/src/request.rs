@@ -6,8 +6,8 @@ use std::time::Instant;
 use mqttcore_codec::{PacketId, Properties, Publish, QoS, ReasonCode, RetainHandling, Version};
 use mqttcore_topics::{Options, SubscriptionFilter, TopicLimits, TopicName};
 
+use crate::cause::Cause;
 use crate::message::Message;
-use crate::will::Cause;
 
 /// What is left to do after the session has handled a packet.
 #[derive(Debug)]

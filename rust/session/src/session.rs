@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use mqttcore_codec::{Disconnect, Packet, PacketType, ReasonCode, Version};
 
+use crate::cause::Cause;
 use crate::control::{Control, Kind};
 use crate::event::Event;
 use crate::gate::{AckToken, Gate};
@@ -16,7 +17,6 @@ use crate::request::Request;
 use crate::subscriptions::Subscriptions;
 use crate::transmit::Transmit;
 use crate::violation::Violation;
-use crate::will::Cause;
 
 /// One client's protocol state: what survives a connection, and the connection if there is one.
 ///

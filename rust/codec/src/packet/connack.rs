@@ -1,7 +1,7 @@
 //! CONNACK.
 
 use super::{Context, check_reason, read_reason};
-use crate::properties::place;
+use crate::property_id::place;
 use crate::wire::{Reader, Writer};
 use crate::{DecodeError, EncodeError, PacketType, Properties, ReasonCode, Version};
 

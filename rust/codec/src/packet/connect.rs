@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{ConnAck, Context};
-use crate::properties::{WILL, place};
+use crate::property_id::{WILL, place};
 use crate::var_int::decode_var_int;
 use crate::wire::{Reader, Writer};
 use crate::{

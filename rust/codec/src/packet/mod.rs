@@ -23,7 +23,7 @@ pub use unsuback::UnsubAck;
 pub use unsubscribe::Unsubscribe;
 
 use crate::PacketType;
-use crate::properties::{Places, place};
+use crate::property_id::{Places, place};
 use crate::wire::Reader;
 use crate::{DecodeError, EncodeError, Limits, Properties, ReasonCode, Version};
 

@@ -1,7 +1,7 @@
 //! PUBLISH.
 
 use super::Context;
-use crate::properties::place;
+use crate::property_id::place;
 use crate::var_int::var_int_len;
 use crate::wire::{Reader, Writer};
 use crate::{

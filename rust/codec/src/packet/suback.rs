@@ -1,7 +1,7 @@
 //! SUBACK.
 
 use super::{Context, check_reason, read_reason};
-use crate::properties::place;
+use crate::property_id::place;
 use crate::wire::{Reader, Writer};
 use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, ReasonCode, Version};
 

@@ -1,7 +1,7 @@
 //! UNSUBSCRIBE.
 
 use super::Context;
-use crate::properties::place;
+use crate::property_id::place;
 use crate::wire::{Reader, Writer};
 use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, Text, Version};
 

@@ -1,19 +1,21 @@
 //! Property lists of MQTT 5.0: checked once, then read in place.
 //!
 //! A list is a Variable Byte Integer with its length, then identifier and value of each
-//! property. What may stand where is said by [`table`] alone.
+//! property. What may stand where is said by `property_table.rs` alone.
 
-mod table;
+mod property;
 mod value;
 
 use std::fmt;
 use std::num::NonZeroU32;
 
-pub(crate) use table::{Places, WILL, place};
-pub use table::{Property, PropertyId};
+pub use property::Property;
 
+use crate::error::{DecodeError, EncodeError};
+use crate::limits::Limits;
+use crate::property_id::{Places, PropertyId};
+use crate::text::Text;
 use crate::wire::{Reader, Writer};
-use crate::{DecodeError, EncodeError, Limits, Text};
 
 /// Checked properties, in place: the bytes behind their length.
 ///

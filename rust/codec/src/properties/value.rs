@@ -2,7 +2,7 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use super::PropertyId;
+use crate::property_id::PropertyId;
 use crate::wire::{Reader, Writer};
 use crate::{DecodeError, EncodeError, QoS, Text};
 

@@ -6,4 +6,5 @@ pub(crate) mod lookup;
 pub(crate) mod node;
 mod path;
 pub(crate) mod update;
-pub(crate) mod word;
+
+pub(crate) use node::word;

@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::slice;
 
+use super::word::{LINE, View, Word};
 use crate::GroupId;
 use crate::sync::{AtomicU32, ones, pool, prefetch};
-use crate::tree::word::{LINE, View, Word};
 
 /// The first 8 bytes of a block.
 #[repr(C)]

@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 
 use super::block::{HEADER_BYTES, Header, Memory, Turn, WORD_BYTES};
 use super::waste::{Bag, Version, bytes_of};
+use super::word::{Kind, View, Word};
 use crate::GroupId;
 use crate::sync::{AtomicU32, Guard, Ledger, Root, ones, pool};
-use crate::tree::word::{Kind, View, Word};
 
 /// What one attempt to commit makes and replaces.
 pub(crate) struct Edit<'g> {

@@ -11,7 +11,8 @@
 mod block;
 mod edit;
 mod waste;
+pub(crate) mod word;
 
-pub(crate) use block::{Block, Branches, Header, TURN_BYTES, Turn, place_of};
+pub(crate) use block::{Block, Branches, TURN_BYTES, Turn, place_of};
 pub(crate) use edit::{Edit, Handles, Size};
 pub(crate) use waste::{Version, clear, clear_with, measure};

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::block::{Memory, WORD_BYTES};
 use super::edit::Size;
+use super::word::{View, Word};
 use crate::sync::{Debt, Ledger, Root, Waste, pool};
-use crate::tree::word::{View, Word};
 
 /// What an epoch keeps of one deferral: 4 words in a list of 64 with a head, which writers close half full.
 const DEFERRAL_BYTES: usize = 72;

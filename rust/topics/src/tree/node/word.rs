@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use super::node::{Block, Branches, Header};
+use super::block::{Block, Branches, Header};
 use crate::sync::prefetch;
 
 const _: () = assert!(

@@ -1,0 +1,74 @@
+//! The identifiers of properties, and where each may stand.
+
+use crate::property_table::property_table;
+use crate::types::PacketType;
+
+/// A set of places that hold properties: bit `n` is packet type `n`, bit 0 is the will.
+pub(crate) type Places = u16;
+
+/// The will inside of CONNECT.
+pub(crate) const WILL: Places = 1;
+
+/// The place that a packet of this type is.
+#[inline]
+pub(crate) const fn place(packet_type: PacketType) -> Places {
+    1 << packet_type as u16
+}
+
+/// Where a property may stand.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    /// At most once there.
+    pub(crate) once: Places,
+    /// Any number of times there.
+    pub(crate) many: Places,
+}
+
+macro_rules! places {
+    ($($place:ident)*) => { 0 $(| places!(@ $place))* };
+    (@ Will) => { WILL };
+    (@ $packet:ident) => { place(PacketType::$packet) };
+}
+
+macro_rules! define_ids {
+    ($(
+        $(#[$doc:meta])+
+        $id:literal $variant:ident $finder:ident
+        ($($field:ident: $type:ty as $shape:ident),+)
+        once [$($once:ident)*] many [$($many:ident)*]
+    )+) => {
+        /// The identifier of a property.
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        #[repr(u8)]
+        pub enum PropertyId {
+            $($(#[$doc])+ $variant = $id,)+
+        }
+
+        impl PropertyId {
+            /// Every property of MQTT 5.0, ascending.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The property with this identifier, or `None` where MQTT 5.0 defines none.
+            #[inline]
+            #[must_use]
+            pub const fn from_value(value: u32) -> Option<Self> {
+                match value {
+                    $($id => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+
+            #[inline]
+            pub(crate) const fn row(self) -> Row {
+                match self {
+                    $(Self::$variant => Row {
+                        once: places!($($once)*),
+                        many: places!($($many)*),
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+property_table!(define_ids);

@@ -1,0 +1,125 @@
+//! The end of a connection and of a session, and what becomes of the will.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::cause::Cause;
+use crate::event::Event;
+use crate::gate::Held;
+use crate::inflight::InFlight;
+use crate::live::Link;
+use crate::message::Message;
+use crate::queue::Queue;
+use crate::session::{LinkState, Session};
+use crate::subscriptions::Subscriptions;
+use crate::timers::{Expiry, is_due};
+use crate::will::WillMessage;
+
+/// What is left to do after a connection ended.
+#[derive(Debug)]
+pub struct Departure {
+    /// The will, if it is due at once. A delayed one stays with the session and comes as
+    /// [`Event::WillDue`](crate::Event::WillDue).
+    pub will: Option<Message>,
+    /// How long the session is kept.
+    pub expiry: Expiry,
+}
+
+impl Session {
+    /// Ends the connection: its aliases, its QoS 0 backlog and what it had not accepted are gone.
+    ///
+    /// Publishes that the engine has not accepted yet must be dropped; the client sends them
+    /// again. Returns the will if it is due, and how long to keep the session. Without a
+    /// connection nothing changes.
+    pub fn detach(&mut self, now: Instant, cause: Cause) -> Departure {
+        if !self.is_connected() {
+            let expiry = Expiry::after(self.since.unwrap_or(now), self.expiry_interval_s);
+            return Departure { will: None, expiry };
+        }
+        self.end_link();
+        self.since = Some(now);
+        let expiry = Expiry::after(now, self.expiry_interval_s);
+        if cause == Cause::ClientDisconnect
+            && let Some(live) = self.live.get_mut()
+        {
+            live.will = None;
+        }
+        let will = self.take_due_will(now);
+        Departure { will, expiry }
+    }
+
+    /// Takes the will that the end of the connection makes due at once: any but a delayed one whose
+    /// session is kept. For a server that stops, which publishes it while others still listen.
+    pub fn take_due_will(&mut self, now: Instant) -> Option<Message> {
+        let waits = self.live.will.as_ref().is_some_and(|will| will.delay_s > 0);
+        let is_kept = Expiry::after(now, self.expiry_interval_s) != Expiry::Now;
+        if waits && is_kept {
+            return None;
+        }
+        self.take_will(now)
+    }
+
+    /// Ends the session before its time (a clean start, an administrator) and returns a will
+    /// that was still waiting: it is due now [MQTT-3.1.2-8].
+    pub fn end(&mut self, now: Instant) -> Option<Message> {
+        self.end_link();
+        self.state = LinkState::Ended;
+        let will = self.take_will(now);
+        self.forget();
+        will
+    }
+
+    /// The will, while it waits for the end of the connection or for its delay.
+    pub fn will(&self) -> Option<&WillMessage> {
+        self.live.will.as_deref()
+    }
+
+    /// What a new connection makes of an old will: a resumed session cancels one that still
+    /// waits [MQTT-3.1.3-9], the end of a session fires it.
+    pub(crate) fn settle_old_will(&mut self, now: Instant, is_resumed: bool) {
+        let fires = !is_resumed || is_due(self.will_deadline(), now);
+        if let Some(will) = self.take_will(now)
+            && fires
+        {
+            self.live.events.push_back(Event::WillDue(will));
+        }
+    }
+
+    pub(crate) fn take_will(&mut self, now: Instant) -> Option<Message> {
+        let will = self.live.get_mut()?.will.take();
+        will.map(|will| will.message.published_at(now))
+    }
+
+    /// Drops what belongs to the connection.
+    fn end_link(&mut self) {
+        if self.is_connected() {
+            self.state = LinkState::Away;
+        }
+        let Some(live) = self.live.get_mut() else {
+            return;
+        };
+        live.link = Link::AWAY;
+        live.held = Held::NONE;
+        live.controls = VecDeque::new();
+        live.backlog = VecDeque::new();
+        live.backlog_bytes = 0;
+        live.aliases = None;
+        live.authentication = None;
+        live.in_flight.restart();
+        if let Some(incoming) = &mut live.incoming {
+            incoming.pending = Vec::new();
+        }
+        self.shrink();
+    }
+
+    /// Drops what belongs to the session, but for its tokens.
+    pub(crate) fn forget(&mut self) {
+        self.queue = Queue::default();
+        self.subscriptions = Subscriptions::default();
+        if let Some(live) = self.live.get_mut() {
+            live.in_flight = InFlight::NONE;
+            live.incoming = None;
+            live.will = None;
+        }
+    }
+}

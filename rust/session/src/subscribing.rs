@@ -1,0 +1,250 @@
+//! SUBSCRIBE and UNSUBSCRIBE: the packets that change the subscriptions of a session.
+
+use std::num::NonZeroU32;
+
+use mqttcore_codec::{PacketType, ReasonCode, Subscribe, SubscriptionOptions, Unsubscribe};
+use mqttcore_topics::{Options, SubscriptionFilter};
+
+use crate::control::{Control, Details, Kind, ReasonsBody, listed};
+use crate::gate::AckToken;
+use crate::limits::ServerLimits;
+use crate::request::{
+    Request, SubscribeEntry, SubscribeRequest, UnsubscribeEntry, UnsubscribeRequest,
+};
+use crate::session::Session;
+use crate::subscriptions::Subscription;
+use crate::transmit::with_length;
+use crate::violation::Violation;
+
+impl Session {
+    /// The granted subscriptions, sorted by their text.
+    pub fn subscriptions(&self) -> &[Subscription] {
+        self.subscriptions.as_slice()
+    }
+
+    /// Ends a SUBSCRIBE: remembers what was granted and queues SUBACK, one code for each filter
+    /// in their order [MQTT-3.8.4-6].
+    ///
+    /// Without a reason string in `details`, the session says why it refused a filter itself.
+    ///
+    /// Change the directory first. For a durable session SUBACK waits for the token that is
+    /// returned. If the connection has ended meanwhile, only the subscriptions remain.
+    pub fn complete_subscribe(&mut self, request: SubscribeRequest, details: Details) -> AckToken {
+        let is_listed = |entry: &SubscribeEntry| listed(entry.reason(), PacketType::SubAck);
+        let reasons = request.entries.iter().map(is_listed).collect();
+        let why = request.entries.iter().find_map(why_refused);
+        for entry in request.entries {
+            if entry.is_new
+                && let Some(live) = self.live.get_mut()
+            {
+                live.link.requested = live.link.requested.saturating_sub(1);
+            }
+            if entry.refused.is_none() {
+                self.subscriptions.insert(entry.filter, entry.options);
+            }
+        }
+        let details = self.allowed(details.or_reason(why));
+        let body = ReasonsBody {
+            packet_id: request.packet_id,
+            reasons,
+            details,
+        };
+        self.answer(Control(Kind::SubAck(Box::new(body))))
+    }
+
+    /// Ends an UNSUBSCRIBE: forgets the subscriptions and queues UNSUBACK, with 0x11 where there
+    /// was none [MQTT-3.10.4-5].
+    ///
+    /// Change the directory first. For a durable session UNSUBACK waits for the token that is
+    /// returned.
+    pub fn complete_unsubscribe(
+        &mut self,
+        request: UnsubscribeRequest,
+        details: Details,
+    ) -> AckToken {
+        let mut reasons = Vec::with_capacity(request.entries.len());
+        for entry in request.entries {
+            reasons.push(match entry.refused {
+                Some(reason) => listed(reason, PacketType::UnsubAck),
+                None if self.subscriptions.remove(&entry.filter) => ReasonCode::SUCCESS,
+                None => ReasonCode::NO_SUBSCRIPTION_EXISTED,
+            });
+        }
+        let details = self.allowed(details);
+        let body = ReasonsBody {
+            packet_id: request.packet_id,
+            reasons,
+            details,
+        };
+        self.answer(Control(Kind::UnsubAck(Box::new(body))))
+    }
+
+    /// Takes away a subscription that the client no longer has the right to (abuse F16), without
+    /// a word to it; answers whether there was one.
+    pub fn revoke(&mut self, filter: &SubscriptionFilter) -> bool {
+        self.subscriptions.remove(filter)
+    }
+
+    pub(crate) fn handle_subscribe(
+        &mut self,
+        subscribe: &Subscribe<'_>,
+    ) -> Result<Request<'static>, Violation> {
+        self.check_answer(subscribe.filters.len())?;
+        let id = subscribe.properties.subscription_identifier();
+        let parsed = parse_entries(subscribe, id, &self.limits)?;
+        let mut entries: Vec<SubscribeEntry> = Vec::with_capacity(parsed.len());
+        for (index, mut entry) in parsed.into_iter().enumerate() {
+            entry.refused = refusal(&entry, index, &self.limits);
+            if self.live.link.is_bridge {
+                // No Local is not for shared subscriptions [MQTT-3.8.3-4].
+                entry.options.no_local = !entry.filter.is_shared();
+                entry.options.retain_as_published = true;
+            }
+            if entry.refused.is_none() {
+                entry.is_new = self.is_new(&entry, &entries);
+                entry.refused = self.reserve(entry.is_new);
+            }
+            entries.push(entry);
+        }
+        let packet_id = subscribe.packet_id;
+        Ok(Request::Subscribe(SubscribeRequest { packet_id, entries }))
+    }
+
+    pub(crate) fn handle_unsubscribe(
+        &mut self,
+        unsubscribe: &Unsubscribe<'_>,
+    ) -> Result<Request<'static>, Violation> {
+        self.check_answer(unsubscribe.filters.len())?;
+        let mut entries = Vec::with_capacity(unsubscribe.filters.len());
+        for text in &unsubscribe.filters {
+            let filter = SubscriptionFilter::parse(text, &self.limits.topic)
+                .map_err(Violation::topic_filter)?;
+            let exists = self.subscriptions.contains(&filter);
+            entries.push(UnsubscribeEntry {
+                filter,
+                exists,
+                refused: None,
+            });
+        }
+        let packet_id = unsubscribe.packet_id;
+        Ok(Request::Unsubscribe(UnsubscribeRequest {
+            packet_id,
+            entries,
+        }))
+    }
+
+    /// SUBACK and UNSUBACK have a code for each filter. One that is too large for the client could
+    /// not be sent [MQTT-3.1.2-24], and would leave it waiting [MQTT-3.8.4-1, MQTT-3.10.4-4].
+    fn check_answer(&self, codes: usize) -> Result<(), Violation> {
+        let (packet_id, properties) = (2, 1);
+        let answer_bytes = 1 + with_length(packet_id + properties + codes as u64);
+        if answer_bytes > u64::from(self.live.link.packet_bytes) {
+            return Err(ANSWER_TOO_LARGE);
+        }
+        Ok(())
+    }
+
+    fn is_new(&self, entry: &SubscribeEntry, before: &[SubscribeEntry]) -> bool {
+        let is_same =
+            |other: &SubscribeEntry| other.refused.is_none() && other.filter == entry.filter;
+        !self.subscriptions.contains(&entry.filter) && !before.iter().any(is_same)
+    }
+
+    /// Counts a new subscription, or refuses it (abuse E08).
+    fn reserve(&mut self, is_new: bool) -> Option<ReasonCode> {
+        if !is_new {
+            return None;
+        }
+        let requested = &mut self.live.link.requested;
+        let held = self.subscriptions.as_slice().len();
+        if held + *requested as usize >= self.limits.subscriptions {
+            return Some(ReasonCode::QUOTA_EXCEEDED);
+        }
+        *requested += 1;
+        None
+    }
+
+    /// Queues an answer; that of a durable session waits for its record.
+    fn answer(&mut self, control: Control) -> AckToken {
+        if !self.is_durable {
+            if self.is_connected() {
+                self.live.controls.push_back(control);
+            }
+            return AckToken::default();
+        }
+        let token = self.gate.promise();
+        if self.is_connected() {
+            self.live.held.push(token, control);
+        }
+        token
+    }
+}
+
+/// Parses every filter: one that is none condemns the packet (abuse E02, E06).
+fn parse_entries(
+    subscribe: &Subscribe<'_>,
+    id: Option<NonZeroU32>,
+    limits: &ServerLimits,
+) -> Result<Vec<SubscribeEntry>, Violation> {
+    let parse = |(text, options): &(mqttcore_codec::Text<'_>, SubscriptionOptions)| {
+        let filter =
+            SubscriptionFilter::parse(text, &limits.topic).map_err(Violation::topic_filter)?;
+        if options.no_local && filter.is_shared() {
+            return Err(NO_LOCAL_SHARED);
+        }
+        Ok(SubscribeEntry {
+            filter,
+            options: Options {
+                qos: options.maximum_qos.min(limits.maximum_qos),
+                no_local: options.no_local,
+                retain_as_published: options.retain_as_published,
+                id,
+            },
+            retain_handling: options.retain_handling,
+            is_new: false,
+            refused: None,
+        })
+    };
+    subscribe.filters.iter().map(parse).collect()
+}
+
+/// Why a valid filter is not wanted here.
+fn refusal(entry: &SubscribeEntry, index: usize, limits: &ServerLimits) -> Option<ReasonCode> {
+    if index >= limits.filters_per_packet {
+        return Some(ReasonCode::QUOTA_EXCEEDED);
+    }
+    if entry.filter.is_shared() && !limits.shared_subscription_available {
+        return Some(ReasonCode::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED);
+    }
+    if entry.filter.filter().has_wildcard() && !limits.wildcard_subscription_available {
+        return Some(ReasonCode::WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED);
+    }
+    if entry.options.id.is_some() && !limits.subscription_identifiers_available {
+        return Some(ReasonCode::SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED);
+    }
+    None
+}
+
+/// The refusals above in words.
+fn why_refused(entry: &SubscribeEntry) -> Option<&'static str> {
+    match entry.refused? {
+        ReasonCode::QUOTA_EXCEEDED => Some("too many subscriptions"),
+        ReasonCode::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED => Some("no shared subscriptions here"),
+        ReasonCode::WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED => Some("no wildcards here"),
+        ReasonCode::SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED => {
+            Some("no subscription identifiers here")
+        }
+        _ => None,
+    }
+}
+
+const ANSWER_TOO_LARGE: Violation = Violation::limit(
+    ReasonCode::PACKET_TOO_LARGE,
+    "MQTT-3.1.2-24",
+    "the answer would be larger than the client takes",
+);
+const NO_LOCAL_SHARED: Violation = Violation::protocol(
+    ReasonCode::PROTOCOL_ERROR,
+    "MQTT-3.8.3-4",
+    "No Local on a shared subscription",
+);
