@@ -231,6 +231,9 @@ class ServerLimits:
     """Refuses client identifiers with ``+ #`` or control characters."""
     inflight_max: Annotated[int, Range(1, 65_535)] = 32
     """QoS 1 and 2 publishes under way to a client."""
+    max_inflight_bytes: Annotated[int, Range(0, 2**63 - 1)] = 0
+    """Bytes of QoS 1 and 2 messages that a client has not acknowledged; a larger one goes alone;
+    0: no limit."""
     queue_messages: Count = 1_000
     """Messages that wait in memory for one client; what is in ``data`` waits there beyond that."""
     queue_bytes: Count = 8 << 20

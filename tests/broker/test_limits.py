@@ -32,6 +32,29 @@ def test_no_more_is_under_way_than_the_client_allows(client: Open, topic: str, q
     assert mqtt.payloads([*first, third]) == [b"1", b"2", b"3"]
 
 
+def test_no_more_bytes_are_under_way_than_the_limit_says(
+    client: Open, start_broker: Callable[..., Broker], topic: str
+) -> None:
+    port = start_broker(max_inflight_bytes=100 + 2 * len(topic)).port
+    receiver, sender = client(port=port), client(port=port)
+    receiver.subscribe((topic, 1))
+    payloads = [b"a" * 50, b"b" * 50, b"c" * 200, b"d"]
+
+    for number, payload in enumerate(payloads, 1):
+        sender.publish(topic, payload, qos=1, packet_id=number)
+
+    first, second = receiver.expect(mqtt.PUBLISH), receiver.expect(mqtt.PUBLISH)
+    receiver.ping()
+    receiver.acknowledge(first)
+    receiver.ping()
+    receiver.acknowledge(second)
+    alone = receiver.expect(mqtt.PUBLISH)
+    receiver.ping()
+    receiver.acknowledge(alone)
+    last = receiver.expect(mqtt.PUBLISH)
+    assert mqtt.payloads([first, second, alone, last]) == payloads
+
+
 def test_pubrec_alone_does_not_open_the_window(client: Open, topic: str) -> None:
     receiver, sender = client(props={"receive_maximum": 1}), client()
     receiver.subscribe((topic, 2))

@@ -11,6 +11,22 @@ use crate::packet_ids::PacketIds;
 use crate::queue::Outgoing;
 use crate::transmit::PublishTransmit;
 
+/// How much may be under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    /// PUBLISHes and PUBRELs that wait for an answer.
+    pub(crate) messages: u16,
+    /// Bytes of PUBLISHes that wait for PUBACK or PUBREC; 0: no limit.
+    pub(crate) bytes: usize,
+}
+
+impl Window {
+    /// Whether `message_bytes` may join `bytes` that are under way: alone, whatever their number.
+    fn takes(self, bytes: usize, message_bytes: usize) -> bool {
+        self.bytes == 0 || bytes == 0 || bytes.saturating_add(message_bytes) <= self.bytes
+    }
+}
+
 /// The sending window.
 #[derive(Debug)]
 pub(crate) struct InFlight {
@@ -18,6 +34,10 @@ pub(crate) struct InFlight {
     publishes: VecDeque<Entry>,
     /// How many of them were sent on this connection: a front part of `publishes`.
     sent: u16,
+    /// Bytes of all `publishes`.
+    bytes: usize,
+    /// Bytes of those that were sent on this connection.
+    sent_bytes: usize,
     /// PUBRELs without PUBCOMP, in the order of their PUBRECs [MQTT-4.6.0-4].
     releases: VecDeque<PacketId>,
     ids: PacketIds,
@@ -55,12 +75,19 @@ impl Entry {
             token: AckToken::default(),
         }
     }
+
+    /// Bytes of its topic, properties and payload: they stay as they are while it waits.
+    fn bytes(&self) -> usize {
+        self.outgoing.message.len()
+    }
 }
 
 impl InFlight {
     pub(crate) const NONE: Self = Self {
         publishes: VecDeque::new(),
         sent: 0,
+        bytes: 0,
+        sent_bytes: 0,
         releases: VecDeque::new(),
         ids: PacketIds::ALL,
     };
@@ -68,6 +95,11 @@ impl InFlight {
     /// What counts against the client's Receive Maximum [MQTT-4.9.0-1].
     pub(crate) fn len(&self) -> usize {
         self.publishes.len() + self.releases.len()
+    }
+
+    /// Whether a message of so many bytes has room in `window`.
+    pub(crate) fn has_room(&self, window: Window, message_bytes: usize) -> bool {
+        self.len() < usize::from(window.messages) && window.takes(self.bytes, message_bytes)
     }
 
     /// Takes an identifier that is not in use, those of unfinished exchanges included
@@ -89,6 +121,7 @@ impl InFlight {
     }
 
     pub(crate) fn push(&mut self, outgoing: Outgoing, packet_id: PacketId, token: AckToken) {
+        self.bytes += outgoing.message.len();
         self.publishes.push_back(Entry {
             outgoing,
             packet_id,
@@ -100,6 +133,7 @@ impl InFlight {
     /// Puts back what an earlier life of the broker left open, in its order.
     pub(crate) fn restore(&mut self, entry: Entry) {
         self.ids.use_up();
+        self.bytes += entry.bytes();
         self.publishes.push_back(entry);
     }
 
@@ -109,14 +143,17 @@ impl InFlight {
     }
 
     /// The next PUBLISH to send, first what an earlier connection left open.
-    pub(crate) fn poll(&mut self, window: u16, gate: &Gate) -> Option<PublishTransmit> {
+    pub(crate) fn poll(&mut self, window: Window, gate: &Gate) -> Option<PublishTransmit> {
         let place = usize::from(self.sent);
         let on_the_wire = place + self.releases.len();
         let entry = self.publishes.get_mut(place)?;
-        if on_the_wire >= usize::from(window) || !gate.is_open(entry.token) {
+        let has_room = on_the_wire < usize::from(window.messages)
+            && window.takes(self.sent_bytes, entry.bytes());
+        if !has_room || !gate.is_open(entry.token) {
             return None;
         }
         self.sent += 1;
+        self.sent_bytes += entry.bytes();
         Some(PublishTransmit {
             outgoing: entry.outgoing.clone(),
             packet_id: Some(entry.packet_id),
@@ -151,8 +188,13 @@ impl InFlight {
 
     /// Ends the exchange at `place`; its identifier is free.
     pub(crate) fn remove(&mut self, place: usize) -> Option<Entry> {
-        self.sent -= u16::from(place < usize::from(self.sent));
-        self.publishes.remove(place)
+        let entry = self.publishes.remove(place)?;
+        self.bytes -= entry.bytes();
+        if place < usize::from(self.sent) {
+            self.sent -= 1;
+            self.sent_bytes -= entry.bytes();
+        }
+        Some(entry)
     }
 
     /// Ends the exchange of `packet_id` before its PUBLISH was acknowledged.
@@ -187,7 +229,7 @@ impl InFlight {
 
     /// Begins again on a new connection: nothing of it has been sent there.
     pub(crate) fn restart(&mut self) {
-        self.sent = 0;
+        (self.sent, self.sent_bytes) = (0, 0);
     }
 
     /// Takes out what `fits` refuses, for a client whose limits have changed.
@@ -200,6 +242,7 @@ impl InFlight {
             .into_iter()
             .partition(|entry| fits(&entry.outgoing));
         self.publishes = kept;
+        self.bytes = self.publishes.iter().map(Entry::bytes).sum();
         Vec::from(removed)
     }
 

@@ -46,6 +46,9 @@ pub struct ServerLimits {
     pub client_id_strict: bool,
     /// QoS 1 and 2 publishes under way to the client, whatever its Receive Maximum; at least 1.
     pub inflight_max: u16,
+    /// Bytes of topics, properties and payloads of the QoS 1 and 2 publishes that the client has not
+    /// acknowledged; one of more bytes goes alone. 0: no limit.
+    pub max_inflight_bytes: usize,
     /// Messages that wait in memory for the client, behind the window or while it is away. What the store has
     /// waits there beyond that, unless the oldest is dropped.
     pub queue_messages: usize,
@@ -112,6 +115,7 @@ impl Default for ServerLimits {
             client_id_bytes: 256,
             client_id_strict: true,
             inflight_max: 32,
+            max_inflight_bytes: 0,
             queue_messages: 1_000,
             queue_bytes: 8 << 20,
             queue_disk_messages: usize::MAX,

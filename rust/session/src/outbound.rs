@@ -9,7 +9,7 @@ use crate::alias::AliasUse;
 use crate::control::{Control, Details, Kind};
 use crate::event::{DropReason, Event, Record};
 use crate::gate::AckToken;
-use crate::inflight::Stage;
+use crate::inflight::{Stage, Window};
 use crate::limits::{PACKET_BYTES_MAX, QueuePolicy};
 use crate::message::Message;
 use crate::queue::{Outgoing, SubscriptionIds};
@@ -99,7 +99,7 @@ impl Session {
         if outgoing.qos == QoS::AtMostOnce && !self.queue.holds_qos0() {
             return self.deliver_at_most_once(outgoing);
         }
-        if !self.queue.is_empty() || !self.has_room() {
+        if !self.queue.is_empty() || !self.has_room(outgoing.message.len()) {
             return self.enqueue(outgoing);
         }
         self.admit(outgoing);
@@ -131,8 +131,9 @@ impl Session {
     }
 
     pub(crate) fn poll_publish(&mut self) -> Option<PublishTransmit> {
+        let window = self.window();
         let live = self.live.get_mut()?;
-        let mut transmit = match live.in_flight.poll(live.link.window, &self.gate) {
+        let mut transmit = match live.in_flight.poll(window, &self.gate) {
             Some(transmit) => transmit,
             None => self.poll_backlog()?,
         };
@@ -214,7 +215,7 @@ impl Session {
                 Some(DropReason::Expired)
             } else if !self.fits(front) {
                 Some(DropReason::PacketTooLarge)
-            } else if front.qos > QoS::AtMostOnce && !self.has_room() {
+            } else if front.qos > QoS::AtMostOnce && !self.has_room(front.message.len()) {
                 return;
             } else {
                 None
@@ -312,8 +313,16 @@ impl Session {
         Delivered::Dropped(DropReason::QueueFull)
     }
 
-    pub(crate) fn has_room(&self) -> bool {
-        self.live.in_flight.len() < usize::from(self.live.link.window)
+    /// Whether a message of so many bytes may be sent now.
+    pub(crate) fn has_room(&self, message_bytes: usize) -> bool {
+        self.live.in_flight.has_room(self.window(), message_bytes)
+    }
+
+    fn window(&self) -> Window {
+        Window {
+            messages: self.live.link.window,
+            bytes: self.limits.max_inflight_bytes,
+        }
     }
 
     /// Whether a packet can carry it, and the client's Maximum Packet Size allows it [MQTT-3.1.2-24].
@@ -387,6 +396,8 @@ impl Session {
             self.gate.last()
         };
         self.hold_release(token, packet_id);
+        // The client has the message: its bytes count no more, its place in the window does.
+        self.refill(now);
         Ok(Request::None)
     }
 

@@ -171,7 +171,7 @@ impl Session {
 
     /// Whether a message at QoS 1 or 2 would wait for an acknowledgement: a shared subscription has better members.
     pub fn is_full(&self) -> bool {
-        !self.queue.is_empty() || !self.has_room()
+        !self.queue.is_empty() || !self.has_room(1)
     }
 
     /// Whether a message that is small enough would find a place in the queue.

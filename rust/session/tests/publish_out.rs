@@ -4,6 +4,7 @@
 mod common;
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use common::{
     CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, CONNECT_5_TERSE, Wire, connect_5,
@@ -118,6 +119,73 @@ fn mqtt_3_3_4_9_no_more_than_the_clients_receive_maximum() {
     assert_eq!(wire.receive().len(), 2);
     wire.ok(b"\x40\x02\x00\x01");
     assert_eq!(wire.receive(), [b"\x32\x07\x00\x01t\x00\x03\x00!"]);
+}
+
+fn limited(max_inflight_bytes: usize) -> Wire {
+    let mut wire = Wire::with(ServerLimits {
+        max_inflight_bytes,
+        ..ServerLimits::default()
+    });
+    wire.connect(CONNECT_5_KEPT);
+    wire.receive();
+    wire
+}
+
+/// Topics have one byte, so that these have 10, 10 and 1.
+#[test]
+fn no_more_bytes_are_under_way_than_the_limit_says() {
+    let mut wire = limited(20);
+
+    let outcomes = [&[b'!'; 9][..], &[b'!'; 9], b""]
+        .map(|payload| wire.deliver(&message("t", payload, ONCE), ONCE));
+
+    let (sent, queued) = (Delivered::Sent, Delivered::Queued);
+    assert_eq!(outcomes, [sent, sent, queued]);
+    assert_eq!(wire.receive().len(), 2);
+    assert!(wire.session.is_full());
+    wire.ok(b"\x40\x02\x00\x01");
+    assert_eq!(wire.receive(), [b"\x32\x06\x00\x01t\x00\x03\x00"]);
+}
+
+#[test]
+fn a_message_of_more_bytes_than_the_limit_goes_alone() {
+    let mut wire = limited(5);
+    for payload in [&b"1"[..], b"larger than it", b"3"] {
+        wire.deliver(&message("t", payload, EXACTLY), EXACTLY);
+    }
+
+    assert_eq!(wire.receive()[0][8..], *b"1");
+    wire.ok(b"\x50\x02\x00\x01");
+    let second = wire.receive();
+    assert_eq!(
+        second.len(),
+        2,
+        "PUBREL, and what the client has frees its bytes"
+    );
+    assert_eq!(second[1][8..], *b"larger than it");
+    wire.ok(b"\x50\x02\x00\x02");
+    assert_eq!(wire.receive()[1][8..], *b"3");
+}
+
+/// What was admitted under another limit is sent again one by one.
+#[test]
+fn a_smaller_limit_holds_for_what_is_sent_again() {
+    let mut wire = limited(0);
+    for payload in [b"1", b"2", b"3"] {
+        wire.deliver(&message("t", payload, ONCE), ONCE);
+    }
+    assert_eq!(wire.receive().len(), 3);
+
+    wire.lose();
+    wire.limits = Arc::new(ServerLimits {
+        max_inflight_bytes: 3,
+        ..ServerLimits::default()
+    });
+    wire.resume(CONNECT_5_KEPT);
+
+    assert_eq!(wire.receive().len(), 2, "CONNACK and one message");
+    wire.ok(b"\x40\x02\x00\x01");
+    assert_eq!(wire.receive().len(), 1);
 }
 
 /// [MQTT-4.9.0-1] A QoS 2 exchange counts until PUBCOMP, or an error in PUBREC (abuse D16).

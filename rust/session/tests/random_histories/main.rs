@@ -67,9 +67,10 @@ proptest! {
     fn every_history_ends_well(
         durable in any::<bool>(),
         slow in any::<bool>(),
+        max_inflight_bytes in prop_oneof![Just(0_usize), 1..12_usize],
         steps in prop::collection::vec(step(), 0..200),
     ) {
-        let mut world = World::new(durable, slow);
+        let mut world = World::new(durable, slow, max_inflight_bytes);
         world.settle();
 
         for step in &steps {

@@ -42,12 +42,18 @@ pub(crate) struct World {
     connack: AckToken,
     /// Identifiers under way to the client: the message, and whether its PUBLISH has left.
     under_way: BTreeMap<PacketId, (u16, bool)>,
+    /// PUBLISHes of this connection that the client has not acknowledged.
+    on_the_wire: BTreeSet<PacketId>,
 }
 
+/// Of each message: its topic is one byte, its payload two.
+const MESSAGE_BYTES: usize = 3;
+
 impl World {
-    pub(crate) fn new(durable: bool, slow: bool) -> Self {
+    pub(crate) fn new(durable: bool, slow: bool, max_inflight_bytes: usize) -> Self {
         let limits = Arc::new(ServerLimits {
             receive_maximum: 3,
+            max_inflight_bytes,
             ..ServerLimits::default()
         });
         let mut world = Self {
@@ -68,6 +74,7 @@ impl World {
             gates: BTreeMap::new(),
             connack: AckToken::default(),
             under_way: BTreeMap::new(),
+            on_the_wire: BTreeSet::new(),
         };
         world.come_back(3, false);
         world
@@ -143,9 +150,22 @@ impl World {
         assert!(
             !self.session.is_connected()
                 || self.session.queued() == 0
-                || self.session.in_flight() >= self.client.receive_maximum,
+                || self.session.in_flight() >= self.client.receive_maximum
+                || !self.has_room_for_bytes(self.unreceived()),
             "what waits although the window has room is stuck"
         );
+    }
+
+    /// PUBLISHes of the session that wait for PUBACK or PUBREC, sent or not.
+    fn unreceived(&self) -> usize {
+        let received = self.under_way.values().filter(|(_, received)| *received);
+        self.session.in_flight() - received.count()
+    }
+
+    /// Whether one more message beside so many is within the limit of bytes.
+    fn has_room_for_bytes(&self, messages: usize) -> bool {
+        let limit = self.limits.max_inflight_bytes;
+        limit == 0 || messages == 0 || (messages + 1) * MESSAGE_BYTES <= limit
     }
 
     /// Nothing leaves before its promise, no identifier is used twice, DUP is right.
@@ -202,6 +222,11 @@ impl World {
             }
         }
         self.under_way.insert(packet_id, (number, false));
+        assert!(
+            self.has_room_for_bytes(self.on_the_wire.len()),
+            "more bytes under way than the limit"
+        );
+        self.on_the_wire.insert(packet_id);
     }
 
     fn carry_down(&mut self) {
@@ -276,8 +301,10 @@ impl World {
         match packet {
             Packet::PubAck(ack) | Packet::PubComp(ack) => {
                 self.under_way.remove(&ack.packet_id);
+                self.on_the_wire.remove(&ack.packet_id);
             }
             Packet::PubRec(ack) => {
+                self.on_the_wire.remove(&ack.packet_id);
                 if let Some((_, is_received)) = self.under_way.get_mut(&ack.packet_id) {
                     *is_received = true;
                 }
@@ -302,6 +329,7 @@ impl World {
         self.up.clear();
         self.down.clear();
         self.client.lose();
+        self.on_the_wire.clear();
     }
 
     /// A session in memory would be gone; that is no history worth a look.
@@ -313,6 +341,7 @@ impl World {
         self.up.clear();
         self.down.clear();
         self.client.lose();
+        self.on_the_wire.clear();
         self.book.crash(self.confirmed, luck);
         let kept = self.book.read();
         self.session = kept.session(&self.limits);
