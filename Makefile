@@ -97,6 +97,7 @@ borders: .make/tools .make/dev ## who may know whom: crates by cargo, modules of
 
 citations: .make/tools
 	@$(PYTHON) -m tests.citations
+	@$(PYTHON) -m tests.reference --check
 
 deny: .make/tools
 	@cargo deny --version >/dev/null 2>&1 || { \

@@ -1,0 +1,140 @@
+"""Writes the lists that users look up from the code: `python -m tests.reference`.
+
+They are in `docs/reference.md`. With `--check`, which is part of `make check`, it fails if the page
+differs from the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs/reference.md"
+INTRODUCTION = """# Reference
+
+Generated from the code by `python -m tests.reference`; `make check` fails if the two differ.
+
+[Configuration](#configuration) · [Counters](#counters) · [$SYS topics](#sys-topics) ·
+[HTTP routes](#http-routes) · [Spark options](#spark-options)
+"""
+
+
+def source(path: str) -> str:
+    """The text of a file of this repository."""
+    return (ROOT / path).read_text()
+
+
+def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    """A table of Markdown."""
+    lines = [head, tuple("---" for _ in head), *rows]
+    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+
+
+def configuration() -> Iterator[tuple[str, ...]]:
+    """Each key of `examples/mqttcore.toml`: table, key, default, meaning."""
+    place, previous = "", ""
+    line = re.compile(
+        r"^(?P<out># )?(?P<key>\w+) =\s*(?P<value>(?:\"[^\"]*\"|[^#\"])*?)"
+        r"\s*(?:#\s(?P<meaning>.*))?$"
+    )
+    for text in source("examples/mqttcore.toml").splitlines():
+        if header := re.match(r"^(?:# )?(\[+[\w.]+\]+)$", text):
+            place = header[1]
+        elif found := line.match(text):
+            value = found["value"]
+            default = f"`{value}`" if value and not found["out"] else ""
+            meaning = found["meaning"] or f"for example `{value}`"
+            key = f"`{found['key']}`"
+            if key != previous:
+                yield place or "top level", key, default, meaning
+            previous = key
+
+
+def counters() -> Iterator[tuple[str, ...]]:
+    """Each key of `Broker.stats()` with its meaning."""
+    text = source("rust/broker/src/metrics.rs")
+    field = re.compile(r"((?: *///[^\n]*\n)+) *(?:pub )?(\w+)(?:: u64)?,\n")
+    for comment, name in field.findall(text):
+        meaning = " ".join(
+            part.strip().removeprefix("///").strip() for part in comment.splitlines()
+        )
+        yield f"`{name}`", meaning
+
+
+def sys_topics() -> Iterator[tuple[str, ...]]:
+    """Each topic below `$SYS/broker` and the counters that it sums."""
+    text = source("rust/broker/src/sys_topics.rs")
+    body = text[text.index("fn topics(") : text.index("fn publish_text(")]
+    sums = {
+        name: re.findall(r"stats\.(\w+)", value)
+        for name, value in re.findall(r"let (\w+) = ([^;]+);", body)
+    }
+    for name, value in re.findall(
+        r"\(\s*\"([^\"]+)\",\s*([^()]*(?:\([^()]*\)[^()]*)*?),?\s*\)", body
+    ):
+        fields = sums.get(value, re.findall(r"stats\.(\w+)", value))
+        sign = " - " if "saturating_sub" in value else " + "
+        yield f"`$SYS/broker/{name}`", sign.join(f"`{field}`" for field in fields)
+    yield "`$SYS/broker/version`", "name and version of the broker"
+    yield "`$SYS/broker/promise`", "levels of acknowledgements in force (docs/promise.md)"
+    figures = source("rust/broker/src/store.rs")
+    figures = figures[figures.index("fn figures(") : figures.index("fn note_clock(")]
+    for name in re.findall(r"\(\s*\"([a-z0-9_]+)\",", figures):
+        yield f"`$SYS/broker/store/{name}`", "figure of the store"
+    for name in re.findall(r"\"(streams/[^\"]+)\"", source("rust/broker/src/streams.rs")):
+        topic = name.replace("{name}", "STREAM")
+        yield f"`$SYS/broker/{topic}`", "of all streams" if topic == name else "of one stream"
+    yield "`$SYS/spark/QUERY`", "progress of a query that reads streams, as JSON"
+
+
+def routes() -> Iterator[tuple[str, ...]]:
+    """Each route of the streams' endpoint: method, path."""
+    text = source("rust/broker/src/http/app.rs")
+    for steps, method in re.findall(r"\[(\"v1\",[^\]]+)\] => \{\s*is\(Method::(\w+)", text):
+        parts = [part.strip() for part in steps.split(",")]
+        path = "/".join(part.strip('"') if '"' in part else f"{{{part}}}" for part in parts)
+        yield f"`{method}`", f"`/{path}`"
+
+
+def options(path: str) -> str:
+    """The table in a module's docstring."""
+    docstring = ast.get_docstring(ast.parse(source(path))) or ""
+    lines = [line for line in docstring.splitlines() if line.startswith("|")]
+    return "\n".join(lines).replace("``", "`")
+
+
+def page() -> str:
+    """The whole page."""
+    sections = {
+        "Configuration": table(("table", "key", "default", "meaning"), configuration()),
+        "Counters": "Keys of `Broker.stats()`.\n\n" + table(("key", "meaning"), counters()),
+        "$SYS topics": table(("topic", "value"), sys_topics()),
+        "HTTP routes": "Of the streams' endpoint.\n\n" + table(("method", "path"), routes()),
+        "Spark options": "For reading:\n\n"
+        + options("python/mqttcore/spark/options.py")
+        + "\n\nFor writing:\n\n"
+        + options("python/mqttcore/spark/sink_options.py"),
+    }
+    parts = [f"## {title}\n\n{text}\n" for title, text in sections.items()]
+    return "\n".join([INTRODUCTION, *parts])
+
+
+def main() -> int:
+    """Writes the page, or compares it."""
+    text = page()
+    if "--check" not in sys.argv:
+        PAGE.write_text(text)
+        return 0
+    if PAGE.exists() and PAGE.read_text() == text:
+        return 0
+    print("docs/reference.md is not what the code says: run python -m tests.reference")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
