@@ -29,7 +29,7 @@ from mqttcore.plugin import (
 )
 from mqttcore.plugin.breaker import Breaker
 
-from tests.wire import DISCONNECT, SUBACK, Wire, pingreq, publish
+from tests.wire import DISCONNECT, SUBACK, Wire, connect, pingreq, publish
 
 BAD_CREDENTIALS, NOT_AUTHORIZED, UNAVAILABLE, BUSY = 0x86, 0x87, 0x88, 0x89
 EVERYTHING = Grant(publish=["#"], subscribe=["#"])
@@ -471,8 +471,6 @@ def test_a_hook_that_hangs_gives_its_thread_up_even_when_its_client_left(start: 
     broker = start(deciding(Decider, decide))
     try:
         with Wire(broker.port) as wire:
-            from tests.wire import connect
-
             wire.send(connect("c", username="slow", password=b""))
             assert entered.wait(20)
 
@@ -530,8 +528,6 @@ def test_a_client_that_leaves_cancels_its_coroutine(start: Start) -> None:
 
     broker = start(Patient())
     with Wire(broker.port) as wire:
-        from tests.wire import connect
-
         wire.send(connect("c", username="joe", password=b""))
         assert begun.wait(20)
 
@@ -599,7 +595,6 @@ def test_traffic_goes_on_while_python_is_stuck(start: Start) -> None:
     with Wire(broker.port) as wire, Wire(broker.port) as stuck:
         wire.connect("c", username="joe", password=b"")
         wire.subscribe(("a", 1))
-        from tests.wire import connect
 
         stuck.send(connect("d", username="slow", password=b""))
         for _ in range(100):
@@ -706,6 +701,38 @@ def test_a_trial_that_has_too_much_to_do_leaves_the_trial_to_the_next(
     plugin.answer = Allow(EVERYTHING)
 
     assert login_reason(broker) == 0
+
+
+def test_a_trial_whose_client_leaves_leaves_the_trial_to_the_next(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("mqttcore.plugin.breaker.FAILURES", 1)
+    monkeypatch.setattr("mqttcore.plugin.chain.Breaker", lambda: Breaker(lambda: now[0]))
+    begun = threading.Event()
+
+    class Patient(Plugin):
+        answer: Allow | None = None
+
+        @hook.authenticate(timeout=30)
+        async def login(self, login: Login) -> Allow:
+            if login.client_id == "leaves":
+                begun.set()
+                await asyncio.Event().wait()
+            if self.answer is None:
+                raise ValueError("not yet")
+            return self.answer
+
+    plugin = Patient()
+    broker = start(plugin)
+    assert login_reason(broker) == UNAVAILABLE
+    now[0] += 5
+    plugin.answer = Allow(EVERYTHING)
+    with Wire(broker.port) as wire:
+        wire.send(connect("leaves", username="joe", password=b""))
+        assert begun.wait(20)
+
+    eventually(lambda: login_reason(broker) == 0)
 
 
 def test_a_password_is_in_no_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -1010,7 +1037,6 @@ def test_a_question_that_waits_for_another_one_is_counted_as_waiting(start: Star
     broker = start(Slow())
     try:
         with Wire(broker.port) as slow, Wire(broker.port) as quick:
-            from tests.wire import connect
 
             slow.send(connect("a", username="slow", password=b""))
             assert entered.wait(20)
