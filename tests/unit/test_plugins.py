@@ -595,7 +595,6 @@ def test_traffic_goes_on_while_python_is_stuck(start: Start) -> None:
     with Wire(broker.port) as wire, Wire(broker.port) as stuck:
         wire.connect("c", username="joe", password=b"")
         wire.subscribe(("a", 1))
-
         stuck.send(connect("d", username="slow", password=b""))
         for _ in range(100):
             wire.send(publish("a", b"x"), pingreq())
@@ -1037,7 +1036,6 @@ def test_a_question_that_waits_for_another_one_is_counted_as_waiting(start: Star
     broker = start(Slow())
     try:
         with Wire(broker.port) as slow, Wire(broker.port) as quick:
-
             slow.send(connect("a", username="slow", password=b""))
             assert entered.wait(20)
             before = numbers(broker, "login").wait_s

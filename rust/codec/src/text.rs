@@ -168,4 +168,14 @@ mod tests {
             assert!(!Text(text).has_control_or_non_character(), "{text:?}");
         }
     }
+    #[test]
+    fn text_converts_compares_and_prints_as_its_string() {
+        let text = Text::try_from("a\"b").unwrap();
+
+        assert_eq!(text.as_ref(), "a\"b");
+        assert!(text == *"a\"b" && text != *"a");
+        assert!(text == "a\"b" && text != "a");
+        assert_eq!(format!("{text} {text:?}"), r#"a"b "a\"b""#);
+        assert_eq!(Text::try_from("\0"), Err(TextError::NullCharacter));
+    }
 }

@@ -6,6 +6,12 @@ use mqttcore_codec::{
 
 const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
 
+#[test]
+fn the_longest_packet_has_a_first_byte_and_four_bytes_of_length() {
+    assert_eq!(Limits::MAX.packet_bytes, 1 + 4 + 268_435_455);
+    assert_eq!(Limits::default().packet_bytes, Limits::MAX.packet_bytes);
+}
+
 /// [MQTT-2.1.3-1] All 256 first bytes, against the table of section 2.1.3.
 #[test]
 fn mqtt_2_1_3_1_a09_only_the_listed_first_bytes_are_taken() {

@@ -8,6 +8,21 @@ use mqttcore_codec::{
 
 mod generate;
 
+#[test]
+fn a_list_is_copied_whole_and_emptied_whole() {
+    let mut list = PropertiesBuf::default();
+    list.push(Property::ReasonString(text("full"))).unwrap();
+
+    let copy = PropertiesBuf::from(list.as_properties());
+    list.clear();
+
+    assert_eq!(list.as_properties(), Properties::default());
+    assert_eq!(
+        copy.as_properties().iter().collect::<Vec<_>>(),
+        [Property::ReasonString(text("full"))]
+    );
+}
+
 /// Every property in every packet, against the lists of chapter 3.
 #[test]
 fn b09_a_property_stands_only_where_it_is_listed() {
