@@ -207,3 +207,15 @@ def test_rule_4_offsets_of_another_life_are_refused() -> None:
     offset.check_epoch("8c2e:3", "plant")
     with pytest.raises(StreamEpochError, match=r"plant.*8c2e:3.*8c2e:4"):
         offset.check_epoch("8c2e:4", "plant")
+
+
+def test_offsets_of_another_number_of_partitions_are_refused() -> None:
+    with pytest.raises(ValueError, match="longer"):
+        advanced((1,), (1, 2))
+    with pytest.raises(ValueError, match="longer"):
+        lag_rows((1,), (1, 2))
+
+
+def test_a_batch_that_ends_nowhere_is_refused() -> None:
+    with pytest.raises(StreamOptionError, match="a batch ends where no offset is known yet"):
+        split_start(UNRESOLVED, UNRESOLVED)

@@ -36,6 +36,13 @@ def test_the_same_login_is_remembered(cache: LoginCache) -> None:
     assert cache.recall("hook", Login(**HOME)) is ANSWER
 
 
+def test_no_two_caches_know_a_login_by_the_same_name(cache: LoginCache, clock: Clock) -> None:
+    other = LoginCache(clock)
+    other.remember("hook", Login(**HOME), ANSWER, 60)
+
+    assert not set(cache._answers) & set(other._answers)
+
+
 def test_the_port_that_a_client_comes_from_does_not_count(cache: LoginCache) -> None:
     assert cache.recall("hook", Login(**{**HOME, "peer": ("10.0.0.1", 2)})) is ANSWER
 

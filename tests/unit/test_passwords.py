@@ -152,17 +152,17 @@ def test_names_go_into_rules_and_never_change_their_shape(
 @pytest.mark.parametrize(
     ("client_id", "deny"),
     [
-        ("c1", ["own/c1/x", "c1/#", "of/joe/c1", "pre-c1", "plain"]),
-        ("a/b", ["own/#", "#", "of/joe/#", "#", "plain"]),
-        ("+", ["own/#", "#", "of/joe/#", "#", "plain"]),
-        ("", ["own/#", "#", "of/joe/#", "#", "plain"]),
+        ("c1", ["own/c1/x", "c1/#", "of/joe/c1", "pre-c1", "c1/b/c1", "plain"]),
+        ("a/b", ["own/#", "#", "of/joe/#", "#", "#", "plain"]),
+        ("+", ["own/#", "#", "of/joe/#", "#", "#", "plain"]),
+        ("", ["own/#", "#", "of/joe/#", "#", "#", "plain"]),
     ],
 )
 def test_a_denial_that_a_name_does_not_fit_covers_all_that_it_could_mean(
     client_id: str, deny: list[str]
 ) -> None:
     """Abuse G16: left out, the rule would give rights."""
-    rules = UserRules(deny=("own/%c/x", "%c/#", "of/%u/%c", "pre-%c", "plain"))
+    rules = UserRules(deny=("own/%c/x", "%c/#", "of/%u/%c", "pre-%c", "%c/b/%c", "plain"))
 
     assert list(grant_of(rules, user="joe", client_id=client_id).deny) == deny
 

@@ -734,6 +734,17 @@ def test_a_trial_whose_client_leaves_leaves_the_trial_to_the_next(
     eventually(lambda: login_reason(broker) == 0)
 
 
+def test_the_log_says_what_a_hook_raised(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    broker = start(deciding(Decider, raises))
+
+    assert login_reason(broker) == UNAVAILABLE
+
+    (line,) = [record for record in caplog.records if "client 'c'" in record.getMessage()]
+    assert line.getMessage().endswith("Decider.login: client 'c': raised")
+    assert line.exc_info is not None
+    assert line.exc_info[0] is RuntimeError
+
+
 def test_a_password_is_in_no_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     broker = start(deciding(Decider, raises))
@@ -837,6 +848,7 @@ def test_an_observer_that_does_not_start_may_be_skipped(
     broker = start(other, **skipping(monkeypatch, Observer))
 
     assert login_reason(broker) == 0
+    assert [stats.point for stats in broker.hook_stats()] == ["authenticate"]
     broker.stop()
 
     (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
