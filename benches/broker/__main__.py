@@ -1,5 +1,7 @@
 """Measures mqttcore beside Mosquitto, one core each, and says which goals are met.
 
+Some rows compare two loads under mqttcore instead; with `--beside`, all compare two builds of it.
+
 Every broker runs as its own process on one core, as users run it; the load generator
 (`mqttcore-load`) runs on another. Brokers take turns, row by row and round by round, each time
 freshly started, and the medians of the rounds are compared: rates of different machines or
@@ -24,11 +26,14 @@ from typing import Any
 
 from benches.broker.brokers import Brokers, ReportError
 from benches.broker.log import extra_bytes
+from benches.broker.reload import reload_times
 from benches.broker.rows import (
+    BESIDE,
     DURABLE_ROWS,
     IDLE,
     MOSQUITTO,
     OURS,
+    RELOAD,
     ROWS,
     SCALES,
     START,
@@ -50,7 +55,7 @@ def measure_rows(
     results = [Measured() for _ in chosen]
     for number in range(options.rounds):
         for row, result in zip(chosen, results, strict=True):
-            for name in brokers.names:
+            for name in (OURS, BESIDE) if row.beside else brokers.names:
                 progress(f"round {number + 1} of {options.rounds}: {row.name}: {name}")
                 result.add(name, measure_row(brokers, row, name, options))
     for row, result in zip(chosen, results, strict=True):
@@ -63,13 +68,15 @@ def measure_row(
 ) -> dict[str, Any]:
     """One round of one row for one broker."""
     extra = ["--payload", str(options.payload), "--seconds", str(options.seconds)]
+    is_other_load = bool(row.beside) and name == BESIDE
+    load = row.beside if is_other_load else row.load
     with (
-        brokers.running(name) as broker,
+        brokers.running(OURS if is_other_load else name) as broker,
         tempfile.TemporaryDirectory(dir=brokers.folder, prefix="disk-") as disk,
     ):
         if row.has_disk:
             extra += ["--disk", disk]
-        line = brokers.load((*row.load, *extra, *broker.words))
+        line = brokers.load((*load, *extra, *broker.words))
         if row.reads_log and name == OURS:
             broker.kill()
             line["log_extra_bytes"] = extra_bytes(broker.data, line)
@@ -98,6 +105,15 @@ def measure_start(brokers: Brokers) -> Measured:
     return result
 
 
+def measure_reload(brokers: Brokers, options: argparse.Namespace) -> Measured:
+    """Seconds from SIGHUP to the first CONNECT that meets the new rules."""
+    result = Measured()
+    progress("reload: ours")
+    for took_s in reload_times(options.python, brokers.folder, brokers.broker_core):
+        result.add(OURS, {"reload_s": took_s})
+    return result
+
+
 def progress(text: str) -> None:
     """One line that the next one overwrites, where people look on."""
     if sys.stderr.isatty():
@@ -106,7 +122,8 @@ def progress(text: str) -> None:
 
 def summary(figure: Figure, name: str, result: Measured) -> dict[str, Any]:
     """One line with its medians, its ratio and whether its goal is met."""
-    ours, other = result.median(OURS, figure.key), result.median(MOSQUITTO, figure.key)
+    ours = figure.value(result, OURS)
+    other = figure.value(result, BESIDE if BESIDE in result.rounds else MOSQUITTO)
     goal = figure.goal
     bound = None if goal is None else goal.bound(result)
     is_rate = figure.unit == "msg/s"
@@ -115,7 +132,7 @@ def summary(figure: Figure, name: str, result: Measured) -> dict[str, Any]:
         "row": name,
         "unit": figure.unit,
         "ours": ours,
-        "mosquitto": other,
+        "other": other,
         "ratio": ours / other if ours is not None and other else None,
         "goal": goal and goal_text(goal, bound, figure.unit),
         "met": goal and goal.is_met(ours, bound),
@@ -155,21 +172,22 @@ def verdict(line: dict[str, Any]) -> str:
 
 
 def pair(line: dict[str, Any], key: str) -> str:
-    """One detail of both brokers, ours first."""
-    values = [line["details"].get(name, {}).get(key) for name in (OURS, MOSQUITTO)]
+    """One detail of both sides, ours first."""
+    other = BESIDE if BESIDE in line["details"] else MOSQUITTO
+    values = [line["details"].get(name, {}).get(key) for name in (OURS, other)]
     if not any(values):
         return ""
     return " / ".join(f"{value:,.1f}" if value else "-" for value in values)
 
 
 def print_table(lines: Sequence[dict[str, Any]]) -> None:
-    """The rows as text; details are ours / Mosquitto."""
+    """The rows as text; details are ours / the other."""
     layout = "{:<37} {:>11} {:>11} {:>6}  {:>15} {:>21}  {:<12} {}"
-    head = ("row (msg/s, bytes or times)", "ours", "mosquitto", "ratio")
+    head = ("row (msg/s, bytes or times)", "ours", "other", "ratio")
     print(layout.format(*head, "CPU us/msg", "p99 us", "goal", "").rstrip())
     for line in lines:
         ratio = "-" if line["ratio"] is None else f"{line['ratio']:.2f}"
-        figures = (number(line["ours"], line["unit"]), number(line["mosquitto"], line["unit"]))
+        figures = (number(line["ours"], line["unit"]), number(line["other"], line["unit"]))
         details = (pair(line, "broker_cpu_us"), pair(line, "p99_us"))
         tail = (*details, line["goal"] or "", verdict(line))
         print(layout.format(line["row"], *figures, ratio, *tail).rstrip())
@@ -186,6 +204,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--connections", type=int, default=10_000, help="idle ones (10000)")
     parser.add_argument("--rows", default="", help="only rows with a line that holds this text")
     parser.add_argument("--ours-only", action="store_true", help="leave Mosquitto out")
+    parser.add_argument("--beside", help="a Python with another build, instead of Mosquitto")
     parser.add_argument(
         "--durable", action="store_true", help="sessions and messages that outlive the broker"
     )
@@ -205,8 +224,13 @@ def report(options: argparse.Namespace) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="mqttcore-bench-", dir=options.folder) as folder:
         brokers = Brokers(options, Path(folder))
         results = list(measure_rows(brokers, options))
+        reloads: Measured | None = None
         if options.rows in IDLE.name:
             results.append((IDLE, IDLE.name, measure_idle(brokers, options)))
+        for figure in RELOAD:
+            if options.rows in figure.name:
+                reloads = reloads or measure_reload(brokers, options)
+                results.append((figure, figure.name, reloads))
         if options.rows in START.name:
             results.append((START, START.name, measure_start(brokers)))
     progress("")

@@ -69,13 +69,14 @@ class Running:
 
 
 class Brokers:
-    """Starts and ends the two brokers, one at a time."""
+    """Starts and ends the brokers, one at a time."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
-        self.python: str = options.python
+        self.pythons: dict[str, str] = {"ours": options.python, "beside": options.beside}
         self.folder = folder
         self.durable: bool = options.durable
-        self.mosquitto = None if options.ours_only else find_mosquitto()
+        is_alone = options.ours_only or options.beside
+        self.mosquitto = None if is_alone else find_mosquitto()
         self.binary = (options.load or build_load()).resolve()
         cores = sorted(os.sched_getaffinity(0))
         self.broker_core, self.load_core = (cores[0], cores[-1])
@@ -85,13 +86,15 @@ class Brokers:
     @property
     def names(self) -> tuple[str, ...]:
         """What is measured, in turn."""
+        if self.pythons["beside"]:
+            return ("ours", "beside")
         return ("ours", "mosquitto") if self.mosquitto else ("ours",)
 
     def command(self, name: str, port: int, data: Path) -> list[str]:
         """The command line of one broker on one port of the loopback."""
         config = self.folder / f"{name}-{port}.conf"
-        if name == "ours":
-            ours = [self.python, "-m", "mqttcore.serve", "--listen", f"127.0.0.1:{port}"]
+        if name in self.pythons:
+            ours = [self.pythons[name], "-m", "mqttcore.serve", "--listen", f"127.0.0.1:{port}"]
             if not self.durable:
                 return ours
             config.write_text(OURS_KEEPS)

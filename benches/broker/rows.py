@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 OURS: Final = "ours"
 MOSQUITTO: Final = "mosquitto"
+BESIDE: Final = "beside"
+"""What ours is compared with where that is not Mosquitto: another build of it, or another load."""
 SCALES: Final = {"ms": 1e-3}
 """Times are measured in microseconds."""
 
@@ -24,8 +27,12 @@ class Measured:
 
     def median(self, broker: str, key: str) -> float | None:
         """The median of one figure over the rounds; `None` when it was not measured."""
-        values = [line[key] for line in self.rounds.get(broker, ()) if line.get(key) is not None]
+        values = self.values(broker, key)
         return statistics.median(values) if values else None
+
+    def values(self, broker: str, key: str) -> list[float]:
+        """One figure of all rounds in which it was measured."""
+        return [line[key] for line in self.rounds.get(broker, ()) if line.get(key) is not None]
 
     def total(self, key: str) -> int:
         """The sum of one of our counts over the rounds."""
@@ -70,6 +77,13 @@ class Figure:
     key: str = "messages_per_s"
     unit: str = "msg/s"
     goal: Goal | None = None
+    over: Callable[[Iterable[float]], float] = statistics.median
+    """What is made of the rounds."""
+
+    def value(self, measured: Measured, broker: str) -> float | None:
+        """The figure of one broker; `None` when it was not measured."""
+        values = measured.values(broker, self.key)
+        return self.over(values) if values else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +93,8 @@ class Row:
     name: str
     load: tuple[str, ...]
     figures: tuple[Figure, ...] = (Figure(),)
+    beside: tuple[str, ...] = ()
+    """The load that ours is compared with, under the same broker."""
     has_disk: bool = False
     """The load generator is told a folder, whose disk it syncs in turn with the broker."""
     reads_log: bool = False
@@ -95,17 +111,27 @@ def plain(name: str, *load: str, goal: float | None = None) -> Row:
     return Row(name=name, load=load, figures=(Figure(goal=bound),))
 
 
+def aliases(name: str, *load: str) -> Row:
+    """A row whose subscribers take topic aliases, beside the same load without any."""
+    return Row(name=name, load=(*load, "--aliases", "10"), beside=(*load, "--aliases", "0"))
+
+
 ROWS: Final = (
     plain("50 pairs, QoS 0, 1 in flight", "pairs", "--window", "1", goal=1.1),
     plain("50 pairs, QoS 0, 16 in flight", "pairs", "--window", "16", goal=5),
     plain("50 pairs, QoS 0, 256 in flight", "pairs", "--window", "256"),
     plain("50 pairs, QoS 1, 16 in flight", "pairs", "--qos", "1", goal=4),
     plain("50 pairs, QoS 2, 16 in flight", "pairs", "--qos", "2"),
+    plain("50 alone, QoS 2, own topic, 1", "own", "--qos", "2", "--window", "1"),
+    plain("50 alone, QoS 2, own topic, 16", "own", "--qos", "2"),
     plain("fan-out 1 to 1000, 1 in flight", "fanout", "--window", "1"),
     plain("fan-out 1 to 1000, 16 in flight", "fanout", "--window", "16", goal=6),
     plain("200 publishers to 4 wildcards, 16", "fanin", "--window", "16", goal=7),
     plain("shared group, 100 to 10, 16", "shared", "--window", "16"),
     plain("50 pairs, QoS 1, 5,000 msg/s", "pairs", "--qos", "1", "--rate", "5000"),
+    aliases("50 pairs, QoS 0, 16, alias or none", "pairs"),
+    aliases("50 pairs, QoS 1, 16, alias or none", "pairs", "--qos", "1"),
+    aliases("fan-out 1 to 1000, 16, alias or none", "fanout", "--window", "16"),
 )
 KEPT: Final = ("--sessions", "kept", "--qos", "1")
 DEEP: Final = (*KEPT, "--window", "64")
@@ -192,4 +218,15 @@ IDLE: Final = Figure(
 )
 START: Final = Figure(
     name="start to first connection", key="start_s", unit="s", goal=Goal(plus=0.3)
+)
+RELOAD: Final = (
+    Figure(name="reload of a plugin, shortest of 20", key="reload_s", unit="s", over=min),
+    Figure(name="reload of a plugin, median of 20", key="reload_s", unit="s"),
+    Figure(
+        name="reload of a plugin, longest of 20",
+        key="reload_s",
+        unit="s",
+        goal=Goal(plus=0.05),
+        over=max,
+    ),
 )

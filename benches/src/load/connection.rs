@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::framing;
+use super::framing::{self, Version};
 
 /// How long one step of the handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -19,27 +19,35 @@ pub fn open(
     address: SocketAddr,
     client_id: &str,
     kept: bool,
+    version: Version,
     subscription: Option<(&str, u8)>,
 ) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, HANDSHAKE)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(HANDSHAKE))?;
-    stream.write_all(&framing::connect(client_id, kept))?;
-    let mut connack = [0; 4];
-    stream.read_exact(&mut connack)?;
-    if connack != [0x20, 2, 0, 0] {
+    stream.write_all(&framing::connect(client_id, kept, version))?;
+    let connack = answer(&mut stream)?;
+    if !connack.starts_with(&[0x20]) || connack.get(2..4) != Some(&[0, 0]) {
         return Err(refused("CONNECT", &connack));
     }
     let Some((filter, qos)) = subscription else {
         return Ok(stream);
     };
-    stream.write_all(&framing::subscribe(filter, qos))?;
-    let mut suback = [0; 5];
-    stream.read_exact(&mut suback)?;
-    if suback != [0x90, 3, 0, 1, qos] {
+    stream.write_all(&framing::subscribe(filter, qos, version))?;
+    let suback = answer(&mut stream)?;
+    if !suback.starts_with(&[0x90]) || !suback.ends_with(&[qos]) {
         return Err(refused("SUBSCRIBE", &suback));
     }
     Ok(stream)
+}
+
+/// One packet of up to 127 bytes behind its first two.
+fn answer(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut packet = vec![0; 2];
+    stream.read_exact(&mut packet)?;
+    packet.resize(2 + usize::from(packet[1] & 0x7f), 0);
+    stream.read_exact(&mut packet[2..])?;
+    Ok(packet)
 }
 
 fn refused(what: &str, answer: &[u8]) -> io::Error {

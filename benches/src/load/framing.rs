@@ -1,9 +1,28 @@
-//! The few MQTT 3.1.1 packets that the load needs, written and read in place.
+//! The few packets of MQTT 3.1.1 and 5.0 that the load needs, written and read in place.
 
 use std::ops::Range;
 
 /// Bytes at the start of every payload: publisher (4), sequence (8), send time in nanoseconds (8).
 pub const STAMP_BYTES: usize = 20;
+
+/// What clients of the load speak.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Version {
+    /// MQTT 3.1.1.
+    V3,
+    /// MQTT 5.0, with this Topic Alias Maximum.
+    V5(u16),
+}
+
+impl Version {
+    /// A property length of zero, where packets have one.
+    fn no_properties(self) -> &'static [u8] {
+        match self {
+            Self::V3 => &[],
+            Self::V5(_) => &[0],
+        }
+    }
+}
 
 /// What a payload says about itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -46,14 +65,17 @@ pub struct PublishTemplate {
 
 impl PublishTemplate {
     /// A PUBLISH to `topic` with `payload_bytes` of payload, at least [`STAMP_BYTES`].
-    pub fn new(topic: &str, qos: u8, payload_bytes: usize) -> Self {
+    pub fn new(topic: &str, qos: u8, payload_bytes: usize, version: Version) -> Self {
         let payload_bytes = payload_bytes.max(STAMP_BYTES);
         let id_bytes = if qos == 0 { 0 } else { 2 };
+        let properties = version.no_properties();
+        let head_bytes = 2 + topic.len() + id_bytes + properties.len();
         let mut bytes = vec![0x30 | (qos << 1)];
-        push_remaining_length(&mut bytes, 2 + topic.len() + id_bytes + payload_bytes);
+        push_remaining_length(&mut bytes, head_bytes + payload_bytes);
         push_text(&mut bytes, topic);
         let packet_id = (qos > 0).then(|| bytes.len()..bytes.len() + 2);
         bytes.resize(bytes.len() + id_bytes, 0);
+        bytes.extend_from_slice(properties);
         let payload = bytes.len()..bytes.len() + payload_bytes;
         bytes.resize(payload.end, b'x');
         Self {
@@ -88,20 +110,31 @@ fn packet_id(sequence: u64) -> u16 {
 }
 
 /// A CONNECT with a keep-alive of five minutes; without Clean Session if the session is `kept`.
-pub fn connect(client_id: &str, kept: bool) -> Vec<u8> {
+pub fn connect(client_id: &str, kept: bool, version: Version) -> Vec<u8> {
+    let mut head = Vec::new();
+    push_text(&mut head, "MQTT");
+    let level = if version == Version::V3 { 4 } else { 5 };
+    head.extend_from_slice(&[level, if kept { 0 } else { 0x02 }, 0x01, 0x2c]);
+    if let Version::V5(aliases) = version {
+        let [high, low] = aliases.to_be_bytes();
+        let expiry = if kept { [0xff; 4] } else { [0; 4] };
+        head.extend_from_slice(&[8, 0x22, high, low, 0x11]);
+        head.extend_from_slice(&expiry);
+    }
+    push_text(&mut head, client_id);
     let mut out = vec![0x10];
-    push_remaining_length(&mut out, 10 + 2 + client_id.len());
-    push_text(&mut out, "MQTT");
-    out.extend_from_slice(&[4, if kept { 0 } else { 0x02 }, 0x01, 0x2c]);
-    push_text(&mut out, client_id);
+    push_remaining_length(&mut out, head.len());
+    out.extend_from_slice(&head);
     out
 }
 
 /// A SUBSCRIBE with packet id 1 and one filter.
-pub fn subscribe(filter: &str, qos: u8) -> Vec<u8> {
+pub fn subscribe(filter: &str, qos: u8, version: Version) -> Vec<u8> {
+    let properties = version.no_properties();
     let mut out = vec![0x82];
-    push_remaining_length(&mut out, 2 + 2 + filter.len() + 1);
+    push_remaining_length(&mut out, 2 + properties.len() + 2 + filter.len() + 1);
     out.extend_from_slice(&[0, 1]);
+    out.extend_from_slice(properties);
     push_text(&mut out, filter);
     out.push(qos);
     out
@@ -153,7 +186,7 @@ pub enum Received<'a> {
 /// # Errors
 ///
 /// A text when the bytes are no packet.
-pub fn read(bytes: &[u8]) -> Result<Option<(Received<'_>, usize)>, &'static str> {
+pub fn read(bytes: &[u8], version: Version) -> Result<Option<(Received<'_>, usize)>, &'static str> {
     let Some((&first, rest)) = bytes.split_first() else {
         return Ok(None);
     };
@@ -164,7 +197,7 @@ pub fn read(bytes: &[u8]) -> Result<Option<(Received<'_>, usize)>, &'static str>
         return Ok(None);
     };
     let packet = match first >> 4 {
-        3 => publish(first, body)?,
+        3 => publish(first, body, version)?,
         4 => Received::PubAck,
         5 => Received::PubRec(leading_id(body)?),
         6 => Received::PubRel(leading_id(body)?),
@@ -174,24 +207,27 @@ pub fn read(bytes: &[u8]) -> Result<Option<(Received<'_>, usize)>, &'static str>
     Ok(Some((packet, 1 + length_bytes + length)))
 }
 
-fn publish(first: u8, body: &[u8]) -> Result<Received<'_>, &'static str> {
+fn publish(first: u8, body: &[u8], version: Version) -> Result<Received<'_>, &'static str> {
     const SHORT: &str = "PUBLISH ends inside its head";
     let qos = (first >> 1) & 3;
     let (length, rest) = body.split_first_chunk::<2>().ok_or(SHORT)?;
     let rest = rest
         .get(usize::from(u16::from_be_bytes(*length))..)
         .ok_or(SHORT)?;
-    if qos == 0 {
-        return Ok(Received::Publish {
-            qos,
-            packet_id: [0, 0],
-            payload: rest,
-        });
+    let (packet_id, mut payload) = match qos {
+        0 => ([0, 0], rest),
+        _ => rest
+            .split_first_chunk()
+            .map(|(id, payload)| (*id, payload))
+            .ok_or(SHORT)?,
+    };
+    if version != Version::V3 {
+        let (length, length_bytes) = remaining_length(payload)?.ok_or(SHORT)?;
+        payload = payload.get(length_bytes + length..).ok_or(SHORT)?;
     }
-    let (id, payload) = rest.split_first_chunk::<2>().ok_or(SHORT)?;
     Ok(Received::Publish {
         qos,
-        packet_id: *id,
+        packet_id,
         payload,
     })
 }
@@ -229,23 +265,26 @@ mod tests {
     #[test]
     fn connect_is_the_bytes_of_a_clean_session_of_3_1_1() {
         assert_eq!(
-            connect("a", false),
+            connect("a", false, Version::V3),
             b"\x10\x0d\x00\x04MQTT\x04\x02\x01\x2c\x00\x01a"
         );
-        assert_eq!(connect("a", true)[9], 0);
+        assert_eq!(connect("a", true, Version::V3)[9], 0);
     }
 
     #[test]
     fn subscribe_asks_for_one_filter() {
-        assert_eq!(subscribe("a/b", 1), b"\x82\x08\x00\x01\x00\x03a/b\x01");
+        assert_eq!(
+            subscribe("a/b", 1, Version::V3),
+            b"\x82\x08\x00\x01\x00\x03a/b\x01"
+        );
     }
 
     #[test]
     fn a_message_of_quality_0_is_read_back_whole() {
         let mut out = Vec::new();
-        PublishTemplate::new("a/b", 0, 64).append(&mut out, STAMP);
+        PublishTemplate::new("a/b", 0, 64, Version::V3).append(&mut out, STAMP);
 
-        let (packet, length) = read(&out).unwrap().unwrap();
+        let (packet, length) = read(&out, Version::V3).unwrap().unwrap();
 
         assert_eq!(out[..7], *b"\x30\x45\x00\x03a/b");
         assert_eq!(length, out.len());
@@ -269,9 +308,9 @@ mod tests {
     #[test]
     fn a_message_of_quality_2_carries_its_packet_id() {
         let mut out = Vec::new();
-        PublishTemplate::new("t", 2, 200).append(&mut out, STAMP);
+        PublishTemplate::new("t", 2, 200, Version::V3).append(&mut out, STAMP);
 
-        let (packet, _) = read(&out).unwrap().unwrap();
+        let (packet, _) = read(&out, Version::V3).unwrap().unwrap();
 
         assert_eq!(out[..3], *b"\x34\xcd\x01");
         let Received::Publish {
@@ -289,15 +328,40 @@ mod tests {
     #[test]
     fn a_torn_packet_waits_for_the_rest() {
         let mut out = Vec::new();
-        PublishTemplate::new("t", 1, 200).append(&mut out, STAMP);
+        PublishTemplate::new("t", 1, 200, Version::V3).append(&mut out, STAMP);
 
         for cut in 0..out.len() {
-            assert_eq!(read(&out[..cut]), Ok(None), "cut at {cut}");
+            assert_eq!(read(&out[..cut], Version::V3), Ok(None), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn packets_of_5_0_have_properties() {
+        let version = Version::V5(10);
+        let mut out = Vec::new();
+        PublishTemplate::new("t", 0, 20, version).append(&mut out, STAMP);
+        // topic alias 1 in place of the topic
+        let aliased = [b"\x30\x1a\x00\x00\x03\x23\x00\x01", &out[6..]].concat();
+
+        assert_eq!(
+            connect("a", false, version),
+            b"\x10\x16\x00\x04MQTT\x05\x02\x01\x2c\x08\x22\x00\x0a\x11\x00\x00\x00\x00\x00\x01a"
+        );
+        assert_eq!(
+            subscribe("a/b", 1, version),
+            b"\x82\x09\x00\x01\x00\x00\x03a/b\x01"
+        );
+        for bytes in [out, aliased] {
+            let (packet, length) = read(&bytes, version).unwrap().unwrap();
+            let Received::Publish { payload, .. } = packet else {
+                panic!("{packet:?}");
+            };
+            assert_eq!((Stamp::read(payload), length), (Some(STAMP), bytes.len()));
         }
     }
 
     #[test]
     fn a_fifth_length_byte_is_refused() {
-        assert!(read(&[0x30, 0x80, 0x80, 0x80, 0x80, 1]).is_err());
+        assert!(read(&[0x30, 0x80, 0x80, 0x80, 0x80, 1], Version::V3).is_err());
     }
 }

@@ -3,7 +3,7 @@
 //! One thread, edge-triggered readiness, one read and one write a connection and turn, nothing
 //! allocated for a message. Each message carries its publisher, its sequence and its send time,
 //! so that every row also says what was lost and what came twice. It drives any MQTT 3.1.1
-//! broker, from outside, over loopback; it is no client library.
+//! or 5.0 broker, from outside, over loopback; it is no client library.
 
 pub mod connection;
 pub mod flows;

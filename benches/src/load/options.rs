@@ -8,8 +8,8 @@ use std::time::Duration;
 pub const USAGE: &str = "\
 usage: mqttcore-load ROW --address IP:PORT [--pid N] [option VALUE ...]
 
-rows     pairs | fanout | fanin | shared | queue | turns | idle
-options  --publishers N   (pairs and queue 50, fanout 1, fanin 200, shared 100)
+rows     pairs | own | fanout | fanin | shared | queue | turns | idle
+options  --publishers N   (pairs, own and queue 50, fanout 1, fanin 200, shared 100)
          --subscribers N  (pairs: as publishers, fanout 1000, fanin 4, shared 10)
          --connections N  idle connections (10000)
          --turns N        messages, one at a time (300)
@@ -20,6 +20,7 @@ options  --publishers N   (pairs and queue 50, fanout 1, fanin 200, shared 100)
          --rate N         messages a second over all publishers (as fast as the window lets)
          --seconds S      measured (2)
          --warmup S       before that (0.5)
+         --aliases N      topic aliases that clients take; all speak MQTT 5.0 then, else 3.1.1
          --sessions clean|kept  (clean); kept ones outlive their connections
          --pid N          process whose processor time and memory are read
 prints one JSON object; fails when a connection ends or nothing arrives";
@@ -29,6 +30,8 @@ prints one JSON object; fails when a connection ends or nothing arrives";
 pub enum Row {
     /// Each publisher has its own topic and its own subscriber.
     Pairs,
+    /// Each publisher subscribes to its own topic.
+    Own,
     /// Every subscriber takes the topic of every publisher.
     Fanout,
     /// Publishers are dealt evenly to subscribers, each with one wildcard filter.
@@ -47,6 +50,7 @@ impl Row {
     fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "pairs" => Self::Pairs,
+            "own" => Self::Own,
             "fanout" => Self::Fanout,
             "fanin" => Self::Fanin,
             "shared" => Self::Shared,
@@ -61,6 +65,7 @@ impl Row {
     pub fn name(self) -> &'static str {
         match self {
             Self::Pairs => "pairs",
+            Self::Own => "own",
             Self::Fanout => "fanout",
             Self::Fanin => "fanin",
             Self::Shared => "shared",
@@ -72,7 +77,7 @@ impl Row {
 
     fn counts(self) -> (usize, usize) {
         match self {
-            Self::Pairs | Self::Queue => (50, 50),
+            Self::Pairs | Self::Own | Self::Queue => (50, 50),
             Self::Turns => (1, 1),
             Self::Fanout => (1, 1_000),
             Self::Fanin => (200, 4),
@@ -109,6 +114,8 @@ pub struct Options {
     pub payload_bytes: usize,
     /// Messages a second over all publishers; `None` sends what the window lets.
     pub rate: Option<u32>,
+    /// Topic Alias Maximum of the clients, which speak MQTT 5.0; `None`: they speak 3.1.1.
+    pub aliases: Option<u16>,
     /// Sessions outlive their connections.
     pub kept: bool,
     /// How long is measured.
@@ -141,6 +148,7 @@ impl Options {
             window: 16,
             payload_bytes: 64,
             rate: None,
+            aliases: None,
             kept: false,
             measured: Duration::from_secs(2),
             warmup: Duration::from_millis(500),
@@ -169,6 +177,7 @@ impl Options {
             "--rate" => self.rate = Some(number(word, value)?),
             "--seconds" => self.measured = seconds(word, value)?,
             "--warmup" => self.warmup = seconds(word, value)?,
+            "--aliases" => self.aliases = Some(number(word, value)?),
             "--sessions" => {
                 self.kept = match value {
                     "kept" => true,
@@ -182,7 +191,7 @@ impl Options {
     }
 
     fn checked(mut self) -> Result<Self, String> {
-        if matches!(self.row, Row::Pairs | Row::Queue) {
+        if matches!(self.row, Row::Pairs | Row::Own | Row::Queue) {
             self.subscribers = self.publishers;
         }
         let busy = self.row != Row::Idle;

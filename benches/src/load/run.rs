@@ -9,7 +9,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::connection::{self, Connection};
 use super::flows::{Flows, Spread};
-use super::framing::{self, PublishTemplate, Received, Stamp};
+use super::framing::{self, PublishTemplate, Received, Stamp, Version};
 use super::histogram::Histogram;
 use super::options::{Options, Row};
 use super::process;
@@ -42,6 +42,7 @@ pub fn idle(options: &Options) -> io::Result<IdleReport> {
             options.address,
             &id,
             options.kept,
+            version(options),
             Some((&filter, options.qos)),
         )?);
     }
@@ -93,12 +94,6 @@ struct Mark {
     load_cpu_s: f64,
 }
 
-/// What one connection does.
-enum Role {
-    Publisher(usize),
-    Subscriber(usize),
-}
-
 /// How long publishers wait for the end of each publish; they come in the order of the publishes
 /// [MQTT-4.6.0-2].
 struct Acknowledgements {
@@ -133,6 +128,9 @@ struct Load {
     histogram: Histogram,
     acknowledgements: Acknowledgements,
     qos: u8,
+    version: Version,
+    /// Publishers are their own subscribers.
+    is_own: bool,
     pid: Option<u32>,
     pace: Option<Pace>,
     began: Instant,
@@ -145,20 +143,25 @@ struct Load {
 impl Load {
     fn open(options: &Options) -> io::Result<Self> {
         let poll = Poll::new()?;
+        let version = version(options);
+        let open = |id: &str, subscription: Option<(&str, u8)>| {
+            connection::open(options.address, id, options.kept, version, subscription)
+        };
         let mut connections = Vec::with_capacity(options.publishers + options.subscribers);
         for place in 0..options.publishers {
             let id = format!("load-p{place}");
-            connections.push(connection::open(options.address, &id, options.kept, None)?);
+            let filter = filter(options.row, place);
+            let own = (options.row == Row::Own).then_some((&*filter, options.qos));
+            connections.push(open(&id, own)?);
         }
-        for place in 0..options.subscribers {
+        let others = match options.row {
+            Row::Own => 0,
+            _ => options.subscribers,
+        };
+        for place in 0..others {
             let id = format!("load-s{place}");
             let filter = filter(options.row, place);
-            let subscriber = connection::open(
-                options.address,
-                &id,
-                options.kept,
-                Some((&filter, options.qos)),
-            )?;
+            let subscriber = open(&id, Some((&filter, options.qos)))?;
             // Those of a queue go away again.
             if options.row != Row::Queue {
                 connections.push(subscriber);
@@ -167,7 +170,7 @@ impl Load {
         let connections = register(&poll, connections)?;
         let template = |place| {
             let topic = topic(options, place);
-            PublishTemplate::new(&topic, options.qos, options.payload_bytes)
+            PublishTemplate::new(&topic, options.qos, options.payload_bytes, version)
         };
         let count = connections.len();
         Ok(Self {
@@ -183,6 +186,8 @@ impl Load {
             histogram: Histogram::default(),
             acknowledgements: Acknowledgements::new(options.publishers, options.window),
             qos: options.qos,
+            version,
+            is_own: options.row == Row::Own,
             pid: options.pid,
             pace: options.rate.map(|rate| Pace::new(rate, options.publishers)),
             began: Instant::now(),
@@ -273,7 +278,9 @@ impl Load {
             };
             let now_ns = self.now_ns();
             let mut rest = &scratch[..length];
-            while let Some((packet, used)) = framing::read(rest).map_err(io::Error::other)? {
+            while let Some((packet, used)) =
+                framing::read(rest, self.version).map_err(io::Error::other)?
+            {
                 self.handle(place, packet, now_ns)?;
                 rest = &rest[used..];
             }
@@ -285,14 +292,15 @@ impl Load {
     }
 
     fn handle(&mut self, place: usize, packet: Received<'_>, now_ns: u64) -> io::Result<()> {
-        let (head, id) = match (packet, self.role(place)) {
+        let (head, id) = match (packet, self.publisher(place), self.subscriber(place)) {
             (
                 Received::Publish {
                     qos,
                     packet_id,
                     payload,
                 },
-                Role::Subscriber(subscriber),
+                _,
+                Some(subscriber),
             ) => {
                 self.take(subscriber, payload, now_ns)?;
                 match qos {
@@ -301,15 +309,15 @@ impl Load {
                     _ => (0x50, packet_id),
                 }
             }
-            (Received::PubRel(id), Role::Subscriber(_)) => (0x70, id),
-            (Received::PubRec(id), Role::Publisher(_)) => (0x62, id),
-            (Received::PubAck | Received::PubComp, Role::Publisher(publisher)) => {
+            (Received::PubRel(id), _, Some(_)) => (0x70, id),
+            (Received::PubRec(id), Some(_), _) => (0x62, id),
+            (Received::PubAck | Received::PubComp, Some(publisher), _) => {
                 self.flows.acknowledged(publisher);
                 self.acknowledgements.arrived(publisher, now_ns);
                 touch(&mut self.dirty, &mut self.is_dirty, place);
                 return Ok(());
             }
-            (packet, _) => return Err(io::Error::other(format!("unexpected {packet:?}"))),
+            (packet, ..) => return Err(io::Error::other(format!("unexpected {packet:?}"))),
         };
         let ack = [head, 2, id[0], id[1]];
         self.connections[place].out().extend_from_slice(&ack);
@@ -374,11 +382,17 @@ impl Load {
         }
     }
 
-    fn role(&self, place: usize) -> Role {
-        match place.checked_sub(self.templates.len()) {
-            None => Role::Publisher(place),
-            Some(subscriber) => Role::Subscriber(subscriber),
+    /// Which publisher a connection is.
+    fn publisher(&self, place: usize) -> Option<usize> {
+        (place < self.templates.len()).then_some(place)
+    }
+
+    /// Which subscriber a connection is.
+    fn subscriber(&self, place: usize) -> Option<usize> {
+        if self.is_own {
+            return Some(place);
         }
+        place.checked_sub(self.templates.len())
     }
 
     fn now_ns(&self) -> u64 {
@@ -386,12 +400,16 @@ impl Load {
     }
 
     fn ended(&self, place: usize, error: &io::Error) -> io::Error {
-        let who = match self.role(place) {
-            Role::Publisher(publisher) => format!("publisher {publisher}"),
-            Role::Subscriber(subscriber) => format!("subscriber {subscriber}"),
+        let who = match place.checked_sub(self.templates.len()) {
+            None => format!("publisher {place}"),
+            Some(subscriber) => format!("subscriber {subscriber}"),
         };
         io::Error::other(format!("{who} (QoS {}): {error}", self.qos))
     }
+}
+
+fn version(options: &Options) -> Version {
+    options.aliases.map_or(Version::V3, Version::V5)
 }
 
 fn touch(dirty: &mut Vec<usize>, is_dirty: &mut [bool], place: usize) {
@@ -418,7 +436,7 @@ fn spread(options: &Options) -> Spread {
         Row::Fanout => Spread::Copies(options.subscribers),
         Row::Shared => Spread::AnyOf,
         Row::Queue => Spread::Nobody,
-        Row::Pairs | Row::Fanin | Row::Turns | Row::Idle => Spread::Single,
+        Row::Pairs | Row::Own | Row::Fanin | Row::Turns | Row::Idle => Spread::Single,
     }
 }
 
@@ -427,7 +445,7 @@ pub(super) fn topic(options: &Options, publisher: usize) -> String {
     match options.row {
         Row::Fanout => "load/fan".into(),
         Row::Fanin => format!("load/{}/{publisher}", publisher % options.subscribers),
-        Row::Pairs | Row::Shared | Row::Queue | Row::Turns | Row::Idle => {
+        Row::Pairs | Row::Own | Row::Shared | Row::Queue | Row::Turns | Row::Idle => {
             format!("load/pair/{publisher}")
         }
     }
@@ -447,7 +465,9 @@ pub(super) fn filter(row: Row, subscriber: usize) -> String {
         Row::Fanout => "load/fan".into(),
         Row::Fanin => format!("load/{subscriber}/+"),
         Row::Shared => "$share/load/load/pair/+".into(),
-        Row::Pairs | Row::Queue | Row::Turns | Row::Idle => format!("load/pair/{subscriber}"),
+        Row::Pairs | Row::Own | Row::Queue | Row::Turns | Row::Idle => {
+            format!("load/pair/{subscriber}")
+        }
     }
 }
 

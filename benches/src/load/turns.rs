@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mqttcore_store::files::{Files, Folder};
 
 use super::connection;
-use super::framing::{PublishTemplate, Stamp};
+use super::framing::{PublishTemplate, Stamp, Version};
 use super::options::Options;
 use super::report::TurnsReport;
 use super::run;
@@ -93,11 +93,18 @@ struct Pair {
 impl Pair {
     fn open(options: &Options) -> io::Result<Self> {
         let filter = run::filter(options.row, 0);
-        let open = |id, subscription| connection::open(options.address, id, true, subscription);
+        let open = |id, subscription| {
+            connection::open(options.address, id, true, Version::V3, subscription)
+        };
         Ok(Self {
             publisher: open("load-p0", None)?,
             subscriber: open("load-s0", Some((&*filter, 1)))?,
-            template: PublishTemplate::new(&run::topic(options, 0), 1, options.payload_bytes),
+            template: PublishTemplate::new(
+                &run::topic(options, 0),
+                1,
+                options.payload_bytes,
+                Version::V3,
+            ),
             sent: Vec::new(),
         })
     }
