@@ -20,7 +20,16 @@ RESTART = frozenset(
 """Settings that are read at the start alone."""
 BOUND = ("address", "transport")
 """What a listener is bound with."""
-LISTENER = ("name", "anonymous", "path", "origins", "protocol_versions", "session", "promise")
+LISTENER = (
+    "name",
+    "anonymous",
+    "path",
+    "origins",
+    "protocol_versions",
+    "session",
+    "promise",
+    "queue_policy",
+)
 """What changes at a listener that is bound."""
 
 

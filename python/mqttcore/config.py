@@ -27,7 +27,7 @@ from mqttcore._schema import (
     read_fields,
 )
 from mqttcore.errors import ConfigError
-from mqttcore.sessions.policy import Count, Promise, SessionPolicy
+from mqttcore.sessions.policy import Count, FullQueue, Promise, SessionPolicy
 from mqttcore.streams.kafka import Kafka, check_kafka
 from mqttcore.streams.settings import Stream, check_streams, read_token
 
@@ -147,6 +147,9 @@ class Listener:
     promise: Promise | None = None
     """How safe what its clients do is before it is acknowledged, where their grants do not say;
     None: as ``promise`` of the broker."""
+    queue_policy: FullQueue | None = None
+    """What becomes of what its clients publish for a kept session whose queue is full, where their
+    grants do not say; None: as ``limits.queue_policy``."""
 
     @property
     def title(self) -> str:
@@ -240,8 +243,12 @@ class ServerLimits:
     """Bytes of messages that wait in memory for one client."""
     queue_disk_bytes: Annotated[int, Range(0, 2**63 - 1)] = 1 << 30
     """Bytes of messages that wait for one kept session, in memory or in ``data``."""
-    queue_policy: Literal["drop_newest", "drop_oldest", "disconnect"] = "drop_newest"
-    """What happens when that queue is full."""
+    queue_policy: Literal["drop_newest", "drop_oldest", "disconnect", "refuse"] = "drop_newest"
+    """What happens when that queue is full: a message is dropped, its client is disconnected, or
+    the publisher is refused. ``queue_policy`` of topics, grants and listeners beats this one."""
+    queue_deadline_s: Annotated[float, Range(0, 86_400)] = 10.0
+    """A publisher of MQTT 3.x that is to be refused waits for room for so long; then it is
+    disconnected, and its message is not acknowledged."""
     queue_qos0: bool = False
     """Keeps QoS 0 messages, too, for a client that is away."""
     upgrade_outgoing_qos: bool = False
@@ -286,8 +293,11 @@ class TopicRule:
 
     filter: Filter
     """The topics."""
-    promise: Promise
-    """How safe a message is before it is acknowledged."""
+    promise: Promise | None = None
+    """How safe a message is before it is acknowledged; None: this rule does not say."""
+    queue_policy: FullQueue | None = None
+    """What becomes of a message for a kept session whose queue is full; None: this rule does not
+    say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,7 +357,7 @@ class Settings:
     (docs/promise.md), where neither a topic's rule, a client's grant nor its listener says
     otherwise. Without ``data`` it is ``memory`` whatever this says."""
     topics: tuple[TopicRule, ...] = ()
-    """The first one whose filter matches holds for a message."""
+    """The first one that matches and says something holds for a message, for each key."""
     streams: tuple[Stream, ...] = ()
     """What becomes rows."""
     http: HttpListener | None = None
@@ -373,6 +383,7 @@ def check_together(
 ) -> None:
     """What one value alone cannot know; ``values`` are those that were given, by their keys."""
     check_listeners(values.get("listeners", (Listener(),)), place, faults)
+    check_topics(values.get("topics", ()), place, faults)
     if not values.get("data"):
         check_promises(values, place, faults)
     streams = values.get("streams", ())
@@ -429,12 +440,33 @@ def check_promises(
     values: Mapping[str, Made], place: Callable[[str], Place], faults: Faults
 ) -> None:
     """Refuses what cannot be promised where everything lives in memory."""
+    limits = values.get("limits")
+    if limits is not None and limits.queue_policy == "refuse":
+        refuse_policy("limits.queue_policy", place, faults)
     for name in ("listeners", "topics"):
         for index, entry in enumerate(values.get(name, ())):
             if entry.promise in ("os", "fsync"):
                 key = f"{name}[{index}].promise"
                 what = f"{entry.promise!r} is not kept without a folder for data"
                 faults.add(place(key), key, what, "allowed: memory")
+            if entry.queue_policy == "refuse":
+                refuse_policy(f"{name}[{index}].queue_policy", place, faults)
+
+
+def check_topics(
+    topics: Sequence[TopicRule], place: Callable[[str], Place], faults: Faults
+) -> None:
+    """Refuses rules that say nothing."""
+    for index, rule in enumerate(topics):
+        if rule.promise is None and rule.queue_policy is None:
+            key = f"topics[{index}]"
+            faults.add(place(key), key, "does nothing without promise or queue_policy")
+
+
+def refuse_policy(key: str, place: Callable[[str], Place], faults: Faults) -> None:
+    """Only messages that the store keeps are refused instead of dropped."""
+    what = "'refuse' does nothing without a folder for data: no session is kept"
+    faults.add(place(key), key, what)
 
 
 def check_transport(

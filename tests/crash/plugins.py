@@ -1,19 +1,20 @@
-"""A plugin of brokers that die: who a client is says how safe what it does is."""
+"""A plugin of brokers that die: who a client is says what its acknowledgements mean."""
 
 from __future__ import annotations
 
 from typing import cast, get_args
 
 from mqttcore.plugin import Allow, Grant, Login, Plugin, hook
-from mqttcore.sessions import Promise
+from mqttcore.sessions import FullQueue, Promise
 
 
 class Wishes(Plugin):
-    """Gives each client the promise that it names as its user name."""
+    """Gives each client the promise, or the policy of full queues, that its user name names."""
 
     @hook.authenticate()
     def login(self, ask: Login) -> Allow:
         """Lets everybody in."""
-        wish = ask.username if ask.username in get_args(Promise) else None
-        promise = cast(Promise | None, wish)
-        return Allow(Grant(publish=["#"], subscribe=["#"], promise=promise))
+        wish = ask.username
+        promise = cast(Promise | None, wish if wish in get_args(Promise) else None)
+        policy = cast(FullQueue | None, wish if wish in get_args(FullQueue) else None)
+        return Allow(Grant(publish=["#"], subscribe=["#"], promise=promise, queue_policy=policy))

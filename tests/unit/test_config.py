@@ -59,8 +59,8 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         ' did you mean "log_level"?',
         "mqttcore.toml:2:10: shards: expected a whole number, found 'two'; allowed: 0 to 64",
         "mqttcore.toml:5:1: listeners[0].adress: unknown key; allowed: address, anonymous,"
-        " insecure, name, origins, path, promise, protocol_versions, session, transport; did you"
-        ' mean "address"?',
+        " insecure, name, origins, path, promise, protocol_versions, queue_policy, session,"
+        ' transport; did you mean "address"?',
         "mqttcore.toml:8:11: listeners[1].address: '127.0.0.1' has no port; allowed: IP address or"
         " localhost, and port, as 127.0.0.1:1883 or [::1]:1883",
         "mqttcore.toml:9:13: listeners[1].anonymous: expected true or false or a table, found"
@@ -68,7 +68,7 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         "mqttcore.toml:12:23: limits.maximum_packet_size: 12 is out of range; allowed: 20 to"
         " 268_435_460",
         "mqttcore.toml:13:16: limits.queue_policy: found 'drop_oldst'; allowed: drop_newest,"
-        ' drop_oldest, disconnect; did you mean "drop_oldest"?',
+        ' drop_oldest, disconnect, refuse; did you mean "drop_oldest"?',
         "mqttcore.toml:14:20: limits.keep_alive_max_s: expected a whole number, found 1.5; allowed:"
         " 0 to 65_535",
         "mqttcore.toml:16:2: sessions: unknown key; allowed: data, http, kafka, limits,"
@@ -423,6 +423,44 @@ def test_a_promise_that_no_folder_keeps_is_refused(write: Write) -> None:
     assert [rule.promise for rule in kept.topics] == ["memory", "fsync"]
     with pytest.raises(ConfigError, match="without a folder"):
         Settings(listeners=(Listener(promise="fsync"),))
+
+
+def test_a_policy_that_no_folder_gives_a_meaning_is_refused(write: Write) -> None:
+    path = write("""\
+        [[listeners]]
+        queue_policy = "refuse"
+
+        [[topics]]
+        filter = "alarm/#"
+        queue_policy = "refuse"
+
+        [[topics]]
+        filter = "noise/#"
+        queue_policy = "drop"
+
+        [limits]
+        queue_policy = "refuse"
+    """)
+
+    why = "'refuse' does nothing without a folder for data: no session is kept"
+    assert faults(path) == [
+        f"mqttcore.toml:2:16: listeners[0].queue_policy: {why}",
+        f"mqttcore.toml:6:16: topics[0].queue_policy: {why}",
+        f"mqttcore.toml:13:16: limits.queue_policy: {why}",
+    ]
+    kept = load(path, data="folder")
+    assert [rule.queue_policy for rule in kept.topics] == ["refuse", "drop"]
+
+
+def test_a_rule_of_topics_that_says_nothing_is_refused(write: Write) -> None:
+    path = write("""\
+        [[topics]]
+        filter = "a"
+    """)
+
+    assert faults(path) == [
+        "mqttcore.toml:1:1: topics[0]: does nothing without promise or queue_policy"
+    ]
 
 
 def test_a_promise_is_one_of_three_words_on_a_filter(write: Write) -> None:

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::{
-    Grant, GrantLimits, Promise, Ruling, Secret, SessionPolicy, Takeover, Verdict,
+    Grant, GrantLimits, Promise, Ruling, Secret, SessionPolicy, Takeover, Verdict, WhenFull,
 };
 use mqttcore_codec::{PacketType, ReasonCode};
 use mqttcore_topics::TopicFilter;
@@ -56,6 +56,7 @@ struct GrantFields<'py> {
     limits: LimitsFields,
     session: Option<SessionTerms>,
     promise: Option<Level>,
+    queue_policy: Option<FullQueue>,
     expires_at: Option<Bound<'py, PyAny>>,
 }
 
@@ -73,6 +74,25 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Level {
             "os" => Ok(Self(Promise::Os)),
             "fsync" => Ok(Self(Promise::Fsync)),
             _ => Err(PyValueError::new_err(format!("unknown promise {word:?}"))),
+        }
+    }
+}
+
+/// One of the words of `mqttcore.sessions.policy.FullQueue`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FullQueue(pub(crate) WhenFull);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for FullQueue {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let word: String = object.extract()?;
+        match word.as_str() {
+            "drop" => Ok(Self(WhenFull::Drop)),
+            "refuse" => Ok(Self(WhenFull::Refuse)),
+            _ => Err(PyValueError::new_err(format!(
+                "unknown queue_policy {word:?}"
+            ))),
         }
     }
 }
@@ -133,6 +153,7 @@ fn grant(object: &Bound<'_, PyAny>, default: Option<&SessionTerms>) -> PyResult<
             ..GrantLimits::default()
         },
         promise: fields.promise.map(|level| level.0),
+        when_full: fields.queue_policy.map(|policy| policy.0),
         expires_at: fields.expires_at.as_ref().map(moment).transpose()?,
         ..Grant::default()
     };

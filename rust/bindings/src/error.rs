@@ -178,6 +178,7 @@ impl From<CoreError> for PyErr {
             }
             CoreError::Publish(
                 error @ (PublishError::NoRoom
+                | PublishError::QueueFull
                 | PublishError::TooManyFilters
                 | PublishError::NotLogged),
             ) => python_error("OverloadedError", (error.to_string(),)),

@@ -7,15 +7,15 @@ use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::{
     Config, Data, HttpLimits, HttpListener, Listener, Promise, ProtobufMessage, Stream, StreamKey,
-    TopicPromise, WebSocketRules,
+    TopicPromise, TopicWhenFull, WebSocketRules, WhenFull,
 };
 use mqttcore_codec::Version;
 use mqttcore_session::{QueuePolicy, ServerLimits};
-use mqttcore_topics::TopicLimits;
+use mqttcore_topics::{TopicFilter, TopicLimits};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::answers::{Level, SessionTerms, access};
+use crate::answers::{FullQueue, Level, SessionTerms, access};
 use crate::kafka::{KafkaFields, kafka};
 use crate::topics::{parse_filter, qos_of, strategy_named};
 
@@ -38,7 +38,8 @@ struct SettingsFields<'py> {
 #[derive(FromPyObject)]
 struct TopicFields {
     filter: String,
-    promise: Level,
+    promise: Option<Level>,
+    queue_policy: Option<FullQueue>,
 }
 
 #[derive(FromPyObject)]
@@ -87,6 +88,7 @@ struct ListenerFields<'py> {
     access: Option<Bound<'py, PyAny>>,
     session: SessionTerms,
     promise: Option<Level>,
+    queue_policy: Option<FullQueue>,
     transport: String,
     path: String,
     origins: Vec<String>,
@@ -117,6 +119,7 @@ struct LimitsFields {
     queue_bytes: usize,
     queue_disk_bytes: usize,
     queue_policy: String,
+    queue_deadline_s: f64,
     queue_qos0: bool,
     upgrade_outgoing_qos: bool,
     queue_memory_s: f64,
@@ -162,11 +165,10 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         spill_after: Duration::try_from_secs_f64(limits.queue_memory_s)?,
         scrub_every: Duration::try_from_secs_f64(fields.scrub_interval_s)?,
         data: data(fields.data, fields.promise.0),
-        topic_promises: fields
-            .topics
-            .iter()
-            .map(topic_promise)
-            .collect::<PyResult<_>>()?,
+        topic_promises: topic_rules(&fields.topics, topic_promise)?,
+        when_full: when_full(&limits.queue_policy),
+        topics_when_full: topic_rules(&fields.topics, topic_when_full)?,
+        queue_deadline: Duration::try_from_secs_f64(limits.queue_deadline_s)?,
         streams: own.into_iter().map(stream).collect::<PyResult<_>>()?,
         kafka: kafka(fields.kafka, &outside)?,
         http: fields.http.map(|http| HttpListener {
@@ -187,11 +189,24 @@ fn data(folder: String, promise: Promise) -> Option<Data> {
     (!folder.as_os_str().is_empty()).then_some(Data { folder, promise })
 }
 
-fn topic_promise(fields: &TopicFields) -> PyResult<TopicPromise> {
-    Ok(TopicPromise {
-        filter: parse_filter(&fields.filter)?,
-        promise: fields.promise.0,
-    })
+/// What those of the rules say that speak of it.
+fn topic_rules<T>(
+    rules: &[TopicFields],
+    said: impl Fn(TopicFilter, &TopicFields) -> Option<T>,
+) -> PyResult<Vec<T>> {
+    let read = |rule: &TopicFields| Ok(said(parse_filter(&rule.filter)?, rule));
+    let all: Vec<Option<T>> = rules.iter().map(read).collect::<PyResult<_>>()?;
+    Ok(all.into_iter().flatten().collect())
+}
+
+fn topic_promise(filter: TopicFilter, rule: &TopicFields) -> Option<TopicPromise> {
+    let promise = rule.promise?.0;
+    Some(TopicPromise { filter, promise })
+}
+
+fn topic_when_full(filter: TopicFilter, rule: &TopicFields) -> Option<TopicWhenFull> {
+    let when_full = rule.queue_policy?.0;
+    Some(TopicWhenFull { filter, when_full })
 }
 
 fn stream(fields: StreamFields) -> PyResult<Stream> {
@@ -240,6 +255,7 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
             .iter()
             .map(|name| version_named(name))
             .collect::<PyResult<_>>()?,
+        when_full: fields.queue_policy.map(|policy| policy.0),
         websocket: (fields.transport == "websocket").then_some(rules),
     })
 }
@@ -289,9 +305,18 @@ fn server_limits(fields: &LimitsFields) -> PyResult<ServerLimits> {
     })
 }
 
+/// What is refused, and what a session drops where nothing is, are two things to the engine.
+fn when_full(queue_policy: &str) -> WhenFull {
+    if queue_policy == "refuse" {
+        WhenFull::Refuse
+    } else {
+        WhenFull::Drop
+    }
+}
+
 fn queue_policy(name: &str) -> PyResult<QueuePolicy> {
     match name {
-        "drop_newest" => Ok(QueuePolicy::DropNewest),
+        "drop_newest" | "refuse" => Ok(QueuePolicy::DropNewest),
         "drop_oldest" => Ok(QueuePolicy::DropOldest),
         "disconnect" => Ok(QueuePolicy::Disconnect),
         _ => Err(PyValueError::new_err(format!(

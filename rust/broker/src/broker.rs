@@ -123,6 +123,9 @@ pub enum PublishError {
     /// The disk is nearly full, and it would have to be kept.
     #[error("the disk is nearly full")]
     NoRoom,
+    /// The queue of a kept session is full, and such a message is refused then.
+    #[error("the queue of a subscriber is full")]
+    QueueFull,
     /// More filters with wildcards agree with parts of the topic than a match may visit.
     #[error("too many filters with wildcards agree with parts of the topic")]
     TooManyFilters,
@@ -473,6 +476,7 @@ fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<Result<usize, Pu
     let lost = kafka::own_lost(shard);
     let matched = hub::try_publish_own(shard, message).map_err(|why| match why {
         Unroutable::NoRoom | Unroutable::NotLogged(_) => PublishError::NoRoom,
+        Unroutable::QueueFull => PublishError::QueueFull,
         Unroutable::TooManyFilters => PublishError::TooManyFilters,
     });
     // Before the answer: whoever gets it may stop the broker, or disconnect a receiver.

@@ -19,6 +19,7 @@ use crate::kafka;
 use crate::last_packets::LastPackets;
 use crate::line::Standing;
 use crate::outbox::{Outbox, SHARE_FROM_BYTES};
+use crate::queue_policy::WhenFull;
 use crate::retain::Replay;
 use crate::shard::{Shard, World};
 
@@ -214,6 +215,11 @@ impl Client {
             .map_or(0, |link| link.kafka.get())
     }
 
+    /// What its grant or its listener says of publishes for sessions whose queue is full.
+    pub(crate) fn when_full(&self) -> Option<WhenFull> {
+        self.link.borrow().as_ref()?.when_full.get()
+    }
+
     pub(crate) fn is_online(&self) -> bool {
         self.link.borrow().is_some()
     }
@@ -268,6 +274,8 @@ pub(crate) struct Link {
     pub(crate) is_unread: Cell<bool>,
     /// Its own task runs, and will write before it rests: no wake is needed.
     pub(crate) in_turn: Cell<bool>,
+    /// What its grant or its listener says of publishes for sessions whose queue is full.
+    pub(crate) when_full: Cell<Option<WhenFull>>,
     /// Since when the socket has taken no byte although some wait.
     pub(crate) blocked_since: Cell<Option<Instant>>,
     waker: RefCell<Waker>,
@@ -299,6 +307,7 @@ impl Link {
             outbox: RefCell::default(),
             is_unread: Cell::new(false),
             in_turn: Cell::new(false),
+            when_full: Cell::default(),
             blocked_since: Cell::new(None),
             waker: RefCell::new(Waker::noop().clone()),
             closing: Cell::new(None),

@@ -14,6 +14,7 @@ use mqttcore_topics::Strategy;
 use crate::grants::Grant;
 use crate::kafka::KafkaConfig;
 use crate::promise::TopicPromise;
+use crate::queue_policy::{TopicWhenFull, WhenFull};
 
 /// Everything the engine needs to run. The caller checks; the engine trusts.
 #[derive(Clone, Debug)]
@@ -52,6 +53,13 @@ pub struct Config {
     pub data: Option<Data>,
     /// How safe messages on some topics are, whoever publishes them; the first that matches.
     pub topic_promises: Vec<TopicPromise>,
+    /// What becomes of a publish for a kept session whose queue is full, where neither a topic's rule, the publisher's
+    /// grant nor its listener says.
+    pub when_full: WhenFull,
+    /// The same for some topics, whoever publishes there; the first that matches.
+    pub topics_when_full: Vec<TopicWhenFull>,
+    /// How long a publish that is to be refused waits for room if its publisher cannot be told.
+    pub queue_deadline: Duration,
     /// What the system's clock says: how long the broker was down, it alone tells.
     pub system_time: fn() -> SystemTime,
     /// Believes the system's clock about the time that the broker was down, however long that is.
@@ -142,6 +150,9 @@ impl Default for Config {
             system_time: SystemTime::now,
             accepts_clock: false,
             topic_promises: Vec::new(),
+            when_full: WhenFull::default(),
+            topics_when_full: Vec::new(),
+            queue_deadline: Duration::from_secs(10),
             streams: Vec::new(),
             kafka: None,
             http: None,
@@ -165,6 +176,9 @@ pub struct Listener {
     pub promise: Option<Level>,
     /// Versions of MQTT that its clients may speak.
     pub protocol_versions: Vec<Version>,
+    /// What becomes of what its clients publish for a kept session whose queue is full, where their grants do not say;
+    /// `None`: as the broker says.
+    pub when_full: Option<WhenFull>,
 }
 
 impl Listener {
@@ -177,6 +191,7 @@ impl Listener {
             websocket: None,
             promise: None,
             protocol_versions: Version::ALL.to_vec(),
+            when_full: None,
         }
     }
 }

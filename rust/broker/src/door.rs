@@ -9,6 +9,7 @@ use mqttcore_store::Level;
 use crate::broker::StartError;
 use crate::config::{Config, Listener, WebSocketRules};
 use crate::grants::Access;
+use crate::queue_policy::WhenFull;
 
 /// One listener's rules, compiled once and shared by all who come through it.
 pub(crate) struct Door {
@@ -18,6 +19,8 @@ pub(crate) struct Door {
     pub(crate) promise: Option<Level>,
     /// Versions of MQTT that its clients may speak.
     pub(crate) protocol_versions: Box<[Version]>,
+    /// What becomes of what its clients publish for a kept session whose queue is full.
+    pub(crate) when_full: Option<WhenFull>,
     /// How its clients ask for WebSocket frames; `None`: there are none.
     pub(crate) websocket: Option<Arc<WebSocketRules>>,
 }
@@ -39,6 +42,7 @@ pub(crate) fn doors(config: &Config) -> Result<Arc<[Door]>, StartError> {
             anonymous: anonymous.map(Arc::new),
             promise: listener.promise,
             protocol_versions: listener.protocol_versions.as_slice().into(),
+            when_full: listener.when_full,
             websocket: listener.websocket.clone().map(Arc::new),
         })
     };
@@ -94,6 +98,7 @@ pub(crate) fn doors_of(
                 || bound.protocol_versions.as_slice().into(),
                 |door| door.protocol_versions.clone(),
             ),
+            when_full: found.and_then(|door| door.when_full),
             websocket: bound
                 .websocket
                 .clone()

@@ -2,7 +2,9 @@
 
 use std::array;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
 
 use crate::client::{GENERATION_BITS, Handle};
 
@@ -12,6 +14,10 @@ use crate::client::{GENERATION_BITS, Handle};
 /// must know their numbers without asking. Slots are looked up without a lock.
 pub(crate) struct DurableSessions {
     shards: Vec<Slots>,
+    /// Sessions whose queue is full.
+    full: AtomicUsize,
+    /// One of them has room again, or has ended.
+    room: Notify,
 }
 
 /// Chunks of slots, each twice as long as the one before it, made when first needed.
@@ -23,6 +29,8 @@ const CHUNKS: usize = 33 - FIRST_CHUNK_BITS as usize;
 const NUMBER_BITS: u32 = u64::BITS - GENERATION_BITS;
 /// In a number: that session has nothing in the store but the will of the one that lives in the slot.
 const WILL_ALONE: u64 = 1 << (NUMBER_BITS - 1);
+/// In a number: the queue of the session is full.
+const FULL: u64 = 1 << (NUMBER_BITS - 2);
 
 impl DurableSessions {
     pub(crate) fn new(shards: usize) -> Self {
@@ -30,18 +38,57 @@ impl DurableSessions {
             shards: (0..shards)
                 .map(|_| Slots(array::from_fn(|_| OnceLock::new())))
                 .collect(),
+            full: AtomicUsize::default(),
+            room: Notify::new(),
         }
     }
 
-    /// The session at `handle` is kept under `number`, which is not 0 and below 2^39; 0 is none.
+    /// The session at `handle` is kept under `number`, which is not 0 and below 2^38; 0 is none.
     pub(crate) fn set(&self, handle: Handle, number: u64) {
-        debug_assert!(number < WILL_ALONE, "2^39 sessions were never made");
+        debug_assert!(number < FULL, "2^38 sessions were never made");
         self.store(handle, number);
+    }
+
+    /// Tells publishers whether the queue of the session at `handle` is full, if it is kept. Only on its shard's thread.
+    pub(crate) fn set_full(&self, handle: Handle, is_full: bool) {
+        if let Some(word) = self.load(handle)
+            && word & WILL_ALONE == 0
+            && (word & FULL != 0) != is_full
+        {
+            self.store(handle, word ^ FULL);
+        }
+    }
+
+    /// Whether the queue of the kept session at `handle` is full: a hint, since messages may be on their way to it.
+    pub(crate) fn is_full(&self, handle: Handle) -> bool {
+        self.has_full()
+            && self
+                .load(handle)
+                .is_some_and(|word| word & (FULL | WILL_ALONE) == FULL)
+    }
+
+    /// Whether the queue of any kept session is full.
+    pub(crate) fn has_full(&self) -> bool {
+        // ORDERING: a hint.
+        self.full.load(Ordering::Relaxed) > 0
+    }
+
+    /// Waits until the queue of the session at `handle` has room, or the session has ended.
+    pub(crate) async fn has_room(&self, handle: Handle) {
+        loop {
+            let mut changed = std::pin::pin!(self.room.notified());
+            // From here on a change is not missed.
+            changed.as_mut().enable();
+            if !self.is_full(handle) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// The session at `handle` is not kept, but its will is, under `number`.
     pub(crate) fn set_will_alone(&self, handle: Handle, number: u64) {
-        debug_assert!(number < WILL_ALONE, "2^39 sessions were never made");
+        debug_assert!(number < FULL, "2^38 sessions were never made");
         self.store(handle, WILL_ALONE | number);
     }
 
@@ -55,15 +102,25 @@ impl DurableSessions {
         let chunk = self.shards[handle.shard()].0[chunk].get_or_init(make);
         let generation = u64::from(handle.generation()) << NUMBER_BITS;
         let word = if number == 0 { 0 } else { generation | number };
-        // ORDERING: Release pairs with `number`; a session is set before its first subscription is
-        // committed, so whoever matches it sees it.
+        let was_full = chunk[offset].load(Ordering::Relaxed) & FULL != 0;
+        let is_full = word & FULL != 0;
+        if is_full && !was_full {
+            self.full.fetch_add(1, Ordering::Relaxed);
+        }
+        // ORDERING: Release pairs with `load`; a session is set before its first subscription is
+        // committed, so whoever matches it sees it. Slots have one writer, their shard's thread.
         chunk[offset].store(word, Ordering::Release);
+        if was_full && !is_full {
+            self.full.fetch_sub(1, Ordering::Relaxed);
+            self.room.notify_waiters();
+        }
     }
 
     /// The number that the session at `handle` is kept under; `None` if it is not kept, or if its
     /// slot has another session by now.
     pub(crate) fn number(&self, handle: Handle) -> Option<u64> {
-        self.load(handle).filter(|number| number & WILL_ALONE == 0)
+        let word = self.load(handle)?;
+        (word & WILL_ALONE == 0).then_some(word & !FULL)
     }
 
     /// The number that the will at `handle` is kept under, if its session is not.
@@ -122,6 +179,27 @@ mod tests {
         assert_eq!(sessions.will_alone(handle(3, 8)), None);
         sessions.set(handle(3, 7), 100);
         assert_eq!(sessions.will_alone(handle(3, 7)), None);
+    }
+
+    #[test]
+    fn a_full_queue_is_known_until_it_has_room_or_its_session_ends() {
+        let sessions = DurableSessions::new(2);
+        sessions.set_full(handle(3, 7), true);
+        assert!(!sessions.has_full(), "it is not kept");
+        sessions.set(handle(3, 7), 99);
+        sessions.set(handle(4, 7), 98);
+
+        sessions.set_full(handle(3, 7), true);
+        sessions.set_full(handle(3, 7), true);
+        sessions.set_full(handle(4, 7), true);
+
+        assert!(sessions.is_full(handle(3, 7)) && sessions.is_full(handle(4, 7)));
+        assert!(!sessions.is_full(handle(3, 8)), "another generation");
+        assert_eq!(sessions.number(handle(3, 7)), Some(99));
+        sessions.set_full(handle(3, 7), false);
+        assert!(!sessions.is_full(handle(3, 7)) && sessions.has_full());
+        sessions.set(handle(4, 7), 0);
+        assert!(!sessions.has_full());
     }
 
     #[test]

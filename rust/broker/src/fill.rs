@@ -1,9 +1,11 @@
-//! Queues that are nearly full: a figure, and a line in the log when one becomes so.
+//! Queues that are nearly full: a figure, and a line in the log when one becomes so. Publishers see those that are full.
 
 use crate::client::Client;
 use crate::log::{Escaped, LogClass};
 use crate::shard::Shard;
 
+/// Percent of its limit at which a queue is full.
+const FULL: usize = 100;
 /// Percent of its limit from which a queue is nearly full ...
 const HIGH: usize = 80;
 /// ... until it is below this: a queue around the limit is told of once.
@@ -13,6 +15,8 @@ const LOW: usize = 70;
 pub(crate) fn watch(shard: &Shard, client: &Client) {
     let is_kept = client.number(&shard.world).is_some();
     let percent = client.session.borrow().queue_fill_percent(is_kept);
+    let durable = &shard.world.durable;
+    durable.set_full(client.handle, percent >= FULL);
     let was_high = client.is_queue_high.get();
     if !was_high && percent >= HIGH {
         client.is_queue_high.set(true);
@@ -22,7 +26,7 @@ pub(crate) fn watch(shard: &Shard, client: &Client) {
             let session = client.session.borrow();
             let (messages, bytes) = (session.queued(), session.queued_bytes());
             format!(
-                "queue of client {id} is {percent} % full: {messages} messages, {bytes} bytes; at its limit messages are dropped"
+                "queue of client {id} is {percent} % full: {messages} messages, {bytes} bytes; at its limit messages are dropped, or refused if queue_policy says so"
             )
         });
     } else if was_high && percent < LOW {

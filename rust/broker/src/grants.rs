@@ -8,6 +8,8 @@ use mqttcore_codec::QoS;
 use mqttcore_store::Level;
 use mqttcore_topics::{TopicError, TopicFilter, TopicLimits, TopicName};
 
+use crate::queue_policy::WhenFull;
+
 /// Permissions as data, before they are compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Grant {
@@ -24,6 +26,8 @@ pub struct Grant {
     pub session: SessionPolicy,
     /// How safe what it does is; `None`: as its listener says.
     pub promise: Option<Level>,
+    /// What becomes of what it publishes for a kept session whose queue is full; `None`: as its listener says.
+    pub when_full: Option<WhenFull>,
     /// When the client is disconnected with 0xA0.
     pub expires_at: Option<SystemTime>,
 }

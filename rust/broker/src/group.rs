@@ -50,7 +50,7 @@ impl Choice {
 enum Welcome {
     /// It is away, and would drop the message.
     None,
-    /// It is connected, but refused the last one.
+    /// It is connected, but refused the last one; or its queue is full.
     Refused,
     /// It is away, and would keep the message.
     Away,
@@ -75,11 +75,15 @@ impl<'a> Judge<'a> {
     fn welcome(self, candidate: &Match<'_>) -> Welcome {
         let handle = Handle::of_word(candidate.handle);
         let signs = self.shard.world.online.signs(handle.shard(), handle.slot());
+        let waits = |welcome| {
+            let is_full = self.shard.world.durable.is_full(handle);
+            if is_full { Welcome::Refused } else { welcome }
+        };
         match (signs.is_online, signs.is_refusing) {
             (true, true) => Welcome::Refused,
-            (true, false) if signs.is_full => Welcome::Waits,
+            (true, false) if signs.is_full => waits(Welcome::Waits),
             (true, false) => Welcome::Taken,
-            (false, false) if self.would_keep(candidate) => Welcome::Away,
+            (false, false) if self.would_keep(candidate) => waits(Welcome::Away),
             (false, _) => Welcome::None,
         }
     }
@@ -167,6 +171,7 @@ pub(crate) fn hand_on(
         return Err(target);
     };
     choice.tried.push(member);
+    next.may_exceed = target.may_exceed;
     shard.metrics().shared_handed_on.add(1);
     let waits_for = journal::moved(
         shard,

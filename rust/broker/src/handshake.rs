@@ -23,6 +23,7 @@ use crate::guard::{CONNECTION, guarded};
 use crate::hooks::Login;
 use crate::loading;
 use crate::outbox::Outbox;
+use crate::queue_policy::WhenFull;
 use crate::refusal::{Denied, Refusal, broken_connect, part, refuse};
 use crate::shard::{Letter, Shard};
 use crate::topic::topic_of;
@@ -47,6 +48,8 @@ pub(crate) struct Arrival {
     pub(crate) access: Arc<Access>,
     /// How safe what it does is.
     pub(crate) promise: Level,
+    /// What its grant or its listener says of publishes for sessions whose queue is full.
+    pub(crate) when_full: Option<WhenFull>,
     pub(crate) greeting: Greeting,
 }
 
@@ -105,7 +108,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     };
     drop(pending);
     match outcome {
-        Ok(admitted) => send_home(&shard, transport, unread, *admitted, door.promise),
+        Ok(admitted) => send_home(&shard, transport, unread, *admitted, door),
         Err(refusal) => {
             let farewell = refuse(&shard, peer, &door.name, &refusal);
             // It may hold a password, and the client may take its time.
@@ -268,21 +271,24 @@ fn send_home(
     transport: Transport,
     unread: Vec<u8>,
     admitted: Admitted,
-    listener: Option<Level>,
+    door: &Door,
 ) {
     let Ok(transport) = transport.park() else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
     let home = shard.world.home(&admitted.login.client_id);
-    let granted = admitted.access.grant.promise;
+    let grant = &admitted.access.grant;
+    let promise = shard.config().promise_to(grant.promise, door.promise);
+    let when_full = grant.when_full.or(door.when_full);
     let arrival = Arrival {
         transport,
         unread,
         request: admitted.request,
         login: admitted.login,
         access: admitted.access,
-        promise: shard.config().promise_to(granted, listener),
+        promise,
+        when_full,
         greeting: admitted.greeting,
     };
     shard.refresh_now();

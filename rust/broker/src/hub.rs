@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::{Delivered, Delivery, DropReason, Message};
+use mqttcore_store::Level;
 use mqttcore_topics::{GroupId, Match, Search, TopicName, Visitor};
 use smallvec::SmallVec;
 
@@ -23,7 +24,7 @@ use crate::metrics::{Counter, Metrics, Stats};
 use crate::retain::Retaining;
 use crate::shard::{EventDetails, Letter, Shard, World};
 use crate::topic::topic_of;
-use crate::{fill, life, retain, streams};
+use crate::{fill, life, queue_policy, retain, streams};
 
 /// One publish on its way to whoever gets it.
 pub(crate) struct Publication<'a> {
@@ -36,11 +37,18 @@ pub(crate) struct Publication<'a> {
     pub(crate) retaining: Retaining<'a>,
     /// Kafka has it already.
     pub(crate) is_logged: bool,
+    /// A kept session whose queue is full is left out of it, and its publisher is told so.
+    pub(crate) is_refused_when_full: bool,
 }
 
 impl<'a> Publication<'a> {
     /// One without RETAIN, below QoS 2.
-    fn plain(publisher: &'a Rc<Client>, topic: TopicName<'a>, message: &'a Message) -> Self {
+    fn plain(
+        shard: &Shard,
+        publisher: &'a Rc<Client>,
+        topic: TopicName<'a>,
+        message: &'a Message,
+    ) -> Self {
         Self {
             publisher: Some(publisher),
             topic,
@@ -48,10 +56,11 @@ impl<'a> Publication<'a> {
             packet_id: None,
             retaining: Retaining::default(),
             is_logged: false,
+            is_refused_when_full: queue_policy::refuses(shard, Some(publisher), topic, message),
         }
     }
 
-    /// One of the broker itself.
+    /// One of the broker itself that nobody can be told of.
     fn own(shard: &'a Shard, topic: TopicName<'a>, message: &'a Message) -> Self {
         Self {
             publisher: None,
@@ -60,6 +69,7 @@ impl<'a> Publication<'a> {
             packet_id: None,
             retaining: retain::store(shard, None, topic, message),
             is_logged: false,
+            is_refused_when_full: false,
         }
     }
 
@@ -80,6 +90,8 @@ pub(crate) struct Target {
     pub(crate) subscription_ids: SmallVec<[NonZeroU32; 2]>,
     /// The store's number of the delivery; 0 if its session is not kept.
     pub(crate) key: u64,
+    /// Its session takes it whatever the limits of its queue.
+    pub(crate) may_exceed: bool,
     /// It was chosen among the members of a group.
     pub(crate) choice: Option<Box<Choice>>,
 }
@@ -94,6 +106,7 @@ impl Target {
             retain: retain && matched.retain_as_published,
             subscription_ids: SmallVec::from_slice(matched.ids),
             key: 0,
+            may_exceed: false,
             choice: None,
         }
     }
@@ -109,6 +122,7 @@ impl Target {
             retain: self.retain,
             subscription_ids: &self.subscription_ids,
             key: self.key,
+            may_exceed: self.may_exceed,
         }
     }
 }
@@ -153,6 +167,8 @@ pub(crate) fn report_unroutable(
 pub(crate) enum Unroutable {
     /// The disk is too full for what it would leave behind.
     NoRoom,
+    /// The queue of a kept session is full, and the policy of the message says that it is refused then.
+    QueueFull,
     /// The search for its subscribers takes more steps than one may (abuse H15).
     TooManyFilters,
     /// It is a record of Kafka's, which does not take it, for this reason.
@@ -165,6 +181,7 @@ impl Unroutable {
         match self {
             Self::NotLogged(why) => why,
             Self::NoRoom => "the disk is nearly full",
+            Self::QueueFull => "the queue of a subscriber is full",
             Self::TooManyFilters => "too many filters with wildcards agree with parts of its topic",
         }
     }
@@ -173,6 +190,7 @@ impl Unroutable {
     pub(crate) fn count(self, metrics: &Metrics) {
         let counter = match self {
             Self::NoRoom | Self::NotLogged(_) => &metrics.refused_no_room,
+            Self::QueueFull => &metrics.refused_queue_full,
             Self::TooManyFilters => &metrics.refused_too_many_filters,
         };
         counter.add(1);
@@ -180,18 +198,23 @@ impl Unroutable {
 }
 
 /// As [`route`]. `accepted` is called with the number of subscribers once the message is written, before any of them
-/// gets it.
+/// gets it; or with [`Unroutable::QueueFull`] if some are left out.
 ///
 /// # Errors
 ///
 /// [`Unroutable`]: nothing is done.
 pub(crate) fn try_route(
     shard: &Rc<Shard>,
-    publication: Publication<'_>,
-    accepted: impl FnOnce(usize),
+    mut publication: Publication<'_>,
+    accepted: impl FnOnce(Result<usize, Unroutable>),
 ) -> Result<usize, Unroutable> {
     let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
     let mut found = find(shard, &publication, &mut targets);
+    let is_refused = leave_out_full(shard, &publication, &mut targets);
+    if is_refused {
+        // Its identifier is free again.
+        publication.packet_id = None;
+    }
     if found.is_ok() && journal::lacks_room(shard, &publication, &targets) {
         found = Err(Unroutable::NoRoom);
     }
@@ -200,7 +223,50 @@ pub(crate) fn try_route(
         *shard.targets.borrow_mut() = targets;
         return Err(why);
     }
-    Ok(hand_out(shard, publication, targets, accepted))
+    Ok(hand_out(shard, publication, targets, |matched| {
+        accepted(if is_refused {
+            Err(Unroutable::QueueFull)
+        } else {
+            Ok(matched)
+        });
+    }))
+}
+
+/// Takes those out of `targets` whose queue is full, if the publisher is told so; whether there were any.
+fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut Vec<Target>) -> bool {
+    if !publication.is_refused_when_full || !shard.world.durable.has_full() {
+        return false;
+    }
+    let count = targets.len();
+    let (publisher, topic) = (publication.publisher, publication.topic);
+    if journal::level_of(shard, publisher, topic) > Level::Memory {
+        targets.retain(|target| !journal::lacks_queue_room(shard, publication.message, target));
+    }
+    targets.len() < count
+}
+
+/// A kept session whose queue is full and that would get `message`, if that may not be dropped then.
+pub(crate) fn full_queue(
+    shard: &Shard,
+    publisher: Option<&Rc<Client>>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> Option<Handle> {
+    let own = publisher.map(|client| &**client);
+    let is_refused = queue_policy::may_refuse(shard, own, topic, message)
+        && journal::level_of(shard, publisher, topic) > Level::Memory;
+    if !is_refused {
+        return None;
+    }
+    let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
+    // A search that is given up has found nobody, and is refused later.
+    let _ = search(shard, publisher, topic, message, &mut targets);
+    let mut found = targets.drain(..);
+    let full = found.find(|target| journal::lacks_queue_room(shard, message, target));
+    let full = full.map(|target| target.handle);
+    drop(found);
+    *shard.targets.borrow_mut() = targets;
+    full
 }
 
 /// Collects who gets a message in `targets`, which are empty.
@@ -209,18 +275,28 @@ fn find(
     publication: &Publication<'_>,
     targets: &mut Vec<Target>,
 ) -> Result<(), Unroutable> {
+    let (publisher, topic) = (publication.publisher, publication.topic);
+    search(shard, publisher, topic, publication.message, targets)
+}
+
+fn search(
+    shard: &Shard,
+    publisher: Option<&Rc<Client>>,
+    topic: TopicName<'_>,
+    message: &Message,
+    targets: &mut Vec<Target>,
+) -> Result<(), Unroutable> {
     debug_assert!(
-        publication.message.qos() == QoS::AtMostOnce
+        message.qos() == QoS::AtMostOnce
             || shard.world.is_stopping()
             || shard.world.loading.to_come() == Some(0),
         "whoever may get it is there"
     );
-    let message = publication.message;
     let mut collector = Collector::new(shard, message.retain(), message.qos(), targets);
     let was_kept = shard.world.directory.match_cached(
         &mut shard.results.borrow_mut(),
-        publication.topic,
-        publication.publisher.map(|client| client.subscriber),
+        topic,
+        publisher.map(|client| client.subscriber),
         shard.random(),
         &mut collector,
     );
@@ -269,7 +345,14 @@ pub(crate) fn try_publish_own(shard: &Rc<Shard>, message: &Message) -> Result<us
         return Ok(0);
     };
     check_retained(shard, None, topic, message)?;
-    try_route(shard, Publication::own(shard, topic, message), |_| {})
+    if full_queue(shard, None, topic, message).is_some() {
+        return Err(Unroutable::QueueFull);
+    }
+    let publication = Publication {
+        is_refused_when_full: queue_policy::refuses(shard, None, topic, message),
+        ..Publication::own(shard, topic, message)
+    };
+    try_route(shard, publication, |_| {})
 }
 
 /// Checks a message before it is retained, which comes before it is matched.
@@ -346,10 +429,12 @@ impl Together {
             .collect();
         if topics.len() < 2 || topics.len() < messages.len() {
             for (message, packet_id) in &messages {
+                let mut accepted = Ok(0);
                 let matched = topic_of(message).map_or(Ok(0), |topic| {
-                    try_route(shard, Publication::plain(publisher, topic, message), |_| {})
+                    let publication = Publication::plain(shard, publisher, topic, message);
+                    try_route(shard, publication, |result| accepted = result)
                 });
-                routed(message, *packet_id, matched);
+                routed(message, *packet_id, matched.and(accepted));
             }
             return;
         }
@@ -378,7 +463,7 @@ impl Together {
             .collect();
         let mut start = 0;
         for ((message, _), (topic, matched)) in messages.iter().zip(topics.iter().zip(&counts)) {
-            let publication = Publication::plain(publisher, *topic, message);
+            let publication = Publication::plain(shard, publisher, *topic, message);
             let own = &mut targets[start..start + matched];
             kafka::produce(shard, &publication, own);
             // None of them is of QoS 2, so none has to wait.

@@ -348,7 +348,13 @@ fn write_publish(
         return false;
     }
     let mut recipients = journal.recipients.borrow_mut();
-    let first = number_deliveries(shard, journal, (message, level), targets, &mut recipients);
+    let first = number_deliveries(
+        shard,
+        journal,
+        (publication, level),
+        targets,
+        &mut recipients,
+    );
     let gate = publication.gate(&shard.world);
     if retention == Retention::Cleared {
         let topic = message.topic();
@@ -395,10 +401,11 @@ fn write_rows(shard: &Shard, journal: &Journal, publication: &Publication<'_>, r
 fn number_deliveries(
     shard: &Shard,
     journal: &Journal,
-    (message, level): (&Message, Level),
+    (publication, level): (&Publication<'_>, Level),
     targets: &mut [Target],
     recipients: &mut RecipientsBuf,
 ) -> u64 {
+    let message = publication.message;
     recipients.clear();
     // A queue comes back in the order of its numbers: no shard may have a stock of them.
     let first = journal.log.numbers(targets.len().max(1) as u64);
@@ -411,6 +418,7 @@ fn number_deliveries(
         if let Some(session) = session {
             let qos = outgoing_qos(shard, message, target.qos);
             target.key = first + recipients.len();
+            target.may_exceed = publication.is_refused_when_full;
             recipients.push(
                 session,
                 qos as u8,
@@ -434,6 +442,11 @@ fn kept_target(shard: &Shard, message: &Message, target: &Target) -> Option<u64>
 fn outgoing_qos(shard: &Shard, message: &Message, granted: QoS) -> QoS {
     let limits = &shard.config().limits;
     limits.outgoing_qos(message.qos(), granted)
+}
+
+/// Whether the store would keep the delivery for a session whose queue is full.
+pub(crate) fn lacks_queue_room(shard: &Shard, message: &Message, target: &Target) -> bool {
+    kept_target(shard, message, target).is_some() && shard.world.durable.is_full(target.handle)
 }
 
 /// Writes that a delivery goes to another member of its group, in one batch with its end at the one that refused it.

@@ -112,6 +112,7 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
         packet_id: None,
         retaining: retain::store(shard, Some(client), topic, will),
         is_logged: false,
+        is_refused_when_full: false,
     };
     hub::route(shard, publication);
 }

@@ -167,6 +167,8 @@ counters! {
     dropped_denied,
     /// QoS 1 and 2 publishes refused because the disk is nearly full, or Kafka does not take them.
     refused_no_room,
+    /// QoS 1 and 2 publishes refused because the queue of a kept session is full, or left unacknowledged after a wait.
+    refused_queue_full,
     /// Publishes refused because more filters with wildcards agree with parts of their topic than a match may visit.
     refused_too_many_filters,
     /// Old segments of the store that were read again.

@@ -235,6 +235,7 @@ impl Waiting {
             retain: self.retain,
             subscription_ids: &self.subscription_ids,
             key: self.delivery,
+            may_exceed: false,
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::log::{Escaped, LogClass};
 use crate::retain::{Replay, Retention};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
-use crate::{hub, journal, kafka, life, retain};
+use crate::{hub, journal, kafka, life, queue_policy, retain};
 
 /// A step that waits: for a plugin, or for the sessions that were kept.
 pub(crate) type Pause = Pin<Box<dyn Future<Output = Result<(), End>>>>;
@@ -147,6 +147,7 @@ pub(crate) fn may_wait(
 ) -> bool {
     !message.retain()
         && !shard.is_short_of_room()
+        && !queue_policy::may_refuse(shard, Some(client), topic, message)
         && kafka::refusal(shard, topic, message).is_none()
         && message.qos() != QoS::ExactlyOnce
         && client.access().permissions.publish(topic) == RuleAnswer::Allowed
@@ -261,25 +262,47 @@ fn accept_logged(
         return None;
     }
     let Some(logged) = kafka::log_first(shard, client, topic, &message) else {
-        accept(shard, client, topic, &message, packet_id, false);
-        return None;
+        return accept(shard, client, topic, &message, packet_id, false);
     };
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
     Some(Box::pin(async move {
         logged.await?;
-        if let Some(topic) = topic_of(&message) {
-            accept(&shard, &client, topic, &message, packet_id, true);
+        if let Some(topic) = topic_of(&message)
+            && let Some(pause) = accept(&shard, &client, topic, &message, packet_id, true)
+        {
+            pause.await?;
         }
         confirm(&shard, &client);
         Ok(())
     }))
 }
 
+/// As [`accept_now`]; a [`Pause`] where a client of 3.x has to wait for room in a queue.
+fn accept(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    topic: TopicName<'_>,
+    message: &Message,
+    packet_id: Option<PacketId>,
+    is_logged: bool,
+) -> Option<Pause> {
+    if shard.world.durable.has_full()
+        && !client.login().version.has_properties()
+        && let Some(full) = hub::full_queue(shard, Some(client), topic, message)
+    {
+        let message = message.clone();
+        let held = queue_policy::hold_back(shard, client, message, packet_id, is_logged, full);
+        return Some(held);
+    }
+    accept_now(shard, client, topic, message, packet_id, is_logged);
+    None
+}
+
 /// Keeps, routes and acknowledges a message; `is_logged`: Kafka has it already.
 ///
 /// A retained one for which the store has no room is refused as a whole, so that a client may send
 /// it again; where it cannot be told, the message reaches those who are here.
-fn accept(
+pub(crate) fn accept_now(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     topic: TopicName<'_>,
@@ -313,9 +336,11 @@ fn accept(
         packet_id,
         retaining,
         is_logged,
+        is_refused_when_full: queue_policy::refuses(shard, Some(client), topic, message),
     };
-    let routed = hub::try_route(shard, publication, |matched| {
-        acknowledge(shard, client, message, packet_id, matched);
+    let routed = hub::try_route(shard, publication, |accepted| match accepted {
+        Ok(matched) => acknowledge(shard, client, message, packet_id, matched),
+        Err(why) => refuse_unroutable(shard, client, message, packet_id, why),
     });
     if let Err(why) = routed {
         refuse_unroutable(shard, client, message, packet_id, why);
@@ -323,7 +348,7 @@ fn accept(
 }
 
 /// Refuses a message that cannot be routed.
-fn refuse_unroutable(
+pub(crate) fn refuse_unroutable(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     message: &Message,

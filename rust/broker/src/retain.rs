@@ -326,6 +326,7 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
                 retain: true,
                 subscription_ids: id.as_slice(),
                 key: journal::replayed(shard, client, &kept, qos, id),
+                may_exceed: false,
             };
             hub::deliver(shard, client, message, delivery);
         }

@@ -64,7 +64,7 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 26] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 27] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
@@ -88,6 +88,7 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 26] {
         ("publish/messages/dropped", dropped),
         ("queues/nearly_full", stats.queues_nearly_full),
         ("queues/dropped", stats.dropped_acknowledged),
+        ("queues/refused", stats.refused_queue_full),
         ("bytes/received", stats.bytes_received),
         ("bytes/sent", stats.bytes_sent),
         ("subscriptions/count", stats.subscriptions),
@@ -125,6 +126,7 @@ fn publish_to(shard: &Rc<Shard>, topic: &str, text: &str) {
         packet_id: None,
         retaining: Retaining::default(),
         is_logged: false,
+        is_refused_when_full: false,
     };
     hub::route(shard, publication);
 }

@@ -30,6 +30,8 @@ pub struct Delivery<'a> {
     /// A number of the engine's own, told back in events and records; 0: the store does not have the
     /// message.
     pub key: u64,
+    /// The queue takes it whatever its limits: the publisher was told that it is kept. Only with a key.
+    pub may_exceed: bool,
 }
 
 impl<'a> Delivery<'a> {
@@ -40,6 +42,7 @@ impl<'a> Delivery<'a> {
             retain: false,
             subscription_ids,
             key: 0,
+            may_exceed: false,
         }
     }
 }
@@ -91,7 +94,7 @@ impl Session {
             maybe_sent: false,
         };
         if !self.is_connected() {
-            return self.deliver_offline(outgoing);
+            return self.deliver_offline(outgoing, delivery.may_exceed);
         }
         if !self.fits(&outgoing) {
             return Delivered::Dropped(DropReason::PacketTooLarge);
@@ -100,7 +103,7 @@ impl Session {
             return self.deliver_at_most_once(outgoing);
         }
         if !self.queue.is_empty() || !self.has_room(outgoing.message.len()) {
-            return self.enqueue(outgoing);
+            return self.enqueue(outgoing, delivery.may_exceed);
         }
         self.admit(outgoing);
         Delivered::Sent
@@ -249,11 +252,11 @@ impl Session {
         }
     }
 
-    fn deliver_offline(&mut self, outgoing: Outgoing) -> Delivered {
+    fn deliver_offline(&mut self, outgoing: Outgoing, may_exceed: bool) -> Delivered {
         if outgoing.qos == QoS::AtMostOnce && !self.limits.queue_qos0 {
             return Delivered::Dropped(DropReason::Offline);
         }
-        self.enqueue(outgoing)
+        self.enqueue(outgoing, may_exceed)
     }
 
     fn deliver_at_most_once(&mut self, outgoing: Outgoing) -> Delivered {
@@ -282,7 +285,7 @@ impl Session {
         })
     }
 
-    fn enqueue(&mut self, mut outgoing: Outgoing) -> Delivered {
+    fn enqueue(&mut self, mut outgoing: Outgoing, may_exceed: bool) -> Delivered {
         if !self.queue.only_counts(&outgoing) {
             outgoing.message.release_chunk();
         }
@@ -290,7 +293,8 @@ impl Session {
         let may_evict = self.limits.queue_policy == QueuePolicy::DropOldest
             && cost_bytes <= self.limits.queue_bytes;
         let is_stored = outgoing.key != 0;
-        while !self.queue.has_room(is_stored, cost_bytes, &self.limits) {
+        let is_limited = !(may_exceed && is_stored);
+        while is_limited && !self.queue.has_room(is_stored, cost_bytes, &self.limits) {
             let oldest = if may_evict { self.queue.pop() } else { None };
             let Some(oldest) = oldest else {
                 if may_evict && self.queue.spilled() > 0 {

@@ -532,3 +532,32 @@ fn what_the_store_does_not_have_keeps_the_limits_of_memory() {
     assert_eq!(others[..3], [Delivered::Queued; 3]);
     assert_eq!(others[3], Delivered::Dropped(DropReason::QueueFull));
 }
+
+/// The publisher was told that these are kept: whoever asked for them to be refused beyond the limit did so before.
+#[test]
+fn what_its_publisher_was_promised_is_queued_beyond_the_limits() {
+    let mut wire = Wire::with(limits());
+    wire.durable = true;
+    wire.connect(CONNECT_5_KEPT);
+    wire.lose();
+    let mut deliver = |key, may_exceed| {
+        let delivery = Delivery {
+            key,
+            may_exceed,
+            ..Delivery::new(ONCE, &[])
+        };
+        let message = message("t", b"!", ONCE);
+        wire.session.deliver(wire.now, &message, delivery)
+    };
+    for key in 1..=12 {
+        assert_eq!(deliver(key, false), Delivered::Queued);
+    }
+
+    let promised = [13, 14].map(|key| deliver(key, true));
+    let other = deliver(15, false);
+    let unstored: Vec<_> = (0..13).map(|_| deliver(0, true)).collect();
+
+    assert_eq!(promised, [Delivered::Queued; 2]);
+    assert_eq!(other, Delivered::Dropped(DropReason::QueueFull));
+    assert_eq!(unstored[12], Delivered::Dropped(DropReason::QueueFull));
+}

@@ -17,6 +17,7 @@ mod fairness;
 mod figures;
 mod forwarding;
 mod framing;
+mod full_queues;
 mod grants;
 mod groups;
 mod kafka;

@@ -1,0 +1,110 @@
+"""`queue_policy = "refuse"`: nothing that was acknowledged is dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import wire as mqtt
+from tests.crash.process import Life
+from tests.crash.test_levels import arrive, living, subscribe, waiting_for
+from tests.wire import Wire
+
+LAX, STRICT = range(2)
+FULL = 0x97
+
+CONFIG = """
+    [[listeners]]
+    name = "lax"
+    address = "127.0.0.1:0"
+    anonymous = true
+
+    [[listeners]]
+    name = "strict"
+    address = "127.0.0.1:0"
+    anonymous = true
+    queue_policy = "refuse"
+
+    [[topics]]
+    filter = "alarm/#"
+    queue_policy = "refuse"
+
+    [[topics]]
+    filter = "noise/#"
+    queue_policy = "drop"
+
+    [[plugins]]
+    use = "tests.crash.plugins:Wishes"
+
+    [limits]
+    queue_disk_bytes = 5000
+    queue_deadline_s = 0.2
+"""
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Life]:
+    """A broker whose sessions hold a handful of messages."""
+    with living(tmp_path, CONFIG) as life:
+        yield life
+
+
+def fill(life: Life) -> list[bytes]:
+    """Publishes until that is refused; answers with what was acknowledged."""
+    with Wire(life.ports[STRICT]) as writer:
+        writer.connect("filler")
+        for number in range(100):
+            payload = b"%d" % number + bytes(1_000)
+            if writer.publish("t", payload, qos=1).reason == FULL:
+                return [b"%d" % taken + bytes(1_000) for taken in range(number)]
+    raise AssertionError("never refused")
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_is_acknowledged_under_refuse_is_kept_and_the_rest_is_refused(
+    life: Life, qos: int
+) -> None:
+    subscribe(life, LAX, "reader")
+    taken = fill(life)
+    assert len(taken) >= 4
+
+    life.crash()
+
+    refused = {}
+    for name, listener, topic, wish in (
+        ("listener", STRICT, "t", None),
+        ("topic", LAX, "alarm/1", None),
+        ("grant", LAX, "t", "refuse"),
+        ("topic first", STRICT, "noise/1", "refuse"),
+        ("grant first", STRICT, "t", "drop"),
+    ):
+        wire, _ = arrive(life, listener, f"writer by {name}", wish)
+        refused[name] = wire.publish(topic, b"!", qos=qos).reason == FULL
+        wire.close()
+    assert refused == {
+        "listener": True,
+        "topic": True,
+        "grant": True,
+        "topic first": False,
+        "grant first": False,
+    }
+    assert waiting_for(life, LAX, "reader") == taken
+
+
+def test_a_publisher_of_3_1_1_waits_and_is_disconnected_without_an_acknowledgement(
+    life: Life,
+) -> None:
+    subscribe(life, LAX, "reader")
+    taken = fill(life)
+    with Wire(life.ports[STRICT], version=4) as writer:
+        writer.connect("writer")
+
+        writer.send(mqtt.publish("t", b"!", qos=1, packet_id=1, version=4))
+
+        assert writer.receive_until_close() == []
+    assert waiting_for(life, LAX, "reader") == taken
+    with Wire(life.ports[STRICT], version=4) as writer:
+        writer.connect("writer")
+        assert writer.publish("t", b"!", qos=1).kind == mqtt.PUBACK
