@@ -177,13 +177,11 @@ fn make_way(
 
 fn create(shard: &Rc<Shard>, login: &Arc<Login>, access: &Arc<Access>) -> Rc<Client> {
     shard.metrics().sessions.add(1);
+    let directory = &shard.world.directory;
     shard.registry.borrow_mut().insert(shard.index, |handle| {
         Client::new(
             handle,
-            shard
-                .world
-                .directory
-                .join_as(handle.word(), shard.world.key_of(&login.client_id)),
+            directory.join_as(handle.word(), directory.key_of(&login.client_id)),
             Arc::clone(&login.client_id),
             Identity {
                 who: Who::Known(Arc::clone(login)),

@@ -180,7 +180,11 @@ impl Broker {
         let shards = shard_count(&config);
         let open = |kafka| Pipe::open(kafka, shards);
         let pipe = config.kafka.as_ref().map(open).transpose()?;
-        let world = World::new(&config, shards, seed(), (log, pipe));
+        let seed = match &log {
+            Some(log) => log.seed(seed()).map_err(StartError::Store)?,
+            None => seed(),
+        };
+        let world = World::new(&config, shards, seed, (log, pipe));
         let world = Arc::new(world);
         if let Some(log) = &world.log {
             log.serve(&world);
@@ -539,7 +543,8 @@ fn shard_count(config: &Config) -> usize {
     count.min(SHARDS_MAX)
 }
 
-/// Keys every hash of client-chosen text: nobody outside can compute collisions (abuse H07).
+/// Keys every hash of client-chosen text: nobody outside can compute collisions (abuse H07). A folder keeps the first
+/// one for those of the directory (ADR 0027).
 fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(SystemTime::now())

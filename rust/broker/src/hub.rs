@@ -550,6 +550,10 @@ impl Visitor for Collector<'_> {
         }
     }
 
+    fn probed(&mut self, places: usize) {
+        self.steps += places;
+    }
+
     fn shared(&mut self, candidate: Match<'_>) -> bool {
         self.steps += 1;
         let takes = self.judge.takes(&candidate);

@@ -301,7 +301,7 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) {
     let client = shard.registry.borrow_mut().insert(shard.index, |handle| {
         Client::new(
             handle,
-            directory.join_as(handle.word(), shard.world.key_of(&kept.client_id)),
+            directory.join_as(handle.word(), directory.key_of(&kept.client_id)),
             Arc::clone(&kept.client_id),
             Identity {
                 who: Who::Kept(kept.username.clone()),

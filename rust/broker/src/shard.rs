@@ -166,8 +166,7 @@ impl World {
         usize::try_from(hash % self.shards() as u64).unwrap_or(0)
     }
 
-    /// What stays the same of a client or a topic while the process lives, such as for shared groups that deal by
-    /// publisher.
+    /// What stays the same of a client or a topic while the process lives.
     pub(crate) fn key_of(&self, name: &str) -> u64 {
         self.seed.hash_one(name)
     }

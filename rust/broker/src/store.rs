@@ -10,6 +10,7 @@ use std::time::{Instant, SystemTime};
 
 use mqttcore_panics::Panicked;
 use mqttcore_store::files::{Files, Folder};
+use mqttcore_store::record::Record;
 use mqttcore_store::stream::{StreamLimits, StreamOptions, Streams};
 use mqttcore_store::{
     Batch, DurableStore, Level, Need, Observer, Pressure, Recovery, Store, StoreError,
@@ -23,6 +24,9 @@ use crate::log::LogClass;
 use crate::paging;
 use crate::recovery::Page;
 use crate::shard::{Shard, World};
+
+/// Under which key the store has the seed of hashes.
+const SEED: &str = "seed";
 
 /// The log that all shards write to.
 pub(crate) struct Log {
@@ -215,6 +219,28 @@ impl Log {
     /// The first of `count` numbers of messages and deliveries, never given before.
     pub(crate) fn numbers(&self, count: u64) -> u64 {
         self.store.numbers(count)
+    }
+
+    /// The seed of the hashes by which the shared groups of this folder are dealt, in every life of the broker; `fresh`
+    /// if there is none yet.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn seed(&self, fresh: u64) -> Result<u64, StoreError> {
+        let mut noted = None;
+        self.store.notes(&mut |key, value| {
+            if key == SEED {
+                noted = value.try_into().ok().map(u64::from_le_bytes);
+            }
+        })?;
+        if noted.is_none() && self.store.pressure() == Pressure::None {
+            let (key, value) = (SEED, &fresh.to_le_bytes()[..]);
+            let mut batch = Batch::default();
+            batch.push(&Record::Note { key, value });
+            self.append(&mut batch, Level::Memory);
+        }
+        Ok(noted.unwrap_or(fresh))
     }
 
     /// A number for a new session, which no session has that is kept.

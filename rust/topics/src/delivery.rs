@@ -65,6 +65,13 @@ pub enum Strategy {
     Sticky,
 }
 
+impl Strategy {
+    /// Whether the choice depends on a hash, and so on the keys of the members.
+    pub(crate) fn hashes(self) -> bool {
+        matches!(self, Self::ClientHash | Self::TopicHash)
+    }
+}
+
 /// One delivery: what a subscriber gets of one message, all its matching subscriptions merged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Match<'a> {
@@ -103,6 +110,11 @@ pub trait Visitor {
     /// The members of this shared group are asked next.
     fn group(&mut self, group: GroupId) {
         let _ = group;
+    }
+
+    /// So many places of a group's ring are read to choose a member; once a group, if the strategy hashes.
+    fn probed(&mut self, places: usize) {
+        let _ = places;
     }
 
     /// A member of a shared group, best choice first and available ones only, as long as there are any. Answers whether

@@ -6,7 +6,7 @@
 
 mod oracle;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use mqttcore_codec::QoS;
@@ -121,7 +121,7 @@ struct Pair {
 
 impl Pair {
     fn new(mask: u64) -> Self {
-        let directory = Directory::with_hash_mask(9, Choice::RoundRobin, mask);
+        let directory = Directory::with_hash_mask(9, strategy(mask), mask);
         // Some fit beside their subscription, some need all 64 bits.
         let handles = (1 << 63) - 3..(1 << 63) + 3;
         let clients = handles
@@ -282,10 +282,27 @@ impl Pair {
     }
 }
 
+/// Groups have a ring where a strategy hashes.
+fn strategy(mask: u64) -> Choice {
+    if mask == u64::MAX {
+        Choice::ClientHash
+    } else {
+        Choice::RoundRobin
+    }
+}
+
 fn same_rows_in_another_order(pair: &Pair, mask: u64) -> Directory {
-    let directory = Directory::with_hash_mask(9, Choice::RoundRobin, mask);
-    let highest = pair.clients.iter().map(|(id, _)| id.get()).max().unwrap();
-    let ids: Vec<_> = (0..=highest).map(|_| directory.join(0)).collect();
+    let directory = Directory::with_hash_mask(9, strategy(mask), mask);
+    let handles: BTreeMap<u32, u64> = pair
+        .clients
+        .iter()
+        .map(|(id, handle)| (id.get(), *handle))
+        .collect();
+    let (highest, _) = handles.last_key_value().unwrap();
+    let handle_of = |number| handles.get(&number).copied().unwrap_or(0);
+    let ids: Vec<_> = (0..=*highest)
+        .map(|number| directory.join(handle_of(number)))
+        .collect();
     for row in pair.oracle.rows.iter().rev() {
         let id = ids[row.id.get() as usize];
         directory.commit(

@@ -9,6 +9,7 @@ use std::thread;
 
 use mqttcore_broker::{Broker, Config};
 use mqttcore_codec::QoS;
+use mqttcore_topics::Strategy;
 
 use crate::common::{
     Client, Dice, HOUR_S, Hello, Home, Received, config_with_limits, eventually, start, v5,
@@ -346,4 +347,54 @@ fn a_message_goes_to_the_absent_member_that_keeps_it() {
 
         eventually("one has all", || held(&broker, 3) == [0, 12, 0]);
     }
+}
+
+/// The text of the one message that each publisher sends, by the member that has it.
+fn dealt(broker: &Broker, order: &[usize]) -> Vec<BTreeSet<String>> {
+    let mut members: Vec<(usize, Client)> = order
+        .iter()
+        .map(|&index| {
+            let mut client = hello(index, 100).connect(broker);
+            client.subscribe("$share/team/work", QoS::AtLeastOnce);
+            client.subscribe("end", QoS::AtLeastOnce);
+            (index, client)
+        })
+        .collect();
+    for index in 0..24 {
+        let name = format!("publisher-{index}");
+        v5(&name).connect(broker).publish_acknowledged("work", name);
+    }
+    v5("last")
+        .connect(broker)
+        .publish_acknowledged("end", "end");
+    members.sort_by_key(|(index, _)| *index);
+    let heard = |(_, member): &mut (usize, Client)| {
+        let next = || Some(member.take_message().text().to_owned()).filter(|text| text != "end");
+        let heard = std::iter::from_fn(next).collect();
+        // Its acknowledgements are in.
+        member.ping();
+        heard
+    };
+    members.iter_mut().map(heard).collect()
+}
+
+/// ADR 0027. Members come back in another order, and a stranger with kept sessions of its own is before them.
+#[test]
+fn a_publisher_has_the_same_member_after_a_restart_on_the_same_folder() {
+    let home = Home::new();
+    let by_client = || Config {
+        shared_strategy: Strategy::ClientHash,
+        ..config_with_limits(|_| ())
+    };
+    let first = home.start_with(0, by_client());
+    let before = dealt(&first, &[0, 1, 2, 3]);
+    assert!(before.iter().filter(|heard| !heard.is_empty()).count() > 1);
+
+    let second = home.crash_with(first, 0, by_client());
+    v5("stranger")
+        .keeping_session_s(HOUR_S)
+        .connect(&second)
+        .disconnect();
+
+    assert_eq!(dealt(&second, &[2, 0, 3, 1]), before);
 }

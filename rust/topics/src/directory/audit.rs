@@ -1,5 +1,6 @@
 //! A walker over one version that checks its invariants; for tests.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::version::{Counts, State};
@@ -212,7 +213,8 @@ impl Audit<'_> {
             self.counts.groups += 1;
             self.counts.subscriptions += set::len(group.members);
             self.set(group.members)?;
-            return self.available(group);
+            self.available(group)?;
+            return self.ring(group);
         }
         self.counts.filters += 1;
         let (plain, groups) = parts(payload);
@@ -284,6 +286,29 @@ impl Audit<'_> {
                 "an available one is no member".into()
             })
         })
+    }
+
+    /// Checks that each member has a seat on the ring, if there is one, and that only those have one or who has left.
+    fn ring(&mut self, group: Group<'_>) -> Result<(), String> {
+        if group.ring.is_empty() {
+            return Ok(());
+        }
+        self.note("ring");
+        self.set(group.ring)?;
+        let seats: BTreeSet<_> = set::Iter::new(group.ring)
+            .map(|seat| seat.seated().0)
+            .collect();
+        let is_member = |number: u32| set::of(group.members, SubscriberId(number)).is_some();
+        let is_right = |number: &u32| is_member(*number) || (self.is_dead)(SubscriberId(*number));
+        ensure(seats.iter().all(is_right), "I8", || {
+            "one with a seat is no member".into()
+        })?;
+        let mut members = set::Iter::new(group.members);
+        ensure(
+            members.all(|member| seats.contains(&member.subscriber().0)),
+            "I8",
+            || "a member without a seat".into(),
+        )
     }
 
     fn set_shape(&mut self, set: Word<'_>) -> Result<(), String> {

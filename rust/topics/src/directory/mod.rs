@@ -132,7 +132,7 @@ impl Directory {
     fn with_hasher(hasher: Hasher, strategy: Strategy) -> Self {
         Self {
             root: Root::new(State::empty()),
-            clients: Clients::new(strategy == Strategy::ClientHash),
+            clients: Clients::new(strategy.hashes()),
             hasher,
             strategy,
             ledger: Ledger::new(),
@@ -158,13 +158,18 @@ impl Directory {
     }
 
     /// As [`join`](Self::join), with a key that stays the same when the subscriber leaves and comes back: a hash of
-    /// its client id, say. [`Strategy::ClientHash`] deals what it publishes by this key.
+    /// [`key_of`](Self::key_of) its client id, say. Strategies that hash know publishers and members by this key.
     ///
     /// # Panics
     ///
     /// With 2^31 subscribers at once.
     pub fn join_as(&self, handle: u64, key: u64) -> SubscriberId {
         self.clients.join(handle, key)
+    }
+
+    /// A key for [`join_as`](Self::join_as): the same in every directory with the same seed.
+    pub fn key_of(&self, client_id: &str) -> u64 {
+        self.hasher.hash(client_id.as_bytes())
     }
 
     /// Tombstones a subscriber in O(1): no match that starts afterwards delivers to it.
@@ -332,6 +337,7 @@ impl Directory {
             let mut edit = Edit::new(guard, &self.ledger, current.counts.size);
             edit.go_on_after_groups(current.groups_made);
             edit.keep_handles(&handles);
+            edit.deal_by(self.clients.key(id));
             let mut draft = Draft::new(current);
             let mut outcomes = Outcomes::default();
             for (filter, step) in steps.clone() {

@@ -9,7 +9,7 @@ use super::cache::MOST_CACHED;
 use super::merge::{Merged, merge};
 use super::version::State;
 use super::walk::{Found, LANES, LEVELS_FOR_SURE, Lane, collect, collect_in_turn};
-use crate::subscribers::{self, Group, Subscription, for_each_group, set};
+use crate::subscribers::{self, Group, Subscription, for_each_group, ring, set};
 use crate::sync::{Pinned, Relaxed};
 use crate::tree::node::Turn;
 use crate::tree::word::{View, Word};
@@ -323,6 +323,9 @@ impl<'d> Snapshot<'d> {
         message: Message<'_>,
         visitor: &mut impl Visitor,
     ) {
+        if self.directory.strategy.hashes() {
+            visitor.probed(ring::PROBES);
+        }
         let start = self.first_choice(group, turn, message);
         let may_be_asked = |member| message.may_go_to(member);
         self.offer((group, turn), start, may_be_asked, visitor);
@@ -373,11 +376,12 @@ impl<'d> Snapshot<'d> {
     fn first_choice(&self, group: Group<'_>, turn: &Turn, message: Message<'_>) -> Start {
         let hasher = &self.directory.hasher;
         let topic_hash = || hasher.hash(message.topic.as_str().as_bytes());
-        // Who it would be if all were available, so that the others keep what they have when one goes.
-        let first_of_all = |word| {
-            let rank = scale(word, set::len(group.members));
-            let member = set::nth(group.members, rank);
-            Start::At(member.map_or(SubscriberId(0), Subscription::subscriber))
+        let is_there = |member| {
+            set::of(group.available, member).is_some() && !self.directory.clients.is_dead(member)
+        };
+        let by_hash = |word| {
+            let member = ring::choose(group.ring, hasher, word, is_there);
+            Start::At(member.unwrap_or(SubscriberId(0)))
         };
         match (self.directory.strategy, message.publisher) {
             // ORDERING: Relaxed: each message takes its own number, whatever the order.
@@ -385,9 +389,9 @@ impl<'d> Snapshot<'d> {
             (Strategy::Random, _) => Start::Random(message.random),
             (Strategy::ClientHash, Some(id)) => {
                 let key = self.directory.clients.key(id).unwrap_or(0);
-                first_of_all(hasher.scramble(key))
+                by_hash(key)
             }
-            (Strategy::ClientHash, None) | (Strategy::TopicHash, _) => first_of_all(topic_hash()),
+            (Strategy::ClientHash, None) | (Strategy::TopicHash, _) => by_hash(topic_hash()),
             // ORDERING: Relaxed: a preference that orders nothing.
             (Strategy::Sticky, _) => match turn.sticky.load(Relaxed) {
                 0 => Start::Random(message.random),

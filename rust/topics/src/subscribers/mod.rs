@@ -2,8 +2,9 @@
 //!
 //! Without groups the payload of a filter is the plain set alone. With groups it is an extended block of two words:
 //! the plain set, and a map from share name to the group's block. That holds three words: the set of its members, its
-//! turn, and the set of those members that are available. A plain change never touches the groups, nor the reverse.
+//! turn, and the set of those members that are available; a fourth if its strategy hashes, the ring. A plain change never touches the groups, nor the reverse.
 
+pub(crate) mod ring;
 pub(crate) mod set;
 mod subscription;
 
@@ -39,6 +40,8 @@ pub(crate) struct Group<'g> {
     pub(crate) members: Word<'g>,
     /// The members that are available, some or all of them.
     pub(crate) available: Word<'g>,
+    /// Seats of the members, if the strategy hashes.
+    pub(crate) ring: Word<'g>,
     turn: Word<'g>,
 }
 
@@ -71,13 +74,14 @@ impl<'g> Group<'g> {
     /// Takes a group's payload apart; without members if it is none.
     pub(crate) fn of(payload: Word<'g>) -> Self {
         let word = |index| match payload.view() {
-            View::Extended(block) => block.word(index),
+            View::Extended(block) => block.words().get(index).copied().unwrap_or(Word::EMPTY),
             _ => Word::EMPTY,
         };
         Self {
             members: word(0),
             turn: word(1),
             available: word(2),
+            ring: word(3),
         }
     }
 
@@ -158,6 +162,20 @@ fn apply_to_available<'g>(
     }
 }
 
+/// Applies a step to the ring of a group, if members have keys.
+fn apply_to_ring<'g>(edit: &mut Edit<'g>, hasher: &Hasher, ring: Word<'g>, step: Step) -> Word<'g> {
+    let Some(key) = edit.key() else {
+        return ring;
+    };
+    match step {
+        Step::Insert { subscription, .. } => {
+            ring::sit(edit, hasher, ring, (subscription.subscriber(), key))
+        }
+        Step::Remove(subscriber) => ring::stand_up(edit, hasher, ring, (subscriber, key)),
+        Step::SetAvailable(..) => ring,
+    }
+}
+
 fn apply_to_group<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
@@ -171,18 +189,22 @@ fn apply_to_group<'g>(
         let changed = apply_to_set(edit, old.members, step);
         let members = changed.set;
         let available = apply_to_available(edit, (old.available, members), step);
+        let ring = apply_to_ring(edit, hasher, old.ring, step.0);
         effect = Effect {
             existed: changed.old.is_some(),
             group_came_or_went: old.members.is_empty() != members.is_empty(),
             dropped: changed.dropped,
         };
-        if members.is_same(old.members) && available.is_same(old.available) {
+        let kept = [members, available, ring];
+        let same = kept.iter().zip([old.members, old.available, old.ring]);
+        if same.into_iter().all(|(new, old)| new.is_same(old)) {
             return payload;
         }
         edit.retire(payload);
         if members.is_empty() {
             // Only those that left can still be there.
             set::retire_all(edit, available);
+            set::retire_all(edit, ring);
             edit.retire(old.turn);
             return Word::EMPTY;
         }
@@ -191,7 +213,16 @@ fn apply_to_group<'g>(
         } else {
             old.turn
         };
-        edit.make(Kind::Extended, 1, &[&[members, turn, available]], &[])
+        let three = [members, turn, available];
+        let words: [&[Word<'g>]; 2] = [
+            &three,
+            if ring.is_empty() {
+                &[]
+            } else {
+                std::slice::from_ref(&ring)
+            },
+        ];
+        edit.make(Kind::Extended, 1, &words, &[])
     });
     effect
 }

@@ -13,6 +13,7 @@ const QOS_SHIFT: u32 = 3;
 const NO_LOCAL: u64 = 1 << 2;
 const RETAIN_AS_PUBLISHED: u64 = 1 << 1;
 const INLINE: u64 = 1;
+const SEATED_SHIFT: u32 = 1;
 
 /// From the top: subscriber 31 bits, Subscription Identifier 28 (0 for none), QoS 2, No Local 1,
 /// Retain As Published 1, and a set bit that tells it from a pointer. So it sorts by subscriber.
@@ -63,6 +64,17 @@ impl Subscription {
             retain_as_published: self.retain_as_published(),
             id: self.id(),
         }
+    }
+
+    /// A seat on the ring of a group: it sorts by its place, and has its subscriber where others have their options.
+    pub(crate) const fn seat(place: SubscriberId, subscriber: SubscriberId) -> Self {
+        Self((place.0 as u64) << SUBSCRIBER_SHIFT | (subscriber.0 as u64) << SEATED_SHIFT | INLINE)
+    }
+
+    /// Whose seat it is.
+    #[expect(clippy::cast_possible_truncation, reason = "masked to 31 bits")]
+    pub(crate) const fn seated(self) -> SubscriberId {
+        SubscriberId((self.0 >> SEATED_SHIFT & (u32::MAX >> 1) as u64) as u32)
     }
 
     pub(crate) const fn bits(self) -> u64 {

@@ -21,6 +21,7 @@ pub(crate) struct Edit<'g> {
     /// Groups that were ever made; the next one has this number.
     groups_made: u64,
     handles: Option<Handles<'g>>,
+    key: Option<u64>,
 }
 
 /// Looks up what a leaf keeps beside a payload that is a value, for its readers; `None` if it does not fit a word.
@@ -47,6 +48,7 @@ impl<'g> Edit<'g> {
             size,
             groups_made: 0,
             handles: None,
+            key: None,
         }
     }
 
@@ -62,6 +64,15 @@ impl<'g> Edit<'g> {
     /// Lets leaves keep handles.
     pub(crate) fn keep_handles(&mut self, handles: Handles<'g>) {
         self.handles = Some(handles);
+    }
+
+    /// Says what the subscriber whose subscriptions change is told apart by in groups, if their strategy hashes.
+    pub(crate) fn deal_by(&mut self, key: Option<u64>) {
+        self.key = key;
+    }
+
+    pub(crate) fn key(&self) -> Option<u64> {
+        self.key
     }
 
     /// Makes the leaf of a payload that is not empty.
