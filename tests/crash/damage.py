@@ -21,6 +21,7 @@ from tests.crash.test_promise import arrive, leave_subscribed
 
 CHECKPOINT = "checkpoint.redb"
 HEADER = 64
+PAGE = 4_096
 COUNT = 600
 LARGE_COUNT = 360
 LARGE = bytes(200_000)
@@ -117,12 +118,20 @@ def flip_message(folder: Path) -> None:
     flip(segments(folder)[0], content.index(b"hall/heat", HEADER + 4_000) + 11)
 
 
-def flip_used(folder: Path, page: int) -> None:
-    """Makes one bit of a page of the checkpoint another one, where it is not zero."""
-    path = folder / CHECKPOINT
-    content = path.read_bytes()
-    start = page * 4_096
-    flip(path, next(at for at in range(start + 8, len(content)) if content[at]))
+def sessions_page(folder: Path) -> int:
+    """Where the page begins that has the session of the subscriber, in the checkpoint."""
+    content = (folder / CHECKPOINT).read_bytes()
+    return content.rindex(b"reader") // PAGE * PAGE
+
+
+def overwrite_page(folder: Path) -> None:
+    """Overwrites half of the page that has the session of the subscriber."""
+    start = sessions_page(folder)
+
+    def edit(content: bytearray) -> None:
+        content[start : start + PAGE // 2] = b"\xa5" * (PAGE // 2)
+
+    change(folder / CHECKPOINT, edit)
 
 
 def zero(path: Path) -> None:
@@ -182,9 +191,23 @@ KINDS: Sequence[Kind] = (
         kept=1,
     ),
     Kind(
-        name="checkpoint with dropped segments: one bit",
+        name="checkpoint with dropped segments: one bit of its first page",
         base=absorbed,
         damage=lambda folder: flip(folder / CHECKPOINT, 3),
+        says=r"checkpoint\.redb is damaged .*: LSN 1 to \d+ cannot be trusted",
+        kept=1,
+    ),
+    Kind(
+        name="checkpoint with dropped segments: one bit of a session",
+        base=absorbed,
+        damage=lambda folder: flip(folder / CHECKPOINT, sessions_page(folder) + 8),
+        says=r"checkpoint\.redb is damaged .*: LSN 1 to \d+ cannot be trusted",
+        kept=1,
+    ),
+    Kind(
+        name="checkpoint with dropped segments: a page overwritten",
+        base=absorbed,
+        damage=overwrite_page,
         says=r"checkpoint\.redb is damaged .*: LSN 1 to \d+ cannot be trusted",
         kept=0,
     ),
@@ -336,7 +359,7 @@ def tool(command: str, folder: Path, *options: str) -> str:
     report = json.loads(done.stdout)
     if report["damage"] is None:
         return "nothing to mend"
-    keys = ("lost", "sessions", "topics", "unknown")
+    keys = ("lost", "sessions", "topics", "unknown", "mended_pages", "lost_pages")
     given_up = [f"{key} {json.dumps(report[key])}" for key in keys if report[key]]
     rest = re.search(r"LSN \d+ and what followed", report["damage"])
     given_up += [rest.group()] if rest else []

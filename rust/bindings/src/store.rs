@@ -73,6 +73,14 @@ pub(crate) fn store_repair(
     set("sessions", repair.sessions.into_pyobject(py)?.into_any())?;
     set("topics", repair.topics.into_pyobject(py)?.into_any())?;
     set("unknown", repair.unknown.into_pyobject(py)?.into_any())?;
+    set(
+        "mended_pages",
+        repair.mended_pages.into_pyobject(py)?.into_any(),
+    )?;
+    set(
+        "lost_pages",
+        repair.lost_pages.into_pyobject(py)?.into_any(),
+    )?;
     set("set_aside", repair.set_aside.into_pyobject(py)?)?;
     Ok(done)
 }

@@ -8,6 +8,8 @@ use crate::backup::{RESTORED, mark_restored};
 use crate::durable::{StoreOptions, claim, open_parts, set_aside};
 use crate::error::{Damage, StoreError};
 use crate::files::Files;
+use crate::index::rescue::{self, GivenUp, Rescued};
+use crate::index::source::Begin;
 use crate::index::{Index, tables};
 #[cfg(feature = "columnar")]
 use crate::journal::commit::Committer;
@@ -26,12 +28,17 @@ pub struct Repair {
     pub saved: u64,
     /// LSNs that are lost: first and last of each gap.
     pub lost: Vec<(u64, u64)>,
-    /// Client identifiers whose messages are among what is lost, and how many.
+    /// Client identifiers whose messages are among what is lost, and how many; 0 for a session that
+    /// was given up without any.
     pub sessions: BTreeMap<String, u64>,
     /// Topics of lost messages, and how many; of a retained message, too.
     pub topics: BTreeMap<String, u64>,
-    /// Lost records of which nothing can be said.
+    /// Lost records and deliveries of which nothing can be said.
     pub unknown: u64,
+    /// Pages of the checkpoint in which one bit was wrong, and was righted.
+    pub mended_pages: u64,
+    /// Pages of the checkpoint that could not be read: their rows are lost.
+    pub lost_pages: u64,
     /// Files that were set aside.
     pub set_aside: Vec<String>,
 }
@@ -61,16 +68,41 @@ pub fn repair(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Repair, 
             break;
         }
         // The log may have all that was in it; else the next look finds out what is missing.
+        let rescued = rescue_checkpoint(&**files)?;
         repair.set_aside.push(set_aside(&**files, tables::FILE)?);
+        if let Some(rescued) = rescued {
+            tables::name_new(&**files)?;
+            mend(files, options, Some(rescued), &mut repair)?;
+            return Ok(repair);
+        }
     }
-    mend(files, options, &mut repair)?;
+    mend(files, options, None, &mut repair)?;
     Ok(repair)
+}
+
+/// Writes what can be read of the checkpoint into a new one, unless the log has all that was in it.
+fn rescue_checkpoint(files: &dyn Files) -> Result<Option<Rescued>, StoreError> {
+    let first_lsn = identity::first_lsn(files)?;
+    if first_lsn == Some(1) {
+        return Ok(None);
+    }
+    let damaged = files.open(tables::FILE);
+    let damaged = damaged.map_err(|error| StoreError::io("open", tables::FILE, error))?;
+    let begin = Begin {
+        lsn: first_lsn.unwrap_or_default(),
+        segment: segment::numbers(files)?
+            .first()
+            .copied()
+            .unwrap_or_default(),
+    };
+    rescue::rescue(&*damaged, files, begin)
 }
 
 /// Makes a checkpoint of all that can be read, and begins the log anew behind it.
 fn mend(
     files: &Arc<dyn Files>,
     options: &StoreOptions,
+    rescued: Option<Rescued>,
     repair: &mut Repair,
 ) -> Result<(), StoreError> {
     let (mut index, meta) = Index::open(files, options.cache_bytes)?;
@@ -78,12 +110,24 @@ fn mend(
     let known = identity::store_of(&**files, &numbers)?.or(meta.map(|meta| meta.store));
     let store = known.unwrap_or_else(segment::new_store);
     index.identify(store);
+    let mut given_up = GivenUp::default();
+    if let Some(rescued) = &rescued {
+        rescued.attribute(&mut index, &mut given_up)?;
+    }
     let mut salvaged = Salvaged::default();
+    salvaged.rescued = rescued;
     for number in &numbers {
         let number = (*number, numbers.last() != Some(number));
         salvage::segment(&**files, store, number, &mut index, &mut salvaged)?;
     }
     salvaged.end(&mut index);
+    if let Some(rescued) = salvaged.rescued.take() {
+        (repair.mended_pages, repair.lost_pages) = (rescued.mended_pages, rescued.lost_pages);
+        rescued.settle(&mut index, &mut given_up)?;
+    }
+    add_all(&mut repair.sessions, given_up.sessions);
+    add_all(&mut repair.topics, given_up.topics);
+    repair.unknown += given_up.unknown;
     report(&index, salvaged, repair)?;
     index.flush()?;
     for number in &numbers {

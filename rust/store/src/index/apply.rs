@@ -240,7 +240,7 @@ impl Index {
         taken.map_or(Ok(()), |delivery| self.release(delivery.message))
     }
 
-    fn end_session(&mut self, session: u64) -> Result<(), StoreError> {
+    pub(super) fn end_session(&mut self, session: u64) -> Result<(), StoreError> {
         let cached = self.cached_session(session)?;
         let Some(row) = cached.row.take() else {
             return Ok(());
@@ -314,6 +314,13 @@ impl Index {
         self.change_message(message, |row| {
             row.references = row.references.saturating_sub(1);
         })?;
+        self.forget_if_unwanted(message);
+        Ok(())
+    }
+
+    /// Drops a message unless something refers to it.
+    pub(super) fn drop_unwanted(&mut self, message: u64) -> Result<(), StoreError> {
+        self.refer(message, 0)?;
         self.forget_if_unwanted(message);
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::index::changes::{Cached, Changes, QueueChange, Session};
 use crate::index::chunk::Chunk;
 use crate::index::messages::{changed_page, number_of};
 use crate::index::notes::{ChangedNotes, put_notes};
-use crate::index::rows::Delivery;
+use crate::index::rows::{Delivery, StoredMessage};
 use crate::index::streams::StreamTable;
 use crate::index::tables::{
     BODY, MESSAGE, Meta, QUEUE, RETAINED, SEGMENT, SESSION, SUBSCRIPTION, begin_change, checkpoint,
@@ -116,7 +116,7 @@ impl Index {
     }
 
     /// All that waits for a session or is under way to it.
-    fn deliveries(&mut self, session: u64) -> Result<Vec<Delivery>, StoreError> {
+    pub(super) fn deliveries(&mut self, session: u64) -> Result<Vec<Delivery>, StoreError> {
         let mut deliveries = self.queue(session, 0, usize::MAX)?;
         if let Some(row) = &self.cached_session(session)?.row {
             let row = row.row().map_err(wrong)?;
@@ -126,13 +126,17 @@ impl Index {
     }
 
     fn is_readable(&mut self, message: u64) -> Result<bool, StoreError> {
+        Ok(self.readable(message)?.is_some())
+    }
+
+    /// The content of a message; `None` if there is none, or it is damaged.
+    pub(super) fn readable(&mut self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
         match self.message(message) {
-            Ok(found) => Ok(found.is_some()),
-            Err(StoreError::Damaged(_) | StoreError::Checkpoint(_)) => Ok(false),
+            Err(StoreError::Damaged(_) | StoreError::Checkpoint(_)) => Ok(None),
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                Ok(false)
+                Ok(None)
             }
-            Err(error) => Err(error),
+            found => found,
         }
     }
 }

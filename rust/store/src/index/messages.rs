@@ -262,6 +262,26 @@ pub(crate) fn changed_page(stored: &[u8], changes: &[Changed]) -> Result<Vec<u8>
     Ok(page)
 }
 
+/// All messages of a stored page.
+pub(crate) fn decode_page(page: u64, stored: &[u8]) -> Result<Vec<(u64, MessageRow)>, BodyError> {
+    let (mut reader, mut rows) = (Reader(stored), Vec::new());
+    while !reader.0.is_empty() {
+        let (low, row) = (reader.byte()?, MessageRow::decode(&mut reader)?);
+        rows.push((page << 8 | u64::from(low), row));
+    }
+    Ok(rows)
+}
+
+/// A stored page of `rows`, which ascend.
+pub(crate) fn encode_page(rows: &[(u64, MessageRow)]) -> Vec<u8> {
+    let mut page = Vec::new();
+    for (number, row) in rows {
+        page.push(low(*number));
+        row.encode(&mut page);
+    }
+    page
+}
+
 /// A message of a stored page.
 pub(crate) fn find(stored: &[u8], number: u64) -> Result<Option<MessageRow>, BodyError> {
     let mut reader = Reader(stored);

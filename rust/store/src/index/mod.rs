@@ -15,12 +15,16 @@ mod changes;
 mod chunk;
 pub(crate) mod copying;
 pub(crate) mod flush;
+mod gaps;
 mod messages;
 pub(crate) mod notes;
 mod numbered;
 mod paged;
+mod pages;
+pub(crate) mod rescue;
 pub(crate) mod restore;
 pub(crate) mod rows;
+pub(crate) mod source;
 pub(crate) mod streams;
 pub(crate) mod tables;
 

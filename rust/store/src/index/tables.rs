@@ -94,21 +94,13 @@ impl Tables {
             }
             other => (other.map_err(failed)?, false),
         };
-        let database = Database::builder()
-            .set_cache_size(cache_bytes)
-            .create_with_backend(Backend(file))
-            .map_err(unopened)?;
-        let mut database = Contained(Some(database));
+        let mut database = Contained(Some(open_database(file, cache_bytes)?));
         if !is_new {
             database.check()?;
         }
         let database = database.into_inner();
         if is_new {
-            // It gets its name when it is whole.
-            files
-                .rename(UNBORN, FILE)
-                .and_then(|()| files.sync_names())
-                .map_err(failed)?;
+            name_new(files)?;
         }
         let mut tables = Self {
             database: Arc::new(database),
@@ -387,6 +379,26 @@ fn rows<T>(
         let (number, bytes) = row.map_err(checkpoint)?;
         Ok((number.value(), decode(bytes.value()).map_err(wrong)?))
     }))
+}
+
+fn open_database(file: Arc<dyn File>, cache_bytes: usize) -> Result<Database, StoreError> {
+    let mut builder = Database::builder();
+    let opened = builder
+        .set_cache_size(cache_bytes)
+        .create_with_backend(Backend(file));
+    opened.map_err(unopened)
+}
+
+/// A new checkpoint, empty, to be written and closed; [`name_new`] puts it into its place then.
+pub(super) fn create_new(files: &dyn Files, cache_bytes: usize) -> Result<Database, StoreError> {
+    let file = begin(files).map_err(|error| StoreError::io("make", UNBORN, error))?;
+    open_database(file, cache_bytes)
+}
+
+/// Gives a new checkpoint its name, when it is whole.
+pub(crate) fn name_new(files: &dyn Files) -> Result<(), StoreError> {
+    let named = files.rename(UNBORN, FILE).and_then(|()| files.sync_names());
+    named.map_err(|error| StoreError::io("open", FILE, error))
 }
 
 /// An empty file without its final name.

@@ -6,6 +6,7 @@ use redb::Database;
 
 use crate::error::StoreError;
 use crate::files::Files;
+use crate::index::rescue::Rescued;
 use crate::index::{Index, bodies};
 use crate::journal::frame::{self, Frame};
 use crate::journal::identity::read_header;
@@ -25,6 +26,8 @@ pub(crate) struct Salvaged {
     pub(crate) broken: BTreeMap<u64, Broken>,
     /// Messages to sessions whose beginning is lost, by client identifier.
     pub(crate) homeless: BTreeMap<String, u64>,
+    /// What could be read of a damaged checkpoint.
+    pub(crate) rescued: Option<Rescued>,
     /// Something in the log says that records up to here were safe.
     promised: u64,
     /// Those sessions.
@@ -73,6 +76,9 @@ pub(crate) fn segment(
         };
         let logged: Logged<'_> = read_record(place, &frame, saved.ends_group)?;
         salvaged.count_homeless(&logged.record);
+        if let (Some(rescued), Record::Message(message)) = (&mut salvaged.rescued, &logged.record) {
+            rescued.count_homeless(message, index)?;
+        }
         index.apply(&logged)?;
         salvaged.records += 1;
     }
