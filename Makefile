@@ -47,6 +47,11 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Ca
 # Crates that must stay free of sockets, runtimes and Python, dependencies included.
 SANS_IO := codec topics panics publisher columnar session store
 CARGO_DENY := 0.20.2
+CARGO_MUTANTS := 27.1.0
+MUTMUT := 3.8.1
+# A part of the Rust mutants of `make mutants`, as 0/8; and which Python ones, as `mqttcore.auth.scram*`.
+SHARD ?= 0/1
+MUTANTS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Builds under another scheduler: optimised, but not as slowly as what is shipped.
 MODEL_BUILD := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
@@ -145,6 +150,24 @@ miri: .make/tools ## the unsafe parts of the directory under Miri, SEEDS=4 sched
 			cargo +nightly miri test --quiet --target-dir $(TARGET)/miri -p mqttcore-topics --lib sync:: || exit 1; \
 	else echo "no nightly Rust with Miri: rustup +nightly component add miri rust-src"; fi
 
+mutants: mutants-rust mutants-python ## one-line faults in codec, session, grants, auth, plugin, offsets (hours; SHARD=0/8): docs/proofs.md
+
+mutants-rust: .make/tools
+	@cargo mutants --version >/dev/null 2>&1 || { \
+		echo "make: cargo-mutants is missing: cargo install --locked cargo-mutants@$(CARGO_MUTANTS)" >&2; exit 1; }
+	@PROPTEST_CASES=16 PROPTEST_MAX_SHRINK_ITERS=0 nice cargo mutants --shard $(SHARD) --output .make/mutants-rust \
+		--profile mutants --baseline skip --timeout 120 --package mqttcore-codec --package mqttcore-session -- --tests
+	@nice cargo mutants --shard $(SHARD) --output .make/mutants-grants --profile mutants --baseline skip --timeout 120 \
+		--package mqttcore-broker --file rust/broker/src/grants.rs -- --lib grants::
+
+# Mutmut names modules right only where their folder is called `src`, so it works in a copy.
+mutants-python: build .make/dev .make/mutmut
+	@rm -rf .make/mutants-python && mkdir -p .make/mutants-python
+	@cp -r python .make/mutants-python/src && cp -r tests examples .make/mutants-python
+	@cat pyproject.toml tests/mutmut.toml >.make/mutants-python/pyproject.toml
+	@cd .make/mutants-python && PYTHONPATH=$(CURDIR)/.make/mutmut nice $(CURDIR)/$(BIN)/python -m mutmut run --max-children 1 $(MUTANTS)
+	@cd .make/mutants-python && PYTHONPATH=$(CURDIR)/.make/mutmut $(CURDIR)/$(BIN)/python -m mutmut results
+
 spec: build .make/dev ## every normative statement against a running broker; writes docs/conformance.md
 	@$(BIN)/python -m tests.spec $(ARGS)
 
@@ -211,6 +234,7 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) kafka
 	@$(MAKE) spark-matrix
 	@$(MAKE) pipeline ARGS="--seconds 30 --picture .make/load.png"
+	@$(MAKE) mutants
 
 ##@ Measure
 bench: .make/tools ## codec, session and tree: messages or filters a second
@@ -268,6 +292,10 @@ help:
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@
 
+# Away from the tools: it brings a screen of its own and the pytest that it likes.
+.make/mutmut: .make/dev
+	@$(BIN)/pip install --quiet --disable-pip-version-check --target $@ mutmut==$(MUTMUT)
+
 # Clients of `tests/interop`, away from the tools: some install a package `tests`.
 .make/interop-python: .make/tools tests/interop/python/requirements.lock
 	@[ -x .make/interop/python/bin/python ] || $(PYTHON) -m venv .make/interop/python
@@ -282,5 +310,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak storm interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help

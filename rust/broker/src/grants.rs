@@ -303,6 +303,41 @@ mod tests {
     }
 
     #[test]
+    fn everything_is_all_topics_and_what_the_broker_says_of_itself() {
+        let rules = Grant::everything().compile().unwrap();
+
+        assert_eq!(rules.publish(topic("a")), RuleAnswer::Allowed);
+        assert_eq!(rules.publish(topic("$SYS/a")), RuleAnswer::Silent);
+        assert_eq!(rules.subscribe(&filter("#")), RuleAnswer::Allowed);
+        assert_eq!(rules.subscribe(&filter("$SYS/#")), RuleAnswer::Allowed);
+    }
+
+    #[test]
+    fn permissions_to_publish_are_for_one_filter() {
+        let rules = Permissions::publishing(filter("a/+"));
+
+        assert_eq!(rules.publish(topic("a/b")), RuleAnswer::Allowed);
+        assert_eq!(rules.publish(topic("a")), RuleAnswer::Silent);
+        assert_eq!(rules.subscribe(&filter("a/b")), RuleAnswer::Silent);
+    }
+
+    #[test]
+    fn deliveries_are_checked_where_something_is_denied() {
+        let (open, closed) = (grant(&[], &["#"], &[]), grant(&[], &["#"], &["a"]));
+
+        assert!(!open.checks_deliveries() && closed.checks_deliveries());
+        assert!(open.receives(topic("a")) && closed.receives(topic("b")));
+    }
+
+    #[test]
+    fn a_rule_is_a_filter_or_all_dollar_topics() {
+        for rule in ["a/+/#", "$#"] {
+            assert_eq!(check_grant_rule(rule), Ok(()));
+        }
+        assert!(check_grant_rule("a/#/b").is_err());
+    }
+
+    #[test]
     fn a_rule_may_be_as_deep_as_any_configuration_allows_topics_to_be() {
         let deep = vec!["a"; 1_000].join("/");
         let rules = grant(&[&deep], &[], &[]);

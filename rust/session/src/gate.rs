@@ -85,3 +85,50 @@ impl Held {
         self.0.capacity() * size_of::<(AckToken, Control)>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use mqttcore_codec::{PacketId, ReasonCode};
+
+    use super::*;
+    use crate::control::Kind;
+
+    /// Two acknowledgements that wait for two promises.
+    fn held() -> Held {
+        let (mut gate, mut held) = (Gate::default(), Held::NONE);
+        for number in [1, 2] {
+            let id = PacketId::new(number).unwrap();
+            held.push(
+                gate.promise(),
+                Control(Kind::PubAck(id, ReasonCode::SUCCESS)),
+            );
+        }
+        held
+    }
+
+    #[test]
+    fn what_is_held_is_taken_out_oldest_first() {
+        let mut held = held();
+
+        let taken = held.take();
+
+        let id = |control: &Control| match &control.0 {
+            Kind::PubAck(id, _) => id.get(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(taken.iter().map(id).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(held.iter().count(), 0);
+    }
+
+    #[test]
+    fn memory_is_counted_by_its_room_and_given_back_when_nothing_is_held() {
+        let mut held = held();
+        let room = held.0.capacity() * size_of::<(AckToken, Control)>();
+
+        held.shrink();
+        assert_eq!((held.heap_bytes(), held.iter().count()), (room, 2));
+        held.take();
+        held.shrink();
+        assert_eq!(held.heap_bytes(), 0);
+    }
+}
