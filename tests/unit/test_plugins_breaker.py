@@ -1,7 +1,7 @@
 """When a hook is left alone, by a clock that the test turns."""
 
 import pytest
-from mqttcore.plugin.breaker import FAILURES, OPEN_S, WINDOW_S, Breaker
+from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, WINDOW_S, Breaker
 
 from tests.clock import Clock
 
@@ -45,6 +45,26 @@ def test_failures_that_are_further_apart_do_not_open(breaker: Breaker, clock: Cl
         clock.now += WINDOW_S / (FAILURES - 1) + 0.001
 
     assert breaker.state == "closed"
+
+
+def test_failures_that_just_fit_the_window_open(breaker: Breaker, clock: Clock) -> None:
+    assert not any(breaker.fail() for _ in range(FAILURES - 1))
+    clock.now += WINDOW_S
+
+    assert breaker.fail()
+
+
+def test_it_is_open_while_as_many_threads_are_held_as_may_be(breaker: Breaker) -> None:
+    held = [breaker.hold() for _ in range(HELD_MAX)]
+    assert held == list(range(1, HELD_MAX + 1))
+    before = breaker.state
+    assert not breaker.admit(timeout=TIMEOUT_S)
+
+    breaker.let_go()
+
+    assert (before, breaker.state) == ("open", "closed")
+    assert breaker.admit(timeout=TIMEOUT_S)
+    assert breaker.hold() == HELD_MAX
 
 
 def test_failures_of_calls_from_before_do_not_keep_it_open(breaker: Breaker, clock: Clock) -> None:
