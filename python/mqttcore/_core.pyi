@@ -42,6 +42,7 @@ __all__ = [
     "TopicNameError",
     "__version__",
     "check_grant_rule",
+    "check_mount_point",
     "check_password_hash",
     "decode_packet",
     "encode_packet",
@@ -735,6 +736,12 @@ def parse_toml(text: str, /) -> tuple[TomlValue, list[tuple[int, int, str]]]:
 
 def check_grant_rule(rule: str, /) -> None:
     """Raise `TopicFilterError` unless ``rule`` may stand in a grant: a topic filter, or ``$#``."""
+
+def check_mount_point(text: str, /) -> None:
+    """Raise `TopicNameError` unless ``text`` may be a mount point.
+
+    It is a topic name that does not begin with ``$``.
+    """
 
 def check_password_hash(hash: str, /) -> None:  # noqa: A002 - positional only
     """Raise `PasswordHashError` unless ``hash`` is of a format that `verify_password` knows."""

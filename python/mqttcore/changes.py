@@ -26,6 +26,7 @@ LISTENER = (
     "path",
     "origins",
     "protocol_versions",
+    "mount_point",
     "session",
     "promise",
     "queue_policy",

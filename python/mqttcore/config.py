@@ -81,6 +81,9 @@ Address = Annotated[
     str, Parsed(split_address, "IP address or localhost, and port, as 127.0.0.1:1883 or [::1]:1883")
 ]
 Filter = Annotated[str, Parsed(_core.TopicFilter, "a topic filter")]
+MountPoint = Annotated[
+    str, Parsed(_core.check_mount_point, "a topic name that does not begin with $, as plant/1")
+]
 GrantRule = Annotated[
     str, Parsed(_core.check_grant_rule, "a topic filter, or $# for all topics that begin with $")
 ]
@@ -142,6 +145,9 @@ class Listener:
     port; ``*``: every page. Clients that are no browsers have none."""
     protocol_versions: tuple[ProtocolVersion, ...] = get_args(ProtocolVersion)
     """Versions of MQTT that its clients may speak; others are refused with CONNACK."""
+    mount_point: MountPoint | None = None
+    """Levels in front of every topic and filter of its clients, who do not see them; topics that
+    begin with ``$`` are outside. Grants, plugins and logs have the names with it (ADR 0028)."""
     session: SessionPolicy = SessionPolicy()
     """How sessions are kept for which no plugin says otherwise."""
     promise: Promise | None = None

@@ -261,6 +261,7 @@ def test_a_reload_says_what_changed_and_what_takes_a_restart_and_nothing_else(
     data = str(tmp_path / "data")
     started = Settings(listeners=(LISTENER,), data=data)
     closed = replace(LISTENER, anonymous=False)
+    mounted = replace(LISTENER, mount_point="plant/1")
     newest = replace(LISTENER, protocol_versions=("5.0",))
     stream = Stream(name="other", filter=("#",))
     told = [
@@ -271,6 +272,8 @@ def test_a_reload_says_what_changed_and_what_takes_a_restart_and_nothing_else(
         (started, "limits.connections", None),
         (replace(started, listeners=(newest,)), "listener main: protocol_versions", None),
         (started, "listener main: protocol_versions", None),
+        (replace(started, listeners=(mounted,)), "listener main: mount_point", None),
+        (started, "listener main: mount_point", None),
         (replace(started, listeners=(closed,)), "listener main: anonymous", None),
         (
             replace(started, listeners=(replace(closed, address="127.0.0.1:1"),)),

@@ -62,5 +62,5 @@ mod _core {
         read_stream_file_meta, write_stream_file,
     };
     #[pymodule_export]
-    use super::topics::{PyTopicFilter, PyTopicName, check_grant_rule};
+    use super::topics::{PyTopicFilter, PyTopicName, check_grant_rule, check_mount_point};
 }

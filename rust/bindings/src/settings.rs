@@ -11,11 +11,12 @@ use mqttcore_broker::{
 };
 use mqttcore_codec::Version;
 use mqttcore_session::{QueuePolicy, ServerLimits};
-use mqttcore_topics::{TopicFilter, TopicLimits};
+use mqttcore_topics::{MountPoint, TopicFilter, TopicLimits};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::answers::{FullQueue, Level, SessionTerms, access};
+use crate::error::CoreError;
 use crate::kafka::{KafkaFields, kafka};
 use crate::topics::{parse_filter, qos_of, strategy_named};
 
@@ -93,6 +94,7 @@ struct ListenerFields<'py> {
     path: String,
     origins: Vec<String>,
     protocol_versions: Vec<String>,
+    mount_point: Option<String>,
 }
 
 /// The fields of `mqttcore.config.ServerLimits`, in its order.
@@ -245,7 +247,9 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
         path: fields.path,
         origins: fields.origins,
     };
+    let mount_point = fields.mount_point.as_deref().map(MountPoint::parse);
     Ok(Listener {
+        mount_point: mount_point.transpose().map_err(CoreError::Name)?,
         name: fields.title,
         address: SocketAddr::new(host, port),
         anonymous: anonymous.transpose()?,

@@ -1,7 +1,7 @@
 //! Topic names and filters for Python.
 
 use mqttcore_codec::QoS;
-use mqttcore_topics::{Strategy, TopicFilter, TopicLimits, TopicName};
+use mqttcore_topics::{MountPoint, Strategy, TopicFilter, TopicLimits, TopicName};
 use pyo3::prelude::*;
 
 use crate::error::CoreError;
@@ -11,6 +11,13 @@ use crate::error::CoreError;
 #[pyo3(signature = (rule, /))]
 pub(crate) fn check_grant_rule(rule: &str) -> Result<(), CoreError> {
     mqttcore_broker::check_grant_rule(rule).map_err(CoreError::Filter)
+}
+
+/// Raises `TopicNameError` unless ``text`` may be a mount point: a topic name that does not begin with ``$``.
+#[pyfunction]
+#[pyo3(signature = (text, /))]
+pub(crate) fn check_mount_point(text: &str) -> Result<(), CoreError> {
+    MountPoint::parse(text).map(|_| ()).map_err(CoreError::Name)
 }
 
 /// A checked topic filter. Immutable, hashable, safe to share between threads.

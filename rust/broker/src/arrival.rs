@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::{Cause, ConnectRequest, Details, Message, ServerLimits, Session, Terms};
 use mqttcore_store::Level;
-use mqttcore_topics::{Change, SubscriptionFilter, TopicFilter};
+use mqttcore_topics::{Change, MountPoint, SubscriptionFilter, TopicFilter};
 
 use crate::client::{Client, Closing, Identity, Link, Who};
 use crate::end::in_words;
@@ -82,7 +82,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     group::set_online(shard, &client, true);
     shard.metrics().clients_connected.add(1);
     if session_present {
-        drop_lost_rights(&client, shard);
+        drop_lost_rights(&client, shard, request.mount_point.as_ref());
     }
     let is_new = journal::keep(shard, &client, terms.durable);
     client
@@ -237,9 +237,13 @@ fn lower(limit: &mut usize, cap: Option<usize>) {
     *limit = (*limit).min(cap.unwrap_or(usize::MAX));
 }
 
-/// Subscriptions that a reduced grant no longer covers end at resume, and what they have queued
-/// is dropped (abuse F16).
-pub(crate) fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
+/// Subscriptions that a reduced grant no longer covers, or that a client behind `mount_point` cannot have, end at
+/// resume, and what they have queued is dropped (abuse F16).
+pub(crate) fn drop_lost_rights(
+    client: &Rc<Client>,
+    shard: &Rc<Shard>,
+    mount_point: Option<&MountPoint>,
+) {
     let access = Arc::clone(&client.access());
     let lost: Vec<SubscriptionFilter> = client
         .session
@@ -247,7 +251,11 @@ pub(crate) fn drop_lost_rights(client: &Rc<Client>, shard: &Rc<Shard>) {
         .subscriptions()
         .iter()
         .map(|subscription| &subscription.filter)
-        .filter(|filter| requests::is_lost(shard, client, filter.filter()))
+        .filter(|filter| {
+            let filter = filter.filter();
+            mount_point.is_some_and(|mount_point| !mount_point.holds(filter))
+                || requests::is_lost(shard, client, filter)
+        })
         .cloned()
         .collect();
     if lost.is_empty() && !access.permissions.checks_deliveries() {

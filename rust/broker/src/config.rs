@@ -9,7 +9,7 @@ use mqttcore_codec::Version;
 use mqttcore_session::ServerLimits;
 use mqttcore_store::Level;
 use mqttcore_store::stream::Definition;
-use mqttcore_topics::Strategy;
+use mqttcore_topics::{MountPoint, Strategy};
 
 use crate::grants::Grant;
 use crate::kafka::KafkaConfig;
@@ -179,6 +179,8 @@ pub struct Listener {
     /// What becomes of what its clients publish for a kept session whose queue is full, where their grants do not say;
     /// `None`: as the broker says.
     pub when_full: Option<WhenFull>,
+    /// What stands in front of the topics of its clients, who do not see it.
+    pub mount_point: Option<MountPoint>,
 }
 
 impl Listener {
@@ -192,6 +194,7 @@ impl Listener {
             promise: None,
             protocol_versions: Version::ALL.to_vec(),
             when_full: None,
+            mount_point: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use mqttcore_codec::Version;
 use mqttcore_store::Level;
+use mqttcore_topics::MountPoint;
 
 use crate::broker::StartError;
 use crate::config::{Config, Listener, WebSocketRules};
@@ -21,6 +22,8 @@ pub(crate) struct Door {
     pub(crate) protocol_versions: Box<[Version]>,
     /// What becomes of what its clients publish for a kept session whose queue is full.
     pub(crate) when_full: Option<WhenFull>,
+    /// What stands in front of the topics of its clients.
+    pub(crate) mount_point: Option<MountPoint>,
     /// How its clients ask for WebSocket frames; `None`: there are none.
     pub(crate) websocket: Option<Arc<WebSocketRules>>,
 }
@@ -43,6 +46,7 @@ pub(crate) fn doors(config: &Config) -> Result<Arc<[Door]>, StartError> {
             promise: listener.promise,
             protocol_versions: listener.protocol_versions.as_slice().into(),
             when_full: listener.when_full,
+            mount_point: listener.mount_point.clone(),
             websocket: listener.websocket.clone().map(Arc::new),
         })
     };
@@ -99,6 +103,10 @@ pub(crate) fn doors_of(
                 |door| door.protocol_versions.clone(),
             ),
             when_full: found.and_then(|door| door.when_full),
+            mount_point: found.map_or_else(
+                || bound.mount_point.clone(),
+                |door| door.mount_point.clone(),
+            ),
             websocket: bound
                 .websocket
                 .clone()

@@ -187,8 +187,13 @@ impl Handshake<'_> {
                     if !self.door.protocol_versions.contains(&connect.version) {
                         return Err(Refusal::Violation(to, Violation::protocol_version()));
                     }
-                    let request = ConnectRequest::parse(&connect, &config.limits)
+                    let mut request = ConnectRequest::parse(&connect, &config.limits)
                         .map_err(|violation| Refusal::Violation(to, violation))?;
+                    if let Some(mount_point) = &self.door.mount_point {
+                        request
+                            .mount(mount_point.clone())
+                            .map_err(|violation| Refusal::Violation(to, violation))?;
+                    }
                     self.forget(len);
                     return Ok(request);
                 }

@@ -805,6 +805,10 @@ fn ledger(shard: &Shard, reason: Drop) -> (&Counter, &'static str) {
             &metrics.dropped_denied,
             "its grant covers the topic no more",
         ),
+        Drop::Session(DropReason::OutsideMountPoint) => (
+            &metrics.dropped_denied,
+            "its topic is outside of the client's mount point",
+        ),
         Drop::Session(DropReason::Expired) => (&metrics.dropped_expired, "it expired"),
         Drop::Session(DropReason::PacketTooLarge) => (
             &metrics.dropped_too_large,

@@ -148,7 +148,7 @@ fn conclude(
         link.narrow();
         link.grant_ends.set(ends);
     }
-    drop_lost_rights(client, shard);
+    drop_lost_rights(client, shard, None);
     let details = Details {
         reason_string: None,
         user_properties,

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use mqttcore_codec::{Connect, Properties, Property, ReasonCode, Text, Version, Will};
-use mqttcore_topics::TopicName;
+use mqttcore_topics::{MountPoint, TopicLimits, TopicName};
 
 use crate::control::{Control, Details};
 use crate::handshake::refusal;
@@ -26,6 +26,8 @@ pub struct ConnectRequest {
     /// The client is a bridge of another broker, and cannot say so in its subscriptions: as if each had No Local
     /// and Retain As Published.
     pub is_bridge: bool,
+    /// What stands in front of its topics, from [`ConnectRequest::mount`].
+    pub mount_point: Option<MountPoint>,
     /// Drop an existing session first; Clean Session in 3.x.
     pub clean_start: bool,
     /// The Keep Alive asked for in seconds; 0 is none.
@@ -141,12 +143,32 @@ impl ConnectRequest {
         Ok(request)
     }
 
+    /// Puts the client behind a mount point; the topic of its will from now on, others as they come.
+    ///
+    /// # Errors
+    ///
+    /// 0x90 for a topic of the will that is too long or too deep there.
+    pub fn mount(&mut self, mount_point: MountPoint) -> Result<(), Violation> {
+        if let Some(will) = &mut self.will {
+            // INVARIANT: it was parsed with the will.
+            let topic = TopicName::parse(will.message.topic(), &TopicLimits::AS_IT_CAME)
+                .expect("a will has a topic");
+            let mounted = mount_point.name(topic).map_err(Violation::topic_name)?;
+            if let Some(topic) = mounted {
+                will.message = will.message.moved_to(&topic);
+            }
+        }
+        self.mount_point = Some(mount_point);
+        Ok(())
+    }
+
     /// The fields that need no look, and the defaults of the properties.
     fn plain(connect: &Connect<'_>) -> Self {
         let is_kept = !connect.version.has_properties() && !connect.clean_start;
         Self {
             version: connect.version,
             is_bridge: connect.is_bridge,
+            mount_point: None,
             clean_start: connect.clean_start,
             keep_alive_s: connect.keep_alive_s,
             client_id: None,

@@ -88,4 +88,6 @@ pub enum DropReason {
     PacketTooLarge,
     /// The client may not have it any more.
     Revoked,
+    /// The client cannot see its topic from behind its mount point.
+    OutsideMountPoint,
 }

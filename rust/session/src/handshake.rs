@@ -13,10 +13,10 @@ use crate::control::{ConnAckBody, Control, Details, Kind, PropertiesBody, listed
 use crate::event::DropReason;
 use crate::gate::AckToken;
 use crate::limits::{PACKET_BYTES_MAX, ServerLimits};
-use crate::live::{Aliases, Link};
+use crate::live::{Aliases, Link, Live};
 use crate::secret::Secret;
 use crate::session::{LinkState, Session};
-use crate::transmit::{Transmit, publish_bytes};
+use crate::transmit::Transmit;
 
 /// What the engine grants to a client that it lets in.
 #[derive(Clone, Debug)]
@@ -242,14 +242,16 @@ impl Session {
     /// Queues the packets of a resumed session: open PUBRELs in the order of their PUBRECs;
     /// the open PUBLISHes are polled from the window, in their original order.
     fn resend(&mut self, now: Instant) {
-        let limit = self.live.link.packet_bytes.min(PACKET_BYTES_MAX);
-        let (version, limit) = (self.version, u64::from(limit));
-        let removed = self
-            .live
-            .in_flight
-            .remove_unless(|outgoing| publish_bytes(outgoing, version) <= limit);
+        let version = self.version;
+        let Live {
+            link, in_flight, ..
+        } = &mut *self.live;
+        let removed =
+            in_flight.remove_unless(|outgoing| link.obstacle(outgoing, version).is_none());
         for entry in removed {
-            self.drop_message(DropReason::PacketTooLarge, entry.outgoing);
+            let reason = self.live.link.obstacle(&entry.outgoing, version);
+            let reason = reason.unwrap_or(DropReason::PacketTooLarge);
+            self.drop_message(reason, entry.outgoing);
             self.record_completed(entry.packet_id);
         }
         let live = &mut *self.live;
@@ -352,6 +354,7 @@ fn link(request: &ConnectRequest, terms: &Terms) -> Link {
     Link {
         problem_information: request.request_problem_information,
         is_bridge: request.is_bridge,
+        mount_point: request.mount_point.clone(),
         window: request
             .receive_maximum
             .min(terms.limits.inflight_max)

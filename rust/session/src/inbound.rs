@@ -130,7 +130,6 @@ impl Session {
             version: self.version,
             publish,
             topic,
-            limits: self.limits.topic,
         }
     }
 
@@ -223,14 +222,19 @@ impl Session {
         if let Some(alias) = alias
             && text.is_empty()
         {
-            return self.aliases().resolve(alias, maximum).map(Topic::Alias);
+            return self.aliases().resolve(alias, maximum).map(Topic::Owned);
         }
         let topic = TopicName::parse(text.as_str(), &self.limits.topic);
         let topic = topic.map_err(Violation::topic_name)?;
+        let mounted = match &self.live.link.mount_point {
+            Some(mount_point) => mount_point.name(topic).map_err(Violation::topic_name)?,
+            None => None,
+        };
         if let Some(alias) = alias {
-            self.aliases().set(alias, topic.as_str(), maximum)?;
+            let topic = mounted.as_deref().unwrap_or(topic.as_str());
+            self.aliases().set(alias, topic, maximum)?;
         }
-        Ok(Topic::Packet(topic))
+        Ok(mounted.map_or(Topic::Packet(topic), Topic::Owned))
     }
 
     fn aliases(&mut self) -> &mut IncomingAliases {

@@ -159,6 +159,7 @@ impl InFlight {
             packet_id: Some(entry.packet_id),
             dup: mem::replace(&mut entry.was_sent, true) || entry.outgoing.maybe_sent,
             alias: None,
+            hidden: 0,
         })
     }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
 use mqttcore_codec::PacketId;
+use mqttcore_topics::MountPoint;
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::auth::Authentication;
@@ -42,6 +43,8 @@ pub(crate) struct Link {
     pub(crate) problem_information: bool,
     /// The client is a bridge of another broker.
     pub(crate) is_bridge: bool,
+    /// What stands in front of its topics.
+    pub(crate) mount_point: Option<MountPoint>,
     /// QoS 1 and 2 publishes under way to the client at most.
     pub(crate) window: u16,
     /// Acknowledgements of nothing so far.
@@ -77,6 +80,7 @@ impl Link {
     pub(crate) const AWAY: Self = Self {
         problem_information: true,
         is_bridge: false,
+        mount_point: None,
         window: 0,
         strays: 0,
         keep_alive_s: 0,

@@ -221,6 +221,12 @@ impl Message {
         self.bytes = bytes.into();
     }
 
+    /// The same message on another topic; its expiry does not run yet.
+    pub(crate) fn moved_to(&self, topic: &str) -> Self {
+        let (properties, payload) = (self.properties(), self.payload());
+        Self::from_parts(topic, properties, payload, self.qos, self.retain)
+    }
+
     /// The same message, published at `now`: its expiry begins again.
     #[must_use]
     pub fn published_at(mut self, now: Instant) -> Self {

@@ -11,6 +11,7 @@ use crate::event::{DropReason, Event, Record};
 use crate::gate::AckToken;
 use crate::inflight::{Stage, Window};
 use crate::limits::{PACKET_BYTES_MAX, QueuePolicy};
+use crate::live::Link;
 use crate::message::Message;
 use crate::queue::{Outgoing, SubscriptionIds};
 use crate::request::Request;
@@ -96,8 +97,8 @@ impl Session {
         if !self.is_connected() {
             return self.deliver_offline(outgoing, delivery.may_exceed);
         }
-        if !self.fits(&outgoing) {
-            return Delivered::Dropped(DropReason::PacketTooLarge);
+        if let Some(reason) = self.obstacle(&outgoing) {
+            return Delivered::Dropped(reason);
         }
         if outgoing.qos == QoS::AtMostOnce && !self.queue.holds_qos0() {
             return self.deliver_at_most_once(outgoing);
@@ -140,6 +141,11 @@ impl Session {
             Some(transmit) => transmit,
             None => self.poll_backlog()?,
         };
+        if let Some(mount_point) = &self.live.link.mount_point {
+            let hidden = mount_point.hidden_bytes(transmit.message().topic());
+            debug_assert!(hidden.is_some(), "others are dropped before");
+            transmit.hidden = hidden.unwrap_or(0);
+        }
         if self.live.aliases.is_some() {
             self.choose_alias(&mut transmit);
         }
@@ -216,8 +222,8 @@ impl Session {
         while let Some(front) = self.queue.front() {
             let reason = if front.message.is_expired(now) {
                 Some(DropReason::Expired)
-            } else if !self.fits(front) {
-                Some(DropReason::PacketTooLarge)
+            } else if let Some(reason) = self.obstacle(front) {
+                Some(reason)
             } else if front.qos > QoS::AtMostOnce && !self.has_room(front.message.len()) {
                 return;
             } else {
@@ -282,6 +288,7 @@ impl Session {
             packet_id: None,
             dup: false,
             alias: None,
+            hidden: 0,
         })
     }
 
@@ -329,17 +336,8 @@ impl Session {
         }
     }
 
-    /// Whether a packet can carry it, and the client's Maximum Packet Size allows it [MQTT-3.1.2-24].
-    fn fits(&self, outgoing: &Outgoing) -> bool {
-        self.fits_beside(outgoing, 0)
-    }
-
-    /// As [`fits`](Self::fits), with so many bytes more.
-    fn fits_beside(&self, outgoing: &Outgoing, bytes: u64) -> bool {
-        let limit = self.live.link.packet_bytes.min(PACKET_BYTES_MAX);
-        // Far from the limit, Subscription Identifiers and lengths need no count.
-        let is_small = limit == PACKET_BYTES_MAX && outgoing.message.len() < SMALL_BYTES;
-        is_small || publish_bytes(outgoing, self.version) + bytes <= u64::from(limit)
+    fn obstacle(&self, outgoing: &Outgoing) -> Option<DropReason> {
+        self.live.link.obstacle(outgoing, self.version)
     }
 
     /// Gives a message its identifier and its place in the window, which has room.
@@ -446,12 +444,37 @@ impl Session {
         if self.version != Version::V5 || self.state != LinkState::Open {
             return;
         }
-        if !self.fits_beside(outgoing, ALIAS_BYTES) {
+        let (version, hidden) = (self.version, transmit.hidden);
+        if !self.live.link.fits(outgoing, version, hidden, ALIAS_BYTES) {
             return;
         }
         if let Some(aliases) = &mut self.live.aliases {
             transmit.alias = aliases.outgoing.choose(outgoing.message.topic());
         }
+    }
+}
+
+impl Link {
+    /// Why a message cannot go over this connection: the client's mount point hides its topic, or its Maximum Packet
+    /// Size or MQTT allow no such packet [MQTT-3.1.2-24].
+    pub(crate) fn obstacle(&self, outgoing: &Outgoing, version: Version) -> Option<DropReason> {
+        let hidden = match &self.mount_point {
+            Some(mount_point) => mount_point.hidden_bytes(outgoing.message.topic()),
+            None => Some(0),
+        };
+        let Some(hidden) = hidden else {
+            return Some(DropReason::OutsideMountPoint);
+        };
+        let fits = self.fits(outgoing, version, hidden, 0);
+        (!fits).then_some(DropReason::PacketTooLarge)
+    }
+
+    /// Whether a packet can carry the message without the `hidden` bytes of its topic, with `bytes` more.
+    fn fits(&self, outgoing: &Outgoing, version: Version, hidden: usize, bytes: u64) -> bool {
+        let limit = self.packet_bytes.min(PACKET_BYTES_MAX);
+        // Far from the limit, Subscription Identifiers and lengths need no count.
+        let is_small = limit == PACKET_BYTES_MAX && outgoing.message.len() < SMALL_BYTES;
+        is_small || publish_bytes(outgoing, version, hidden) + bytes <= u64::from(limit)
     }
 }
 

@@ -46,25 +46,24 @@ pub struct PublishRequest<'p> {
     pub(crate) version: Version,
     pub(crate) publish: Publish<'p>,
     pub(crate) topic: Topic<'p>,
-    pub(crate) limits: TopicLimits,
 }
 
 /// Where the topic's text lives.
 #[derive(Debug)]
 pub(crate) enum Topic<'p> {
     Packet(TopicName<'p>),
-    Alias(Arc<str>),
+    /// It came as an alias, or stands behind a mount point.
+    Owned(Arc<str>),
 }
 
 impl<'p> PublishRequest<'p> {
-    /// The topic, resolved if it came as an alias.
+    /// The topic, resolved if it came as an alias, behind the mount point if there is one.
     pub fn topic(&self) -> TopicName<'_> {
         match &self.topic {
             Topic::Packet(topic) => *topic,
-            // INVARIANT: it was parsed with these limits when the alias was set.
-            Topic::Alias(text) => {
-                TopicName::parse(text, &self.limits).expect("an alias stands for a valid topic")
-            }
+            // INVARIANT: it was parsed when it was made.
+            Topic::Owned(text) => TopicName::parse(text, &TopicLimits::AS_IT_CAME)
+                .expect("an alias stands for a valid topic"),
         }
     }
 
@@ -96,8 +95,8 @@ impl<'p> PublishRequest<'p> {
     /// The message for its receivers.
     ///
     /// `source` is the frame that the packet was decoded from, and `chunk` holds the same bytes
-    /// from `frame_at` on: see [`Message::from_publish`]. A message whose topic came as an alias
-    /// is copied.
+    /// from `frame_at` on: see [`Message::from_publish`]. A message whose topic is not in
+    /// the packet as it is, for an alias or a mount point, is copied.
     pub fn to_message(
         &self,
         now: Instant,
@@ -109,7 +108,7 @@ impl<'p> PublishRequest<'p> {
             Topic::Packet(_) => {
                 Message::from_publish(now, self.version, &self.publish, source, chunk, frame_at)
             }
-            Topic::Alias(_) => self.to_owned_message(now),
+            Topic::Owned(_) => self.to_owned_message(now),
         }
     }
 

@@ -95,6 +95,7 @@ impl Session {
         let mut entries: Vec<SubscribeEntry> = Vec::with_capacity(parsed.len());
         for (index, mut entry) in parsed.into_iter().enumerate() {
             entry.refused = refusal(&entry, index, &self.limits);
+            entry.filter = self.mounted(entry.filter)?;
             if self.live.link.is_bridge {
                 // No Local is not for shared subscriptions [MQTT-3.8.3-4].
                 entry.options.no_local = !entry.filter.is_shared();
@@ -119,6 +120,7 @@ impl Session {
         for text in &unsubscribe.filters {
             let filter = SubscriptionFilter::parse(text, &self.limits.topic)
                 .map_err(Violation::topic_filter)?;
+            let filter = self.mounted(filter)?;
             let exists = self.subscriptions.contains(&filter);
             entries.push(UnsubscribeEntry {
                 filter,
@@ -131,6 +133,14 @@ impl Session {
             packet_id,
             entries,
         }))
+    }
+
+    /// What the client's filter is behind its mount point.
+    fn mounted(&self, filter: SubscriptionFilter) -> Result<SubscriptionFilter, Violation> {
+        match &self.live.link.mount_point {
+            Some(mount_point) => mount_point.filter(filter).map_err(Violation::topic_filter),
+            None => Ok(filter),
+        }
     }
 
     /// SUBACK and UNSUBACK have a code for each filter. One that is too large for the client could

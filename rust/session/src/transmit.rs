@@ -31,6 +31,8 @@ pub struct PublishTransmit {
     pub(crate) packet_id: Option<PacketId>,
     pub(crate) dup: bool,
     pub(crate) alias: Option<AliasUse>,
+    /// Bytes at the front of the topic that the client does not see.
+    pub(crate) hidden: usize,
 }
 
 impl PublishTransmit {
@@ -80,6 +82,7 @@ impl PublishTransmit {
         let is_plain = outgoing.qos == QoS::AtMostOnce
             && !outgoing.retain
             && self.alias.is_none()
+            && self.hidden == 0
             && self.subscription_ids().is_empty();
         outgoing.message.frame(version).filter(|_| is_plain)
     }
@@ -131,8 +134,9 @@ impl PublishTransmit {
         if let Some(AliasUse::Replace(_)) = self.alias {
             return Text::EMPTY;
         }
+        let topic = self.outgoing.message.topic();
         // INVARIANT: the topic was text when it was published.
-        Text::new(self.outgoing.message.topic()).expect("a published topic is text")
+        Text::new(topic.get(self.hidden..).unwrap_or(topic)).expect("a published topic is text")
     }
 
     fn delivery(&self) -> Delivery {
@@ -179,8 +183,9 @@ impl PublishTransmit {
 /// Bytes that an alias adds at most: the property, and one more in each of two lengths.
 pub(crate) const ALIAS_BYTES: u64 = 5;
 
-/// The size of the PUBLISH that `outgoing` becomes for a client of `version`, without an alias.
-pub(crate) fn publish_bytes(outgoing: &Outgoing, version: Version) -> u64 {
+/// The size of the PUBLISH that `outgoing` becomes for a client of `version` that does not see `hidden` bytes of its
+/// topic, without an alias.
+pub(crate) fn publish_bytes(outgoing: &Outgoing, version: Version, hidden: usize) -> u64 {
     let message = &outgoing.message;
     let packet_id = if outgoing.qos == QoS::AtMostOnce {
         0
@@ -194,7 +199,8 @@ pub(crate) fn publish_bytes(outgoing: &Outgoing, version: Version) -> u64 {
         0
     };
     let payload = message.payload_range().len();
-    1 + with_length(2 + message.topic_len() as u64 + packet_id + properties + payload as u64)
+    let topic = message.topic_len().saturating_sub(hidden);
+    1 + with_length(2 + topic as u64 + packet_id + properties + payload as u64)
 }
 
 fn subscription_id_bytes(ids: &SubscriptionIds) -> u64 {

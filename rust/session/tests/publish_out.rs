@@ -14,7 +14,7 @@ use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS, ReasonCode, Text,
 use mqttcore_session::{
     Delivered, Delivery, DropReason, Event, Message, QueuePolicy, ServerLimits, Transmit,
 };
-use mqttcore_topics::{TopicLimits, TopicName};
+use mqttcore_topics::{MountPoint, TopicLimits, TopicName};
 
 const ONCE: QoS = QoS::AtLeastOnce;
 const EXACTLY: QoS = QoS::ExactlyOnce;
@@ -186,6 +186,27 @@ fn a_smaller_limit_holds_for_what_is_sent_again() {
     assert_eq!(wire.receive().len(), 2, "CONNACK and one message");
     wire.ok(b"\x40\x02\x00\x01");
     assert_eq!(wire.receive().len(), 1);
+}
+
+/// A packet of 9 bytes: the levels that the client does not see do not count.
+#[test]
+fn maximum_packet_size_counts_the_topic_that_the_client_sees() {
+    let connect = connect_5(2, b"\x27\x00\x00\x00\x09");
+    let mut wire = Wire::new();
+    let mut request = wire.parse(&connect).unwrap();
+    let mount_point = MountPoint::parse("plant/1").unwrap();
+    request.mount(mount_point).unwrap();
+    wire.session.connect(wire.now, &request, wire.terms());
+    wire.receive();
+
+    let fits = wire.deliver(&message("plant/1/t", b"!", ONCE), ONCE);
+    let too_large = wire.deliver(&message("plant/1/t", b"!!", ONCE), ONCE);
+    let hidden = wire.deliver(&message("plant/2/t", b"!", ONCE), ONCE);
+
+    assert_eq!(fits, Delivered::Sent);
+    assert_eq!(too_large, Delivered::Dropped(DropReason::PacketTooLarge));
+    assert_eq!(hidden, Delivered::Dropped(DropReason::OutsideMountPoint));
+    assert_eq!(wire.receive(), [b"\x32\x07\x00\x01t\x00\x01\x00!"]);
 }
 
 /// [MQTT-4.9.0-1] A QoS 2 exchange counts until PUBCOMP, or an error in PUBREC (abuse D16).

@@ -42,6 +42,9 @@ pub enum TopicError {
     /// No topic filter follows the share name.
     #[error("[MQTT-4.8.2-2] share name is not followed by a topic filter")]
     ShareWithoutFilter,
+    /// A mount point begins with `$`, as topics do that stand behind none.
+    #[error("a mount point does not begin with `$`")]
+    MountPointBeginsWithDollar,
 }
 
 impl TopicError {
@@ -51,7 +54,7 @@ impl TopicError {
             Self::Empty => "MQTT-4.7.3-1",
             Self::NullCharacter => "MQTT-4.7.3-2",
             Self::TooLong => "MQTT-4.7.3-3",
-            Self::TooManyLevels | Self::ControlCharacter => "",
+            Self::TooManyLevels | Self::ControlCharacter | Self::MountPointBeginsWithDollar => "",
             Self::WildcardInName => "MQTT-4.7.0-1",
             Self::MisplacedMultiLevelWildcard => "MQTT-4.7.1-1",
             Self::MisplacedSingleLevelWildcard => "MQTT-4.7.1-2",

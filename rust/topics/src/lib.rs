@@ -23,6 +23,7 @@ mod error;
 mod filter;
 mod levels;
 mod limits;
+mod mount;
 mod name;
 mod retained;
 mod share;
@@ -39,6 +40,7 @@ pub use directory::{
 pub use error::TopicError;
 pub use filter::TopicFilter;
 pub use limits::{MAX_BYTES, MAX_LEVELS, TopicLimits};
+pub use mount::MountPoint;
 pub use name::TopicName;
 pub use retained::{Cursor, Retained};
 pub use share::{ShareName, SubscriptionFilter};

@@ -37,6 +37,13 @@ impl TopicLimits {
         refuse_control_characters: true,
     };
 
+    /// For names and filters that were checked with limits before: here only their form counts, or what the
+    /// configuration allows would be refused later by narrower limits.
+    pub const AS_IT_CAME: Self = Self {
+        refuse_control_characters: false,
+        ..Self::WIDEST
+    };
+
     /// Checks everything that names and filters share; answers whether `+` or `#` occurs anywhere.
     pub(crate) fn check(&self, text: &str) -> Result<bool, TopicError> {
         if text.is_empty() {

@@ -96,6 +96,10 @@ impl Hello {
         self.with(Property::ReceiveMaximum(count))
     }
 
+    pub fn topic_alias_maximum(self, count: u16) -> Self {
+        self.with(Property::TopicAliasMaximum(count))
+    }
+
     pub fn maximum_packet_size(self, bytes: u32) -> Self {
         let bytes = NonZeroU32::new(bytes).expect("at least 1");
         self.with(Property::MaximumPacketSize(bytes))
@@ -223,7 +227,13 @@ impl Hello {
     /// Connects; the broker must refuse with a CONNACK and close. Returns the code: a reason code
     /// of 5.0, or a return code of 3.1.1.
     pub fn refused(&self, broker: &Broker) -> u8 {
-        let mut client = self.dial(broker);
+        self.refused_at(broker, 0)
+    }
+
+    /// As [`Hello::refused`], by the listener of this number.
+    pub fn refused_at(&self, broker: &Broker, listener: usize) -> u8 {
+        let mut client = self.open(broker.addresses()[listener]);
+        client.send_bytes(&self.bytes());
         let packets = client.until_closed();
         match packets[..] {
             [Received::ConnAck { reason, .. }] => {

@@ -27,6 +27,7 @@ mod kept_clock;
 mod last_packets;
 mod limits;
 mod loading;
+mod mount;
 mod panics;
 mod promise;
 mod reasons;
