@@ -291,6 +291,9 @@ class ServerLimits:
     """Retained messages kept."""
     retained_bytes: Annotated[int, Range(0, 2**63 - 1)] = 1 << 30
     """Bytes of retained messages kept."""
+    check_retain_source: bool = True
+    """Withholds a retained message from new subscriptions while its publisher may not publish it
+    any more, as far as the grant of its latest CONNECT says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

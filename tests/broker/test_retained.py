@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from mqttcore import Broker
+from mqttcore.plugin import Allow, Grant, Login, Plugin, hook
 
 from tests import wire as mqtt
 from tests.wire import Wire
@@ -237,3 +239,36 @@ def test_more_than_one_packet_may_carry(client: Open, topic: str) -> None:
         *(mqtt.publish(f"{topic}/{number}", retain=True, version=4) for number in range(count))
     )
     sender.ping()
+
+
+class Confined(Plugin):
+    """What clients may publish to that connect from now on."""
+
+    publish = ("#",)
+
+    @hook.authenticate()
+    def login(self, _: Login) -> Allow:
+        """Everybody may read everything."""
+        return Allow(Grant(publish=self.publish, subscribe=["#"]))
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_what_its_publisher_may_not_publish_any_more_is_not_sent_to_new_subscriptions(
+    start_broker: Callable[..., Broker], client: Open, version: int, *, checks: bool
+) -> None:
+    plugin = Confined()
+    running = start_broker(plugin, check_retain_source=checks)
+    login = {"port": running.port, "username": "device", "version": version}
+    device = client("device", **login)
+    for topic in ("a/1", "b/1"):
+        device.publish(topic, topic.encode(), qos=1, retain=True)
+    device.disconnect()
+
+    plugin.publish = ("b/#",)
+    client("device", **login).disconnect()
+    reader = client(port=running.port)
+    reader.subscribe("a/1", "b/1")
+
+    expected = ["b/1"] if checks else ["a/1", "b/1"]
+    assert [reader.receive_publish().topic for _ in expected] == expected
+    assert running.stats()["retained_withheld"] == int(checks)

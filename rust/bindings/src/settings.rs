@@ -140,6 +140,7 @@ struct LimitsFields {
     stall_deadline_s: f64,
     retained_messages: usize,
     retained_bytes: usize,
+    check_retain_source: bool,
 }
 
 /// Reads a `Settings` object.
@@ -164,6 +165,7 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         shared_strategy: strategy_named(&fields.shared_strategy)?,
         retained_messages: limits.retained_messages,
         retained_bytes: limits.retained_bytes,
+        check_retain_source: limits.check_retain_source,
         spill_after: Duration::try_from_secs_f64(limits.queue_memory_s)?,
         scrub_every: Duration::try_from_secs_f64(fields.scrub_interval_s)?,
         data: data(fields.data, fields.promise.0),

@@ -68,7 +68,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         None => create(shard, &login, &access),
     };
     let peer = login.peer;
-    client.identify(login, access);
+    identify(shard, &client, login, access);
     client.promise.set(arrival.promise);
     let link = Rc::new(Link::new(
         request.version,
@@ -109,6 +109,15 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     shard.tell(kind, &client, EventDetails::default());
     shard.tell(EventKind::Connected, &client, EventDetails::default());
     connection::spawn(shard, &client, &link, transport, arrival.unread);
+}
+
+/// Notes who a client is and what it may do from now on.
+pub(crate) fn identify(shard: &Shard, client: &Client, login: Arc<Login>, access: Arc<Access>) {
+    if let Some(username) = &login.username {
+        let sources = &shard.world.sources;
+        sources.granted(&login.client_id, username, &access);
+    }
+    client.identify(login, access);
 }
 
 /// Why a client that plugins let in may not have this session.

@@ -180,6 +180,11 @@ impl Client {
         }
     }
 
+    /// Whether it connected in this life of the broker.
+    pub(crate) fn was_here(&self) -> bool {
+        matches!(self.identity.borrow().who, Who::Known(_))
+    }
+
     pub(crate) fn is_user(&self, username: Option<&str>) -> bool {
         match &self.identity.borrow().who {
             Who::Known(login) => login.username.as_deref() == username,

@@ -368,8 +368,10 @@ fn write_publish(
         return gate.is_some() || retention == Retention::Cleared;
     }
     let publisher = publication.publisher;
+    let login = publisher.filter(|_| is_kept).map(|client| client.login());
     let record = record::Message {
         kept: is_kept,
+        username: login.as_ref().and_then(|login| login.username.as_deref()),
         gate,
         source: publisher
             .filter(|_| is_kept || !rows.is_empty())
@@ -510,6 +512,7 @@ fn message_record<'a>(
         gate: None,
         expires_at_ms: message.expires_at().map(|at| kept_ms(shard, at)),
         source: None,
+        username: None,
         streamed: None,
         topic: message.topic(),
         properties: message.properties().as_bytes(),

@@ -70,6 +70,7 @@ mod requests;
 mod retain;
 mod shard;
 mod sink;
+mod sources;
 mod store;
 mod streams;
 mod sys_topics;

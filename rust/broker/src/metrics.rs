@@ -177,6 +177,8 @@ counters! {
     store_damaged,
     /// Retained messages refused because the store is full.
     dropped_retained_full,
+    /// Retained messages withheld from a new subscription: their publisher may not publish them any more.
+    retained_withheld,
     /// Wills that were not published because their client may not.
     dropped_will,
     /// QoS 0 messages that became no row because the disk was busy or nearly full, or Kafka behind.

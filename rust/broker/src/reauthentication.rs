@@ -13,7 +13,7 @@ use mqttcore_session::{Details, Secret, reauthentication_refusal};
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
-use crate::arrival::{drop_lost_rights, on_monotonic_clock};
+use crate::arrival::{drop_lost_rights, identify, on_monotonic_clock};
 use crate::client::Client;
 use crate::end::End;
 use crate::grants::Access;
@@ -143,7 +143,7 @@ fn conclude(
     };
     let expires_at = access.grant.expires_at;
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
-    client.identify(login, Arc::new(access));
+    identify(shard, client, login, Arc::new(access));
     if let Some(link) = client.link() {
         link.narrow();
         link.grant_ends.set(ends);

@@ -105,15 +105,20 @@ impl<'s> Reader<'s> {
         expired: &mut Vec<String>,
     ) -> Result<(), StoreError> {
         for number in numbers {
-            let Some(message) = self.message(*number)? else {
+            let Some(stored) = self.store.message(*number)? else {
+                continue;
+            };
+            let Some(message) = self.take(*number, &stored) else {
                 continue;
             };
             if message.is_expired(self.now) {
                 expired.push(message.topic().to_owned());
             } else if let Some(topic) = topic_of(&message) {
-                world
-                    .retained
-                    .set(topic, Retained::new(message.clone(), true));
+                let record = stored.message();
+                let name = record.source.zip(record.username);
+                let named = |(id, name)| world.sources.named(&Arc::from(id), &Arc::from(name));
+                let kept = Retained::new(message.clone(), true, name.map(named));
+                world.retained.set(topic, kept);
             }
         }
         Ok(())
@@ -167,11 +172,17 @@ impl<'s> Reader<'s> {
             return Ok(Some(message.clone()));
         }
         let stored = self.store.message(number)?;
-        let message = stored.and_then(|stored| message_of(&stored, self.clock));
-        if let Some(message) = &message {
-            self.messages.insert(number, message.clone());
+        Ok(stored.and_then(|stored| self.take(number, &stored)))
+    }
+
+    /// The message with this number, which was read: the same one to all who get it.
+    fn take(&mut self, number: u64, stored: &stored::StoredMessage) -> Option<Message> {
+        if let Some(message) = self.messages.get(&number) {
+            return Some(message.clone());
         }
-        Ok(message)
+        let message = message_of(stored, self.clock)?;
+        self.messages.insert(number, message.clone());
+        Some(message)
     }
 }
 

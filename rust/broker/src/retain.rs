@@ -12,10 +12,14 @@ use mqttcore_store::Level;
 use mqttcore_topics::{Cursor, SubscriptionFilter, TopicFilter, TopicName};
 
 use crate::client::{Client, Link};
+use crate::grants::RuleAnswer;
+use crate::hooks::Action;
 use crate::hub;
 use crate::journal;
 use crate::log::{Escaped, LogClass};
+use crate::requests;
 use crate::shard::{Shard, World};
+use crate::sources::Source;
 use crate::topic::topic_of;
 
 /// Retained messages that one client gets in one turn; then others have theirs (abuse E15).
@@ -33,15 +37,38 @@ pub(crate) struct Retained {
     pub(crate) is_stored: bool,
     /// A figure that the broker publishes about itself: no limit counts it.
     is_own: bool,
+    /// Who published it, if that is known.
+    source: Option<Arc<Source>>,
 }
 
 impl Retained {
     /// One that the store has, or is about to have, if `is_stored`; else it lives in memory alone.
-    pub(crate) fn new(message: Message, is_stored: bool) -> Self {
+    pub(crate) fn new(message: Message, is_stored: bool, source: Option<Arc<Source>>) -> Self {
         Self {
             message,
             is_stored,
             is_own: false,
+            source,
+        }
+    }
+
+    /// Whether its publisher may still publish it, as far as that is known (ADR 0029).
+    fn is_still_allowed(&self, shard: &Shard) -> bool {
+        if !shard.config().check_retain_source {
+            return true;
+        }
+        let source = self.source.as_ref().zip(topic_of(&self.message));
+        let answer = source.and_then(|(source, topic)| source.may_publish(topic));
+        match answer {
+            None | Some(RuleAnswer::Allowed) => true,
+            Some(RuleAnswer::Denied) => false,
+            // Nobody knows what a plugin would say without its client.
+            Some(RuleAnswer::Silent) => {
+                let is_about = |filter: &TopicFilter| {
+                    topic_of(&self.message).is_some_and(|topic| filter.matches(topic))
+                };
+                requests::is_asked_about(shard, Action::Publish, is_about)
+            }
         }
     }
 }
@@ -178,7 +205,7 @@ pub(crate) fn store<'w>(
         .is_some()
         .then(|| shard.world.turn(topic.as_str()));
     let is_stored = journal::level_of(shard, publisher, topic) > Level::Memory;
-    let (outcome, old) = change(shard, topic, message, is_stored);
+    let (outcome, old) = change(shard, publisher, topic, message, is_stored);
     Retaining {
         outcome,
         was_stored: old.is_some_and(|old| old.is_stored),
@@ -189,6 +216,7 @@ pub(crate) fn store<'w>(
 /// Returns the message before, too.
 fn change(
     shard: &Shard,
+    publisher: Option<&Rc<Client>>,
     topic: TopicName<'_>,
     message: &Message,
     is_stored: bool,
@@ -218,8 +246,25 @@ fn change(
         refused(shard, &message, "there are too many");
         return (Retention::Refused, None);
     }
-    let old = world.retained.set(topic, Retained::new(message, is_stored));
+    let source = publisher
+        .filter(|_| config.check_retain_source)
+        .and_then(|client| source_of(world, client));
+    let kept = Retained::new(message, is_stored, source);
+    let old = world.retained.set(topic, kept);
     (Retention::Kept, uncounted(world, old))
+}
+
+/// The publisher of what is retained, if it has a user name.
+fn source_of(world: &World, client: &Client) -> Option<Arc<Source>> {
+    let login = client.login();
+    let source = world
+        .sources
+        .named(&login.client_id, login.username.as_ref()?);
+    // The grant of a session whose client was not here yet is for its will alone.
+    if client.was_here() {
+        source.set(&client.access());
+    }
+    Some(source)
 }
 
 /// Retained messages without the broker's own.
@@ -241,6 +286,7 @@ pub(crate) fn set_own(world: &World, topic: TopicName<'_>, message: &Message) {
             message: message.clone(),
             is_stored: false,
             is_own: true,
+            source: None,
         };
         world.retained.set(topic, kept)
     };
@@ -320,7 +366,9 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
             continue;
         };
         let message = &kept.message;
-        if !message.is_expired(shard.now()) {
+        if !kept.is_still_allowed(shard) {
+            shard.metrics().retained_withheld.add(1);
+        } else if !message.is_expired(shard.now()) {
             let delivery = Delivery {
                 qos,
                 retain: true,

@@ -40,6 +40,7 @@ use crate::metrics::Metrics;
 use crate::paging::{self, Pagings, Settle};
 use crate::registry::Registry;
 use crate::reports::Reports;
+use crate::sources::Sources;
 use crate::wheel::Wheel;
 use crate::{clock, guard, journal, kafka, life, loading, registry, retain, store, sys_topics};
 
@@ -64,6 +65,8 @@ const TURNS: usize = 64;
 pub(crate) struct World {
     pub(crate) directory: Directory,
     pub(crate) retained: Retained<retain::Retained>,
+    /// Who published these.
+    pub(crate) sources: Sources,
     /// Whose turn it is to change what is retained: a part of all topics each.
     pub(crate) turns: [Mutex<()>; TURNS],
     pub(crate) metrics: Vec<Metrics>,
@@ -140,6 +143,7 @@ impl World {
             failing: Failing::default(),
             kafka,
             own_retained: AtomicUsize::new(0),
+            sources: Sources::default(),
             connections: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             started: Instant::now(),

@@ -64,7 +64,8 @@ proptest! {
         flags: (bool, bool),
         gate: Option<(u64, u16)>,
         expires_at_ms: Option<u64>,
-        source: Option<String>,
+        source in prop::option::of("[^\\x00]{0,20}"),
+        username in prop::option::of("[^\\x00]{0,20}"),
         topic in "[a-z/é]{0,40}",
         properties: Vec<u8>,
         payload: Vec<u8>,
@@ -89,6 +90,8 @@ proptest! {
             gate,
             expires_at_ms,
             source: source.as_deref(),
+            // It is that of the source.
+            username: username.as_deref().filter(|_| source.is_some()),
             streamed: rows.map(|(dup, at_us, _)| Streamed { dup, at_us, rows: places.as_rows() }),
             topic: &topic,
             properties: &properties,

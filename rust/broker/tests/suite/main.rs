@@ -33,6 +33,7 @@ mod promise;
 mod reasons;
 mod redelivery;
 mod reload;
+mod retain_source;
 mod retained;
 mod shards;
 mod slow;

@@ -7,7 +7,7 @@
 //!
 //! | type | record | flags | body |
 //! | --- | --- | --- | --- |
-//! | 1 | [`Message`] | 0-1 QoS, 2 RETAIN, 3 kept, 4 gate, 5 expiry, 6 source, 7 rows | rows: see [`Streamed`]; message; gate: session, packet id; expiry: `u64` ms; source: text; topic: text; properties: bytes; recipients; payload: rest |
+//! | 1 | [`Message`] | 0-1 QoS, 2 RETAIN, 3 kept, 4 gate, 5 expiry, 6 source, 7 rows | rows: see [`Streamed`]; message; gate: session, packet id; expiry: `u64` ms; source: text, the user name in it behind U+0000; topic: text; properties: bytes; recipients; payload: rest |
 //! | 2 | [`Record::Route`] | | message; first delivery; recipients |
 //! | 3 | [`Record::Gate`] | | session; packet id |
 //! | 4 | [`Record::Released`] | | session; packet id |

@@ -21,6 +21,8 @@ pub struct Message<'a> {
     pub expires_at_ms: Option<u64>,
     /// Who published a message that is kept, or that is a row.
     pub source: Option<&'a str>,
+    /// The user name of the source of a message that is kept; without U+0000, which no text of MQTT has.
+    pub username: Option<&'a str>,
     /// Which rows of streams it is, if of any.
     pub streamed: Option<Streamed<'a>>,
     /// Topic name.
@@ -77,6 +79,8 @@ const EXPIRY: u8 = 1 << 5;
 const SOURCE: u8 = 1 << 6;
 const STREAMED: u8 = 1 << 7;
 const USERNAME: u8 = 1;
+/// Between a source and its user name.
+const BEHIND_SOURCE: &str = "\0";
 
 impl<'a> Message<'a> {
     /// Bytes of topic, properties and payload.
@@ -110,7 +114,10 @@ impl<'a> Message<'a> {
             put_u64(at_ms, out);
         }
         if let Some(source) = self.source {
-            put_text(source, out);
+            match self.username {
+                Some(username) => put_text(&[source, username].join(BEHIND_SOURCE), out),
+                None => put_text(source, out),
+            }
         }
         put_text(self.topic, out);
         put_bytes(self.properties, out);
@@ -120,7 +127,7 @@ impl<'a> Message<'a> {
 
     pub(super) fn decode(flags: u8, from: &mut Reader<'a>) -> Result<Self, BodyError> {
         let has = |flag: u8| flags & flag != 0;
-        Ok(Self {
+        let mut message = Self {
             qos: qos(flags)?,
             retain: has(RETAIN),
             kept: has(KEPT),
@@ -141,11 +148,19 @@ impl<'a> Message<'a> {
             } else {
                 None
             },
+            username: None,
             topic: from.text()?,
             properties: from.bytes()?,
             recipients: Recipients::decode(from)?,
             payload: from.rest(),
-        })
+        };
+        if let Some((source, username)) = message
+            .source
+            .and_then(|text| text.split_once(BEHIND_SOURCE))
+        {
+            (message.source, message.username) = (Some(source), Some(username));
+        }
+        Ok(message)
     }
 }
 
