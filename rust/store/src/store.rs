@@ -172,7 +172,7 @@ pub struct StoreStats {
     pub applied_lsn: u64,
     /// Rows in memory that the checkpoint does not have.
     pub pending_rows: u64,
-    /// Bytes of messages in the log that are still wanted.
+    /// Bytes of messages that are still wanted, in the log and in the checkpoint.
     pub live_bytes: u64,
     /// Checkpoints written since the store was opened.
     pub checkpoints: u64,

@@ -58,6 +58,8 @@ struct World {
     disk: Disk,
     store: SimulatedStore,
     queues: BTreeMap<u64, BTreeMap<u64, u64>>,
+    /// Bytes of the records of messages.
+    records: BTreeMap<u64, u64>,
 }
 
 impl World {
@@ -68,6 +70,7 @@ impl World {
             disk,
             store,
             queues: BTreeMap::new(),
+            records: BTreeMap::new(),
         };
         (1..=SESSIONS).for_each(|session| world.open_session(session));
         world
@@ -102,6 +105,7 @@ impl World {
         recipients.push(session, 1, false, &[]);
         for number in numbers {
             let payload = vec![b'.'; usize::try_from(number % 50).unwrap()];
+            let before = batch.len_bytes();
             batch.push(&Record::Message(Message {
                 message: number,
                 qos: 1,
@@ -110,6 +114,8 @@ impl World {
                 payload: &payload,
                 ..Message::default()
             }));
+            let bytes = (batch.len_bytes() - before) as u64;
+            self.records.insert(number, bytes);
             let queue = self.queues.get_mut(&session).unwrap();
             queue.insert(number, 1 + number % 50);
         }
@@ -139,6 +145,9 @@ impl World {
     }
 
     fn check(&self) {
+        let wanted = self.queues.values().flat_map(BTreeMap::keys);
+        let bytes: u64 = wanted.map(|number| self.records[number]).sum();
+        assert_eq!(self.store.stats().live_bytes, bytes);
         let mut waiting = BTreeMap::new();
         self.store
             .sessions(&mut |kept| {
@@ -187,11 +196,10 @@ proptest! {
                 Op::Finish => world.store.end_checkpoint().unwrap(),
                 Op::Checkpoint => world.store.checkpoint().unwrap(),
                 Op::Reopen => {
-                    let World { disk, store, queues } = world;
-                    drop(store);
-                    let disk = disk.after_power_cut();
+                    let disk = world.disk.after_power_cut();
+                    drop(world.store);
                     let store = open(&disk);
-                    world = World { disk, store, queues };
+                    world = World { disk, store, ..world };
                 }
             }
             world.check();

@@ -125,6 +125,8 @@ struct State {
     /// By client identifier: filters, and what waits, by topic.
     sessions: BTreeMap<String, (Vec<String>, Contents)>,
     retained: Contents,
+    /// Bytes of the records of all messages that are there.
+    live_bytes: u64,
 }
 
 impl State {
@@ -137,7 +139,10 @@ impl State {
             let found = found.message();
             (found.topic.to_owned(), found.payload.to_vec())
         };
-        let mut state = Self::default();
+        let mut state = Self {
+            live_bytes: store.stats().live_bytes,
+            ..Self::default()
+        };
         for session in kept {
             let queue = store.queue(session.number, 0, usize::MAX).unwrap();
             let waits = queue.iter().map(|delivery| content(delivery.message));

@@ -392,10 +392,11 @@ impl Index {
 
     pub(crate) fn count_live(&mut self, row: &MessageRow, is_live: bool) {
         let place = row.place();
-        if place.segment <= self.moved {
-            return;
-        }
-        let live = self.live.entry(place.segment).or_default();
+        let live = if place.segment <= self.moved {
+            &mut self.moved_bytes
+        } else {
+            self.live.entry(place.segment).or_default()
+        };
         *live = if is_live {
             live.saturating_add(place.bytes)
         } else {

@@ -13,7 +13,7 @@ use crate::index::Index;
 use crate::index::messages::{self, page_of};
 use crate::index::tables;
 use crate::index::tables::{
-    BODY, FILE, MESSAGE, SEGMENT, begin_change, checkpoint, put_moved, wrong,
+    BODY, FILE, MESSAGE, SEGMENT, Tables, begin_change, checkpoint, put_moved, wrong,
 };
 use crate::journal::frame;
 use crate::journal::scan::Groups;
@@ -24,7 +24,9 @@ impl Index {
     /// What is wanted of segments up to this one is in the checkpoint.
     pub(crate) fn moved(&mut self, segment: u64) {
         self.moved = self.moved.max(segment);
-        self.live.retain(|number, _| *number > segment);
+        let rest = self.live.split_off(&(segment + 1));
+        let emptied = std::mem::replace(&mut self.live, rest);
+        self.moved_bytes += emptied.values().sum::<u64>();
         self.reading = None;
     }
 
@@ -171,6 +173,23 @@ pub(crate) fn check(
         }
     }
     Ok(checked)
+}
+
+/// Bytes of messages in the checkpoint, as the log had them, up to segment `moved`. Opening reads every page anyway, so
+/// nobody writes the sum down.
+pub(crate) fn count(tables: &Tables, moved: u64) -> Result<u64, StoreError> {
+    let mut bytes = 0;
+    let Some(table) = tables.table(MESSAGE)?.filter(|_| moved > 0) else {
+        return Ok(bytes);
+    };
+    for row in table.iter().map_err(checkpoint)? {
+        let (page, rows) = row.map_err(checkpoint)?;
+        let rows = messages::decode_page(page.value(), rows.value()).map_err(wrong)?;
+        let places = rows.iter().map(|(_, row)| row.place());
+        let places = places.filter(|place| place.segment <= moved);
+        bytes += places.map(|place| place.bytes).sum::<u64>();
+    }
+    Ok(bytes)
 }
 
 /// Gives the rows of format 2 their checksums.

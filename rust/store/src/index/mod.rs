@@ -66,6 +66,8 @@ pub(crate) struct Index {
     live: BTreeMap<u64, u64>,
     /// What is wanted of segments up to this one is in the checkpoint.
     moved: u64,
+    /// Bytes of the messages in the checkpoint that are wanted, as the log had them.
+    moved_bytes: u64,
     /// The file that was read last.
     reading: Option<(u64, Arc<dyn File>)>,
     /// Bytes of records since the checkpoint.
@@ -141,6 +143,7 @@ impl Index {
         let known = meta.unwrap_or_default();
         let streams = tables.streams()?;
         let notes = Notes::read(&tables)?;
+        let moved_bytes = bodies::count(&tables, known.moved)?;
         let index = Self {
             files: Arc::clone(files),
             tables,
@@ -151,6 +154,7 @@ impl Index {
             changes: Changes::default(),
             frozen: None,
             moved: known.moved,
+            moved_bytes,
             streams,
             notes,
             unwanted: Vec::new(),
@@ -320,6 +324,11 @@ impl Index {
     /// Messages whose content is in each segment, in bytes.
     pub(crate) fn live(&self) -> &BTreeMap<u64, u64> {
         &self.live
+    }
+
+    /// Bytes of all messages that are wanted, in the log and in the checkpoint.
+    pub(crate) fn wanted_bytes(&self) -> u64 {
+        self.live.values().sum::<u64>() + self.moved_bytes
     }
 
     /// Rows in memory that the checkpoint does not have.

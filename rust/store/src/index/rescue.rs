@@ -239,7 +239,9 @@ impl Copier<'_, '_> {
                 && let Some(size) = size_of(message, bytes)
             {
                 let mut rows = decode_page(page_of(message), &page).map_err(wrong)?;
-                rows.push((message, moved_row(size, references, moved)));
+                let mut row = moved_row(size, bytes.len(), moved);
+                row.references = references;
+                rows.push((message, row));
                 rows.sort_unstable_by_key(|(message, _)| *message);
                 let page = encode_page(&rows);
                 pages
@@ -263,16 +265,14 @@ fn size_of(message: u64, bytes: &[u8]) -> Option<u32> {
     }
 }
 
-/// The row of a message whose content has been moved: where it was in the log says nothing any more.
-fn moved_row(size: u32, references: u32, moved: u64) -> MessageRow {
+/// The row of a message whose content, of so many bytes, has been moved: where it was in the log says nothing any more.
+fn moved_row(size: u32, bytes: usize, moved: u64) -> MessageRow {
     let place = Place {
         segment: moved,
         offset: 0,
-        bytes: 0,
+        bytes: bytes as u64,
     };
-    let mut row = MessageRow::new(size, place);
-    row.references = references;
-    row
+    MessageRow::new(size, place)
 }
 
 impl Rescued {
