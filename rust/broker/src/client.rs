@@ -19,9 +19,9 @@ use crate::kafka;
 use crate::last_packets::LastPackets;
 use crate::line::Standing;
 use crate::outbox::{Outbox, SHARE_FROM_BYTES};
-use crate::queue_policy::WhenFull;
 use crate::retain::Replay;
 use crate::shard::{Shard, World};
+use crate::when_full::WhenFull;
 
 /// Where a session is, in one word that the directory carries for us: from the top the shard (8 bits), the generation,
 /// which tells two sessions apart that had the same slot (24), and the slot (32).

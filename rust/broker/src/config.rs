@@ -14,7 +14,7 @@ use mqttcore_topics::{MountPoint, Strategy};
 use crate::grants::Grant;
 use crate::kafka::KafkaConfig;
 use crate::promise::TopicPromise;
-use crate::queue_policy::{TopicWhenFull, WhenFull};
+use crate::when_full::{TopicWhenFull, WhenFull};
 
 /// Everything the engine needs to run. The caller checks; the engine trusts.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use mqttcore_topics::MountPoint;
 use crate::broker::StartError;
 use crate::config::{Config, Listener, WebSocketRules};
 use crate::grants::Access;
-use crate::queue_policy::WhenFull;
+use crate::when_full::WhenFull;
 
 /// One listener's rules, compiled once and shared by all who come through it.
 pub(crate) struct Door {

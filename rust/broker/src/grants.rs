@@ -8,7 +8,7 @@ use mqttcore_codec::QoS;
 use mqttcore_store::Level;
 use mqttcore_topics::{TopicError, TopicFilter, TopicLimits, TopicName};
 
-use crate::queue_policy::WhenFull;
+use crate::when_full::WhenFull;
 
 /// Permissions as data, before they are compiled.
 #[derive(Clone, Debug, Default)]

@@ -23,12 +23,12 @@ use crate::guard::{CONNECTION, guarded};
 use crate::hooks::Login;
 use crate::loading;
 use crate::outbox::Outbox;
-use crate::queue_policy::WhenFull;
 use crate::refusal::{Denied, Refusal, broken_connect, part, refuse};
 use crate::shard::{Letter, Shard};
 use crate::topic::topic_of;
 use crate::transport::{Parked, Stop, Transport};
 use crate::websocket::{self, Framing, WebSocket};
+use crate::when_full::WhenFull;
 
 /// A socket that was just accepted.
 pub(crate) struct Accepted {

@@ -79,6 +79,7 @@ mod topic;
 mod transport;
 mod websocket;
 mod wheel;
+mod when_full;
 
 pub use broker::{Broker, PublishError, StartError};
 pub use config::{Config, Data, HttpLimits, HttpListener, Listener, WebSocketRules};
@@ -96,5 +97,5 @@ pub use mqttcore_session::Secret;
 pub use mqttcore_store::Level as Promise;
 pub use mqttcore_store::stream::{Definition as Stream, Key as StreamKey, ProtobufMessage};
 pub use promise::TopicPromise;
-pub use queue_policy::{TopicWhenFull, WhenFull};
 pub use registry::ClientInfo;
+pub use when_full::{TopicWhenFull, WhenFull};

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::Message;
-use mqttcore_topics::{TopicFilter, TopicName};
+use mqttcore_topics::TopicName;
 use tokio::time::timeout_at;
 
 use crate::client::{Client, Handle};
@@ -22,25 +22,7 @@ use crate::life::confirm;
 use crate::requests::{self, Pause};
 use crate::shard::Shard;
 use crate::topic::topic_of;
-
-/// What becomes of a publish for a kept session whose queue is full.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum WhenFull {
-    /// It is acknowledged, and the session drops a message by its own policy.
-    #[default]
-    Drop,
-    /// It is refused, or waits.
-    Refuse,
-}
-
-/// A rule of the configuration: what becomes of messages on these topics.
-#[derive(Clone, Debug)]
-pub struct TopicWhenFull {
-    /// The topics.
-    pub filter: TopicFilter,
-    /// Their policy.
-    pub when_full: WhenFull,
-}
+use crate::when_full::WhenFull;
 
 impl Config {
     /// The policy of a message on `topic`, of a publisher whose grant or listener says `publisher`.
@@ -113,9 +95,10 @@ pub(crate) fn hold_back(
 
 #[cfg(test)]
 mod tests {
-    use mqttcore_topics::TopicLimits;
+    use mqttcore_topics::{TopicFilter, TopicLimits};
 
     use super::*;
+    use crate::when_full::TopicWhenFull;
 
     fn topic(text: &str) -> TopicName<'_> {
         TopicName::parse(text, &TopicLimits::default()).unwrap()
