@@ -249,6 +249,9 @@ class ServerLimits:
     """Bytes of messages that wait in memory for one client."""
     queue_disk_bytes: Annotated[int, Range(0, 2**63 - 1)] = 1 << 30
     """Bytes of messages that wait for one kept session, in memory or in ``data``."""
+    queues_disk_bytes: Annotated[int, Range(0, 2**63 - 1)] = 0
+    """Bytes of messages kept for all sessions together, retained ones too; beyond them each queue
+    counts as full. 0: half of the disk that is free at the start, beside what is kept."""
     queue_policy: Literal["drop_newest", "drop_oldest", "disconnect", "refuse"] = "drop_newest"
     """What happens when that queue is full: a message is dropped, its client is disconnected, or
     the publisher is refused. ``queue_policy`` of topics, grants and listeners beats this one."""

@@ -452,6 +452,24 @@ def test_a_policy_that_no_folder_gives_a_meaning_is_refused(write: Write) -> Non
     assert [rule.queue_policy for rule in kept.topics] == ["refuse", "drop"]
 
 
+def test_all_queues_together_have_a_limit_in_bytes(write: Write) -> None:
+    path = write("""\
+        [limits]
+        queues_disk_bytes = 5_000_000_000
+    """)
+
+    assert load(path).limits.queues_disk_bytes == 5_000_000_000
+    assert Settings().limits.queues_disk_bytes == 0
+    refused = write("""\
+        [limits]
+        queues_disk_bytes = -1
+    """)
+    assert faults(refused) == [
+        "mqttcore.toml:2:21: limits.queues_disk_bytes: -1 is out of range; allowed: 0 to"
+        " 9_223_372_036_854_775_807"
+    ]
+
+
 def test_a_rule_of_topics_that_says_nothing_is_refused(write: Write) -> None:
     path = write("""\
         [[topics]]

@@ -82,6 +82,8 @@ pub(crate) struct Client {
     pub(crate) is_queue_judged: Cell<bool>,
     /// Its queue has been told of as nearly full.
     pub(crate) is_queue_high: Cell<bool>,
+    /// Messages waited in the queue when it was last looked at.
+    pub(crate) is_queue_waiting: Cell<bool>,
     /// Where the store has its will.
     pub(crate) kept_will: Cell<KeptWill>,
     /// How safe what it does is.
@@ -131,6 +133,7 @@ impl Client {
             link: RefCell::new(None),
             is_queue_judged: Cell::new(false),
             is_queue_high: Cell::new(false),
+            is_queue_waiting: Cell::new(false),
             kept_will: Cell::default(),
             promise: Cell::new(Level::Fsync),
             standing: Standing::default(),

@@ -62,6 +62,9 @@ pub struct Config {
     pub topics_when_full: Vec<TopicWhenFull>,
     /// How long a publish that is to be refused waits for room if its publisher cannot be told.
     pub queue_deadline: Duration,
+    /// Bytes of messages kept for all sessions together; beyond them all queues count as full. 0: half of the disk that
+    /// is free at the start, beside what is kept.
+    pub queues_disk_bytes: u64,
     /// What the system's clock says: how long the broker was down, it alone tells.
     pub system_time: fn() -> SystemTime,
     /// Believes the system's clock about the time that the broker was down, however long that is.
@@ -153,6 +156,7 @@ impl Default for Config {
             system_time: SystemTime::now,
             accepts_clock: false,
             topic_promises: Vec::new(),
+            queues_disk_bytes: 0,
             when_full: WhenFull::default(),
             topics_when_full: Vec::new(),
             queue_deadline: Duration::from_secs(10),

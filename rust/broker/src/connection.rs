@@ -154,7 +154,7 @@ impl Connection {
         self.write(cx)?;
         if self.client.has_link(&self.link) {
             group::take_part_again(&self.shard, &self.client, self.outbox_len());
-            if self.client.is_queue_high.get() {
+            if self.client.is_queue_waiting.get() {
                 fill::watch(&self.shard, &self.client);
             }
         }

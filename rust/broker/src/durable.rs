@@ -2,7 +2,7 @@
 
 use std::array;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
@@ -14,8 +14,10 @@ use crate::client::{GENERATION_BITS, Handle};
 /// must know their numbers without asking. Slots are looked up without a lock.
 pub(crate) struct DurableSessions {
     shards: Vec<Slots>,
-    /// Sessions whose queue is full.
+    /// Sessions whose queue is full; one more if all queues together are.
     full: AtomicUsize,
+    /// All queues together are full: none that has anything takes more.
+    are_all_full: AtomicBool,
     /// One of them has room again, or has ended.
     room: Notify,
 }
@@ -31,6 +33,8 @@ const NUMBER_BITS: u32 = u64::BITS - GENERATION_BITS;
 const WILL_ALONE: u64 = 1 << (NUMBER_BITS - 1);
 /// In a number: the queue of the session is full.
 const FULL: u64 = 1 << (NUMBER_BITS - 2);
+/// In a number: messages wait in the queue of the session.
+const WAITING: u64 = 1 << (NUMBER_BITS - 3);
 
 impl DurableSessions {
     pub(crate) fn new(shards: usize) -> Self {
@@ -39,32 +43,56 @@ impl DurableSessions {
                 .map(|_| Slots(array::from_fn(|_| OnceLock::new())))
                 .collect(),
             full: AtomicUsize::default(),
+            are_all_full: AtomicBool::default(),
             room: Notify::new(),
         }
     }
 
-    /// The session at `handle` is kept under `number`, which is not 0 and below 2^38; 0 is none.
+    /// The session at `handle` is kept under `number`, which is not 0 and below 2^37; 0 is none.
     pub(crate) fn set(&self, handle: Handle, number: u64) {
-        debug_assert!(number < FULL, "2^38 sessions were never made");
+        debug_assert!(number < WAITING, "2^37 sessions were never made");
         self.store(handle, number);
     }
 
-    /// Tells publishers whether the queue of the session at `handle` is full, if it is kept. Only on its shard's thread.
-    pub(crate) fn set_full(&self, handle: Handle, is_full: bool) {
-        if let Some(word) = self.load(handle)
-            && word & WILL_ALONE == 0
-            && (word & FULL != 0) != is_full
-        {
-            self.store(handle, word ^ FULL);
+    /// Tells publishers whether messages wait for the session at `handle`, and whether its queue is full, if it is kept.
+    /// Only on its shard's thread.
+    pub(crate) fn set_queue(&self, handle: Handle, is_waiting: bool, is_full: bool) {
+        let Some(word) = self.load(handle).filter(|word| word & WILL_ALONE == 0) else {
+            return;
+        };
+        let bit = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
+        let told = word & !(WAITING | FULL) | bit(is_waiting, WAITING) | bit(is_full, FULL);
+        if told != word {
+            self.store(handle, told);
         }
     }
 
-    /// Whether the queue of the kept session at `handle` is full: a hint, since messages may be on their way to it.
+    /// Tells publishers and sessions whether all queues together are full.
+    pub(crate) fn set_all_full(&self, is_full: bool) {
+        // ORDERING: hints, as all of them.
+        if self.are_all_full.swap(is_full, Ordering::Relaxed) == is_full {
+            return;
+        }
+        if is_full {
+            self.full.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.full.fetch_sub(1, Ordering::Relaxed);
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Whether all queues together are full.
+    pub(crate) fn are_all_full(&self) -> bool {
+        // ORDERING: a hint.
+        self.are_all_full.load(Ordering::Relaxed)
+    }
+
+    /// Whether the queue of the kept session at `handle` is full, or all are and messages wait in it: a hint, since
+    /// messages may be on their way to it.
     pub(crate) fn is_full(&self, handle: Handle) -> bool {
-        self.has_full()
-            && self
-                .load(handle)
-                .is_some_and(|word| word & (FULL | WILL_ALONE) == FULL)
+        let full = FULL | if self.are_all_full() { WAITING } else { 0 };
+        let is_full = |word: u64| word & WILL_ALONE == 0 && word & full != 0;
+        self.has_full() && self.load(handle).is_some_and(is_full)
     }
 
     /// Whether the queue of any kept session is full.
@@ -88,7 +116,7 @@ impl DurableSessions {
 
     /// The session at `handle` is not kept, but its will is, under `number`.
     pub(crate) fn set_will_alone(&self, handle: Handle, number: u64) {
-        debug_assert!(number < FULL, "2^38 sessions were never made");
+        debug_assert!(number < WAITING, "2^37 sessions were never made");
         self.store(handle, WILL_ALONE | number);
     }
 
@@ -102,8 +130,8 @@ impl DurableSessions {
         let chunk = self.shards[handle.shard()].0[chunk].get_or_init(make);
         let generation = u64::from(handle.generation()) << NUMBER_BITS;
         let word = if number == 0 { 0 } else { generation | number };
-        let was_full = chunk[offset].load(Ordering::Relaxed) & FULL != 0;
-        let is_full = word & FULL != 0;
+        let before = chunk[offset].load(Ordering::Relaxed);
+        let (was_full, is_full) = (before & FULL != 0, word & FULL != 0);
         if is_full && !was_full {
             self.full.fetch_add(1, Ordering::Relaxed);
         }
@@ -112,6 +140,9 @@ impl DurableSessions {
         chunk[offset].store(word, Ordering::Release);
         if was_full && !is_full {
             self.full.fetch_sub(1, Ordering::Relaxed);
+        }
+        let has_gone = before & !word;
+        if has_gone & FULL != 0 || has_gone & WAITING != 0 && self.are_all_full() {
             self.room.notify_waiters();
         }
     }
@@ -120,7 +151,7 @@ impl DurableSessions {
     /// slot has another session by now.
     pub(crate) fn number(&self, handle: Handle) -> Option<u64> {
         let word = self.load(handle)?;
-        (word & WILL_ALONE == 0).then_some(word & !FULL)
+        (word & WILL_ALONE == 0).then_some(word & !(FULL | WAITING))
     }
 
     /// The number that the will at `handle` is kept under, if its session is not.
@@ -184,21 +215,42 @@ mod tests {
     #[test]
     fn a_full_queue_is_known_until_it_has_room_or_its_session_ends() {
         let sessions = DurableSessions::new(2);
-        sessions.set_full(handle(3, 7), true);
+        sessions.set_queue(handle(3, 7), true, true);
         assert!(!sessions.has_full(), "it is not kept");
         sessions.set(handle(3, 7), 99);
         sessions.set(handle(4, 7), 98);
 
-        sessions.set_full(handle(3, 7), true);
-        sessions.set_full(handle(3, 7), true);
-        sessions.set_full(handle(4, 7), true);
+        sessions.set_queue(handle(3, 7), true, true);
+        sessions.set_queue(handle(3, 7), true, true);
+        sessions.set_queue(handle(4, 7), true, true);
 
         assert!(sessions.is_full(handle(3, 7)) && sessions.is_full(handle(4, 7)));
         assert!(!sessions.is_full(handle(3, 8)), "another generation");
         assert_eq!(sessions.number(handle(3, 7)), Some(99));
-        sessions.set_full(handle(3, 7), false);
+        sessions.set_queue(handle(3, 7), true, false);
         assert!(!sessions.is_full(handle(3, 7)) && sessions.has_full());
         sessions.set(handle(4, 7), 0);
+        assert!(!sessions.has_full());
+    }
+
+    #[test]
+    fn when_all_queues_together_are_full_those_are_that_have_anything() {
+        let sessions = DurableSessions::new(2);
+        for slot in [3, 4] {
+            sessions.set(handle(slot, 7), 99);
+        }
+        sessions.set_queue(handle(3, 7), true, false);
+        assert!(!sessions.has_full());
+
+        sessions.set_all_full(true);
+        sessions.set_all_full(true);
+
+        assert!(sessions.is_full(handle(3, 7)) && !sessions.is_full(handle(4, 7)));
+        assert!(!sessions.is_full(handle(3, 8)), "another generation");
+        assert_eq!(sessions.number(handle(3, 7)), Some(99));
+        sessions.set_queue(handle(3, 7), false, false);
+        assert!(!sessions.is_full(handle(3, 7)));
+        sessions.set_all_full(false);
         assert!(!sessions.has_full());
     }
 

@@ -14,9 +14,12 @@ const LOW: usize = 70;
 /// Looks at the queue of `client`, which has changed.
 pub(crate) fn watch(shard: &Shard, client: &Client) {
     let is_kept = client.number(&shard.world).is_some();
-    let percent = client.session.borrow().queue_fill_percent(is_kept);
+    let session = client.session.borrow();
+    let (percent, is_waiting) = (session.queue_fill_percent(is_kept), session.queued() > 0);
+    drop(session);
+    client.is_queue_waiting.set(is_waiting);
     let durable = &shard.world.durable;
-    durable.set_full(client.handle, percent >= FULL);
+    durable.set_queue(client.handle, is_waiting, percent >= FULL);
     let was_high = client.is_queue_high.get();
     if !was_high && percent >= HIGH {
         client.is_queue_high.set(true);

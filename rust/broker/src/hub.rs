@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mqttcore_codec::{PacketId, QoS};
-use mqttcore_session::{Delivered, Delivery, DropReason, Message};
+use mqttcore_session::{Delivered, Delivery, DropReason, Message, QueueRoom};
 use mqttcore_store::Level;
 use mqttcore_topics::{GroupId, Match, Search, TopicName, Visitor};
 use smallvec::SmallVec;
@@ -116,13 +116,20 @@ impl Target {
         self.handle.stream().is_some() || self.handle.kafka().is_some()
     }
 
-    fn delivery(&self) -> Delivery<'_> {
+    fn delivery(&self, shard: &Shard) -> Delivery<'_> {
+        let room = if self.may_exceed {
+            QueueRoom::Any
+        } else if self.key != 0 && shard.world.durable.are_all_full() {
+            QueueRoom::None
+        } else {
+            QueueRoom::Limits
+        };
         Delivery {
             qos: self.qos,
             retain: self.retain,
             subscription_ids: &self.subscription_ids,
             key: self.key,
-            may_exceed: self.may_exceed,
+            room,
         }
     }
 }
@@ -616,7 +623,7 @@ fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
         // A session that ended meanwhile is not there any more, or another one has its slot.
         let client = shard.registry.borrow().at(target.handle);
         let refusal = match &client {
-            Some(client) => offer(shard, client, message, target.delivery()),
+            Some(client) => offer(shard, client, message, target.delivery(shard)),
             None => Some(Drop::Ended),
         };
         let Some(reason) = refusal else { return };

@@ -69,6 +69,7 @@ mod reports;
 mod requests;
 mod retain;
 mod shard;
+mod share;
 mod sink;
 mod sources;
 mod store;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mqttcore_codec::{PacketId, Properties, QoS, Version};
-use mqttcore_session::{Delivery, Message, Session, Subscription, WillMessage};
+use mqttcore_session::{Delivery, Message, QueueRoom, Session, Subscription, WillMessage};
 use mqttcore_store::{self as stored, KeptSession, Store, StoreError};
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicName};
 use smallvec::SmallVec;
@@ -246,7 +246,7 @@ impl Waiting {
             retain: self.retain,
             subscription_ids: &self.subscription_ids,
             key: self.delivery,
-            may_exceed: false,
+            room: QueueRoom::Limits,
         }
     }
 }

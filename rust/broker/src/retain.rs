@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use mqttcore_codec::QoS;
-use mqttcore_session::{AckToken, Delivery, Message, SubscribeEntry};
+use mqttcore_session::{AckToken, Delivery, Message, QueueRoom, SubscribeEntry};
 use mqttcore_store::Level;
 use mqttcore_topics::{Cursor, SubscriptionFilter, TopicFilter, TopicName};
 
@@ -374,7 +374,7 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
                 retain: true,
                 subscription_ids: id.as_slice(),
                 key: journal::replayed(shard, client, &kept, qos, id),
-                may_exceed: false,
+                room: QueueRoom::Limits,
             };
             hub::deliver(shard, client, message, delivery);
         }

@@ -573,6 +573,11 @@ impl Shard {
     pub(crate) fn reload(&self, (config, hooks, doors): Rules) {
         self.log.redirect(Arc::clone(&hooks));
         *self.interests.borrow_mut() = Rc::new(hooks.interests());
+        if self.index == 0
+            && let Some(log) = &self.world.log
+        {
+            log.limit_queues(config.queues_disk_bytes);
+        }
         *self.config.borrow_mut() = config;
         *self.doors.borrow_mut() = doors;
         *self.hooks.borrow_mut() = hooks;

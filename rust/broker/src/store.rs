@@ -24,6 +24,7 @@ use crate::log::LogClass;
 use crate::paging;
 use crate::recovery::Page;
 use crate::shard::{Shard, World};
+use crate::share::{self, Share};
 
 /// Under which key the store has the seed of hashes.
 const SEED: &str = "seed";
@@ -44,6 +45,8 @@ pub(crate) struct Log {
     mended: Option<String>,
     /// What was damaged and has been made anew; empty if nothing was.
     rebuilt: String,
+    /// How much may be kept for all sessions.
+    share: Share,
     /// The time of what is kept.
     pub(crate) clock: KeptClock,
     system_time: fn() -> SystemTime,
@@ -79,6 +82,13 @@ impl Log {
         };
         let (store, recovery) =
             DurableStore::open_with(&files, &StoreOptions::default(), &streams)?;
+        let free = files.space().map_err(|source| StoreError::Io {
+            doing: "measure",
+            file: ".".into(),
+            source: Arc::new(source),
+        })?;
+        let kept_bytes = store.stats().live_bytes;
+        let share = Share::new(config.queues_disk_bytes, kept_bytes, free.free_bytes);
         let store = Arc::new(store);
         if !config.scrub_every.is_zero() {
             store.scrub_every(config.scrub_every)?;
@@ -90,7 +100,8 @@ impl Log {
         let system = (config.system_time)();
         let (clock, doubt) =
             KeptClock::resume(&*store, system, Instant::now(), config.accepts_clock)?;
-        let log = Self::over(store, rows, &recovery, (clock, config.system_time), doubt);
+        let clocks = (clock, config.system_time);
+        let log = Self::over((store, share), rows, &recovery, clocks, doubt);
         log.note_clock();
         log.read_pages().map_err(|source| StoreError::Io {
             doing: "start the thread of",
@@ -102,7 +113,7 @@ impl Log {
 
     /// Puts `store` behind a broker.
     fn over(
-        store: Arc<dyn Store>,
+        (store, share): (Arc<dyn Store>, Share),
         rows: Option<Rows>,
         recovery: &Recovery,
         (clock, system_time): (KeptClock, fn() -> SystemTime),
@@ -117,6 +128,7 @@ impl Log {
             last_session: AtomicU64::new(0),
             mended: mended(recovery),
             rebuilt: recovery.rebuilt.join("; "),
+            share,
             clock,
             system_time,
             doubt,
@@ -192,6 +204,7 @@ impl Log {
     pub(crate) fn serve(&self, world: &Arc<World>) {
         // One log serves one broker.
         let _ = self.world.set(Arc::downgrade(world));
+        share::watch(world, &self.share, self.store.stats().live_bytes);
         // It may have failed before there was anybody to tell.
         if let Some(failure) = self.failure() {
             world.fail(failure.into());
@@ -213,6 +226,13 @@ impl Log {
                 shard.log.warn(LogClass::Store, now, || rebuilt);
             };
             world.run_on(0, Box::new(warn));
+        }
+    }
+
+    /// The configuration was loaded again, with this `queues_disk_bytes`.
+    pub(crate) fn limit_queues(&self, limit_bytes: u64) {
+        if let Some(world) = self.world() {
+            share::reload(&world, &self.share, limit_bytes);
         }
     }
 
@@ -267,7 +287,7 @@ impl Log {
     }
 
     /// Figures by name; times in microseconds where they do not say seconds. Never waits.
-    pub(crate) fn figures(&self) -> [(&'static str, u64); 13] {
+    pub(crate) fn figures(&self) -> [(&'static str, u64); 14] {
         let stats = self.store.stats();
         let log = &stats.log;
         let micros = |share| u64::try_from(log.syncs.quantile(share).as_micros()).unwrap_or(0);
@@ -284,6 +304,7 @@ impl Log {
             ("sync_p50_us", micros(0.5)),
             ("sync_p99_us", micros(0.99)),
             ("live_bytes", stats.live_bytes),
+            ("queues_percent", self.share.percent()),
             ("pending_rows", stats.pending_rows),
             ("checkpoints", stats.checkpoints),
             ("checkpoint_age_s", stats.checkpoint_age.as_secs()),
@@ -396,6 +417,14 @@ impl Observer for Ear {
         }
     }
 
+    fn wanted(&self, bytes: u64) {
+        if let Some(log) = self.0.upgrade()
+            && let Some(world) = log.world()
+        {
+            share::watch(&world, &log.share, bytes);
+        }
+    }
+
     fn scrubbed(&self, damage: Option<&StoreError>) {
         let Some(world) = self.0.upgrade().and_then(|log| log.world()) else {
             return;
@@ -437,7 +466,7 @@ mod tests {
         let system_time: fn() -> SystemTime = SystemTime::now;
         let clock = KeptClock::begin(system_time(), Instant::now());
         Log::over(
-            store,
+            (store, Share::new(0, 0, u64::MAX)),
             None,
             &Recovery::default(),
             (clock, system_time),

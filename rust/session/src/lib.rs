@@ -116,7 +116,7 @@ pub use gate::AckToken;
 pub use handshake::{Terms, refusal};
 pub use limits::{PACKET_BYTES_MAX, QueuePolicy, ServerLimits};
 pub use message::Message;
-pub use outbound::{Delivered, Delivery};
+pub use outbound::{Delivered, Delivery, QueueRoom};
 pub use request::{
     PublishRequest, Request, SubscribeEntry, SubscribeRequest, UnsubscribeEntry, UnsubscribeRequest,
 };

@@ -31,8 +31,20 @@ pub struct Delivery<'a> {
     /// A number of the engine's own, told back in events and records; 0: the store does not have the
     /// message.
     pub key: u64,
-    /// The queue takes it whatever its limits: the publisher was told that it is kept. Only with a key.
-    pub may_exceed: bool,
+    /// What the queue takes. Without a key it is always [`QueueRoom::Limits`].
+    pub room: QueueRoom,
+}
+
+/// How much room a queue has for a message that the store has.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum QueueRoom {
+    /// As much as its limits say.
+    #[default]
+    Limits,
+    /// Whatever comes: the publisher was told that it is kept.
+    Any,
+    /// None: all queues together are full.
+    None,
 }
 
 impl<'a> Delivery<'a> {
@@ -43,7 +55,7 @@ impl<'a> Delivery<'a> {
             retain: false,
             subscription_ids,
             key: 0,
-            may_exceed: false,
+            room: QueueRoom::Limits,
         }
     }
 }
@@ -95,7 +107,7 @@ impl Session {
             maybe_sent: false,
         };
         if !self.is_connected() {
-            return self.deliver_offline(outgoing, delivery.may_exceed);
+            return self.deliver_offline(outgoing, delivery.room);
         }
         if let Some(reason) = self.obstacle(&outgoing) {
             return Delivered::Dropped(reason);
@@ -104,7 +116,7 @@ impl Session {
             return self.deliver_at_most_once(outgoing);
         }
         if !self.queue.is_empty() || !self.has_room(outgoing.message.len()) {
-            return self.enqueue(outgoing, delivery.may_exceed);
+            return self.enqueue(outgoing, delivery.room);
         }
         self.admit(outgoing);
         Delivered::Sent
@@ -258,11 +270,11 @@ impl Session {
         }
     }
 
-    fn deliver_offline(&mut self, outgoing: Outgoing, may_exceed: bool) -> Delivered {
+    fn deliver_offline(&mut self, outgoing: Outgoing, room: QueueRoom) -> Delivered {
         if outgoing.qos == QoS::AtMostOnce && !self.limits.queue_qos0 {
             return Delivered::Dropped(DropReason::Offline);
         }
-        self.enqueue(outgoing, may_exceed)
+        self.enqueue(outgoing, room)
     }
 
     fn deliver_at_most_once(&mut self, outgoing: Outgoing) -> Delivered {
@@ -292,7 +304,7 @@ impl Session {
         })
     }
 
-    fn enqueue(&mut self, mut outgoing: Outgoing, may_exceed: bool) -> Delivered {
+    fn enqueue(&mut self, mut outgoing: Outgoing, room: QueueRoom) -> Delivered {
         if !self.queue.only_counts(&outgoing) {
             outgoing.message.release_chunk();
         }
@@ -300,8 +312,13 @@ impl Session {
         let may_evict = self.limits.queue_policy == QueuePolicy::DropOldest
             && cost_bytes <= self.limits.queue_bytes;
         let is_stored = outgoing.key != 0;
-        let is_limited = !(may_exceed && is_stored);
-        while is_limited && !self.queue.has_room(is_stored, cost_bytes, &self.limits) {
+        let room = if is_stored { room } else { QueueRoom::Limits };
+        // One for one: the room of the oldest is that of the newest.
+        let mut is_exchanged = room != QueueRoom::None;
+        while !is_exchanged
+            || room != QueueRoom::Any && !self.queue.has_room(is_stored, cost_bytes, &self.limits)
+        {
+            is_exchanged = true;
             let oldest = if may_evict { self.queue.pop() } else { None };
             let Some(oldest) = oldest else {
                 if may_evict && self.queue.spilled() > 0 {

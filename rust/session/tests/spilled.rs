@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use common::{CONNECT_5_KEPT, Wire, message, message_with, seconds};
 use mqttcore_codec::{Property, QoS};
 use mqttcore_session::{
-    Delivered, Delivery, DropReason, Event, Message, QueuePolicy, Record, ServerLimits, Transmit,
+    Delivered, Delivery, DropReason, Event, Message, QueuePolicy, QueueRoom, Record, ServerLimits,
+    Transmit,
 };
 use proptest::prelude::*;
 
@@ -540,24 +541,48 @@ fn what_its_publisher_was_promised_is_queued_beyond_the_limits() {
     wire.durable = true;
     wire.connect(CONNECT_5_KEPT);
     wire.lose();
-    let mut deliver = |key, may_exceed| {
+    let mut deliver = |key, room| {
         let delivery = Delivery {
             key,
-            may_exceed,
+            room,
             ..Delivery::new(ONCE, &[])
         };
         let message = message("t", b"!", ONCE);
         wire.session.deliver(wire.now, &message, delivery)
     };
     for key in 1..=12 {
-        assert_eq!(deliver(key, false), Delivered::Queued);
+        assert_eq!(deliver(key, QueueRoom::Limits), Delivered::Queued);
     }
 
-    let promised = [13, 14].map(|key| deliver(key, true));
-    let other = deliver(15, false);
-    let unstored: Vec<_> = (0..13).map(|_| deliver(0, true)).collect();
+    let promised = [13, 14].map(|key| deliver(key, QueueRoom::Any));
+    let other = deliver(15, QueueRoom::Limits);
+    let unstored: Vec<_> = (0..13).map(|_| deliver(0, QueueRoom::Any)).collect();
 
     assert_eq!(promised, [Delivered::Queued; 2]);
     assert_eq!(other, Delivered::Dropped(DropReason::QueueFull));
     assert_eq!(unstored[12], Delivered::Dropped(DropReason::QueueFull));
+}
+
+/// All queues together are full: a message that would wait is dropped, one that need not wait is sent.
+#[test]
+fn where_there_is_no_room_at_all_nothing_is_queued_that_the_store_has() {
+    let mut wire = Wire::with(limits());
+    wire.durable = true;
+    wire.connect(CONNECT_5_KEPT);
+    let deliver = |wire: &mut Wire, key| {
+        let delivery = Delivery {
+            key,
+            room: QueueRoom::None,
+            ..Delivery::new(ONCE, &[])
+        };
+        let message = message("t", b"!", ONCE);
+        wire.session.deliver(wire.now, &message, delivery)
+    };
+
+    assert_eq!(deliver(&mut wire, 1), Delivered::Sent);
+    wire.lose();
+
+    let full = Delivered::Dropped(DropReason::QueueFull);
+    assert_eq!(deliver(&mut wire, 2), full);
+    assert_eq!(deliver(&mut wire, 0), Delivered::Queued, "it is in memory");
 }

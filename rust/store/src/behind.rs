@@ -135,7 +135,9 @@ impl Behind {
             index.apply_group(&group.bytes, &written)?;
         }
         let (bytes, rows) = (index.pending_bytes, index.pending_rows());
+        let wanted = index.wanted_bytes();
         drop(index);
+        self.shared.wanted(wanted);
         self.shared.recycle(group);
         let limits = &self.options;
         upkeep.is_due |= bytes >= limits.checkpoint_bytes || rows >= limits.checkpoint_rows;

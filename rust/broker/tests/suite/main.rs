@@ -36,6 +36,7 @@ mod reload;
 mod retain_source;
 mod retained;
 mod shards;
+mod share;
 mod slow;
 mod spilled;
 mod stop;

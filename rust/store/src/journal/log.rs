@@ -28,6 +28,10 @@ pub trait Observer: Send + Sync {
     /// [`Journal::has_room`] says yes again. May be called on the thread behind the log.
     fn has_room(&self) {}
 
+    /// Messages of so many bytes are wanted ([`StoreStats::live_bytes`](crate::StoreStats::live_bytes)); told behind each
+    /// group, on the thread behind the log.
+    fn wanted(&self, _bytes: u64) {}
+
     /// A segment that nobody writes to was read again, and is damaged, or whole. Called on the
     /// thread of the scrubber.
     fn scrubbed(&self, _damage: Option<&StoreError>) {}

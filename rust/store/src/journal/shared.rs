@@ -123,6 +123,13 @@ impl Shared {
         self.lock_inbox().bytes > 0
     }
 
+    /// Tells how many bytes of messages are wanted.
+    pub(crate) fn wanted(&self, bytes: u64) {
+        if let Some(observer) = self.observer.get() {
+            observer.wanted(bytes);
+        }
+    }
+
     pub(crate) fn scrubbed(&self, damage: Option<&StoreError>) {
         if let Some(observer) = self.observer.get() {
             observer.scrubbed(damage);
