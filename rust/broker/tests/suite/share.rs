@@ -118,7 +118,11 @@ fn what_would_wait_while_all_queues_together_are_full_is_dropped_and_counted() {
     let broker = home.start_with(0, small(WhenFull::Drop));
     let mut here = subscribed(&broker, "here");
     let mut writer = v5("writer").connect(&broker);
-    fill(&broker, &mut writer);
+    let accepted = fill(&broker, &mut writer);
+    eventually("all wait or are dropped", || {
+        let waiting = queued(&broker, "one") + queued(&broker, "two");
+        waiting as u64 + broker.stats().dropped_acknowledged == accepted as u64
+    });
     let (before, waiting) = (broker.stats().dropped_acknowledged, queued(&broker, "one"));
 
     let acknowledged = writer.publish_acknowledged("one", "!");
