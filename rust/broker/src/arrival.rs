@@ -172,7 +172,7 @@ fn make_way(
             cause: Cause::TakenOver,
             reason: ReasonCode::SESSION_TAKEN_OVER,
         };
-        say_goodbye(shard, old, closing.reason, in_words(closing));
+        say_goodbye(shard, old, Some((closing.reason, in_words(closing))));
         detach(shard, old, Cause::TakenOver);
         shard.tell(EventKind::SessionTakenOver, old, EventDetails::default());
         link.close(closing);

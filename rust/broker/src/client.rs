@@ -438,7 +438,7 @@ fn push_publish(
     // The session has checked the size; an error leaves nothing behind.
     debug_assert!(encoded.is_ok(), "a session hands out what can be encoded");
     if encoded.is_ok() && payload.len() >= SHARE_FROM_BYTES {
-        outbox.push_shared(message.bytes(), payload);
+        outbox.push_payload(message.bytes(), payload);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::client::{Client, KeptWill, Link};
 use crate::end::End;
 use crate::guard::{CONNECTION, guarded};
 use crate::hub::Together;
-use crate::last_packets::{say_goodbye, send_rest};
+use crate::last_packets::{leaving, say_goodbye, send_rest};
 use crate::life::{self, confirm, detach};
 use crate::linger::linger;
 use crate::reauthentication::Reauthentication;
@@ -33,8 +33,6 @@ const TURN_BYTES: usize = 64 * 1024;
 const READ_BELOW_BYTES: usize = 256 * 1024;
 /// A torn frame up to this size is put in front of the next read instead of growing a buffer.
 const TORN_BYTES: usize = 4096;
-/// Waiting bytes that a closed connection still gets.
-const FAREWELL_BYTES: usize = 256 * 1024;
 
 struct Connection {
     shard: Rc<Shard>,
@@ -495,8 +493,9 @@ impl Connection {
         }
         let (cause, farewell) = end.judge(&self.shard, &self.client, &self.link);
         if self.client.has_link(&self.link) {
-            if let Some((reason, text)) = farewell {
-                say_goodbye(&self.shard, &self.client, reason, &text);
+            if !matches!(end, End::Lost) {
+                let farewell = farewell.as_ref().map(|(reason, text)| (*reason, &**text));
+                say_goodbye(&self.shard, &self.client, farewell);
             }
             let had_kept_will = self.client.kept_will.get() != KeptWill::None;
             let was_kept = had_kept_will || self.client.number(&self.shard.world).is_some();
@@ -508,11 +507,13 @@ impl Connection {
             }
         }
         send_rest(&self.shard, &self.link).await;
-        let waiting = self.link.outbox.borrow_mut().take(FAREWELL_BYTES);
+        let outbox = self.link.outbox.take();
         if matches!(end, End::Lost) && !self.transport.owes_close() {
             return;
         }
-        let (stream, last) = self.transport.into_last(waiting);
+        let last = leaving(&outbox, self.transport.begun(&outbox));
+        drop(outbox);
+        let (stream, last) = self.transport.into_last(last);
         // Boxed, so that no living connection carries the space that its end will need.
         Box::pin(linger(&self.shard, stream, last)).await;
     }

@@ -9,10 +9,14 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
+use mqttcore_codec::decode_var_int;
+
 /// At most this many pieces go into one `writev`.
 pub(crate) const PIECES: usize = 128;
 /// An owned piece of this size takes no more bytes, so that what is written is given back.
 const OWNED_BYTES: usize = 64 * 1024;
+/// The longest fixed header of an MQTT packet.
+const FIXED_HEADER_BYTES: usize = 5;
 /// A payload below this is cheaper to copy than to reference.
 pub(crate) const SHARE_FROM_BYTES: usize = 1024;
 
@@ -27,17 +31,22 @@ pub(crate) struct Outbox {
     is_blocked: bool,
 }
 
+/// Each but `Payload` begins with a packet.
 enum Piece {
     Owned(Vec<u8>),
     Shared(Arc<[u8]>, Range<usize>),
+    /// The rest of the packet whose beginning ends the piece before.
+    Payload(Arc<[u8]>, Range<usize>),
 }
 
 impl Piece {
     fn as_slice(&self) -> &[u8] {
         match self {
             Self::Owned(bytes) => bytes,
-            // INVARIANT: `push_shared` refuses ranges outside of the chunk.
-            Self::Shared(chunk, range) => chunk.get(range.clone()).unwrap_or_default(),
+            // INVARIANT: `push_shared` and `push_payload` refuse ranges outside of the chunk.
+            Self::Shared(chunk, range) | Self::Payload(chunk, range) => {
+                chunk.get(range.clone()).unwrap_or_default()
+            }
         }
     }
 }
@@ -52,7 +61,7 @@ impl Outbox {
         self.bytes == 0
     }
 
-    /// Appends `range` of `chunk`, without copying it unless the socket is blocked.
+    /// Appends `range` of `chunk`, which are whole packets, without copying it unless the socket is blocked.
     pub(crate) fn push_shared(&mut self, chunk: &Arc<[u8]>, range: Range<usize>) {
         debug_assert!(range.start <= range.end && range.end <= chunk.len());
         if self.is_blocked && !is_most_of(&range, chunk) {
@@ -72,7 +81,21 @@ impl Outbox {
             .push_back(Piece::Shared(Arc::clone(chunk), range));
     }
 
-    /// Appends whatever `write` appends to the buffer that it is given.
+    /// Appends `range` of `chunk` as the rest of the packet that the last [`Self::push_with`] began.
+    pub(crate) fn push_payload(&mut self, chunk: &Arc<[u8]>, range: Range<usize>) {
+        debug_assert!(range.start <= range.end && range.end <= chunk.len());
+        self.bytes += range.len();
+        match self.pieces.back_mut() {
+            Some(Piece::Owned(begun)) if self.is_blocked && !is_most_of(&range, chunk) => {
+                begun.extend_from_slice(chunk.get(range).unwrap_or_default());
+            }
+            _ => self
+                .pieces
+                .push_back(Piece::Payload(Arc::clone(chunk), range)),
+        }
+    }
+
+    /// Appends whatever `write` appends to the buffer that it is given: packets, of which the last may lack its payload.
     pub(crate) fn push_with<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let takes_more =
             |piece: &Piece| matches!(piece, Piece::Owned(own) if own.len() < OWNED_BYTES);
@@ -110,6 +133,23 @@ impl Outbox {
             piece: first.get(self.written..).unwrap_or_default(),
             pieces,
         }
+    }
+
+    /// Bytes that are left of a packet whose first bytes are written.
+    pub(crate) fn begun(&self) -> usize {
+        let mut pieces = self.pieces.iter();
+        let Some(first) = pieces.next() else { return 0 };
+        let piece = first.as_slice();
+        if matches!(first, Piece::Payload(..)) {
+            return piece.len() - self.written;
+        }
+        let (mut walk, mut end) = (Walk { piece, pieces }, 0);
+        while end < self.written {
+            let packet = walk.packet_len(self.bytes + self.written - end);
+            walk.skip(packet);
+            end += packet;
+        }
+        end - self.written
     }
 
     /// The front piece when it is the only one.
@@ -150,26 +190,18 @@ impl Outbox {
     pub(crate) fn release_chunks(&mut self) {
         self.is_blocked = true;
         for piece in &mut self.pieces {
-            if let Piece::Shared(chunk, range) = piece
-                && !is_most_of(range, chunk)
-            {
-                *piece = Piece::Owned(piece.as_slice().to_vec());
+            match piece {
+                Piece::Shared(chunk, range) if !is_most_of(range, chunk) => {
+                    *piece = Piece::Owned(piece.as_slice().to_vec());
+                }
+                Piece::Payload(chunk, range) if !is_most_of(range, chunk) => {
+                    let own: Arc<[u8]> = piece.as_slice().into();
+                    let all = 0..own.len();
+                    *piece = Piece::Payload(own, all);
+                }
+                _ => {}
             }
         }
-    }
-
-    /// Takes everything that waits, as one buffer; nothing when it is more than `limit` bytes.
-    pub(crate) fn take(&mut self, limit: usize) -> Vec<u8> {
-        let outbox = std::mem::take(self);
-        if outbox.bytes > limit {
-            return Vec::new();
-        }
-        let mut bytes = Vec::with_capacity(outbox.bytes + outbox.written);
-        for piece in &outbox.pieces {
-            bytes.extend_from_slice(piece.as_slice());
-        }
-        bytes.drain(..outbox.written);
-        bytes
     }
 }
 
@@ -206,6 +238,48 @@ impl<'a> Walk<'a> {
             len += part.len();
         }
     }
+
+    /// The length of the packet that begins here, of which `waiting` bytes are there.
+    pub(crate) fn packet_len(&self, waiting: usize) -> usize {
+        let mut first = [0; FIXED_HEADER_BYTES];
+        let len = self.peek(&mut first);
+        packet_len(&first[..len], waiting)
+    }
+
+    /// Passes over the next `count` bytes.
+    pub(crate) fn skip(&mut self, count: usize) {
+        let mut left = count;
+        while left > 0 {
+            match self.take(left).len() {
+                0 => return,
+                taken => left -= taken,
+            }
+        }
+    }
+
+    /// Takes the next `count` bytes into `out`.
+    pub(crate) fn copy(&mut self, count: usize, out: &mut Vec<u8>) {
+        let mut left = count;
+        while left > 0 {
+            match self.take(left) {
+                [] => return,
+                part => {
+                    out.extend_from_slice(part);
+                    left -= part.len();
+                }
+            }
+        }
+    }
+}
+
+/// The length of the packet that begins with `first`, of which `waiting` bytes are there.
+pub(crate) fn packet_len(first: &[u8], waiting: usize) -> usize {
+    let remaining = first.get(1..).map(decode_var_int);
+    let Some(Ok(Some((remaining, len)))) = remaining else {
+        debug_assert!(false, "the outbox holds whole packets");
+        return waiting;
+    };
+    waiting.min(usize::try_from(remaining).map_or(waiting, |remaining| 1 + len + remaining))
 }
 
 /// Whether sharing `range` keeps alive at most twice its own bytes.

@@ -108,6 +108,15 @@ impl Transport {
         Poll::Ready(matches!(peeked, Ok(0) | Err(_)))
     }
 
+    /// Bytes that are left of the packet of `outbox` that the peer has a part of.
+    pub(crate) fn begun(&self, outbox: &Outbox) -> usize {
+        match self {
+            Self::Tcp(_) => outbox.begun(),
+            // Of a packet whose frame has begun it may have the header of the frame alone.
+            Self::WebSocket(socket) => socket.begun(),
+        }
+    }
+
     /// The stream, and `farewell` as the last bytes that it carries.
     pub(crate) fn into_last(self, farewell: Vec<u8>) -> (TcpStream, Vec<u8>) {
         match self {

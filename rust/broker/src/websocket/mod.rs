@@ -96,6 +96,11 @@ impl WebSocket {
         matches!(self.framing.inbound.ending(), Some(Ending::Close(_)))
     }
 
+    /// Bytes of the outbox that the frame under way still lacks.
+    pub(crate) fn begun(&self) -> usize {
+        self.framing.outbound.begun()
+    }
+
     pub(crate) fn into_last(self, farewell: &[u8]) -> (TcpStream, Vec<u8>) {
         (self.stream, self.framing.into_last(farewell))
     }

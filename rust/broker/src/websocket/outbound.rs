@@ -5,18 +5,15 @@
 
 use std::io::IoSlice;
 
-use mqttcore_codec::decode_var_int;
 use smallvec::SmallVec;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 
 use super::inbound::HEADER_BYTES;
-use crate::outbox::{Outbox, PIECES, Walk};
+use crate::outbox::{Outbox, PIECES, Walk, packet_len};
 
 /// Frames that one write begins at most; each takes a header and a piece of the outbox, or more.
 const FRAMES: usize = PIECES / 2 - 1;
-/// The longest fixed header of an MQTT packet.
-const FIXED_HEADER_BYTES: usize = 5;
 
 /// Where the stream of frames is.
 #[derive(Default)]
@@ -65,6 +62,11 @@ impl Header {
 impl Outbound {
     pub(super) fn has_head(&self) -> bool {
         !self.head.is_empty()
+    }
+
+    /// Bytes of the outbox that the frame under way still lacks.
+    pub(super) fn begun(&self) -> usize {
+        self.left
     }
 
     pub(super) fn is_between_frames(&self) -> bool {
@@ -167,35 +169,13 @@ impl Headers {
     /// A header for each packet behind the first `skip` bytes of `outbox`, as many as fit.
     fn fill(&mut self, outbox: &Outbox, skip: usize) {
         let mut walk = outbox.walk();
-        skip_bytes(&mut walk, skip);
+        walk.skip(skip);
         let mut waiting = outbox.len() - skip;
         while waiting > 0 && self.0.len() < FRAMES {
-            let mut first = [0; FIXED_HEADER_BYTES];
-            let len = walk.peek(&mut first);
-            let packet = packet_len(&first[..len], waiting);
+            let packet = walk.packet_len(waiting);
             self.0.push(Header::new(OpCode::Data(Data::Binary), packet));
-            skip_bytes(&mut walk, packet);
+            walk.skip(packet);
             waiting -= packet;
-        }
-    }
-}
-
-/// The length of the packet that begins with `first`, of which `waiting` bytes are there.
-fn packet_len(first: &[u8], waiting: usize) -> usize {
-    let remaining = first.get(1..).map(decode_var_int);
-    let Some(Ok(Some((remaining, len)))) = remaining else {
-        debug_assert!(false, "the outbox holds whole packets");
-        return waiting;
-    };
-    waiting.min(usize::try_from(remaining).map_or(waiting, |remaining| 1 + len + remaining))
-}
-
-fn skip_bytes(walk: &mut Walk<'_>, count: usize) {
-    let mut left = count;
-    while left > 0 {
-        match walk.take(left).len() {
-            0 => return,
-            taken => left -= taken,
         }
     }
 }

@@ -4,17 +4,24 @@ use mqttcore_broker::{Broker, Config, Data, Promise};
 use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::ServerLimits;
 
-use crate::common::{Client, DEADLINE, Home, Received, config, eventually, start, v3, v5};
+use crate::common::frames::{BINARY, Socket, frame, with_websocket};
+use crate::common::{
+    Client, DEADLINE, Home, Received, config, config_with_limits, eventually, start, v3, v5,
+};
 
-/// A broker that acknowledges what the disk has.
-fn slow(home: &Home) -> Broker {
-    start(Config {
+fn on_disk(home: &Home) -> Config {
+    Config {
         data: Some(Data {
             promise: Promise::Fsync,
             ..home.data(0)
         }),
         ..config()
-    })
+    }
+}
+
+/// A broker that acknowledges what the disk has.
+fn slow(home: &Home) -> Broker {
+    start(on_disk(home))
 }
 
 /// Messages that the store has to keep, as one write.
@@ -145,4 +152,74 @@ fn what_is_due_leaves_before_the_broker_stops() {
     expected.push(Received::Disconnect(ReasonCode::SERVER_SHUTTING_DOWN));
     assert_eq!(client.until_closed(), expected);
     stopping.join().expect("stopped");
+}
+
+/// The client's own DISCONNECT comes in the same write as its messages.
+#[test]
+fn a_client_that_disconnects_itself_is_acknowledged_what_was_accepted() {
+    let home = Home::new();
+    let broker = slow(&home);
+    let mut client = v5("brief").keeping_session_s(60).connect(&broker);
+
+    let publishes = retained(QoS::AtLeastOnce, 1..=3);
+    client.send_bytes(&[&publishes[..], b"\xE0\x00"].concat());
+
+    assert_eq!(client.until_closed(), pubacks(1..=3));
+}
+
+#[test]
+fn a_3_1_1_client_that_disconnects_itself_is_acknowledged_what_was_accepted() {
+    let home = Home::new();
+    let broker = slow(&home);
+    let mut client = v3("brief").connect(&broker);
+
+    client.send_bytes(b"\x33\x06\x00\x01t\x00\x01!\xE0\x00");
+
+    let expected = Received::PubAck(1, ReasonCode::SUCCESS);
+    assert_eq!(client.until_closed(), [expected]);
+}
+
+/// The client may trust nothing that follows bytes that are no frames, but what it sent before was accepted.
+#[test]
+fn a_websocket_client_that_breaks_its_frames_is_acknowledged_what_was_accepted() {
+    let home = Home::new();
+    let broker = start(with_websocket(on_disk(&home)));
+    let mut socket = Socket::open(&broker);
+    socket.send_frame(BINARY, b"\x10\x0D\x00\x04MQTT\x04\x02\x00\x00\x00\x01o");
+    socket.expect(b"\x20\x02\x00\x00");
+
+    let publish = frame(BINARY, b"\x33\x06\x00\x01t\x00\x01!");
+    let no_frame = frame(0xF2, b"");
+    socket.send(&[publish, no_frame].concat());
+
+    socket.expect(b"\x40\x02\x00\x01");
+    socket.expect_close(1002);
+}
+
+/// PUBLISHes that do not fit are left out as a whole.
+#[test]
+fn disconnect_reaches_a_client_for_which_more_waits_than_still_leaves() {
+    const PAYLOAD: usize = 60_000;
+    let broker = start(config_with_limits(|limits| {
+        limits.qos0_backlog_bytes = 1 << 30;
+    }));
+    let mut slow = v5("slow").receive_buffer(64 * 1024).connect(&broker);
+    slow.subscribe("flood", QoS::AtMostOnce);
+    let mut publisher = v5("publisher").connect(&broker);
+    for _ in 0..200 {
+        publisher.publish("flood", vec![b'x'; PAYLOAD], QoS::AtMostOnce);
+    }
+    eventually("all are on their way", || {
+        broker.stats().messages_sent == 200
+    });
+
+    assert!(broker.disconnect("slow", ReasonCode::ADMINISTRATIVE_ACTION));
+
+    let mut packets = slow.until_closed();
+    let last = Received::Disconnect(ReasonCode::ADMINISTRATIVE_ACTION);
+    assert_eq!(packets.pop(), Some(last));
+    assert!(packets.len() < 200, "more waits than still leaves");
+    for packet in packets {
+        assert!(matches!(packet, Received::Publish(message) if message.payload.len() == PAYLOAD));
+    }
 }
