@@ -1,6 +1,6 @@
 //! What a plugin answers, as the engine takes it.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_broker::{
     Grant, GrantLimits, Promise, Ruling, Secret, SessionPolicy, Takeover, Verdict, WhenFull,
@@ -261,7 +261,7 @@ fn allow_all(covers: &TopicFilter, lasting: Duration) -> PyResult<Ruling> {
     if lasting.is_zero() {
         return Ok(Ruling::Allow);
     }
-    let until = SystemTime::now().checked_add(lasting);
+    let until = Instant::now().checked_add(lasting);
     Ok(Ruling::AllowAll {
         covers: covers.clone(),
         until: until.ok_or_else(|| PyValueError::new_err("ttl is out of range"))?,

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use mqttcore_codec::{PropertiesBuf, ReasonCode, Version};
 use mqttcore_session::{AckToken, Cause, Control, PublishTransmit, Session, Transmit};
@@ -96,7 +96,7 @@ pub(crate) struct Client {
 struct Widened {
     action: Action,
     covers: TopicFilter,
-    until: SystemTime,
+    until: Instant,
 }
 
 /// Answers kept for one client; the oldest makes room.
@@ -323,7 +323,7 @@ impl Link {
     }
 
     /// Remembers that a plugin allowed `action` on everything that `covers` covers.
-    pub(crate) fn widen(&self, action: Action, covers: TopicFilter, until: SystemTime) {
+    pub(crate) fn widen(&self, action: Action, covers: TopicFilter, until: Instant) {
         let mut widened = self.widened.take();
         if widened.len() == WIDENED_MAX {
             widened.remove(0);
@@ -342,7 +342,7 @@ impl Link {
         if widened.is_empty() {
             return false;
         }
-        let now = SystemTime::now();
+        let now = Instant::now();
         widened.retain(|answer| now < answer.until);
         let is_widened = widened
             .iter()

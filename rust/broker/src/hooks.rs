@@ -7,7 +7,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::{QoS, ReasonCode, Version};
 use mqttcore_session::Secret;
@@ -226,8 +226,8 @@ pub enum Ruling {
     AllowAll {
         /// The same action is allowed for all that this filter covers.
         covers: TopicFilter,
-        /// When the answer ends.
-        until: SystemTime,
+        /// When the answer ends, on the monotonic clock: a step of the system's clock does not move it (ADR 0022).
+        until: Instant,
     },
     /// No.
     Deny {

@@ -1,7 +1,7 @@
 //! A plugin says what may be done, one thing at a time, where the grant says nothing.
 
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use mqttcore_broker::{Action, Ask, Broker, Config, Grant, Reply, Ruling};
 use mqttcore_codec::{QoS, ReasonCode};
@@ -186,7 +186,7 @@ fn an_answer_for_all_is_asked_for_once() {
     client.publish("ask/mine/1", "", QoS::AtLeastOnce);
     next(&questions).1.send(Ruling::AllowAll {
         covers: filter("ask/mine/#"),
-        until: SystemTime::now() + Duration::from_secs(60),
+        until: Instant::now() + Duration::from_secs(60),
     });
     client.receive();
 
@@ -206,7 +206,7 @@ fn an_answer_for_all_covers_subscriptions_that_are_narrower() {
     client.send_subscribe(&["ask/mine/+"], QoS::AtMostOnce);
     next(&questions).1.send(Ruling::AllowAll {
         covers: filter("ask/mine/#"),
-        until: SystemTime::now() + Duration::from_secs(60),
+        until: Instant::now() + Duration::from_secs(60),
     });
     client.receive();
 
@@ -224,7 +224,7 @@ fn an_answer_for_all_covers_the_other_filters_of_its_packet() {
     let id = client.send_subscribe(&["ask/a", "ask/b", "ask/c"], QoS::AtMostOnce);
     next(&questions).1.send(Ruling::AllowAll {
         covers: filter("ask/+"),
-        until: SystemTime::now() + Duration::from_secs(60),
+        until: Instant::now() + Duration::from_secs(60),
     });
 
     let granted = vec![ReasonCode::GRANTED_QOS_0; 3];
@@ -239,7 +239,7 @@ fn an_answer_for_all_publishes_is_none_for_subscriptions() {
     client.publish("ask/a", "", QoS::AtLeastOnce);
     next(&questions).1.send(Ruling::AllowAll {
         covers: filter("ask/#"),
-        until: SystemTime::now() + Duration::from_secs(60),
+        until: Instant::now() + Duration::from_secs(60),
     });
     client.receive();
 
@@ -257,7 +257,7 @@ fn an_answer_for_all_that_has_ended_is_asked_for_again() {
 
         next(&questions).1.send(Ruling::AllowAll {
             covers: filter("ask/#"),
-            until: SystemTime::now(),
+            until: Instant::now(),
         });
         client.receive();
     }
@@ -273,7 +273,7 @@ fn an_answer_for_all_ends_with_its_connection() {
 
         next(&questions).1.send(Ruling::AllowAll {
             covers: filter("ask/#"),
-            until: SystemTime::now() + Duration::from_secs(60),
+            until: Instant::now() + Duration::from_secs(60),
         });
         client.receive();
         client.disconnect();
