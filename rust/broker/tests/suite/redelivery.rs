@@ -115,7 +115,12 @@ fn what_waited_when_the_connection_ended_in_order_has_no_dup_after_a_crash_or_a_
         publish(&first, "sent");
         publish(&first, "waits");
         assert_eq!(client.message().text(), "sent");
-        let online = is_online.then_some(client);
+        let online = if is_online {
+            Some(client)
+        } else {
+            client.disconnect();
+            None
+        };
         let second = if is_stopped {
             first.stop(Duration::from_secs(5));
             home.start(0)
