@@ -239,14 +239,16 @@ pub(crate) fn try_route(
     }))
 }
 
-/// Takes those out of `targets` whose queue is full, if the publisher is told so; whether there were any.
+/// Takes those out of `targets` whose queue is full, if the publisher can be told so; whether there were any. A queue that
+/// got full after other publishers were asked to wait is filled beyond its limit.
 fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut Vec<Target>) -> bool {
-    if !publication.is_refused_when_full || !shard.world.durable.has_full() {
+    let publisher = publication.publisher;
+    let can_be_told = publisher.is_some_and(|client| client.login().version.has_properties());
+    if !(can_be_told && publication.is_refused_when_full && shard.world.durable.has_full()) {
         return false;
     }
     let count = targets.len();
-    let (publisher, topic) = (publication.publisher, publication.topic);
-    if journal::level_of(shard, publisher, topic) > Level::Memory {
+    if journal::level_of(shard, publisher, publication.topic) > Level::Memory {
         targets.retain(|target| !journal::lacks_queue_room(shard, publication.message, target));
     }
     targets.len() < count

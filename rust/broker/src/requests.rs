@@ -278,6 +278,8 @@ fn accept_logged(
 }
 
 /// As [`accept_now`]; a [`Pause`] where a client of 3.x has to wait for room in a queue.
+///
+/// A client whose own queue is full does not wait: the broker would not read the acknowledgements that make room in it.
 fn accept(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -288,6 +290,7 @@ fn accept(
 ) -> Option<Pause> {
     if shard.world.durable.has_full()
         && !client.login().version.has_properties()
+        && !shard.world.durable.is_full(client.handle)
         && let Some(full) = hub::full_queue(shard, Some(client), topic, message)
     {
         let message = message.clone();

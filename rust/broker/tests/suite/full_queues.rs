@@ -207,6 +207,36 @@ fn a_publisher_of_3_1_1_that_has_waited_too_long_is_disconnected_without_an_ackn
     assert_eq!(broker.stats().retained_messages, 0);
 }
 
+/// The acknowledgements that make room stand behind its publish.
+#[test]
+fn a_publisher_of_3_1_1_whose_own_queue_is_full_does_not_wait_for_itself() {
+    let home = Home::new();
+    let config = Config {
+        when_full: WhenFull::Refuse,
+        queue_deadline: Duration::from_secs(3_600),
+        ..config_with_limits(|limits| {
+            limits.queue_disk_messages = ROOM;
+            limits.inflight_max = 1;
+        })
+    };
+    let broker = home.start_with(0, config);
+    let own = v3("own").keeping_session_s(HOUR_S);
+    let mut client = own.connect(&broker);
+    client.subscribe("t", ONCE);
+    fill(&broker, client, "own", "t");
+    let (mut client, is_resumed) = own.connect_or_resume(&broker);
+    assert!(is_resumed);
+    assert_eq!(client.message().number(), 0, "not acknowledged");
+    let mut writer = v5("writer").connect(&broker);
+    eventually("its queue is full again", || {
+        writer.publish_acknowledged("t", "5") == ReasonCode::QUOTA_EXCEEDED
+    });
+
+    let id = client.publish("t", "6", ONCE);
+
+    assert_eq!(client.receive(), Received::PubAck(id, ReasonCode::SUCCESS));
+}
+
 #[test]
 fn what_is_embedded_is_told_by_an_error_and_nobody_gets_the_message() {
     let home = Home::new();
