@@ -33,6 +33,7 @@ CONFIG = """
 [limits]
 queue_messages = 1_000_000
 queue_bytes = 4_000_000_000
+queues_disk_bytes = 4_000_000_000
 [[listeners]]
 anonymous = true
 """
