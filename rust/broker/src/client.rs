@@ -70,6 +70,17 @@ pub(crate) enum KeptWill {
     Alone,
 }
 
+/// How full a queue is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum QueueLevel {
+    #[default]
+    Empty,
+    /// Messages wait in it.
+    Waiting,
+    /// It is nearly full, and that is counted and logged.
+    High,
+}
+
 /// One session and what belongs to it.
 pub(crate) struct Client {
     pub(crate) id: Arc<str>,
@@ -80,10 +91,8 @@ pub(crate) struct Client {
     link: RefCell<Option<Rc<Link>>>,
     /// It has lost rights: what is read back may be what it must not have.
     pub(crate) is_queue_judged: Cell<bool>,
-    /// Its queue has been told of as nearly full.
-    pub(crate) is_queue_high: Cell<bool>,
-    /// Messages waited in the queue when it was last looked at.
-    pub(crate) is_queue_waiting: Cell<bool>,
+    /// Its queue when it was last looked at.
+    pub(crate) queue_level: Cell<QueueLevel>,
     /// Where the store has its will.
     pub(crate) kept_will: Cell<KeptWill>,
     /// How safe what it does is.
@@ -132,8 +141,7 @@ impl Client {
             identity: RefCell::new(identity),
             link: RefCell::new(None),
             is_queue_judged: Cell::new(false),
-            is_queue_high: Cell::new(false),
-            is_queue_waiting: Cell::new(false),
+            queue_level: Cell::default(),
             kept_will: Cell::default(),
             promise: Cell::new(Level::Fsync),
             standing: Standing::default(),

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use mqttcore_codec::{Limits, Packet, Version, decode, frame_len};
 use mqttcore_session::{Cause, PublishRequest, Request};
 
-use crate::client::{Client, KeptWill, Link};
+use crate::client::{Client, KeptWill, Link, QueueLevel};
 use crate::end::End;
 use crate::guard::{CONNECTION, guarded};
 use crate::hub::Together;
@@ -152,7 +152,7 @@ impl Connection {
         self.write(cx)?;
         if self.client.has_link(&self.link) {
             group::take_part_again(&self.shard, &self.client, self.outbox_len());
-            if self.client.is_queue_waiting.get() {
+            if self.client.queue_level.get() != QueueLevel::Empty {
                 fill::watch(&self.shard, &self.client);
             }
         }

@@ -1,6 +1,6 @@
 //! Queues that are nearly full: a figure, and a line in the log when one becomes so. Publishers see those that are full.
 
-use crate::client::Client;
+use crate::client::{Client, QueueLevel};
 use crate::log::{Escaped, LogClass};
 use crate::shard::Shard;
 
@@ -17,12 +17,15 @@ pub(crate) fn watch(shard: &Shard, client: &Client) {
     let session = client.session.borrow();
     let (percent, is_waiting) = (session.queue_fill_percent(is_kept), session.queued() > 0);
     drop(session);
-    client.is_queue_waiting.set(is_waiting);
     let durable = &shard.world.durable;
     durable.set_queue(client.handle, is_waiting, percent >= FULL);
-    let was_high = client.is_queue_high.get();
-    if !was_high && percent >= HIGH {
-        client.is_queue_high.set(true);
+    let was_high = client.queue_level.get() == QueueLevel::High;
+    if was_high && percent >= LOW {
+        return;
+    }
+    forget(shard, client);
+    if percent >= HIGH {
+        client.queue_level.set(QueueLevel::High);
         shard.metrics().queues_nearly_full.add(1);
         shard.log.warn(LogClass::Queue, shard.now(), || {
             let id = Escaped(&client.id);
@@ -32,14 +35,14 @@ pub(crate) fn watch(shard: &Shard, client: &Client) {
                 "queue of client {id} is {percent} % full: {messages} messages, {bytes} bytes; at its limit messages are dropped, or refused if queue_policy says so"
             )
         });
-    } else if was_high && percent < LOW {
-        forget(shard, client);
+    } else if is_waiting {
+        client.queue_level.set(QueueLevel::Waiting);
     }
 }
 
 /// The queue is not nearly full any more, or there is none.
 pub(crate) fn forget(shard: &Shard, client: &Client) {
-    if client.is_queue_high.replace(false) {
+    if client.queue_level.take() == QueueLevel::High {
         shard.metrics().queues_nearly_full.sub(1);
     }
 }
