@@ -315,6 +315,7 @@ fn mqtt_3_2_2_14_retain_is_refused_where_it_is_not_offered() {
     });
     wire.connect(CONNECT_5);
 
+    wire.ok(b"\x30\x05\x00\x01t\x00!");
     assert_eq!(
         wire.refused(b"\x31\x05\x00\x01t\x00!"),
         ReasonCode::RETAIN_NOT_SUPPORTED

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use common::{CONNECT_5_KEPT, Wire, connect_5, message, seconds, start};
 use mqttcore_codec::{PacketId, Properties, QoS, Version};
-use mqttcore_session::{Delivery, Event, Message, Session, Subscription, WillMessage};
+use mqttcore_session::{
+    Delivery, Event, Message, ServerLimits, Session, Subscription, WillMessage,
+};
 use mqttcore_topics::{Options, SubscriptionFilter, TopicLimits, TopicName};
 
 const ONCE: QoS = QoS::AtLeastOnce;
@@ -54,6 +56,25 @@ fn mqtt_4_4_0_1_what_was_open_is_sent_again_with_its_ids_and_the_queue_behind_it
             b"\x32\x09\x00\x01t\x00\x02\x02\x0b\x05c",
         ]
     );
+}
+
+#[test]
+fn what_was_open_counts_towards_the_bytes_under_way() {
+    let mut wire = restored(1);
+    wire.limits = Arc::new(ServerLimits {
+        max_inflight_bytes: 3,
+        ..ServerLimits::default()
+    });
+    wire.session
+        .restore_publish(id(7), message("t", b"ab", ONCE), Delivery::new(ONCE, &[]));
+    wire.resume(CONNECT_5_KEPT);
+    assert_eq!(wire.receive().len(), 2, "CONNACK and the open one");
+
+    wire.deliver(&message("t", b"cd", ONCE), ONCE);
+
+    assert!(wire.receive().is_empty());
+    wire.ok(b"\x40\x02\x00\x07");
+    assert_eq!(wire.receive().len(), 1);
 }
 
 /// The log ends somewhere before the crash: what it says to be waiting may have left.
