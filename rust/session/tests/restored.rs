@@ -228,7 +228,7 @@ fn a_kept_message_knows_what_is_left_of_its_expiry() {
 
 #[test]
 fn what_was_accepted_waits_whatever_the_limits_are_today() {
-    let mut wire = Wire::with(mqttcore_session::ServerLimits {
+    let mut wire = Wire::with(ServerLimits {
         queue_messages: 1,
         ..Default::default()
     });
