@@ -71,6 +71,20 @@ pub fn start_with(config: Config, plugin: Plugin) -> Broker {
     Broker::start(config, &hooks).expect("the broker starts")
 }
 
+/// Connects the client whose kept session `id` is.
+pub fn back(broker: &Broker, id: &str) -> Client {
+    let (client, is_resumed) = v5(id).keeping_session_s(HOUR_S).connect_or_resume(broker);
+    assert!(is_resumed, "the session is there");
+    client
+}
+
+/// Messages in the queue of the session `id`.
+pub fn queued(broker: &Broker, id: &str) -> usize {
+    let clients = broker.clients();
+    let client = clients.iter().find(|client| &*client.client_id == id);
+    client.map_or(0, |client| client.queued)
+}
+
 /// Waits until `condition` holds.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

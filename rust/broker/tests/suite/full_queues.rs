@@ -6,8 +6,8 @@ use mqttcore_broker::{Broker, Config, Data, Grant, PublishError, TopicWhenFull, 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 
 use crate::common::{
-    Client, HOUR_S, Home, Plugin, Received, allow, config_with_limits, eventually, filter,
-    start_with, v3, v5,
+    Client, HOUR_S, Home, Plugin, Received, allow, back, config_with_limits, eventually, filter,
+    queued, start_with, v3, v5,
 };
 
 /// Messages that the queue of a session may hold.
@@ -34,18 +34,6 @@ fn subscribed(broker: &Broker, id: &str, filter: &str) -> Client {
     let mut client = v5(id).keeping_session_s(HOUR_S).connect(broker);
     client.subscribe(filter, QoS::ExactlyOnce);
     client
-}
-
-fn back(broker: &Broker, id: &str) -> Client {
-    let (client, is_resumed) = v5(id).keeping_session_s(HOUR_S).connect_or_resume(broker);
-    assert!(is_resumed, "the session is there");
-    client
-}
-
-fn queued(broker: &Broker, id: &str) -> usize {
-    let clients = broker.clients();
-    let client = clients.iter().find(|client| &*client.client_id == id);
-    client.map_or(0, |client| client.queued)
 }
 
 /// Sees a session away, and its queue filled with `0..ROOM`.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use mqttcore_broker::{Broker, Config, WhenFull};
 use mqttcore_codec::{QoS, ReasonCode};
 
-use crate::common::{Client, HOUR_S, Home, Plugin, Received, config, eventually, v3, v5};
+use crate::common::{
+    Client, HOUR_S, Home, Plugin, Received, back, config, eventually, queued, v3, v5,
+};
 
 const LIMIT: usize = 20_000;
 const PAYLOAD: usize = 1_000;
@@ -24,18 +26,6 @@ fn subscribed(broker: &Broker, id: &str) -> Client {
     let mut client = v5(id).keeping_session_s(HOUR_S).connect(broker);
     client.subscribe(id, QoS::ExactlyOnce);
     client
-}
-
-fn back(broker: &Broker, id: &str) -> Client {
-    let (client, is_resumed) = v5(id).keeping_session_s(HOUR_S).connect_or_resume(broker);
-    assert!(is_resumed, "the session is there");
-    client
-}
-
-fn queued(broker: &Broker, id: &str) -> usize {
-    let clients = broker.clients();
-    let client = clients.iter().find(|client| &*client.client_id == id);
-    client.map_or(0, |client| client.queued)
 }
 
 fn percent(broker: &Broker) -> u64 {

@@ -11,7 +11,8 @@ use mqttcore_codec::{Packet, Properties, QoS};
 use mqttcore_session::{QueuePolicy, ServerLimits};
 
 use crate::common::{
-    Client, HOUR_S, Home, Message, Received, config_with_limits, deep_queues, eventually, v5,
+    Client, HOUR_S, Home, Message, Received, back, config_with_limits, deep_queues, eventually,
+    queued, v5,
 };
 
 const MANY: usize = 1_500;
@@ -28,18 +29,6 @@ fn subscribed(broker: &Broker, id: &str, filter: &str, qos: QoS) -> Client {
     let mut client = v5(id).keeping_session_s(HOUR_S).connect(broker);
     client.subscribe(filter, qos);
     client
-}
-
-fn back(broker: &Broker, id: &str) -> Client {
-    let (client, is_resumed) = v5(id).keeping_session_s(HOUR_S).connect_or_resume(broker);
-    assert!(is_resumed, "the session is there");
-    client
-}
-
-fn queued(broker: &Broker, id: &str) -> usize {
-    let clients = broker.clients();
-    let client = clients.iter().find(|client| &*client.client_id == id);
-    client.map_or(0, |client| client.queued)
 }
 
 fn is_away(broker: &Broker, id: &str) -> bool {
