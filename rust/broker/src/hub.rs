@@ -268,8 +268,10 @@ pub(crate) fn full_queue(
         return None;
     }
     let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
+    let mut collector = Collector::new(shard, message.retain(), message.qos(), &mut targets);
+    collector.takes_turns = false;
     // A search that is given up has found nobody, and is refused later.
-    let _ = search(shard, publisher, topic, message, &mut targets);
+    let _ = search(shard, publisher, topic, message, collector);
     let mut found = targets.drain(..);
     let full = found.find(|target| journal::lacks_queue_room(shard, message, target));
     let full = full.map(|target| target.handle);
@@ -284,8 +286,15 @@ fn find(
     publication: &Publication<'_>,
     targets: &mut Vec<Target>,
 ) -> Result<(), Unroutable> {
-    let (publisher, topic) = (publication.publisher, publication.topic);
-    search(shard, publisher, topic, publication.message, targets)
+    let message = publication.message;
+    let collector = Collector::new(shard, message.retain(), message.qos(), targets);
+    search(
+        shard,
+        publication.publisher,
+        publication.topic,
+        message,
+        collector,
+    )
 }
 
 fn search(
@@ -293,7 +302,7 @@ fn search(
     publisher: Option<&Rc<Client>>,
     topic: TopicName<'_>,
     message: &Message,
-    targets: &mut Vec<Target>,
+    mut collector: Collector<'_>,
 ) -> Result<(), Unroutable> {
     debug_assert!(
         message.qos() == QoS::AtMostOnce
@@ -301,7 +310,6 @@ fn search(
             || shard.world.loading.to_come() == Some(0),
         "whoever may get it is there"
     );
-    let mut collector = Collector::new(shard, message.retain(), message.qos(), targets);
     let was_kept = shard.world.directory.match_cached(
         &mut shard.results.borrow_mut(),
         topic,
@@ -501,6 +509,8 @@ struct Collector<'a> {
     /// Of each of several messages.
     qos: SmallVec<[QoS; TOGETHER]>,
     retain: bool,
+    /// The message is on its way, not only asked about.
+    takes_turns: bool,
     targets: &'a mut Vec<Target>,
     /// The group whose members are asked.
     group: Option<GroupId>,
@@ -519,6 +529,7 @@ impl<'a> Collector<'a> {
             judge: Judge::new(shard, qos),
             qos: SmallVec::new(),
             retain,
+            takes_turns: true,
             targets,
             group: None,
             starts: SmallVec::new(),
@@ -546,6 +557,10 @@ impl Visitor for Collector<'_> {
         if !search.is_complete {
             self.given_up |= 1 << self.topic_index();
         }
+    }
+
+    fn takes_turns(&self) -> bool {
+        self.takes_turns
     }
 
     fn plain(&mut self, matched: Match<'_>) {

@@ -60,13 +60,30 @@ pub(crate) fn may_refuse(
     shard.world.durable.has_full() && refuses(shard, publisher, topic, message)
 }
 
+/// The session whose queue a publish of a 3.x client has to wait for, before anything is done with it.
+///
+/// A client whose own queue is full does not wait: the broker would not read the acknowledgements that make room in it.
+pub(crate) fn must_wait_for(
+    shard: &Shard,
+    client: &Rc<Client>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> Option<Handle> {
+    let durable = &shard.world.durable;
+    let may_wait = durable.has_full()
+        && !client.login().version.has_properties()
+        && !durable.is_full(client.handle);
+    may_wait
+        .then(|| hub::full_queue(shard, Some(client), topic, message))
+        .flatten()
+}
+
 /// Has a publish wait until the session at `full` has room, and then accepts it; its client is not read from meanwhile.
 pub(crate) fn hold_back(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     message: Message,
     packet_id: Option<PacketId>,
-    is_logged: bool,
     mut full: Handle,
 ) -> Pause {
     let deadline = shard.now() + shard.config().queue_deadline;
@@ -82,12 +99,16 @@ pub(crate) fn hold_back(
                 requests::refuse_unroutable(&shard, &client, &message, packet_id, why);
                 return Ok(());
             }
-            match hub::full_queue(&shard, Some(&client), topic, &message) {
+            match must_wait_for(&shard, &client, topic, &message) {
                 Some(next) => full = next,
                 None => break,
             }
         }
-        requests::accept_now(&shard, &client, topic, &message, packet_id, is_logged);
+        if let Some(pause) =
+            requests::accept_logged(&shard, &client, topic, message.clone(), packet_id)
+        {
+            pause.await?;
+        }
         confirm(&shard, &client);
         Ok(())
     })

@@ -199,7 +199,7 @@ pub(crate) fn publish(
     let answer = client.access().permissions.publish(topic);
     match answer {
         RuleAnswer::Allowed => {
-            return accept_logged(shard, client, topic, message, packet_id);
+            return accept(shard, client, topic, message, packet_id);
         }
         RuleAnswer::Silent
             if is_asked_about(shard, Action::Publish, |filter| filter.matches(topic)) => {}
@@ -210,7 +210,7 @@ pub(crate) fn publish(
         }
     }
     if client.is_widened(Action::Publish, |filter| filter.matches(topic)) {
-        return accept_logged(shard, client, topic, message, packet_id);
+        return accept(shard, client, topic, message, packet_id);
     }
     let question = Question {
         action: Action::Publish,
@@ -233,8 +233,7 @@ pub(crate) fn publish(
             }
             Ok(()) => {
                 if let Some(topic) = topic
-                    && let Some(pause) =
-                        accept_logged(&shard, &client, topic, message.clone(), packet_id)
+                    && let Some(pause) = accept(&shard, &client, topic, message.clone(), packet_id)
                 {
                     pause.await?;
                 }
@@ -246,9 +245,25 @@ pub(crate) fn publish(
     }))
 }
 
-/// Accepts a message, but one of QoS 2 that is a record of Kafka's only when that has it: then
+/// Accepts a message; a [`Pause`] where a client of 3.x has to wait for room in a queue.
+fn accept(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    topic: TopicName<'_>,
+    message: Message,
+    packet_id: Option<PacketId>,
+) -> Option<Pause> {
+    match queue_policy::must_wait_for(shard, client, topic, &message) {
+        Some(full) => Some(queue_policy::hold_back(
+            shard, client, message, packet_id, full,
+        )),
+        None => accept_logged(shard, client, topic, message, packet_id),
+    }
+}
+
+/// Accepts a message for which there is room, but one of QoS 2 that is a record of Kafka's only when that has it: then
 /// [`Pause`].
-fn accept_logged(
+pub(crate) fn accept_logged(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     topic: TopicName<'_>,
@@ -262,50 +277,25 @@ fn accept_logged(
         return None;
     }
     let Some(logged) = kafka::log_first(shard, client, topic, &message) else {
-        return accept(shard, client, topic, &message, packet_id, false);
+        accept_now(shard, client, topic, &message, packet_id, false);
+        return None;
     };
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
     Some(Box::pin(async move {
         logged.await?;
-        if let Some(topic) = topic_of(&message)
-            && let Some(pause) = accept(&shard, &client, topic, &message, packet_id, true)
-        {
-            pause.await?;
+        if let Some(topic) = topic_of(&message) {
+            accept_now(&shard, &client, topic, &message, packet_id, true);
         }
         confirm(&shard, &client);
         Ok(())
     }))
 }
 
-/// As [`accept_now`]; a [`Pause`] where a client of 3.x has to wait for room in a queue.
-///
-/// A client whose own queue is full does not wait: the broker would not read the acknowledgements that make room in it.
-fn accept(
-    shard: &Rc<Shard>,
-    client: &Rc<Client>,
-    topic: TopicName<'_>,
-    message: &Message,
-    packet_id: Option<PacketId>,
-    is_logged: bool,
-) -> Option<Pause> {
-    if shard.world.durable.has_full()
-        && !client.login().version.has_properties()
-        && !shard.world.durable.is_full(client.handle)
-        && let Some(full) = hub::full_queue(shard, Some(client), topic, message)
-    {
-        let message = message.clone();
-        let held = queue_policy::hold_back(shard, client, message, packet_id, is_logged, full);
-        return Some(held);
-    }
-    accept_now(shard, client, topic, message, packet_id, is_logged);
-    None
-}
-
 /// Keeps, routes and acknowledges a message; `is_logged`: Kafka has it already.
 ///
 /// A retained one for which the store has no room is refused as a whole, so that a client may send
 /// it again; where it cannot be told, the message reaches those who are here.
-pub(crate) fn accept_now(
+fn accept_now(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     topic: TopicName<'_>,

@@ -104,6 +104,12 @@ pub trait Visitor {
         let _ = search;
     }
 
+    /// Whether the message takes the turn of the members that it goes to. If not, nothing is changed by asking who would
+    /// get it, and the next message has the same first choice.
+    fn takes_turns(&self) -> bool {
+        true
+    }
+
     /// A subscriber with plain subscriptions; once a message and subscriber, in no particular order.
     fn plain(&mut self, found: Match<'_>);
 

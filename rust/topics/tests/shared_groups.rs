@@ -21,9 +21,14 @@ struct Offers {
     plain: Vec<u64>,
     offline: Vec<u64>,
     probed: usize,
+    is_only_asking: bool,
 }
 
 impl Visitor for Offers {
+    fn takes_turns(&self) -> bool {
+        !self.is_only_asking
+    }
+
     fn plain(&mut self, found: Match<'_>) {
         self.plain.push(found.handle);
     }
@@ -107,6 +112,29 @@ fn a_round_robin_serves_each_member_in_turn() {
     let turns: Vec<u64> = (0..10).map(|_| group.publish("t", None, 0)).collect();
 
     assert_eq!(turns, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn who_only_asks_takes_no_turn_and_is_not_stuck_to() {
+    for strategy in [Strategy::RoundRobin, Strategy::Sticky] {
+        let group = group(strategy, 2);
+        let first = group.publish("t", None, 0);
+
+        let mut asked = Offers {
+            refused: HashSet::from([first]),
+            is_only_asking: true,
+            ..Offers::default()
+        };
+        let snapshot = group.directory.snapshot();
+        snapshot.match_one(name("t"), None, 0, &mut asked);
+
+        assert_eq!(asked.taken, [1 - first]);
+        let next = match strategy {
+            Strategy::RoundRobin => 1 - first,
+            _ => first,
+        };
+        assert_eq!(group.publish("t", None, 0), next, "{strategy:?}");
+    }
 }
 
 #[test]

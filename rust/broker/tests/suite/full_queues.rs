@@ -301,6 +301,30 @@ fn a_member_of_a_group_with_room_gets_the_message_and_only_a_group_without_any_i
     assert_eq!(queued(&broker, "one"), ROOM);
 }
 
+/// The queue of another session is full, so each publish is checked before it takes a member's turn.
+#[test]
+fn members_of_a_group_take_turns_while_another_queue_is_full() {
+    let home = Home::new();
+    let broker = home.start_with(0, patient());
+    let away = subscribed(&broker, "away", "full");
+    fill(&broker, away, "away", "full");
+    let mut members = ["one", "two"].map(|id| subscribed(&broker, id, "$share/g/t"));
+    let mut writer = v3("writer").connect(&broker);
+
+    for number in 0..4 {
+        let own = |retain| broker.publish("t", b"9", ONCE, retain, Properties::EMPTY);
+        if number < 2 {
+            writer.publish_acknowledged("t", "9");
+        } else {
+            assert_eq!(own(number == 2), Ok(1));
+        }
+    }
+
+    for member in &mut members {
+        assert_eq!(take_numbers(member, 2), [9, 9]);
+    }
+}
+
 /// However many publishers send at once, on whatever shard: what was acknowledged is kept.
 #[test]
 fn no_message_that_was_acknowledged_is_dropped_whatever_comes_at_once() {

@@ -8,11 +8,13 @@ use std::time::Duration;
 use mqttcore_broker::kafka::{
     Connect, Engine, KafkaConfig, KafkaError, KafkaStream, Outcomes, Record, Topic,
 };
-use mqttcore_broker::{Broker, Config, Data, EventKind, Promise, PublishError};
+use mqttcore_broker::{Broker, Config, Data, EventKind, Promise, PublishError, WhenFull};
 use mqttcore_codec::{Packet, Properties, QoS, ReasonCode};
+use mqttcore_session::ServerLimits;
 
 use crate::common::{
-    Client, DEADLINE, Home, Plugin, Received, config, eventually, start, start_with, v3, v5, within,
+    Client, DEADLINE, HOUR_S, Home, Plugin, Received, config, eventually, queued, start,
+    start_with, v3, v5, within,
 };
 
 /// Long enough for what must not come to come.
@@ -525,4 +527,35 @@ fn a_publish_from_inside_and_a_will_go_to_kafka_too() {
     assert_eq!(will.value(), b"gone");
     kafka.lose(&will);
     eventually("the loss is booked", || broker.stats().kafka_lost == 2);
+}
+
+/// Else what it sends again would be a second record.
+#[test]
+fn a_3_1_1_message_of_qos_2_that_waits_for_room_in_a_queue_is_no_record_yet() {
+    const ROOM: usize = 3;
+    let (kafka, config) = with_kafka();
+    let home = Home::new();
+    let mut limits = ServerLimits::clone(&config.limits);
+    limits.queue_disk_messages = ROOM;
+    let config = Config {
+        limits: Arc::new(limits),
+        when_full: WhenFull::Refuse,
+        queue_deadline: Duration::from_millis(50),
+        ..config
+    };
+    let broker = home.start_with(0, config);
+    let mut away = v5("away").keeping_session_s(HOUR_S).connect(&broker);
+    away.subscribe("#", QoS::ExactlyOnce);
+    away.disconnect();
+    let mut filler = v5("filler").connect(&broker);
+    for _ in 0..ROOM {
+        filler.publish_acknowledged("elsewhere", "");
+    }
+    eventually("the queue is full", || queued(&broker, "away") == ROOM);
+
+    let mut waiting = v3("waiting").connect(&broker);
+    waiting.publish("plant/1", "1", QoS::ExactlyOnce);
+
+    assert!(waiting.until_closed().is_empty());
+    kafka.has_no_record();
 }

@@ -326,7 +326,7 @@ impl<'d> Snapshot<'d> {
         if self.directory.strategy.hashes() {
             visitor.probed(ring::PROBES);
         }
-        let start = self.first_choice(group, turn, message);
+        let start = self.first_choice(group, turn, message, visitor.takes_turns());
         let may_be_asked = |member| message.may_go_to(member);
         self.offer((group, turn), start, may_be_asked, visitor);
     }
@@ -353,8 +353,10 @@ impl<'d> Snapshot<'d> {
             for member in alive.take(MOST_ASKED).filter(|member| !was_asked(member)) {
                 let answer = self.with_match(member, |candidate| visitor.shared(candidate));
                 if answer == Some(true) {
-                    // ORDERING: Relaxed: a preference that orders nothing.
-                    turn.sticky.store(member.subscriber().0 + 1, Relaxed);
+                    if visitor.takes_turns() {
+                        // ORDERING: Relaxed: a preference that orders nothing.
+                        turn.sticky.store(member.subscriber().0 + 1, Relaxed);
+                    }
                     return;
                 }
                 let standby = self.with_match(member, |candidate| visitor.standby(candidate));
@@ -373,7 +375,13 @@ impl<'d> Snapshot<'d> {
     }
 
     /// Which member is asked first.
-    fn first_choice(&self, group: Group<'_>, turn: &Turn, message: Message<'_>) -> Start {
+    fn first_choice(
+        &self,
+        group: Group<'_>,
+        turn: &Turn,
+        message: Message<'_>,
+        takes_turn: bool,
+    ) -> Start {
         let hasher = &self.directory.hasher;
         let topic_hash = || hasher.hash(message.topic.as_str().as_bytes());
         let is_there = |member| {
@@ -385,7 +393,9 @@ impl<'d> Snapshot<'d> {
         };
         match (self.directory.strategy, message.publisher) {
             // ORDERING: Relaxed: each message takes its own number, whatever the order.
-            (Strategy::RoundRobin, _) => Start::Turn(turn.next.fetch_add(1, Relaxed)),
+            (Strategy::RoundRobin, _) => {
+                Start::Turn(turn.next.fetch_add(u32::from(takes_turn), Relaxed))
+            }
             (Strategy::Random, _) => Start::Random(message.random),
             (Strategy::ClientHash, Some(id)) => {
                 let key = self.directory.clients.key(id).unwrap_or(0);
