@@ -20,7 +20,7 @@ use crate::life::{arm, confirm, detach, end, handle_events};
 use crate::refusal::{Denied, turn_away};
 use crate::shard::{EventDetails, Shard};
 use crate::topic::topic_of;
-use crate::{connection, group, journal, paging, requests};
+use crate::{connection, fill, group, journal, paging, requests};
 
 /// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
 pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
@@ -97,6 +97,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     if let Some((level, journal)) = ended_at.zip(shard.journal.as_ref()) {
         journal.promise(&client, level);
     }
+    fill::watch(shard, &client);
     paging::resume(shard, &client);
     confirm(shard, &client);
     client.flush_session(shard);

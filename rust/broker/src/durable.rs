@@ -4,9 +4,10 @@ use std::array;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use tokio::sync::Notify;
+use mqttcore_topics::TopicName;
 
 use crate::client::{GENERATION_BITS, Handle};
+use crate::full_sessions::{FullSessions, Rights};
 
 /// The store's numbers of durable sessions, by shard and slot.
 ///
@@ -18,8 +19,7 @@ pub(crate) struct DurableSessions {
     full: AtomicUsize,
     /// All queues together are full: none that has anything takes more.
     are_all_full: AtomicBool,
-    /// One of them has room again, or has ended.
-    room: Notify,
+    sessions: FullSessions,
 }
 
 /// Chunks of slots, each twice as long as the one before it, made when first needed.
@@ -44,7 +44,7 @@ impl DurableSessions {
                 .collect(),
             full: AtomicUsize::default(),
             are_all_full: AtomicBool::default(),
-            room: Notify::new(),
+            sessions: FullSessions::default(),
         }
     }
 
@@ -54,12 +54,16 @@ impl DurableSessions {
         self.store(handle, number);
     }
 
-    /// Tells publishers whether messages wait for the session at `handle`, and whether its queue is full, if it is kept.
-    /// Only on its shard's thread.
-    pub(crate) fn set_queue(&self, handle: Handle, is_waiting: bool, is_full: bool) {
+    /// Tells publishers whether messages wait for the session at `handle`, and what it may receive if its queue is full,
+    /// if it is kept. Only on its shard's thread.
+    pub(crate) fn set_queue(&self, handle: Handle, is_waiting: bool, full: Option<Rights>) {
         let Some(word) = self.load(handle).filter(|word| word & WILL_ALONE == 0) else {
             return;
         };
+        let is_full = full.is_some();
+        if let Some(rights) = full {
+            self.sessions.set_rights(handle.word(), rights);
+        }
         let bit = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
         let told = word & !(WAITING | FULL) | bit(is_waiting, WAITING) | bit(is_full, FULL);
         if told != word {
@@ -77,7 +81,7 @@ impl DurableSessions {
             self.full.fetch_add(1, Ordering::Relaxed);
         } else {
             self.full.fetch_sub(1, Ordering::Relaxed);
-            self.room.notify_waiters();
+            self.sessions.wake_all();
         }
     }
 
@@ -101,17 +105,21 @@ impl DurableSessions {
         self.full.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether the queue of the kept session at `handle` is full itself.
+    pub(crate) fn is_marked_full(&self, handle: Handle) -> bool {
+        let is_full = |word: u64| word & (WILL_ALONE | FULL) == FULL;
+        self.load(handle).is_some_and(is_full)
+    }
+
+    /// Whether a message on `topic` may reach the session at `handle`, whose queue is full.
+    pub(crate) fn receives(&self, handle: Handle, topic: TopicName<'_>) -> bool {
+        self.sessions.receives(handle.word(), topic)
+    }
+
     /// Waits until the queue of the session at `handle` has room, or the session has ended.
     pub(crate) async fn has_room(&self, handle: Handle) {
-        loop {
-            let mut changed = std::pin::pin!(self.room.notified());
-            // From here on a change is not missed.
-            changed.as_mut().enable();
-            if !self.is_full(handle) {
-                return;
-            }
-            changed.await;
-        }
+        let is_full = || self.is_full(handle);
+        self.sessions.wait(handle.word(), is_full).await;
     }
 
     /// The session at `handle` is not kept, but its will is, under `number`.
@@ -143,7 +151,7 @@ impl DurableSessions {
         }
         let has_gone = before & !word;
         if has_gone & FULL != 0 || has_gone & WAITING != 0 && self.are_all_full() {
-            self.room.notify_waiters();
+            self.sessions.remove(handle.word());
         }
     }
 
@@ -212,22 +220,27 @@ mod tests {
         assert_eq!(sessions.will_alone(handle(3, 7)), None);
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "as `set_queue` takes it")]
+    fn full() -> Option<Rights> {
+        Some(Rights::default())
+    }
+
     #[test]
     fn a_full_queue_is_known_until_it_has_room_or_its_session_ends() {
         let sessions = DurableSessions::new(2);
-        sessions.set_queue(handle(3, 7), true, true);
+        sessions.set_queue(handle(3, 7), true, full());
         assert!(!sessions.has_full(), "it is not kept");
         sessions.set(handle(3, 7), 99);
         sessions.set(handle(4, 7), 98);
 
-        sessions.set_queue(handle(3, 7), true, true);
-        sessions.set_queue(handle(3, 7), true, true);
-        sessions.set_queue(handle(4, 7), true, true);
+        sessions.set_queue(handle(3, 7), true, full());
+        sessions.set_queue(handle(3, 7), true, full());
+        sessions.set_queue(handle(4, 7), true, full());
 
         assert!(sessions.is_full(handle(3, 7)) && sessions.is_full(handle(4, 7)));
         assert!(!sessions.is_full(handle(3, 8)), "another generation");
         assert_eq!(sessions.number(handle(3, 7)), Some(99));
-        sessions.set_queue(handle(3, 7), true, false);
+        sessions.set_queue(handle(3, 7), true, None);
         assert!(!sessions.is_full(handle(3, 7)) && sessions.has_full());
         sessions.set(handle(4, 7), 0);
         assert!(!sessions.has_full());
@@ -239,7 +252,7 @@ mod tests {
         for slot in [3, 4] {
             sessions.set(handle(slot, 7), 99);
         }
-        sessions.set_queue(handle(3, 7), true, false);
+        sessions.set_queue(handle(3, 7), true, None);
         assert!(!sessions.has_full());
 
         sessions.set_all_full(true);
@@ -248,7 +261,7 @@ mod tests {
         assert!(sessions.is_full(handle(3, 7)) && !sessions.is_full(handle(4, 7)));
         assert!(!sessions.is_full(handle(3, 8)), "another generation");
         assert_eq!(sessions.number(handle(3, 7)), Some(99));
-        sessions.set_queue(handle(3, 7), false, false);
+        sessions.set_queue(handle(3, 7), false, None);
         assert!(!sessions.is_full(handle(3, 7)));
         sessions.set_all_full(false);
         assert!(!sessions.has_full());

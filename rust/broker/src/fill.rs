@@ -1,11 +1,12 @@
 //! Queues that are nearly full: a figure, and a line in the log when one becomes so. Publishers see those that are full.
 
 use crate::client::{Client, QueueLevel};
+use crate::full_sessions::Rights;
 use crate::log::{Escaped, LogClass};
 use crate::shard::Shard;
 
-/// Percent of its limit at which a queue is full.
-const FULL: usize = 100;
+/// Percent of its limit from which a queue is full, until it is below the other: those who wait for room then find some.
+const FULL: (usize, usize) = (100, 95);
 /// Percent of its limit from which a queue is nearly full ...
 const HIGH: usize = 80;
 /// ... until it is below this: a queue around the limit is told of once.
@@ -14,11 +15,19 @@ const LOW: usize = 70;
 /// Looks at the queue of `client`, which has changed.
 pub(crate) fn watch(shard: &Shard, client: &Client) {
     let is_kept = client.number(&shard.world).is_some();
+    let durable = &shard.world.durable;
     let session = client.session.borrow();
     let (percent, is_waiting) = (session.queue_fill_percent(is_kept), session.queued() > 0);
+    let (from, until) = FULL;
+    let limit = if durable.is_marked_full(client.handle) {
+        until
+    } else {
+        from
+    };
+    let rights = || Rights::new(&client.access(), session.mount_point());
+    let full = (percent >= limit).then(rights);
+    durable.set_queue(client.handle, is_waiting, full);
     drop(session);
-    let durable = &shard.world.durable;
-    durable.set_queue(client.handle, is_waiting, percent >= FULL);
     let was_high = client.queue_level.get() == QueueLevel::High;
     if was_high && percent >= LOW {
         return;

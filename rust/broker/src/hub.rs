@@ -249,7 +249,8 @@ fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut Ve
     }
     let count = targets.len();
     if journal::level_of(shard, publisher, publication.topic) > Level::Memory {
-        targets.retain(|target| !journal::lacks_queue_room(shard, publication.message, target));
+        let (topic, message) = (publication.topic, publication.message);
+        targets.retain(|target| !journal::lacks_queue_room(shard, topic, message, target));
     }
     targets.len() < count
 }
@@ -273,7 +274,7 @@ pub(crate) fn full_queue(
     // A search that is given up has found nobody, and is refused later.
     let _ = search(shard, publisher, topic, message, collector);
     let mut found = targets.drain(..);
-    let full = found.find(|target| journal::lacks_queue_room(shard, message, target));
+    let full = found.find(|target| journal::lacks_queue_room(shard, topic, message, target));
     let full = full.map(|target| target.handle);
     drop(found);
     *shard.targets.borrow_mut() = targets;

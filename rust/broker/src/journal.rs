@@ -446,9 +446,17 @@ fn outgoing_qos(shard: &Shard, message: &Message, granted: QoS) -> QoS {
     limits.outgoing_qos(message.qos(), granted)
 }
 
-/// Whether the store would keep the delivery for a session whose queue is full.
-pub(crate) fn lacks_queue_room(shard: &Shard, message: &Message, target: &Target) -> bool {
-    kept_target(shard, message, target).is_some() && shard.world.durable.is_full(target.handle)
+/// Whether the store would keep the delivery for a session whose queue is full, and that may receive it.
+pub(crate) fn lacks_queue_room(
+    shard: &Shard,
+    topic: TopicName<'_>,
+    message: &Message,
+    target: &Target,
+) -> bool {
+    let durable = &shard.world.durable;
+    kept_target(shard, message, target).is_some()
+        && durable.is_full(target.handle)
+        && durable.receives(target.handle, topic)
 }
 
 /// Writes that a delivery goes to another member of its group, in one batch with its end at the one that refused it.

@@ -38,6 +38,7 @@ mod durable;
 mod end;
 mod failure;
 mod fill;
+mod full_sessions;
 mod grants;
 mod group;
 mod guard;

@@ -41,6 +41,7 @@ pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     if departure.expiry == Expiry::Now {
         end(shard, client);
     } else {
+        fill::watch(shard, client);
         arm(shard, client);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mqttcore_codec::{Disconnect, Packet, PacketType, ReasonCode, Version};
+use mqttcore_topics::MountPoint;
 
 use crate::cause::Cause;
 use crate::control::{Control, Kind};
@@ -162,6 +163,11 @@ impl Session {
     /// How long the session outlives its connection in seconds, as agreed; `u32::MAX` is for ever.
     pub fn expiry_interval_s(&self) -> u32 {
         self.expiry_interval_s
+    }
+
+    /// What stands in front of the client's topics, while it is connected behind a mount point.
+    pub fn mount_point(&self) -> Option<&MountPoint> {
+        self.live.link.mount_point.as_ref()
     }
 
     /// Messages that wait behind the window or for the client to come back.

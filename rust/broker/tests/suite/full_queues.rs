@@ -195,6 +195,70 @@ fn a_publisher_of_3_1_1_that_has_waited_too_long_is_disconnected_without_an_ackn
     assert_eq!(broker.stats().retained_messages, 0);
 }
 
+/// A queue that is not full any more has room for more than one.
+#[test]
+fn a_queue_that_was_full_takes_messages_again_below_95_percent() {
+    let home = Home::new();
+    let broker = home.start_with(
+        0,
+        Config {
+            when_full: WhenFull::Refuse,
+            ..config_with_limits(|limits| {
+                limits.queue_disk_messages = 40;
+                limits.inflight_max = 1;
+            })
+        },
+    );
+    let mut slow = subscribed(&broker, "slow", "t");
+    let mut writer = v5("writer").connect(&broker);
+    let mut publish = || writer.publish_acknowledged("t", "0");
+    assert_eq!(publish(), ReasonCode::SUCCESS);
+    let mut message = slow.message();
+    for _ in 0..40 {
+        assert_eq!(publish(), ReasonCode::SUCCESS);
+    }
+    eventually("the queue is full", || queued(&broker, "slow") == 40);
+
+    for queued in (37..40).rev() {
+        assert_eq!(publish(), ReasonCode::QUOTA_EXCEEDED, "before {queued}");
+        slow.acknowledge(&message);
+        message = slow.message();
+    }
+
+    eventually("there is room", || publish() == ReasonCode::SUCCESS);
+}
+
+/// Such a message needs no room there.
+#[test]
+fn nobody_is_refused_for_a_session_whose_grant_denies_the_topic() {
+    let home = Home::new();
+    let plugin = Plugin::default().authenticate(|login, reply| {
+        let deny = (login.client_id.as_ref() == "away").then(|| "secret/#".into());
+        reply.send(allow(Grant {
+            deny: deny.into_iter().collect(),
+            ..Grant::everything()
+        }));
+    });
+    let mut config = patient();
+    config.data = Some(home.data(0));
+    config.listeners[0].anonymous = None;
+    let broker = start_with(config, plugin);
+    let away = subscribed(&broker, "away", "#");
+    fill(&broker, away, "away", "t");
+    let mut new = v5("new").connect(&broker);
+    let mut old = v3("old").connect(&broker);
+
+    for client in [&mut new, &mut old] {
+        let told = client.publish_acknowledged("secret/1", "!");
+        assert_eq!(told, ReasonCode::SUCCESS);
+    }
+    let told = new.publish_acknowledged("t", "!");
+
+    assert_eq!(told, ReasonCode::QUOTA_EXCEEDED);
+    eventually("they are dropped", || broker.stats().dropped_denied == 2);
+    assert_eq!(queued(&broker, "away"), ROOM);
+}
+
 /// The acknowledgements that make room stand behind its publish.
 #[test]
 fn a_publisher_of_3_1_1_whose_own_queue_is_full_does_not_wait_for_itself() {
