@@ -29,7 +29,7 @@ use crate::registry::{self, ClientInfo};
 use crate::shard::{Rules, Shard, World};
 use crate::sink::Sink;
 use crate::store::Log;
-use crate::{hub, journal, kafka, listener, loading, promise, streams};
+use crate::{event_loop, hub, journal, kafka, listener, loading, promise, shutdown, streams};
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
 const SHARDS_MAX: usize = 64;
@@ -381,7 +381,7 @@ impl Broker {
         for index in 0..self.world.shards() {
             self.world.run_on(
                 index,
-                Box::new(move |shard| registry::stop(shard, deadline)),
+                Box::new(move |shard| shutdown::stop(shard, deadline)),
             );
         }
         for thread in threads {
@@ -562,7 +562,7 @@ fn spawn(index: usize, world: Arc<World>, rules: Rules) -> io::Result<JoinHandle
             }
         };
         let _ = sender.send(Ok(()));
-        runtime.block_on(Shard::new(index, world, rules).run());
+        runtime.block_on(event_loop::run(Shard::new(index, world, rules)));
     };
     let thread = mqttcore_panics::spawn(&format!("mqttcore-{index}"), on_panic, run)?;
     let failed = || Err(io::Error::other("the thread ended before it began"));

@@ -38,6 +38,11 @@ impl Failing {
         is_first
     }
 
+    /// Whether the broker has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.lock().is_some()
+    }
+
     /// Waits for a failure, for so long at most.
     pub(crate) fn wait(&self, limit: Duration) -> Option<Failure> {
         let waited = self

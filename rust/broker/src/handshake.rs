@@ -24,7 +24,7 @@ use crate::hooks::Login;
 use crate::loading;
 use crate::outbox::Outbox;
 use crate::refusal::{Denied, Refusal, broken_connect, part, refuse};
-use crate::shard::{Letter, Shard};
+use crate::shard::Shard;
 use crate::topic::topic_of;
 use crate::transport::{Parked, Stop, Transport};
 use crate::websocket::{self, Framing, WebSocket};
@@ -300,7 +300,7 @@ fn send_home(
     if home == shard.index {
         loading::receive(shard, arrival);
     } else {
-        shard.post(home, Letter::Arrived(Box::new(arrival)));
+        shard.post_job(home, move |shard| loading::receive(shard, arrival));
     }
     shard.send_mail();
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use crate::handshake::Accepted;
 use crate::log::LogClass;
-use crate::shard::{Letter, Shard};
+use crate::shard::Shard;
 
 const BACKLOG: i32 = 4_096;
 /// Bytes that the kernel holds unsent for a client before it says that the socket is full.
@@ -101,7 +101,7 @@ fn deal(
     if to == shard.index {
         crate::handshake::start(shard, accepted);
     } else {
-        shard.post(to, Letter::Accepted(accepted));
+        shard.post_job(to, move |shard| crate::handshake::start(shard, accepted));
         shard.send_mail();
     }
 }

@@ -23,7 +23,7 @@ use crate::journal::Journal;
 use crate::life;
 use crate::line::Then;
 use crate::recovery::Page;
-use crate::shard::{Letter, Shard};
+use crate::shard::Shard;
 use crate::store::PageRequest;
 
 /// Queues that are being read back, by the slots of their clients.
@@ -148,7 +148,7 @@ fn begin(shard: &Rc<Shard>, client: &Client, below: u64, is_greeting: bool) {
     let slot = client.handle.slot();
     shard.pagings.borrow_mut().0.insert(slot, paging);
     for to in 0..shard.world.shards() {
-        shard.post(to, Letter::Settle(asked));
+        shard.post_job(to, move |shard| settle(shard, asked));
     }
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn settle(shard: &Rc<Shard>, asked: Settle) {
 
 /// Everything that this shard had numbered is on its way: the answer goes behind it.
 pub(crate) fn answer(shard: &Shard, asked: Settle) {
-    shard.post(asked.home, Letter::Settled(asked));
+    shard.post_job(asked.home, move |shard| settled(shard, asked));
 }
 
 /// Whether the first page of a client that is back has still to leave: what waits for it goes in

@@ -9,11 +9,9 @@ use std::time::{Duration, Instant};
 use hashbrown::HashTable;
 use mqttcore_codec::{ReasonCode, Version};
 use mqttcore_session::Cause;
-use tokio::time::timeout;
 
 use crate::client::{Client, Handle};
-use crate::guard::guarded;
-use crate::life::{self, close};
+use crate::life::close;
 use crate::shard::Shard;
 
 /// The clients of one shard, by slot and by client identifier.
@@ -95,7 +93,7 @@ impl Registry {
         u32::try_from(self.clients.len()).expect("fewer than 2^32 sessions")
     }
 
-    fn all(&self) -> Vec<Rc<Client>> {
+    pub(crate) fn all(&self) -> Vec<Rc<Client>> {
         self.clients.iter().flatten().cloned().collect()
     }
 }
@@ -184,53 +182,4 @@ pub(crate) fn disconnect(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> boo
     };
     close(&link, Cause::Administrative, reason);
     true
-}
-
-/// Ends every connection of this shard; those that cannot be told in time are cut off.
-pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
-    let draining = Rc::clone(shard);
-    let drain = async move {
-        drain().await;
-        publish_wills(&draining, deadline).await;
-        for client in draining.registry.borrow().all() {
-            if let Some(link) = client.link() {
-                close(&link, Cause::ServerStop, ReasonCode::SERVER_SHUTTING_DOWN);
-            }
-        }
-        draining.all_told();
-    };
-    let cut_off = |shard: &Rc<Shard>| shard.give_up();
-    tokio::task::spawn_local(guarded(
-        Rc::clone(shard),
-        "the end of a shard",
-        drain,
-        cut_off,
-    ));
-    let own = Rc::clone(shard);
-    tokio::task::spawn_local(async move {
-        tokio::time::sleep(deadline).await;
-        own.give_up();
-    });
-}
-
-/// Publishes the wills of those that will be disconnected, while those that want to hear of it are
-/// still there: no shard goes on before all have sent theirs, unless one of them hangs.
-async fn publish_wills(shard: &Rc<Shard>, deadline: Duration) {
-    shard.refresh_now();
-    let clients = shard.registry.borrow().all();
-    for client in clients.iter().filter(|client| client.is_online()) {
-        life::publish_will_early(shard, client);
-    }
-    shard.send_mail();
-    let _ = timeout(deadline / 2, shard.world.wills_sent.wait()).await;
-    shard.read_mail(&mut Vec::new());
-}
-
-/// Lets every connection handle what its socket already holds, and what comes of it leave: a
-/// turn of the scheduler each to read, to carry mail between shards, and to write.
-async fn drain() {
-    const TURNS: usize = 3;
-    for _ in 0..TURNS {
-        tokio::task::yield_now().await;
-    }
 }

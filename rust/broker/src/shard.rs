@@ -7,18 +7,20 @@
 use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::PropertiesBuf;
-use mqttcore_panics::{Panicked, may_panic};
+use mqttcore_panics::Panicked;
 use mqttcore_session::Message;
 use mqttcore_store::Level;
 use mqttcore_store::StoreError;
 use mqttcore_topics::{Directory, MatchCache, Retained};
+use tokio::sync::futures::Notified;
 use tokio::sync::{Barrier, Notify};
 
 use crate::client::Client;
@@ -26,23 +28,22 @@ use crate::config::Config;
 use crate::door::Door;
 use crate::durable::DurableSessions;
 use crate::failure::{Failing, Failure};
-use crate::guard::{contained, vital};
-use crate::handshake::{self, Accepted, Arrival};
+use crate::guard::contained;
 use crate::hooks::{Event, EventKind, Hooks, Interests};
 use crate::http::Figures;
-use crate::hub::{self, Target};
+use crate::hub::Target;
 use crate::journal::Journal;
 use crate::line::Awaited;
 use crate::loading::{Held, Loading};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
-use crate::paging::{self, Pagings, Settle};
+use crate::paging::Pagings;
 use crate::registry::Registry;
 use crate::reports::Reports;
 use crate::sources::Sources;
 use crate::wheel::Wheel;
-use crate::{clock, guard, journal, kafka, life, loading, registry, retain, store, sys_topics};
+use crate::{guard, kafka, retain, store};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
@@ -54,9 +55,6 @@ const TURN_DELIVERIES: usize = 64 * 1024;
 /// Steps that the searches for the receivers of one connection's publishes may take in a turn, about a millisecond of
 /// the slowest; one more publish is finished (abuse H15).
 const TURN_STEPS: usize = 16 * 1024;
-
-/// How long clients have to take their last bytes when the broker cannot go on.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Retained topics that can be changed at once.
 const TURNS: usize = 64;
@@ -97,7 +95,7 @@ pub(crate) struct World {
     /// `[to][from]`: letters between shards.
     mail: Vec<Vec<Mailbox<Letter>>>,
     /// Work from other threads, for one shard each.
-    errands: Vec<Mutex<Vec<Errand>>>,
+    jobs: Vec<Mutex<Vec<Job>>>,
     doorbells: Vec<Notify>,
     /// What each shard waits for of the store.
     pub(crate) awaited: Vec<Arc<Awaited>>,
@@ -106,19 +104,14 @@ pub(crate) struct World {
 }
 
 /// Work that another thread wants done on a shard.
-type Errand = Box<dyn FnOnce(&Rc<Shard>) + Send>;
+pub(crate) type Job = Box<dyn FnOnce(&Rc<Shard>) + Send>;
 
 /// What one shard sends to another.
 pub(crate) enum Letter {
     /// A message for sessions that live there.
     Deliver(Message, Vec<Target>),
-    /// A question whether everything has been handed over, and its answer.
-    Settle(Settle),
-    Settled(Settle),
-    /// A socket that the acceptor dealt to it.
-    Accepted(Accepted),
-    /// A client whose session lives there, with its socket.
-    Arrived(Box<Arrival>),
+    /// Anything else.
+    Job(Job),
 }
 
 impl World {
@@ -152,7 +145,7 @@ impl World {
             stopping: AtomicBool::new(false),
             wills_sent: Barrier::new(shards),
             mail: (0..shards).map(|_| boxes()).collect(),
-            errands: (0..shards).map(|_| Mutex::default()).collect(),
+            jobs: (0..shards).map(|_| Mutex::default()).collect(),
             doorbells: (0..shards).map(|_| Notify::new()).collect(),
             awaited: (0..shards).map(|_| Arc::default()).collect(),
             seed: RandomState::new(),
@@ -190,12 +183,12 @@ impl World {
         self.seed.hash_one(serial)
     }
 
-    /// Has `errand` run on the thread of shard `index`, soon.
-    pub(crate) fn run_on(&self, index: usize, errand: Errand) {
-        self.errands[index]
+    /// Has `job` run on the thread of shard `index`, soon.
+    pub(crate) fn run_on(&self, index: usize, job: Job) {
+        self.jobs[index]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(errand);
+            .push(job);
         self.doorbells[index].notify_one();
     }
 
@@ -239,9 +232,7 @@ impl World {
         }
         if self.failing.note(failure) {
             self.stopping.store(true, Ordering::Release);
-            for index in 0..self.shards() {
-                self.run_on(index, Box::new(|shard| registry::stop(shard, FAREWELL)));
-            }
+            self.ring_all();
         }
     }
 
@@ -367,6 +358,7 @@ pub(crate) struct Shard {
     /// Connection tasks alive; the shard's thread ends when the last one has.
     pub(crate) tasks: Cell<usize>,
     told: Cell<bool>,
+    knows_of_failure: Cell<bool>,
     finished: Notify,
 }
 
@@ -406,103 +398,51 @@ impl Shard {
             steps: Cell::new(0),
             tasks: Cell::new(0),
             told: Cell::new(false),
+            knows_of_failure: Cell::new(false),
             finished: Notify::new(),
             world,
         })
     }
 
-    /// Runs until the broker stops and every connection is done.
-    pub(crate) async fn run(self: Rc<Self>) {
-        let time = Rc::clone(&self).keep_time();
-        tokio::task::spawn_local(vital(
-            Arc::clone(&self.world),
-            "the timers of a shard",
-            time,
-        ));
-        if self.index == 0 {
-            let sys = sys_topics::publish_regularly(Rc::clone(&self));
-            tokio::task::spawn_local(vital(Arc::clone(&self.world), "$SYS", sys));
-            let clock = clock::note_regularly(Rc::clone(&self));
-            tokio::task::spawn_local(vital(Arc::clone(&self.world), "the clock", clock));
-        }
-        let mut letters = Vec::new();
-        let mut finished = std::pin::pin!(self.finished.notified());
-        loop {
-            let mail = self.world.doorbells[self.index].notified();
-            let mut mail = std::pin::pin!(mail);
-            let stop = poll_fn(|cx| {
-                if finished.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(true);
-                }
-                mail.as_mut().poll(cx).map(|()| false)
-            })
-            .await;
-            if stop {
-                return;
+    /// Waits for work of other threads or shards; true once the shard has ended.
+    pub(crate) async fn wait_for_work(&self, mut ended: Pin<&mut Notified<'_>>) -> bool {
+        let mail = self.world.doorbells[self.index].notified();
+        let mut mail = std::pin::pin!(mail);
+        poll_fn(|cx| {
+            if ended.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(true);
             }
-            may_panic("the loop of a shard");
-            self.read_mail(&mut letters);
-        }
+            mail.as_mut().poll(cx).map(|()| false)
+        })
+        .await
     }
 
-    /// Does what other threads want done, and delivers what other shards have sent.
-    pub(crate) fn read_mail(self: &Rc<Self>, letters: &mut Vec<Letter>) {
-        self.refresh_now();
-        journal::advance(self);
-        kafka::advance(self);
-        let errands = std::mem::take(
-            &mut *self.world.errands[self.index]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
-        for errand in errands {
-            contained(self, "work for another thread", || errand(self));
-        }
+    /// Ready once [`Shard::give_up`] was called.
+    pub(crate) fn ended(&self) -> Notified<'_> {
+        self.finished.notified()
+    }
+
+    /// Takes out what other threads want done here.
+    pub(crate) fn take_jobs(&self) -> Vec<Job> {
+        let mut jobs = self.world.jobs[self.index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *jobs)
+    }
+
+    /// Takes out what other shards have sent.
+    pub(crate) fn receive(&self, letters: &mut Vec<Letter>) {
         for mailbox in &self.world.mail[self.index] {
             mailbox.drain(letters);
         }
-        for letter in letters.drain(..) {
-            contained(self, "mail of another shard", || match letter {
-                Letter::Deliver(message, targets) => hub::deliver_all(self, &message, targets),
-                Letter::Settle(asked) => paging::settle(self, asked),
-                Letter::Settled(asked) => paging::settled(self, asked),
-                Letter::Accepted(accepted) => handshake::start(self, accepted),
-                Letter::Arrived(arrival) => loading::receive(self, *arrival),
-            });
-        }
-        self.send_mail();
     }
 
-    /// The timer task: fires deadlines, cleans the directory and the retained store in batches.
-    async fn keep_time(self: Rc<Self>) {
-        const CLEANED_A_TICK: usize = 256;
-        const CLEANED_WHEN_DUE: usize = 16 * CLEANED_A_TICK;
-        let mut fired = Vec::new();
-        let mut swept = None;
-        let mut eased = 0;
-        while !self.world.is_stopping() {
-            let next = self.wheel.borrow().next_tick();
-            tokio::time::sleep_until(next.into()).await;
-            let now = self.refresh_now();
-            self.wheel.borrow_mut().advance(now, &mut fired);
-            for slot in fired.drain(..) {
-                contained(&self, "a timer", || life::handle_timeout(&self, slot));
-            }
-            eased = registry::release_chunks(&self, eased);
-            if self.index == 0 {
-                contained(&self, "cleaning up", || {
-                    let directory = &self.world.directory;
-                    let limit = if directory.is_sweep_due() {
-                        CLEANED_WHEN_DUE
-                    } else {
-                        CLEANED_A_TICK
-                    };
-                    directory.clean(limit);
-                    swept = retain::sweep(&self, swept.take());
-                });
-            }
-            self.send_mail();
-        }
+    /// Whether the broker has failed since the last call.
+    pub(crate) fn has_just_failed(&self) -> bool {
+        self.world.is_stopping()
+            && !self.knows_of_failure.get()
+            && self.world.failing.has_failed()
+            && !self.knows_of_failure.replace(true)
     }
 
     /// Reads the clock; everything until the next call uses this time.
@@ -621,6 +561,11 @@ impl Shard {
     pub(crate) fn post(&self, to: usize, letter: Letter) {
         self.outgoing.borrow_mut()[to].push(letter);
         self.has_outgoing.set(true);
+    }
+
+    /// Puts `job` with what leaves for another shard at the end of this turn.
+    pub(crate) fn post_job(&self, to: usize, job: impl FnOnce(&Rc<Self>) + Send + 'static) {
+        self.post(to, Letter::Job(Box::new(job)));
     }
 
     /// Hands what must be kept to the store, then sends what was posted since the last call: one

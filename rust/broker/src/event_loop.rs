@@ -1,0 +1,96 @@
+//! The loop of a shard: what it does each time that it wakes, and its timers.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqttcore_panics::may_panic;
+
+use crate::guard::{contained, vital};
+use crate::shard::{Letter, Shard};
+use crate::{clock, hub, journal, kafka, life, registry, retain, shutdown, sys_topics};
+
+/// How long clients have to take their last bytes when the broker has failed.
+const FAILURE_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Runs until the broker stops and every connection is done.
+pub(crate) async fn run(shard: Rc<Shard>) {
+    let spawn_vital = |place, task| {
+        let world = Arc::clone(&shard.world);
+        tokio::task::spawn_local(vital(world, place, task))
+    };
+    spawn_vital(
+        "the timers of a shard",
+        boxed(run_timers(Rc::clone(&shard))),
+    );
+    if shard.index == 0 {
+        let sys = sys_topics::publish_regularly(Rc::clone(&shard));
+        spawn_vital("$SYS", boxed(sys));
+        let clock = clock::note_regularly(Rc::clone(&shard));
+        spawn_vital("the clock", boxed(clock));
+    }
+    let mut letters = Vec::new();
+    let mut ended = std::pin::pin!(shard.ended());
+    while !shard.wait_for_work(ended.as_mut()).await {
+        may_panic("the loop of a shard");
+        handle_work(&shard, &mut letters);
+    }
+}
+
+fn boxed(task: impl Future<Output = ()> + 'static) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(task)
+}
+
+/// Does what other threads want done, and what other shards have sent.
+pub(crate) fn handle_work(shard: &Rc<Shard>, letters: &mut Vec<Letter>) {
+    shard.refresh_now();
+    if shard.has_just_failed() {
+        shutdown::stop(shard, FAILURE_DEADLINE);
+    }
+    journal::advance(shard);
+    kafka::advance(shard);
+    for job in shard.take_jobs() {
+        contained(shard, "work for another thread", || job(shard));
+    }
+    shard.receive(letters);
+    for letter in letters.drain(..) {
+        contained(shard, "mail of another shard", || match letter {
+            Letter::Deliver(message, targets) => hub::deliver_all(shard, &message, targets),
+            Letter::Job(job) => job(shard),
+        });
+    }
+    shard.send_mail();
+}
+
+/// The timer task: fires deadlines, cleans the directory and the retained messages in batches.
+async fn run_timers(shard: Rc<Shard>) {
+    const CLEANED_A_TICK: usize = 256;
+    const CLEANED_WHEN_DUE: usize = 16 * CLEANED_A_TICK;
+    let mut fired = Vec::new();
+    let mut swept = None;
+    let mut eased = 0;
+    while !shard.world.is_stopping() {
+        let next = shard.wheel.borrow().next_tick();
+        tokio::time::sleep_until(next.into()).await;
+        let now = shard.refresh_now();
+        shard.wheel.borrow_mut().advance(now, &mut fired);
+        for slot in fired.drain(..) {
+            contained(&shard, "a timer", || life::handle_timeout(&shard, slot));
+        }
+        eased = registry::release_chunks(&shard, eased);
+        if shard.index == 0 {
+            contained(&shard, "cleaning up", || {
+                let directory = &shard.world.directory;
+                let limit = if directory.is_sweep_due() {
+                    CLEANED_WHEN_DUE
+                } else {
+                    CLEANED_A_TICK
+                };
+                directory.clean(limit);
+                swept = retain::sweep(&shard, swept.take());
+            });
+        }
+        shard.send_mail();
+    }
+}
