@@ -101,7 +101,8 @@ fn deal(
     if to == shard.index {
         crate::handshake::start(shard, accepted);
     } else {
-        shard.post_job(to, move |shard| crate::handshake::start(shard, accepted));
+        let start = move |shard: &Rc<Shard>| crate::handshake::start(shard, accepted);
+        shard.post_job(to, start);
         shard.send_mail();
     }
 }
