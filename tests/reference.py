@@ -57,7 +57,7 @@ def configuration() -> Iterator[tuple[str, ...]]:
 
 def counters() -> Iterator[tuple[str, ...]]:
     """Each key of `Broker.stats()` with its meaning."""
-    text = source("rust/broker/src/metrics.rs")
+    text = source("rust/broker/src/runtime/metrics.rs")
     field = re.compile(r"((?: *///[^\n]*\n)+) *(?:pub )?(\w+)(?:: u64)?,\n")
     for comment, name in field.findall(text):
         meaning = " ".join(
@@ -82,7 +82,7 @@ def sys_topics() -> Iterator[tuple[str, ...]]:
         yield f"`$SYS/broker/{name}`", sign.join(f"`{field}`" for field in fields)
     yield "`$SYS/broker/version`", "name and version of the broker"
     yield "`$SYS/broker/promise`", "levels of acknowledgements in force (docs/promise.md)"
-    figures = source("rust/broker/src/store.rs")
+    figures = source("rust/broker/src/durability/store.rs")
     figures = figures[figures.index("fn figures(") : figures.index("fn note_clock(")]
     for name in re.findall(r"\(\s*\"([a-z0-9_]+)\",", figures):
         yield f"`$SYS/broker/store/{name}`", "figure of the store"

@@ -7,9 +7,17 @@ use std::time::Duration;
 
 use mqttcore_panics::may_panic;
 
-use crate::guard::{contained, vital};
+use crate::clients::registry;
+use crate::durability::clock;
+use crate::kafka;
+use crate::routing::hub;
+use crate::routing::journal;
+use crate::routing::retain;
+use crate::sessions::life;
+use crate::shard::guard::{contained, vital};
 use crate::shard::{Letter, Shard};
-use crate::{clock, hub, journal, kafka, life, registry, retain, shutdown, sys_topics};
+use crate::shutdown;
+use crate::sys_topics;
 
 /// How long clients have to take their last bytes when the broker has failed.
 const FAILURE_DEADLINE: Duration = Duration::from_secs(1);

@@ -27,79 +27,40 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod arrival;
+mod admission;
 mod broker;
-mod client;
-mod clock;
+mod clients;
 mod config;
 mod connection;
-mod door;
-mod durable;
-mod end;
+mod durability;
 mod event_loop;
-mod failure;
-mod fill;
-mod full_sessions;
-mod grants;
-mod group;
-mod guard;
-mod handshake;
-mod hooks;
 mod http;
-mod hub;
-mod identify;
-mod journal;
 pub mod kafka;
-mod last_packets;
-mod life;
-mod line;
-mod linger;
-mod listener;
-mod loading;
-mod log;
-mod mailbox;
-mod metrics;
-mod outbox;
-mod paging;
-mod promise;
-mod queue_policy;
-mod reauthentication;
-mod recovery;
-mod refusal;
-mod registry;
 mod reports;
-mod requests;
-mod retain;
+mod routing;
+mod runtime;
+mod sessions;
 mod shard;
-mod share;
 mod shutdown;
 mod sink;
-mod sources;
-mod store;
 mod streams;
 mod sys_topics;
-mod throttle;
-mod topic;
-mod transport;
-mod websocket;
-mod wheel;
-mod when_full;
 
 pub use broker::{Broker, PublishError, StartError};
-pub use config::{Config, Data, HttpLimits, HttpListener, Listener, WebSocketRules};
-pub use failure::Failure;
-pub use grants::{
+pub use clients::registry::ClientInfo;
+pub use config::grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
     check_grant_rule,
 };
-pub use hooks::{
+pub use config::hooks::{
     Action, Ask, Conversation, Event, EventKind, Hooks, Interests, LogLevel, Login, NoHooks,
     Opening, Reply, Ruling, Turn, Verdict,
 };
-pub use metrics::Stats;
+pub use config::promise::TopicPromise;
+pub use config::when_full::{TopicWhenFull, WhenFull};
+pub use config::{Config, Data, HttpLimits, HttpListener, Listener, WebSocketRules};
 pub use mqttcore_session::Secret;
 pub use mqttcore_store::Level as Promise;
 pub use mqttcore_store::stream::{Definition as Stream, Key as StreamKey, ProtobufMessage};
-pub use promise::TopicPromise;
-pub use registry::ClientInfo;
-pub use when_full::{TopicWhenFull, WhenFull};
+pub use runtime::failure::Failure;
+pub use runtime::metrics::Stats;

@@ -8,9 +8,9 @@ use mqttcore_session::Cause;
 use tokio::time::timeout;
 
 use crate::event_loop::handle_work;
-use crate::guard::guarded;
-use crate::life::{self, close};
+use crate::sessions::life::{self, close};
 use crate::shard::Shard;
+use crate::shard::guard::guarded;
 
 /// Ends every connection of this shard; those that cannot be told in time are cut off.
 pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {

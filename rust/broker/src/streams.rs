@@ -11,11 +11,11 @@ use mqttcore_store::stream::{Bounds, Definition};
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicLimits};
 
 use crate::broker::StartError;
-use crate::client::Handle;
-use crate::hub::{Publication, Target};
-use crate::metrics::Stats;
+use crate::clients::client::Handle;
+use crate::durability::store::Rows;
+use crate::routing::hub::{Publication, Target};
+use crate::runtime::metrics::Stats;
 use crate::shard::{Shard, World};
-use crate::store::Rows;
 
 /// Where no shard is: a subscriber there is a stream, and its slot the stream's number.
 const NOWHERE: u8 = 255;

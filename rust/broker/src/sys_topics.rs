@@ -8,12 +8,15 @@ use mqttcore_codec::{Properties, QoS};
 use mqttcore_session::Message;
 use mqttcore_topics::{TopicLimits, TopicName};
 
-use crate::guard::contained;
-use crate::hub::Publication;
-use crate::metrics::Stats;
-use crate::retain::Retaining;
+use crate::config::promise;
+use crate::routing::hub;
+use crate::routing::hub::Publication;
+use crate::routing::retain;
+use crate::routing::retain::Retaining;
+use crate::runtime::metrics::Stats;
 use crate::shard::Shard;
-use crate::{hub, promise, retain, streams};
+use crate::shard::guard::contained;
+use crate::streams;
 
 /// Publishes now and at every interval of the configuration, until the broker stops.
 pub(crate) async fn publish_regularly(shard: Rc<Shard>) {

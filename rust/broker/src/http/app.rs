@@ -12,10 +12,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::config::HttpLimits;
+use crate::durability::store::Rows;
 use crate::reports::ReportError;
 use crate::shard::World;
 use crate::sink::Sink;
-use crate::store::Rows;
 
 use super::answer::{Answer, Content, JSON, Refusal, json, of_type, pieces};
 use super::body;

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
 use crate::config::HttpLimits;
-use crate::guard::caught;
+use crate::shard::guard::caught;
 
 use super::answer::{Answer, Refusal};
 use super::app::App;

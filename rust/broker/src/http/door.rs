@@ -16,7 +16,7 @@ use rustix::process::geteuid;
 use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::listener;
+use crate::admission::listener;
 
 use super::connection::Guests;
 use super::{BindError, Options};

@@ -27,8 +27,8 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 
 use crate::config::{HttpLimits, HttpListener};
-use crate::failure::fail_on_panic;
-use crate::guard::vital;
+use crate::runtime::failure::fail_on_panic;
+use crate::shard::guard::vital;
 
 pub(crate) use app::{App, Figures};
 use door::Door;

@@ -11,13 +11,13 @@ use mqttcore_session::{AckToken, Cause, Message};
 use mqttcore_topics::TopicName;
 use tokio::sync::oneshot;
 
-use crate::client::{Client, Link};
-use crate::end::End;
-use crate::guard::contained;
-use crate::hooks::EventKind;
-use crate::hub::{Publication, Target};
-use crate::life;
-use crate::log::{Escaped, LogClass};
+use crate::clients::client::{Client, Link};
+use crate::config::hooks::EventKind;
+use crate::connection::end::End;
+use crate::routing::hub::{Publication, Target};
+use crate::runtime::log::{Escaped, LogClass};
+use crate::sessions::life;
+use crate::shard::guard::contained;
 use crate::shard::{EventDetails, Shard};
 use crate::streams::now_us;
 

@@ -10,8 +10,8 @@ use mqttcore_store::stream::Key;
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicLimits, TopicName};
 
 use crate::broker::StartError;
-use crate::client::Handle;
-use crate::log::LogClass;
+use crate::clients::client::Handle;
+use crate::runtime::log::LogClass;
 use crate::shard::World;
 
 use super::record::Record;

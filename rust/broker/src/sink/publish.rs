@@ -11,9 +11,11 @@ use mqttcore_publisher::Columns;
 use mqttcore_session::{Message, ServerLimits};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::clients::topic::AS_IT_CAME;
+use crate::routing::hub;
+use crate::routing::journal;
+use crate::sessions::loading;
 use crate::shard::Shard;
-use crate::topic::AS_IT_CAME;
-use crate::{hub, journal, loading};
 
 use super::message::message;
 use super::{Last, NOTE, Sink, SinkError, filter, remove, replace};

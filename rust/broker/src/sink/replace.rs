@@ -14,9 +14,10 @@ use mqttcore_session::Message;
 use mqttcore_topics::{Cursor, TopicFilter, TopicName};
 use tokio::sync::oneshot;
 
+use crate::clients::topic::AS_IT_CAME;
+use crate::routing::hub;
+use crate::sessions::loading;
 use crate::shard::Shard;
-use crate::topic::AS_IT_CAME;
-use crate::{hub, loading};
 
 use super::{Sink, SinkError};
 

@@ -1,0 +1,323 @@
+//! An admitted client comes home: it takes over, resumes or creates its session.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime};
+
+use mqttcore_codec::{QoS, ReasonCode};
+use mqttcore_session::{Cause, ConnectRequest, Details, Message, ServerLimits, Session, Terms};
+use mqttcore_store::Level;
+use mqttcore_topics::{Change, MountPoint, SubscriptionFilter, TopicFilter};
+
+use crate::admission::handshake::Arrival;
+use crate::admission::refusal::{Denied, turn_away};
+use crate::clients::client::{Client, Closing, Identity, Link, Who};
+use crate::clients::topic::topic_of;
+use crate::config::grants::{Access, Grant, GrantLimits, Takeover};
+use crate::config::hooks::{EventKind, Login};
+use crate::connection;
+use crate::connection::end::in_words;
+use crate::connection::last_packets::say_goodbye;
+use crate::connection::requests;
+use crate::routing::fill;
+use crate::routing::group;
+use crate::routing::journal;
+use crate::sessions::life::{arm, confirm, detach, end, handle_events};
+use crate::sessions::paging;
+use crate::shard::{EventDetails, Shard};
+
+/// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
+pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
+    let existing = shard.registry.borrow().find(&arrival.login.client_id);
+    if let Some((reason, text)) = refusal(shard, existing.as_ref(), &arrival) {
+        let denied = Denied::new(&arrival.login, arrival.request.recipient(), reason);
+        turn_away(shard, arrival.transport, denied.saying(text));
+        return;
+    }
+    let terms = terms(shard, &arrival, false);
+    let Ok(transport) = arrival.transport.unpark() else {
+        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
+        return;
+    };
+    let kept_at = existing
+        .as_ref()
+        .filter(|old| old.number(&shard.world).is_some());
+    let kept_at = kept_at.map(|old| old.kept_at());
+    let resumed =
+        existing.and_then(|old| make_way(shard, &old, &arrival.request, &arrival.access.grant));
+    let session_present = resumed.is_some();
+    let (request, login, access) = (arrival.request, arrival.login, arrival.access);
+    let mut terms = Terms {
+        session_present,
+        ..terms
+    };
+    // What was promised of a session stays so for as long as there is the session, and what waits
+    // in the store alone must not be forgotten there before it is read.
+    let was_kept = resumed
+        .as_ref()
+        .is_some_and(|old| old.number(&shard.world).is_some());
+    let is_spilled = |old: &Rc<Client>| old.session.borrow().spilled() > 0;
+    let outlives = terms.session_expiry_s(&request) > 0;
+    terms.durable = (was_kept || arrival.promise > Level::Memory) && outlives
+        || resumed.as_ref().is_some_and(is_spilled);
+    // What a client is told to be over must not come back.
+    let ended_at = kept_at.filter(|_| !terms.durable);
+    let keeps_will =
+        !terms.durable && journal::keeps_will(shard, arrival.promise, &access, &request);
+    terms.changes_kept = ended_at.is_some() || keeps_will;
+    let expires_at = access.grant.expires_at;
+    let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
+    let client = match resumed {
+        Some(client) => client,
+        None => create(shard, &login, &access),
+    };
+    let peer = login.peer;
+    identify(shard, &client, login, access);
+    client.promise.set(arrival.promise);
+    let link = Rc::new(Link::new(
+        request.version,
+        request.maximum_packet_size,
+        peer,
+        shard.now(),
+    ));
+    link.grant_ends.set(ends);
+    link.when_full.set(arrival.when_full);
+    client.set_link(Some(Rc::clone(&link)));
+    group::set_online(shard, &client, true);
+    shard.metrics().clients_connected.add(1);
+    if session_present {
+        drop_lost_rights(&client, shard, request.mount_point.as_ref());
+    }
+    let is_new = journal::keep(shard, &client, terms.durable);
+    client
+        .session
+        .borrow_mut()
+        .connect(shard.now(), &request, terms);
+    handle_events(shard, &client);
+    journal::opened(shard, &client, &request, keeps_will);
+    if is_new && session_present {
+        journal::adopted(shard, &client);
+    }
+    if let Some((level, journal)) = ended_at.zip(shard.journal.as_ref()) {
+        journal.promise(&client, level);
+    }
+    fill::watch(shard, &client);
+    paging::resume(shard, &client);
+    confirm(shard, &client);
+    client.flush_session(shard);
+    arm(shard, &client);
+    let kind = if session_present {
+        EventKind::SessionResumed
+    } else {
+        EventKind::SessionCreated
+    };
+    shard.tell(kind, &client, EventDetails::default());
+    shard.tell(EventKind::Connected, &client, EventDetails::default());
+    connection::spawn(shard, &client, &link, transport, arrival.unread);
+}
+
+/// Notes who a client is and what it may do from now on.
+pub(crate) fn identify(shard: &Shard, client: &Client, login: Arc<Login>, access: Arc<Access>) {
+    if let Some(username) = &login.username {
+        let sources = &shard.world.sources;
+        sources.granted(&login.client_id, username, &access);
+    }
+    client.identify(login, access);
+}
+
+/// Why a client that plugins let in may not have this session.
+fn refusal(
+    shard: &Shard,
+    existing: Option<&Rc<Client>>,
+    arrival: &Arrival,
+) -> Option<(ReasonCode, &'static str)> {
+    if shard.world.is_stopping() {
+        return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker stops"));
+    }
+    let request = &arrival.request;
+    let terms = terms(shard, arrival, existing.is_some());
+    if !request.takes_connack(shard.now(), &terms) {
+        return Some((ReasonCode::PACKET_TOO_LARGE, "CONNACK is too large"));
+    }
+    let Some(old) = existing else {
+        let is_to_be_kept =
+            arrival.promise > Level::Memory && arrival.request.session_expiry_interval_s > 0;
+        if is_to_be_kept && shard.is_short_of_room() {
+            return Some((ReasonCode::QUOTA_EXCEEDED, "the disk is nearly full"));
+        }
+        let held: u64 = shard.world.metrics.iter().map(|m| m.sessions.value()).sum();
+        let sessions = held + shard.world.loading.to_come().unwrap_or(0);
+        let full = sessions >= shard.config().sessions as u64;
+        // The new session is refused; existing ones are never evicted (abuse F12).
+        return full.then_some((ReasonCode::QUOTA_EXCEEDED, "there are too many sessions"));
+    };
+    let same_user = old.is_user(arrival.login.username.as_deref());
+    let allowed = match arrival.access.grant.session.takeover {
+        Takeover::Anyone => true,
+        Takeover::SameUser => same_user,
+        Takeover::Never => same_user && !old.is_online(),
+    };
+    (!allowed).then_some((
+        ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
+        "the client identifier is taken",
+    ))
+}
+
+/// Ends the old connection, and the old session too unless it is to be resumed.
+fn make_way(
+    shard: &Rc<Shard>,
+    old: &Rc<Client>,
+    request: &ConnectRequest,
+    grant: &Grant,
+) -> Option<Rc<Client>> {
+    let resume = !request.clean_start && grant.session.resume;
+    if let Some(link) = old.link() {
+        shard.metrics().takeovers.add(1);
+        let closing = Closing {
+            cause: Cause::TakenOver,
+            reason: ReasonCode::SESSION_TAKEN_OVER,
+        };
+        say_goodbye(shard, old, Some((closing.reason, in_words(closing))));
+        detach(shard, old, Cause::TakenOver);
+        shard.tell(EventKind::SessionTakenOver, old, EventDetails::default());
+        link.close(closing);
+    }
+    let alive = shard.registry.borrow().at(old.handle).is_some();
+    if alive && !resume {
+        end(shard, old);
+    }
+    (alive && resume).then(|| Rc::clone(old))
+}
+
+fn create(shard: &Rc<Shard>, login: &Arc<Login>, access: &Arc<Access>) -> Rc<Client> {
+    shard.metrics().sessions.add(1);
+    let directory = &shard.world.directory;
+    shard.registry.borrow_mut().insert(shard.index, |handle| {
+        Client::new(
+            handle,
+            directory.join_as(handle.word(), directory.key_of(&login.client_id)),
+            Arc::clone(&login.client_id),
+            Identity {
+                who: Who::Known(Arc::clone(login)),
+                access: Arc::clone(access),
+            },
+            Session::new(Arc::clone(&shard.config().limits)),
+        )
+    })
+}
+
+fn terms(shard: &Shard, arrival: &Arrival, session_present: bool) -> Terms {
+    let (grant, greeting) = (&arrival.access.grant, &arrival.greeting);
+    let expiry_max = grant.session.expiry_max;
+    Terms {
+        session_present,
+        assigned_client_id: arrival
+            .request
+            .client_id
+            .is_none()
+            .then(|| Arc::clone(&arrival.login.client_id)),
+        authentication: greeting.authentication.clone(),
+        authentication_data: greeting.authentication_data.clone(),
+        details: Details {
+            reason_string: None,
+            user_properties: greeting.user_properties.clone(),
+        },
+        session_expiry_max_s: expiry_max
+            .map(|longest| u32::try_from(longest.as_secs()).unwrap_or(u32::MAX)),
+        ..Terms::new(limits(shard, grant))
+    }
+}
+
+/// The broker's limits, or a copy with the grant's own; most clients share one.
+fn limits(shard: &Shard, grant: &Grant) -> Arc<ServerLimits> {
+    let config = shard.config();
+    if grant.limits == GrantLimits::default() {
+        return Arc::clone(&config.limits);
+    }
+    let mut limits = ServerLimits::clone(&config.limits);
+    let caps = grant.limits;
+    limits.maximum_qos = limits
+        .maximum_qos
+        .min(caps.max_qos.unwrap_or(QoS::ExactlyOnce));
+    lower(&mut limits.subscriptions, caps.subscriptions);
+    lower(&mut limits.queue_messages, caps.queue_messages);
+    lower(&mut limits.queue_bytes, caps.queue_bytes);
+    lower(&mut limits.queue_disk_messages, caps.queue_messages);
+    lower(&mut limits.queue_disk_bytes, caps.queue_bytes);
+    Arc::new(limits)
+}
+
+fn lower(limit: &mut usize, cap: Option<usize>) {
+    *limit = (*limit).min(cap.unwrap_or(usize::MAX));
+}
+
+/// Subscriptions that a reduced grant no longer covers, or that a client behind `mount_point` cannot have, end at
+/// resume, and what they have queued is dropped (abuse F16).
+pub(crate) fn drop_lost_rights(
+    client: &Rc<Client>,
+    shard: &Rc<Shard>,
+    mount_point: Option<&MountPoint>,
+) {
+    let access = Arc::clone(&client.access());
+    let lost: Vec<SubscriptionFilter> = client
+        .session
+        .borrow()
+        .subscriptions()
+        .iter()
+        .map(|subscription| &subscription.filter)
+        .filter(|filter| {
+            let filter = filter.filter();
+            mount_point.is_some_and(|mount_point| !mount_point.holds(filter))
+                || requests::is_lost(shard, client, filter)
+        })
+        .cloned()
+        .collect();
+    if lost.is_empty() && !access.permissions.checks_deliveries() {
+        return;
+    }
+    let changes: Vec<Change<'_>> = lost
+        .iter()
+        .map(|filter| Change::Unsubscribe { filter })
+        .collect();
+    shard.world.directory.commit(client.subscriber, &changes);
+    for filter in &lost {
+        journal::unsubscribed(shard, client, filter);
+        client.session.borrow_mut().revoke(filter);
+    }
+    let may_have = (!lost.is_empty()).then(|| may_have(client));
+    client.session.borrow_mut().keep_queued(|message| {
+        let is_of_lost = |topic| lost.iter().any(|filter| filter.filter().matches(topic));
+        topic_of(message).is_some_and(|topic| match &may_have {
+            Some(may_have) if is_of_lost(topic) => may_have(message),
+            // It came through subscriptions that stay.
+            _ => access.permissions.receives(topic),
+        })
+    });
+    // The rest is judged when it is read.
+    let is_spilled = client.session.borrow().spilled() > 0;
+    client.is_queue_judged.set(is_spilled);
+    handle_events(shard, client);
+}
+
+/// Whether a message that waited for `client` may go to it with the rights that it has now.
+pub(crate) fn may_have(client: &Client) -> impl Fn(&Message) -> bool + use<> {
+    let access = Arc::clone(&client.access());
+    let held: Vec<TopicFilter> = client
+        .session
+        .borrow()
+        .subscriptions()
+        .iter()
+        .map(|subscription| subscription.filter.filter().clone())
+        .collect();
+    move |message: &Message| {
+        topic_of(message).is_some_and(|topic| {
+            access.permissions.receives(topic) && held.iter().any(|filter| filter.matches(topic))
+        })
+    }
+}
+
+/// A wall-clock time as the monotonic clock will show it.
+pub(crate) fn on_monotonic_clock(now: Instant, at: SystemTime) -> Instant {
+    now + at.duration_since(SystemTime::now()).unwrap_or_default()
+}

@@ -1,0 +1,306 @@
+//! From an accepted socket to a client that may come in: CONNECT, authentication, permissions.
+//!
+//! All of it has one deadline, counted from the accept, that no byte extends (abuse C13). It runs
+//! on whichever shard the acceptor dealt the socket to; then the socket moves to the shard where
+//! the session of its client identifier lives.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+
+use mqttcore_codec::{ReasonCode, decode_connect};
+use mqttcore_session::{Authentication, ConnectRequest, Recipient, Secret, Violation, wipe};
+use mqttcore_store::Level;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use crate::admission::refusal::{Denied, Refusal, broken_connect, part, refuse};
+use crate::clients::outbox::Outbox;
+use crate::clients::topic::topic_of;
+use crate::config::door::Door;
+use crate::config::grants::{Access, RuleAnswer};
+use crate::config::hooks::Login;
+use crate::config::when_full::WhenFull;
+use crate::connection::transport::{Parked, Stop, Transport};
+use crate::connection::websocket::{self, Framing, WebSocket};
+use crate::sessions::loading;
+use crate::shard::Shard;
+use crate::shard::guard::{CONNECTION, guarded};
+
+/// A socket that was just accepted.
+pub(crate) struct Accepted {
+    pub(crate) socket: std::net::TcpStream,
+    pub(crate) peer: SocketAddr,
+    /// Number of the listener in the configuration.
+    pub(crate) door: usize,
+}
+
+/// A client that was let in, on its way to its home shard.
+pub(crate) struct Arrival {
+    pub(crate) transport: Parked,
+    /// Bytes that came behind CONNECT.
+    pub(crate) unread: Vec<u8>,
+    pub(crate) request: ConnectRequest,
+    pub(crate) login: Arc<Login>,
+    pub(crate) access: Arc<Access>,
+    /// How safe what it does is.
+    pub(crate) promise: Level,
+    /// What its grant or its listener says of publishes for sessions whose queue is full.
+    pub(crate) when_full: Option<WhenFull>,
+    pub(crate) greeting: Greeting,
+}
+
+/// What a plugin has to say in CONNACK.
+#[derive(Default)]
+pub(crate) struct Greeting {
+    pub(crate) user_properties: Vec<(Box<str>, Box<str>)>,
+    /// The finished exchange of an enhanced authentication, and its last data.
+    pub(crate) authentication: Option<Authentication>,
+    pub(crate) authentication_data: Option<Secret>,
+}
+
+/// Runs the handshake of `accepted` as a task of this shard.
+pub(crate) fn start(shard: &Rc<Shard>, accepted: Accepted) {
+    let task = run(Rc::clone(shard), accepted);
+    tokio::task::spawn_local(guarded(Rc::clone(shard), CONNECTION, task, |shard| {
+        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
+    }));
+}
+
+/// Gives back what the acceptor counted when the handshake ends, however it ends.
+struct Pending(Rc<Shard>);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.world.pending.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn run(shard: Rc<Shard>, accepted: Accepted) {
+    let pending = Pending(Rc::clone(&shard));
+    let deadline = Instant::now() + shard.config().connect_deadline;
+    let Accepted { socket, peer, door } = accepted;
+    let doors = shard.doors();
+    // A listener that a reload took out of the configuration lets nobody in any more.
+    let (Some(door), Ok(stream)) = (doors.get(door), TcpStream::from_std(socket)) else {
+        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
+        return;
+    };
+    let (mut transport, opened) = open(&shard, stream, door, deadline).await;
+    let mut unread = Vec::new();
+    let outcome = match opened {
+        Err(refusal) => Err(refusal),
+        Ok(buffer) => {
+            let mut handshake = Handshake {
+                shard: &shard,
+                transport: &mut transport,
+                peer,
+                door,
+                buffer,
+            };
+            let admitted = timeout_at(deadline, handshake.admit()).await;
+            unread = handshake.buffer;
+            admitted.unwrap_or(Err(Refusal::Silent("not let in before the deadline")))
+        }
+    };
+    drop(pending);
+    match outcome {
+        Ok(admitted) => send_home(&shard, transport, unread, *admitted, door),
+        Err(refusal) => {
+            let farewell = refuse(&shard, peer, &door.name, &refusal);
+            // It may hold a password, and the client may take its time.
+            drop(refusal);
+            Box::pin(part(&shard, transport, farewell)).await;
+            shard.world.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Finds out what carries the packets, and the first bytes of them.
+async fn open(
+    shard: &Shard,
+    mut stream: TcpStream,
+    door: &Door,
+    deadline: Instant,
+) -> (Transport, Result<Vec<u8>, Refusal>) {
+    let Some(rules) = &door.websocket else {
+        return (Transport::Tcp(stream), Ok(Vec::new()));
+    };
+    match websocket::accept(&mut stream, rules, deadline, shard.metrics()).await {
+        Ok(mut bytes) => {
+            let mut framing = Framing::default();
+            let kept = framing.decode(&mut bytes);
+            bytes.truncate(kept);
+            let socket = WebSocket::new(stream, framing);
+            (Transport::WebSocket(Box::new(socket)), Ok(bytes))
+        }
+        Err(refused) => (Transport::Tcp(stream), Err(Refusal::Upgrade(refused))),
+    }
+}
+
+struct Admitted {
+    request: ConnectRequest,
+    login: Arc<Login>,
+    access: Arc<Access>,
+    greeting: Greeting,
+}
+
+/// A connection whose client is not let in yet; `identify` finds out who it is.
+pub(crate) struct Handshake<'a> {
+    pub(crate) shard: &'a Rc<Shard>,
+    pub(crate) transport: &'a mut Transport,
+    pub(crate) peer: SocketAddr,
+    pub(crate) door: &'a Door,
+    /// What was read and not handled.
+    pub(crate) buffer: Vec<u8>,
+}
+
+impl Handshake<'_> {
+    async fn admit(&mut self) -> Result<Box<Admitted>, Refusal> {
+        let mut request = self.receive_connect().await?;
+        let login = Arc::new(self.login(&mut request));
+        let identified = self.authenticate(&mut request, &login).await?;
+        let login = identified.name.apply(login);
+        check_will(&request, &login, &identified.access)?;
+        Ok(Box::new(Admitted {
+            request,
+            login,
+            access: identified.access,
+            greeting: identified.greeting,
+        }))
+    }
+
+    /// Reads until a whole CONNECT is there; what follows it stays in the buffer.
+    async fn receive_connect(&mut self) -> Result<ConnectRequest, Refusal> {
+        let config = Arc::clone(&self.shard.config());
+        let limits = config.limits.before_connect();
+        loop {
+            let decoded = decode_connect(&self.buffer, &limits)
+                .map_err(|error| broken_connect(&self.buffer, error))?;
+            match decoded {
+                Some((connect, len)) => {
+                    let to = Recipient::of(&connect);
+                    self.shard.metrics().packets_received.add(1);
+                    if !self.door.protocol_versions.contains(&connect.version) {
+                        return Err(Refusal::Violation(to, Violation::protocol_version()));
+                    }
+                    let mut request = ConnectRequest::parse(&connect, &config.limits)
+                        .map_err(|violation| Refusal::Violation(to, violation))?;
+                    if let Some(mount_point) = &self.door.mount_point {
+                        request
+                            .mount(mount_point.clone())
+                            .map_err(|violation| Refusal::Violation(to, violation))?;
+                    }
+                    self.forget(len);
+                    return Ok(request);
+                }
+                None => self.read().await?,
+            }
+        }
+    }
+
+    /// Takes a packet that may hold secrets out of the buffer.
+    pub(crate) fn forget(&mut self, len: usize) {
+        wipe(self.buffer.get_mut(..len).unwrap_or_default());
+        self.buffer.drain(..len);
+    }
+
+    /// Appends what one read brings.
+    pub(crate) async fn read(&mut self) -> Result<(), Refusal> {
+        let input = poll_fn(|cx| {
+            // A Ping may have come with the bytes that are here already.
+            self.answer_ping(cx);
+            // On the stack of this turn: a connection that is silent holds no buffer.
+            let mut bytes = [0; 2048];
+            let input = ready!(self.transport.poll_read(cx, &mut bytes));
+            if let Ok(input) = input {
+                self.buffer
+                    .extend_from_slice(bytes.get(..input.payload).unwrap_or_default());
+            }
+            self.answer_ping(cx);
+            Poll::Ready(input)
+        });
+        let input = input.await.map_err(|stop| match stop {
+            Stop::Lost => Refusal::Silent("closed before it was let in"),
+            Stop::Fault(fault) => Refusal::Unframed(fault),
+        })?;
+        self.shard.metrics().bytes_received.add(input.raw as u64);
+        Ok(())
+    }
+
+    /// Writes the Pong that is owed, if one is. What the socket does not take now goes before
+    /// CONNACK.
+    fn answer_ping(&mut self, cx: &mut Context<'_>) {
+        if self.transport.has_output()
+            && let Poll::Ready(Ok(written)) = self.transport.poll_write(cx, &Outbox::default())
+        {
+            self.shard.metrics().bytes_sent.add(written.raw as u64);
+        }
+    }
+}
+
+/// A will is a publish that is asked for now (abuse F07).
+fn check_will(
+    request: &ConnectRequest,
+    login: &Arc<Login>,
+    access: &Access,
+) -> Result<(), Refusal> {
+    let Some(will) = &request.will else {
+        return Ok(());
+    };
+    let highest = access.grant.limits.max_qos;
+    if highest.is_some_and(|highest| will.message.qos() > highest) {
+        // [MQTT-3.2.2-12]
+        let denied = Denied::new(login, request.recipient(), ReasonCode::QOS_NOT_SUPPORTED);
+        return Err(denied
+            .saying("the QoS of the will is above the maximum")
+            .into());
+    }
+    let allowed = topic_of(&will.message)
+        .is_some_and(|topic| access.permissions.publish(topic) == RuleAnswer::Allowed);
+    if allowed {
+        return Ok(());
+    }
+    let denied = Denied::new(login, request.recipient(), ReasonCode::NOT_AUTHORIZED);
+    Err(denied
+        .saying("not allowed to publish to the will topic")
+        .into())
+}
+
+/// Hands the client over to the shard where its session lives.
+fn send_home(
+    shard: &Rc<Shard>,
+    transport: Transport,
+    unread: Vec<u8>,
+    admitted: Admitted,
+    door: &Door,
+) {
+    let Ok(transport) = transport.park() else {
+        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
+        return;
+    };
+    let home = shard.world.home(&admitted.login.client_id);
+    let grant = &admitted.access.grant;
+    let promise = shard.config().promise_to(grant.promise, door.promise);
+    let when_full = grant.when_full.or(door.when_full);
+    let arrival = Arrival {
+        transport,
+        unread,
+        request: admitted.request,
+        login: admitted.login,
+        access: admitted.access,
+        promise,
+        when_full,
+        greeting: admitted.greeting,
+    };
+    shard.refresh_now();
+    if home == shard.index {
+        loading::receive(shard, arrival);
+    } else {
+        shard.post_job(home, move |shard| loading::receive(shard, arrival));
+    }
+    shard.send_mail();
+}

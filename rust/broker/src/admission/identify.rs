@@ -1,0 +1,291 @@
+//! Who a client is: nobody in particular, or what the plugins say, at once or in a conversation.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use mqttcore_codec::{ReasonCode, Version, decode};
+use mqttcore_session::{AuthStep, Authentication, ConnectRequest, Details, Recipient, Secret};
+use tokio::sync::oneshot;
+
+use crate::admission::handshake::{Greeting, Handshake};
+use crate::admission::refusal::{Denied, Refusal};
+use crate::clients::outbox::Outbox;
+use crate::config::grants::Access;
+use crate::config::hooks::{Login, Opening, Reply, Turn, Verdict, refusing};
+
+/// A client that may come in, as far as the plugins go.
+pub(crate) struct Identified {
+    pub(crate) access: Arc<Access>,
+    pub(crate) name: Name,
+    pub(crate) greeting: Greeting,
+}
+
+/// As whom a client comes in.
+pub(crate) enum Name {
+    /// The user name that it sent, or none.
+    Sent,
+    /// A plugin's choice.
+    Given(String),
+    /// Nobody, whatever it sent: no plugin vouches for its user name.
+    Nobody,
+}
+
+impl Name {
+    /// The login as everybody else sees it. Nobody asks for its password again: it is wiped once the
+    /// last question about it is gone.
+    pub(crate) fn apply(self, login: Arc<Login>) -> Arc<Login> {
+        let username = match self {
+            Self::Sent => login.username.clone(),
+            Self::Given(name) => Some(name.into()),
+            Self::Nobody => None,
+        };
+        if login.password.is_none() && username == login.username {
+            return login;
+        }
+        Arc::new(Login {
+            username,
+            password: None,
+            ..(*login).clone()
+        })
+    }
+}
+
+impl Handshake<'_> {
+    /// Takes the password out of `request`.
+    pub(crate) fn login(&self, request: &mut ConnectRequest) -> Login {
+        let assigned = || format!("mqttcore-{:016x}", self.shard.world.unique());
+        let client_id = match &request.client_id {
+            Some(id) => Arc::clone(id),
+            None => Arc::from(assigned()),
+        };
+        Login {
+            client_id,
+            version: request.version,
+            username: request.username.as_deref().map(Arc::from),
+            password: request.password.take().map(Arc::new),
+            peer: self.peer,
+            listener: Arc::clone(&self.door.name),
+            clean_start: request.clean_start,
+            keep_alive_s: request.keep_alive_s,
+            session_expiry_interval_s: request.session_expiry_interval_s,
+            will_topic: request
+                .will
+                .as_ref()
+                .map(|will| Arc::from(will.message.topic())),
+            user_properties: request
+                .user_properties
+                .iter()
+                .map(|(name, value)| (name.to_string(), value.to_string()))
+                .collect(),
+        }
+    }
+
+    /// By the method that the client names; else what the plugins say; else anonymous access where
+    /// the listener gives it. A client without user name is anonymous there without a question.
+    pub(crate) async fn authenticate(
+        &mut self,
+        request: &mut ConnectRequest,
+        login: &Arc<Login>,
+    ) -> Result<Identified, Refusal> {
+        let limits = Arc::clone(&self.shard.config().limits);
+        if let Some(authentication) = Authentication::begin(request, &limits) {
+            // Boxed, so that no other handshake carries the space that it needs.
+            return Box::pin(self.converse(request, login, authentication)).await;
+        }
+        let to = request.recipient();
+        if request.username.is_none()
+            && let Some(anonymous) = self.anonymous()
+        {
+            return Ok(anonymous);
+        }
+        if !self.shard.interests().authenticate {
+            let denied = || Denied::new(login, to, ReasonCode::NOT_AUTHORIZED).into();
+            return self.anonymous().ok_or_else(denied);
+        }
+        let (reply, answer) = Reply::new();
+        self.shard.hooks().authenticate(Arc::clone(login), reply);
+        match self.while_connected(answer).await? {
+            Some(Verdict::Pass) => {
+                let denied = || Denied::new(login, to, ReasonCode::BAD_USER_NAME_OR_PASSWORD);
+                self.anonymous().ok_or_else(|| denied().into())
+            }
+            Some(verdict) => judge(login, to, verdict),
+            None => Err(unanswered(login, to, ReasonCode::SERVER_UNAVAILABLE)),
+        }
+    }
+
+    /// What the listener gives to those whom no plugin knows.
+    fn anonymous(&self) -> Option<Identified> {
+        let access = self.door.anonymous.as_ref()?;
+        Some(Identified {
+            access: Arc::clone(access),
+            name: Name::Nobody,
+            greeting: Greeting::default(),
+        })
+    }
+
+    /// Enhanced authentication: AUTH to and fro until the plugin has its answer
+    /// [MQTT-4.12.0-2, -4].
+    async fn converse(
+        &mut self,
+        request: &mut ConnectRequest,
+        login: &Arc<Login>,
+        mut authentication: Authentication,
+    ) -> Result<Identified, Refusal> {
+        let to = request.recipient();
+        let method = authentication.method();
+        if !self.shard.interests().offers(method) {
+            // [MQTT-4.12.0-1]
+            let denied = Denied::new(login, to, ReasonCode::BAD_AUTHENTICATION_METHOD);
+            let text = "no plugin offers this authentication method";
+            return Err(denied.saying(text).into());
+        }
+        let opening = Opening {
+            login: Arc::clone(login),
+            method: method.into(),
+            data: request.authentication_data.take(),
+            again: false,
+        };
+        let (reply, mut answer) = Reply::new();
+        let mut conversation = self.shard.hooks().converse(opening, reply);
+        loop {
+            match self.while_connected(answer).await? {
+                Some(Turn::Challenge { data, text }) => {
+                    let details = text.as_deref().map_or_else(Details::none, Details::reason);
+                    let data = data.as_ref().map(Secret::as_bytes);
+                    let step = authentication.continue_with(data, to.allowed(details));
+                    let mut packet = Vec::new();
+                    if !to.tell(&step, &mut packet) {
+                        let denied = Denied::new(login, to, ReasonCode::PACKET_TOO_LARGE);
+                        return Err(denied.saying("AUTH is too large for the client").into());
+                    }
+                    self.send(&packet).await?;
+                    let data = self.receive_step(to, &mut authentication).await?;
+                    let (reply, next) = Reply::new();
+                    conversation.proceed(data, reply);
+                    answer = next;
+                }
+                Some(Turn::End { verdict, data }) => {
+                    let mut identified = judge(login, to, verdict)?;
+                    identified.greeting.authentication = Some(authentication);
+                    identified.greeting.authentication_data = data;
+                    return Ok(identified);
+                }
+                None => {
+                    let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+                    return Err(unanswered(login, to, reason));
+                }
+            }
+        }
+    }
+
+    async fn send(&mut self, packet: &[u8]) -> Result<(), Refusal> {
+        let metrics = self.shard.metrics();
+        let mut outbox = Outbox::default();
+        outbox.push_with(|out| out.extend_from_slice(packet));
+        while self.transport.has_output() || !outbox.is_empty() {
+            let written = poll_fn(|cx| self.transport.poll_write(cx, &outbox)).await;
+            let written = written.map_err(|_| Refusal::Silent("left during authentication"))?;
+            metrics.bytes_sent.add(written.raw as u64);
+            outbox.advance(written.payload);
+        }
+        metrics.packets_sent.add(1);
+        Ok(())
+    }
+
+    /// Reads the client's next step: AUTH, or DISCONNECT [MQTT-3.1.2-30].
+    async fn receive_step(
+        &mut self,
+        to: Recipient,
+        authentication: &mut Authentication,
+    ) -> Result<Option<Secret>, Refusal> {
+        let limits = self.shard.config().limits.before_connect();
+        loop {
+            let decoded = decode(&self.buffer, Version::V5, &limits).map_err(|error| {
+                let mut farewell = Vec::new();
+                to.refuse(error.reason_code(), Details::none(), &mut farewell);
+                Refusal::Malformed(error, farewell)
+            })?;
+            let Some((packet, len)) = decoded else {
+                self.read().await?;
+                continue;
+            };
+            self.shard.metrics().packets_received.add(1);
+            let step = authentication
+                .handle_packet(&packet)
+                .map_err(|violation| Refusal::Violation(to, violation))?;
+            let AuthStep::Data(data) = step else {
+                return Err(Refusal::Silent("gave up authentication"));
+            };
+            let data = data.map(Secret::from);
+            self.forget(len);
+            return Ok(data);
+        }
+    }
+
+    /// Waits for a plugin's answer, but not longer than the client does.
+    async fn while_connected<T>(
+        &mut self,
+        mut answer: oneshot::Receiver<T>,
+    ) -> Result<Option<T>, Refusal> {
+        let mut watching = true;
+        poll_fn(|cx| {
+            if let Poll::Ready(answer) = Pin::new(&mut answer).poll(cx) {
+                return Poll::Ready(Ok(answer.ok()));
+            }
+            if watching {
+                match self.transport.poll_gone(cx) {
+                    Poll::Ready(true) => {
+                        return Poll::Ready(Err(Refusal::Silent("left during authentication")));
+                    }
+                    Poll::Ready(false) => watching = false,
+                    Poll::Pending => {}
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// What a verdict makes of a client.
+fn judge(login: &Arc<Login>, to: Recipient, verdict: Verdict) -> Result<Identified, Refusal> {
+    match verdict {
+        Verdict::Allow {
+            grant,
+            username,
+            user_properties,
+        } => {
+            let access = Access::new(*grant).map_err(|error| Denied {
+                fault: Some(error.to_string()),
+                ..Denied::new(login, to, ReasonCode::SERVER_UNAVAILABLE)
+            })?;
+            Ok(Identified {
+                access: Arc::new(access),
+                name: username.map_or(Name::Sent, Name::Given),
+                greeting: Greeting {
+                    user_properties,
+                    ..Greeting::default()
+                },
+            })
+        }
+        Verdict::Pass => {
+            let reason = ReasonCode::BAD_USER_NAME_OR_PASSWORD;
+            Err(Denied::new(login, to, reason).into())
+        }
+        Verdict::Deny { reason, text } => Err(Refusal::from(Denied {
+            text,
+            ..Denied::new(login, to, refusing(reason))
+        })),
+    }
+}
+
+/// A reply that nobody used: authentication fails closed.
+fn unanswered(login: &Arc<Login>, to: Recipient, reason: ReasonCode) -> Refusal {
+    Refusal::from(Denied {
+        fault: Some("no plugin answered".into()),
+        ..Denied::new(login, to, reason)
+    })
+}

@@ -1,0 +1,134 @@
+//! The acceptor: one task for each address, on the first shard, dealing sockets to all of them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tokio::net::TcpListener;
+
+use crate::admission::handshake::Accepted;
+use crate::runtime::log::LogClass;
+use crate::shard::Shard;
+
+const BACKLOG: i32 = 4_096;
+/// Bytes that the kernel holds unsent for a client before it says that the socket is full.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES: u32 = 128 * 1024;
+/// How long the acceptor rests when the process has no file descriptors left (abuse H05).
+const REST: Duration = Duration::from_millis(100);
+
+/// Binds `address` so that a second broker on the same port fails (decision 16).
+///
+/// # Errors
+///
+/// What the operating system says: in use, not permitted, not an address of this machine.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Accepts until the broker stops.
+pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, door: usize) {
+    let listener = match TcpListener::from_std(socket) {
+        Ok(listener) => listener,
+        Err(error) => {
+            shard.log.warn(LogClass::Accept, shard.now(), || {
+                format!("listener {door}: cannot be watched: {error}")
+            });
+            return;
+        }
+    };
+    let mut next = 0;
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                if shard.world.is_stopping() {
+                    return;
+                }
+                next = (next + 1) % shard.world.shards();
+                deal(&shard, next, stream, peer, door);
+            }
+            Err(error) => {
+                let now = shard.refresh_now();
+                shard.log.warn(LogClass::Accept, now, || {
+                    format!("listener {door}: accept: {error}")
+                });
+                if !is_one_sockets_fault(&error) {
+                    tokio::time::sleep(REST).await;
+                }
+            }
+        }
+    }
+}
+
+fn deal(
+    shard: &Rc<Shard>,
+    to: usize,
+    stream: tokio::net::TcpStream,
+    peer: SocketAddr,
+    door: usize,
+) {
+    let world = &shard.world;
+    shard.metrics().connections_accepted.add(1);
+    // ORDERING: limits are approximate by one socket a shard at most.
+    let full = world.connections.load(Ordering::Relaxed) >= shard.config().connections
+        || world.pending.load(Ordering::Relaxed) >= shard.config().pending_connections;
+    if full {
+        shard.metrics().connections_refused.add(1);
+        shard.log.warn(LogClass::Accept, shard.refresh_now(), || {
+            format!("listener {door}: {peer} refused, too many connections")
+        });
+        return;
+    }
+    let Ok(socket) = prepare(stream) else { return };
+    world.connections.fetch_add(1, Ordering::Relaxed);
+    world.pending.fetch_add(1, Ordering::Relaxed);
+    let accepted = Accepted { socket, peer, door };
+    if to == shard.index {
+        crate::admission::handshake::start(shard, accepted);
+    } else {
+        let start = move |shard: &Rc<Shard>| crate::admission::handshake::start(shard, accepted);
+        shard.post_job(to, start);
+        shard.send_mail();
+    }
+}
+
+/// Small packets leave at once, and a peer that vanished without a word is found.
+fn prepare(stream: tokio::net::TcpStream) -> io::Result<std::net::TcpStream> {
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(60))
+        .with_interval(Duration::from_secs(10));
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    // The socket then reports room as soon as less than half of this is unsent, not when a third
+    // of a buffer of megabytes is free: a slow reader makes progress that can be seen.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
+    stream.into_std()
+}
+
+/// The peer gave up while it waited in the backlog; the listener itself is well.
+pub(crate) fn is_one_sockets_fault(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
+}

@@ -1,0 +1,7 @@
+//! From an accepted socket to a session: listeners, CONNECT, authentication, takeover, refusal.
+
+pub(crate) mod arrival;
+pub(crate) mod handshake;
+pub(crate) mod identify;
+pub(crate) mod listener;
+pub(crate) mod refusal;

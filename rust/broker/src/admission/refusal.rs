@@ -1,0 +1,190 @@
+//! Clients that are not let in: what is counted and logged, and what they are told.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use mqttcore_codec::{DecodeError, Packet, ReasonCode, encode};
+use mqttcore_session::{Details, Recipient, Violation};
+
+use crate::config::hooks::{Event, EventKind, Login};
+use crate::connection::linger::linger;
+use crate::connection::transport::{Parked, Transport};
+use crate::connection::websocket::{self, Fault};
+use crate::runtime::log::{Escaped, LogClass};
+use crate::shard::Shard;
+use crate::shard::guard::{CONNECTION, guarded};
+
+/// Why a connection did not become a client.
+pub(crate) enum Refusal {
+    /// The socket ended, or time ran out: nothing can or may be said.
+    Silent(&'static str),
+    /// The bytes were no packet, and this is what can be said about it.
+    Malformed(DecodeError, Vec<u8>),
+    /// The bytes were no WebSocket request; this answers them.
+    Upgrade(websocket::Refused),
+    /// They were no WebSocket frames.
+    Unframed(Fault),
+    /// A packet breaks a rule.
+    Violation(Recipient, Violation),
+    /// CONNECT is well formed, but this client may not come in.
+    Denied(Box<Denied>),
+}
+
+impl Refusal {
+    /// Whether the client asked for a version of MQTT that it does not get.
+    fn is_about_version(&self) -> bool {
+        match self {
+            Self::Malformed(error, _) => matches!(error, DecodeError::ProtocolLevel { .. }),
+            Self::Violation(_, violation) => {
+                violation.reason == ReasonCode::UNSUPPORTED_PROTOCOL_VERSION
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Who is not let in, and why.
+pub(crate) struct Denied {
+    pub(crate) login: Arc<Login>,
+    pub(crate) to: Recipient,
+    pub(crate) reason: ReasonCode,
+    /// For the client, and for the log.
+    pub(crate) text: Option<String>,
+    /// For the log alone.
+    pub(crate) fault: Option<String>,
+}
+
+impl Denied {
+    /// A refusal without words.
+    pub(crate) fn new(login: &Arc<Login>, to: Recipient, reason: ReasonCode) -> Self {
+        Self {
+            login: Arc::clone(login),
+            to,
+            reason,
+            text: None,
+            fault: None,
+        }
+    }
+
+    pub(crate) fn saying(self, text: impl Into<String>) -> Self {
+        Self {
+            text: Some(text.into()),
+            ..self
+        }
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(Box::new(denied))
+    }
+}
+
+/// Counts, logs and tells a refusal; returns the bytes that the client may still get.
+pub(crate) fn refuse(
+    shard: &Rc<Shard>,
+    peer: SocketAddr,
+    listener: &str,
+    refusal: &Refusal,
+) -> Vec<u8> {
+    let now = shard.refresh_now();
+    let mut farewell = Vec::new();
+    let why = match refusal {
+        Refusal::Silent(why) => (*why).to_owned(),
+        Refusal::Malformed(error, bytes) => {
+            farewell.extend_from_slice(bytes);
+            error.to_string()
+        }
+        Refusal::Upgrade(refused) => {
+            farewell.extend_from_slice(&refused.answer);
+            refused.why.to_owned()
+        }
+        Refusal::Unframed(fault) => fault.to_string(),
+        Refusal::Violation(to, violation) => {
+            to.refuse(
+                violation.reason,
+                Details::reason(violation.what),
+                &mut farewell,
+            );
+            violation.to_string()
+        }
+        Refusal::Denied(denied) => {
+            let text = denied.text.as_deref();
+            let details = text.map_or_else(Details::none, Details::reason);
+            denied.to.refuse(denied.reason, details, &mut farewell);
+            tell_refused(shard, denied);
+            in_words(denied)
+        }
+    };
+    shard.metrics().connects_refused.add(1);
+    if refusal.is_about_version() {
+        let metrics = shard.metrics();
+        metrics.connects_refused_protocol_version.add(1);
+    }
+    shard.log.warn(LogClass::Refused, now, || {
+        format!("listener {listener}: {peer} refused: {why}")
+    });
+    farewell
+}
+
+fn in_words(denied: &Denied) -> String {
+    let id = Escaped(&denied.login.client_id);
+    let mut words = format!("client {id}: {}", denied.reason.name());
+    for more in [&denied.text, &denied.fault].into_iter().flatten() {
+        // Writing to a string does not fail.
+        let _ = write!(words, ": {}", Escaped(more));
+    }
+    words
+}
+
+/// The CONNACK that a broken CONNECT may still get; most get none.
+pub(crate) fn broken_connect(bytes: &[u8], error: DecodeError) -> Refusal {
+    let mut farewell = Vec::new();
+    if let Some((version, connack)) = mqttcore_codec::refusal(bytes, error) {
+        let encoded = encode(&Packet::ConnAck(connack), version, &mut farewell);
+        debug_assert!(encoded.is_ok(), "a bare CONNACK encodes");
+    }
+    Refusal::Malformed(error, farewell)
+}
+
+fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
+    if shard.interests().wants(EventKind::AuthFailed) {
+        shard.tell_plugins(Event {
+            kind: EventKind::AuthFailed,
+            client_id: Arc::clone(&denied.login.client_id),
+            username: denied.login.username.clone(),
+            peer: Some(denied.login.peer),
+            topic: None,
+            reason: Some(denied.reason),
+            at: SystemTime::now(),
+        });
+    }
+}
+
+/// Refuses a client that plugins let in but whose session it may not have.
+pub(crate) fn turn_away(shard: &Rc<Shard>, transport: Parked, denied: Denied) {
+    let (peer, listener) = (denied.login.peer, Arc::clone(&denied.login.listener));
+    let farewell = refuse(shard, peer, &listener, &denied.into());
+    let own = Rc::clone(shard);
+    let task = async move {
+        if let Ok(transport) = transport.unpark() {
+            part(&own, transport, farewell).await;
+        }
+    };
+    let task = guarded(Rc::clone(shard), CONNECTION, task, |_| {});
+    let counted = Rc::clone(shard);
+    tokio::task::spawn_local(async move {
+        task.await;
+        counted.world.connections.fetch_sub(1, Ordering::Relaxed);
+    });
+}
+
+/// Sends the last bytes of a connection and ends it.
+pub(crate) async fn part(shard: &Rc<Shard>, transport: Transport, farewell: Vec<u8>) {
+    let (stream, last) = transport.into_last(farewell);
+    linger(shard, stream, last).await;
+}

@@ -1,0 +1,211 @@
+//! Sessions whose queue is full, as publishers of other shards see them: who waits for room, and what they may receive.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mqttcore_topics::{MountPoint, TopicName};
+use tokio::sync::Notify;
+
+use crate::config::grants::Access;
+
+/// By the words of their handles. A session that may receive everything and that nobody waits for is left out.
+#[derive(Default)]
+pub(crate) struct FullSessions(Mutex<HashMap<u64, Full>>);
+
+#[derive(Default)]
+struct Full {
+    /// It has room again, or has ended.
+    room: Arc<Notify>,
+    rights: Rights,
+}
+
+/// Which topics reach a client, whatever its subscriptions say.
+#[derive(Clone, Default)]
+pub(crate) struct Rights {
+    /// `None`: all.
+    access: Option<Arc<Access>>,
+    mount_point: Option<MountPoint>,
+}
+
+impl Rights {
+    pub(crate) fn new(access: &Arc<Access>, mount_point: Option<&MountPoint>) -> Self {
+        let checked = Some(access).filter(|access| access.permissions.checks_deliveries());
+        Self {
+            access: checked.cloned(),
+            mount_point: mount_point.cloned(),
+        }
+    }
+
+    fn allow_all(&self) -> bool {
+        self.access.is_none() && self.mount_point.is_none()
+    }
+
+    fn allow(&self, topic: TopicName<'_>) -> bool {
+        let is_seen = |mount_point: &MountPoint| mount_point.hidden_bytes(topic.as_str()).is_some();
+        let access = self.access.as_ref();
+        access.is_none_or(|access| access.permissions.receives(topic))
+            && self.mount_point.as_ref().is_none_or(is_seen)
+    }
+}
+
+impl FullSessions {
+    /// What the session may receive from now on, which is full or about to be.
+    pub(crate) fn set_rights(&self, word: u64, rights: Rights) {
+        let mut full = self.lock();
+        if let Some(known) = full.get_mut(&word) {
+            known.rights = rights;
+        } else if !rights.allow_all() {
+            let room = Arc::default();
+            full.insert(word, Full { room, rights });
+        }
+    }
+
+    /// Whether a message on `topic` may reach the session.
+    pub(crate) fn receives(&self, word: u64, topic: TopicName<'_>) -> bool {
+        let full = self.lock();
+        full.get(&word).is_none_or(|full| full.rights.allow(topic))
+    }
+
+    /// Waits until `is_full` is false, which is asked now and after each [`remove`](Self::remove).
+    pub(crate) async fn wait(&self, word: u64, is_full: impl Fn() -> bool) {
+        while is_full() {
+            let room = Arc::clone(&self.lock().entry(word).or_default().room);
+            let mut changed = pin!(room.notified());
+            // From here on a change is not missed.
+            changed.as_mut().enable();
+            if !is_full() {
+                return self.remove(word);
+            }
+            changed.await;
+        }
+    }
+
+    /// The session has room again, or has ended: wakes who waits for it, and nobody else.
+    pub(crate) fn remove(&self, word: u64) {
+        let full = self.lock().remove(&word);
+        if let Some(full) = full {
+            full.room.notify_waiters();
+        }
+    }
+
+    /// All have room but for those whose own queue is full: wakes everybody.
+    pub(crate) fn wake_all(&self) {
+        let mut full = self.lock();
+        full.values().for_each(|full| full.room.notify_waiters());
+        full.retain(|_, full| !full.rights.allow_all());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Full>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake, Waker};
+
+    use super::*;
+    use crate::config::grants::Grant;
+
+    fn rights(deny: &str, mount_point: Option<&str>) -> Rights {
+        let grant = Grant {
+            deny: vec![deny.into()],
+            ..Grant::everything()
+        };
+        let access = Arc::new(Access::new(grant).unwrap());
+        let mount_point = mount_point.map(|text| MountPoint::parse(text).unwrap());
+        Rights::new(&access, mount_point.as_ref())
+    }
+
+    #[test]
+    fn a_session_receives_what_its_grant_and_its_mount_point_let_through() {
+        let sessions = FullSessions::default();
+        let receives = |word, text: &str| {
+            let limits = mqttcore_topics::TopicLimits::default();
+            sessions.receives(word, TopicName::parse(text, &limits).unwrap())
+        };
+        sessions.set_rights(1, rights("secret", None));
+        sessions.set_rights(2, rights("secret", Some("plant")));
+
+        assert!(receives(1, "a") && !receives(1, "secret"));
+        assert!(receives(2, "plant/a") && !receives(2, "a") && !receives(2, "plant/$SYS"));
+        assert!(receives(3, "secret"));
+        sessions.set_rights(1, Rights::default());
+        assert!(receives(1, "secret"));
+    }
+
+    /// Whoever waits, and how often it was woken.
+    struct Waiting<'a> {
+        wait: Pin<Box<dyn Future<Output = ()> + 'a>>,
+        woken: Arc<Woken>,
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl<'a> Waiting<'a> {
+        fn begin(sessions: &'a FullSessions, word: u64, is_full: &'a Cell<bool>) -> Self {
+            let mut own = Self {
+                wait: Box::pin(sessions.wait(word, || is_full.get())),
+                woken: Arc::default(),
+            };
+            assert!(!own.is_over());
+            own
+        }
+
+        fn is_over(&mut self) -> bool {
+            let waker = Waker::from(Arc::clone(&self.woken));
+            let mut context = Context::from_waker(&waker);
+            self.wait.as_mut().poll(&mut context).is_ready()
+        }
+
+        fn woken(&self) -> usize {
+            self.woken.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn nobody_wakes_for_the_room_of_another_session() {
+        let sessions = FullSessions::default();
+        let is_full = [const { Cell::new(true) }; 2];
+        let mut first = Waiting::begin(&sessions, 1, &is_full[0]);
+        let mut second = Waiting::begin(&sessions, 2, &is_full[1]);
+
+        is_full[0].set(false);
+        sessions.remove(1);
+
+        assert_eq!((first.woken(), second.woken()), (1, 0));
+        assert!(first.is_over() && !second.is_over());
+        sessions.remove(2);
+        assert!(!second.is_over(), "it was filled again");
+        is_full[1].set(false);
+        sessions.remove(2);
+        assert!(second.is_over());
+        assert!(sessions.lock().is_empty());
+    }
+
+    /// When all queues together are full, any of them counts as full that has anything.
+    #[test]
+    fn all_wake_when_all_have_room_and_only_rights_stay() {
+        let sessions = FullSessions::default();
+        sessions.set_rights(1, rights("secret", None));
+        let is_full = Cell::new(true);
+        let mut waiting = [1, 2].map(|word| Waiting::begin(&sessions, word, &is_full));
+
+        is_full.set(false);
+        sessions.wake_all();
+
+        assert!(waiting.iter_mut().all(Waiting::is_over));
+        assert!(sessions.lock().keys().eq([&1]));
+    }
+}

@@ -1,0 +1,11 @@
+//! A client as the broker holds it: its session, its connection's outbox, and where it is found.
+//!
+//! State and its own functions. Knows no shard: what happens to a client is decided above.
+
+pub(crate) mod client;
+pub(crate) mod durable;
+pub(crate) mod full_sessions;
+pub(crate) mod outbox;
+pub(crate) mod registry;
+pub(crate) mod sources;
+pub(crate) mod topic;

@@ -1,0 +1,117 @@
+//! A listener as clients meet it: its name, its transport, and what it gives to those without a
+//! user name.
+
+use std::sync::Arc;
+
+use mqttcore_codec::Version;
+use mqttcore_store::Level;
+use mqttcore_topics::MountPoint;
+
+use crate::broker::StartError;
+use crate::config::grants::Access;
+use crate::config::when_full::WhenFull;
+use crate::config::{Config, Listener, WebSocketRules};
+
+/// One listener's rules, compiled once and shared by all who come through it.
+pub(crate) struct Door {
+    pub(crate) name: Arc<str>,
+    pub(crate) anonymous: Option<Arc<Access>>,
+    /// How safe what its clients do is.
+    pub(crate) promise: Option<Level>,
+    /// Versions of MQTT that its clients may speak.
+    pub(crate) protocol_versions: Box<[Version]>,
+    /// What becomes of what its clients publish for a kept session whose queue is full.
+    pub(crate) when_full: Option<WhenFull>,
+    /// What stands in front of the topics of its clients.
+    pub(crate) mount_point: Option<MountPoint>,
+    /// How its clients ask for WebSocket frames; `None`: there are none.
+    pub(crate) websocket: Option<Arc<WebSocketRules>>,
+}
+
+/// Compiles the rules of every listener, in the order of the configuration.
+///
+/// # Errors
+///
+/// An anonymous grant with a rule that is no filter.
+pub(crate) fn doors(config: &Config) -> Result<Arc<[Door]>, StartError> {
+    let door = |listener: &Listener| {
+        let compiled = listener.anonymous.clone().map(Access::new).transpose();
+        let anonymous = compiled.map_err(|error| StartError::Grant {
+            name: listener.name.clone(),
+            error,
+        })?;
+        Ok(Door {
+            name: Arc::from(listener.name.as_str()),
+            anonymous: anonymous.map(Arc::new),
+            promise: listener.promise,
+            protocol_versions: listener.protocol_versions.as_slice().into(),
+            when_full: listener.when_full,
+            mount_point: listener.mount_point.clone(),
+            websocket: listener.websocket.clone().map(Arc::new),
+        })
+    };
+    config.listeners.iter().map(door).collect()
+}
+
+/// Whether a bound listener and a configured one are the same.
+type Same<'a> = &'a dyn Fn(&Listener, &Listener) -> bool;
+
+/// Which listener of `configured` each bound one has become: that of its address and name, else of
+/// its address, else of its name.
+pub(crate) fn successors(bound: &[Listener], configured: &[Listener]) -> Vec<Option<usize>> {
+    let is_at = |old: &Listener, new: &Listener| {
+        old.address == new.address && old.websocket.is_some() == new.websocket.is_some()
+    };
+    let is_named = |old: &Listener, new: &Listener| old.name == new.name;
+    let is_both = |old: &Listener, new: &Listener| is_at(old, new) && is_named(old, new);
+    let rules: [Same<'_>; 3] = [&is_both, &is_at, &is_named];
+    let mut places = vec![None; bound.len()];
+    for is_same in rules {
+        for (index, old) in bound.iter().enumerate() {
+            if places[index].is_none() {
+                let is_free = |place: &usize| !places.contains(&Some(*place));
+                let mut same = (0..configured.len()).filter(|&new| is_same(old, &configured[new]));
+                places[index] = same.find(is_free);
+            }
+        }
+    }
+    places
+}
+
+/// What `config` gives at the listeners that are bound, which have become those at `places`; nothing
+/// to anonymous clients of one that the configuration no longer has. What is spoken there stays; who
+/// may ask for it need not.
+///
+/// # Errors
+///
+/// As [`doors`].
+pub(crate) fn doors_of(
+    bound: &[Listener],
+    places: &[Option<usize>],
+    config: &Config,
+) -> Result<Arc<[Door]>, StartError> {
+    let configured = doors(config)?;
+    let door = |(bound, place): (&Listener, &Option<usize>)| {
+        let found = place.and_then(|place| configured.get(place));
+        let rules = found.and_then(|door| door.websocket.clone());
+        Door {
+            name: found.map_or_else(|| bound.name.as_str().into(), |door| Arc::clone(&door.name)),
+            anonymous: found.and_then(|door| door.anonymous.clone()),
+            promise: found.and_then(|door| door.promise),
+            protocol_versions: found.map_or_else(
+                || bound.protocol_versions.as_slice().into(),
+                |door| door.protocol_versions.clone(),
+            ),
+            when_full: found.and_then(|door| door.when_full),
+            mount_point: found.map_or_else(
+                || bound.mount_point.clone(),
+                |door| door.mount_point.clone(),
+            ),
+            websocket: bound
+                .websocket
+                .clone()
+                .map(|own| rules.unwrap_or(Arc::new(own))),
+        }
+    };
+    Ok(bound.iter().zip(places).map(door).collect())
+}

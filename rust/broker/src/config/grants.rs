@@ -1,0 +1,428 @@
+//! What one client may do: decided by Python at CONNECT, enforced here for every packet.
+//!
+//! Order of the rules: deny, allow, then what the plugins are asked, then deny by default.
+
+use std::time::{Duration, SystemTime};
+
+use mqttcore_codec::QoS;
+use mqttcore_store::Level;
+use mqttcore_topics::{TopicError, TopicFilter, TopicLimits, TopicName};
+
+use crate::config::when_full::WhenFull;
+
+/// Permissions as data, before they are compiled.
+#[derive(Clone, Debug, Default)]
+pub struct Grant {
+    /// Topic filters that the client may publish to. In these lists `$#` stands for all topics that
+    /// begin with `$`; `#` reaches none of them.
+    pub publish: Vec<String>,
+    /// Topic filters that the client may subscribe to, and anything they cover.
+    pub subscribe: Vec<String>,
+    /// Topic filters that it may neither publish to nor receive from, whatever is allowed.
+    pub deny: Vec<String>,
+    /// Caps for this client, below the broker's own.
+    pub limits: GrantLimits,
+    /// How its session is kept.
+    pub session: SessionPolicy,
+    /// How safe what it does is; `None`: as its listener says.
+    pub promise: Option<Level>,
+    /// What becomes of what it publishes for a kept session whose queue is full; `None`: as its listener says.
+    pub when_full: Option<WhenFull>,
+    /// When the client is disconnected with 0xA0.
+    pub expires_at: Option<SystemTime>,
+}
+
+/// Caps for one client; `None` leaves the broker's own in force.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct GrantLimits {
+    /// Highest QoS that it may publish and subscribe with.
+    pub max_qos: Option<QoS>,
+    /// PUBLISH packets a second that are read from it.
+    pub messages_per_second: Option<u32>,
+    /// Subscriptions that it may hold.
+    pub subscriptions: Option<usize>,
+    /// Messages that wait for it.
+    pub queue_messages: Option<usize>,
+    /// Bytes that wait for it.
+    pub queue_bytes: Option<usize>,
+}
+
+/// How a session is kept (decision 25).
+#[derive(Clone, Copy, Debug)]
+pub struct SessionPolicy {
+    /// An existing session may be resumed; else it is discarded at CONNECT.
+    pub resume: bool,
+    /// The longest time that it is kept after the connection ended.
+    pub expiry_max: Option<Duration>,
+    /// A new connection may take over a live one.
+    pub takeover: Takeover,
+}
+
+/// Who may take over a live session.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Takeover {
+    /// Only a connection with the same user name (abuse C24).
+    #[default]
+    SameUser,
+    /// Any connection that is let in.
+    Anyone,
+    /// Nobody: the new connection is refused.
+    Never,
+}
+
+impl Default for SessionPolicy {
+    fn default() -> Self {
+        Self {
+            resume: true,
+            expiry_max: None,
+            takeover: Takeover::SameUser,
+        }
+    }
+}
+
+impl Grant {
+    /// The visible built-in profile's grant: every topic, and `$SYS` to read (decision 26).
+    pub fn everything() -> Self {
+        Self {
+            publish: vec!["#".into()],
+            subscribe: vec!["#".into(), "$SYS/#".into()],
+            ..Self::default()
+        }
+    }
+
+    /// Compiles the rules.
+    ///
+    /// # Errors
+    ///
+    /// The text of the first rule that is not a topic filter, and why.
+    pub fn compile(&self) -> Result<Permissions, GrantError> {
+        Ok(Permissions {
+            publish: compile(&self.publish)?,
+            subscribe: compile(&self.subscribe)?,
+            deny: compile(&self.deny)?,
+        })
+    }
+}
+
+/// A grant and its compiled rules; shared by all clients that were given the same one.
+#[derive(Debug)]
+pub(crate) struct Access {
+    pub(crate) grant: Grant,
+    pub(crate) permissions: Permissions,
+}
+
+impl Access {
+    /// An empty grant, with `permissions` that no text was compiled for.
+    pub(crate) fn of(permissions: Permissions) -> Self {
+        Self {
+            grant: Grant::default(),
+            permissions,
+        }
+    }
+
+    /// Compiles `grant`.
+    pub(crate) fn new(grant: Grant) -> Result<Self, GrantError> {
+        Ok(Self {
+            permissions: grant.compile()?,
+            grant,
+        })
+    }
+}
+
+/// A rule of a grant is not a topic filter.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("grant rule {rule:?}: {error}")]
+pub struct GrantError {
+    /// The rule as written.
+    pub rule: String,
+    /// What is wrong with it.
+    pub error: TopicError,
+}
+
+fn compile(rules: &[String]) -> Result<Box<[Rule]>, GrantError> {
+    let parse = |rule: &String| {
+        Rule::parse(rule).map_err(|error| GrantError {
+            rule: rule.clone(),
+            error,
+        })
+    };
+    rules.iter().map(parse).collect()
+}
+
+/// One rule of a grant.
+#[derive(Clone, Debug)]
+enum Rule {
+    Filter(TopicFilter),
+    /// `$#`: every topic that begins with `$`, which no filter that begins with a wildcard reaches.
+    Dollar,
+}
+
+impl Rule {
+    fn parse(text: &str) -> Result<Self, TopicError> {
+        if text == "$#" {
+            return Ok(Self::Dollar);
+        }
+        TopicFilter::parse(text, &TopicLimits::WIDEST).map(Self::Filter)
+    }
+
+    fn matches(&self, topic: TopicName<'_>) -> bool {
+        match self {
+            Self::Filter(filter) => filter.matches(topic),
+            Self::Dollar => topic.is_dollar(),
+        }
+    }
+
+    fn covers(&self, asked: &TopicFilter) -> bool {
+        match self {
+            Self::Filter(filter) => filter.covers(asked),
+            Self::Dollar => asked.as_str().starts_with('$'),
+        }
+    }
+}
+
+/// Compiled rules of one client.
+#[derive(Clone, Debug, Default)]
+pub struct Permissions {
+    publish: Box<[Rule]>,
+    subscribe: Box<[Rule]>,
+    deny: Box<[Rule]>,
+}
+
+/// Checks one rule of a grant, before it has its place in one.
+///
+/// # Errors
+///
+/// Why it is neither a topic filter nor `$#`.
+pub fn check_grant_rule(rule: &str) -> Result<(), TopicError> {
+    Rule::parse(rule).map(|_| ())
+}
+
+/// What the rules alone say.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RuleAnswer {
+    /// An allow rule covers it.
+    Allowed,
+    /// A deny rule covers it.
+    Denied,
+    /// No rule speaks of it: plugins may be asked; without an answer it is denied.
+    Silent,
+}
+
+impl Permissions {
+    /// Allows to publish to what `filter` matches, and nothing else.
+    pub(crate) fn publishing(filter: TopicFilter) -> Self {
+        Self {
+            publish: [Rule::Filter(filter)].into(),
+            ..Self::default()
+        }
+    }
+
+    /// May the client publish to `topic`?
+    ///
+    /// Namespaces that stand for functions of brokers are closed whatever the rules say, and `$SYS`
+    /// is unless a rule names it: `#` does not reach it (abuse D06).
+    pub fn publish(&self, topic: TopicName<'_>) -> RuleAnswer {
+        if topic.is_dollar() && is_reserved(topic.as_str()) {
+            return RuleAnswer::Denied;
+        }
+        if self.deny.iter().any(|rule| rule.matches(topic)) {
+            return RuleAnswer::Denied;
+        }
+        answer(self.publish.iter().any(|rule| rule.matches(topic)))
+    }
+
+    /// May the client subscribe to `filter`? A filter wider than every allow rule is not allowed
+    /// (abuse G06); one that only overlaps a deny rule is, and is cut at delivery (G07).
+    pub fn subscribe(&self, filter: &TopicFilter) -> RuleAnswer {
+        if self.deny.iter().any(|rule| rule.covers(filter)) {
+            return RuleAnswer::Denied;
+        }
+        answer(self.subscribe.iter().any(|rule| rule.covers(filter)))
+    }
+
+    /// Whether a message on `topic` may reach the client.
+    pub fn receives(&self, topic: TopicName<'_>) -> bool {
+        !self.deny.iter().any(|rule| rule.matches(topic))
+    }
+
+    /// Whether any deliveries have to be checked at all.
+    pub fn checks_deliveries(&self) -> bool {
+        !self.deny.is_empty()
+    }
+}
+
+fn answer(allowed: bool) -> RuleAnswer {
+    if allowed {
+        RuleAnswer::Allowed
+    } else {
+        RuleAnswer::Silent
+    }
+}
+
+/// Namespaces that stand for functions of brokers: nothing is published there.
+fn is_reserved(topic: &str) -> bool {
+    ["$share", "$queue", "$CONTROL", "$exclusive", "$delayed"]
+        .iter()
+        .any(|prefix| {
+            topic
+                .strip_prefix(prefix)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(publish: &[&str], subscribe: &[&str], deny: &[&str]) -> Permissions {
+        let own = |rules: &[&str]| rules.iter().map(ToString::to_string).collect();
+        Grant {
+            publish: own(publish),
+            subscribe: own(subscribe),
+            deny: own(deny),
+            ..Grant::default()
+        }
+        .compile()
+        .unwrap()
+    }
+
+    fn topic(text: &str) -> TopicName<'_> {
+        TopicName::parse(text, &TopicLimits::default()).unwrap()
+    }
+
+    fn filter(text: &str) -> TopicFilter {
+        TopicFilter::parse(text, &TopicLimits::default()).unwrap()
+    }
+
+    #[test]
+    fn an_empty_grant_is_silent_about_everything() {
+        let rules = Permissions::default();
+
+        assert_eq!(rules.publish(topic("a")), RuleAnswer::Silent);
+        assert_eq!(rules.subscribe(&filter("a")), RuleAnswer::Silent);
+    }
+
+    #[test]
+    fn everything_is_all_topics_and_what_the_broker_says_of_itself() {
+        let rules = Grant::everything().compile().unwrap();
+
+        assert_eq!(rules.publish(topic("a")), RuleAnswer::Allowed);
+        assert_eq!(rules.publish(topic("$SYS/a")), RuleAnswer::Silent);
+        assert_eq!(rules.subscribe(&filter("#")), RuleAnswer::Allowed);
+        assert_eq!(rules.subscribe(&filter("$SYS/#")), RuleAnswer::Allowed);
+    }
+
+    #[test]
+    fn permissions_to_publish_are_for_one_filter() {
+        let rules = Permissions::publishing(filter("a/+"));
+
+        assert_eq!(rules.publish(topic("a/b")), RuleAnswer::Allowed);
+        assert_eq!(rules.publish(topic("a")), RuleAnswer::Silent);
+        assert_eq!(rules.subscribe(&filter("a/b")), RuleAnswer::Silent);
+    }
+
+    #[test]
+    fn deliveries_are_checked_where_something_is_denied() {
+        let (open, closed) = (grant(&[], &["#"], &[]), grant(&[], &["#"], &["a"]));
+
+        assert!(!open.checks_deliveries() && closed.checks_deliveries());
+        assert!(open.receives(topic("a")) && closed.receives(topic("b")));
+    }
+
+    #[test]
+    fn a_rule_is_a_filter_or_all_dollar_topics() {
+        for rule in ["a/+/#", "$#"] {
+            assert_eq!(check_grant_rule(rule), Ok(()));
+        }
+        assert!(check_grant_rule("a/#/b").is_err());
+    }
+
+    #[test]
+    fn a_rule_may_be_as_deep_as_any_configuration_allows_topics_to_be() {
+        let deep = vec!["a"; 1_000].join("/");
+        let rules = grant(&[&deep], &[], &[]);
+
+        let deep = TopicName::parse(&deep, &TopicLimits::WIDEST).unwrap();
+        assert_eq!(rules.publish(deep), RuleAnswer::Allowed);
+    }
+
+    #[test]
+    fn a_deny_rule_beats_an_allow_rule() {
+        let rules = grant(&["a/#"], &["a/#"], &["a/secret"]);
+
+        assert_eq!(rules.publish(topic("a/b")), RuleAnswer::Allowed);
+        assert_eq!(rules.publish(topic("a/secret")), RuleAnswer::Denied);
+        assert_eq!(rules.subscribe(&filter("a/secret")), RuleAnswer::Denied);
+        assert_eq!(rules.subscribe(&filter("a/#")), RuleAnswer::Allowed);
+        assert!(!rules.receives(topic("a/secret")));
+    }
+
+    #[test]
+    fn a_filter_wider_than_the_grant_is_not_allowed() {
+        let rules = grant(&[], &["a/+"], &[]);
+
+        assert_eq!(rules.subscribe(&filter("#")), RuleAnswer::Silent);
+        assert_eq!(rules.subscribe(&filter("a/b")), RuleAnswer::Allowed);
+    }
+
+    #[test]
+    fn namespaces_for_functions_of_brokers_are_closed_for_publishing() {
+        let rules = grant(&["#", "$#", "$share/#", "$queue/#"], &[], &[]);
+
+        for reserved in [
+            "$share",
+            "$share/g/t",
+            "$queue/t",
+            "$CONTROL/x",
+            "$delayed/1/t",
+        ] {
+            assert_eq!(
+                rules.publish(topic(reserved)),
+                RuleAnswer::Denied,
+                "{reserved}"
+            );
+        }
+        assert_eq!(rules.publish(topic("$shared/t")), RuleAnswer::Allowed);
+    }
+
+    #[test]
+    fn a_rule_that_names_sys_opens_it_for_publishing() {
+        let open = grant(&["$SYS/mine/#"], &[], &[]);
+        let closed = grant(&["#", "+/mine/#"], &[], &[]);
+
+        assert_eq!(open.publish(topic("$SYS/mine/x")), RuleAnswer::Allowed);
+        assert_eq!(open.publish(topic("$SYS/broker")), RuleAnswer::Silent);
+        assert_eq!(closed.publish(topic("$SYS/mine/x")), RuleAnswer::Silent);
+    }
+
+    #[test]
+    fn one_rule_stands_for_all_topics_that_begin_with_a_dollar() {
+        let rules = grant(&["$#"], &["$#"], &[]);
+
+        assert_eq!(rules.publish(topic("$SYS/broker")), RuleAnswer::Allowed);
+        assert_eq!(rules.publish(topic("$")), RuleAnswer::Allowed);
+        assert_eq!(rules.publish(topic("a/$b")), RuleAnswer::Silent);
+        assert_eq!(rules.subscribe(&filter("$SYS/#")), RuleAnswer::Allowed);
+        assert_eq!(rules.subscribe(&filter("$mine/+")), RuleAnswer::Allowed);
+        assert_eq!(rules.subscribe(&filter("#")), RuleAnswer::Silent);
+    }
+
+    #[test]
+    fn a_denial_of_all_dollar_topics_beats_every_rule() {
+        let rules = grant(&["$SYS/#", "a"], &["$SYS/#", "a"], &["$#"]);
+
+        assert_eq!(rules.publish(topic("$SYS/x")), RuleAnswer::Denied);
+        assert_eq!(rules.subscribe(&filter("$SYS/x")), RuleAnswer::Denied);
+        assert!(!rules.receives(topic("$SYS/x")));
+        assert_eq!(rules.publish(topic("a")), RuleAnswer::Allowed);
+        assert_eq!(rules.subscribe(&filter("a")), RuleAnswer::Allowed);
+    }
+
+    #[test]
+    fn a_wildcard_grant_does_not_reach_dollar_topics() {
+        let rules = grant(&["#"], &["#"], &[]);
+
+        assert_eq!(rules.publish(topic("$mine/x")), RuleAnswer::Silent);
+        assert_eq!(rules.subscribe(&filter("$SYS/#")), RuleAnswer::Silent);
+    }
+}

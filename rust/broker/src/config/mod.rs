@@ -1,0 +1,12 @@
+//! What the broker is told: its configuration, what listeners and grants allow, and the hooks that ask plugins.
+//!
+//! Plain data and rules about it. Knows no shard and no client.
+
+pub(crate) mod door;
+pub(crate) mod grants;
+pub(crate) mod hooks;
+pub(crate) mod promise;
+mod settings;
+pub(crate) mod when_full;
+
+pub use settings::{Config, Data, HttpLimits, HttpListener, Listener, WebSocketRules};

@@ -1,0 +1,217 @@
+//! What the engine is told before it starts: checked values, no text to parse.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use mqttcore_codec::Version;
+use mqttcore_session::ServerLimits;
+use mqttcore_store::Level;
+use mqttcore_store::stream::Definition;
+use mqttcore_topics::{MountPoint, Strategy};
+
+use crate::config::grants::Grant;
+use crate::config::promise::TopicPromise;
+use crate::config::when_full::{TopicWhenFull, WhenFull};
+use crate::kafka::KafkaConfig;
+
+/// Everything the engine needs to run. The caller checks; the engine trusts.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients connect; at least one.
+    pub listeners: Vec<Listener>,
+    /// Event loops, one thread each; 0 takes one for each core that this process may use.
+    pub shards: usize,
+    /// What one session may use, and what CONNACK announces.
+    pub limits: Arc<ServerLimits>,
+    /// From accept until the client is let in, an enhanced authentication included; bytes in between
+    /// do not extend it (abuse C13). A client that authenticates again has as long.
+    pub connect_deadline: Duration,
+    /// Connections whose client is not let in yet, over all listeners (abuse C15).
+    pub pending_connections: usize,
+    /// Connected clients, over all listeners.
+    pub connections: usize,
+    /// Sessions held, connected or not.
+    pub sessions: usize,
+    /// A client that takes no byte for this long while bytes wait for it is disconnected.
+    pub stall_deadline: Duration,
+    /// How messages are dealt to the members of a shared subscription.
+    pub shared_strategy: Strategy,
+    /// Retained messages kept, over all topics.
+    pub retained_messages: usize,
+    /// Bytes of retained messages kept.
+    pub retained_bytes: usize,
+    /// Withholds a retained message from new subscriptions while its publisher may not publish it any more.
+    pub check_retain_source: bool,
+    /// How often `$SYS/broker/...` is published; `None` publishes nothing.
+    pub sys_interval: Option<Duration>,
+    /// A kept session whose client is away for so long has its queue in the store alone.
+    pub spill_after: Duration,
+    /// Within so long, all that was written long ago is read again and compared with its
+    /// checksums; zero is never.
+    pub scrub_every: Duration,
+    /// Where sessions and messages are kept; `None` keeps them in memory alone.
+    pub data: Option<Data>,
+    /// How safe messages on some topics are, whoever publishes them; the first that matches.
+    pub topic_promises: Vec<TopicPromise>,
+    /// What becomes of a publish for a kept session whose queue is full, where neither a topic's rule, the publisher's
+    /// grant nor its listener says.
+    pub when_full: WhenFull,
+    /// The same for some topics, whoever publishes there; the first that matches.
+    pub topics_when_full: Vec<TopicWhenFull>,
+    /// How long a publish that is to be refused waits for room if its publisher cannot be told.
+    pub queue_deadline: Duration,
+    /// Bytes of messages kept for all sessions together; beyond them all queues count as full. 0: half of the disk that
+    /// is free at the start, beside what is kept.
+    pub queues_disk_bytes: u64,
+    /// What the system's clock says: how long the broker was down, it alone tells.
+    pub system_time: fn() -> SystemTime,
+    /// Believes the system's clock about the time that the broker was down, however long that is.
+    pub accepts_clock: bool,
+    /// What becomes rows; needs `data`.
+    pub streams: Vec<Definition>,
+    /// What becomes records of Kafka.
+    pub kafka: Option<KafkaConfig>,
+    /// Where rows can be read over TCP, beside the Unix socket in the folder of the data.
+    pub http: Option<HttpListener>,
+    /// What a peer of the streams' endpoint may use.
+    pub http_limits: HttpLimits,
+}
+
+/// A TCP address of the endpoint that serves streams.
+#[derive(Clone, Eq, PartialEq)]
+pub struct HttpListener {
+    /// Port 0 takes a free one.
+    pub address: SocketAddr,
+    /// What requests bring to be let in.
+    pub token: String,
+}
+
+/// What a peer of the streams' endpoint may use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct HttpLimits {
+    /// Connections at once, a socket.
+    pub connections: usize,
+    /// Bytes of a request line and its headers.
+    pub header_bytes: usize,
+    /// Bytes of a body that is read as a whole.
+    pub body_bytes: usize,
+    /// From the first moment that a request may come until its headers are there.
+    pub header_deadline: Duration,
+    /// For each piece of a body to come.
+    pub body_deadline: Duration,
+    /// For each piece of an answer to be taken.
+    pub stall_deadline: Duration,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            connections: 128,
+            header_bytes: 16 << 10,
+            body_bytes: 256 << 10,
+            header_deadline: Duration::from_secs(10),
+            body_deadline: Duration::from_secs(30),
+            stall_deadline: Duration::from_secs(60),
+        }
+    }
+}
+
+impl std::fmt::Debug for HttpListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HttpListener({}, a token)", self.address)
+    }
+}
+
+/// Where sessions and messages are kept, and when they count as kept.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Data {
+    /// The folder; it is made if it is missing.
+    pub folder: PathBuf,
+    /// What an acknowledgement says about what has to be kept, where nobody says otherwise.
+    pub promise: Level,
+}
+
+impl Default for Config {
+    /// The limits and defaults of the threat model (`SECURITY.md`), without any listener.
+    fn default() -> Self {
+        Self {
+            listeners: Vec::new(),
+            shards: 0,
+            limits: Arc::default(),
+            connect_deadline: Duration::from_secs(10),
+            pending_connections: 4_096,
+            connections: 100_000,
+            sessions: 1_000_000,
+            stall_deadline: Duration::from_secs(30),
+            shared_strategy: Strategy::RoundRobin,
+            retained_messages: 1_000_000,
+            retained_bytes: 1 << 30,
+            check_retain_source: true,
+            sys_interval: Some(Duration::from_secs(10)),
+            spill_after: Duration::from_secs(600),
+            scrub_every: Duration::from_secs(7 * 24 * 3_600),
+            data: None,
+            system_time: SystemTime::now,
+            accepts_clock: false,
+            topic_promises: Vec::new(),
+            queues_disk_bytes: 0,
+            when_full: WhenFull::default(),
+            topics_when_full: Vec::new(),
+            queue_deadline: Duration::from_secs(10),
+            streams: Vec::new(),
+            kafka: None,
+            http: None,
+            http_limits: HttpLimits::default(),
+        }
+    }
+}
+
+/// One address that clients connect to.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// How logs, events and plugins call it.
+    pub name: String,
+    /// Port 0 takes a free one; [`crate::Broker::addresses`] tells which.
+    pub address: SocketAddr,
+    /// What a client without user name may do; `None` refuses it unless a plugin allows it.
+    pub anonymous: Option<Grant>,
+    /// Packets come in WebSocket frames, for requests that these rules let in; `None`: plain TCP.
+    pub websocket: Option<WebSocketRules>,
+    /// How safe what its clients do is, where their grants do not say; `None`: as the broker says.
+    pub promise: Option<Level>,
+    /// Versions of MQTT that its clients may speak.
+    pub protocol_versions: Vec<Version>,
+    /// What becomes of what its clients publish for a kept session whose queue is full, where their grants do not say;
+    /// `None`: as the broker says.
+    pub when_full: Option<WhenFull>,
+    /// What stands in front of the topics of its clients, who do not see it.
+    pub mount_point: Option<MountPoint>,
+}
+
+impl Listener {
+    /// Plain TCP, every version of MQTT, and nothing for clients without user name.
+    pub fn new(name: &str, address: SocketAddr) -> Self {
+        Self {
+            name: name.to_owned(),
+            address,
+            anonymous: None,
+            websocket: None,
+            promise: None,
+            protocol_versions: Version::ALL.to_vec(),
+            when_full: None,
+            mount_point: None,
+        }
+    }
+}
+
+/// Which HTTP requests become MQTT connections.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WebSocketRules {
+    /// The path that is asked for, with its leading slash.
+    pub path: String,
+    /// Origins of the Web pages that may connect beside the listener's own; `*` is every page.
+    /// Clients that are no browsers name none.
+    pub origins: Vec<String>,
+}

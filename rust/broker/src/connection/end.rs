@@ -1,0 +1,109 @@
+//! Why a connection ends, and what is said about it: to the session, to the client, to the log.
+
+use std::fmt;
+
+use mqttcore_codec::{DecodeError, ReasonCode};
+use mqttcore_session::{Cause, Violation};
+
+use crate::clients::client::{Client, Closing, Link};
+use crate::connection::websocket::Fault;
+use crate::runtime::log::{Escaped, LogClass};
+use crate::shard::Shard;
+
+/// Why a connection ends.
+pub(crate) enum End {
+    /// The client closed, or the socket failed.
+    Lost,
+    /// The client said goodbye.
+    Left(Cause),
+    /// The bytes were no packet.
+    Malformed(DecodeError),
+    /// A packet broke a rule.
+    Violation(Violation),
+    /// The bytes were no WebSocket frames.
+    Unframed(Fault),
+    /// A plugin lets it stay no longer.
+    Refused {
+        /// For DISCONNECT.
+        reason: ReasonCode,
+        /// For people; may be empty.
+        text: Box<str>,
+    },
+    /// Somebody else closes it.
+    Closed(Closing),
+}
+
+/// Code and words of a DISCONNECT; no words where they are empty.
+pub(crate) type Farewell = (ReasonCode, Box<str>);
+
+impl End {
+    /// What the session is told, and what the client is; counts and logs what deserves it.
+    pub(crate) fn judge(
+        &self,
+        shard: &Shard,
+        client: &Client,
+        link: &Link,
+    ) -> (Cause, Option<Farewell>) {
+        match self {
+            Self::Lost => (Cause::ConnectionLost, None),
+            Self::Left(cause) => (*cause, None),
+            Self::Closed(closing) => {
+                let text = in_words(*closing);
+                (closing.cause, Some((closing.reason, text.into())))
+            }
+            Self::Refused { reason, text } => {
+                let what = format_args!("{} {}", reason.name(), Escaped(text));
+                report(shard, LogClass::Refused, client, link, what);
+                (Cause::Administrative, Some((*reason, text.clone())))
+            }
+            Self::Malformed(error) => {
+                report_violation(shard, client, link, error);
+                let text = error.to_string();
+                (Cause::Violation, Some((error.reason_code(), text.into())))
+            }
+            Self::Unframed(fault) => {
+                report_violation(shard, client, link, fault);
+                (Cause::Violation, None)
+            }
+            Self::Violation(violation) => {
+                report_violation(shard, client, link, violation);
+                let text = violation.what;
+                (Cause::Violation, Some((violation.reason, text.into())))
+            }
+        }
+    }
+}
+
+/// What a client is told about the end of its connection, beside the code.
+pub(crate) fn in_words(closing: Closing) -> &'static str {
+    match closing.reason {
+        ReasonCode::SESSION_TAKEN_OVER => "another connection took the session over",
+        ReasonCode::KEEP_ALIVE_TIMEOUT => "nothing was heard within one and a half Keep Alives",
+        ReasonCode::MAXIMUM_CONNECT_TIME => "the permissions have ended",
+        ReasonCode::SERVER_SHUTTING_DOWN => "the broker stops",
+        ReasonCode::QUOTA_EXCEEDED if closing.cause == Cause::ConnectionLost => {
+            "what waits is not taken"
+        }
+        ReasonCode::QUOTA_EXCEEDED => "too many messages wait",
+        ReasonCode::SERVER_BUSY => "Kafka did not take a message",
+        _ => "",
+    }
+}
+
+fn report_violation(shard: &Shard, client: &Client, link: &Link, what: &dyn fmt::Display) {
+    shard.metrics().violations.add(1);
+    report(
+        shard,
+        LogClass::Violation,
+        client,
+        link,
+        format_args!("{what}"),
+    );
+}
+
+fn report(shard: &Shard, class: LogClass, client: &Client, link: &Link, what: fmt::Arguments<'_>) {
+    shard.log.warn(class, shard.now(), || {
+        let (id, peer) = (Escaped(&client.id), link.peer);
+        format!("client {id} at {peer} disconnected: {what}")
+    });
+}

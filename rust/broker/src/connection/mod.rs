@@ -1,0 +1,14 @@
+//! A connected client: what moves its bytes, and what its packets ask for.
+
+pub(crate) mod end;
+pub(crate) mod last_packets;
+pub(crate) mod linger;
+pub(crate) mod queue_policy;
+pub(crate) mod reauthentication;
+pub(crate) mod requests;
+mod task;
+pub(crate) mod throttle;
+pub(crate) mod transport;
+pub(crate) mod websocket;
+
+pub(crate) use task::spawn;

@@ -1,0 +1,150 @@
+//! Publishes for a kept session whose queue is full: who may have them refused, and how a publisher of 3.x waits.
+//!
+//! A **message** has the policy of the first rule that matches its topic, whoever publishes it; else that of its
+//! publisher's grant; else that of the publisher's listener; else the broker's. It holds for deliveries that the store
+//! keeps, since an acknowledgement promises no others.
+//!
+//! A 5.0 publisher is told 0x97, and the other subscribers get the message. A 3.x publisher cannot be told: it waits, with
+//! its message, until there is room, and is disconnected without an acknowledgement after [`Config::queue_deadline`]. Then
+//! nobody gets the message, for the publisher sends it again.
+
+use std::rc::Rc;
+
+use mqttcore_codec::{PacketId, QoS};
+use mqttcore_session::Message;
+use mqttcore_topics::TopicName;
+use tokio::time::timeout_at;
+
+use crate::clients::client::{Client, Handle};
+use crate::clients::topic::topic_of;
+use crate::config::Config;
+use crate::config::when_full::WhenFull;
+use crate::connection::requests::{self, Pause};
+use crate::routing::hub::{self, Unroutable};
+use crate::sessions::life::confirm;
+use crate::shard::Shard;
+
+impl Config {
+    /// The policy of a message on `topic`, of a publisher whose grant or listener says `publisher`.
+    pub(crate) fn when_full_on(
+        &self,
+        topic: TopicName<'_>,
+        publisher: Option<WhenFull>,
+    ) -> WhenFull {
+        let mut rules = self.topics_when_full.iter();
+        let rule = rules.find(|rule| rule.filter.matches(topic));
+        let said = rule.map(|rule| rule.when_full).or(publisher);
+        said.unwrap_or(self.when_full)
+    }
+}
+
+/// Whether `message` may not be dropped where it would be kept; `publisher` is `None` for the broker itself.
+pub(crate) fn refuses(
+    shard: &Shard,
+    publisher: Option<&Client>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> bool {
+    let said = || publisher.and_then(Client::when_full);
+    message.qos() > QoS::AtMostOnce
+        && shard.config().when_full_on(topic, said()) == WhenFull::Refuse
+}
+
+/// The same, and there is a session whose queue is full.
+pub(crate) fn may_refuse(
+    shard: &Shard,
+    publisher: Option<&Client>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> bool {
+    shard.world.durable.has_full() && refuses(shard, publisher, topic, message)
+}
+
+/// The session whose queue a publish of a 3.x client has to wait for, before anything is done with it.
+///
+/// A client whose own queue is full does not wait: the broker would not read the acknowledgements that make room in it.
+pub(crate) fn must_wait_for(
+    shard: &Shard,
+    client: &Rc<Client>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> Option<Handle> {
+    let durable = &shard.world.durable;
+    let may_wait = durable.has_full()
+        && !client.login().version.has_properties()
+        && !durable.is_full(client.handle);
+    may_wait
+        .then(|| hub::full_queue(shard, Some(client), topic, message))
+        .flatten()
+}
+
+/// Has a publish wait until the session at `full` has room, and then accepts it; its client is not read from meanwhile.
+pub(crate) fn hold_back(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    message: Message,
+    packet_id: Option<PacketId>,
+    mut full: Handle,
+) -> Pause {
+    let deadline = shard.now() + shard.config().queue_deadline;
+    let (shard, client) = (Rc::clone(shard), Rc::clone(client));
+    Box::pin(async move {
+        let Some(topic) = topic_of(&message) else {
+            return Ok(());
+        };
+        loop {
+            let room = shard.world.durable.has_room(full);
+            if timeout_at(deadline.into(), room).await.is_err() {
+                let why = Unroutable::QueueFull;
+                requests::refuse_unroutable(&shard, &client, &message, packet_id, why);
+                return Ok(());
+            }
+            match must_wait_for(&shard, &client, topic, &message) {
+                Some(next) => full = next,
+                None => break,
+            }
+        }
+        if let Some(pause) =
+            requests::accept_logged(&shard, &client, topic, message.clone(), packet_id)
+        {
+            pause.await?;
+        }
+        confirm(&shard, &client);
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use mqttcore_topics::{TopicFilter, TopicLimits};
+
+    use super::*;
+    use crate::config::when_full::TopicWhenFull;
+
+    fn topic(text: &str) -> TopicName<'_> {
+        TopicName::parse(text, &TopicLimits::default()).unwrap()
+    }
+
+    fn rule(filter: &str, when_full: WhenFull) -> TopicWhenFull {
+        TopicWhenFull {
+            filter: TopicFilter::parse(filter, &TopicLimits::default()).unwrap(),
+            when_full,
+        }
+    }
+
+    #[test]
+    fn a_rule_of_a_topic_is_heard_before_its_publisher_and_that_before_the_broker() {
+        use WhenFull::{Drop, Refuse};
+        let config = Config {
+            when_full: Refuse,
+            topics_when_full: vec![rule("a/b", Refuse), rule("a/#", Drop)],
+            ..Config::default()
+        };
+
+        assert_eq!(config.when_full_on(topic("a/b"), Some(Drop)), Refuse);
+        assert_eq!(config.when_full_on(topic("a/c"), Some(Refuse)), Drop);
+        assert_eq!(config.when_full_on(topic("b"), Some(Drop)), Drop);
+        assert_eq!(config.when_full_on(topic("b"), None), Refuse);
+        assert_eq!(Config::default().when_full_on(topic("b"), None), Drop);
+    }
+}

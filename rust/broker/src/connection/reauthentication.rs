@@ -1,0 +1,177 @@
+//! A connected client that authenticates again; its other packets go on meanwhile.
+//!
+//! [MQTT-4.12.1-1, -2]. The method is that of its CONNECT, and the client stays who it was. A new
+//! grant takes the place of the old one; caps that CONNACK announced stay until the next one.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use mqttcore_codec::ReasonCode;
+use mqttcore_session::{Details, Secret, reauthentication_refusal};
+use tokio::sync::oneshot;
+use tokio::time::{Sleep, sleep};
+
+use crate::admission::arrival::{drop_lost_rights, identify, on_monotonic_clock};
+use crate::clients::client::Client;
+use crate::config::grants::Access;
+use crate::config::hooks::{Conversation, EventKind, Opening, Reply, Turn, Verdict};
+use crate::connection::end::End;
+use crate::sessions::life::{arm, confirm, handle_events};
+use crate::shard::{EventDetails, Shard};
+
+/// An exchange under way.
+pub(crate) struct Reauthentication {
+    conversation: Box<dyn Conversation>,
+    /// The plugin's next turn; `None` while it is the client's.
+    answer: Option<oneshot::Receiver<Turn>>,
+    /// All of it has as long as CONNECT.
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl Reauthentication {
+    /// Asks the plugin.
+    ///
+    /// # Errors
+    ///
+    /// No plugin offers the method any more.
+    pub(crate) fn begin(shard: &Shard, client: &Client, data: Option<&[u8]>) -> Result<Self, End> {
+        let method = client
+            .session
+            .borrow()
+            .authentication_method()
+            .map(Arc::from);
+        let offered = |method: &Arc<str>| shard.interests().offers(method);
+        let Some(method) = method.filter(offered) else {
+            let text = "no plugin offers this authentication method";
+            return Err(failed(
+                shard,
+                client,
+                ReasonCode::BAD_AUTHENTICATION_METHOD,
+                text,
+            ));
+        };
+        let opening = Opening {
+            login: client.login(),
+            method,
+            data: data.map(Secret::from),
+            again: true,
+        };
+        let (reply, answer) = Reply::new();
+        Ok(Self {
+            conversation: shard.hooks().converse(opening, reply),
+            answer: Some(answer),
+            deadline: Box::pin(sleep(shard.config().connect_deadline)),
+        })
+    }
+
+    /// Hands the client's answer on.
+    pub(crate) fn proceed(&mut self, data: Option<&[u8]>) {
+        let (reply, answer) = Reply::new();
+        self.conversation.proceed(data.map(Secret::from), reply);
+        self.answer = Some(answer);
+    }
+
+    /// Goes on as far as it can; ready when the client has authenticated again.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        shard: &Rc<Shard>,
+        client: &Rc<Client>,
+    ) -> Poll<Result<(), End>> {
+        if let Some(answer) = &mut self.answer
+            && let Poll::Ready(turn) = Pin::new(answer).poll(cx)
+        {
+            self.answer = None;
+            match turn {
+                Ok(Turn::Challenge { data, text }) => {
+                    challenge(client, data.as_ref(), text.as_deref());
+                    client.flush_session(shard);
+                }
+                Ok(Turn::End { verdict, data }) => {
+                    return Poll::Ready(conclude(shard, client, verdict, data.as_ref()));
+                }
+                Err(_) => {
+                    let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+                    return Poll::Ready(Err(failed(shard, client, reason, "")));
+                }
+            }
+        }
+        ready!(self.deadline.as_mut().poll(cx));
+        let text = "authentication took too long";
+        Poll::Ready(Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text)))
+    }
+}
+
+fn challenge(client: &Client, data: Option<&Secret>, text: Option<&str>) {
+    let details = text.map_or_else(Details::none, Details::reason);
+    let data = data.map(Secret::as_bytes);
+    client.session.borrow_mut().auth_continue(data, details);
+}
+
+fn conclude(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    verdict: Verdict,
+    data: Option<&Secret>,
+) -> Result<(), End> {
+    let (grant, username, user_properties) = match verdict {
+        Verdict::Allow {
+            grant,
+            username,
+            user_properties,
+        } => (grant, username, user_properties),
+        Verdict::Pass => {
+            let reason = ReasonCode::NOT_AUTHORIZED;
+            return Err(failed(shard, client, reason, ""));
+        }
+        Verdict::Deny { reason, text } => {
+            let text = text.unwrap_or_default();
+            return Err(failed(shard, client, reason, &text));
+        }
+    };
+    let login = client.login();
+    if username.is_some() && username.as_deref() != login.username.as_deref() {
+        // Its session, with all that waits in it, is that of the first user.
+        let text = "authenticated again as somebody else";
+        return Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text));
+    }
+    let Ok(access) = Access::new(*grant) else {
+        let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+        return Err(failed(shard, client, reason, ""));
+    };
+    let expires_at = access.grant.expires_at;
+    let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
+    identify(shard, client, login, Arc::new(access));
+    if let Some(link) = client.link() {
+        link.narrow();
+        link.grant_ends.set(ends);
+    }
+    drop_lost_rights(client, shard, None);
+    let details = Details {
+        reason_string: None,
+        user_properties,
+    };
+    let data = data.map(Secret::as_bytes);
+    client.session.borrow_mut().auth_succeed(data, details);
+    confirm(shard, client);
+    client.flush_session(shard);
+    handle_events(shard, client);
+    arm(shard, client);
+    Ok(())
+}
+
+/// Tells the plugins, and ends the connection.
+fn failed(shard: &Shard, client: &Client, reason: ReasonCode, text: &str) -> End {
+    let reason = reauthentication_refusal(reason);
+    let details = EventDetails {
+        topic: None,
+        reason: Some(reason),
+    };
+    shard.tell(EventKind::AuthFailed, client, details);
+    End::Refused {
+        reason,
+        text: text.into(),
+    }
+}

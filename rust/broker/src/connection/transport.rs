@@ -1,0 +1,206 @@
+//! What carries a connection's packets: a TCP stream itself, or WebSocket frames on one.
+//!
+//! The pump sees bytes of packets either way. A plain stream pays one branch for it.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::clients::outbox::Outbox;
+use crate::connection::websocket::{Fault, Framing, WebSocket};
+
+/// A connection's two directions, on the shard where it is read and written.
+pub(crate) enum Transport {
+    Tcp(TcpStream),
+    /// Boxed, so that a plain connection does not carry the space.
+    WebSocket(Box<WebSocket>),
+}
+
+/// The same on its way to another shard.
+pub(crate) struct Parked {
+    socket: std::net::TcpStream,
+    framing: Option<Box<Framing>>,
+}
+
+/// What one read brought: bytes off the socket, and bytes of packets among them, at the front.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Input {
+    pub(crate) raw: usize,
+    pub(crate) payload: usize,
+}
+
+/// What one write took: bytes onto the socket, and bytes of the outbox among them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    pub(crate) raw: usize,
+    pub(crate) payload: usize,
+}
+
+/// Why nothing more will be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stop {
+    /// The peer closed, or the socket failed.
+    Lost,
+    /// The peer broke the rules of its frames.
+    Fault(Fault),
+}
+
+impl Transport {
+    /// Reads once into `bytes`.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<Result<Input, Stop>> {
+        match self {
+            Self::Tcp(stream) => {
+                let raw = ready!(poll_receive(stream, cx, bytes))?;
+                Poll::Ready(Ok(Input { raw, payload: raw }))
+            }
+            Self::WebSocket(socket) => socket.poll_read(cx, bytes),
+        }
+    }
+
+    /// Writes once what waits: one `send`, or one `writev`.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        outbox: &Outbox,
+    ) -> Poll<io::Result<Output>> {
+        match self {
+            Self::Tcp(stream) => {
+                let raw = ready!(poll_send(stream, cx, outbox))?;
+                Poll::Ready(Ok(Output { raw, payload: raw }))
+            }
+            Self::WebSocket(socket) => socket.poll_write(cx, outbox),
+        }
+    }
+
+    /// Whether it has bytes of its own to write, whatever the outbox holds.
+    pub(crate) fn has_output(&self) -> bool {
+        match self {
+            Self::Tcp(_) => false,
+            Self::WebSocket(socket) => socket.has_output(),
+        }
+    }
+
+    /// Whether the peer said that it closes, and waits to hear the same.
+    pub(crate) fn owes_close(&self) -> bool {
+        match self {
+            Self::Tcp(_) => false,
+            Self::WebSocket(socket) => socket.owes_close(),
+        }
+    }
+
+    /// Waits until the peer has sent something or is gone; true: it is gone.
+    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut byte = [0; 1];
+        let mut peeked = ReadBuf::new(&mut byte);
+        let stream = match self {
+            Self::Tcp(stream) => stream,
+            Self::WebSocket(socket) => socket.stream_mut(),
+        };
+        let peeked = ready!(stream.poll_peek(cx, &mut peeked));
+        Poll::Ready(matches!(peeked, Ok(0) | Err(_)))
+    }
+
+    /// Bytes that are left of the packet of `outbox` that the peer has a part of.
+    pub(crate) fn begun(&self, outbox: &Outbox) -> usize {
+        match self {
+            Self::Tcp(_) => outbox.begun(),
+            // Of a packet whose frame has begun it may have the header of the frame alone.
+            Self::WebSocket(socket) => socket.begun(),
+        }
+    }
+
+    /// The stream, and `farewell` as the last bytes that it carries.
+    pub(crate) fn into_last(self, farewell: Vec<u8>) -> (TcpStream, Vec<u8>) {
+        match self {
+            Self::Tcp(stream) => (stream, farewell),
+            Self::WebSocket(socket) => socket.into_last(&farewell),
+        }
+    }
+
+    /// Takes it off this shard's runtime.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says; the connection is closed then.
+    pub(crate) fn park(self) -> io::Result<Parked> {
+        let (stream, framing) = match self {
+            Self::Tcp(stream) => (stream, None),
+            Self::WebSocket(socket) => {
+                let (stream, framing) = socket.into_parts();
+                (stream, Some(Box::new(framing)))
+            }
+        };
+        let socket = stream.into_std()?;
+        Ok(Parked { socket, framing })
+    }
+}
+
+impl Parked {
+    /// Puts it on this shard's runtime.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says; the connection is closed then.
+    pub(crate) fn unpark(self) -> io::Result<Transport> {
+        let stream = TcpStream::from_std(self.socket)?;
+        Ok(match self.framing {
+            None => Transport::Tcp(stream),
+            Some(framing) => Transport::WebSocket(Box::new(WebSocket::new(stream, *framing))),
+        })
+    }
+}
+
+/// Reads once; no byte means that the peer is gone.
+pub(crate) fn poll_receive(
+    stream: &mut TcpStream,
+    cx: &mut Context<'_>,
+    bytes: &mut [u8],
+) -> Poll<Result<usize, Stop>> {
+    let mut read = ReadBuf::new(bytes);
+    let result = ready!(Pin::new(stream).poll_read(cx, &mut read));
+    let len = read.filled().len();
+    Poll::Ready(if result.is_err() || len == 0 {
+        Err(Stop::Lost)
+    } else {
+        Ok(len)
+    })
+}
+
+/// Appends what one read brings to `buffer`, and returns how many bytes those were.
+///
+/// The bytes come over the stack: a connection that is silent holds no buffer.
+///
+/// # Errors
+///
+/// [`Stop::Lost`].
+pub(crate) async fn receive(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<usize, Stop> {
+    poll_fn(|cx| {
+        let mut bytes = [0; 2048];
+        let len = ready!(poll_receive(stream, cx, &mut bytes))?;
+        buffer.extend_from_slice(bytes.get(..len).unwrap_or_default());
+        Poll::Ready(Ok(len))
+    })
+    .await
+}
+
+fn poll_send(
+    stream: &mut TcpStream,
+    cx: &mut Context<'_>,
+    outbox: &Outbox,
+) -> Poll<io::Result<usize>> {
+    let stream = Pin::new(stream);
+    if let Some(bytes) = outbox.single() {
+        return stream.poll_write(cx, bytes);
+    }
+    let mut slices: [IoSlice<'_>; _] = Outbox::empty_slices();
+    let count = outbox.fill(&mut slices);
+    stream.poll_write_vectored(cx, &slices[..count])
+}

@@ -1,0 +1,146 @@
+//! MQTT over WebSocket: packets as the bytes of binary frames (MQTT 5.0 section 6).
+//!
+//! Frames are taken apart in the buffer that they are read into, and built around the outbox's own
+//! bytes, so a WebSocket connection holds no more than a plain one and the state of one frame each
+//! way. Where a client's frames begin and end says nothing about packets [MQTT-6.0.0-2]; ours hold
+//! one packet each, because there are clients that rely on it.
+
+mod inbound;
+mod outbound;
+mod upgrade;
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+use tungstenite::protocol::frame::coding::CloseCode;
+
+use self::inbound::{Ending, Inbound};
+use self::outbound::{Headers, Outbound};
+use crate::clients::outbox::Outbox;
+use crate::connection::transport::{Input, Output, Stop, poll_receive};
+
+pub(crate) use self::inbound::Fault;
+pub(crate) use self::upgrade::{Refused, accept};
+
+/// A stream of frames on a TCP stream.
+pub(crate) struct WebSocket {
+    stream: TcpStream,
+    framing: Framing,
+}
+
+/// Where both directions are in their frames.
+#[derive(Default)]
+pub(crate) struct Framing {
+    inbound: Inbound,
+    outbound: Outbound,
+}
+
+impl WebSocket {
+    pub(crate) fn new(stream: TcpStream, framing: Framing) -> Self {
+        Self { stream, framing }
+    }
+
+    pub(crate) fn into_parts(self) -> (TcpStream, Framing) {
+        (self.stream, self.framing)
+    }
+
+    pub(crate) fn stream_mut(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// Reads once; what is left of it when the frames are taken off stands at the front.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<Result<Input, Stop>> {
+        match self.framing.inbound.ending() {
+            None => {}
+            Some(Ending::Close(_)) => return Poll::Ready(Err(Stop::Lost)),
+            Some(Ending::Fault(fault)) => return Poll::Ready(Err(Stop::Fault(fault))),
+        }
+        let raw = ready!(poll_receive(&mut self.stream, cx, bytes))?;
+        let payload = self.framing.decode(&mut bytes[..raw]);
+        Poll::Ready(Ok(Input { raw, payload }))
+    }
+
+    /// Writes once: what is left of the frame under way, and a frame for each packet that waits.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        outbox: &Outbox,
+    ) -> Poll<io::Result<Output>> {
+        let Framing { inbound, outbound } = &mut self.framing;
+        if outbound.is_between_frames()
+            && let Some(ping) = inbound.take_ping()
+        {
+            outbound.push_pong(&ping);
+        }
+        let mut headers = Headers::default();
+        let mut slices: [IoSlice<'_>; _] = Outbox::empty_slices();
+        let count = outbound.plan(outbox, &mut headers, &mut slices);
+        let stream = Pin::new(&mut self.stream);
+        let raw = ready!(stream.poll_write_vectored(cx, &slices[..count]))?;
+        let payload = outbound.advance(raw, &headers);
+        Poll::Ready(Ok(Output { raw, payload }))
+    }
+
+    pub(crate) fn has_output(&self) -> bool {
+        self.framing.outbound.has_head() || self.framing.inbound.has_ping()
+    }
+
+    pub(crate) fn owes_close(&self) -> bool {
+        matches!(self.framing.inbound.ending(), Some(Ending::Close(_)))
+    }
+
+    /// Bytes of the outbox that the frame under way still lacks.
+    pub(crate) fn begun(&self) -> usize {
+        self.framing.outbound.begun()
+    }
+
+    pub(crate) fn into_last(self, farewell: &[u8]) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.framing.into_last(farewell))
+    }
+}
+
+impl Framing {
+    /// Takes the frames off `bytes`; the bytes of packets stand at the front then, and their
+    /// number is returned.
+    pub(crate) fn decode(&mut self, bytes: &mut [u8]) -> usize {
+        self.inbound.decode(bytes)
+    }
+
+    /// The rest of the frame under way, `farewell` and the Close frame.
+    fn into_last(mut self, farewell: &[u8]) -> Vec<u8> {
+        let code = match self.inbound.ending() {
+            None => Some(CloseCode::Normal),
+            Some(Ending::Close(code)) => code,
+            Some(Ending::Fault(fault)) => Some(fault.code()),
+        };
+        self.outbound
+            .into_last(farewell, self.inbound.take_ping(), code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last_of(bytes: &[u8]) -> Vec<u8> {
+        let mut framing = Framing::default();
+        framing.decode(&mut bytes.to_vec());
+        framing.into_last(b"")
+    }
+
+    #[test]
+    fn a_close_says_what_the_clients_last_frame_calls_for() {
+        assert_eq!(last_of(b""), b"\x88\x02\x03\xE8");
+        assert_eq!(last_of(b"\x88\x82\0\0\0\0\x03\xE9"), b"\x88\x02\x03\xE9");
+        assert_eq!(last_of(b"\x88\x80\0\0\0\0"), b"\x88\x00");
+        assert_eq!(last_of(b"\x81\x80\0\0\0\0"), b"\x88\x02\x03\xEB");
+        assert_eq!(last_of(b"\x89\x81\0\0\0\0!"), b"\x8A\x01!\x88\x02\x03\xE8");
+    }
+}

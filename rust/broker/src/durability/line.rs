@@ -1,0 +1,233 @@
+//! What waits until the store has kept something: one line for each level that there is to wait for.
+//!
+//! A client's promises leave in their order [MQTT-4.6.0-2], so one that stands in the line for the
+//! disk has all its later ones there, whatever they wait for themselves.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mqttcore_session::{AckToken, Message};
+use mqttcore_store::Level;
+
+use crate::clients::client::Client;
+use crate::durability::store::Log;
+use crate::kafka;
+use crate::routing::hub::{self, Target};
+use crate::sessions::paging::{self, Settle};
+use crate::shard::Shard;
+
+/// What is done once a ticket is safe.
+pub(crate) enum Then {
+    /// Let the promises of a session leave, up to this one, unless Kafka has not taken all up to
+    /// this record.
+    Confirm(Rc<Client>, AckToken, u64),
+    /// Deliver what was published at QoS 2.
+    Deliver(Message, Vec<Target>),
+    /// Say that everything numbered before has been handed over.
+    Settle(Settle),
+    /// Tell another thread.
+    Call(Box<dyn FnOnce()>),
+}
+
+/// The first ticket that something of a shard waits for, at each level; all ones if nothing does. The thread of the log
+/// wakes the shard when that one is safe.
+pub(crate) struct Awaited([AtomicU64; 2]);
+
+impl Default for Awaited {
+    fn default() -> Self {
+        Self([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)])
+    }
+}
+
+impl Awaited {
+    /// ORDERING: `SeqCst` here and in [`Log::kept`]: either the shard sees that its ticket is safe, or the log's thread sees
+    /// that the shard waits for it.
+    pub(crate) fn set(&self, level: Level, ticket: u64) {
+        self.0[usize::from(level == Level::Fsync)].store(ticket, Ordering::SeqCst);
+    }
+
+    /// Whether something waits for `ticket` or an earlier one.
+    pub(crate) fn is_for(&self, level: Level, ticket: u64) -> bool {
+        self.0[usize::from(level == Level::Fsync)].load(Ordering::SeqCst) <= ticket
+    }
+}
+
+/// The lines of one shard: for the system, and for the disk.
+#[derive(Default)]
+pub(crate) struct Lines {
+    by_level: [Line; 2],
+    awaited: Arc<Awaited>,
+    /// Messages of QoS 2 that stand in one of them.
+    delivering: Standing,
+}
+
+/// What waits at one level.
+#[derive(Default)]
+struct Line {
+    /// The last ticket of this level, or a safer one.
+    last: Cell<u64>,
+    waiting: RefCell<VecDeque<(u64, Then)>>,
+}
+
+impl Lines {
+    pub(crate) fn new(awaited: Arc<Awaited>) -> Self {
+        Self {
+            awaited,
+            ..Self::default()
+        }
+    }
+
+    /// A batch was handed over at `level`.
+    pub(crate) fn advance_to(&self, ticket: u64, level: Level) {
+        if level >= Level::Os {
+            self.line(Level::Os).last.set(ticket);
+        }
+        if level == Level::Fsync {
+            self.line(Level::Fsync).last.set(ticket);
+        }
+    }
+
+    /// Has `then` done once all that was handed over so far is as safe as `level` says.
+    pub(crate) fn push(&self, level: Level, then: Then) {
+        let line = self.line(level);
+        let mut waiting = line.waiting.borrow_mut();
+        if waiting.is_empty() {
+            self.awaited.set(level, line.last.get());
+        }
+        waiting.push_back((line.last.get(), then));
+    }
+
+    /// Whether the ticket of something in line is safe already.
+    pub(crate) fn is_due(&self, log: &Log) -> bool {
+        [Level::Os, Level::Fsync].into_iter().any(|level| {
+            let waiting = self.line(level).waiting.borrow();
+            let first = waiting.front();
+            first.is_some_and(|(ticket, _)| *ticket <= log.kept(level))
+        })
+    }
+
+    /// Has `then` done once all that was handed over so far is as safe as was asked for.
+    pub(crate) fn push_last(&self, then: Then) {
+        let [os, fsync] = [Level::Os, Level::Fsync].map(|level| self.line(level).last.get());
+        let level = if os > fsync { Level::Os } else { Level::Fsync };
+        self.push(level, then);
+    }
+
+    /// The level that messages of QoS 2 stand in line for; later ones must not overtake them.
+    pub(crate) fn delivering(&self) -> Option<Level> {
+        self.delivering.level()
+    }
+
+    /// A message of QoS 2 is going to stand in the line of `level`.
+    pub(crate) fn deliver_at(&self, level: Level) {
+        self.delivering.ask(level);
+        self.delivering.stand();
+    }
+
+    /// Takes out the first thing whose ticket is safe.
+    pub(crate) fn next_safe(&self, log: &Log) -> Option<Then> {
+        [Level::Os, Level::Fsync].into_iter().find_map(|level| {
+            let mut waiting = self.line(level).waiting.borrow_mut();
+            let (ticket, _) = waiting.front()?;
+            if *ticket > log.kept(level) {
+                return None;
+            }
+            let (_, then) = waiting.pop_front()?;
+            let next = waiting.front().map_or(u64::MAX, |(ticket, _)| *ticket);
+            self.awaited.set(level, next);
+            Some(then)
+        })
+    }
+
+    fn line(&self, level: Level) -> &Line {
+        &self.by_level[usize::from(level == Level::Fsync)]
+    }
+}
+
+impl Then {
+    pub(crate) fn happen(self, shard: &Rc<Shard>, lines: &Lines) {
+        match self {
+            Self::Confirm(client, token, record) => {
+                client.standing.leave();
+                kafka::let_leave(shard, &client, token, record);
+                client.flush_session(shard);
+            }
+            Self::Deliver(message, targets) => {
+                lines.delivering.leave();
+                hub::deal(shard, &message, targets.into_iter());
+            }
+            Self::Settle(asked) => paging::answer(shard, asked),
+            Self::Call(call) => call(),
+        }
+    }
+}
+
+/// Where things that must leave in their order stand.
+#[derive(Default)]
+pub(crate) struct Standing {
+    /// What the next one waits for, which is not in line yet.
+    next: Cell<Option<Level>>,
+    /// What the last one in line waits for; all before it wait for that or less.
+    level: Cell<Option<Level>>,
+    /// How many are in line.
+    count: Cell<u32>,
+}
+
+impl Standing {
+    /// The next one waits for `level`, at least; whether it is the first to say so.
+    pub(crate) fn ask(&self, level: Level) -> bool {
+        let next = self.next.get();
+        self.next.set(next.max(Some(level)));
+        next.is_none()
+    }
+
+    /// The level of the line that the next one has to stand in; `None` if it need not.
+    pub(crate) fn level(&self) -> Option<Level> {
+        self.next.get().max(self.level.get())
+    }
+
+    /// The next one gets in line; returns the level that it waits for.
+    pub(crate) fn stand(&self) -> Level {
+        let level = self.level().unwrap_or(Level::Os).max(Level::Os);
+        self.next.set(None);
+        self.level.set(Some(level));
+        self.count.set(self.count.get() + 1);
+        level
+    }
+
+    /// The first one leaves.
+    pub(crate) fn leave(&self) {
+        let count = self.count.get() - 1;
+        self.count.set(count);
+        if count == 0 {
+            self.level.set(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_behind_something_safer_waits_for_it() {
+        let standing = Standing::default();
+
+        standing.ask(Level::Os);
+        assert_eq!(standing.stand(), Level::Os);
+        standing.ask(Level::Os);
+        standing.ask(Level::Fsync);
+        assert_eq!(standing.stand(), Level::Fsync);
+        assert_eq!(standing.level(), Some(Level::Fsync));
+        standing.ask(Level::Memory);
+        assert_eq!(standing.stand(), Level::Fsync);
+
+        (0..3).for_each(|_| standing.leave());
+        assert_eq!(standing.level(), None);
+        standing.ask(Level::Os);
+        assert_eq!(standing.stand(), Level::Os);
+    }
+}

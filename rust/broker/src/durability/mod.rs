@@ -1,0 +1,6 @@
+//! The store behind the broker: the log of all shards, what waits for it, its clock, and its share of the disk.
+
+pub(crate) mod clock;
+pub(crate) mod line;
+pub(crate) mod share;
+pub(crate) mod store;

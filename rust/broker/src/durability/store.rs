@@ -1,0 +1,540 @@
+//! The store of a broker: one log for all shards, and word of how far it is safe.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::time::{Instant, SystemTime};
+
+use mqttcore_panics::Panicked;
+use mqttcore_store::files::{Files, Folder};
+use mqttcore_store::record::Record;
+use mqttcore_store::stream::{StreamLimits, StreamOptions, Streams};
+use mqttcore_store::{
+    Batch, DurableStore, Level, Need, Observer, Pressure, Recovery, Store, StoreError,
+    StoreOptions, Ticket,
+};
+
+use crate::clients::client::Handle;
+use crate::config::{Config, Data};
+use crate::durability::clock::KeptClock;
+use crate::durability::share::{self, Share};
+use crate::runtime::log::LogClass;
+use crate::sessions::paging;
+use crate::sessions::recovery::Page;
+use crate::shard::{Shard, World};
+
+/// Under which key the store has the seed of hashes.
+const SEED: &str = "seed";
+
+/// The log that all shards write to.
+pub(crate) struct Log {
+    pub(crate) store: Arc<dyn Store>,
+    /// Pages that are to be read, for a thread that may wait for the disk.
+    pages: Mutex<Option<Sender<PageRequest>>>,
+    /// Held while a copy is made, so that it gets the files that the notes in it tell of.
+    copying: Mutex<()>,
+    /// What becomes rows, if anything does.
+    pub(crate) rows: Option<Rows>,
+    /// The last ticket that the system has, and the last one that the disk has.
+    kept: [AtomicU64; 2],
+    last_session: AtomicU64,
+    /// What the last broker left unfinished, and what became of it.
+    mended: Option<String>,
+    /// What was damaged and has been made anew; empty if nothing was.
+    rebuilt: String,
+    /// How much may be kept for all sessions.
+    share: Share,
+    /// The time of what is kept.
+    pub(crate) clock: KeptClock,
+    system_time: fn() -> SystemTime,
+    /// Why the system's clock is not believed, if it is not.
+    doubt: Option<String>,
+    failure: OnceLock<StoreError>,
+    world: OnceLock<Weak<World>>,
+}
+
+/// The streams, and the store that they are in.
+#[derive(Clone)]
+pub(crate) struct Rows {
+    pub(crate) streams: Arc<Streams>,
+    pub(crate) store: Arc<DurableStore>,
+}
+
+impl Log {
+    /// Opens the store in the folder of `data`, or begins one, as `config` says.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the folder from being used or its content from being trusted.
+    pub(crate) fn open(data: &Data, config: &Config) -> Result<Arc<Self>, StoreError> {
+        let folder = Folder::open(&data.folder).map_err(|source| StoreError::Io {
+            doing: "open the folder",
+            file: data.folder.display().to_string(),
+            source: Arc::new(source),
+        })?;
+        let files: Arc<dyn Files> = Arc::new(folder);
+        let streams = StreamOptions {
+            definitions: config.streams.clone(),
+            limits: StreamLimits::default(),
+        };
+        let (store, recovery) =
+            DurableStore::open_with(&files, &StoreOptions::default(), &streams)?;
+        let free = files.space().map_err(|source| StoreError::Io {
+            doing: "measure",
+            file: ".".into(),
+            source: Arc::new(source),
+        })?;
+        let kept_bytes = store.stats().live_bytes;
+        let share = Share::new(config.queues_disk_bytes, kept_bytes, free.free_bytes);
+        let store = Arc::new(store);
+        if !config.scrub_every.is_zero() {
+            store.scrub_every(config.scrub_every)?;
+        }
+        let rows = store.streams().map(|streams| Rows {
+            streams,
+            store: Arc::clone(&store),
+        });
+        let system = (config.system_time)();
+        let (clock, doubt) =
+            KeptClock::resume(&*store, system, Instant::now(), config.accepts_clock)?;
+        let clocks = (clock, config.system_time);
+        let log = Self::over((store, share), rows, &recovery, clocks, doubt);
+        log.note_clock();
+        log.read_pages().map_err(|source| StoreError::Io {
+            doing: "start the thread of",
+            file: "pages".into(),
+            source: Arc::new(source),
+        })?;
+        Ok(log)
+    }
+
+    /// Puts `store` behind a broker.
+    fn over(
+        (store, share): (Arc<dyn Store>, Share),
+        rows: Option<Rows>,
+        recovery: &Recovery,
+        (clock, system_time): (KeptClock, fn() -> SystemTime),
+        doubt: Option<String>,
+    ) -> Arc<Self> {
+        let log = Arc::new(Self {
+            store,
+            copying: Mutex::default(),
+            rows,
+            pages: Mutex::default(),
+            kept: [AtomicU64::new(0), AtomicU64::new(0)],
+            last_session: AtomicU64::new(0),
+            mended: mended(recovery),
+            rebuilt: recovery.rebuilt.join("; "),
+            share,
+            clock,
+            system_time,
+            doubt,
+            failure: OnceLock::new(),
+            world: OnceLock::new(),
+        });
+        log.store.observe(Arc::new(Ear(Arc::downgrade(&log))));
+        log
+    }
+
+    /// Copies the store into a new or empty folder; returns the bytes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store and of the file system.
+    pub(crate) fn backup(&self, to: &Path) -> Result<u64, StoreError> {
+        let _nothing_goes = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
+        Folder::make(to, |to| self.store.backup(to))
+    }
+
+    /// The right to remove files that notes told of; not while a copy is made, which may need them.
+    pub(crate) fn may_remove(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.copying.try_lock() {
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(copying)) => Some(copying.into_inner()),
+            Ok(copying) => Some(copying),
+        }
+    }
+
+    /// Starts the thread that reads pages. It ends with the log.
+    fn read_pages(self: &Arc<Self>) -> io::Result<()> {
+        let (sender, requests) = channel::<PageRequest>();
+        let (store, log) = (Arc::clone(&self.store), Arc::downgrade(self));
+        let clock = self.clock;
+        let read = move || {
+            for request in requests {
+                match request.read(&*store, clock) {
+                    Ok(page) => request.answer(page),
+                    // What was promised cannot be read: nothing more is promised.
+                    Err(error) => log.upgrade().iter().for_each(|log| log.fail(&error)),
+                }
+            }
+        };
+        let own = Arc::downgrade(self);
+        let on_panic = move |panicked: Panicked| {
+            let error = panicked.into();
+            own.upgrade().iter().for_each(|log| log.fail(&error));
+        };
+        mqttcore_panics::spawn("mqttcore-pages", on_panic, read)?;
+        *self.lock_pages() = Some(sender);
+        Ok(())
+    }
+
+    /// Has a page of a queue read; it comes as work for the shard that asks.
+    pub(crate) fn read_page(&self, request: PageRequest) {
+        if let Some(pages) = &*self.lock_pages() {
+            // A thread that has ended has said why.
+            let _ = pages.send(request);
+        }
+    }
+
+    fn lock_pages(&self) -> MutexGuard<'_, Option<Sender<PageRequest>>> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says which session numbers were given before.
+    pub(crate) fn begin_sessions(&self, last: u64) {
+        // ORDERING: before any shard asks for one.
+        self.last_session.store(last, Ordering::Relaxed);
+    }
+
+    /// Says who is told that more is safe, and tells what was mended.
+    pub(crate) fn serve(&self, world: &Arc<World>) {
+        // One log serves one broker.
+        let _ = self.world.set(Arc::downgrade(world));
+        share::watch(world, &self.share, self.store.stats().live_bytes);
+        // It may have failed before there was anybody to tell.
+        if let Some(failure) = self.failure() {
+            world.fail(failure.into());
+        }
+        if let Some(mended) = self.mended.clone() {
+            world.run_on(0, Box::new(|shard| shard.log.say(mended)));
+        }
+        if let Some(doubt) = self.doubt.clone() {
+            let warn = |shard: &Rc<Shard>| {
+                let now = shard.now();
+                shard.log.warn(LogClass::Clock, now, || doubt);
+            };
+            world.run_on(0, Box::new(warn));
+        }
+        if !self.rebuilt.is_empty() {
+            let rebuilt = format!("nothing is lost, but look at the disk: {}", self.rebuilt);
+            let warn = |shard: &Rc<Shard>| {
+                let now = shard.now();
+                shard.log.warn(LogClass::Store, now, || rebuilt);
+            };
+            world.run_on(0, Box::new(warn));
+        }
+    }
+
+    /// The configuration was loaded again, with this `queues_disk_bytes`.
+    pub(crate) fn limit_queues(&self, limit_bytes: u64) {
+        if let Some(world) = self.world() {
+            share::reload(&world, &self.share, limit_bytes);
+        }
+    }
+
+    /// The first of `count` numbers of messages and deliveries, never given before.
+    pub(crate) fn numbers(&self, count: u64) -> u64 {
+        self.store.numbers(count)
+    }
+
+    /// The seed of the hashes by which the shared groups of this folder are dealt, in every life of the broker; `fresh`
+    /// if there is none yet.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn seed(&self, fresh: u64) -> Result<u64, StoreError> {
+        let mut noted = None;
+        self.store.notes(&mut |key, value| {
+            if key == SEED {
+                noted = value.try_into().ok().map(u64::from_le_bytes);
+            }
+        })?;
+        if noted.is_none() && self.store.pressure() == Pressure::None {
+            let (key, value) = (SEED, &fresh.to_le_bytes()[..]);
+            let mut batch = Batch::default();
+            batch.push(&Record::Note { key, value });
+            self.append(&mut batch, Level::Memory);
+        }
+        Ok(noted.unwrap_or(fresh))
+    }
+
+    /// A number for a new session, which no session has that is kept.
+    pub(crate) fn session_number(&self) -> u64 {
+        // ORDERING: only uniqueness matters.
+        self.last_session.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Hands a batch over; returns what [`Log::kept`] will reach when it is as safe as `level` says.
+    pub(crate) fn append(&self, batch: &mut Batch, level: Level) -> u64 {
+        let appended = self.store.append(batch, level, Need::Essential);
+        batch.clear();
+        // What waits for a log that has stopped waits for ever: nothing is promised any more.
+        appended.map_or(u64::MAX, |ticket| ticket.number)
+    }
+
+    /// The last ticket that is as safe as `level` says.
+    pub(crate) fn kept(&self, level: Level) -> u64 {
+        self.mark(level).load(Ordering::SeqCst)
+    }
+
+    fn mark(&self, level: Level) -> &AtomicU64 {
+        &self.kept[usize::from(level == Level::Fsync)]
+    }
+
+    /// Figures by name; times in microseconds where they do not say seconds. Never waits.
+    pub(crate) fn figures(&self) -> [(&'static str, u64); 14] {
+        let stats = self.store.stats();
+        let log = &stats.log;
+        let micros = |share| u64::try_from(log.syncs.quantile(share).as_micros()).unwrap_or(0);
+        [
+            ("log_bytes", log.log_bytes),
+            ("segments", log.segments),
+            ("records", log.records),
+            (
+                "records_not_synced",
+                log.last_lsn.saturating_sub(log.durable_lsn),
+            ),
+            ("waiting_bytes", log.waiting_bytes),
+            ("syncs", log.syncs.count()),
+            ("sync_p50_us", micros(0.5)),
+            ("sync_p99_us", micros(0.99)),
+            ("live_bytes", stats.live_bytes),
+            ("queues_percent", self.share.percent()),
+            ("pending_rows", stats.pending_rows),
+            ("checkpoints", stats.checkpoints),
+            ("checkpoint_age_s", stats.checkpoint_age.as_secs()),
+            ("pressure", self.store.pressure() as u64),
+        ]
+    }
+
+    /// Notes for the next broker what the clocks say, where the disk has room for it.
+    pub(crate) fn note_clock(&self) {
+        if self.failure().is_some() || self.store.pressure() > Pressure::None {
+            return;
+        }
+        let mut batch = Batch::default();
+        let system = (self.system_time)();
+        self.clock.note(system, Instant::now(), &mut batch);
+        self.append(&mut batch, Level::Memory);
+    }
+
+    /// Makes everything safe that was handed over, and ends.
+    pub(crate) fn close(&self) {
+        self.lock_pages().take();
+        self.note_clock();
+        // A failure has been told by `Ear::stopped`.
+        let _ = self.store.close();
+    }
+
+    /// What made the store stop, if something did.
+    pub(crate) fn failure(&self) -> Option<StoreError> {
+        self.failure.get().cloned()
+    }
+
+    fn world(&self) -> Option<Arc<World>> {
+        self.world.get().and_then(Weak::upgrade)
+    }
+
+    /// Nothing can be kept any more: nothing is promised any more, and everybody is told so.
+    pub(crate) fn fail(&self, error: &StoreError) {
+        if self.failure.set(error.clone()).is_ok()
+            && let Some(world) = self.world()
+        {
+            world.fail(error.clone().into());
+        }
+    }
+}
+
+/// What opening the store had to put right, for people; nothing was promised of what is cut off.
+fn mended(recovery: &Recovery) -> Option<String> {
+    let torn = recovery.torn.as_ref().map(|torn| {
+        let (bytes, file, offset) = (torn.bytes, &torn.file, torn.offset);
+        format!("{bytes} unfinished bytes at {offset} of {file} were cut off")
+    });
+    let renewed = Some(recovery.renewed).filter(|records| *records > 0);
+    let renewed = renewed.map(|records| {
+        format!("its last {records} records were written again, as they may not have been safe")
+    });
+    let parts: Vec<String> = torn.into_iter().chain(renewed).collect();
+    let all = parts.join("; ");
+    (!all.is_empty()).then(|| format!("the log was not closed in order: {all}"))
+}
+
+/// A page of a queue that a shard wants to have read.
+pub(crate) struct PageRequest {
+    pub(crate) world: Arc<World>,
+    pub(crate) shard: usize,
+    pub(crate) handle: Handle,
+    pub(crate) serial: u64,
+    pub(crate) session: u64,
+    pub(crate) from: u64,
+    pub(crate) below: u64,
+}
+
+impl PageRequest {
+    fn read(&self, store: &dyn Store, clock: KeptClock) -> Result<Page, StoreError> {
+        Page::read(store, clock, self.session, self.from, self.below)
+    }
+
+    fn answer(self, page: Page) {
+        let (handle, serial) = (self.handle, self.serial);
+        let errand = move |shard: &Rc<Shard>| paging::arrived(shard, handle, serial, &page);
+        self.world.run_on(self.shard, Box::new(errand));
+    }
+}
+
+/// What the log's own thread tells.
+struct Ear(Weak<Log>);
+
+impl Observer for Ear {
+    fn kept(&self, level: Level, number: u64) {
+        let Some(log) = self.0.upgrade() else { return };
+        // What was refused counts as dealt with, too: it must not pass for kept.
+        if log.failure().is_some() {
+            return;
+        }
+        log.mark(level).store(number, Ordering::SeqCst);
+        if let Some(world) = log.world() {
+            world.ring_waiting(level, number);
+        }
+    }
+
+    fn refused(&self, _: &[Ticket]) {
+        if let Some(log) = self.0.upgrade() {
+            // New things were turned away before; this is what had to be written.
+            log.fail(&StoreError::NoSpace);
+        }
+    }
+
+    fn has_room(&self) {
+        if let Some(world) = self.0.upgrade().and_then(|log| log.world()) {
+            world.ring_all();
+        }
+    }
+
+    fn wanted(&self, bytes: u64) {
+        if let Some(log) = self.0.upgrade()
+            && let Some(world) = log.world()
+        {
+            share::watch(&world, &log.share, bytes);
+        }
+    }
+
+    fn scrubbed(&self, damage: Option<&StoreError>) {
+        let Some(world) = self.0.upgrade().and_then(|log| log.world()) else {
+            return;
+        };
+        let damage = damage.map(ToString::to_string);
+        world.run_on(0, Box::new(|shard| scrubbed(shard, damage)));
+    }
+
+    fn stopped(&self, error: &StoreError) {
+        if let Some(log) = self.0.upgrade() {
+            log.fail(error);
+        }
+    }
+}
+
+/// Counts a segment that was read again, and says so where it is damaged: what it holds may still
+/// be readable elsewhere, and soon may not.
+fn scrubbed(shard: &Rc<Shard>, damage: Option<String>) {
+    shard.metrics().store_scrubbed.add(1);
+    if let Some(damage) = damage {
+        shard.metrics().store_damaged.add(1);
+        shard.log.warn(LogClass::Store, shard.now(), || {
+            format!(
+                "the store is damaged: {damage}; make a backup, and see what `store verify` says"
+            )
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mqttcore_store::MemoryStore;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::durability::line::{Lines, Then};
+
+    fn log_over(store: Arc<dyn Store>) -> Arc<Log> {
+        let system_time: fn() -> SystemTime = SystemTime::now;
+        let clock = KeptClock::begin(system_time(), Instant::now());
+        Log::over(
+            (store, Share::new(0, 0, u64::MAX)),
+            None,
+            &Recovery::default(),
+            (clock, system_time),
+            None,
+        )
+    }
+
+    /// The line goes on behind what was refused, and its number is passed.
+    #[test]
+    fn what_was_refused_never_counts_as_kept() {
+        let log = log_over(Arc::new(MemoryStore::default()));
+        let ear = Ear(Arc::downgrade(&log));
+        let ticket = |number| Ticket {
+            number,
+            level: Level::Fsync,
+        };
+        ear.kept(Level::Fsync, 1);
+
+        ear.refused(&[ticket(2)]);
+        ear.kept(Level::Fsync, 3);
+
+        assert_eq!(log.kept(Level::Fsync), 1);
+        assert!(matches!(log.failure(), Some(StoreError::NoSpace)));
+    }
+
+    #[test]
+    fn a_sync_wakes_the_shards_that_wait_for_it_and_no_others() {
+        let log = log_over(Arc::new(MemoryStore::default()));
+        let ways = (Some(Arc::clone(&log)), None);
+        let world = Arc::new(World::new(&Config::default(), 3, 1, ways));
+        log.serve(&world);
+        let ear = Ear(Arc::downgrade(&log));
+        let lines: Vec<Lines> = world.awaited.iter().cloned().map(Lines::new).collect();
+        for (index, level) in [(1, Level::Fsync), (2, Level::Os)] {
+            lines[index].advance_to(5, level);
+            lines[index].push(level, Then::Call(Box::new(|| {})));
+        }
+
+        ear.kept(Level::Fsync, 4);
+        assert!(world.woken().is_empty());
+        ear.kept(Level::Fsync, 5);
+        assert_eq!(world.woken(), [1]);
+        ear.kept(Level::Os, 9);
+        assert_eq!(world.woken(), [2]);
+
+        assert!(lines[1].is_due(&log) && lines[1].next_safe(&log).is_some());
+        ear.kept(Level::Fsync, 6);
+        assert!(world.woken().is_empty());
+    }
+
+    #[test]
+    fn what_was_mended_is_told_and_nothing_else() {
+        let torn = mqttcore_store::Torn {
+            file: "1.log".into(),
+            offset: 640,
+            bytes: 12,
+        };
+        let mut recovery = Recovery::default();
+        assert_eq!(mended(&recovery), None);
+
+        (recovery.torn, recovery.renewed) = (Some(torn), 3);
+
+        assert_eq!(
+            mended(&recovery).as_deref(),
+            Some(
+                "the log was not closed in order: 12 unfinished bytes at 640 of 1.log were cut off; its last 3 records \
+                 were written again, as they may not have been safe"
+            )
+        );
+    }
+}

@@ -1,0 +1,57 @@
+//! Queues that are nearly full: a figure, and a line in the log when one becomes so. Publishers see those that are full.
+
+use crate::clients::client::{Client, QueueLevel};
+use crate::clients::full_sessions::Rights;
+use crate::runtime::log::{Escaped, LogClass};
+use crate::shard::Shard;
+
+/// Percent of its limit from which a queue is full, until it is below the other: those who wait for room then find some.
+const FULL: (usize, usize) = (100, 95);
+/// Percent of its limit from which a queue is nearly full ...
+const HIGH: usize = 80;
+/// ... until it is below this: a queue around the limit is told of once.
+const LOW: usize = 70;
+
+/// Looks at the queue of `client`, which has changed.
+pub(crate) fn watch(shard: &Shard, client: &Client) {
+    let is_kept = client.number(&shard.world).is_some();
+    let durable = &shard.world.durable;
+    let session = client.session.borrow();
+    let (percent, is_waiting) = (session.queue_fill_percent(is_kept), session.queued() > 0);
+    let (from, until) = FULL;
+    let limit = if durable.is_marked_full(client.handle) {
+        until
+    } else {
+        from
+    };
+    let rights = || Rights::new(&client.access(), session.mount_point());
+    let full = (percent >= limit).then(rights);
+    durable.set_queue(client.handle, is_waiting, full);
+    drop(session);
+    let was_high = client.queue_level.get() == QueueLevel::High;
+    if was_high && percent >= LOW {
+        return;
+    }
+    forget(shard, client);
+    if percent >= HIGH {
+        client.queue_level.set(QueueLevel::High);
+        shard.metrics().queues_nearly_full.add(1);
+        shard.log.warn(LogClass::Queue, shard.now(), || {
+            let id = Escaped(&client.id);
+            let session = client.session.borrow();
+            let (messages, bytes) = (session.queued(), session.queued_bytes());
+            format!(
+                "queue of client {id} is {percent} % full: {messages} messages, {bytes} bytes; at its limit messages are dropped, or refused if queue_policy says so"
+            )
+        });
+    } else if is_waiting {
+        client.queue_level.set(QueueLevel::Waiting);
+    }
+}
+
+/// The queue is not nearly full any more, or there is none.
+pub(crate) fn forget(shard: &Shard, client: &Client) {
+    if client.queue_level.take() == QueueLevel::High {
+        shard.metrics().queues_nearly_full.sub(1);
+    }
+}

@@ -1,0 +1,250 @@
+//! Shared groups: which member gets a message, and who gets it when that one cannot take it.
+//!
+//! The shard of the publisher chooses by signs that every session leaves where all shards see them: whether it is
+//! connected, whether a message would wait there, whether the last one was refused. They are hints, for a message may
+//! be in the mail while a queue fills. So the shard that cannot hand it over chooses again, among the members that were
+//! not tried yet; a message moves on at most as often as there are members, and only to one that has not refused since
+//! it last had room. The store is told of each move, in one batch with what it takes back.
+
+use std::rc::Rc;
+
+use mqttcore_codec::QoS;
+use mqttcore_session::Message;
+use mqttcore_store::Level;
+use mqttcore_topics::{GroupId, Match, Search, SubscriberId, Visitor};
+use smallvec::SmallVec;
+
+use crate::clients::client::{Client, Handle};
+use crate::clients::topic::topic_of;
+use crate::routing::hub::{self, Target};
+use crate::routing::journal;
+use crate::shard::{Shard, Signs};
+
+/// How a message goes through a shared group.
+pub(crate) struct Choice {
+    group: GroupId,
+    /// Who was chosen so far; the last one is to have it.
+    tried: SmallVec<[SubscriberId; 4]>,
+    /// How safe the message is kept, for whom it has to be.
+    pub(crate) level: Level,
+    /// The store's number of the message ...
+    pub(crate) message: u64,
+    /// ... and of the session that it keeps it for; 0 if for none.
+    pub(crate) session: u64,
+}
+
+impl Choice {
+    pub(crate) fn new(group: GroupId, member: SubscriberId) -> Self {
+        Self {
+            group,
+            tried: SmallVec::from_slice(&[member]),
+            level: Level::Memory,
+            message: 0,
+            session: 0,
+        }
+    }
+}
+
+/// What the signs of a session say about messages of a shared group.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Welcome {
+    /// It is away, and would drop the message.
+    None,
+    /// It is connected, but refused the last one; or its queue is full.
+    Refused,
+    /// It is away, and would keep the message.
+    Away,
+    /// The message would wait behind others.
+    Waits,
+    /// It goes at once.
+    Taken,
+}
+
+/// Judges the members of groups for a message of some QoS.
+#[derive(Clone, Copy)]
+pub(crate) struct Judge<'a> {
+    shard: &'a Shard,
+    qos: QoS,
+}
+
+impl<'a> Judge<'a> {
+    pub(crate) fn new(shard: &'a Shard, qos: QoS) -> Self {
+        Self { shard, qos }
+    }
+
+    fn welcome(self, candidate: &Match<'_>) -> Welcome {
+        let handle = Handle::of_word(candidate.handle);
+        let signs = self.shard.world.online.signs(handle.shard(), handle.slot());
+        let waits = |welcome| {
+            let is_full = self.shard.world.durable.is_full(handle);
+            if is_full { Welcome::Refused } else { welcome }
+        };
+        match (signs.is_online, signs.is_refusing) {
+            (true, true) => Welcome::Refused,
+            (true, false) if signs.is_full => waits(Welcome::Waits),
+            (true, false) => Welcome::Taken,
+            (false, false) if self.would_keep(candidate) => waits(Welcome::Away),
+            (false, _) => Welcome::None,
+        }
+    }
+
+    /// Whether a member that is away would keep the message.
+    fn would_keep(self, candidate: &Match<'_>) -> bool {
+        let limits = &self.shard.config().limits;
+        limits.queue_qos0 || limits.outgoing_qos(self.qos, candidate.qos) > QoS::AtMostOnce
+    }
+
+    /// Whether a member would take a message at once.
+    pub(crate) fn takes(self, candidate: &Match<'_>) -> bool {
+        self.welcome(candidate) == Welcome::Taken
+    }
+
+    /// See [`Visitor::standby`].
+    pub(crate) fn standby(self, candidate: &Match<'_>) -> u8 {
+        match self.welcome(candidate) {
+            Welcome::None | Welcome::Refused => 0,
+            Welcome::Away => 1,
+            Welcome::Waits | Welcome::Taken => 2,
+        }
+    }
+}
+
+/// Finds the member that a message goes to next.
+struct Successor<'a> {
+    shard: &'a Shard,
+    judge: Judge<'a>,
+    retain: bool,
+    found: Option<(Target, SubscriberId)>,
+}
+
+impl Successor<'_> {
+    fn choose(&mut self, member: &Match<'_>) {
+        self.found = Some((Target::of(member, self.retain), member.subscriber));
+    }
+}
+
+impl Visitor for Successor<'_> {
+    fn searched(&mut self, search: Search) {
+        self.shard.count_steps(search.steps);
+    }
+
+    fn plain(&mut self, _: Match<'_>) {}
+
+    fn shared(&mut self, candidate: Match<'_>) -> bool {
+        let takes = self.judge.takes(&candidate);
+        if takes {
+            self.choose(&candidate);
+        }
+        takes
+    }
+
+    fn standby(&mut self, candidate: Match<'_>) -> u8 {
+        self.judge.standby(&candidate)
+    }
+
+    fn shared_offline(&mut self, first_choice: Match<'_>) {
+        // Who has just refused one would refuse this one, too.
+        if self.judge.standby(&first_choice) > 0 {
+            self.choose(&first_choice);
+        }
+    }
+}
+
+/// Gives a message that the session of `target` cannot take to the next member of the group: answers with that one if
+/// it lives here, else sends it on its way.
+///
+/// # Errors
+///
+/// The target comes back if it is of no group, or if nobody else there can take the message.
+pub(crate) fn hand_on(
+    shard: &Rc<Shard>,
+    refused: Option<&Rc<Client>>,
+    message: &Message,
+    mut target: Target,
+) -> Result<Option<Target>, Target> {
+    let chosen = target.choice.as_deref();
+    let Some((mut next, member)) = chosen.and_then(|chosen| successor(shard, message, chosen))
+    else {
+        return Err(target);
+    };
+    let Some(mut choice) = target.choice.take() else {
+        return Err(target);
+    };
+    choice.tried.push(member);
+    next.may_exceed = target.may_exceed;
+    shard.metrics().shared_handed_on.add(1);
+    let waits_for = journal::moved(
+        shard,
+        refused,
+        message,
+        target.key,
+        (&mut next, &mut choice),
+    );
+    next.choice = Some(choice);
+    if let Some(level) = waits_for {
+        journal::hold(shard, level, message, vec![next]);
+        return Ok(None);
+    }
+    if next.handle.shard() == shard.index {
+        return Ok(Some(next));
+    }
+    hub::deal(shard, message, std::iter::once(next));
+    Ok(None)
+}
+
+fn successor(shard: &Shard, message: &Message, choice: &Choice) -> Option<(Target, SubscriberId)> {
+    let mut successor = Successor {
+        shard,
+        judge: Judge::new(shard, message.qos()),
+        retain: message.retain(),
+        found: None,
+    };
+    let directory = &shard.world.directory;
+    let (topic, tried) = (topic_of(message)?, &choice.tried);
+    let snapshot = directory.snapshot();
+    snapshot.match_again(topic, choice.group, tried, &mut successor);
+    successor.found
+}
+
+/// Shared subscriptions give their messages to other members until this one can take some again (abuse E17).
+pub(crate) fn pass_over(shard: &Shard, client: &Client) {
+    change_signs(shard, client, |signs| signs.is_full = true);
+}
+
+/// The same, and it has just refused one.
+pub(crate) fn refuses(shard: &Shard, client: &Client) {
+    change_signs(shard, client, |signs| {
+        (signs.is_full, signs.is_refusing) = (true, true);
+    });
+}
+
+/// A client that has had its turn takes its share again: what would wait if it has room for that, all if nothing waits.
+pub(crate) fn take_part_again(shard: &Shard, client: &Client, outbox_bytes: usize) {
+    change_signs(shard, client, |signs| {
+        if !signs.is_full && !signs.is_refusing {
+            return;
+        }
+        let session = client.session.borrow();
+        let has_room = outbox_bytes <= shard.config().limits.qos0_backlog_bytes;
+        signs.is_refusing &= !(has_room && session.has_queue_room());
+        signs.is_full &= outbox_bytes > 0 || session.is_full();
+    });
+}
+
+fn change_signs(shard: &Shard, client: &Client, change: impl FnOnce(&mut Signs)) {
+    let online = &shard.world.online;
+    let before = online.signs(shard.index, client.handle.slot());
+    let mut signs = before;
+    change(&mut signs);
+    if signs != before {
+        online.set(shard.index, client.handle.slot(), signs);
+    }
+}
+
+/// Tells the members' groups that a client has a connection now, or has none any more.
+pub(crate) fn set_online(shard: &Shard, client: &Client, is_online: bool) {
+    let signs = Signs::connected(is_online);
+    let world = &shard.world;
+    world.online.set(shard.index, client.handle.slot(), signs);
+    world.directory.set_available(client.subscriber, is_online);
+}

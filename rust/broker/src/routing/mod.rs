@@ -1,0 +1,9 @@
+//! The way of a message: who gets it, what the store is told first, shared groups, retained messages.
+//!
+//! Knows clients and the store. Knows no socket and no packet of a connection.
+
+pub(crate) mod fill;
+pub(crate) mod group;
+pub(crate) mod hub;
+pub(crate) mod journal;
+pub(crate) mod retain;

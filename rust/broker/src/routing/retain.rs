@@ -1,0 +1,400 @@
+//! Retained messages: what a publish leaves behind, and what a new subscription gets of it.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+
+use mqttcore_codec::QoS;
+use mqttcore_session::{AckToken, Delivery, Message, QueueRoom, SubscribeEntry};
+use mqttcore_store::Level;
+use mqttcore_topics::{Cursor, SubscriptionFilter, TopicFilter, TopicName};
+
+use crate::clients::client::{Client, Link};
+use crate::clients::sources::Source;
+use crate::clients::topic::topic_of;
+use crate::config::grants::RuleAnswer;
+use crate::config::hooks::Action;
+use crate::connection::requests;
+use crate::routing::hub;
+use crate::routing::journal;
+use crate::runtime::log::{Escaped, LogClass};
+use crate::shard::{Shard, World};
+
+/// Retained messages that one client gets in one turn; then others have theirs (abuse E15).
+const REPLAYED_A_TURN: usize = 64;
+/// Nodes of the retained store that one step of a walk looks at.
+const WALKED_A_STEP: usize = 64;
+/// Bytes waiting for a client above which no further retained message is put behind them.
+const REPLAY_BELOW_BYTES: usize = 128 * 1024;
+
+/// The retained message of a topic.
+#[derive(Clone)]
+pub(crate) struct Retained {
+    pub(crate) message: Message,
+    /// The store has it.
+    pub(crate) is_stored: bool,
+    /// A figure that the broker publishes about itself: no limit counts it.
+    is_own: bool,
+    /// Who published it, if that is known.
+    source: Option<Arc<Source>>,
+}
+
+impl Retained {
+    /// One that the store has, or is about to have, if `is_stored`; else it lives in memory alone.
+    pub(crate) fn new(message: Message, is_stored: bool, source: Option<Arc<Source>>) -> Self {
+        Self {
+            message,
+            is_stored,
+            is_own: false,
+            source,
+        }
+    }
+
+    /// Whether its publisher may still publish it, as far as that is known (ADR 0029).
+    fn is_still_allowed(&self, shard: &Shard) -> bool {
+        if !shard.config().check_retain_source {
+            return true;
+        }
+        let source = self.source.as_ref().zip(topic_of(&self.message));
+        let answer = source.and_then(|(source, topic)| source.may_publish(topic));
+        match answer {
+            None | Some(RuleAnswer::Allowed) => true,
+            Some(RuleAnswer::Denied) => false,
+            // Nobody knows what a plugin would say without its client.
+            Some(RuleAnswer::Silent) => {
+                let is_about = |filter: &TopicFilter| {
+                    topic_of(&self.message).is_some_and(|topic| filter.matches(topic))
+                };
+                requests::is_asked_about(shard, Action::Publish, is_about)
+            }
+        }
+    }
+}
+
+/// What a publish did to the retained message of its topic.
+#[derive(Default)]
+pub(crate) struct Retaining<'w> {
+    pub(crate) outcome: Retention,
+    /// The store has the message that was there before.
+    pub(crate) was_stored: bool,
+    /// Nobody else changes the topic until this is written.
+    pub(crate) turn: Option<MutexGuard<'w, ()>>,
+}
+
+/// The same in a word.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Retention {
+    /// Nothing: it has no RETAIN flag.
+    #[default]
+    None,
+    Kept,
+    Cleared,
+    /// The store of retained messages is full.
+    Refused,
+}
+
+/// One subscription that still has retained messages to come.
+pub(crate) struct Replay {
+    pub(crate) filter: TopicFilter,
+    pub(crate) qos: QoS,
+    pub(crate) id: Option<NonZeroU32>,
+    /// SUBACK leaves when this is confirmed, and the messages behind it (decision 14).
+    suback: AckToken,
+    walk: Walk,
+    /// What the last step of the walk found.
+    found: VecDeque<Retained>,
+}
+
+/// How far a walk over the retained store has come.
+enum Walk {
+    Next(Option<Cursor>),
+    Done,
+}
+
+impl Replay {
+    /// From the beginning, for what `entry` subscribed to, behind the SUBACK of this token.
+    pub(crate) fn new(entry: &SubscribeEntry, suback: AckToken) -> Self {
+        Self {
+            filter: entry.filter.filter().clone(),
+            qos: entry.options.qos,
+            id: entry.options.id,
+            suback,
+            walk: Walk::Next(None),
+            found: VecDeque::new(),
+        }
+    }
+
+    /// Whether it is the replay of this subscription; a shared one never has any.
+    pub(crate) fn is_of(&self, filter: &SubscriptionFilter) -> bool {
+        !filter.is_shared() && self.filter == *filter.filter()
+    }
+
+    /// Whether `other` is a replay of the same subscription.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        self.filter == other.filter
+    }
+
+    /// The next retained message, after at most one step of the walk.
+    fn next(&mut self, shard: &Shard) -> Next {
+        if let Some(kept) = self.found.pop_front() {
+            return if is_current(shard, &kept.message) {
+                Next::Message(kept)
+            } else {
+                Next::Searching
+            };
+        }
+        let Walk::Next(cursor) = &mut self.walk else {
+            return Next::Nothing;
+        };
+        let (retained, found) = (&shard.world.retained, &mut self.found);
+        let next = retained.walk(
+            &self.filter,
+            cursor.take(),
+            WALKED_A_STEP,
+            &mut |_, kept| {
+                found.push_back(Retained::clone(kept));
+            },
+        );
+        self.walk = next.map_or(Walk::Done, |cursor| Walk::Next(Some(cursor)));
+        Next::Searching
+    }
+}
+
+/// Whether `message` is still the retained one of its topic: what replaced it meanwhile has been
+/// delivered as it happened, and the old value must not come behind it.
+fn is_current(shard: &Shard, message: &Message) -> bool {
+    topic_of(message)
+        .and_then(|topic| shard.world.retained.get(topic))
+        .is_some_and(|kept| Arc::ptr_eq(kept.message.bytes(), message.bytes()))
+}
+
+/// What one step of a replay brings.
+enum Next {
+    Message(Retained),
+    /// A part of the store was looked at.
+    Searching,
+    Nothing,
+}
+
+/// Keeps a message with RETAIN as the one of its topic; an empty payload clears it
+/// [MQTT-3.3.1-6].
+///
+/// When the store is full, a new topic is not kept; an old one may still change (abuse F01).
+pub(crate) fn store<'w>(
+    shard: &'w Shard,
+    publisher: Option<&Rc<Client>>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> Retaining<'w> {
+    if !message.retain() {
+        return Retaining::default();
+    }
+    // Nobody can be told, and nobody was promised anything.
+    let is_lossy = message.qos() == QoS::AtMostOnce;
+    if is_lossy && journal::lacks_room_to_retain(shard, publisher, topic, message) {
+        refused(shard, message, "the disk is nearly full");
+        return Retaining {
+            outcome: Retention::Refused,
+            ..Retaining::default()
+        };
+    }
+    let turn = shard
+        .journal
+        .is_some()
+        .then(|| shard.world.turn(topic.as_str()));
+    let is_stored = journal::level_of(shard, publisher, topic) > Level::Memory;
+    let (outcome, old) = change(shard, publisher, topic, message, is_stored);
+    Retaining {
+        outcome,
+        was_stored: old.is_some_and(|old| old.is_stored),
+        turn,
+    }
+}
+
+/// Returns the message before, too.
+fn change(
+    shard: &Shard,
+    publisher: Option<&Rc<Client>>,
+    topic: TopicName<'_>,
+    message: &Message,
+    is_stored: bool,
+) -> (Retention, Option<Retained>) {
+    let world = &shard.world;
+    if message.payload().is_empty() {
+        return (
+            Retention::Cleared,
+            uncounted(world, world.retained.remove(topic)),
+        );
+    }
+    let mut message = message.clone();
+    message.release_chunk();
+    let config = shard.config();
+    let (bytes, held) = (message.heap_bytes(), world.retained.weight());
+    let is_full = count(world) >= config.retained_messages || held + bytes > config.retained_bytes;
+    // An old topic may change, as long as that does not make the store larger than it may be.
+    let is_refused = || match world
+        .retained
+        .get(topic)
+        .map(|old| old.message.heap_bytes())
+    {
+        Some(old) => bytes > old && held.saturating_sub(old) + bytes > config.retained_bytes,
+        None => true,
+    };
+    if is_full && is_refused() {
+        refused(shard, &message, "there are too many");
+        return (Retention::Refused, None);
+    }
+    let source = publisher
+        .filter(|_| config.check_retain_source)
+        .and_then(|client| source_of(world, client));
+    let kept = Retained::new(message, is_stored, source);
+    let old = world.retained.set(topic, kept);
+    (Retention::Kept, uncounted(world, old))
+}
+
+/// The publisher of what is retained, if it has a user name.
+fn source_of(world: &World, client: &Client) -> Option<Arc<Source>> {
+    let login = client.login();
+    let source = world
+        .sources
+        .named(&login.client_id, login.username.as_ref()?);
+    // The grant of a session whose client was not here yet is for its will alone.
+    if client.was_here() {
+        source.set(&client.access());
+    }
+    Some(source)
+}
+
+/// Retained messages without the broker's own.
+pub(crate) fn count(world: &World) -> usize {
+    // ORDERING: a figure and an approximate limit; nothing is read because of it.
+    let own = world.own_retained.load(Ordering::Relaxed);
+    world.retained.len().saturating_sub(own)
+}
+
+/// Keeps a message that the broker publishes about itself; an empty one is removed. Only the first
+/// shard does so.
+pub(crate) fn set_own(world: &World, topic: TopicName<'_>, message: &Message) {
+    let old = if message.payload().is_empty() {
+        world.retained.remove(topic)
+    } else {
+        // ORDERING: see `count`; what comes is counted before it can be seen.
+        world.own_retained.fetch_add(1, Ordering::Relaxed);
+        let kept = Retained {
+            message: message.clone(),
+            is_stored: false,
+            is_own: true,
+            source: None,
+        };
+        world.retained.set(topic, kept)
+    };
+    uncounted(world, old);
+}
+
+/// Books that `old` has lost its place.
+fn uncounted(world: &World, old: Option<Retained>) -> Option<Retained> {
+    if old.as_ref().is_some_and(|old| old.is_own) {
+        // ORDERING: see `count`.
+        world.own_retained.fetch_sub(1, Ordering::Relaxed);
+    }
+    old
+}
+
+/// Books a retained message that is not kept.
+fn refused(shard: &Shard, message: &Message, why: &str) {
+    shard.metrics().dropped_retained_full.add(1);
+    shard.log.warn(LogClass::Dropped, shard.now(), || {
+        let topic = Escaped(message.topic());
+        format!("retained message on {topic} not kept: {why}")
+    });
+}
+
+/// Looks at the next retained messages and removes those that expired (abuse F06); returns
+/// where to go on at the next call.
+pub(crate) fn sweep(shard: &Shard, cursor: Option<Cursor>) -> Option<Cursor> {
+    const LOOKED_AT_A_TICK: usize = 256;
+    let now = shard.now();
+    let mut expired = Vec::new();
+    let world = &shard.world;
+    let next = world
+        .retained
+        .walk_all(cursor, LOOKED_AT_A_TICK, &mut |_, kept: &Retained| {
+            if kept.message.is_expired(now) {
+                expired.push(kept.message.clone());
+            }
+        });
+    for message in expired {
+        if let Some(topic) = topic_of(&message) {
+            forget_expired(shard, topic);
+        }
+    }
+    next
+}
+
+/// Removes the message of `topic` if it has expired, from the store as well.
+fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
+    let _turn = shard
+        .journal
+        .is_some()
+        .then(|| shard.world.turn(topic.as_str()));
+    let is_due = |kept: &Retained| kept.message.is_expired(shard.now());
+    let gone = uncounted(&shard.world, shard.world.retained.remove_if(topic, is_due));
+    if gone.is_some_and(|gone| gone.is_stored) {
+        journal::expired(shard, &[topic.as_str().to_owned()]);
+    }
+}
+
+/// Sends the next retained messages to `client`, as long as there is room for them.
+pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
+    let Some(link) = client.link() else { return };
+    for _ in 0..REPLAYED_A_TURN {
+        if !can_replay(shard, client) {
+            return;
+        }
+        let mut replays = link.replays.borrow_mut();
+        let Some(replay) = replays.front_mut() else {
+            return;
+        };
+        let (next, qos, id) = (replay.next(shard), replay.qos, replay.id);
+        if matches!(next, Next::Nothing) {
+            replays.pop_front();
+        }
+        drop(replays);
+        let Next::Message(kept) = next else {
+            continue;
+        };
+        let message = &kept.message;
+        if !kept.is_still_allowed(shard) {
+            shard.metrics().retained_withheld.add(1);
+        } else if !message.is_expired(shard.now()) {
+            let delivery = Delivery {
+                qos,
+                retain: true,
+                subscription_ids: id.as_slice(),
+                key: journal::replayed(shard, client, &kept, qos, id),
+                room: QueueRoom::Limits,
+            };
+            hub::deliver(shard, client, message, delivery);
+        }
+    }
+}
+
+/// Whether [`replay`] has something to do now.
+pub(crate) fn can_replay(shard: &Shard, client: &Client) -> bool {
+    let Some(link) = client.link() else {
+        return false;
+    };
+    let replays = link.replays.borrow();
+    let is_due = |first: &Replay| client.session.borrow().is_confirmed(first.suback);
+    replays.front().is_some_and(is_due) && has_room(shard, client, &link)
+}
+
+/// Nothing queued in the session, and not much in the outbox: retained messages never push
+/// live ones out of a queue.
+fn has_room(shard: &Shard, client: &Client, link: &Link) -> bool {
+    let waiting = link.outbox.borrow().len();
+    let backlog_bytes = shard.config().limits.qos0_backlog_bytes;
+    waiting < REPLAY_BELOW_BYTES.min(backlog_bytes.max(1)) && client.session.borrow().queued() == 0
+}

@@ -1,0 +1,175 @@
+//! Log lines that a flood cannot turn into a second attack: one a second for each class.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::hooks::{Hooks, LogLevel};
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a line is about; each class has its own limit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LogClass {
+    Refused,
+    Violation,
+    Dropped,
+    Denied,
+    Stalled,
+    Accept,
+    Panic,
+    Will,
+    Store,
+    Clock,
+    Kafka,
+    Queue,
+}
+
+const CLASSES: usize = LogClass::Queue as usize + 1;
+
+/// The log of one shard.
+pub(crate) struct Log {
+    sink: RefCell<Arc<dyn Hooks>>,
+    classes: [Class; CLASSES],
+}
+
+#[derive(Default)]
+struct Class {
+    last: Cell<Option<Instant>>,
+    suppressed: Cell<u64>,
+}
+
+impl Log {
+    pub(crate) fn new(sink: Arc<dyn Hooks>) -> Self {
+        Self {
+            sink: RefCell::new(sink),
+            classes: Default::default(),
+        }
+    }
+
+    pub(crate) fn redirect(&self, sink: Arc<dyn Hooks>) {
+        *self.sink.borrow_mut() = sink;
+    }
+
+    /// Tells of ordinary life: of what happens once, so there is no limit.
+    pub(crate) fn say(&self, text: String) {
+        self.write(LogLevel::Info, text);
+    }
+
+    /// Writes a warning unless one of this class was written less than a second ago.
+    pub(crate) fn warn(&self, class: LogClass, now: Instant, text: impl FnOnce() -> String) {
+        let state = &self.classes[class as usize];
+        let quiet = state.last.get().is_some_and(|last| now < last + INTERVAL);
+        if quiet {
+            state.suppressed.set(state.suppressed.get() + 1);
+            return;
+        }
+        state.last.set(Some(now));
+        let line = match state.suppressed.take() {
+            0 => text(),
+            more => format!("{} ({more} more like it since the last line)", text()),
+        };
+        let level = match class {
+            LogClass::Panic | LogClass::Store => LogLevel::Error,
+            _ => LogLevel::Warning,
+        };
+        self.write(level, line);
+    }
+
+    fn write(&self, level: LogLevel, line: String) {
+        let sink = Arc::clone(&self.sink.borrow());
+        // A log that fails is nobody's reason to stop, and there is nowhere to say so.
+        let _ = catch_unwind(AssertUnwindSafe(|| sink.log(level, line)));
+    }
+}
+
+/// Text from a client made fit for a log line: control characters escaped, length bounded.
+pub(crate) struct Escaped<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 120;
+        for (count, character) in self.0.chars().enumerate() {
+            if count == LONGEST {
+                return f.write_str("...");
+            }
+            if is_harmless(character) {
+                write!(f, "{character}")?;
+            } else {
+                write!(f, "{}", character.escape_unicode())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Neither a control character nor one that turns the direction of the text (abuse H09).
+fn is_harmless(character: char) -> bool {
+    !character.is_control()
+        && !matches!(character, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::config::hooks::{Ask, Event, Interests, Login, Reply, Ruling, Verdict};
+
+    #[derive(Default)]
+    struct Lines(Mutex<Vec<String>>);
+
+    impl Hooks for Lines {
+        fn interests(&self) -> Interests {
+            Interests::default()
+        }
+        fn authenticate(&self, _: Arc<Login>, _: Reply<Verdict>) {}
+        fn authorize(&self, _: Ask, _: Reply<Ruling>) {}
+        fn event(&self, _: Event) {}
+        fn log(&self, _: LogLevel, text: String) {
+            self.0.lock().unwrap().push(text);
+        }
+    }
+
+    #[test]
+    fn a_flood_of_one_class_is_one_line_a_second_and_a_count() {
+        let lines = Arc::new(Lines::default());
+        let log = Log::new(lines.clone());
+        let start = Instant::now();
+        for ms in 0..1_500 {
+            let now = start + Duration::from_millis(ms);
+            log.warn(LogClass::Dropped, now, || "dropped".into());
+        }
+
+        let lines = lines.0.lock().unwrap();
+        assert_eq!(
+            *lines,
+            ["dropped", "dropped (999 more like it since the last line)"]
+        );
+    }
+
+    #[test]
+    fn classes_do_not_silence_each_other() {
+        let lines = Arc::new(Lines::default());
+        let log = Log::new(lines.clone());
+        let now = Instant::now();
+        log.warn(LogClass::Dropped, now, || "a".into());
+        log.warn(LogClass::Denied, now, || "b".into());
+
+        assert_eq!(*lines.0.lock().unwrap(), ["a", "b"]);
+    }
+
+    #[test]
+    fn control_and_direction_characters_are_escaped() {
+        let text = format!("{}", Escaped("a\r\nb\u{1b}[31m\u{202e}x"));
+
+        assert_eq!(text, "a\\u{d}\\u{a}b\\u{1b}[31m\\u{202e}x");
+    }
+
+    #[test]
+    fn long_text_is_cut() {
+        assert_eq!(format!("{}", Escaped(&"x".repeat(500))).len(), 123);
+    }
+}

@@ -1,0 +1,9 @@
+//! What a shard runs on: counters, log, mailboxes, timer wheel, and the first failure.
+//!
+//! Knows the configuration and nothing above it: no client, no message, no shard.
+
+pub(crate) mod failure;
+pub(crate) mod log;
+pub(crate) mod mailbox;
+pub(crate) mod metrics;
+pub(crate) mod wheel;

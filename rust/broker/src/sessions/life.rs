@@ -1,0 +1,232 @@
+//! The life of a session on its shard: promises, deadlines, the end of its connection, its own end.
+
+use std::rc::Rc;
+
+use mqttcore_codec::ReasonCode;
+use mqttcore_session::{Cause, Event as SessionEvent, Expiry, Message};
+
+use crate::clients::client::{Client, Closing, KeptWill, Link};
+use crate::clients::topic::topic_of;
+use crate::config::grants::RuleAnswer;
+use crate::config::hooks::EventKind;
+use crate::kafka;
+use crate::routing::fill;
+use crate::routing::group;
+use crate::routing::hub;
+use crate::routing::hub::Publication;
+use crate::routing::journal;
+use crate::routing::retain;
+use crate::runtime::log::{Escaped, LogClass};
+use crate::sessions::paging;
+use crate::shard::{EventDetails, Shard};
+
+/// Lets every promise so far leave: at once, unless one waits for the store (decision 2) or Kafka.
+pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
+    if let Some(journal) = &shard.journal
+        && let Some(level) = client.standing.level()
+    {
+        journal.promise(client, level);
+        return;
+    }
+    let token = client.session.borrow().last_token();
+    kafka::let_leave(shard, client, token, client.kafka());
+}
+
+/// Separates `client` from its connection; its will and its session go their ways.
+pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
+    let departure = client.session.borrow_mut().detach(shard.now(), cause);
+    journal::left(shard, client);
+    client.set_link(None);
+    group::set_online(shard, client, false);
+    shard.metrics().clients_connected.sub(1);
+    shard.tell(EventKind::Disconnected, client, EventDetails::default());
+    if let Some(will) = departure.will {
+        publish_will(shard, client, &will);
+    }
+    handle_events(shard, client);
+    if departure.expiry == Expiry::Now {
+        end(shard, client);
+    } else {
+        fill::watch(shard, client);
+        arm(shard, client);
+    }
+}
+
+/// Publishes the will of a client that is about to be disconnected because the broker stops.
+pub(crate) fn publish_will_early(shard: &Rc<Shard>, client: &Rc<Client>) {
+    let will = client.session.borrow_mut().take_due_will(shard.now());
+    if let Some(will) = will {
+        publish_will(shard, client, &will);
+    }
+}
+
+/// Does what the session says has come due.
+pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
+    loop {
+        let event = client.session.borrow_mut().poll_event();
+        match event {
+            None => return,
+            Some(SessionEvent::WillDue(message)) => publish_will(shard, client, &message),
+            Some(SessionEvent::Expired) => {
+                if !client.is_online() {
+                    shard.metrics().sessions_expired.add(1);
+                    shard.tell(EventKind::SessionExpired, client, EventDetails::default());
+                    end(shard, client);
+                }
+            }
+            Some(SessionEvent::Dropped {
+                reason,
+                message,
+                key,
+            }) => {
+                journal::dropped(shard, client, key);
+                hub::book_drop(shard, client, &message, key, reason);
+            }
+            Some(SessionEvent::Overflowed) => {
+                if let Some(link) = client.link() {
+                    close(&link, Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
+                }
+            }
+            Some(SessionEvent::Record { token, record }) => {
+                journal::told(shard, client, token, record);
+            }
+        }
+    }
+}
+
+fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
+    if client.kept_will.get() != KeptWill::None && shard.has_lost_its_store() {
+        // It would come again: the next broker finds it in the store.
+        return;
+    }
+    journal::will_ended(shard, client);
+    let allowed = topic_of(will)
+        .filter(|topic| client.access().permissions.publish(*topic) == RuleAnswer::Allowed);
+    let Some(topic) = allowed else {
+        shard.metrics().dropped_will.add(1);
+        shard.log.warn(LogClass::Will, shard.now(), || {
+            format!(
+                "will of client {} not published: not allowed",
+                Escaped(&client.id)
+            )
+        });
+        return;
+    };
+    let publication = Publication {
+        publisher: Some(client),
+        topic,
+        message: will,
+        packet_id: None,
+        retaining: retain::store(shard, Some(client), topic, will),
+        is_logged: false,
+        is_refused_when_full: false,
+    };
+    hub::route(shard, publication);
+}
+
+/// Ends a session: no message reaches it any more, and its slot is free.
+pub(crate) fn end(shard: &Rc<Shard>, client: &Rc<Client>) {
+    if shard.registry.borrow().at(client.handle).is_none() {
+        return;
+    }
+    // A will whose delay is still running is published when its session ends [MQTT-3.1.3-9].
+    let (subscriptions, waiting) = {
+        let session = client.session.borrow();
+        let waiting = session.queued() + session.in_flight();
+        (session.subscriptions().len(), waiting)
+    };
+    book_waiting(shard, client, waiting);
+    let will = client.session.borrow_mut().end(shard.now());
+    journal::ended(shard, client);
+    shard.world.directory.leave(client.subscriber);
+    // As many as it leaves behind, its own or older ones: however fast clients come and go, what
+    // they leave does not pile up.
+    shard.world.directory.clean(subscriptions);
+    shard.registry.borrow_mut().remove(client);
+    shard.pagings.borrow_mut().end(client);
+    fill::forget(shard, client);
+    shard.wheel.borrow_mut().cancel(client.handle.slot());
+    shard.metrics().sessions.sub(1);
+    if let Some(will) = will {
+        publish_will(shard, client, &will);
+    }
+}
+
+/// What waits for a session that ends reaches nobody: a counter and a line in the log.
+fn book_waiting(shard: &Shard, client: &Client, waiting: usize) {
+    if waiting == 0 {
+        return;
+    }
+    shard.metrics().dropped_session_ended.add(waiting as u64);
+    shard.log.warn(LogClass::Dropped, shard.now(), || {
+        let id = Escaped(&client.id);
+        format!("{waiting} messages for client {id} dropped: its session ended")
+    });
+}
+
+/// Makes the wheel call [`handle_timeout`] at the client's next deadline.
+pub(crate) fn arm(shard: &Shard, client: &Client) {
+    if shard.registry.borrow().at(client.handle).is_none() {
+        return;
+    }
+    let link = client.link();
+    let stall = link
+        .as_ref()
+        .and_then(|link| link.blocked_since.get())
+        .map(|since| since + shard.config().stall_deadline);
+    let ends = link.and_then(|link| link.grant_ends.get());
+    let session = client.session.borrow().poll_timeout();
+    let spill = paging::deadline(shard, client);
+    if let Some(at) = [stall, ends, session, spill].into_iter().flatten().min() {
+        shard.wheel.borrow_mut().arm(client.handle.slot(), at);
+    }
+}
+
+/// A deadline of the client in `slot` may have come.
+pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
+    let client = shard.registry.borrow().in_slot(slot);
+    let Some(client) = client else { return };
+    let now = shard.now();
+    let violation = {
+        let mut session = client.session.borrow_mut();
+        session.release_chunks();
+        if client.link().is_some_and(|link| link.is_unread.get()) {
+            session.excuse_silence(now);
+        }
+        session.handle_timeout(now).err()
+    };
+    if let Some(link) = client.link() {
+        let stalled = link
+            .blocked_since
+            .get()
+            .is_some_and(|since| now >= since + shard.config().stall_deadline);
+        if let Some(violation) = violation {
+            shard.metrics().keep_alive_timeouts.add(1);
+            close(&link, Cause::KeepAliveTimeout, violation.reason);
+        } else if stalled {
+            shard.metrics().stalled.add(1);
+            shard.log.warn(LogClass::Stalled, now, || {
+                format!(
+                    "client {} takes no bytes, disconnected",
+                    Escaped(&client.id)
+                )
+            });
+            close(&link, Cause::ConnectionLost, ReasonCode::QUOTA_EXCEEDED);
+        } else if link.grant_ends.get().is_some_and(|at| now >= at) {
+            close(
+                &link,
+                Cause::Administrative,
+                ReasonCode::MAXIMUM_CONNECT_TIME,
+            );
+        }
+    }
+    handle_events(shard, &client);
+    client.flush_session(shard);
+    fill::watch(shard, &client);
+    paging::spill_if_due(shard, &client);
+    arm(shard, &client);
+}
+
+pub(crate) fn close(link: &Link, cause: Cause, reason: ReasonCode) {
+    link.close(Closing { cause, reason });
+}

@@ -1,0 +1,403 @@
+//! Sessions come back while clients are let in already.
+//!
+//! A thread reads what the store kept and deals it to the shards. Whoever connects meanwhile has
+//! its session brought back first; it is told CONNACK, sent what waits for it, and its
+//! acknowledgements count. But nothing is routed before every session is there, or it would miss
+//! one that is not: what a client publishes or subscribes to stays unread until then, and so does
+//! what could publish a will or end a session: a connection that ends, a takeover, a clean start,
+//! the return to a session whose will or end is due. A broker that dies while it loads has changed
+//! nothing but what it has said.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mqttcore_store::{KeptSession, StoreError};
+use tokio::sync::oneshot;
+
+use crate::admission::arrival;
+use crate::admission::handshake::Arrival;
+use crate::durability::store::Log;
+use crate::routing::journal;
+use crate::runtime::failure::fail_on_panic;
+use crate::sessions::recovery::{self, Kept, Reader};
+use crate::shard::guard::contained;
+use crate::shard::{Shard, World};
+
+/// Sessions that are read together; then it is the turn of those whose clients wait.
+const TOGETHER: usize = 512;
+/// Retained messages that are read between two looks at who waits.
+const RETAINED_TOGETHER: usize = 256;
+/// Pieces of work that the shards have at once.
+const UNDER_WAY: usize = 8;
+/// Time begins for so many sessions at once.
+const BEGUN_TOGETHER: u32 = 4_096;
+/// How often the thread looks whether the broker has failed while a shard is busy.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What all shards know of it.
+pub(crate) struct Loading {
+    /// Sessions that the store has and the shards do not; all ones while nobody knows.
+    to_come: AtomicU64,
+    /// Whose session is wanted first.
+    wanted: Mutex<Option<Sender<Wanted>>>,
+}
+
+/// A client that waits for its session.
+struct Wanted {
+    client_id: Arc<str>,
+    home: usize,
+}
+
+impl Loading {
+    pub(crate) fn new(has_store: bool) -> Self {
+        Self {
+            to_come: AtomicU64::new(if has_store { u64::MAX } else { 0 }),
+            wanted: Mutex::default(),
+        }
+    }
+
+    /// Sessions that the shards do not have yet; `None` while nobody knows how many.
+    pub(crate) fn to_come(&self) -> Option<u64> {
+        // ORDERING: a figure; errands carry what it stands for.
+        Some(self.to_come.load(Ordering::Relaxed)).filter(|sessions| *sessions != u64::MAX)
+    }
+
+    /// One that was to come is there.
+    pub(crate) fn one_is_there(&self) {
+        // ORDERING: as in `to_come`.
+        self.to_come.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn ask(&self, client_id: &Arc<str>, home: usize) {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wanted) = &*wanted {
+            let client_id = Arc::clone(client_id);
+            // A thread that has ended was through, or has said why.
+            let _ = wanted.send(Wanted { client_id, home });
+        }
+    }
+}
+
+/// What one shard does not do before all sessions are there.
+pub(crate) struct Held {
+    is_over: Cell<bool>,
+    /// Clients that were let in, in their order, by identifier.
+    arrivals: RefCell<HashMap<Arc<str>, Vec<Arrival>>>,
+    then: RefCell<Vec<Then>>,
+}
+
+type Then = Box<dyn FnOnce(&Rc<Shard>)>;
+
+impl Held {
+    pub(crate) fn new(has_store: bool) -> Self {
+        Self {
+            is_over: Cell::new(!has_store),
+            arrivals: RefCell::default(),
+            then: RefCell::default(),
+        }
+    }
+
+    /// Every session of every shard is there, and its time goes on.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.get()
+    }
+}
+
+/// Does `then` once every session is there: at once, in the usual case.
+pub(crate) fn when_over(shard: &Rc<Shard>, then: impl FnOnce(&Rc<Shard>) + 'static) {
+    if shard.held.is_over() {
+        then(shard);
+    } else {
+        shard.held.then.borrow_mut().push(Box::new(then));
+    }
+}
+
+/// Waits until every session is there.
+pub(crate) async fn over(shard: Rc<Shard>) {
+    let (sender, is_over) = oneshot::channel();
+    when_over(&shard, |_| {
+        // The connection that waits may have been cut off.
+        let _ = sender.send(());
+    });
+    let _ = is_over.await;
+}
+
+/// Lets an admitted client in, as soon as its session is there and nobody can miss anything by it.
+pub(crate) fn receive(shard: &Rc<Shard>, arrival: Arrival) {
+    if shard.held.is_over() {
+        return arrival::arrive(shard, arrival);
+    }
+    let id = Arc::clone(&arrival.login.client_id);
+    let is_known = shard.registry.borrow().find(&id).is_some();
+    let is_first = !shard.held.arrivals.borrow().contains_key(&id);
+    if is_first && is_known && may_come(shard, &arrival) {
+        return arrival::arrive(shard, arrival);
+    }
+    if !is_known {
+        shard.world.loading.ask(&id, shard.index);
+    }
+    let mut arrivals = shard.held.arrivals.borrow_mut();
+    arrivals.entry(id).or_default().push(arrival);
+}
+
+/// Whether letting the client in publishes nothing and ends nothing.
+fn may_come(shard: &Shard, arrival: &Arrival) -> bool {
+    let existing = shard.registry.borrow().find(&arrival.login.client_id);
+    existing.is_none_or(|old| {
+        let due = old.session.borrow().poll_timeout();
+        let resumes = !arrival.request.clean_start && arrival.access.grant.session.resume;
+        resumes && !old.is_online() && due.is_none_or(|at| at > shard.now())
+    })
+}
+
+/// What the store has of a client that waits is here; nothing, if the client is new.
+fn found(shard: &Rc<Shard>, client_id: &Arc<str>, kept: Option<Kept>) {
+    recovery::install(shard, kept);
+    let mut arrivals = shard.held.arrivals.borrow_mut();
+    let Some(waiting) = arrivals.get_mut(client_id) else {
+        return;
+    };
+    // Whoever comes behind the first one takes over from it.
+    if !may_come(shard, &waiting[0]) {
+        return;
+    }
+    let first = waiting.remove(0);
+    if waiting.is_empty() {
+        arrivals.remove(client_id);
+    }
+    drop(arrivals);
+    arrival::arrive(shard, first);
+    shard.send_mail();
+}
+
+/// Every session is there: what was held back goes on.
+fn end(shard: &Rc<Shard>) {
+    shard.held.is_over.set(true);
+    for then in shard.held.then.take() {
+        contained(shard, "what waited for the sessions", || then(shard));
+    }
+    for arrival in shard.held.arrivals.take().into_values().flatten() {
+        contained(shard, "a client that waited", || {
+            arrival::arrive(shard, arrival);
+        });
+    }
+    shard.send_mail();
+}
+
+/// Starts the thread that brings back what `log` has.
+pub(crate) fn start(world: &Arc<World>, log: &Arc<Log>) -> std::io::Result<JoinHandle<()>> {
+    let (sender, wanted) = channel();
+    let (done, dones) = channel();
+    let loading = &world.loading;
+    *loading
+        .wanted
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) = Some(sender);
+    let on_panic = fail_on_panic(world);
+    let (world, log) = (Arc::clone(world), Arc::clone(log));
+    let load = move || {
+        let loader = Loader {
+            world: &world,
+            log: &log,
+            reader: Reader::new(&log),
+            wanted,
+            by_key: Vec::new(),
+            done,
+            dones,
+            under_way: 0,
+        };
+        if let Err(error) = loader.load() {
+            // What was promised cannot be read: nothing more is promised.
+            log.fail(&error);
+        }
+    };
+    mqttcore_panics::spawn("mqttcore-load", on_panic, load)
+}
+
+/// The thread.
+struct Loader<'w> {
+    world: &'w Arc<World>,
+    log: &'w Log,
+    reader: Reader<'w>,
+    wanted: Receiver<Wanted>,
+    /// Numbers of sessions, by a hash of their client identifiers, ascending.
+    by_key: Vec<(u64, u64)>,
+    done: Sender<()>,
+    dones: Receiver<()>,
+    under_way: usize,
+}
+
+impl Loader<'_> {
+    fn load(mut self) -> Result<(), StoreError> {
+        let mut numbers = self.list()?;
+        let sessions = numbers.len();
+        self.world
+            .loading
+            .to_come
+            .store(sessions as u64, Ordering::Relaxed);
+        numbers.sort_unstable();
+        if sessions > 0 {
+            self.say(format!(
+                "reading {sessions} sessions that were kept: clients are let in, what they publish \
+                 waits until all are there"
+            ));
+        }
+        for together in numbers.chunks(TOGETHER) {
+            self.answer()?;
+            self.deal(together)?;
+        }
+        drop(numbers);
+        self.retained()?;
+        self.settle(0)?;
+        // A will may go to a session of any shard, and all of them are there by now.
+        for index in 0..self.world.shards() {
+            self.begin(index)?;
+        }
+        self.settle(0)?;
+        for index in 0..self.world.shards() {
+            self.have(index, end)?;
+        }
+        self.settle(0)?;
+        if sessions > 0 {
+            let taken = self.world.started.elapsed().as_secs_f64();
+            self.say(format!(
+                "all {sessions} sessions are there after {taken:.2} s"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Finds out who there is; returns the numbers of the sessions.
+    fn list(&mut self) -> Result<Vec<u64>, StoreError> {
+        let (world, by_key) = (self.world, &mut self.by_key);
+        self.log.store.clients(&mut |number, client_id| {
+            by_key.push((world.key_of(client_id), number));
+        })?;
+        by_key.sort_unstable();
+        let numbers: Vec<u64> = by_key.iter().map(|(_, number)| *number).collect();
+        self.log
+            .begin_sessions(numbers.iter().copied().max().unwrap_or(0));
+        Ok(numbers)
+    }
+
+    /// Deals these sessions to their shards.
+    fn deal(&mut self, numbers: &[u64]) -> Result<(), StoreError> {
+        let mut dealt: Vec<Vec<Kept>> = (0..self.world.shards()).map(|_| Vec::new()).collect();
+        for kept in self.read(numbers)? {
+            let home = self.world.home(&kept.row.client_id);
+            dealt[home].push(self.reader.session(kept)?);
+        }
+        for (home, sessions) in dealt.into_iter().enumerate() {
+            if !sessions.is_empty() {
+                self.have(home, |shard| {
+                    recovery::install(shard, sessions);
+                    shard.send_mail();
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, numbers: &[u64]) -> Result<Vec<KeptSession>, StoreError> {
+        let mut read = Vec::with_capacity(numbers.len());
+        self.log
+            .store
+            .restore(numbers, &mut |kept| read.push(kept))?;
+        Ok(read)
+    }
+
+    /// Brings back the sessions that clients wait for.
+    fn answer(&mut self) -> Result<(), StoreError> {
+        while let Ok(Wanted { client_id, home }) = self.wanted.try_recv() {
+            let key = self.world.key_of(&client_id);
+            let first = self.by_key.partition_point(|(other, _)| *other < key);
+            let same = self.by_key[first..]
+                .iter()
+                .take_while(|(other, _)| *other == key);
+            let numbers: Vec<u64> = same.map(|(_, number)| *number).collect();
+            let mut found_ones = self.read(&numbers)?.into_iter();
+            let kept = found_ones.find(|kept| *kept.row.client_id == *client_id);
+            let kept = kept.map(|kept| self.reader.session(kept)).transpose()?;
+            self.have(home, move |shard| found(shard, &client_id, kept))?;
+        }
+        Ok(())
+    }
+
+    /// Puts retained messages into their place.
+    fn retained(&mut self) -> Result<(), StoreError> {
+        let mut expired = Vec::new();
+        for together in self.reader.list_retained()?.chunks(RETAINED_TOGETHER) {
+            self.answer()?;
+            self.reader.retained(self.world, together, &mut expired)?;
+        }
+        self.have(0, move |shard| journal::expired(shard, &expired))
+    }
+
+    /// Lets the time of a shard's sessions go on.
+    fn begin(&mut self, index: usize) -> Result<(), StoreError> {
+        let (sender, next) = channel();
+        let mut from = 0;
+        loop {
+            let sender = sender.clone();
+            self.have(index, move |shard| {
+                // The thread waits for it.
+                let _ = sender.send(recovery::begin(shard, from, BEGUN_TOGETHER));
+            })?;
+            self.settle(0)?;
+            match next.try_recv() {
+                Ok(Some(slot)) => from = slot,
+                // It panicked, and has said so.
+                Ok(None) | Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Has `work` done on a shard, once the shards are not too far behind.
+    fn have(
+        &mut self,
+        index: usize,
+        work: impl FnOnce(&Rc<Shard>) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        self.settle(UNDER_WAY - 1)?;
+        self.under_way += 1;
+        let done = Done(self.done.clone());
+        let errand = move |shard: &Rc<Shard>| {
+            work(shard);
+            drop(done);
+        };
+        self.world.run_on(index, Box::new(errand));
+        Ok(())
+    }
+
+    /// Waits until the shards have no more than `most` to do.
+    fn settle(&mut self, most: usize) -> Result<(), StoreError> {
+        while self.under_way > most {
+            match self.dones.recv_timeout(LOOK) {
+                Ok(()) => self.under_way -= 1,
+                Err(RecvTimeoutError::Timeout) if !self.world.is_stopping() => {}
+                Err(_) => return Err(StoreError::Stopped("the broker stops".into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&self, text: String) {
+        self.world.run_on(0, Box::new(|shard| shard.log.say(text)));
+    }
+}
+
+/// Says that a piece of work is over, however it ends.
+struct Done(Sender<()>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        // A thread that has given up does not listen.
+        let _ = self.0.send(());
+    }
+}

@@ -1,0 +1,266 @@
+//! Queues that are in the store alone, and their way back.
+//!
+//! A kept session whose client stays away has its queue let go of: it counts what comes
+//! (`Session::spill`). When the client is back, the queue is opened and read back in pages, on a
+//! thread that may wait for the disk, while what comes is held behind it. A queue that outgrows memory closes itself, also
+//! while its client is here and slow; once that has little at hand, the queue is opened again.
+//!
+//! The store has a delivery before its session does: it may be in the mail of another shard, or
+//! be of QoS 2 and wait for its record. A page must not hold such a one, or it would come twice.
+//! So the numbers of a page end where they had come to when the queue was opened, and the first
+//! page is read when every shard has said that it has handed over what it had numbered until then.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mqttcore_session::QueuePolicy;
+
+use crate::admission::arrival;
+use crate::clients::client::{Client, Handle};
+use crate::durability::line::Then;
+use crate::durability::store::PageRequest;
+use crate::routing::journal::Journal;
+use crate::sessions::life;
+use crate::sessions::recovery::Page;
+use crate::shard::Shard;
+
+/// Queues that are being read back, by the slots of their clients.
+#[derive(Default)]
+pub(crate) struct Pagings(HashMap<u32, Paging>);
+
+/// How far the queue of a client that is back has been read.
+struct Paging {
+    handle: Handle,
+    /// Tells its pages from those of an earlier one.
+    serial: u64,
+    /// Everything that was counted has a lower number.
+    below: u64,
+    /// The number with which the next page begins.
+    from: u64,
+    /// Shards that have not handed over yet what they had numbered.
+    unsettled: usize,
+    is_reading: bool,
+    /// Its client has just come back: it gets the first page before any answer.
+    is_greeting: bool,
+}
+
+impl Pagings {
+    fn of(&self, client: &Client) -> Option<&Paging> {
+        let paging = self.0.get(&client.handle.slot())?;
+        (paging.handle == client.handle).then_some(paging)
+    }
+
+    fn of_mut(&mut self, client: &Client) -> Option<&mut Paging> {
+        let paging = self.0.get_mut(&client.handle.slot())?;
+        (paging.handle == client.handle).then_some(paging)
+    }
+
+    /// Its queue is read to the end, or is closed again, or it has none any more.
+    pub(crate) fn end(&mut self, client: &Client) {
+        self.0.remove(&client.handle.slot());
+    }
+}
+
+/// One shard wants to know that another one has handed over everything that it has numbered.
+#[derive(Clone, Copy)]
+pub(crate) struct Settle {
+    home: usize,
+    handle: Handle,
+    serial: u64,
+}
+
+/// When the queue of `client` is to be let go of.
+pub(crate) fn deadline(shard: &Shard, client: &Client) -> Option<Instant> {
+    let session = client.session.borrow();
+    let may_spill = client.number(&shard.world).is_some() && session.may_spill();
+    let since = session.away_since().filter(|_| may_spill)?;
+    since.checked_add(shard.config().spill_after)
+}
+
+/// Lets go of the queue of a client that has been away for long.
+pub(crate) fn spill_if_due(shard: &Shard, client: &Client) {
+    if deadline(shard, client).is_some_and(|at| at <= shard.now()) {
+        client.session.borrow_mut().spill();
+        // Its pages are of no use any more.
+        shard.pagings.borrow_mut().end(client);
+    }
+}
+
+/// Opens the queue of a client that is back, and goes on reading it.
+pub(crate) fn resume(shard: &Rc<Shard>, client: &Client) {
+    let Some(journal) = &shard.journal else {
+        return;
+    };
+    if client.session.borrow().is_spilling() {
+        open(shard, journal, client, true);
+    }
+    read_on(shard, client);
+}
+
+fn open(shard: &Rc<Shard>, journal: &Journal, client: &Client, is_greeting: bool) {
+    let below = journal.next_number();
+    client.session.borrow_mut().begin_paging(below);
+    shard.pagings.borrow_mut().end(client);
+    if client.session.borrow().spilled() > 0 {
+        begin(shard, client, below, is_greeting);
+    }
+}
+
+/// Opens a queue again that has closed itself, once all that was to be read of it was.
+fn reopen(shard: &Rc<Shard>, client: &Client) {
+    let Some(journal) = &shard.journal else {
+        return;
+    };
+    let is_wanted = {
+        let session = client.session.borrow();
+        session.is_spilling() && session.wants_page()
+    };
+    if is_wanted && shard.pagings.borrow().of(client).is_none() {
+        open(shard, journal, client, false);
+    }
+}
+
+/// Reads back what a session must have in memory, although its client is away: who drops the
+/// oldest message has to know it.
+pub(crate) fn resume_if_needed(shard: &Rc<Shard>, client: &Client) {
+    if shard.config().limits.queue_policy == QueuePolicy::DropOldest {
+        resume(shard, client);
+    }
+}
+
+fn begin(shard: &Rc<Shard>, client: &Client, below: u64, is_greeting: bool) {
+    let asked = Settle {
+        home: shard.index,
+        handle: client.handle,
+        serial: shard.world.unique(),
+    };
+    let paging = Paging {
+        handle: client.handle,
+        serial: asked.serial,
+        below,
+        from: 0,
+        unsettled: shard.world.shards(),
+        is_reading: false,
+        is_greeting,
+    };
+    let slot = client.handle.slot();
+    shard.pagings.borrow_mut().0.insert(slot, paging);
+    for to in 0..shard.world.shards() {
+        shard.post_job(to, move |shard| settle(shard, asked));
+    }
+}
+
+/// Answers once everything that this shard has numbered so far is on its way.
+pub(crate) fn settle(shard: &Rc<Shard>, asked: Settle) {
+    let Some(journal) = &shard.journal else {
+        return;
+    };
+    if journal.after_deliveries(Then::Settle(asked)).is_some() {
+        answer(shard, asked);
+    }
+}
+
+/// Everything that this shard had numbered is on its way: the answer goes behind it.
+pub(crate) fn answer(shard: &Shard, asked: Settle) {
+    shard.post_job(asked.home, move |shard| settled(shard, asked));
+}
+
+/// Whether the first page of a client that is back has still to leave: what waits for it goes in
+/// front of any answer, so nothing is read from it before.
+pub(crate) fn is_first_page_due(shard: &Shard, client: &Client) -> bool {
+    let Some(link) = client.link() else {
+        return false;
+    };
+    let pagings = shard.pagings.borrow();
+    let is_due = |paging: &Paging| {
+        paging.is_greeting && paging.from == 0 && (paging.unsettled > 0 || paging.is_reading)
+    };
+    pagings.of(client).is_some_and(is_due)
+        || !client.session.borrow().is_confirmed(link.first_page.get())
+}
+
+/// One shard has handed over what it had numbered.
+pub(crate) fn settled(shard: &Rc<Shard>, asked: Settle) {
+    let client = shard.registry.borrow().at(asked.handle);
+    let Some(client) = client else { return };
+    if let Some(paging) = shard.pagings.borrow_mut().of_mut(&client)
+        && paging.serial == asked.serial
+    {
+        paging.unsettled -= 1;
+    }
+    read_on(shard, &client);
+    wake_if_ready(shard, &client);
+}
+
+fn wake_if_ready(shard: &Shard, client: &Client) {
+    if let Some(link) = client.link().filter(|_| !is_first_page_due(shard, client)) {
+        link.wake();
+    }
+}
+
+/// Has the next page read, if the session wants it.
+pub(crate) fn read_on(shard: &Rc<Shard>, client: &Client) {
+    reopen(shard, client);
+    let mut pagings = shard.pagings.borrow_mut();
+    let (Some(paging), Some(journal)) = (pagings.of_mut(client), &shard.journal) else {
+        return;
+    };
+    let is_ready = paging.unsettled == 0 && !paging.is_reading;
+    if !is_ready || !client.session.borrow().wants_page() {
+        return;
+    }
+    let Some(session) = client.number(&shard.world) else {
+        return;
+    };
+    paging.is_reading = true;
+    // What left the queue in this turn has left it in the store, too.
+    journal.commit();
+    journal.read_page(PageRequest {
+        world: Arc::clone(&shard.world),
+        shard: shard.index,
+        handle: client.handle,
+        serial: paging.serial,
+        session,
+        from: paging.from,
+        below: paging.below,
+    });
+}
+
+/// A page is there.
+pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Page) {
+    let client = shard.registry.borrow().at(handle);
+    let Some(client) = client else { return };
+    let is_first;
+    {
+        let mut pagings = shard.pagings.borrow_mut();
+        let paging = pagings.of_mut(&client);
+        let Some(paging) = paging.filter(|paging| paging.serial == serial) else {
+            return;
+        };
+        is_first = paging.from == 0 && paging.is_greeting;
+        (paging.is_reading, paging.from) = (false, page.next);
+    }
+    let is_judged = client.is_queue_judged.get();
+    let may_have = is_judged.then(|| arrival::may_have(&client));
+    client
+        .session
+        .borrow_mut()
+        .page(shard.now(), page.deliveries(), page.is_last, |message| {
+            may_have.as_ref().is_none_or(|may_have| may_have(message))
+        });
+    if client.session.borrow().spilled() == 0 {
+        shard.pagings.borrow_mut().end(&client);
+        client.is_queue_judged.set(false);
+    } else if page.is_last {
+        shard.pagings.borrow_mut().end(&client);
+    }
+    if is_first && let Some(link) = client.link() {
+        link.first_page.set(client.session.borrow().last_token());
+    }
+    life::handle_events(shard, &client);
+    client.flush_session(shard);
+    read_on(shard, &client);
+    wake_if_ready(shard, &client);
+}

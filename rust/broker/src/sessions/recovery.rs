@@ -1,0 +1,388 @@
+//! From what the store kept to sessions and messages, as shards have them; `loading.rs` says when.
+
+use std::collections::{BTreeSet, HashMap};
+use std::num::NonZeroU32;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mqttcore_codec::{PacketId, Properties, QoS, Version};
+use mqttcore_session::{Delivery, Message, QueueRoom, Session, Subscription, WillMessage};
+use mqttcore_store::{self as stored, KeptSession, Store, StoreError};
+use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicName};
+use smallvec::SmallVec;
+
+use crate::clients::client::{Client, Identity, KeptWill, Who};
+use crate::clients::topic::{AS_IT_CAME, topic_of};
+use crate::config::grants::{Access, Permissions};
+use crate::durability::clock::KeptClock;
+use crate::durability::store::Log;
+use crate::routing::fill;
+use crate::routing::group;
+use crate::routing::journal;
+use crate::routing::retain::Retained;
+use crate::sessions::life;
+use crate::sessions::paging;
+use crate::shard::{Shard, World};
+
+/// Deliveries that are read of a queue at once, and bytes of their messages.
+const PAGE: usize = 256;
+const PAGE_BYTES: u64 = 1 << 20;
+
+/// One session, on its way to its shard.
+pub(crate) struct Kept {
+    number: u64,
+    client_id: Arc<str>,
+    username: Option<Arc<str>>,
+    version: Version,
+    access: Arc<Access>,
+    expiry_s: u32,
+    /// When its connection ended; without an end it was there when the broker died.
+    away_since: Option<Instant>,
+    will: Option<WillMessage>,
+    subscriptions: Vec<(SubscriptionFilter, Options)>,
+    gates: BTreeSet<u16>,
+    publishes: Vec<(PacketId, Waiting)>,
+    releases: Vec<u16>,
+    /// What waits for it: that stays in the store.
+    waiting: stored::Waiting,
+    /// What waits for it with a lower number may have been sent.
+    maybe_sent_below: u64,
+}
+
+/// Deliveries that wait for one session, read back.
+pub(crate) struct Page {
+    waiting: Vec<Waiting>,
+    /// Where the next page begins.
+    pub(crate) next: u64,
+    /// There are no more.
+    pub(crate) is_last: bool,
+}
+
+/// A message on its way to one session.
+struct Waiting {
+    delivery: u64,
+    message: Message,
+    qos: QoS,
+    retain: bool,
+    subscription_ids: SmallVec<[NonZeroU32; 2]>,
+}
+
+/// Makes what the store kept fit for shards.
+pub(crate) struct Reader<'s> {
+    store: &'s dyn Store,
+    clock: KeptClock,
+    now: Instant,
+    /// The first number that this life gives.
+    first_number: u64,
+    /// Messages that were read: they wait for several sessions.
+    messages: HashMap<u64, Message>,
+    /// What a session without a will may do while its client is away: nothing.
+    nothing: Arc<Access>,
+}
+
+impl<'s> Reader<'s> {
+    pub(crate) fn new(log: &'s Log) -> Self {
+        Self {
+            store: &*log.store,
+            clock: log.clock,
+            now: Instant::now(),
+            first_number: log.numbers(0),
+            messages: HashMap::new(),
+            nothing: Arc::new(access_of(None)),
+        }
+    }
+
+    /// The numbers of the messages that are retained.
+    pub(crate) fn list_retained(&self) -> Result<Vec<u64>, StoreError> {
+        let mut numbers = Vec::new();
+        self.store.retained(&mut |_, number| numbers.push(number))?;
+        Ok(numbers)
+    }
+
+    /// Puts these messages into their place, and topics whose message has expired meanwhile into
+    /// `expired`.
+    pub(crate) fn retained(
+        &mut self,
+        world: &World,
+        numbers: &[u64],
+        expired: &mut Vec<String>,
+    ) -> Result<(), StoreError> {
+        for number in numbers {
+            let Some(stored) = self.store.message(*number)? else {
+                continue;
+            };
+            let Some(message) = self.take(*number, &stored) else {
+                continue;
+            };
+            if message.is_expired(self.now) {
+                expired.push(message.topic().to_owned());
+            } else if let Some(topic) = topic_of(&message) {
+                let record = stored.message();
+                let name = record.source.zip(record.username);
+                let named = |(id, name)| world.sources.named(&Arc::from(id), &Arc::from(name));
+                let kept = Retained::new(message.clone(), true, name.map(named));
+                world.retained.set(topic, kept);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn session(&mut self, kept: KeptSession) -> Result<Kept, StoreError> {
+        let row = kept.row;
+        let mut publishes = Vec::with_capacity(row.publishes.len());
+        for (packet_id, delivery) in &row.publishes {
+            let waiting = self.waiting(delivery)?;
+            publishes.extend(PacketId::new(*packet_id).zip(waiting));
+        }
+        let mut subscriptions = Vec::with_capacity(kept.subscriptions.len());
+        for (text, (options, id)) in &kept.subscriptions {
+            if let Ok(filter) = SubscriptionFilter::parse(text, &AS_IT_CAME) {
+                subscriptions.push((filter, journal::unpack(*options, *id)));
+            }
+        }
+        let will = row.will.as_ref().and_then(to_will);
+        Ok(Kept {
+            number: kept.number,
+            client_id: row.client_id.into(),
+            username: row.username.map(Arc::from),
+            version: Version::from_level(row.version).unwrap_or(Version::V5),
+            access: match &will {
+                Some(will) => Arc::new(access_of(Some(will))),
+                None => Arc::clone(&self.nothing),
+            },
+            expiry_s: row.expiry_s,
+            away_since: row.away_since_ms.map(|at_ms| self.clock.instant(at_ms)),
+            will,
+            subscriptions,
+            gates: row.gates,
+            publishes,
+            releases: row.releases,
+            waiting: kept.waiting,
+            maybe_sent_below: match row.away_since_ms {
+                Some(_) => row.maybe_sent_below,
+                None => self.first_number,
+            },
+        })
+    }
+
+    fn waiting(&mut self, delivery: &stored::Delivery) -> Result<Option<Waiting>, StoreError> {
+        let message = self.message(delivery.message)?;
+        Ok(message.map(|message| Waiting::new(delivery, message)))
+    }
+
+    fn message(&mut self, number: u64) -> Result<Option<Message>, StoreError> {
+        if let Some(message) = self.messages.get(&number) {
+            return Ok(Some(message.clone()));
+        }
+        let stored = self.store.message(number)?;
+        Ok(stored.and_then(|stored| self.take(number, &stored)))
+    }
+
+    /// The message with this number, which was read: the same one to all who get it.
+    fn take(&mut self, number: u64, stored: &stored::StoredMessage) -> Option<Message> {
+        if let Some(message) = self.messages.get(&number) {
+            return Some(message.clone());
+        }
+        let message = message_of(stored, self.clock)?;
+        self.messages.insert(number, message.clone());
+        Some(message)
+    }
+}
+
+impl Page {
+    /// Reads the deliveries that wait for `session` from number `from` on and below `below`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store: what was promised cannot be read.
+    pub(crate) fn read(
+        store: &dyn Store,
+        clock: KeptClock,
+        session: u64,
+        from: u64,
+        below: u64,
+    ) -> Result<Self, StoreError> {
+        let mut page = Self {
+            waiting: Vec::new(),
+            next: from,
+            is_last: true,
+        };
+        for (delivery, message) in store.page(session, from, PAGE, PAGE_BYTES)? {
+            if delivery.number >= below {
+                break;
+            }
+            (page.next, page.is_last) = (delivery.number + 1, false);
+            let message = message.and_then(|stored| message_of(&stored, clock));
+            let waiting = message.map(|message| Waiting::new(&delivery, message));
+            page.waiting.extend(waiting);
+        }
+        Ok(page)
+    }
+
+    pub(crate) fn deliveries(&self) -> impl Iterator<Item = (Message, Delivery<'_>)> {
+        let waiting = self.waiting.iter();
+        waiting.map(|waiting| (waiting.message.clone(), waiting.delivery()))
+    }
+}
+
+/// A message out of the store.
+fn message_of(stored: &stored::StoredMessage, clock: KeptClock) -> Option<Message> {
+    let kept = stored.message();
+    to_message(&kept, kept.expires_at_ms.map(|at_ms| clock.instant(at_ms)))
+}
+
+impl Waiting {
+    fn new(delivery: &stored::Delivery, message: Message) -> Self {
+        let ids = delivery.subscription_ids.iter();
+        Self {
+            delivery: delivery.number,
+            message,
+            qos: QoS::try_from(delivery.qos).unwrap_or_default(),
+            retain: delivery.retain,
+            subscription_ids: ids.filter_map(|id| NonZeroU32::new(*id)).collect(),
+        }
+    }
+
+    fn delivery(&self) -> Delivery<'_> {
+        Delivery {
+            qos: self.qos,
+            retain: self.retain,
+            subscription_ids: &self.subscription_ids,
+            key: self.delivery,
+            room: QueueRoom::Limits,
+        }
+    }
+}
+
+impl Kept {
+    fn session(&self, shard: &Shard) -> Session {
+        let mut session = Session::restored(
+            self.version,
+            Arc::clone(&shard.config().limits),
+            self.away_since.unwrap_or_else(|| shard.now()),
+            self.expiry_s,
+        );
+        for (filter, options) in &self.subscriptions {
+            session.restore_subscription(Subscription {
+                filter: filter.clone(),
+                options: *options,
+            });
+        }
+        for packet_id in self.gates.iter().copied().filter_map(PacketId::new) {
+            session.restore_received(packet_id);
+        }
+        for (packet_id, waiting) in &self.publishes {
+            session.restore_publish(*packet_id, waiting.message.clone(), waiting.delivery());
+        }
+        for packet_id in self.releases.iter().copied().filter_map(PacketId::new) {
+            session.restore_release(packet_id);
+        }
+        let stored::Waiting {
+            deliveries, bytes, ..
+        } = self.waiting;
+        if deliveries > 0 {
+            let count = |figure: u64| usize::try_from(figure).unwrap_or(usize::MAX);
+            session.restore_spilled(count(deliveries), count(bytes));
+            session.restore_maybe_sent(self.maybe_sent_below);
+        }
+        if let Some(will) = &self.will {
+            session.restore_will(will.clone());
+        }
+        session
+    }
+}
+
+/// What a session may do until its client is back and plugins are asked again: publish the will
+/// that it was allowed when it left it. What it is sent, it had the right to when it subscribed.
+fn access_of(will: Option<&WillMessage>) -> Access {
+    let topic = will.and_then(|will| topic_of(&will.message));
+    let permissions = topic.map(|topic| Permissions::publishing(topic.into()));
+    Access::of(permissions.unwrap_or_default())
+}
+
+/// Makes those sessions that are not there yet; nobody is sent anything.
+pub(crate) fn install(shard: &Rc<Shard>, sessions: impl IntoIterator<Item = Kept>) {
+    for kept in sessions {
+        let is_there = shard.registry.borrow().find(&kept.client_id).is_some();
+        if !is_there {
+            install_one(shard, &kept);
+        }
+    }
+}
+
+fn install_one(shard: &Rc<Shard>, kept: &Kept) {
+    let directory = &shard.world.directory;
+    let client = shard.registry.borrow_mut().insert(shard.index, |handle| {
+        Client::new(
+            handle,
+            directory.join_as(handle.word(), directory.key_of(&kept.client_id)),
+            Arc::clone(&kept.client_id),
+            Identity {
+                who: Who::Kept(kept.username.clone()),
+                access: Arc::clone(&kept.access),
+            },
+            kept.session(shard),
+        )
+    });
+    client.set_number(&shard.world, kept.number);
+    group::set_online(shard, &client, false);
+    fill::watch(shard, &client);
+    paging::resume_if_needed(shard, &client);
+    if kept.will.is_some() {
+        client.kept_will.set(KeptWill::InSession);
+    }
+    if kept.away_since.is_none() {
+        journal::away(shard, &client, kept.maybe_sent_below);
+    }
+    shard.metrics().sessions.add(1);
+    shard.world.loading.one_is_there();
+    let changes: SmallVec<[Change<'_>; 4]> = kept
+        .subscriptions
+        .iter()
+        .map(|(filter, options)| Change::Subscribe {
+            filter,
+            options: *options,
+        })
+        .collect();
+    directory.commit(client.subscriber, &changes);
+}
+
+/// Lets time begin for the sessions in `count` slots from `from` on: wills and ends that came due
+/// meanwhile. Returns the slot behind them, if there are more.
+pub(crate) fn begin(shard: &Rc<Shard>, from: u32, count: u32) -> Option<u32> {
+    shard.refresh_now();
+    let end = shard.registry.borrow().slots();
+    let next = end.min(from.saturating_add(count));
+    for slot in from..next {
+        life::handle_timeout(shard, slot);
+    }
+    shard.send_mail();
+    (next < end).then_some(next)
+}
+
+fn to_message(kept: &stored::record::Message<'_>, expires_at: Option<Instant>) -> Option<Message> {
+    Some(Message::restored(
+        TopicName::parse(kept.topic, &AS_IT_CAME).ok()?,
+        Properties::from_checked(kept.properties),
+        kept.payload,
+        QoS::try_from(kept.qos).ok()?,
+        kept.retain,
+        expires_at,
+    ))
+}
+
+fn to_will(will: &stored::Will) -> Option<WillMessage> {
+    let message = Message::restored(
+        TopicName::parse(&will.topic, &AS_IT_CAME).ok()?,
+        Properties::from_checked(&will.properties),
+        &will.payload,
+        QoS::try_from(will.qos).ok()?,
+        will.retain,
+        None,
+    );
+    Some(WillMessage {
+        message,
+        delay_s: will.delay_s,
+    })
+}

@@ -1,0 +1,83 @@
+//! Panics of tasks: one in a connection's task ends that connection and nothing else (abuse H13); one in a task that the
+//! broker cannot do without ends the broker. Threads have the guard of `mqttcore_panics`.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use mqttcore_panics::{Panicked, may_panic};
+
+use crate::runtime::log::LogClass;
+use crate::shard::{Shard, World};
+
+/// The task of a connection, as the log names it.
+pub(crate) const CONNECTION: &str = "a connection's task, its connection is closed";
+
+/// Runs `task` on `shard`; a panic is counted and logged, then `after_panic` puts things right.
+pub(crate) fn guarded(
+    shard: Rc<Shard>,
+    place: &'static str,
+    task: impl Future<Output = ()>,
+    after_panic: impl FnOnce(&Rc<Shard>),
+) -> impl Future<Output = ()> {
+    let task = caught(place, task);
+    async move {
+        if let Err(panicked) = task.await {
+            report(&shard, &panicked);
+            after_panic(&shard);
+        }
+    }
+}
+
+/// Runs a task without which the broker cannot go on: a panic ends it.
+pub(crate) fn vital(
+    world: Arc<World>,
+    place: &'static str,
+    task: impl Future<Output = ()>,
+) -> impl Future<Output = ()> {
+    let task = caught(place, async move {
+        may_panic(place);
+        task.await;
+    });
+    async move {
+        if let Err(panicked) = task.await {
+            world.fail(panicked.into());
+        }
+    }
+}
+
+/// Runs `task` to its end or its panic.
+pub(crate) fn caught<F: Future>(
+    place: &'static str,
+    task: F,
+) -> impl Future<Output = Result<F::Output, Panicked>> {
+    let mut task = Box::pin(task);
+    poll_fn(move |cx| {
+        // Everything that the task shares is in cells that give back their borrow when it unwinds.
+        match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),
+            Err(panic) => Poll::Ready(Err(Panicked::new(place, &*panic))),
+        }
+    })
+}
+
+/// Does one piece of work that must not unwind into its caller; a panic ends that piece alone.
+pub(crate) fn contained(shard: &Shard, what: &str, work: impl FnOnce()) {
+    // As above: borrows are given back when it unwinds.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+        report(shard, &Panicked::new(what, &*panic));
+    }
+}
+
+/// Counts and logs a panic.
+pub(crate) fn report(shard: &Shard, panicked: &Panicked) {
+    shard.metrics().panics.add(1);
+    let now = shard.refresh_now();
+    let Panicked { place, text } = panicked;
+    shard
+        .log
+        .warn(LogClass::Panic, now, || format!("panic in {place}: {text}"));
+}

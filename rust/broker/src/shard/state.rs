@@ -1,0 +1,647 @@
+//! One shard: a single-threaded runtime on its own thread, and everything that lives on it.
+//!
+//! A session lives on the shard that its client identifier hashes to (decision 16), so all that
+//! happens to one client happens on one thread. Shards share the directory, the retained store
+//! and their mailboxes; nothing else.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Instant, SystemTime};
+
+use mqttcore_codec::PropertiesBuf;
+use mqttcore_panics::Panicked;
+use mqttcore_session::Message;
+use mqttcore_store::Level;
+use mqttcore_store::StoreError;
+use mqttcore_topics::{Directory, MatchCache, Retained};
+use tokio::sync::futures::Notified;
+use tokio::sync::{Barrier, Notify};
+
+use crate::clients::client::Client;
+use crate::clients::durable::DurableSessions;
+use crate::clients::registry::Registry;
+use crate::clients::sources::Sources;
+use crate::config::Config;
+use crate::config::door::Door;
+use crate::config::hooks::{Event, EventKind, Hooks, Interests};
+use crate::durability::line::Awaited;
+use crate::durability::store;
+use crate::http::Figures;
+use crate::kafka;
+use crate::reports::Reports;
+use crate::routing::hub::Target;
+use crate::routing::journal::Journal;
+use crate::routing::retain;
+use crate::runtime::failure::{Failing, Failure};
+use crate::runtime::log::Log;
+use crate::runtime::mailbox::Mailbox;
+use crate::runtime::metrics::Metrics;
+use crate::runtime::wheel::Wheel;
+use crate::sessions::loading::{Held, Loading};
+use crate::sessions::paging::Pagings;
+use crate::shard::guard;
+use crate::shard::guard::contained;
+
+/// Bytes that one read takes at most.
+pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// Messages that one connection's publishes may hand to sessions in a turn; one fan-out to more
+/// than that is finished, and what the publisher sent behind it waits (abuse D22).
+const TURN_DELIVERIES: usize = 64 * 1024;
+
+/// Steps that the searches for the receivers of one connection's publishes may take in a turn, about a millisecond of
+/// the slowest; one more publish is finished (abuse H15).
+const TURN_STEPS: usize = 16 * 1024;
+
+/// Retained topics that can be changed at once.
+const TURNS: usize = 64;
+
+/// What all shards share.
+pub(crate) struct World {
+    pub(crate) directory: Directory,
+    pub(crate) retained: Retained<retain::Retained>,
+    /// Who published these.
+    pub(crate) sources: Sources,
+    /// Whose turn it is to change what is retained: a part of all topics each.
+    pub(crate) turns: [Mutex<()>; TURNS],
+    pub(crate) metrics: Vec<Metrics>,
+    pub(crate) online: Presence,
+    pub(crate) durable: DurableSessions,
+    /// Where what must outlive the process is written.
+    pub(crate) log: Option<Arc<store::Log>>,
+    /// Why the broker cannot go on, if it cannot.
+    pub(crate) failing: Failing,
+    /// The way to Kafka, if a stream goes there.
+    pub(crate) kafka: Option<Arc<kafka::Pipe>>,
+    /// What of it is still to be read.
+    pub(crate) loading: Loading,
+    /// Topics among `retained` whose message is the broker's own.
+    pub(crate) own_retained: AtomicUsize,
+    /// Connections that exist, whatever their state; for the limits.
+    pub(crate) connections: AtomicUsize,
+    /// Connections before their CONNECT is accepted.
+    pub(crate) pending: AtomicUsize,
+    pub(crate) started: Instant,
+    /// What became of requests to the endpoint of the streams.
+    pub(crate) http: Arc<Figures>,
+    /// What queries that read streams tell of themselves.
+    pub(crate) reports: Arc<Reports>,
+    pub(crate) stopping: AtomicBool,
+    /// Where the shards of a broker that stops meet when their clients' wills are sent.
+    pub(crate) wills_sent: Barrier,
+    /// `[to][from]`: letters between shards.
+    mail: Vec<Vec<Mailbox<Letter>>>,
+    /// Work from other threads, for one shard each.
+    jobs: Vec<Mutex<Vec<Job>>>,
+    doorbells: Vec<Notify>,
+    /// What each shard waits for of the store.
+    pub(crate) awaited: Vec<Arc<Awaited>>,
+    seed: RandomState,
+    serial: AtomicU64,
+}
+
+/// Work that another thread wants done on a shard.
+pub(crate) type Job = Box<dyn FnOnce(&Rc<Shard>) + Send>;
+
+/// What one shard sends to another.
+pub(crate) enum Letter {
+    /// A message for sessions that live there.
+    Deliver(Message, Vec<Target>),
+    /// Anything else.
+    Job(Job),
+}
+
+impl World {
+    pub(crate) fn new(
+        config: &Config,
+        shards: usize,
+        seed: u64,
+        (log, kafka): (Option<Arc<store::Log>>, Option<Arc<kafka::Pipe>>),
+    ) -> Self {
+        let boxes = || (0..shards).map(|_| Mailbox::default()).collect();
+        Self {
+            directory: Directory::new(seed, config.shared_strategy),
+            retained: Retained::weighing(seed.rotate_left(32), |kept: &retain::Retained| {
+                kept.message.heap_bytes()
+            }),
+            turns: std::array::from_fn(|_| Mutex::default()),
+            metrics: (0..shards).map(|_| Metrics::default()).collect(),
+            online: Presence::new(shards, config.sessions),
+            durable: DurableSessions::new(shards),
+            loading: Loading::new(log.is_some()),
+            log,
+            failing: Failing::default(),
+            kafka,
+            own_retained: AtomicUsize::new(0),
+            sources: Sources::default(),
+            connections: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
+            started: Instant::now(),
+            http: Arc::default(),
+            reports: Arc::default(),
+            stopping: AtomicBool::new(false),
+            wills_sent: Barrier::new(shards),
+            mail: (0..shards).map(|_| boxes()).collect(),
+            jobs: (0..shards).map(|_| Mutex::default()).collect(),
+            doorbells: (0..shards).map(|_| Notify::new()).collect(),
+            awaited: (0..shards).map(|_| Arc::default()).collect(),
+            seed: RandomState::new(),
+            serial: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn shards(&self) -> usize {
+        self.doorbells.len()
+    }
+
+    /// The shard that holds the session of `client_id`.
+    pub(crate) fn home(&self, client_id: &str) -> usize {
+        let hash = self.key_of(client_id);
+        usize::try_from(hash % self.shards() as u64).unwrap_or(0)
+    }
+
+    /// What stays the same of a client or a topic while the process lives.
+    pub(crate) fn key_of(&self, name: &str) -> u64 {
+        self.seed.hash_one(name)
+    }
+
+    /// Waits for the turn to change what `topic` retains, and keeps it from others.
+    pub(crate) fn turn(&self, topic: &str) -> MutexGuard<'_, ()> {
+        let place = usize::try_from(self.key_of(topic) % TURNS as u64).unwrap_or(0);
+        self.turns[place]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that is never given twice in this process, mixed so that it cannot be guessed.
+    pub(crate) fn unique(&self) -> u64 {
+        // ORDERING: only uniqueness matters.
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        self.seed.hash_one(serial)
+    }
+
+    /// Has `job` run on the thread of shard `index`, soon.
+    pub(crate) fn run_on(&self, index: usize, job: Job) {
+        self.jobs[index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(job);
+        self.doorbells[index].notify_one();
+    }
+
+    /// Has shard `index` look at what is safe by now.
+    pub(crate) fn ring(&self, index: usize) {
+        self.doorbells[index].notify_one();
+    }
+
+    /// Has the shards look at what is safe by now that wait for `ticket` at `level`, or for an earlier one.
+    pub(crate) fn ring_waiting(&self, level: Level, ticket: u64) {
+        for (awaited, doorbell) in self.awaited.iter().zip(&self.doorbells) {
+            if awaited.is_for(level, ticket) {
+                doorbell.notify_one();
+            }
+        }
+    }
+
+    /// The shards that were woken since the last call.
+    #[cfg(test)]
+    pub(crate) fn woken(&self) -> Vec<usize> {
+        let is_woken = |index: &usize| {
+            let notified = std::pin::pin!(self.doorbells[*index].notified());
+            notified
+                .poll(&mut Context::from_waker(std::task::Waker::noop()))
+                .is_ready()
+        };
+        (0..self.shards()).filter(is_woken).collect()
+    }
+
+    /// Has every shard look at what is safe by now.
+    pub(crate) fn ring_all(&self) {
+        self.doorbells.iter().for_each(Notify::notify_one);
+    }
+
+    /// The broker cannot go on: it takes nothing any more, and its clients are sent away.
+    pub(crate) fn fail(&self, failure: Failure) {
+        if let Failure::Panicked(panicked) | Failure::Store(StoreError::Panicked(panicked)) =
+            &failure
+        {
+            self.report(panicked.clone());
+        }
+        if self.failing.note(failure) {
+            self.stopping.store(true, Ordering::Release);
+            self.ring_all();
+        }
+    }
+
+    /// Has a panic of another thread counted and logged.
+    pub(crate) fn report(&self, panicked: Panicked) {
+        self.run_on(0, Box::new(move |shard| guard::report(shard, &panicked)));
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
+
+/// What is known of each session: whether it is connected, and whether it takes messages at once; readable from every
+/// shard.
+///
+/// Shared subscriptions use it to pass over members that are away or full (decision 13). A byte a session, written by
+/// its own shard alone.
+pub(crate) struct Presence {
+    shards: Vec<Vec<AtomicU8>>,
+}
+
+/// What is known of one session. Hints: the session itself decides when the message arrives.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Signs {
+    /// It has a connection.
+    pub(crate) is_online: bool,
+    /// The next message would wait behind others.
+    pub(crate) is_full: bool,
+    /// It refused the last message, and has had no room since.
+    pub(crate) is_refusing: bool,
+}
+
+impl Signs {
+    /// Of a session that nothing is known of. A reload may allow more sessions than there are bytes.
+    const UNKNOWN: Self = Self::connected(true);
+
+    /// A connection begins or ends: until it is heard of otherwise, it is not full.
+    pub(crate) const fn connected(is_online: bool) -> Self {
+        Self {
+            is_online,
+            is_full: false,
+            is_refusing: false,
+        }
+    }
+
+    fn of(byte: u8) -> Self {
+        Self {
+            is_online: byte & 1 != 0,
+            is_full: byte & 2 != 0,
+            is_refusing: byte & 4 != 0,
+        }
+    }
+
+    fn byte(self) -> u8 {
+        u8::from(self.is_online) | u8::from(self.is_full) << 1 | u8::from(self.is_refusing) << 2
+    }
+}
+
+impl Presence {
+    fn new(shards: usize, sessions: usize) -> Self {
+        let bytes = || (0..sessions).map(|_| AtomicU8::default()).collect();
+        Self {
+            shards: (0..shards).map(|_| bytes()).collect(),
+        }
+    }
+
+    pub(crate) fn signs(&self, shard: usize, slot: u32) -> Signs {
+        let byte = self.shards[shard].get(slot as usize);
+        // ORDERING: a hint.
+        byte.map_or(Signs::UNKNOWN, |byte| {
+            Signs::of(byte.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Only on the thread of `shard`.
+    pub(crate) fn set(&self, shard: usize, slot: u32, signs: Signs) {
+        if let Some(byte) = self.shards[shard].get(slot as usize) {
+            byte.store(signs.byte(), Ordering::Relaxed); // ORDERING: a hint.
+        }
+    }
+}
+
+/// What can change while the broker runs: configuration, plugins, what listeners give.
+pub(crate) type Rules = (Arc<Config>, Arc<dyn Hooks>, Arc<[Door]>);
+
+/// One event loop and what it owns.
+pub(crate) struct Shard {
+    pub(crate) index: usize,
+    pub(crate) world: Arc<World>,
+    pub(crate) registry: RefCell<Registry>,
+    pub(crate) wheel: RefCell<Wheel>,
+    pub(crate) log: Log,
+    /// The way to the store, if there is one.
+    pub(crate) journal: Option<Journal>,
+    /// The way to Kafka, if a stream goes there.
+    pub(crate) kafka: Option<kafka::Line>,
+    /// What waits for the sessions that were kept.
+    pub(crate) held: Held,
+    /// Queues of sessions that are being read back.
+    pub(crate) pagings: RefCell<Pagings>,
+    /// What topics that come again and again matched last.
+    pub(crate) results: RefCell<MatchCache>,
+    /// Scratch space of [`hub::route`].
+    pub(crate) targets: RefCell<Vec<Target>>,
+    /// Publishes that are still to be matched one at a time, because such went to very many.
+    pub(crate) one_at_a_time: Cell<u32>,
+    /// Scratch space for encoding properties.
+    pub(crate) properties: RefCell<PropertiesBuf>,
+    config: RefCell<Arc<Config>>,
+    doors: RefCell<Arc<[Door]>>,
+    hooks: RefCell<Arc<dyn Hooks>>,
+    interests: RefCell<Rc<Interests>>,
+    scratch: Cell<Option<Box<[u8]>>>,
+    outgoing: RefCell<Vec<Vec<Letter>>>,
+    has_outgoing: Cell<bool>,
+    now: Cell<Instant>,
+    random: Cell<u64>,
+    /// Messages handed to sessions in this turn.
+    deliveries: Cell<usize>,
+    /// Steps of the searches for their receivers.
+    steps: Cell<usize>,
+    /// Connection tasks alive; the shard's thread ends when the last one has.
+    pub(crate) tasks: Cell<usize>,
+    told: Cell<bool>,
+    knows_of_failure: Cell<bool>,
+    finished: Notify,
+}
+
+impl Shard {
+    pub(crate) fn new(index: usize, world: Arc<World>, (config, hooks, doors): Rules) -> Rc<Self> {
+        let outgoing = (0..world.shards()).map(|_| Vec::new()).collect();
+        let random = world.unique() | 1;
+        Rc::new(Self {
+            index,
+            registry: RefCell::new(Registry::default()),
+            wheel: RefCell::new(Wheel::new(Instant::now())),
+            log: Log::new(Arc::clone(&hooks)),
+            journal: world
+                .log
+                .clone()
+                .map(|log| Journal::new(log, Arc::clone(&world.awaited[index]))),
+            kafka: world
+                .kafka
+                .clone()
+                .map(|pipe| kafka::Line::new(pipe, index)),
+            held: Held::new(world.log.is_some()),
+            pagings: RefCell::default(),
+            results: RefCell::default(),
+            targets: RefCell::default(),
+            one_at_a_time: Cell::new(0),
+            properties: RefCell::default(),
+            config: RefCell::new(config),
+            doors: RefCell::new(doors),
+            interests: RefCell::new(Rc::new(hooks.interests())),
+            hooks: RefCell::new(hooks),
+            scratch: Cell::new(None),
+            outgoing: RefCell::new(outgoing),
+            has_outgoing: Cell::new(false),
+            now: Cell::new(Instant::now()),
+            random: Cell::new(random),
+            deliveries: Cell::new(0),
+            steps: Cell::new(0),
+            tasks: Cell::new(0),
+            told: Cell::new(false),
+            knows_of_failure: Cell::new(false),
+            finished: Notify::new(),
+            world,
+        })
+    }
+
+    /// Waits for work of other threads or shards; true once the shard has ended.
+    pub(crate) async fn wait_for_work(&self, mut ended: Pin<&mut Notified<'_>>) -> bool {
+        let mail = self.world.doorbells[self.index].notified();
+        let mut mail = std::pin::pin!(mail);
+        poll_fn(|cx| {
+            if ended.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(true);
+            }
+            mail.as_mut().poll(cx).map(|()| false)
+        })
+        .await
+    }
+
+    /// Ready once [`Shard::give_up`] was called.
+    pub(crate) fn ended(&self) -> Notified<'_> {
+        self.finished.notified()
+    }
+
+    /// Takes out what other threads want done here.
+    pub(crate) fn take_jobs(&self) -> Vec<Job> {
+        let mut jobs = self.world.jobs[self.index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *jobs)
+    }
+
+    /// Takes out what other shards have sent.
+    pub(crate) fn receive(&self, letters: &mut Vec<Letter>) {
+        for mailbox in &self.world.mail[self.index] {
+            mailbox.drain(letters);
+        }
+    }
+
+    /// Whether the broker has failed since the last call.
+    pub(crate) fn has_just_failed(&self) -> bool {
+        self.world.is_stopping()
+            && !self.knows_of_failure.get()
+            && self.world.failing.has_failed()
+            && !self.knows_of_failure.replace(true)
+    }
+
+    /// Reads the clock; everything until the next call uses this time.
+    pub(crate) fn refresh_now(&self) -> Instant {
+        let now = Instant::now();
+        self.now.set(now);
+        now
+    }
+
+    /// The time of the current turn.
+    pub(crate) fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    /// The next word of a fast generator; good for dealing, not for secrets.
+    pub(crate) fn random(&self) -> u64 {
+        let mut word = self.random.get();
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        self.random.set(word);
+        word
+    }
+
+    /// Counts what finding the receivers of messages took.
+    pub(crate) fn count_steps(&self, steps: usize) {
+        self.steps.set(self.steps.get() + steps);
+    }
+
+    /// Begins to count the work of a turn anew.
+    pub(crate) fn start_turn(&self) {
+        self.deliveries.set(0);
+        self.steps.set(0);
+    }
+
+    /// Whether this turn has had its share of deliveries and of search, whatever its bytes.
+    pub(crate) fn is_turn_over(&self) -> bool {
+        self.deliveries.get() >= TURN_DELIVERIES || self.steps.get() >= TURN_STEPS
+    }
+
+    /// Counts one message that is handed to a session.
+    pub(crate) fn count_delivery(&self) {
+        self.deliveries.set(self.deliveries.get() + 1);
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.world.metrics[self.index]
+    }
+
+    pub(crate) fn config(&self) -> Ref<'_, Arc<Config>> {
+        self.config.borrow()
+    }
+
+    /// What the listeners give, in the order of the configuration.
+    pub(crate) fn doors(&self) -> Arc<[Door]> {
+        Arc::clone(&self.doors.borrow())
+    }
+
+    pub(crate) fn hooks(&self) -> Arc<dyn Hooks> {
+        Arc::clone(&self.hooks.borrow())
+    }
+
+    pub(crate) fn interests(&self) -> Rc<Interests> {
+        Rc::clone(&self.interests.borrow())
+    }
+
+    /// Takes a new configuration and new plugins into force for what happens from now on.
+    pub(crate) fn reload(&self, (config, hooks, doors): Rules) {
+        self.log.redirect(Arc::clone(&hooks));
+        *self.interests.borrow_mut() = Rc::new(hooks.interests());
+        if self.index == 0
+            && let Some(log) = &self.world.log
+        {
+            log.limit_queues(config.queues_disk_bytes);
+        }
+        *self.config.borrow_mut() = config;
+        *self.doors.borrow_mut() = doors;
+        *self.hooks.borrow_mut() = hooks;
+    }
+
+    /// Tells the plugins about `client`, if one of them wants to know.
+    pub(crate) fn tell(&self, kind: EventKind, client: &Client, details: EventDetails<'_>) {
+        if !self.interests.borrow().wants(kind) {
+            return;
+        }
+        let login = client.login();
+        self.tell_plugins(Event {
+            kind,
+            client_id: Arc::clone(&client.id),
+            username: login.username.clone(),
+            peer: Some(login.peer),
+            topic: details.topic.map(Arc::from),
+            reason: details.reason,
+            at: SystemTime::now(),
+        });
+    }
+
+    /// Hands an event over; what a plugin's side does with it cannot hurt the caller.
+    pub(crate) fn tell_plugins(&self, event: Event) {
+        let hooks = self.hooks();
+        contained(self, "a plugin's event", || hooks.event(event));
+    }
+
+    /// The read buffer; give it back with [`Shard::return_scratch`].
+    pub(crate) fn take_scratch(&self) -> Box<[u8]> {
+        self.scratch
+            .take()
+            .unwrap_or_else(|| vec![0; SCRATCH_BYTES].into_boxed_slice())
+    }
+
+    pub(crate) fn return_scratch(&self, scratch: Box<[u8]>) {
+        self.scratch.set(Some(scratch));
+    }
+
+    /// Puts `letter` with those that leave at the end of this turn.
+    pub(crate) fn post(&self, to: usize, letter: Letter) {
+        self.outgoing.borrow_mut()[to].push(letter);
+        self.has_outgoing.set(true);
+    }
+
+    /// Puts `job` with what leaves for another shard at the end of this turn.
+    pub(crate) fn post_job(&self, to: usize, job: impl FnOnce(&Rc<Self>) + Send + 'static) {
+        self.post(to, Letter::Job(Box::new(job)));
+    }
+
+    /// Hands what must be kept to the store, then sends what was posted since the last call: one
+    /// lock and one wake a shard.
+    pub(crate) fn send_mail(&self) {
+        if let Some(journal) = &self.journal {
+            journal.commit();
+            if journal.is_due() {
+                self.world.ring(self.index);
+            }
+        }
+        if let Some(line) = &self.kafka {
+            line.hand_over();
+        }
+        if !self.has_outgoing.take() {
+            return;
+        }
+        let mut outgoing = self.outgoing.borrow_mut();
+        for (to, letters) in outgoing.iter_mut().enumerate() {
+            if !letters.is_empty() {
+                self.world.mail[to][self.index].send(letters, &self.world.doorbells[to]);
+            }
+        }
+    }
+
+    /// Pending while another shard's box is full of this shard's letters.
+    ///
+    /// Also while more waits for the disk than should, for a client that `may_keep` something.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>, may_keep: bool) -> Poll<()> {
+        for boxes in &self.world.mail {
+            let mailbox = &boxes[self.index];
+            if !mailbox.has_room() && mailbox.wait_for_room(cx.waker()) {
+                return Poll::Pending;
+            }
+        }
+        let journal = self.journal.as_ref().filter(|_| may_keep);
+        journal.map_or(Poll::Ready(()), |journal| journal.poll_room(cx))
+    }
+
+    /// Whether the store takes nothing any more: what is there stays as it is.
+    pub(crate) fn has_lost_its_store(&self) -> bool {
+        let log = self.world.log.as_ref();
+        log.is_some_and(|log| log.failure().is_some())
+    }
+
+    /// Counts a task out; the last one lets a stopping shard end.
+    pub(crate) fn task_ended(&self) {
+        self.tasks.set(self.tasks.get() - 1);
+        self.end_when_done();
+    }
+
+    /// Every connection knows that the broker stops: the shard ends with the last of them.
+    pub(crate) fn all_told(&self) {
+        self.told.set(true);
+        self.end_when_done();
+    }
+
+    /// Not before [`Shard::all_told`]: the other shards wait for what this one has to send.
+    fn end_when_done(&self) {
+        if self.tasks.get() == 0 && self.told.get() {
+            self.give_up();
+        }
+    }
+
+    /// Ends the shard's thread, whatever still runs on it.
+    pub(crate) fn give_up(&self) {
+        self.finished.notify_one();
+    }
+}
+
+/// What an event is about, beside its client.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct EventDetails<'a> {
+    pub(crate) topic: Option<&'a str>,
+    pub(crate) reason: Option<mqttcore_codec::ReasonCode>,
+}
