@@ -1,7 +1,8 @@
 //! The last packets of a connection: acknowledgements that are due, then DISCONNECT if the broker ends it.
 //!
 //! A client whose messages were accepted and never acknowledged sends them again. So an acknowledgement that still waits
-//! for the store or for Kafka when a connection ends is awaited for a while, and leaves first.
+//! for the store or for Kafka when a connection ends is awaited for a while, and leaves first. A client that sends nothing
+//! more may have closed its sending half alone, so it gets its acknowledgements, too.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -72,10 +73,10 @@ pub(crate) fn say_goodbye(
     }
 }
 
-/// Puts what [`say_goodbye`] held back into the outbox.
-pub(crate) async fn send_rest(shard: &Shard, link: &Link) {
+/// Puts what [`say_goodbye`] held back into the outbox; false if that is nothing.
+pub(crate) async fn send_rest(shard: &Shard, link: &Link) -> bool {
     let Some(last) = link.last_packets.take() else {
-        return;
+        return false;
     };
     let is_safe = matches!(timeout(LONGEST, last.safe).await, Ok(Ok(())));
     if is_safe && !link.has_lost_a_record() {
@@ -86,6 +87,7 @@ pub(crate) async fn send_rest(shard: &Shard, link: &Link) {
     if let Some(disconnect) = &last.disconnect {
         link.push_control(shard, disconnect);
     }
+    true
 }
 
 /// What still leaves of `outbox`, [`LAST_BYTES`] at most: the `begun` bytes that are left of a packet that the client has a

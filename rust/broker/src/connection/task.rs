@@ -500,10 +500,8 @@ impl Connection {
         }
         let (cause, farewell) = end.judge(&self.shard, &self.client, &self.link);
         if self.client.has_link(&self.link) {
-            if !matches!(end, End::Lost) {
-                let farewell = farewell.as_ref().map(|(reason, text)| (*reason, &**text));
-                say_goodbye(&self.shard, &self.client, farewell);
-            }
+            let farewell = farewell.as_ref().map(|(reason, text)| (*reason, &**text));
+            say_goodbye(&self.shard, &self.client, farewell);
             let had_kept_will = self.client.kept_will.get() != KeptWill::None;
             let was_kept = had_kept_will || self.client.number(&self.shard.world).is_some();
             detach(&self.shard, &self.client, cause);
@@ -513,9 +511,9 @@ impl Connection {
                 Box::pin(journal::all_safe(&self.shard)).await;
             }
         }
-        send_rest(&self.shard, &self.link).await;
+        let is_owed_more = send_rest(&self.shard, &self.link).await || self.transport.owes_close();
         let outbox = self.link.outbox.take();
-        if matches!(end, End::Lost) && !self.transport.owes_close() {
+        if matches!(end, End::Lost) && !is_owed_more {
             return;
         }
         let last = leaving(&outbox, self.transport.begun(&outbox));

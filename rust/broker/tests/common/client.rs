@@ -547,6 +547,12 @@ impl Client {
         self.until_closed();
     }
 
+    /// Closes the sending half, without DISCONNECT.
+    pub fn half_close(&self) {
+        let closed = self.stream.shutdown(Shutdown::Write);
+        closed.expect("a connection");
+    }
+
     /// Ends the connection without a word.
     pub fn vanish(self) {
         // A shutdown, so that bytes that were never read do not turn it into a reset.

@@ -179,6 +179,24 @@ fn a_3_1_1_client_that_disconnects_itself_is_acknowledged_what_was_accepted() {
     assert_eq!(client.until_closed(), [expected]);
 }
 
+/// It sends nothing more, but takes what it is owed.
+#[test]
+fn a_client_that_closes_its_sending_half_is_acknowledged_what_was_accepted() {
+    let home = Home::new();
+    let broker = slow(&home);
+    let mut new = v5("new").keeping_session_s(60).connect(&broker);
+    let mut old = v3("old").connect(&broker);
+
+    new.send_bytes(&retained(QoS::AtLeastOnce, 1..=3));
+    new.half_close();
+    old.send_bytes(b"\x33\x06\x00\x01t\x00\x01!");
+    old.half_close();
+
+    assert_eq!(new.until_closed(), pubacks(1..=3));
+    let expected = Received::PubAck(1, ReasonCode::SUCCESS);
+    assert_eq!(old.until_closed(), [expected]);
+}
+
 /// The client may trust nothing that follows bytes that are no frames, but what it sent before was accepted.
 #[test]
 fn a_websocket_client_that_breaks_its_frames_is_acknowledged_what_was_accepted() {
