@@ -16,24 +16,22 @@ use mqttcore_topics::{TopicError, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::admission::listener;
-use crate::clients::registry::{self, ClientInfo};
-use crate::config::door::{doors, doors_of, successors};
+use crate::config::door::{InvalidGrant, doors, doors_of, successors};
 use crate::config::grants::GrantError;
 use crate::config::hooks::Hooks;
-use crate::config::promise;
 use crate::config::{Config, Data, Listener};
 use crate::durability::store::Log;
 use crate::event_loop;
+use crate::figures;
 use crate::http::{self, App, BindError, Endpoint};
-use crate::kafka;
-use crate::kafka::{KafkaError, Pipe};
-use crate::routing::hub;
-use crate::routing::hub::Unroutable;
+use crate::kafka::{self, KafkaError, Pipe};
+use crate::routing::hub::{self, Unroutable};
 use crate::routing::journal;
-use crate::runtime::failure::{Failure, fail_on_panic};
+use crate::runtime::failure::Failure;
 use crate::runtime::metrics::Stats;
+use crate::sessions::listing::{self, ClientInfo};
 use crate::sessions::loading;
-use crate::shard::guard::vital;
+use crate::shard::guard::{fail_on_panic, vital};
 use crate::shard::{Rules, Shard, World};
 use crate::shutdown;
 use crate::sink::Sink;
@@ -113,6 +111,15 @@ pub enum StartError {
         /// What the operating system says.
         error: io::Error,
     },
+}
+
+impl From<InvalidGrant> for StartError {
+    fn from(InvalidGrant { listener, error }: InvalidGrant) -> Self {
+        Self::Grant {
+            name: listener,
+            error,
+        }
+    }
 }
 
 /// A publish from inside was refused.
@@ -312,7 +319,7 @@ impl Broker {
     /// were kept.
     pub fn clients(&self) -> Vec<ClientInfo> {
         let list = |shard: &Rc<Shard>, answer: Answer<Vec<ClientInfo>>| {
-            loading::when_over(shard, move |shard| answer(registry::list(shard)));
+            loading::when_over(shard, move |shard| answer(listing::list(shard)));
         };
         let shards = 0..self.world.shards();
         let lists = shards.filter_map(|index| self.ask_for(index, list));
@@ -321,7 +328,7 @@ impl Broker {
 
     /// Counters and gauges, summed over all shards. Asks no shard, so it never waits.
     pub fn stats(&self) -> Stats {
-        hub::stats(&self.world)
+        figures::stats(&self.world)
     }
 
     /// Figures of the store by name, which `$SYS/broker/store/...` has, too; none without a store. Never
@@ -335,14 +342,14 @@ impl Broker {
     pub fn disconnect(&self, client_id: &str, reason: ReasonCode) -> bool {
         let id = client_id.to_owned();
         self.ask(self.world.home(client_id), move |shard| {
-            registry::disconnect(shard, &id, reason)
+            listing::disconnect(shard, &id, reason)
         })
         .unwrap_or(false)
     }
 
     /// The levels of acknowledgements that are in force, in one line for people.
     pub fn promises(&self) -> String {
-        let promises = self.ask(0, |shard| promise::in_force(shard));
+        let promises = self.ask(0, |shard| figures::promises_in_force(shard));
         promises.unwrap_or_else(|| "nothing: the broker is stopped".to_owned())
     }
 

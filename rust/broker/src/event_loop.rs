@@ -7,12 +7,8 @@ use std::time::Duration;
 
 use mqttcore_panics::may_panic;
 
-use crate::clients::registry;
-use crate::durability::clock;
 use crate::kafka;
-use crate::routing::hub;
-use crate::routing::journal;
-use crate::routing::retain;
+use crate::routing::{hub, journal, retain};
 use crate::sessions::life;
 use crate::shard::guard::{contained, vital};
 use crate::shard::{Letter, Shard};
@@ -35,7 +31,7 @@ pub(crate) async fn run(shard: Rc<Shard>) {
     if shard.index == 0 {
         let sys = sys_topics::publish_regularly(Rc::clone(&shard));
         spawn_vital("$SYS", boxed(sys));
-        let clock = clock::note_regularly(Rc::clone(&shard));
+        let clock = note_clock_regularly(Rc::clone(&shard));
         spawn_vital("the clock", boxed(clock));
     }
     let mut letters = Vec::new();
@@ -71,6 +67,20 @@ pub(crate) fn handle_work(shard: &Rc<Shard>, letters: &mut Vec<Letter>) {
     shard.send_mail();
 }
 
+/// How often the clocks are noted in the store.
+const CLOCK_NOTED_EVERY: Duration = Duration::from_secs(60);
+
+/// Notes the clocks in the store at every interval, until the broker stops (ADR 0022).
+async fn note_clock_regularly(shard: Rc<Shard>) {
+    let Some(log) = shard.world.log.clone() else {
+        return;
+    };
+    loop {
+        tokio::time::sleep(CLOCK_NOTED_EVERY).await;
+        log.note_clock();
+    }
+}
+
 /// The timer task: fires deadlines, cleans the directory and the retained messages in batches.
 async fn run_timers(shard: Rc<Shard>) {
     const CLEANED_A_TICK: usize = 256;
@@ -86,7 +96,7 @@ async fn run_timers(shard: Rc<Shard>) {
         for slot in fired.drain(..) {
             contained(&shard, "a timer", || life::handle_timeout(&shard, slot));
         }
-        eased = registry::release_chunks(&shard, eased);
+        eased = shard.registry.borrow().release_chunks(eased);
         if shard.index == 0 {
             contained(&shard, "cleaning up", || {
                 let directory = &shard.world.directory;

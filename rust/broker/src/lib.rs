@@ -34,6 +34,7 @@ mod config;
 mod connection;
 mod durability;
 mod event_loop;
+mod figures;
 mod http;
 pub mod kafka;
 mod reports;
@@ -47,7 +48,6 @@ mod streams;
 mod sys_topics;
 
 pub use broker::{Broker, PublishError, StartError};
-pub use clients::registry::ClientInfo;
 pub use config::grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
     check_grant_rule,
@@ -64,3 +64,4 @@ pub use mqttcore_store::Level as Promise;
 pub use mqttcore_store::stream::{Definition as Stream, Key as StreamKey, ProtobufMessage};
 pub use runtime::failure::Failure;
 pub use runtime::metrics::Stats;
+pub use sessions::listing::ClientInfo;

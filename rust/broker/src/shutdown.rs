@@ -8,7 +8,7 @@ use mqttcore_session::Cause;
 use tokio::time::timeout;
 
 use crate::event_loop::handle_work;
-use crate::sessions::life::{self, close};
+use crate::sessions::life;
 use crate::shard::Shard;
 use crate::shard::guard::guarded;
 
@@ -20,7 +20,7 @@ pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
         publish_wills(&draining, deadline).await;
         for client in draining.registry.borrow().all() {
             if let Some(link) = client.link() {
-                close(&link, Cause::ServerStop, ReasonCode::SERVER_SHUTTING_DOWN);
+                link.close(Cause::ServerStop, ReasonCode::SERVER_SHUTTING_DOWN);
             }
         }
         draining.all_told();

@@ -8,11 +8,9 @@ use mqttcore_codec::{Properties, QoS};
 use mqttcore_session::Message;
 use mqttcore_topics::{TopicLimits, TopicName};
 
-use crate::config::promise;
-use crate::routing::hub;
-use crate::routing::hub::Publication;
-use crate::routing::retain;
-use crate::routing::retain::Retaining;
+use crate::figures;
+use crate::routing::hub::{self, Publication};
+use crate::routing::retain::{self, Retaining};
 use crate::runtime::metrics::Stats;
 use crate::shard::Shard;
 use crate::shard::guard::contained;
@@ -38,13 +36,13 @@ pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
 const OFF: Duration = Duration::from_secs(1);
 
 fn publish(shard: &Rc<Shard>) {
-    let stats = hub::stats(&shard.world);
+    let stats = figures::stats(&shard.world);
     publish_text(
         shard,
         "version",
         concat!("mqttcore ", env!("CARGO_PKG_VERSION")),
     );
-    let promises = promise::in_force(shard);
+    let promises = figures::promises_in_force(shard);
     publish_text(shard, "promise", &promises);
     for (topic, value) in topics(&stats) {
         publish_text(shard, topic, &value.to_string());

@@ -3,28 +3,23 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::{QoS, ReasonCode};
-use mqttcore_session::{Cause, ConnectRequest, Details, Message, ServerLimits, Session, Terms};
+use mqttcore_session::{Cause, ConnectRequest, Details, ServerLimits, Session, Terms};
 use mqttcore_store::Level;
-use mqttcore_topics::{Change, MountPoint, SubscriptionFilter, TopicFilter};
 
 use crate::admission::handshake::Arrival;
 use crate::admission::refusal::{Denied, turn_away};
 use crate::clients::client::{Client, Closing, Identity, Link, Who};
-use crate::clients::topic::topic_of;
 use crate::config::grants::{Access, Grant, GrantLimits, Takeover};
 use crate::config::hooks::{EventKind, Login};
 use crate::connection;
 use crate::connection::end::in_words;
 use crate::connection::last_packets::say_goodbye;
-use crate::connection::requests;
-use crate::routing::fill;
-use crate::routing::group;
-use crate::routing::journal;
+use crate::routing::{fill, group, journal};
 use crate::sessions::life::{arm, confirm, detach, end, handle_events};
 use crate::sessions::paging;
+use crate::sessions::rights::{drop_lost_rights, identify, on_monotonic_clock};
 use crate::shard::{EventDetails, Shard};
 
 /// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
@@ -117,15 +112,6 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     connection::spawn(shard, &client, &link, transport, arrival.unread);
 }
 
-/// Notes who a client is and what it may do from now on.
-pub(crate) fn identify(shard: &Shard, client: &Client, login: Arc<Login>, access: Arc<Access>) {
-    if let Some(username) = &login.username {
-        let sources = &shard.world.sources;
-        sources.granted(&login.client_id, username, &access);
-    }
-    client.identify(login, access);
-}
-
 /// Why a client that plugins let in may not have this session.
 fn refusal(
     shard: &Shard,
@@ -181,7 +167,7 @@ fn make_way(
         say_goodbye(shard, old, Some((closing.reason, in_words(closing))));
         detach(shard, old, Cause::TakenOver);
         shard.tell(EventKind::SessionTakenOver, old, EventDetails::default());
-        link.close(closing);
+        link.close(closing.cause, closing.reason);
     }
     let alive = shard.registry.borrow().at(old.handle).is_some();
     if alive && !resume {
@@ -250,74 +236,4 @@ fn limits(shard: &Shard, grant: &Grant) -> Arc<ServerLimits> {
 
 fn lower(limit: &mut usize, cap: Option<usize>) {
     *limit = (*limit).min(cap.unwrap_or(usize::MAX));
-}
-
-/// Subscriptions that a reduced grant no longer covers, or that a client behind `mount_point` cannot have, end at
-/// resume, and what they have queued is dropped (abuse F16).
-pub(crate) fn drop_lost_rights(
-    client: &Rc<Client>,
-    shard: &Rc<Shard>,
-    mount_point: Option<&MountPoint>,
-) {
-    let access = Arc::clone(&client.access());
-    let lost: Vec<SubscriptionFilter> = client
-        .session
-        .borrow()
-        .subscriptions()
-        .iter()
-        .map(|subscription| &subscription.filter)
-        .filter(|filter| {
-            let filter = filter.filter();
-            mount_point.is_some_and(|mount_point| !mount_point.holds(filter))
-                || requests::is_lost(shard, client, filter)
-        })
-        .cloned()
-        .collect();
-    if lost.is_empty() && !access.permissions.checks_deliveries() {
-        return;
-    }
-    let changes: Vec<Change<'_>> = lost
-        .iter()
-        .map(|filter| Change::Unsubscribe { filter })
-        .collect();
-    shard.world.directory.commit(client.subscriber, &changes);
-    for filter in &lost {
-        journal::unsubscribed(shard, client, filter);
-        client.session.borrow_mut().revoke(filter);
-    }
-    let may_have = (!lost.is_empty()).then(|| may_have(client));
-    client.session.borrow_mut().keep_queued(|message| {
-        let is_of_lost = |topic| lost.iter().any(|filter| filter.filter().matches(topic));
-        topic_of(message).is_some_and(|topic| match &may_have {
-            Some(may_have) if is_of_lost(topic) => may_have(message),
-            // It came through subscriptions that stay.
-            _ => access.permissions.receives(topic),
-        })
-    });
-    // The rest is judged when it is read.
-    let is_spilled = client.session.borrow().spilled() > 0;
-    client.is_queue_judged.set(is_spilled);
-    handle_events(shard, client);
-}
-
-/// Whether a message that waited for `client` may go to it with the rights that it has now.
-pub(crate) fn may_have(client: &Client) -> impl Fn(&Message) -> bool + use<> {
-    let access = Arc::clone(&client.access());
-    let held: Vec<TopicFilter> = client
-        .session
-        .borrow()
-        .subscriptions()
-        .iter()
-        .map(|subscription| subscription.filter.filter().clone())
-        .collect();
-    move |message: &Message| {
-        topic_of(message).is_some_and(|topic| {
-            access.permissions.receives(topic) && held.iter().any(|filter| filter.matches(topic))
-        })
-    }
-}
-
-/// A wall-clock time as the monotonic clock will show it.
-pub(crate) fn on_monotonic_clock(now: Instant, at: SystemTime) -> Instant {
-    now + at.duration_since(SystemTime::now()).unwrap_or_default()
 }

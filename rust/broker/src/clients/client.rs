@@ -382,9 +382,9 @@ impl Link {
     }
 
     /// Has the connection's own task end it.
-    pub(crate) fn close(&self, closing: Closing) {
+    pub(crate) fn close(&self, cause: Cause, reason: ReasonCode) {
         if self.closing.get().is_none() {
-            self.closing.set(Some(closing));
+            self.closing.set(Some(Closing { cause, reason }));
         }
         self.wake();
     }

@@ -1,18 +1,11 @@
 //! The sessions of one shard: by slot, by client identifier, and all of them.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use hashbrown::HashTable;
-use mqttcore_codec::{ReasonCode, Version};
-use mqttcore_session::Cause;
 
 use crate::clients::client::{Client, Handle};
-use crate::sessions::life::close;
-use crate::shard::Shard;
 
 /// The clients of one shard, by slot and by client identifier.
 #[derive(Default)]
@@ -96,90 +89,19 @@ impl Registry {
     pub(crate) fn all(&self) -> Vec<Rc<Client>> {
         self.clients.iter().flatten().cloned().collect()
     }
-}
 
-/// One session, as [`crate::Broker::clients`] lists it.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ClientInfo {
-    /// Client identifier.
-    pub client_id: Arc<str>,
-    /// User name in force.
-    pub username: Option<Arc<str>>,
-    /// Whether it has a connection now.
-    pub connected: bool,
-    /// Where it connected from last.
-    pub peer: SocketAddr,
-    /// Name of the listener that it came through last.
-    pub listener: Arc<str>,
-    /// Protocol version of its last connection.
-    pub version: Version,
-    /// Keep-alive that it asked for, in seconds.
-    pub keep_alive_s: u16,
-    /// How long this connection has lasted; zero without one.
-    pub connected_for: Duration,
-    /// Filters that it subscribed to, as it wrote them.
-    pub subscriptions: Vec<String>,
-    /// Messages that wait for it.
-    pub queued: usize,
-    /// Messages sent to it and not acknowledged.
-    pub in_flight: usize,
-}
-
-/// Lists the sessions of `shard`.
-pub(crate) fn list(shard: &Rc<Shard>) -> Vec<ClientInfo> {
-    let now = shard.now();
-    let clients = shard.registry.borrow().all();
-    clients.iter().map(|client| info(client, now)).collect()
-}
-
-fn info(client: &Client, now: Instant) -> ClientInfo {
-    let login = client.login();
-    let session = client.session.borrow();
-    let link = client.link();
-    ClientInfo {
-        client_id: Arc::clone(&client.id),
-        username: login.username.clone(),
-        connected: link.is_some(),
-        peer: login.peer,
-        listener: Arc::clone(&login.listener),
-        version: login.version,
-        keep_alive_s: login.keep_alive_s,
-        connected_for: link.map_or(Duration::ZERO, |link| {
-            now.saturating_duration_since(link.connected_at)
-        }),
-        subscriptions: session
-            .subscriptions()
-            .iter()
-            .map(|subscription| subscription.filter.as_str().to_owned())
-            .collect(),
-        queued: session.queued(),
-        in_flight: session.in_flight(),
-    }
-}
-
-/// Cuts what the next clients have in flight out of the chunks that it came in; returns where to
-/// go on. A client that reads but does not acknowledge has no other moment for it.
-pub(crate) fn release_chunks(shard: &Shard, from: usize) -> usize {
-    const LOOKED_AT_A_TICK: usize = 256;
-    let registry = shard.registry.borrow();
-    let end = registry.clients.len();
-    let next = (from + LOOKED_AT_A_TICK).min(end);
-    for client in registry.clients[from.min(next)..next].iter().flatten() {
-        let mut session = client.session.borrow_mut();
-        if session.in_flight() > 0 {
-            session.release_chunks();
+    /// Cuts what the next clients have in flight out of the chunks that it came in; returns where to
+    /// go on. A client that reads but does not acknowledge has no other moment for it.
+    pub(crate) fn release_chunks(&self, from: usize) -> usize {
+        const LOOKED_AT_A_TICK: usize = 256;
+        let end = self.clients.len();
+        let next = (from + LOOKED_AT_A_TICK).min(end);
+        for client in self.clients[from.min(next)..next].iter().flatten() {
+            let mut session = client.session.borrow_mut();
+            if session.in_flight() > 0 {
+                session.release_chunks();
+            }
         }
+        if next == end { 0 } else { next }
     }
-    if next == end { 0 } else { next }
-}
-
-/// Disconnects the client with this id; false when it has no connection.
-pub(crate) fn disconnect(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> bool {
-    let client = shard.registry.borrow().find(id);
-    let Some(link) = client.and_then(|client| client.link()) else {
-        return false;
-    };
-    close(&link, Cause::Administrative, reason);
-    true
 }

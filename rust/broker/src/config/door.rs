@@ -7,10 +7,16 @@ use mqttcore_codec::Version;
 use mqttcore_store::Level;
 use mqttcore_topics::MountPoint;
 
-use crate::broker::StartError;
-use crate::config::grants::Access;
+use crate::config::grants::{Access, GrantError};
 use crate::config::when_full::WhenFull;
 use crate::config::{Config, Listener, WebSocketRules};
+
+/// The anonymous grant of a listener has a rule that is no filter.
+#[derive(Debug)]
+pub(crate) struct InvalidGrant {
+    pub(crate) listener: String,
+    pub(crate) error: GrantError,
+}
 
 /// One listener's rules, compiled once and shared by all who come through it.
 pub(crate) struct Door {
@@ -33,11 +39,11 @@ pub(crate) struct Door {
 /// # Errors
 ///
 /// An anonymous grant with a rule that is no filter.
-pub(crate) fn doors(config: &Config) -> Result<Arc<[Door]>, StartError> {
+pub(crate) fn doors(config: &Config) -> Result<Arc<[Door]>, InvalidGrant> {
     let door = |listener: &Listener| {
         let compiled = listener.anonymous.clone().map(Access::new).transpose();
-        let anonymous = compiled.map_err(|error| StartError::Grant {
-            name: listener.name.clone(),
+        let anonymous = compiled.map_err(|error| InvalidGrant {
+            listener: listener.name.clone(),
             error,
         })?;
         Ok(Door {
@@ -89,7 +95,7 @@ pub(crate) fn doors_of(
     bound: &[Listener],
     places: &[Option<usize>],
     config: &Config,
-) -> Result<Arc<[Door]>, StartError> {
+) -> Result<Arc<[Door]>, InvalidGrant> {
     let configured = doors(config)?;
     let door = |(bound, place): (&Listener, &Option<usize>)| {
         let found = place.and_then(|place| configured.get(place));

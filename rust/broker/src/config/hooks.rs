@@ -71,6 +71,16 @@ pub struct Interests {
 }
 
 impl Interests {
+    /// Whether a plugin wants to be asked about `action` on what `is_about` accepts.
+    pub(crate) fn asks_about(
+        &self,
+        action: Action,
+        is_about: impl Fn(&TopicFilter) -> bool,
+    ) -> bool {
+        let mut questions = self.authorize.iter();
+        questions.any(|(about, filter)| *about == action && is_about(filter))
+    }
+
     /// Whether a plugin offers this method of enhanced authentication.
     pub fn offers(&self, method: &str) -> bool {
         self.methods.iter().any(|offered| **offered == *method)

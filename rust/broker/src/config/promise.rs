@@ -12,7 +12,6 @@ use mqttcore_store::Level;
 use mqttcore_topics::{TopicFilter, TopicName};
 
 use crate::config::Config;
-use crate::shard::Shard;
 
 /// A rule of the configuration: how safe messages on these topics are.
 #[derive(Clone, Debug)]
@@ -68,13 +67,6 @@ impl Config {
         let all: Vec<String> = [base].into_iter().chain(listeners).chain(topics).collect();
         all.join("; ")
     }
-}
-
-/// What is in force on `shard`, what Kafka promises included.
-pub(crate) fn in_force(shard: &Shard) -> String {
-    let kafka = shard.world.kafka.iter().flat_map(|pipe| pipe.promises());
-    let all = [shard.config().promises()].into_iter().chain(kafka);
-    all.collect::<Vec<_>>().join("; ")
 }
 
 fn name(level: Level) -> &'static str {

@@ -1,9 +1,9 @@
 //! A connected client: what moves its bytes, and what its packets ask for.
 
 pub(crate) mod end;
+pub(crate) mod full_queue;
 pub(crate) mod last_packets;
 pub(crate) mod linger;
-pub(crate) mod queue_policy;
 pub(crate) mod reauthentication;
 pub(crate) mod requests;
 mod task;

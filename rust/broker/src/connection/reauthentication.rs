@@ -13,12 +13,12 @@ use mqttcore_session::{Details, Secret, reauthentication_refusal};
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
-use crate::admission::arrival::{drop_lost_rights, identify, on_monotonic_clock};
 use crate::clients::client::Client;
 use crate::config::grants::Access;
 use crate::config::hooks::{Conversation, EventKind, Opening, Reply, Turn, Verdict};
 use crate::connection::end::End;
 use crate::sessions::life::{arm, confirm, handle_events};
+use crate::sessions::rights::{drop_lost_rights, identify, on_monotonic_clock};
 use crate::shard::{EventDetails, Shard};
 
 /// An exchange under way.

@@ -19,16 +19,14 @@ use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
 use crate::connection::end::End;
-use crate::connection::queue_policy;
+use crate::connection::full_queue;
 use crate::kafka;
-use crate::routing::hub;
-use crate::routing::hub::{Publication, Together, Unroutable};
-use crate::routing::journal;
-use crate::routing::retain;
-use crate::routing::retain::{Replay, Retention};
+use crate::routing::hub::{self, Publication, Together, Unroutable};
+use crate::routing::retain::{self, Replay, Retention};
+use crate::routing::{journal, queue_policy};
 use crate::runtime::log::{Escaped, LogClass};
-use crate::sessions::life;
 use crate::sessions::life::confirm;
+use crate::sessions::rights::is_lost;
 use crate::shard::{EventDetails, Shard};
 
 /// A step that waits: for a plugin, or for the sessions that were kept.
@@ -129,17 +127,6 @@ struct Question<'a> {
     share: Option<&'a str>,
 }
 
-/// Whether a plugin wants to be asked about this.
-pub(crate) fn is_asked_about(
-    shard: &Shard,
-    action: Action,
-    is_about: impl Fn(&TopicFilter) -> bool,
-) -> bool {
-    let interests = shard.interests();
-    let mut questions = interests.authorize.iter();
-    questions.any(|(about, filter)| *about == action && is_about(filter))
-}
-
 /// Whether a publish may wait for those behind it, to be matched with them: nothing else depends on when it is.
 ///
 /// A retained message is stored right before it is matched, a QoS 2 message is state from the moment that it is accepted,
@@ -207,7 +194,9 @@ pub(crate) fn publish(
             return accept(shard, client, topic, message, packet_id);
         }
         RuleAnswer::Silent
-            if is_asked_about(shard, Action::Publish, |filter| filter.matches(topic)) => {}
+            if shard
+                .interests()
+                .asks_about(Action::Publish, |filter| filter.matches(topic)) => {}
         RuleAnswer::Silent | RuleAnswer::Denied => {
             let refusal = Refusal::new(ReasonCode::NOT_AUTHORIZED, PUBLISH_DENIED);
             deny(shard, client, &message, packet_id, refusal);
@@ -258,8 +247,8 @@ fn accept(
     message: Message,
     packet_id: Option<PacketId>,
 ) -> Option<Pause> {
-    match queue_policy::must_wait_for(shard, client, topic, &message) {
-        Some(full) => Some(queue_policy::hold_back(
+    match full_queue::must_wait_for(shard, client, topic, &message) {
+        Some(full) => Some(full_queue::hold_back(
             shard, client, message, packet_id, full,
         )),
         None => accept_logged(shard, client, topic, message, packet_id),
@@ -374,7 +363,7 @@ fn tell_refused(
         let mut session = client.session.borrow_mut();
         session.refuse_publish(packet_id, message.qos(), reason, details);
     } else if let Some(link) = client.link() {
-        life::close(&link, Cause::Administrative, reason);
+        link.close(Cause::Administrative, reason);
     }
 }
 
@@ -477,25 +466,16 @@ fn judge_entry(
     {
         return false;
     }
-    if is_silent && is_asked_about(shard, Action::Subscribe, |about| about.covers(filter)) {
+    if is_silent
+        && shard
+            .interests()
+            .asks_about(Action::Subscribe, |about| about.covers(filter))
+    {
         return true;
     }
     let refusal = Refusal::new(ReasonCode::NOT_AUTHORIZED, SUBSCRIBE_DENIED);
     refuse_entry(shard, client, entry, refusal, why);
     false
-}
-
-/// Whether a subscription that was allowed once is not any more. Where a plugin is asked about the
-/// filter, its old answer stays.
-pub(crate) fn is_lost(shard: &Shard, client: &Client, filter: &TopicFilter) -> bool {
-    let answer = client.access().permissions.subscribe(filter);
-    match answer {
-        RuleAnswer::Allowed => false,
-        RuleAnswer::Denied => true,
-        RuleAnswer::Silent => {
-            !is_asked_about(shard, Action::Subscribe, |about| about.covers(filter))
-        }
-    }
 }
 
 /// Refuses an entry; SUBACK has one reason string, that of the first one with any words.

@@ -4,18 +4,13 @@
 //! do not move it. While it is down only the system's clock tells how long: that pause is believed
 //! up to a bound, and a step backwards counts as no time at all.
 
-use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mqttcore_store::record::Record;
 use mqttcore_store::{Batch, Store, StoreError};
 
-use crate::shard::Shard;
-
 /// Under which key the store has both clocks.
 const NOTE: &str = "clock";
-/// How often they are noted.
-const NOTED_EVERY: Duration = Duration::from_secs(60);
 /// A pause up to this is believed whatever was seen before.
 const BELIEVED: Duration = Duration::from_secs(3_600);
 /// A step backwards up to this is not worth a warning: clocks are set by seconds.
@@ -134,17 +129,6 @@ impl KeptClock {
         };
         let (key, value) = (NOTE, &noted.encode()[..]);
         batch.push(&Record::Note { key, value });
-    }
-}
-
-/// Notes both clocks at every interval, until the broker stops.
-pub(crate) async fn note_regularly(shard: Rc<Shard>) {
-    let Some(log) = shard.world.log.clone() else {
-        return;
-    };
-    loop {
-        tokio::time::sleep(NOTED_EVERY).await;
-        log.note_clock();
     }
 }
 

@@ -27,7 +27,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 
 use crate::config::{HttpLimits, HttpListener};
-use crate::runtime::failure::fail_on_panic;
+use crate::shard::guard::fail_on_panic;
 use crate::shard::guard::vital;
 
 pub(crate) use app::{App, Figures};

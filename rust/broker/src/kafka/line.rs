@@ -16,7 +16,6 @@ use crate::config::hooks::EventKind;
 use crate::connection::end::End;
 use crate::routing::hub::{Publication, Target};
 use crate::runtime::log::{Escaped, LogClass};
-use crate::sessions::life;
 use crate::shard::guard::contained;
 use crate::shard::{EventDetails, Shard};
 use crate::streams::now_us;
@@ -387,7 +386,7 @@ fn tell(shard: &Shard, publisher: Publisher, lost: Lost) {
             tell_lost(shard, &client, &lost);
             link.kafka.set(LOST);
             if client.has_link(&link) {
-                life::close(&link, Cause::Administrative, ReasonCode::SERVER_BUSY);
+                link.close(Cause::Administrative, ReasonCode::SERVER_BUSY);
             }
         }
     }

@@ -6,7 +6,6 @@
 
 use std::num::NonZeroU32;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::{Delivered, Delivery, DropReason, Message, QueueRoom};
@@ -17,18 +16,14 @@ use smallvec::SmallVec;
 use crate::clients::client::{Client, Handle};
 use crate::clients::topic::topic_of;
 use crate::config::hooks::EventKind;
-use crate::connection::queue_policy;
 use crate::kafka;
-use crate::routing::fill;
 use crate::routing::group::{self, Choice, Judge};
-use crate::routing::journal;
-use crate::routing::retain;
-use crate::routing::retain::Retaining;
+use crate::routing::retain::{self, Retaining};
+use crate::routing::{fill, journal, queue_policy};
 use crate::runtime::log::{Escaped, LogClass};
-use crate::runtime::metrics::{Counter, Metrics, Stats};
+use crate::runtime::metrics::{Counter, Metrics};
 use crate::sessions::life;
 use crate::shard::{EventDetails, Letter, Shard, World};
-use crate::streams;
 
 /// One publish on its way to whoever gets it.
 pub(crate) struct Publication<'a> {
@@ -845,24 +840,4 @@ fn ledger(shard: &Shard, reason: Drop) -> (&Counter, &'static str) {
         ),
         Drop::Session(_) => (&metrics.dropped_queue_full, "its queue is full"),
     }
-}
-
-/// Sums the counters of all shards.
-pub(crate) fn stats(world: &Arc<World>) -> Stats {
-    let mut stats = Stats::default();
-    for metrics in &world.metrics {
-        stats.add(metrics);
-    }
-    stats.sessions_to_come = world.loading.to_come().unwrap_or(1);
-    let directory = world.directory.stats();
-    stats.subscriptions = directory.subscriptions as u64;
-    stats.directory_nodes = directory.nodes as u64;
-    stats.directory_retired_bytes = directory.retired_bytes as u64;
-    stats.directory_garbage_waits = directory.garbage_waits;
-    stats.retained_messages = retain::count(world) as u64;
-    stats.uptime_s = world.started.elapsed().as_secs();
-    streams::count(world, &mut stats);
-    let waiting = world.kafka.as_ref().map_or(0, |pipe| pipe.waiting_bytes());
-    stats.kafka_waiting_bytes = waiting as u64;
-    stats
 }

@@ -6,4 +6,5 @@ pub(crate) mod fill;
 pub(crate) mod group;
 pub(crate) mod hub;
 pub(crate) mod journal;
+pub(crate) mod queue_policy;
 pub(crate) mod retain;

@@ -16,9 +16,7 @@ use crate::clients::sources::Source;
 use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
-use crate::connection::requests;
-use crate::routing::hub;
-use crate::routing::journal;
+use crate::routing::{hub, journal};
 use crate::runtime::log::{Escaped, LogClass};
 use crate::shard::{Shard, World};
 
@@ -67,7 +65,7 @@ impl Retained {
                 let is_about = |filter: &TopicFilter| {
                     topic_of(&self.message).is_some_and(|topic| filter.matches(topic))
                 };
-                requests::is_asked_about(shard, Action::Publish, is_about)
+                shard.interests().asks_about(Action::Publish, is_about)
             }
         }
     }

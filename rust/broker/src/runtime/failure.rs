@@ -1,12 +1,10 @@
 //! What ends a broker that runs: its store, or a panic of a thread or task that it cannot do without.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mqttcore_panics::Panicked;
 use mqttcore_store::StoreError;
-
-use crate::shard::World;
 
 /// Why a broker cannot go on.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -54,10 +52,4 @@ impl Failing {
     fn lock(&self) -> MutexGuard<'_, Option<Failure>> {
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What a thread of the broker does if it panics.
-pub(crate) fn fail_on_panic(world: &Arc<World>) -> impl FnOnce(Panicked) + Send + use<> {
-    let world = Arc::clone(world);
-    move |panicked| world.fail(panicked.into())
 }

@@ -5,17 +5,13 @@ use std::rc::Rc;
 use mqttcore_codec::ReasonCode;
 use mqttcore_session::{Cause, Event as SessionEvent, Expiry, Message};
 
-use crate::clients::client::{Client, Closing, KeptWill, Link};
+use crate::clients::client::{Client, KeptWill};
 use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::EventKind;
 use crate::kafka;
-use crate::routing::fill;
-use crate::routing::group;
-use crate::routing::hub;
-use crate::routing::hub::Publication;
-use crate::routing::journal;
-use crate::routing::retain;
+use crate::routing::hub::{self, Publication};
+use crate::routing::{fill, group, journal, retain};
 use crate::runtime::log::{Escaped, LogClass};
 use crate::sessions::paging;
 use crate::shard::{EventDetails, Shard};
@@ -84,7 +80,7 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
             }
             Some(SessionEvent::Overflowed) => {
                 if let Some(link) = client.link() {
-                    close(&link, Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
+                    link.close(Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
                 }
             }
             Some(SessionEvent::Record { token, record }) => {
@@ -202,7 +198,7 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
             .is_some_and(|since| now >= since + shard.config().stall_deadline);
         if let Some(violation) = violation {
             shard.metrics().keep_alive_timeouts.add(1);
-            close(&link, Cause::KeepAliveTimeout, violation.reason);
+            link.close(Cause::KeepAliveTimeout, violation.reason);
         } else if stalled {
             shard.metrics().stalled.add(1);
             shard.log.warn(LogClass::Stalled, now, || {
@@ -211,13 +207,9 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
                     Escaped(&client.id)
                 )
             });
-            close(&link, Cause::ConnectionLost, ReasonCode::QUOTA_EXCEEDED);
+            link.close(Cause::ConnectionLost, ReasonCode::QUOTA_EXCEEDED);
         } else if link.grant_ends.get().is_some_and(|at| now >= at) {
-            close(
-                &link,
-                Cause::Administrative,
-                ReasonCode::MAXIMUM_CONNECT_TIME,
-            );
+            link.close(Cause::Administrative, ReasonCode::MAXIMUM_CONNECT_TIME);
         }
     }
     handle_events(shard, &client);
@@ -225,8 +217,4 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
     fill::watch(shard, &client);
     paging::spill_if_due(shard, &client);
     arm(shard, &client);
-}
-
-pub(crate) fn close(link: &Link, cause: Cause, reason: ReasonCode) {
-    link.close(Closing { cause, reason });
 }

@@ -24,9 +24,8 @@ use crate::admission::arrival;
 use crate::admission::handshake::Arrival;
 use crate::durability::store::Log;
 use crate::routing::journal;
-use crate::runtime::failure::fail_on_panic;
 use crate::sessions::recovery::{self, Kept, Reader};
-use crate::shard::guard::contained;
+use crate::shard::guard::{contained, fail_on_panic};
 use crate::shard::{Shard, World};
 
 /// Sessions that are read together; then it is the turn of those whose clients wait.

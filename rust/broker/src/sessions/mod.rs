@@ -1,6 +1,8 @@
 //! The life of a session: deadlines, wills and its end; its queue on the disk; its way back after a restart.
 
 pub(crate) mod life;
+pub(crate) mod listing;
 pub(crate) mod loading;
 pub(crate) mod paging;
 pub(crate) mod recovery;
+pub(crate) mod rights;

@@ -17,13 +17,12 @@ use std::time::Instant;
 
 use mqttcore_session::QueuePolicy;
 
-use crate::admission::arrival;
 use crate::clients::client::{Client, Handle};
 use crate::durability::line::Then;
 use crate::durability::store::PageRequest;
 use crate::routing::journal::Journal;
-use crate::sessions::life;
 use crate::sessions::recovery::Page;
+use crate::sessions::{life, rights};
 use crate::shard::Shard;
 
 /// Queues that are being read back, by the slots of their clients.
@@ -243,7 +242,7 @@ pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Pag
         (paging.is_reading, paging.from) = (false, page.next);
     }
     let is_judged = client.is_queue_judged.get();
-    let may_have = is_judged.then(|| arrival::may_have(&client));
+    let may_have = is_judged.then(|| rights::may_have(&client));
     client
         .session
         .borrow_mut()

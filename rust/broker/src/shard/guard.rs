@@ -81,3 +81,9 @@ pub(crate) fn report(shard: &Shard, panicked: &Panicked) {
         .log
         .warn(LogClass::Panic, now, || format!("panic in {place}: {text}"));
 }
+
+/// What a thread of the broker does if it panics.
+pub(crate) fn fail_on_panic(world: &Arc<World>) -> impl FnOnce(Panicked) + Send + use<> {
+    let world = Arc::clone(world);
+    move |panicked| world.fail(panicked.into())
+}

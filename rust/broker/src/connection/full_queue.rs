@@ -1,0 +1,72 @@
+//! Publishers of 3.x wait while a queue is full: they cannot be told that a message is refused.
+//!
+//! Such a client waits, with its message, until there is room, and is disconnected without an acknowledgement after
+//! [`Config::queue_deadline`](crate::Config::queue_deadline). Then nobody gets the message, for the publisher sends it again.
+
+use std::rc::Rc;
+
+use mqttcore_codec::PacketId;
+use mqttcore_session::Message;
+use mqttcore_topics::TopicName;
+use tokio::time::timeout_at;
+
+use crate::clients::client::{Client, Handle};
+use crate::clients::topic::topic_of;
+use crate::connection::requests::{self, Pause};
+use crate::routing::hub::{self, Unroutable};
+use crate::sessions::life::confirm;
+use crate::shard::Shard;
+
+/// The session whose queue a publish of a 3.x client has to wait for, before anything is done with it.
+///
+/// A client whose own queue is full does not wait: the broker would not read the acknowledgements that make room in it.
+pub(crate) fn must_wait_for(
+    shard: &Shard,
+    client: &Rc<Client>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> Option<Handle> {
+    let durable = &shard.world.durable;
+    let may_wait = durable.has_full()
+        && !client.login().version.has_properties()
+        && !durable.is_full(client.handle);
+    may_wait
+        .then(|| hub::full_queue(shard, Some(client), topic, message))
+        .flatten()
+}
+
+/// Has a publish wait until the session at `full` has room, and then accepts it; its client is not read from meanwhile.
+pub(crate) fn hold_back(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    message: Message,
+    packet_id: Option<PacketId>,
+    mut full: Handle,
+) -> Pause {
+    let deadline = shard.now() + shard.config().queue_deadline;
+    let (shard, client) = (Rc::clone(shard), Rc::clone(client));
+    Box::pin(async move {
+        let Some(topic) = topic_of(&message) else {
+            return Ok(());
+        };
+        loop {
+            let room = shard.world.durable.has_room(full);
+            if timeout_at(deadline.into(), room).await.is_err() {
+                let why = Unroutable::QueueFull;
+                requests::refuse_unroutable(&shard, &client, &message, packet_id, why);
+                return Ok(());
+            }
+            match must_wait_for(&shard, &client, topic, &message) {
+                Some(next) => full = next,
+                None => break,
+            }
+        }
+        if let Some(pause) =
+            requests::accept_logged(&shard, &client, topic, message.clone(), packet_id)
+        {
+            pause.await?;
+        }
+        confirm(&shard, &client);
+        Ok(())
+    })
+}

@@ -1,0 +1,108 @@
+//! What a client may do when its identity or its grant changes: subscriptions and queued messages that it loses.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use mqttcore_session::Message;
+use mqttcore_topics::{Change, MountPoint, SubscriptionFilter, TopicFilter};
+
+use crate::clients::client::Client;
+use crate::clients::topic::topic_of;
+use crate::config::grants::{Access, RuleAnswer};
+use crate::config::hooks::{Action, Login};
+use crate::routing::journal;
+use crate::sessions::life::handle_events;
+use crate::shard::Shard;
+
+/// Notes who a client is and what it may do from now on.
+pub(crate) fn identify(shard: &Shard, client: &Client, login: Arc<Login>, access: Arc<Access>) {
+    if let Some(username) = &login.username {
+        let sources = &shard.world.sources;
+        sources.granted(&login.client_id, username, &access);
+    }
+    client.identify(login, access);
+}
+
+/// Subscriptions that a reduced grant no longer covers, or that a client behind `mount_point` cannot have, end at
+/// resume, and what they have queued is dropped (abuse F16).
+pub(crate) fn drop_lost_rights(
+    client: &Rc<Client>,
+    shard: &Rc<Shard>,
+    mount_point: Option<&MountPoint>,
+) {
+    let access = Arc::clone(&client.access());
+    let lost: Vec<SubscriptionFilter> = client
+        .session
+        .borrow()
+        .subscriptions()
+        .iter()
+        .map(|subscription| &subscription.filter)
+        .filter(|filter| {
+            let filter = filter.filter();
+            mount_point.is_some_and(|mount_point| !mount_point.holds(filter))
+                || is_lost(shard, client, filter)
+        })
+        .cloned()
+        .collect();
+    if lost.is_empty() && !access.permissions.checks_deliveries() {
+        return;
+    }
+    let changes: Vec<Change<'_>> = lost
+        .iter()
+        .map(|filter| Change::Unsubscribe { filter })
+        .collect();
+    shard.world.directory.commit(client.subscriber, &changes);
+    for filter in &lost {
+        journal::unsubscribed(shard, client, filter);
+        client.session.borrow_mut().revoke(filter);
+    }
+    let may_have = (!lost.is_empty()).then(|| may_have(client));
+    client.session.borrow_mut().keep_queued(|message| {
+        let is_of_lost = |topic| lost.iter().any(|filter| filter.filter().matches(topic));
+        topic_of(message).is_some_and(|topic| match &may_have {
+            Some(may_have) if is_of_lost(topic) => may_have(message),
+            // It came through subscriptions that stay.
+            _ => access.permissions.receives(topic),
+        })
+    });
+    // The rest is judged when it is read.
+    let is_spilled = client.session.borrow().spilled() > 0;
+    client.is_queue_judged.set(is_spilled);
+    handle_events(shard, client);
+}
+
+/// Whether a subscription that was allowed once is not any more. Where a plugin is asked about the
+/// filter, its old answer stays.
+pub(crate) fn is_lost(shard: &Shard, client: &Client, filter: &TopicFilter) -> bool {
+    let answer = client.access().permissions.subscribe(filter);
+    match answer {
+        RuleAnswer::Allowed => false,
+        RuleAnswer::Denied => true,
+        RuleAnswer::Silent => !shard
+            .interests()
+            .asks_about(Action::Subscribe, |about| about.covers(filter)),
+    }
+}
+
+/// Whether a message that waited for `client` may go to it with the rights that it has now.
+pub(crate) fn may_have(client: &Client) -> impl Fn(&Message) -> bool + use<> {
+    let access = Arc::clone(&client.access());
+    let held: Vec<TopicFilter> = client
+        .session
+        .borrow()
+        .subscriptions()
+        .iter()
+        .map(|subscription| subscription.filter.filter().clone())
+        .collect();
+    move |message: &Message| {
+        topic_of(message).is_some_and(|topic| {
+            access.permissions.receives(topic) && held.iter().any(|filter| filter.matches(topic))
+        })
+    }
+}
+
+/// A wall-clock time as the monotonic clock will show it.
+pub(crate) fn on_monotonic_clock(now: Instant, at: SystemTime) -> Instant {
+    now + at.duration_since(SystemTime::now()).unwrap_or_default()
+}
