@@ -20,7 +20,7 @@ use crate::config::door::{InvalidGrant, doors, doors_of, successors};
 use crate::config::grants::GrantError;
 use crate::config::hooks::Hooks;
 use crate::config::{Config, Data, Listener};
-use crate::durability::store::Log;
+use crate::durability::store::{Log, StoreEvents};
 use crate::event_loop;
 use crate::figures;
 use crate::http::{self, App, BindError, Endpoint};
@@ -202,7 +202,8 @@ impl Broker {
         let world = World::new(&config, shards, seed, (log, pipe));
         let world = Arc::new(world);
         if let Some(log) = &world.log {
-            log.serve(&world);
+            let events: Arc<dyn StoreEvents> = Arc::clone(&world) as _;
+            log.serve(&events);
         }
         streams::subscribe(&world, &config.streams)?;
         if let Some(pipe) = &world.kafka {

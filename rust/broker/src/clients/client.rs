@@ -13,12 +13,12 @@ use mqttcore_session::{AckToken, Cause, Control, PublishTransmit, Session, Trans
 use mqttcore_store::Level;
 use mqttcore_topics::{SubscriberId, TopicFilter};
 
+use crate::clients::ack_order::Standing;
 use crate::clients::outbox::{Outbox, SHARE_FROM_BYTES};
 use crate::config::grants::Access;
 use crate::config::hooks::{Action, Login};
 use crate::config::when_full::WhenFull;
 use crate::connection::last_packets::LastPackets;
-use crate::durability::line::Standing;
 use crate::kafka;
 use crate::routing::retain::Replay;
 use crate::shard::{Shard, World};

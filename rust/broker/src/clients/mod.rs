@@ -2,6 +2,7 @@
 //!
 //! State and its own functions. Knows no shard: what happens to a client is decided above.
 
+pub(crate) mod ack_order;
 pub(crate) mod client;
 pub(crate) mod durable;
 pub(crate) mod full_sessions;

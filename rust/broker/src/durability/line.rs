@@ -12,12 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mqttcore_session::{AckToken, Message};
 use mqttcore_store::Level;
 
+use crate::clients::ack_order::Standing;
 use crate::clients::client::Client;
 use crate::durability::store::Log;
-use crate::kafka;
-use crate::routing::hub::{self, Target};
-use crate::sessions::paging::{self, Settle};
-use crate::shard::Shard;
+use crate::routing::hub::Target;
 
 /// What is done once a ticket is safe.
 pub(crate) enum Then {
@@ -26,9 +24,7 @@ pub(crate) enum Then {
     Confirm(Rc<Client>, AckToken, u64),
     /// Deliver what was published at QoS 2.
     Deliver(Message, Vec<Target>),
-    /// Say that everything numbered before has been handed over.
-    Settle(Settle),
-    /// Tell another thread.
+    /// Anything else.
     Call(Box<dyn FnOnce()>),
 }
 
@@ -127,6 +123,11 @@ impl Lines {
         self.delivering.stand();
     }
 
+    /// A message of QoS 2 has left the line.
+    pub(crate) fn delivered(&self) {
+        self.delivering.leave();
+    }
+
     /// Takes out the first thing whose ticket is safe.
     pub(crate) fn next_safe(&self, log: &Log) -> Option<Then> {
         [Level::Os, Level::Fsync].into_iter().find_map(|level| {
@@ -144,90 +145,5 @@ impl Lines {
 
     fn line(&self, level: Level) -> &Line {
         &self.by_level[usize::from(level == Level::Fsync)]
-    }
-}
-
-impl Then {
-    pub(crate) fn happen(self, shard: &Rc<Shard>, lines: &Lines) {
-        match self {
-            Self::Confirm(client, token, record) => {
-                client.standing.leave();
-                kafka::let_leave(shard, &client, token, record);
-                client.flush_session(shard);
-            }
-            Self::Deliver(message, targets) => {
-                lines.delivering.leave();
-                hub::deal(shard, &message, targets.into_iter());
-            }
-            Self::Settle(asked) => paging::answer(shard, asked),
-            Self::Call(call) => call(),
-        }
-    }
-}
-
-/// Where things that must leave in their order stand.
-#[derive(Default)]
-pub(crate) struct Standing {
-    /// What the next one waits for, which is not in line yet.
-    next: Cell<Option<Level>>,
-    /// What the last one in line waits for; all before it wait for that or less.
-    level: Cell<Option<Level>>,
-    /// How many are in line.
-    count: Cell<u32>,
-}
-
-impl Standing {
-    /// The next one waits for `level`, at least; whether it is the first to say so.
-    pub(crate) fn ask(&self, level: Level) -> bool {
-        let next = self.next.get();
-        self.next.set(next.max(Some(level)));
-        next.is_none()
-    }
-
-    /// The level of the line that the next one has to stand in; `None` if it need not.
-    pub(crate) fn level(&self) -> Option<Level> {
-        self.next.get().max(self.level.get())
-    }
-
-    /// The next one gets in line; returns the level that it waits for.
-    pub(crate) fn stand(&self) -> Level {
-        let level = self.level().unwrap_or(Level::Os).max(Level::Os);
-        self.next.set(None);
-        self.level.set(Some(level));
-        self.count.set(self.count.get() + 1);
-        level
-    }
-
-    /// The first one leaves.
-    pub(crate) fn leave(&self) {
-        let count = self.count.get() - 1;
-        self.count.set(count);
-        if count == 0 {
-            self.level.set(None);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_comes_behind_something_safer_waits_for_it() {
-        let standing = Standing::default();
-
-        standing.ask(Level::Os);
-        assert_eq!(standing.stand(), Level::Os);
-        standing.ask(Level::Os);
-        standing.ask(Level::Fsync);
-        assert_eq!(standing.stand(), Level::Fsync);
-        assert_eq!(standing.level(), Some(Level::Fsync));
-        standing.ask(Level::Memory);
-        assert_eq!(standing.stand(), Level::Fsync);
-
-        (0..3).for_each(|_| standing.leave());
-        assert_eq!(standing.level(), None);
-        standing.ask(Level::Os);
-        assert_eq!(standing.stand(), Level::Os);
     }
 }

@@ -2,5 +2,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod line;
+pub(crate) mod page;
+pub(crate) mod pagings;
 pub(crate) mod share;
 pub(crate) mod store;

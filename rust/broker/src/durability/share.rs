@@ -1,10 +1,9 @@
 //! The limit on the messages that are kept for all sessions together.
 
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::durability::store::StoreEvents;
 use crate::runtime::log::LogClass;
-use crate::shard::{Shard, World};
 
 /// Percent of the limit from which all queues together are nearly full, and below which they are not any more ...
 const HIGH: (u64, u64) = (80, 70);
@@ -93,29 +92,27 @@ impl State {
 }
 
 /// Messages of `kept_bytes` are kept now: sessions and publishers see whether that is the limit.
-pub(crate) fn watch(world: &World, share: &Share, kept_bytes: u64) {
+pub(crate) fn watch(events: &dyn StoreEvents, share: &Share, kept_bytes: u64) {
     let (before, now) = share.go_on(kept_bytes);
-    world.durable.set_all_full(now == State::Full);
+    events.set_all_full(now == State::Full);
     // ORDERING: whoever reads a figure finds the queues as full as it says.
     share.kept_bytes.store(kept_bytes, Ordering::Release);
     if now > before {
         let percent = share.percent_of(kept_bytes);
         let limit = share.limit_bytes.load(Ordering::Relaxed);
-        let warn = move |shard: &Rc<Shard>| {
-            shard.log.warn(LogClass::Queue, shard.now(), || {
-                format!(
-                    "messages kept for all sessions are at {percent} % of limits.queues_disk_bytes: {kept_bytes} of {limit} bytes; at the limit messages are dropped, or refused if queue_policy says so"
-                )
-            });
-        };
-        world.run_on(0, Box::new(warn));
+        events.warn(
+            LogClass::Queue,
+            format!(
+                "messages kept for all sessions are at {percent} % of limits.queues_disk_bytes: {kept_bytes} of {limit} bytes; at the limit messages are dropped, or refused if queue_policy says so"
+            ),
+        );
     }
 }
 
 /// The configuration was loaded again.
-pub(crate) fn reload(world: &World, share: &Share, limit_bytes: u64) {
+pub(crate) fn reload(events: &dyn StoreEvents, share: &Share, limit_bytes: u64) {
     share.set_limit(limit_bytes);
-    watch(world, share, share.kept_bytes());
+    watch(events, share, share.kept_bytes());
 }
 
 #[cfg(test)]

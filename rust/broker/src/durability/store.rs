@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
@@ -17,14 +16,11 @@ use mqttcore_store::{
     StoreOptions, Ticket,
 };
 
-use crate::clients::client::Handle;
 use crate::config::{Config, Data};
 use crate::durability::clock::KeptClock;
+use crate::durability::page::Page;
 use crate::durability::share::{self, Share};
 use crate::runtime::log::LogClass;
-use crate::sessions::paging;
-use crate::sessions::recovery::Page;
-use crate::shard::{Shard, World};
 
 /// Under which key the store has the seed of hashes.
 const SEED: &str = "seed";
@@ -53,7 +49,25 @@ pub(crate) struct Log {
     /// Why the system's clock is not believed, if it is not.
     doubt: Option<String>,
     failure: OnceLock<StoreError>,
-    world: OnceLock<Weak<World>>,
+    events: OnceLock<Weak<dyn StoreEvents>>,
+}
+
+/// What a broker does with news of its store. Called from threads of the store.
+pub(crate) trait StoreEvents: Send + Sync {
+    /// `ticket` and all before it are as safe as `level` says.
+    fn kept(&self, level: Level, ticket: u64);
+    /// The log takes records again.
+    fn has_room(&self);
+    /// The store has stopped: nothing is kept any more.
+    fn failed(&self, error: StoreError);
+    /// Whether the messages of all sessions together are at their limit.
+    fn set_all_full(&self, is_full: bool);
+    /// A segment was read again; what is damaged in it.
+    fn scrubbed(&self, damage: Option<String>);
+    /// A line for the log.
+    fn say(&self, text: String);
+    /// A warning for the log.
+    fn warn(&self, class: LogClass, text: String);
 }
 
 /// The streams, and the store that they are in.
@@ -133,7 +147,7 @@ impl Log {
             system_time,
             doubt,
             failure: OnceLock::new(),
-            world: OnceLock::new(),
+            events: OnceLock::new(),
         });
         log.store.observe(Arc::new(Ear(Arc::downgrade(&log))));
         log
@@ -166,7 +180,7 @@ impl Log {
         let read = move || {
             for request in requests {
                 match request.read(&*store, clock) {
-                    Ok(page) => request.answer(page),
+                    Ok(page) => (request.answer)(page),
                     // What was promised cannot be read: nothing more is promised.
                     Err(error) => log.upgrade().iter().for_each(|log| log.fail(&error)),
                 }
@@ -200,39 +214,31 @@ impl Log {
         self.last_session.store(last, Ordering::Relaxed);
     }
 
-    /// Says who is told that more is safe, and tells what was mended.
-    pub(crate) fn serve(&self, world: &Arc<World>) {
+    /// Says who is told of the store, and tells what was mended.
+    pub(crate) fn serve(&self, events: &Arc<dyn StoreEvents>) {
         // One log serves one broker.
-        let _ = self.world.set(Arc::downgrade(world));
-        share::watch(world, &self.share, self.store.stats().live_bytes);
+        let _ = self.events.set(Arc::downgrade(events));
+        share::watch(&**events, &self.share, self.store.stats().live_bytes);
         // It may have failed before there was anybody to tell.
         if let Some(failure) = self.failure() {
-            world.fail(failure.into());
+            events.failed(failure);
         }
         if let Some(mended) = self.mended.clone() {
-            world.run_on(0, Box::new(|shard| shard.log.say(mended)));
+            events.say(mended);
         }
         if let Some(doubt) = self.doubt.clone() {
-            let warn = |shard: &Rc<Shard>| {
-                let now = shard.now();
-                shard.log.warn(LogClass::Clock, now, || doubt);
-            };
-            world.run_on(0, Box::new(warn));
+            events.warn(LogClass::Clock, doubt);
         }
         if !self.rebuilt.is_empty() {
             let rebuilt = format!("nothing is lost, but look at the disk: {}", self.rebuilt);
-            let warn = |shard: &Rc<Shard>| {
-                let now = shard.now();
-                shard.log.warn(LogClass::Store, now, || rebuilt);
-            };
-            world.run_on(0, Box::new(warn));
+            events.warn(LogClass::Store, rebuilt);
         }
     }
 
     /// The configuration was loaded again, with this `queues_disk_bytes`.
     pub(crate) fn limit_queues(&self, limit_bytes: u64) {
-        if let Some(world) = self.world() {
-            share::reload(&world, &self.share, limit_bytes);
+        if let Some(events) = self.events() {
+            share::reload(&*events, &self.share, limit_bytes);
         }
     }
 
@@ -336,16 +342,16 @@ impl Log {
         self.failure.get().cloned()
     }
 
-    fn world(&self) -> Option<Arc<World>> {
-        self.world.get().and_then(Weak::upgrade)
+    fn events(&self) -> Option<Arc<dyn StoreEvents>> {
+        self.events.get().and_then(Weak::upgrade)
     }
 
     /// Nothing can be kept any more: nothing is promised any more, and everybody is told so.
     pub(crate) fn fail(&self, error: &StoreError) {
         if self.failure.set(error.clone()).is_ok()
-            && let Some(world) = self.world()
+            && let Some(events) = self.events()
         {
-            world.fail(error.clone().into());
+            events.failed(error.clone());
         }
     }
 }
@@ -367,24 +373,16 @@ fn mended(recovery: &Recovery) -> Option<String> {
 
 /// A page of a queue that a shard wants to have read.
 pub(crate) struct PageRequest {
-    pub(crate) world: Arc<World>,
-    pub(crate) shard: usize,
-    pub(crate) handle: Handle,
-    pub(crate) serial: u64,
     pub(crate) session: u64,
     pub(crate) from: u64,
     pub(crate) below: u64,
+    /// Is given the page, on the thread that reads it.
+    pub(crate) answer: Box<dyn FnOnce(Page) + Send>,
 }
 
 impl PageRequest {
     fn read(&self, store: &dyn Store, clock: KeptClock) -> Result<Page, StoreError> {
         Page::read(store, clock, self.session, self.from, self.below)
-    }
-
-    fn answer(self, page: Page) {
-        let (handle, serial) = (self.handle, self.serial);
-        let errand = move |shard: &Rc<Shard>| paging::arrived(shard, handle, serial, &page);
-        self.world.run_on(self.shard, Box::new(errand));
     }
 }
 
@@ -399,8 +397,8 @@ impl Observer for Ear {
             return;
         }
         log.mark(level).store(number, Ordering::SeqCst);
-        if let Some(world) = log.world() {
-            world.ring_waiting(level, number);
+        if let Some(events) = log.events() {
+            events.kept(level, number);
         }
     }
 
@@ -412,45 +410,29 @@ impl Observer for Ear {
     }
 
     fn has_room(&self) {
-        if let Some(world) = self.0.upgrade().and_then(|log| log.world()) {
-            world.ring_all();
+        if let Some(events) = self.0.upgrade().and_then(|log| log.events()) {
+            events.has_room();
         }
     }
 
     fn wanted(&self, bytes: u64) {
         if let Some(log) = self.0.upgrade()
-            && let Some(world) = log.world()
+            && let Some(events) = log.events()
         {
-            share::watch(&world, &log.share, bytes);
+            share::watch(&*events, &log.share, bytes);
         }
     }
 
     fn scrubbed(&self, damage: Option<&StoreError>) {
-        let Some(world) = self.0.upgrade().and_then(|log| log.world()) else {
-            return;
-        };
-        let damage = damage.map(ToString::to_string);
-        world.run_on(0, Box::new(|shard| scrubbed(shard, damage)));
+        if let Some(events) = self.0.upgrade().and_then(|log| log.events()) {
+            events.scrubbed(damage.map(ToString::to_string));
+        }
     }
 
     fn stopped(&self, error: &StoreError) {
         if let Some(log) = self.0.upgrade() {
             log.fail(error);
         }
-    }
-}
-
-/// Counts a segment that was read again, and says so where it is damaged: what it holds may still
-/// be readable elsewhere, and soon may not.
-fn scrubbed(shard: &Rc<Shard>, damage: Option<String>) {
-    shard.metrics().store_scrubbed.add(1);
-    if let Some(damage) = damage {
-        shard.metrics().store_damaged.add(1);
-        shard.log.warn(LogClass::Store, shard.now(), || {
-            format!(
-                "the store is damaged: {damage}; make a backup, and see what `store verify` says"
-            )
-        });
     }
 }
 
@@ -461,6 +443,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::durability::line::{Lines, Then};
+    use crate::shard::World;
 
     fn log_over(store: Arc<dyn Store>) -> Arc<Log> {
         let system_time: fn() -> SystemTime = SystemTime::now;
@@ -497,7 +480,8 @@ mod tests {
         let log = log_over(Arc::new(MemoryStore::default()));
         let ways = (Some(Arc::clone(&log)), None);
         let world = Arc::new(World::new(&Config::default(), 3, 1, ways));
-        log.serve(&world);
+        let events: Arc<dyn StoreEvents> = world.clone();
+        log.serve(&events);
         let ear = Ear(Arc::downgrade(&log));
         let lines: Vec<Lines> = world.awaited.iter().cloned().map(Lines::new).collect();
         for (index, level) in [(1, Level::Fsync), (2, Level::Os)] {

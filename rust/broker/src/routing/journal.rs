@@ -28,7 +28,7 @@ use crate::durability::line::{Awaited, Lines, Then};
 use crate::durability::store::{Log, PageRequest};
 use crate::kafka;
 use crate::routing::group::Choice;
-use crate::routing::hub::{Publication, Target};
+use crate::routing::hub::{self, Publication, Target};
 use crate::routing::retain::{Retained, Retention};
 use crate::shard::Shard;
 use crate::shard::guard::contained;
@@ -129,11 +129,11 @@ impl Journal {
     }
 
     /// Has `then` done behind every message that waits to be delivered; gives it back if none does.
-    pub(crate) fn after_deliveries(&self, then: Then) -> Option<Then> {
+    pub(crate) fn after_deliveries(&self, then: Box<dyn FnOnce()>) -> Option<Box<dyn FnOnce()>> {
         let Some(level) = self.lines.delivering() else {
             return Some(then);
         };
-        self.after(level.max(Level::Os), then);
+        self.after(level.max(Level::Os), Then::Call(then));
         None
     }
 
@@ -178,10 +178,25 @@ pub(crate) fn advance(shard: &Rc<Shard>) {
     while let Some(then) = journal.lines.next_safe(&journal.log) {
         // One that fails must not keep the others waiting.
         contained(shard, "what waited for the store", || {
-            then.happen(shard, &journal.lines);
+            go_on(shard, journal, then);
         });
     }
     journal.wake_stalled();
+}
+
+fn go_on(shard: &Rc<Shard>, journal: &Journal, then: Then) {
+    match then {
+        Then::Confirm(client, token, record) => {
+            client.standing.leave();
+            kafka::let_leave(shard, &client, token, record);
+            client.flush_session(shard);
+        }
+        Then::Deliver(message, targets) => {
+            journal.lines.delivered();
+            hub::deal(shard, &message, targets.into_iter());
+        }
+        Then::Call(call) => call(),
+    }
 }
 
 /// The journal, and the number that the store keeps the session of `client` under.

@@ -10,7 +10,6 @@
 //! So the numbers of a page end where they had come to when the queue was opened, and the first
 //! page is read when every shard has said that it has handed over what it had numbered until then.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,53 +17,16 @@ use std::time::Instant;
 use mqttcore_session::QueuePolicy;
 
 use crate::clients::client::{Client, Handle};
-use crate::durability::line::Then;
+use crate::durability::page::Page;
+use crate::durability::pagings::Paging;
 use crate::durability::store::PageRequest;
 use crate::routing::journal::Journal;
-use crate::sessions::recovery::Page;
 use crate::sessions::{life, rights};
 use crate::shard::Shard;
 
-/// Queues that are being read back, by the slots of their clients.
-#[derive(Default)]
-pub(crate) struct Pagings(HashMap<u32, Paging>);
-
-/// How far the queue of a client that is back has been read.
-struct Paging {
-    handle: Handle,
-    /// Tells its pages from those of an earlier one.
-    serial: u64,
-    /// Everything that was counted has a lower number.
-    below: u64,
-    /// The number with which the next page begins.
-    from: u64,
-    /// Shards that have not handed over yet what they had numbered.
-    unsettled: usize,
-    is_reading: bool,
-    /// Its client has just come back: it gets the first page before any answer.
-    is_greeting: bool,
-}
-
-impl Pagings {
-    fn of(&self, client: &Client) -> Option<&Paging> {
-        let paging = self.0.get(&client.handle.slot())?;
-        (paging.handle == client.handle).then_some(paging)
-    }
-
-    fn of_mut(&mut self, client: &Client) -> Option<&mut Paging> {
-        let paging = self.0.get_mut(&client.handle.slot())?;
-        (paging.handle == client.handle).then_some(paging)
-    }
-
-    /// Its queue is read to the end, or is closed again, or it has none any more.
-    pub(crate) fn end(&mut self, client: &Client) {
-        self.0.remove(&client.handle.slot());
-    }
-}
-
 /// One shard wants to know that another one has handed over everything that it has numbered.
 #[derive(Clone, Copy)]
-pub(crate) struct Settle {
+struct Settle {
     home: usize,
     handle: Handle,
     serial: u64,
@@ -144,25 +106,26 @@ fn begin(shard: &Rc<Shard>, client: &Client, below: u64, is_greeting: bool) {
         is_reading: false,
         is_greeting,
     };
-    let slot = client.handle.slot();
-    shard.pagings.borrow_mut().0.insert(slot, paging);
+    shard.pagings.borrow_mut().begin(paging);
     for to in 0..shard.world.shards() {
         shard.post_job(to, move |shard| settle(shard, asked));
     }
 }
 
 /// Answers once everything that this shard has numbered so far is on its way.
-pub(crate) fn settle(shard: &Rc<Shard>, asked: Settle) {
+fn settle(shard: &Rc<Shard>, asked: Settle) {
     let Some(journal) = &shard.journal else {
         return;
     };
-    if journal.after_deliveries(Then::Settle(asked)).is_some() {
-        answer(shard, asked);
+    let own = Rc::clone(shard);
+    let then = Box::new(move || answer(&own, asked));
+    if let Some(then) = journal.after_deliveries(then) {
+        then();
     }
 }
 
 /// Everything that this shard had numbered is on its way: the answer goes behind it.
-pub(crate) fn answer(shard: &Shard, asked: Settle) {
+fn answer(shard: &Shard, asked: Settle) {
     shard.post_job(asked.home, move |shard| settled(shard, asked));
 }
 
@@ -181,7 +144,7 @@ pub(crate) fn is_first_page_due(shard: &Shard, client: &Client) -> bool {
 }
 
 /// One shard has handed over what it had numbered.
-pub(crate) fn settled(shard: &Rc<Shard>, asked: Settle) {
+fn settled(shard: &Rc<Shard>, asked: Settle) {
     let client = shard.registry.borrow().at(asked.handle);
     let Some(client) = client else { return };
     if let Some(paging) = shard.pagings.borrow_mut().of_mut(&client)
@@ -216,19 +179,22 @@ pub(crate) fn read_on(shard: &Rc<Shard>, client: &Client) {
     paging.is_reading = true;
     // What left the queue in this turn has left it in the store, too.
     journal.commit();
+    let (world, index) = (Arc::clone(&shard.world), shard.index);
+    let (handle, serial) = (client.handle, paging.serial);
+    let answer = move |page| {
+        let job = move |shard: &Rc<Shard>| arrived(shard, handle, serial, &page);
+        world.run_on(index, Box::new(job));
+    };
     journal.read_page(PageRequest {
-        world: Arc::clone(&shard.world),
-        shard: shard.index,
-        handle: client.handle,
-        serial: paging.serial,
         session,
         from: paging.from,
         below: paging.below,
+        answer: Box::new(answer),
     });
 }
 
 /// A page is there.
-pub(crate) fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Page) {
+fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Page) {
     let client = shard.registry.borrow().at(handle);
     let Some(client) = client else { return };
     let is_first;

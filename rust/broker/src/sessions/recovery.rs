@@ -1,13 +1,12 @@
 //! From what the store kept to sessions and messages, as shards have them; `loading.rs` says when.
 
 use std::collections::{BTreeSet, HashMap};
-use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use mqttcore_codec::{PacketId, Properties, QoS, Version};
-use mqttcore_session::{Delivery, Message, QueueRoom, Session, Subscription, WillMessage};
+use mqttcore_session::{Message, Session, Subscription, WillMessage};
 use mqttcore_store::{self as stored, KeptSession, Store, StoreError};
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicName};
 use smallvec::SmallVec;
@@ -16,18 +15,12 @@ use crate::clients::client::{Client, Identity, KeptWill, Who};
 use crate::clients::topic::{AS_IT_CAME, topic_of};
 use crate::config::grants::{Access, Permissions};
 use crate::durability::clock::KeptClock;
+use crate::durability::page::{Waiting, message_of};
 use crate::durability::store::Log;
-use crate::routing::fill;
-use crate::routing::group;
-use crate::routing::journal;
 use crate::routing::retain::Retained;
-use crate::sessions::life;
-use crate::sessions::paging;
+use crate::routing::{fill, group, journal};
+use crate::sessions::{life, paging};
 use crate::shard::{Shard, World};
-
-/// Deliveries that are read of a queue at once, and bytes of their messages.
-const PAGE: usize = 256;
-const PAGE_BYTES: u64 = 1 << 20;
 
 /// One session, on its way to its shard.
 pub(crate) struct Kept {
@@ -48,24 +41,6 @@ pub(crate) struct Kept {
     waiting: stored::Waiting,
     /// What waits for it with a lower number may have been sent.
     maybe_sent_below: u64,
-}
-
-/// Deliveries that wait for one session, read back.
-pub(crate) struct Page {
-    waiting: Vec<Waiting>,
-    /// Where the next page begins.
-    pub(crate) next: u64,
-    /// There are no more.
-    pub(crate) is_last: bool,
-}
-
-/// A message on its way to one session.
-struct Waiting {
-    delivery: u64,
-    message: Message,
-    qos: QoS,
-    retain: bool,
-    subscription_ids: SmallVec<[NonZeroU32; 2]>,
 }
 
 /// Makes what the store kept fit for shards.
@@ -190,71 +165,6 @@ impl<'s> Reader<'s> {
     }
 }
 
-impl Page {
-    /// Reads the deliveries that wait for `session` from number `from` on and below `below`.
-    ///
-    /// # Errors
-    ///
-    /// Those of the store: what was promised cannot be read.
-    pub(crate) fn read(
-        store: &dyn Store,
-        clock: KeptClock,
-        session: u64,
-        from: u64,
-        below: u64,
-    ) -> Result<Self, StoreError> {
-        let mut page = Self {
-            waiting: Vec::new(),
-            next: from,
-            is_last: true,
-        };
-        for (delivery, message) in store.page(session, from, PAGE, PAGE_BYTES)? {
-            if delivery.number >= below {
-                break;
-            }
-            (page.next, page.is_last) = (delivery.number + 1, false);
-            let message = message.and_then(|stored| message_of(&stored, clock));
-            let waiting = message.map(|message| Waiting::new(&delivery, message));
-            page.waiting.extend(waiting);
-        }
-        Ok(page)
-    }
-
-    pub(crate) fn deliveries(&self) -> impl Iterator<Item = (Message, Delivery<'_>)> {
-        let waiting = self.waiting.iter();
-        waiting.map(|waiting| (waiting.message.clone(), waiting.delivery()))
-    }
-}
-
-/// A message out of the store.
-fn message_of(stored: &stored::StoredMessage, clock: KeptClock) -> Option<Message> {
-    let kept = stored.message();
-    to_message(&kept, kept.expires_at_ms.map(|at_ms| clock.instant(at_ms)))
-}
-
-impl Waiting {
-    fn new(delivery: &stored::Delivery, message: Message) -> Self {
-        let ids = delivery.subscription_ids.iter();
-        Self {
-            delivery: delivery.number,
-            message,
-            qos: QoS::try_from(delivery.qos).unwrap_or_default(),
-            retain: delivery.retain,
-            subscription_ids: ids.filter_map(|id| NonZeroU32::new(*id)).collect(),
-        }
-    }
-
-    fn delivery(&self) -> Delivery<'_> {
-        Delivery {
-            qos: self.qos,
-            retain: self.retain,
-            subscription_ids: &self.subscription_ids,
-            key: self.delivery,
-            room: QueueRoom::Limits,
-        }
-    }
-}
-
 impl Kept {
     fn session(&self, shard: &Shard) -> Session {
         let mut session = Session::restored(
@@ -359,17 +269,6 @@ pub(crate) fn begin(shard: &Rc<Shard>, from: u32, count: u32) -> Option<u32> {
     }
     shard.send_mail();
     (next < end).then_some(next)
-}
-
-fn to_message(kept: &stored::record::Message<'_>, expires_at: Option<Instant>) -> Option<Message> {
-    Some(Message::restored(
-        TopicName::parse(kept.topic, &AS_IT_CAME).ok()?,
-        Properties::from_checked(kept.properties),
-        kept.payload,
-        QoS::try_from(kept.qos).ok()?,
-        kept.retain,
-        expires_at,
-    ))
 }
 
 fn to_will(will: &stored::Will) -> Option<WillMessage> {

@@ -2,5 +2,6 @@
 
 pub(crate) mod guard;
 mod state;
+mod store_events;
 
 pub(crate) use state::{EventDetails, Letter, Rules, SCRATCH_BYTES, Shard, Signs, World};

@@ -17,8 +17,7 @@ use std::time::{Instant, SystemTime};
 use mqttcore_codec::PropertiesBuf;
 use mqttcore_panics::Panicked;
 use mqttcore_session::Message;
-use mqttcore_store::Level;
-use mqttcore_store::StoreError;
+use mqttcore_store::{Level, StoreError};
 use mqttcore_topics::{Directory, MatchCache, Retained};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Barrier, Notify};
@@ -31,6 +30,7 @@ use crate::config::Config;
 use crate::config::door::Door;
 use crate::config::hooks::{Event, EventKind, Hooks, Interests};
 use crate::durability::line::Awaited;
+use crate::durability::pagings::Pagings;
 use crate::durability::store;
 use crate::http::Figures;
 use crate::kafka;
@@ -44,9 +44,7 @@ use crate::runtime::mailbox::Mailbox;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::wheel::Wheel;
 use crate::sessions::loading::{Held, Loading};
-use crate::sessions::paging::Pagings;
-use crate::shard::guard;
-use crate::shard::guard::contained;
+use crate::shard::guard::{self, contained};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;

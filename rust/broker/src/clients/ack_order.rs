@@ -1,0 +1,72 @@
+//! The order of what waits for the store: a later promise never leaves before an earlier one.
+
+use std::cell::Cell;
+
+use mqttcore_store::Level;
+
+/// Where things that must leave in their order stand.
+#[derive(Default)]
+pub(crate) struct Standing {
+    /// What the next one waits for, which is not in line yet.
+    next: Cell<Option<Level>>,
+    /// What the last one in line waits for; all before it wait for that or less.
+    level: Cell<Option<Level>>,
+    /// How many are in line.
+    count: Cell<u32>,
+}
+
+impl Standing {
+    /// The next one waits for `level`, at least; whether it is the first to say so.
+    pub(crate) fn ask(&self, level: Level) -> bool {
+        let next = self.next.get();
+        self.next.set(next.max(Some(level)));
+        next.is_none()
+    }
+
+    /// The level of the line that the next one has to stand in; `None` if it need not.
+    pub(crate) fn level(&self) -> Option<Level> {
+        self.next.get().max(self.level.get())
+    }
+
+    /// The next one gets in line; returns the level that it waits for.
+    pub(crate) fn stand(&self) -> Level {
+        let level = self.level().unwrap_or(Level::Os).max(Level::Os);
+        self.next.set(None);
+        self.level.set(Some(level));
+        self.count.set(self.count.get() + 1);
+        level
+    }
+
+    /// The first one leaves.
+    pub(crate) fn leave(&self) {
+        let count = self.count.get() - 1;
+        self.count.set(count);
+        if count == 0 {
+            self.level.set(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_behind_something_safer_waits_for_it() {
+        let standing = Standing::default();
+
+        standing.ask(Level::Os);
+        assert_eq!(standing.stand(), Level::Os);
+        standing.ask(Level::Os);
+        standing.ask(Level::Fsync);
+        assert_eq!(standing.stand(), Level::Fsync);
+        assert_eq!(standing.level(), Some(Level::Fsync));
+        standing.ask(Level::Memory);
+        assert_eq!(standing.stand(), Level::Fsync);
+
+        (0..3).for_each(|_| standing.leave());
+        assert_eq!(standing.level(), None);
+        standing.ask(Level::Os);
+        assert_eq!(standing.stand(), Level::Os);
+    }
+}

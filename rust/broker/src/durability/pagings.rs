@@ -1,0 +1,47 @@
+//! Queues that are being read back from the store.
+
+use std::collections::HashMap;
+
+use crate::clients::client::{Client, Handle};
+
+/// Queues that are being read back, by the slots of their clients.
+#[derive(Default)]
+pub(crate) struct Pagings(HashMap<u32, Paging>);
+
+/// How far the queue of a client that is back has been read.
+pub(crate) struct Paging {
+    pub(crate) handle: Handle,
+    /// Tells its pages from those of an earlier one.
+    pub(crate) serial: u64,
+    /// Everything that was counted has a lower number.
+    pub(crate) below: u64,
+    /// The number with which the next page begins.
+    pub(crate) from: u64,
+    /// Shards that have not handed over yet what they had numbered.
+    pub(crate) unsettled: usize,
+    pub(crate) is_reading: bool,
+    /// Its client has just come back: it gets the first page before any answer.
+    pub(crate) is_greeting: bool,
+}
+
+impl Pagings {
+    pub(crate) fn of(&self, client: &Client) -> Option<&Paging> {
+        let paging = self.0.get(&client.handle.slot())?;
+        (paging.handle == client.handle).then_some(paging)
+    }
+
+    pub(crate) fn of_mut(&mut self, client: &Client) -> Option<&mut Paging> {
+        let paging = self.0.get_mut(&client.handle.slot())?;
+        (paging.handle == client.handle).then_some(paging)
+    }
+
+    /// Its queue is read to the end, or is closed again, or it has none any more.
+    pub(crate) fn end(&mut self, client: &Client) {
+        self.0.remove(&client.handle.slot());
+    }
+
+    /// Its queue is read from now on.
+    pub(crate) fn begin(&mut self, paging: Paging) {
+        self.0.insert(paging.handle.slot(), paging);
+    }
+}

@@ -1,0 +1,52 @@
+//! What a broker does with news of its store.
+
+use std::rc::Rc;
+
+use mqttcore_store::{Level, StoreError};
+
+use crate::durability::store::StoreEvents;
+use crate::runtime::log::LogClass;
+use crate::shard::{Shard, World};
+
+impl StoreEvents for World {
+    fn kept(&self, level: Level, ticket: u64) {
+        self.ring_waiting(level, ticket);
+    }
+
+    fn has_room(&self) {
+        self.ring_all();
+    }
+
+    fn failed(&self, error: StoreError) {
+        self.fail(error.into());
+    }
+
+    fn set_all_full(&self, is_full: bool) {
+        self.durable.set_all_full(is_full);
+    }
+
+    /// Counts the segment, and warns of damage: what it holds may still be readable elsewhere, and soon may not.
+    fn scrubbed(&self, damage: Option<String>) {
+        let count = move |shard: &Rc<Shard>| {
+            shard.metrics().store_scrubbed.add(1);
+            if let Some(damage) = damage {
+                shard.metrics().store_damaged.add(1);
+                shard.log.warn(LogClass::Store, shard.now(), || {
+                    format!(
+                        "the store is damaged: {damage}; make a backup, and see what `store verify` says"
+                    )
+                });
+            }
+        };
+        self.run_on(0, Box::new(count));
+    }
+
+    fn say(&self, text: String) {
+        self.run_on(0, Box::new(|shard| shard.log.say(text)));
+    }
+
+    fn warn(&self, class: LogClass, text: String) {
+        let warn = move |shard: &Rc<Shard>| shard.log.warn(class, shard.now(), || text);
+        self.run_on(0, Box::new(warn));
+    }
+}
