@@ -79,7 +79,8 @@ def parser() -> argparse.ArgumentParser:
         "--accept-clock",
         action="store_true",
         help="counts all of the time that the broker was down, as the system's clock has it, for"
-        " what expires; for one start, after a warning that it is not believed",
+        " what expires and for the age of streams; for one start, after a warning that it is not"
+        " believed",
     )
     made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     made.add_argument(

@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::error::StoreError;
 use crate::files::Files;
@@ -53,8 +53,32 @@ impl Scrubber {
     }
 }
 
+/// Says whose turn it is: it begins with the system's clock, so that a store that is opened anew goes on where it was, and
+/// goes on with the monotonic one.
+#[derive(Clone, Copy, Debug)]
+struct Time {
+    began: Instant,
+    /// What the system's clock said then, since 1970.
+    since: Duration,
+}
+
+impl Time {
+    fn begin(system: SystemTime, now: Instant) -> Self {
+        let since = system.duration_since(UNIX_EPOCH);
+        Self {
+            began: now,
+            since: since.unwrap_or_default(),
+        }
+    }
+
+    fn at(self, now: Instant) -> Duration {
+        self.since + now.saturating_duration_since(self.began)
+    }
+}
+
 fn run(read: &Read, every: Duration, stopped: &Receiver<()>) {
     let (shared, mut last) = (&read.shared, None);
+    let time = Time::begin(SystemTime::now(), Instant::now());
     loop {
         let full = shared.full_segments();
         // Behind the segments it is the turn of the checkpoint.
@@ -63,8 +87,7 @@ fn run(read: &Read, every: Duration, stopped: &Receiver<()>) {
         if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
             return;
         }
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let due = due(places, since.unwrap_or_default(), every);
+        let due = due(places, time.at(Instant::now()), every);
         // Who waits for the disk comes first.
         if due.is_none() || due == last || shared.is_busy() {
             continue;
@@ -119,6 +142,20 @@ fn due(segments: usize, since: Duration, every: Duration) -> Option<(u128, usize
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_round_begins_where_the_last_life_was_and_goes_on_with_the_monotonic_clock() {
+        let (system, now) = (UNIX_EPOCH + Duration::from_secs(900), Instant::now());
+
+        let time = Time::begin(system, now);
+
+        assert_eq!(
+            time.at(now + Duration::from_secs(7)),
+            Duration::from_secs(907)
+        );
+        let before_1970 = UNIX_EPOCH - Duration::from_secs(5);
+        assert_eq!(Time::begin(before_1970, now).at(now), Duration::ZERO);
+    }
 
     #[test]
     fn every_segment_has_its_turn_once_a_round() {

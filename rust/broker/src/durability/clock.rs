@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mqttcore_store::record::Record;
+use mqttcore_store::stream::KeptTime;
 use mqttcore_store::{Batch, Store, StoreError};
 
 /// Under which key the store has both clocks.
@@ -90,13 +91,13 @@ impl KeptClock {
         let warning = match pause {
             Some(pause) if !is_believed => Some(format!(
                 "the system's clock went on by {} s while the broker was down, which is not believed: {} s are counted for \
-                 what expires; if it is right, start once with --accept-clock",
+                 what expires and for the age of streams; if it is right, start once with --accept-clock",
                 pause / 1_000,
                 counted / 1_000
             )),
             None if back_ms > SLACK_MS => Some(format!(
-                "the system's clock went back by {} s while the broker was down: no time is counted for what expires; if it \
-                 is right, start once with --accept-clock",
+                "the system's clock went back by {} s while the broker was down: no time is counted for what expires and for \
+                 the age of streams; if it is right, start once with --accept-clock",
                 back_ms / 1_000
             )),
             _ => None,
@@ -129,6 +130,12 @@ impl KeptClock {
         };
         let (key, value) = (NOTE, &noted.encode()[..]);
         batch.push(&Record::Note { key, value });
+    }
+}
+
+impl KeptTime for KeptClock {
+    fn now_us(&self) -> u64 {
+        self.unix_ms(Instant::now()).saturating_mul(1_000)
     }
 }
 

@@ -114,6 +114,9 @@ impl Log {
         let system = (config.system_time)();
         let (clock, doubt) =
             KeptClock::resume(&*store, system, Instant::now(), config.accepts_clock)?;
+        if let Some(rows) = &rows {
+            rows.streams.count_by(Arc::new(clock));
+        }
         let clocks = (clock, config.system_time);
         let log = Self::over((store, share), rows, &recovery, clocks, doubt);
         log.note_clock();

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mqttcore_session::ServerLimits;
 use mqttcore_store::{Pressure, StoreError};
@@ -31,7 +31,7 @@ pub(crate) use stage::Staging;
 /// Queries whose last batch is remembered; beyond it the oldest is forgotten.
 const QUERIES: usize = 10_000;
 
-/// For how long a stage waits for its commit.
+/// For how long a stage waits for its commit, in kept time (ADR 0022).
 const STAGE_LASTS: Duration = Duration::from_secs(24 * 3_600);
 
 /// How the key of a query's note begins.
@@ -55,7 +55,7 @@ struct Last {
     stages: Vec<String>,
     /// Rows of it that are messages by now.
     rows: u64,
-    /// When it was committed, in unix seconds.
+    /// When it was committed: kept time in unix seconds.
     at_s: u64,
     /// A topic filter: what is retained there and is none of its rows is still to be cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -200,7 +200,7 @@ impl Sink {
             batch,
             stages,
             rows: 0,
-            at_s: now_s(),
+            at_s: self.now_ms() / 1_000,
             replacing,
         };
         publish::note(self, &query, &last).await?;
@@ -243,7 +243,7 @@ impl Sink {
         }
         drop(turn);
         loop {
-            self.sweep(SystemTime::now());
+            self.sweep(self.kept_time());
             tokio::time::sleep(Duration::from_secs(3_600)).await;
         }
     }
@@ -253,24 +253,23 @@ impl Sink {
         self.world.log.as_ref()?.may_remove()
     }
 
+    /// Kept time, as the files of stages have it.
+    fn kept_time(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(self.now_ms())
+    }
+
+    /// Kept time in unix milliseconds.
+    fn now_ms(&self) -> u64 {
+        let log = self.world.log.as_ref();
+        log.map_or(0, |log| log.clock.unix_ms(Instant::now()))
+    }
+
     /// Removes stages that are older than they may become.
     fn sweep(&self, now: SystemTime) {
         let Some(_going) = self.may_remove() else {
             return;
         };
-        let wanted = self.wanted();
-        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let is_wanted = entry
-                .file_name()
-                .to_str()
-                .is_some_and(|name| wanted.contains(name));
-            let changed = entry.metadata().and_then(|metadata| metadata.modified());
-            let age = changed.map(|changed| now.duration_since(changed).unwrap_or_default());
-            if !is_wanted && age.is_ok_and(|age| age > STAGE_LASTS) {
-                // It is tried again in an hour.
-                let _ = fs::remove_file(entry.path());
-            }
-        }
+        sweep(&self.folder, &self.wanted(), now);
     }
 
     /// The files of batches that are committed and not yet published.
@@ -323,6 +322,25 @@ fn filter(text: &str, limits: &TopicLimits) -> Result<TopicFilter, SinkError> {
     })
 }
 
+/// Removes what is older than it may become by `now`, but for `wanted`. What is dated later is of another clock, or kept
+/// time was set back: it is as old as if it was written now.
+fn sweep(folder: &Path, wanted: &BTreeSet<String>, now: SystemTime) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_wanted = name.to_str().is_some_and(|name| wanted.contains(name));
+        let dated = entry.metadata().and_then(|metadata| metadata.modified());
+        // What fails here is tried again in an hour.
+        let _ = match dated.map(|dated| now.duration_since(dated)) {
+            Ok(Err(_)) => fs::File::options()
+                .write(true)
+                .open(entry.path())
+                .and_then(|file| file.set_modified(now)),
+            Ok(Ok(age)) if !is_wanted && age > STAGE_LASTS => fs::remove_file(entry.path()),
+            _ => Ok(()),
+        };
+    }
+}
+
 /// Whether there was such a file.
 fn remove(path: &Path) -> Result<bool, SinkError> {
     match fs::remove_file(path) {
@@ -332,7 +350,51 @@ fn remove(path: &Path) -> Result<bool, SinkError> {
     }
 }
 
-fn now_s() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+    fn left(folder: &Path) -> BTreeSet<String> {
+        let entries = fs::read_dir(folder).expect("a folder");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        names
+            .map(|name| name.into_string().expect("text"))
+            .collect()
+    }
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// Kept time is in 2006, the system's clock is right: a stage without a kept date begins to age.
+    #[test]
+    fn a_stage_goes_after_a_day_of_kept_time_whatever_the_system_says() {
+        let folder = std::env::temp_dir().join(format!("mqttcore-sweep-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let now = UNIX_EPOCH + 36 * 365 * DAY;
+        let dates = [
+            ("old", Some(now - DAY - Duration::from_secs(1))),
+            ("committed", Some(now - 2 * DAY)),
+            ("young", Some(now - DAY)),
+            ("system", None),
+        ];
+        for (name, dated) in dates {
+            let file = fs::File::create(folder.join(name)).expect("a file");
+            if let Some(dated) = dated {
+                file.set_modified(dated).expect("dated");
+            }
+        }
+        let wanted = set(&["committed"]);
+
+        sweep(&folder, &wanted, now);
+        assert_eq!(left(&folder), set(&["committed", "system", "young"]));
+        sweep(&folder, &wanted, now + DAY);
+        assert_eq!(left(&folder), set(&["committed", "system"]));
+        sweep(&folder, &wanted, now + DAY + Duration::from_secs(1));
+        assert_eq!(left(&folder), wanted);
+
+        fs::remove_dir_all(&folder).expect("removed");
+    }
 }

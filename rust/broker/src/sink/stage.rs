@@ -32,6 +32,7 @@ impl Staging {
     pub(super) fn begin(sink: Arc<Sink>, id: StageId) -> Result<Self, SinkError> {
         let unborn = sink.folder.join(format!("_{}", id.file()));
         let file = File::create(&unborn)?;
+        date(&file, &sink);
         Ok(Self {
             sink,
             id,
@@ -74,7 +75,9 @@ impl Staging {
         }
         // INVARIANT: taken out at the end alone.
         let file = self.file.as_mut().expect("a file");
-        Ok(file.write_all(bytes)?)
+        file.write_all(bytes)?;
+        date(file, &self.sink);
+        Ok(())
     }
 
     /// Makes the stage safe; returns how many rows it has. It waits for the disk.
@@ -96,6 +99,12 @@ impl Staging {
         File::open(folder)?.sync_all()?;
         Ok(self.rows)
     }
+}
+
+/// Notes when `file` was written last in kept time: the system's clock may step before it is swept.
+fn date(file: &File, sink: &Sink) {
+    // Where a file system does not keep it, the time of the system's clock stays.
+    let _ = file.set_modified(sink.kept_time());
 }
 
 impl Drop for Staging {

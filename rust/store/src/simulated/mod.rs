@@ -151,7 +151,7 @@ impl SimulatedStore {
         }
     }
 
-    /// Merges files and gives some up, as of `now_us`.
+    /// Merges files and gives some up, as of `now_us` of kept time.
     ///
     /// # Errors
     ///

@@ -338,6 +338,7 @@ fn sealed_file(name: &str, meta: &FileMeta, bytes: u64) -> SealedFile {
         rows: meta.rows().cast_unsigned(),
         bytes,
         typed: Some(meta.typed),
+        sealed_us: None,
     }
 }
 

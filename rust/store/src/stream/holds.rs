@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::StoreError;
 use crate::stream::error::StreamError;
 use crate::stream::manifest::{self, HOLDS, Hold, Holds};
-use crate::stream::streams::{Stream, Streams, lock, now_us};
+use crate::stream::streams::{Stream, Streams, lock};
 
 /// What consumers still need, and when that was last written.
 #[derive(Debug, Default)]
@@ -40,11 +40,12 @@ impl Streams {
             let stream = name.to_owned();
             return Err(StreamError::Argument { stream, problem });
         }
-        let now_ms = now_us() / 1_000;
-        let hold = stream.hold_max.as_millis();
+        let kept_ms = self.kept_us().map(|now_us| now_us / 1_000);
+        let now_ms = kept_ms.unwrap_or_default();
         let hold = Hold {
             offsets: offsets.to_owned(),
-            until_ms: now_ms.saturating_add(u64::try_from(hold).unwrap_or(u64::MAX)),
+            // Without a clock it lasts until there is one: then `Stream::shorten_holds` says for how long.
+            until_ms: kept_ms.map_or(u64::MAX, |now_ms| stream.hold_ends_ms(now_ms)),
         };
         let mut kept = lock(&stream.holds);
         let is_new = kept.holds.insert(consumer.to_owned(), hold).is_none();
@@ -64,9 +65,33 @@ impl Streams {
         let mut kept = lock(&stream.holds);
         let is_held = kept.holds.remove(consumer).is_some();
         if is_held {
-            kept.write(stream, now_us() / 1_000)?;
+            let now_ms = self.kept_us().unwrap_or_default() / 1_000;
+            kept.write(stream, now_ms)?;
         }
         Ok(is_held)
+    }
+}
+
+impl Stream {
+    /// When a hold ends that was renewed at `now_ms`.
+    fn hold_ends_ms(&self, now_ms: u64) -> u64 {
+        let hold_ms = u64::try_from(self.hold_max.as_millis()).unwrap_or(u64::MAX);
+        now_ms.saturating_add(hold_ms)
+    }
+
+    /// Makes no hold last longer from now on than one that is renewed now: kept time may have been set back since.
+    pub(super) fn shorten_holds(&self, now_ms: u64) -> Result<(), StoreError> {
+        let latest_ms = self.hold_ends_ms(now_ms);
+        let mut kept = lock(&self.holds);
+        let mut is_changed = false;
+        for hold in kept.holds.values_mut() {
+            is_changed |= hold.until_ms > latest_ms;
+            hold.until_ms = hold.until_ms.min(latest_ms);
+        }
+        if is_changed {
+            kept.write(self, now_ms)?;
+        }
+        Ok(())
     }
 }
 

@@ -91,6 +91,10 @@ pub(super) struct SealedFile {
     /// How many typed columns it has; `None` in an index of before that was told.
     #[serde(default)]
     pub(super) typed: Option<usize>,
+    /// Kept time at which it was sealed, in unix microseconds; retention counts its age from here. `None` until
+    /// retention looks at it, if nobody knows.
+    #[serde(default)]
+    pub(super) sealed_us: Option<u64>,
 }
 
 /// What Sparkplug's aliases mean where the rows of files end: `aliases.json`.
@@ -111,7 +115,7 @@ pub(super) type Holds = BTreeMap<String, Hold>;
 pub(super) struct Hold {
     /// The first offset of each partition that it has not done with.
     pub(super) offsets: Vec<u64>,
-    /// Unix milliseconds after which nobody waits for it any more.
+    /// Kept time after which nobody waits for it any more, in unix milliseconds.
     pub(super) until_ms: u64,
 }
 

@@ -32,4 +32,4 @@ mod typed;
 pub use definition::{Definition, Key, ProtobufMessage};
 pub use error::StreamError;
 pub use reads::{Bounds, Description};
-pub use streams::{StreamFigures, StreamLimits, StreamOptions, Streams};
+pub use streams::{KeptTime, StreamFigures, StreamLimits, StreamOptions, Streams};

@@ -363,12 +363,12 @@ impl Opening<'_> {
         histories: Vec<History>,
         holds: Holds,
     ) -> Result<Stream, StoreError> {
-        let gone_ms = now_us() / 1_000;
         let partitions = (0..).zip(histories).map(|(number, mut history)| {
             let sealed = self.index.streams.sealed((identity.id, number));
             let earliest = history.earliest;
             let old = history.files.extract_if(.., |file| file.last < earliest);
-            let doomed = old.map(|file| (file.file, gone_ms)).collect();
+            // Nobody has begun to read them in this life.
+            let doomed = old.map(|file| (file.file, 0)).collect();
             let tail = Tail::new(number, sealed.max(history.end()));
             Mutex::new(Partition {
                 tail,

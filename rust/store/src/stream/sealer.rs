@@ -141,10 +141,9 @@ impl Running {
         if self.streams.limits().log_bytes <= pinned_bytes {
             self.behind.shrink();
         }
-        if is_tidied {
-            self.streams.tidy(now_us)
-        } else {
-            Ok(())
+        match self.streams.kept_us() {
+            Some(kept_us) if is_tidied => self.streams.tidy(kept_us),
+            _ => Ok(()),
         }
     }
 

@@ -135,7 +135,8 @@ impl Streams {
         let base = run.first().map_or(0, |first| first.base);
         let batches = typed(stream, run.iter().map(|frozen| &frozen.batch), aliases)?;
         let history = history_of(stream, number);
-        let file = history.write(base, &batches, &stream.origin(), aliases)?;
+        let mut file = history.write(base, &batches, &stream.origin(), aliases)?;
+        file.sealed_us = self.kept_us();
         self.count_file();
         Ok(file)
     }
@@ -170,13 +171,14 @@ impl Streams {
     }
 
     /// Merges small files that lie side by side, gives up what is too old or too much, and
-    /// removes what was given up long enough ago.
+    /// removes what was given up long enough ago. `now_us` is kept time.
     pub(crate) fn tidy(&self, now_us: u64) -> Result<(), StoreError> {
         let _work = self.lock_work();
         for stream in &self.list {
             for number in 0..stream.identity.partitions {
                 self.merge(stream, number)?;
             }
+            stream.shorten_holds(now_us / 1_000)?;
             retain(stream, now_us, self.limits().grace.as_millis())?;
             remove_doomed(stream, now_us / 1_000)?;
         }
@@ -197,7 +199,8 @@ impl Streams {
             begin.fill(told);
         }
         let base = history.files[range.start].base;
-        let merged = history.write(base, &rows, &stream.origin(), &mut begin)?;
+        let mut merged = history.write(base, &rows, &stream.origin(), &mut begin)?;
+        merged.sealed_us = latest(&history.files[range.clone()]);
         self.count_file();
         let old: Vec<String> = history.files[range.clone()][1..]
             .iter()
@@ -263,7 +266,7 @@ fn history_of(stream: &Stream, number: u16) -> History {
 fn retain(stream: &Stream, now_us: u64, grace_ms: u128) -> Result<(), StoreError> {
     let grace_ms = u64::try_from(grace_ms).unwrap_or(u64::MAX);
     let gone_ms = (now_us / 1_000).saturating_add(grace_ms);
-    let mut is_changed = false;
+    let mut is_changed = date(stream, now_us);
     while let Some(number) = surplus(stream, now_us) {
         let mut partition = lock(&stream.partitions[number]);
         let file = partition.history.files.remove(0);
@@ -277,25 +280,46 @@ fn retain(stream: &Stream, now_us: u64, grace_ms: u128) -> Result<(), StoreError
     Ok(())
 }
 
-/// A partition whose first file goes next.
+/// Counts the age of files from now on whose age nobody knows, and of those that kept time, set back, has not reached:
+/// late, never early. Returns whether there were any.
+fn date(stream: &Stream, now_us: u64) -> bool {
+    let mut is_changed = false;
+    for partition in &stream.partitions {
+        for file in &mut lock(partition).history.files {
+            if file.sealed_us.is_none_or(|sealed_us| sealed_us > now_us) {
+                file.sealed_us = Some(now_us);
+                is_changed = true;
+            }
+        }
+    }
+    is_changed
+}
+
+/// When the last of `files` was sealed; `None` if that is not known of each of them.
+fn latest(files: &[SealedFile]) -> Option<u64> {
+    let mut sealed = files.iter().map(|file| file.sealed_us);
+    sealed.try_fold(0, |latest, sealed_us| Some(latest.max(sealed_us?)))
+}
+
+/// A partition whose first file goes next, by kept time and not by the time in its rows: that is the system's, which
+/// steps (ADR 0022).
 fn surplus(stream: &Stream, now_us: u64) -> Option<usize> {
     let kept = lock(&stream.holds);
-    let (mut total, mut oldest): (u64, Option<(i64, usize)>) = (0, None);
+    let (mut total, mut oldest) = (0, None);
     for (number, partition) in stream.partitions.iter().enumerate() {
         let partition = lock(partition);
         let files = &partition.history.files;
         total += files.iter().map(|file| file.bytes).sum::<u64>();
         let floor = kept.floor(number, now_us / 1_000);
         let first = files.first().filter(|file| file.last < floor);
-        let first = first.map(|file| (file.max_us, number));
+        let first = first.map(|file| (file.sealed_us.unwrap_or(now_us), file.max_us, number));
         oldest = oldest.into_iter().chain(first).min();
     }
-    let (max_us, number) = oldest?;
+    let (sealed_us, _, number) = oldest?;
     let is_too_much = stream.retention_bytes.is_some_and(|limit| total > limit);
-    let is_too_old = stream.retention_age.is_some_and(|age| {
-        let age_us = u128::from(now_us.saturating_sub(max_us.max(0).cast_unsigned()));
-        age_us > age.as_micros()
-    });
+    let is_too_old = stream
+        .retention_age
+        .is_some_and(|age| u128::from(now_us.saturating_sub(sealed_us)) > age.as_micros());
     (is_too_much || is_too_old).then_some(number)
 }
 

@@ -1,6 +1,7 @@
 //! All streams of a store, while it is open.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -63,6 +64,12 @@ impl Default for StreamLimits {
     }
 }
 
+/// Kept time, which does not step with the system's clock (ADR 0022).
+pub trait KeptTime: fmt::Debug + Send + Sync {
+    /// Now, in unix microseconds. It does not go back as long as the store is open.
+    fn now_us(&self) -> u64;
+}
+
 /// Counters of all streams since the store was opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
@@ -83,6 +90,8 @@ pub struct Streams {
     limits: StreamLimits,
     /// The log is safe up to this LSN.
     safe_lsn: OnceLock<Arc<AtomicU64>>,
+    /// Retention and holds count by it.
+    time: OnceLock<Arc<dyn KeptTime>>,
     held_bytes: AtomicUsize,
     pub(super) files: AtomicU64,
     refused_rows: AtomicU64,
@@ -113,7 +122,7 @@ pub(super) struct Stream {
 pub(super) struct Partition {
     pub(super) tail: Tail,
     pub(super) history: History,
-    /// Files that go, and when: unix milliseconds.
+    /// Files that go, and when: kept time in unix milliseconds.
     pub(super) doomed: Vec<(String, u64)>,
 }
 
@@ -136,6 +145,7 @@ impl Streams {
             list,
             limits,
             safe_lsn: OnceLock::new(),
+            time: OnceLock::new(),
             held_bytes: AtomicUsize::new(0),
             files: AtomicU64::new(0),
             refused_rows: AtomicU64::new(0),
@@ -148,6 +158,17 @@ impl Streams {
     pub(crate) fn follow(&self, safe_lsn: Arc<AtomicU64>) {
         // One log has one set of streams.
         let _ = self.safe_lsn.set(safe_lsn);
+    }
+
+    /// Counts the age of files and holds by `time`. Before this is called no file is given up, and a hold lasts.
+    pub fn count_by(&self, time: Arc<dyn KeptTime>) {
+        // One store has one clock.
+        let _ = self.time.set(time);
+    }
+
+    /// Kept time, in unix microseconds; `None` if there is no clock yet.
+    pub(super) fn kept_us(&self) -> Option<u64> {
+        Some(self.time.get()?.now_us())
     }
 
     /// All names.
@@ -362,7 +383,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time, in unix microseconds.
+/// What the system's clock says, in unix microseconds.
 pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {

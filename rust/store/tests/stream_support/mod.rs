@@ -12,7 +12,7 @@ use bytes::Bytes;
 use mqttcore_store::faults::Disk;
 use mqttcore_store::files::{Access, Files};
 use mqttcore_store::record::{Message, Record, RowsBuf, Streamed};
-use mqttcore_store::stream::{Bounds, Definition, StreamError, StreamOptions, Streams};
+use mqttcore_store::stream::{Bounds, Definition, KeptTime, StreamError, StreamOptions, Streams};
 use mqttcore_store::{
     Batch, JournalOptions, Level, Need, SimulatedStore, Store, StoreError, StoreOptions, Ticket,
 };
@@ -47,26 +47,47 @@ pub fn options(definitions: &[Definition]) -> StreamOptions {
     }
 }
 
+/// When the clock of a log begins: in the year 2020.
+const BEGIN_US: u64 = 1_577_836_800_000_000;
+
 /// Offset, time, payload.
 pub type Row = (i64, i64, Vec<u8>);
 
 pub struct Log {
     pub disk: Disk,
     pub store: SimulatedStore,
-    /// What a second of the test is, in unix microseconds: the present, so that ages are real.
-    begin_us: u64,
+    pub clock: Arc<Clock>,
     published: AtomicU64,
+}
+
+/// Kept time that a test moves, in unix microseconds.
+#[derive(Debug)]
+pub struct Clock(AtomicU64);
+
+impl Clock {
+    pub fn set(&self, now_us: u64) {
+        self.0.store(now_us, Ordering::Relaxed);
+    }
+}
+
+impl KeptTime for Clock {
+    fn now_us(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Log {
     pub fn open(disk: &Disk, options: &StreamOptions) -> Result<Self, StoreError> {
         let files: Arc<dyn Files> = Arc::new(disk.clone());
         let (store, _) = SimulatedStore::open_with(&files, &STORE, options)?;
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let clock = Arc::new(Clock(AtomicU64::new(BEGIN_US)));
+        if let Some(streams) = store.streams() {
+            streams.count_by(Arc::clone(&clock) as Arc<dyn KeptTime>);
+        }
         Ok(Self {
             disk: disk.clone(),
             store,
-            begin_us: u64::try_from(now.unwrap().as_micros()).unwrap(),
+            clock,
             published: AtomicU64::new(0),
         })
     }
@@ -85,13 +106,14 @@ impl Log {
 
     /// The time of the message that comes next: one a second.
     pub fn now_us(&self) -> u64 {
-        self.begin_us + self.published.load(Ordering::Relaxed) * 1_000_000
+        self.clock.now_us()
     }
 
     /// Hands a message over that is a row in each of `places`.
     pub fn append(&self, level: Level, text: u64, places: &[(&str, u16)]) -> Ticket {
         let at_us = self.now_us();
         self.published.fetch_add(1, Ordering::Relaxed);
+        self.clock.set(at_us + 1_000_000);
         append(&self.store, level, text, at_us, places).unwrap()
     }
 
