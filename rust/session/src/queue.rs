@@ -279,7 +279,9 @@ impl Queue {
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
         let held = self.held.take().unwrap_or_default();
-        self.doubt_below(held.maybe_sent_below);
+        if self.spilled > 0 || held.waiting.iter().any(|outgoing| outgoing.maybe_sent) {
+            self.doubt_below(held.maybe_sent_below);
+        }
         for outgoing in held.waiting.into_iter().chain(held.behind) {
             self.push(outgoing);
         }

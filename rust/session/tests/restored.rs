@@ -110,6 +110,38 @@ fn mqtt_3_3_1_1_what_may_have_been_sent_at_qos_1_goes_with_dup_and_nothing_else_
     );
 }
 
+/// Only that some of what waits may have been sent takes memory.
+#[test]
+fn a_queue_that_is_spilled_again_remembers_a_crash_as_long_as_that_concerns_it() {
+    let at = |key| Delivery {
+        key,
+        ..Delivery::new(ONCE, &[])
+    };
+    let spilled_again = |maybe_sent_below, last_of_old| {
+        let mut wire = restored(1);
+        wire.session.restore_spilled(2, 4);
+        wire.session.restore_maybe_sent(maybe_sent_below);
+        // Session Expiry Interval 100 s, Receive Maximum 1.
+        wire.resume(&connect_5(0, b"\x11\x00\x00\x00\x64\x21\x00\x01"));
+        wire.session.begin_paging(10);
+        let page = [6, 7].map(|key| (message("t", b"a", ONCE), at(key)));
+        wire.session.page(wire.now, page, true, |_| true);
+        wire.session
+            .deliver(wire.now, &message("t", b"b", ONCE), at(10));
+        wire.receive();
+        for id in 1..=last_of_old {
+            wire.ok(&[0x40, 2, 0, id]);
+            wire.receive();
+        }
+        wire.lose();
+        assert!(wire.session.spill());
+        wire.session.heap_bytes()
+    };
+
+    assert!(spilled_again(8, 0) > spilled_again(0, 0));
+    assert_eq!(spilled_again(8, 1), spilled_again(0, 1));
+}
+
 /// What memory let go of is read again.
 #[test]
 fn mqtt_3_3_1_1_what_may_have_been_sent_goes_with_dup_after_it_was_spilled_again() {
