@@ -276,3 +276,19 @@ pub enum EncodeError {
     #[error("a password without a user name")]
     PasswordWithoutUserName,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Errors that no vector of a client's packet leads to.
+    #[test]
+    fn errors_name_the_statement_that_was_broken() {
+        for (error, statement) in [
+            (DecodeError::PacketTooLarge, "MQTT-3.2.2-15"),
+            (DecodeError::NoReasonCodes, "MQTT-3.8.4-6"),
+        ] {
+            assert_eq!(error.statement(), statement);
+        }
+    }
+}

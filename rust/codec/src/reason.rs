@@ -206,6 +206,14 @@ mod tests {
     }
 
     #[test]
+    fn a_reason_code_is_printed_with_its_number_and_its_name() {
+        let reason = ReasonCode::NOT_AUTHORIZED;
+
+        assert_eq!(reason.to_string(), "0x87 Not authorized");
+        assert_eq!(format!("{reason:?}"), "ReasonCode(0x87 Not authorized)");
+    }
+
+    #[test]
     fn return_codes_of_3_x_map_back_to_themselves() {
         for code in 0..=5 {
             let reason = ReasonCode::from_connect_return_code(code).unwrap();

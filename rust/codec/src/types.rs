@@ -201,3 +201,19 @@ impl PacketType {
         (self as u8) << 4 | flags
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_and_packet_identifiers_are_printed_as_the_specification_writes_them() {
+        let versions = [Version::V3_1, Version::V3_1_1, Version::V5];
+
+        assert_eq!(
+            versions.map(|version| version.to_string()),
+            ["3.1", "3.1.1", "5.0"]
+        );
+        assert_eq!(PacketId::new(700).unwrap().to_string(), "700");
+    }
+}

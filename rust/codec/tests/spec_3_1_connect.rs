@@ -1,8 +1,8 @@
 //! Section 3.1 of MQTT 5.0 and 3.1.1, CONNECT, and how a broken one may be answered.
 
 use mqttcore_codec::{
-    Connect, DecodeError, EncodeError, Limits, Packet, Properties, ReasonCode, Text, Version,
-    decode_connect, encode, refusal,
+    Connect, DecodeError, EncodeError, Limits, Packet, Properties, PropertyId, ReasonCode, Text,
+    Version, decode_connect, encode, refusal,
 };
 
 /// All 256 connect flags in each version, with a payload that has every field the flags ask for.
@@ -118,6 +118,19 @@ fn a02_a_connect_above_the_limit_is_answered_if_it_named_its_version() {
     let (version, connack) = refusal(bytes, error).unwrap();
     assert_eq!((version, connack.reason.value()), (Version::V5, 0x95));
     assert_eq!(refusal(&bytes[..9], error), None);
+}
+
+/// Others become Protocol Error [MQTT-3.2.2-8].
+#[test]
+fn a_refusal_has_a_reason_code_that_connack_may_carry() {
+    let bytes = b"\x10\x0D\0\x04MQTT\x05\x02\0\x3C\0\0\0";
+    let error = DecodeError::ZeroProperty(PropertyId::TopicAlias);
+    assert_eq!(error.reason_code(), ReasonCode::TOPIC_ALIAS_INVALID);
+
+    let (version, connack) = refusal(bytes, error).unwrap();
+
+    assert_eq!(version, Version::V5);
+    assert_eq!(connack.reason, ReasonCode::PROTOCOL_ERROR);
 }
 
 /// What is no CONNECT is told nothing.
