@@ -11,7 +11,7 @@ use mqttcore_store::stream::{Bounds, Definition};
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicLimits};
 
 use crate::broker::StartError;
-use crate::clients::client::Handle;
+use crate::clients::handle::Handle;
 use crate::durability::store::Rows;
 use crate::routing::hub::{Publication, Target};
 use crate::runtime::metrics::Stats;

@@ -125,6 +125,18 @@ impl Session {
         event
     }
 
+    /// As [`poll_event`](Self::poll_event), for events about messages alone: it stops at [`Event::WillDue`] and
+    /// [`Event::Expired`].
+    pub fn poll_message_event(&mut self) -> Option<Event> {
+        let next = self.live.get_mut().and_then(|live| live.events.front());
+        let is_of_session = matches!(next, Some(Event::WillDue(_) | Event::Expired));
+        if is_of_session {
+            None
+        } else {
+            self.poll_event()
+        }
+    }
+
     /// The token of the latest promise, confirmed or not.
     pub fn last_token(&self) -> AckToken {
         self.gate.last()

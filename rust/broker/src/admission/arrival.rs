@@ -10,7 +10,8 @@ use mqttcore_store::Level;
 
 use crate::admission::handshake::Arrival;
 use crate::admission::refusal::{Denied, turn_away};
-use crate::clients::client::{Client, Closing, Identity, Link, Who};
+use crate::clients::client::{Client, Identity, Who};
+use crate::clients::link::{Closing, Link};
 use crate::config::grants::{Access, Grant, GrantLimits, Takeover};
 use crate::config::hooks::{EventKind, Login};
 use crate::connection;

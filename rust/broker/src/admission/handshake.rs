@@ -17,6 +17,7 @@ use mqttcore_store::Level;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
+use crate::admission::arrival::arrive;
 use crate::admission::refusal::{Denied, Refusal, broken_connect, part, refuse};
 use crate::clients::outbox::Outbox;
 use crate::clients::topic::topic_of;
@@ -51,6 +52,13 @@ pub(crate) struct Arrival {
     /// What its grant or its listener says of publishes for sessions whose queue is full.
     pub(crate) when_full: Option<WhenFull>,
     pub(crate) greeting: Greeting,
+}
+
+/// Lets a client in on its home shard once its session is there.
+fn enter(shard: &Rc<Shard>, arrival: Arrival) {
+    let client_id = Arc::clone(&arrival.login.client_id);
+    let resumes = !arrival.request.clean_start && arrival.access.grant.session.resume;
+    loading::when_there(shard, &client_id, resumes, |shard| arrive(shard, arrival));
 }
 
 /// What a plugin has to say in CONNACK.
@@ -298,9 +306,9 @@ fn send_home(
     };
     shard.refresh_now();
     if home == shard.index {
-        loading::receive(shard, arrival);
+        enter(shard, arrival);
     } else {
-        shard.post_job(home, move |shard| loading::receive(shard, arrival));
+        shard.post_job(home, move |shard| enter(shard, arrival));
     }
     shard.send_mail();
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use mqttcore_topics::TopicName;
 
-use crate::clients::client::{GENERATION_BITS, Handle};
 use crate::clients::full_sessions::{FullSessions, Rights};
+use crate::clients::handle::{GENERATION_BITS, Handle};
 
 /// The store's numbers of durable sessions, by shard and slot.
 ///

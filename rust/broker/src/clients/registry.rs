@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use hashbrown::HashTable;
 
-use crate::clients::client::{Client, Handle};
+use crate::clients::client::Client;
+use crate::clients::handle::Handle;
 
 /// The clients of one shard, by slot and by client identifier.
 #[derive(Default)]

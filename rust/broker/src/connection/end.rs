@@ -5,7 +5,8 @@ use std::fmt;
 use mqttcore_codec::{DecodeError, ReasonCode};
 use mqttcore_session::{Cause, Violation};
 
-use crate::clients::client::{Client, Closing, Link};
+use crate::clients::client::Client;
+use crate::clients::link::{Closing, Link};
 use crate::connection::websocket::Fault;
 use crate::runtime::log::{Escaped, LogClass};
 use crate::shard::Shard;

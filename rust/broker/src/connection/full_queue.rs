@@ -10,7 +10,8 @@ use mqttcore_session::Message;
 use mqttcore_topics::TopicName;
 use tokio::time::timeout_at;
 
-use crate::clients::client::{Client, Handle};
+use crate::clients::client::Client;
+use crate::clients::handle::Handle;
 use crate::clients::topic::topic_of;
 use crate::connection::requests::{self, Pause};
 use crate::routing::hub::{self, Unroutable};

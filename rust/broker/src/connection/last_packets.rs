@@ -8,11 +8,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mqttcore_codec::{PacketType, ReasonCode};
-use mqttcore_session::{Control, Details};
+use mqttcore_session::Details;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::clients::client::{Client, Link};
+use crate::clients::client::Client;
+use crate::clients::link::{LastPackets, Link};
 use crate::clients::outbox::{Outbox, Walk};
 use crate::routing::journal;
 use crate::shard::Shard;
@@ -21,15 +22,6 @@ use crate::shard::Shard;
 const LONGEST: Duration = Duration::from_secs(5);
 /// Waiting bytes that a connection that ends still gets.
 const LAST_BYTES: usize = 256 * 1024;
-
-/// What leaves once the acknowledgements are safe, after [`LONGEST`] at the latest.
-pub(crate) struct LastPackets {
-    /// In their order; they are left out unless they become safe in time.
-    acknowledgements: Vec<Control>,
-    /// Told when they are safe.
-    safe: oneshot::Receiver<()>,
-    disconnect: Option<Control>,
-}
 
 /// Has the connection of `client` end with its acknowledgements and, if the broker ends it, a DISCONNECT with the reason
 /// and text of `farewell`, where the client's version has one.

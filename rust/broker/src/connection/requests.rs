@@ -15,6 +15,7 @@ use mqttcore_session::{
 use mqttcore_topics::{Change, ShareName, TopicFilter, TopicName};
 
 use crate::clients::client::Client;
+use crate::clients::retained::Replay;
 use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
@@ -22,7 +23,7 @@ use crate::connection::end::End;
 use crate::connection::full_queue;
 use crate::kafka;
 use crate::routing::hub::{self, Publication, Together, Unroutable};
-use crate::routing::retain::{self, Replay, Retention};
+use crate::routing::retain::{self, Retention};
 use crate::routing::{journal, queue_policy};
 use crate::runtime::log::{Escaped, LogClass};
 use crate::sessions::life::confirm;

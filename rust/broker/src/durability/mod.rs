@@ -2,6 +2,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod line;
+pub(crate) mod loading;
 pub(crate) mod page;
 pub(crate) mod pagings;
 pub(crate) mod share;

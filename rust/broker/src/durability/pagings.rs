@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::clients::client::{Client, Handle};
+use crate::clients::client::Client;
+use crate::clients::handle::Handle;
 
 /// Queues that are being read back, by the slots of their clients.
 #[derive(Default)]

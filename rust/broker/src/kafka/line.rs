@@ -11,7 +11,8 @@ use mqttcore_session::{AckToken, Cause, Message};
 use mqttcore_topics::TopicName;
 use tokio::sync::oneshot;
 
-use crate::clients::client::{Client, Link};
+use crate::clients::client::Client;
+use crate::clients::link::Link;
 use crate::config::hooks::EventKind;
 use crate::connection::end::End;
 use crate::routing::hub::{Publication, Target};

@@ -10,7 +10,7 @@ use mqttcore_store::stream::Key;
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicLimits, TopicName};
 
 use crate::broker::StartError;
-use crate::clients::client::Handle;
+use crate::clients::handle::Handle;
 use crate::runtime::log::LogClass;
 use crate::shard::World;
 

@@ -14,11 +14,13 @@ use mqttcore_store::Level;
 use mqttcore_topics::{GroupId, Match, Search, SubscriberId, Visitor};
 use smallvec::SmallVec;
 
-use crate::clients::client::{Client, Handle};
+use crate::clients::client::Client;
+use crate::clients::handle::Handle;
+use crate::clients::presence::Signs;
 use crate::clients::topic::topic_of;
 use crate::routing::hub::{self, Target};
 use crate::routing::journal;
-use crate::shard::{Shard, Signs};
+use crate::shard::Shard;
 
 /// How a message goes through a shared group.
 pub(crate) struct Choice {

@@ -7,13 +7,14 @@
 use std::num::NonZeroU32;
 use std::rc::Rc;
 
-use mqttcore_codec::{PacketId, QoS};
-use mqttcore_session::{Delivered, Delivery, DropReason, Message, QueueRoom};
+use mqttcore_codec::{PacketId, QoS, ReasonCode};
+use mqttcore_session::{Cause, Delivered, Delivery, DropReason, Event, Message, QueueRoom};
 use mqttcore_store::Level;
 use mqttcore_topics::{GroupId, Match, Search, TopicName, Visitor};
 use smallvec::SmallVec;
 
-use crate::clients::client::{Client, Handle};
+use crate::clients::client::Client;
+use crate::clients::handle::Handle;
 use crate::clients::topic::topic_of;
 use crate::config::hooks::EventKind;
 use crate::kafka;
@@ -22,7 +23,6 @@ use crate::routing::retain::{self, Retaining};
 use crate::routing::{fill, journal, queue_policy};
 use crate::runtime::log::{Escaped, LogClass};
 use crate::runtime::metrics::{Counter, Metrics};
-use crate::sessions::life;
 use crate::shard::{EventDetails, Letter, Shard, World};
 
 /// One publish on its way to whoever gets it.
@@ -697,7 +697,7 @@ fn offer(
                 group::pass_over(shard, client);
             }
             if shard.journal.is_some() {
-                life::handle_events(shard, client);
+                handle_message_events(shard, client);
             }
             client.flush_session(shard);
             return None;
@@ -713,8 +713,37 @@ fn offer(
             refusal = Some(Drop::Session(reason));
         }
     }
-    life::handle_events(shard, client);
+    handle_message_events(shard, client);
     refusal
+}
+
+/// Does what the session says of its messages: those that it dropped, and what the store must be told.
+pub(crate) fn handle_message_events(shard: &Rc<Shard>, client: &Rc<Client>) {
+    loop {
+        let event = client.session.borrow_mut().poll_message_event();
+        match event {
+            None => return,
+            Some(event) => handle_message_event(shard, client, event),
+        }
+    }
+}
+
+/// Does what one such event says; nothing for others.
+pub(crate) fn handle_message_event(shard: &Rc<Shard>, client: &Rc<Client>, event: Event) {
+    match event {
+        Event::Dropped {
+            reason,
+            message,
+            key,
+        } => discard(shard, client, &message, key, Drop::Session(reason)),
+        Event::Overflowed => {
+            if let Some(link) = client.link() {
+                link.close(Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
+            }
+        }
+        Event::Record { token, record } => journal::told(shard, client, token, record),
+        Event::WillDue(_) | Event::Expired => {}
+    }
 }
 
 /// Why a message is dropped.
@@ -779,17 +808,6 @@ fn book_late(shard: &Shard, message: &Message, target: &Target) {
         let topic = Escaped(message.topic());
         format!("message for a shared subscription on {topic} dropped: {why}")
     });
-}
-
-/// Books a drop that a session reports.
-pub(crate) fn book_drop(
-    shard: &Rc<Shard>,
-    client: &Rc<Client>,
-    message: &Message,
-    key: u64,
-    reason: DropReason,
-) {
-    dropped(shard, client, message, key, Drop::Session(reason));
 }
 
 /// Books a deliberate drop: a counter, a line in the log, an event.

@@ -22,6 +22,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::clients::client::{Client, KeptWill};
+use crate::clients::retained::Retained;
 use crate::clients::topic::topic_of;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::durability::line::{Awaited, Lines, Then};
@@ -29,7 +30,7 @@ use crate::durability::store::{Log, PageRequest};
 use crate::kafka;
 use crate::routing::group::Choice;
 use crate::routing::hub::{self, Publication, Target};
-use crate::routing::retain::{Retained, Retention};
+use crate::routing::retain::Retention;
 use crate::shard::Shard;
 use crate::shard::guard::contained;
 use crate::streams;

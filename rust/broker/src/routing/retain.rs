@@ -1,17 +1,17 @@
 //! Retained messages: what a publish leaves behind, and what a new subscription gets of it.
 
-use std::collections::VecDeque;
-use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use mqttcore_codec::QoS;
-use mqttcore_session::{AckToken, Delivery, Message, QueueRoom, SubscribeEntry};
+use mqttcore_session::{Delivery, Message, QueueRoom};
 use mqttcore_store::Level;
-use mqttcore_topics::{Cursor, SubscriptionFilter, TopicFilter, TopicName};
+use mqttcore_topics::{Cursor, TopicFilter, TopicName};
 
-use crate::clients::client::{Client, Link};
+use crate::clients::client::Client;
+use crate::clients::link::Link;
+use crate::clients::retained::{Replay, Retained, Walk};
 use crate::clients::sources::Source;
 use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
@@ -26,50 +26,6 @@ const REPLAYED_A_TURN: usize = 64;
 const WALKED_A_STEP: usize = 64;
 /// Bytes waiting for a client above which no further retained message is put behind them.
 const REPLAY_BELOW_BYTES: usize = 128 * 1024;
-
-/// The retained message of a topic.
-#[derive(Clone)]
-pub(crate) struct Retained {
-    pub(crate) message: Message,
-    /// The store has it.
-    pub(crate) is_stored: bool,
-    /// A figure that the broker publishes about itself: no limit counts it.
-    is_own: bool,
-    /// Who published it, if that is known.
-    source: Option<Arc<Source>>,
-}
-
-impl Retained {
-    /// One that the store has, or is about to have, if `is_stored`; else it lives in memory alone.
-    pub(crate) fn new(message: Message, is_stored: bool, source: Option<Arc<Source>>) -> Self {
-        Self {
-            message,
-            is_stored,
-            is_own: false,
-            source,
-        }
-    }
-
-    /// Whether its publisher may still publish it, as far as that is known (ADR 0029).
-    fn is_still_allowed(&self, shard: &Shard) -> bool {
-        if !shard.config().check_retain_source {
-            return true;
-        }
-        let source = self.source.as_ref().zip(topic_of(&self.message));
-        let answer = source.and_then(|(source, topic)| source.may_publish(topic));
-        match answer {
-            None | Some(RuleAnswer::Allowed) => true,
-            Some(RuleAnswer::Denied) => false,
-            // Nobody knows what a plugin would say without its client.
-            Some(RuleAnswer::Silent) => {
-                let is_about = |filter: &TopicFilter| {
-                    topic_of(&self.message).is_some_and(|topic| filter.matches(topic))
-                };
-                shard.interests().asks_about(Action::Publish, is_about)
-            }
-        }
-    }
-}
 
 /// What a publish did to the retained message of its topic.
 #[derive(Default)]
@@ -93,71 +49,49 @@ pub(crate) enum Retention {
     Refused,
 }
 
-/// One subscription that still has retained messages to come.
-pub(crate) struct Replay {
-    pub(crate) filter: TopicFilter,
-    pub(crate) qos: QoS,
-    pub(crate) id: Option<NonZeroU32>,
-    /// SUBACK leaves when this is confirmed, and the messages behind it (decision 14).
-    suback: AckToken,
-    walk: Walk,
-    /// What the last step of the walk found.
-    found: VecDeque<Retained>,
-}
-
-/// How far a walk over the retained store has come.
-enum Walk {
-    Next(Option<Cursor>),
-    Done,
-}
-
-impl Replay {
-    /// From the beginning, for what `entry` subscribed to, behind the SUBACK of this token.
-    pub(crate) fn new(entry: &SubscribeEntry, suback: AckToken) -> Self {
-        Self {
-            filter: entry.filter.filter().clone(),
-            qos: entry.options.qos,
-            id: entry.options.id,
-            suback,
-            walk: Walk::Next(None),
-            found: VecDeque::new(),
-        }
+/// Whether its publisher may still publish it, as far as that is known (ADR 0029).
+fn is_still_allowed(kept: &Retained, shard: &Shard) -> bool {
+    if !shard.config().check_retain_source {
+        return true;
     }
-
-    /// Whether it is the replay of this subscription; a shared one never has any.
-    pub(crate) fn is_of(&self, filter: &SubscriptionFilter) -> bool {
-        !filter.is_shared() && self.filter == *filter.filter()
-    }
-
-    /// Whether `other` is a replay of the same subscription.
-    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
-        self.filter == other.filter
-    }
-
-    /// The next retained message, after at most one step of the walk.
-    fn next(&mut self, shard: &Shard) -> Next {
-        if let Some(kept) = self.found.pop_front() {
-            return if is_current(shard, &kept.message) {
-                Next::Message(kept)
-            } else {
-                Next::Searching
+    let source = kept.source.as_ref().zip(topic_of(&kept.message));
+    let answer = source.and_then(|(source, topic)| source.may_publish(topic));
+    match answer {
+        None | Some(RuleAnswer::Allowed) => true,
+        Some(RuleAnswer::Denied) => false,
+        // Nobody knows what a plugin would say without its client.
+        Some(RuleAnswer::Silent) => {
+            let is_about = |filter: &TopicFilter| {
+                topic_of(&kept.message).is_some_and(|topic| filter.matches(topic))
             };
+            shard.interests().asks_about(Action::Publish, is_about)
         }
-        let Walk::Next(cursor) = &mut self.walk else {
-            return Next::Nothing;
-        };
-        let (retained, found) = (&shard.world.retained, &mut self.found);
-        let next = retained.walk(
-            &self.filter,
-            cursor.take(),
-            WALKED_A_STEP,
-            &mut |_, kept| {
-                found.push_back(Retained::clone(kept));
-            },
-        );
-        self.walk = next.map_or(Walk::Done, |cursor| Walk::Next(Some(cursor)));
-        Next::Searching
     }
+}
+
+/// The next retained message, after at most one step of the walk.
+fn next_of(replay: &mut Replay, shard: &Shard) -> Next {
+    if let Some(kept) = replay.found.pop_front() {
+        return if is_current(shard, &kept.message) {
+            Next::Message(kept)
+        } else {
+            Next::Searching
+        };
+    }
+    let Walk::Next(cursor) = &mut replay.walk else {
+        return Next::Nothing;
+    };
+    let (retained, found) = (&shard.world.retained, &mut replay.found);
+    let next = retained.walk(
+        &replay.filter,
+        cursor.take(),
+        WALKED_A_STEP,
+        &mut |_, kept| {
+            found.push_back(Retained::clone(kept));
+        },
+    );
+    replay.walk = next.map_or(Walk::Done, |cursor| Walk::Next(Some(cursor)));
+    Next::Searching
 }
 
 /// Whether `message` is still the retained one of its topic: what replaced it meanwhile has been
@@ -355,7 +289,7 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
         let Some(replay) = replays.front_mut() else {
             return;
         };
-        let (next, qos, id) = (replay.next(shard), replay.qos, replay.id);
+        let (next, qos, id) = (next_of(replay, shard), replay.qos, replay.id);
         if matches!(next, Next::Nothing) {
             replays.pop_front();
         }
@@ -364,7 +298,7 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
             continue;
         };
         let message = &kept.message;
-        if !kept.is_still_allowed(shard) {
+        if !is_still_allowed(&kept, shard) {
             shard.metrics().retained_withheld.add(1);
         } else if !message.is_expired(shard.now()) {
             let delivery = Delivery {

@@ -70,22 +70,7 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
                     end(shard, client);
                 }
             }
-            Some(SessionEvent::Dropped {
-                reason,
-                message,
-                key,
-            }) => {
-                journal::dropped(shard, client, key);
-                hub::book_drop(shard, client, &message, key, reason);
-            }
-            Some(SessionEvent::Overflowed) => {
-                if let Some(link) = client.link() {
-                    link.close(Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
-                }
-            }
-            Some(SessionEvent::Record { token, record }) => {
-                journal::told(shard, client, token, record);
-            }
+            Some(event) => hub::handle_message_event(shard, client, event),
         }
     }
 }

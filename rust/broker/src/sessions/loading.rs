@@ -8,25 +8,22 @@
 //! the return to a session whose will or end is due. A broker that dies while it loads has changed
 //! nothing but what it has said.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mqttcore_store::{KeptSession, StoreError};
 use tokio::sync::oneshot;
 
-use crate::admission::arrival;
-use crate::admission::handshake::Arrival;
+use crate::durability::loading::Wanted;
 use crate::durability::store::Log;
 use crate::routing::journal;
 use crate::sessions::recovery::{self, Kept, Reader};
 use crate::shard::guard::{contained, fail_on_panic};
-use crate::shard::{Shard, World};
+use crate::shard::{Shard, WaitingClient, World};
 
 /// Sessions that are read together; then it is the turn of those whose clients wait.
 const TOGETHER: usize = 512;
@@ -38,75 +35,6 @@ const UNDER_WAY: usize = 8;
 const BEGUN_TOGETHER: u32 = 4_096;
 /// How often the thread looks whether the broker has failed while a shard is busy.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// What all shards know of it.
-pub(crate) struct Loading {
-    /// Sessions that the store has and the shards do not; all ones while nobody knows.
-    to_come: AtomicU64,
-    /// Whose session is wanted first.
-    wanted: Mutex<Option<Sender<Wanted>>>,
-}
-
-/// A client that waits for its session.
-struct Wanted {
-    client_id: Arc<str>,
-    home: usize,
-}
-
-impl Loading {
-    pub(crate) fn new(has_store: bool) -> Self {
-        Self {
-            to_come: AtomicU64::new(if has_store { u64::MAX } else { 0 }),
-            wanted: Mutex::default(),
-        }
-    }
-
-    /// Sessions that the shards do not have yet; `None` while nobody knows how many.
-    pub(crate) fn to_come(&self) -> Option<u64> {
-        // ORDERING: a figure; errands carry what it stands for.
-        Some(self.to_come.load(Ordering::Relaxed)).filter(|sessions| *sessions != u64::MAX)
-    }
-
-    /// One that was to come is there.
-    pub(crate) fn one_is_there(&self) {
-        // ORDERING: as in `to_come`.
-        self.to_come.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn ask(&self, client_id: &Arc<str>, home: usize) {
-        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wanted) = &*wanted {
-            let client_id = Arc::clone(client_id);
-            // A thread that has ended was through, or has said why.
-            let _ = wanted.send(Wanted { client_id, home });
-        }
-    }
-}
-
-/// What one shard does not do before all sessions are there.
-pub(crate) struct Held {
-    is_over: Cell<bool>,
-    /// Clients that were let in, in their order, by identifier.
-    arrivals: RefCell<HashMap<Arc<str>, Vec<Arrival>>>,
-    then: RefCell<Vec<Then>>,
-}
-
-type Then = Box<dyn FnOnce(&Rc<Shard>)>;
-
-impl Held {
-    pub(crate) fn new(has_store: bool) -> Self {
-        Self {
-            is_over: Cell::new(!has_store),
-            arrivals: RefCell::default(),
-            then: RefCell::default(),
-        }
-    }
-
-    /// Every session of every shard is there, and its time goes on.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over.get()
-    }
-}
 
 /// Does `then` once every session is there: at once, in the usual case.
 pub(crate) fn when_over(shard: &Rc<Shard>, then: impl FnOnce(&Rc<Shard>) + 'static) {
@@ -127,30 +55,36 @@ pub(crate) async fn over(shard: Rc<Shard>) {
     let _ = is_over.await;
 }
 
-/// Lets an admitted client in, as soon as its session is there and nobody can miss anything by it.
-pub(crate) fn receive(shard: &Rc<Shard>, arrival: Arrival) {
+/// Lets an admitted client in by `admit`, as soon as its session is there and nobody can miss anything by it. It
+/// `resumes` its session, or wants a new one.
+pub(crate) fn when_there(
+    shard: &Rc<Shard>,
+    client_id: &Arc<str>,
+    resumes: bool,
+    admit: impl FnOnce(&Rc<Shard>) + 'static,
+) {
     if shard.held.is_over() {
-        return arrival::arrive(shard, arrival);
+        return admit(shard);
     }
-    let id = Arc::clone(&arrival.login.client_id);
-    let is_known = shard.registry.borrow().find(&id).is_some();
-    let is_first = !shard.held.arrivals.borrow().contains_key(&id);
-    if is_first && is_known && may_come(shard, &arrival) {
-        return arrival::arrive(shard, arrival);
+    let is_known = shard.registry.borrow().find(client_id).is_some();
+    let is_first = !shard.held.arrivals.borrow().contains_key(client_id);
+    if is_first && is_known && may_come(shard, client_id, resumes) {
+        return admit(shard);
     }
     if !is_known {
-        shard.world.loading.ask(&id, shard.index);
+        shard.world.loading.ask(client_id, shard.index);
     }
+    let admit = Box::new(admit);
     let mut arrivals = shard.held.arrivals.borrow_mut();
-    arrivals.entry(id).or_default().push(arrival);
+    let waiting = arrivals.entry(Arc::clone(client_id)).or_default();
+    waiting.push(WaitingClient { resumes, admit });
 }
 
 /// Whether letting the client in publishes nothing and ends nothing.
-fn may_come(shard: &Shard, arrival: &Arrival) -> bool {
-    let existing = shard.registry.borrow().find(&arrival.login.client_id);
+fn may_come(shard: &Shard, client_id: &str, resumes: bool) -> bool {
+    let existing = shard.registry.borrow().find(client_id);
     existing.is_none_or(|old| {
         let due = old.session.borrow().poll_timeout();
-        let resumes = !arrival.request.clean_start && arrival.access.grant.session.resume;
         resumes && !old.is_online() && due.is_none_or(|at| at > shard.now())
     })
 }
@@ -163,7 +97,7 @@ fn found(shard: &Rc<Shard>, client_id: &Arc<str>, kept: Option<Kept>) {
         return;
     };
     // Whoever comes behind the first one takes over from it.
-    if !may_come(shard, &waiting[0]) {
+    if !may_come(shard, client_id, waiting[0].resumes) {
         return;
     }
     let first = waiting.remove(0);
@@ -171,7 +105,7 @@ fn found(shard: &Rc<Shard>, client_id: &Arc<str>, kept: Option<Kept>) {
         arrivals.remove(client_id);
     }
     drop(arrivals);
-    arrival::arrive(shard, first);
+    (first.admit)(shard);
     shard.send_mail();
 }
 
@@ -181,10 +115,8 @@ fn end(shard: &Rc<Shard>) {
     for then in shard.held.then.take() {
         contained(shard, "what waited for the sessions", || then(shard));
     }
-    for arrival in shard.held.arrivals.take().into_values().flatten() {
-        contained(shard, "a client that waited", || {
-            arrival::arrive(shard, arrival);
-        });
+    for waiting in shard.held.arrivals.take().into_values().flatten() {
+        contained(shard, "a client that waited", || (waiting.admit)(shard));
     }
     shard.send_mail();
 }

@@ -16,7 +16,8 @@ use std::time::Instant;
 
 use mqttcore_session::QueuePolicy;
 
-use crate::clients::client::{Client, Handle};
+use crate::clients::client::Client;
+use crate::clients::handle::Handle;
 use crate::durability::page::Page;
 use crate::durability::pagings::Paging;
 use crate::durability::store::PageRequest;

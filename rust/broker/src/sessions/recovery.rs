@@ -12,12 +12,12 @@ use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicName};
 use smallvec::SmallVec;
 
 use crate::clients::client::{Client, Identity, KeptWill, Who};
+use crate::clients::retained::Retained;
 use crate::clients::topic::{AS_IT_CAME, topic_of};
 use crate::config::grants::{Access, Permissions};
 use crate::durability::clock::KeptClock;
 use crate::durability::page::{Waiting, message_of};
 use crate::durability::store::Log;
-use crate::routing::retain::Retained;
 use crate::routing::{fill, group, journal};
 use crate::sessions::{life, paging};
 use crate::shard::{Shard, World};

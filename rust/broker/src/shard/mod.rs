@@ -1,7 +1,12 @@
 //! A shard and what all shards share: the state of the layers below, put together, and messages between shards.
 
 pub(crate) mod guard;
+mod held;
+mod outgoing;
 mod state;
 mod store_events;
+mod world;
 
-pub(crate) use state::{EventDetails, Letter, Rules, SCRATCH_BYTES, Shard, Signs, World};
+pub(crate) use held::{Held, WaitingClient};
+pub(crate) use state::{EventDetails, Rules, SCRATCH_BYTES, Shard};
+pub(crate) use world::{Job, Letter, World};

@@ -6,45 +6,31 @@
 
 use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
-use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::PropertiesBuf;
-use mqttcore_panics::Panicked;
-use mqttcore_session::Message;
-use mqttcore_store::{Level, StoreError};
-use mqttcore_topics::{Directory, MatchCache, Retained};
+use mqttcore_topics::MatchCache;
+use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
-use tokio::sync::{Barrier, Notify};
 
 use crate::clients::client::Client;
-use crate::clients::durable::DurableSessions;
 use crate::clients::registry::Registry;
-use crate::clients::sources::Sources;
 use crate::config::Config;
 use crate::config::door::Door;
 use crate::config::hooks::{Event, EventKind, Hooks, Interests};
-use crate::durability::line::Awaited;
 use crate::durability::pagings::Pagings;
-use crate::durability::store;
-use crate::http::Figures;
 use crate::kafka;
-use crate::reports::Reports;
 use crate::routing::hub::Target;
 use crate::routing::journal::Journal;
-use crate::routing::retain;
-use crate::runtime::failure::{Failing, Failure};
 use crate::runtime::log::Log;
-use crate::runtime::mailbox::Mailbox;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::wheel::Wheel;
-use crate::sessions::loading::{Held, Loading};
-use crate::shard::guard::{self, contained};
+use crate::shard::guard::contained;
+use crate::shard::{Held, Job, Letter, World};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
@@ -56,266 +42,6 @@ const TURN_DELIVERIES: usize = 64 * 1024;
 /// Steps that the searches for the receivers of one connection's publishes may take in a turn, about a millisecond of
 /// the slowest; one more publish is finished (abuse H15).
 const TURN_STEPS: usize = 16 * 1024;
-
-/// Retained topics that can be changed at once.
-const TURNS: usize = 64;
-
-/// What all shards share.
-pub(crate) struct World {
-    pub(crate) directory: Directory,
-    pub(crate) retained: Retained<retain::Retained>,
-    /// Who published these.
-    pub(crate) sources: Sources,
-    /// Whose turn it is to change what is retained: a part of all topics each.
-    pub(crate) turns: [Mutex<()>; TURNS],
-    pub(crate) metrics: Vec<Metrics>,
-    pub(crate) online: Presence,
-    pub(crate) durable: DurableSessions,
-    /// Where what must outlive the process is written.
-    pub(crate) log: Option<Arc<store::Log>>,
-    /// Why the broker cannot go on, if it cannot.
-    pub(crate) failing: Failing,
-    /// The way to Kafka, if a stream goes there.
-    pub(crate) kafka: Option<Arc<kafka::Pipe>>,
-    /// What of it is still to be read.
-    pub(crate) loading: Loading,
-    /// Topics among `retained` whose message is the broker's own.
-    pub(crate) own_retained: AtomicUsize,
-    /// Connections that exist, whatever their state; for the limits.
-    pub(crate) connections: AtomicUsize,
-    /// Connections before their CONNECT is accepted.
-    pub(crate) pending: AtomicUsize,
-    pub(crate) started: Instant,
-    /// What became of requests to the endpoint of the streams.
-    pub(crate) http: Arc<Figures>,
-    /// What queries that read streams tell of themselves.
-    pub(crate) reports: Arc<Reports>,
-    pub(crate) stopping: AtomicBool,
-    /// Where the shards of a broker that stops meet when their clients' wills are sent.
-    pub(crate) wills_sent: Barrier,
-    /// `[to][from]`: letters between shards.
-    mail: Vec<Vec<Mailbox<Letter>>>,
-    /// Work from other threads, for one shard each.
-    jobs: Vec<Mutex<Vec<Job>>>,
-    doorbells: Vec<Notify>,
-    /// What each shard waits for of the store.
-    pub(crate) awaited: Vec<Arc<Awaited>>,
-    seed: RandomState,
-    serial: AtomicU64,
-}
-
-/// Work that another thread wants done on a shard.
-pub(crate) type Job = Box<dyn FnOnce(&Rc<Shard>) + Send>;
-
-/// What one shard sends to another.
-pub(crate) enum Letter {
-    /// A message for sessions that live there.
-    Deliver(Message, Vec<Target>),
-    /// Anything else.
-    Job(Job),
-}
-
-impl World {
-    pub(crate) fn new(
-        config: &Config,
-        shards: usize,
-        seed: u64,
-        (log, kafka): (Option<Arc<store::Log>>, Option<Arc<kafka::Pipe>>),
-    ) -> Self {
-        let boxes = || (0..shards).map(|_| Mailbox::default()).collect();
-        Self {
-            directory: Directory::new(seed, config.shared_strategy),
-            retained: Retained::weighing(seed.rotate_left(32), |kept: &retain::Retained| {
-                kept.message.heap_bytes()
-            }),
-            turns: std::array::from_fn(|_| Mutex::default()),
-            metrics: (0..shards).map(|_| Metrics::default()).collect(),
-            online: Presence::new(shards, config.sessions),
-            durable: DurableSessions::new(shards),
-            loading: Loading::new(log.is_some()),
-            log,
-            failing: Failing::default(),
-            kafka,
-            own_retained: AtomicUsize::new(0),
-            sources: Sources::default(),
-            connections: AtomicUsize::new(0),
-            pending: AtomicUsize::new(0),
-            started: Instant::now(),
-            http: Arc::default(),
-            reports: Arc::default(),
-            stopping: AtomicBool::new(false),
-            wills_sent: Barrier::new(shards),
-            mail: (0..shards).map(|_| boxes()).collect(),
-            jobs: (0..shards).map(|_| Mutex::default()).collect(),
-            doorbells: (0..shards).map(|_| Notify::new()).collect(),
-            awaited: (0..shards).map(|_| Arc::default()).collect(),
-            seed: RandomState::new(),
-            serial: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn shards(&self) -> usize {
-        self.doorbells.len()
-    }
-
-    /// The shard that holds the session of `client_id`.
-    pub(crate) fn home(&self, client_id: &str) -> usize {
-        let hash = self.key_of(client_id);
-        usize::try_from(hash % self.shards() as u64).unwrap_or(0)
-    }
-
-    /// What stays the same of a client or a topic while the process lives.
-    pub(crate) fn key_of(&self, name: &str) -> u64 {
-        self.seed.hash_one(name)
-    }
-
-    /// Waits for the turn to change what `topic` retains, and keeps it from others.
-    pub(crate) fn turn(&self, topic: &str) -> MutexGuard<'_, ()> {
-        let place = usize::try_from(self.key_of(topic) % TURNS as u64).unwrap_or(0);
-        self.turns[place]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A number that is never given twice in this process, mixed so that it cannot be guessed.
-    pub(crate) fn unique(&self) -> u64 {
-        // ORDERING: only uniqueness matters.
-        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        self.seed.hash_one(serial)
-    }
-
-    /// Has `job` run on the thread of shard `index`, soon.
-    pub(crate) fn run_on(&self, index: usize, job: Job) {
-        self.jobs[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(job);
-        self.doorbells[index].notify_one();
-    }
-
-    /// Has shard `index` look at what is safe by now.
-    pub(crate) fn ring(&self, index: usize) {
-        self.doorbells[index].notify_one();
-    }
-
-    /// Has the shards look at what is safe by now that wait for `ticket` at `level`, or for an earlier one.
-    pub(crate) fn ring_waiting(&self, level: Level, ticket: u64) {
-        for (awaited, doorbell) in self.awaited.iter().zip(&self.doorbells) {
-            if awaited.is_for(level, ticket) {
-                doorbell.notify_one();
-            }
-        }
-    }
-
-    /// The shards that were woken since the last call.
-    #[cfg(test)]
-    pub(crate) fn woken(&self) -> Vec<usize> {
-        let is_woken = |index: &usize| {
-            let notified = std::pin::pin!(self.doorbells[*index].notified());
-            notified
-                .poll(&mut Context::from_waker(std::task::Waker::noop()))
-                .is_ready()
-        };
-        (0..self.shards()).filter(is_woken).collect()
-    }
-
-    /// Has every shard look at what is safe by now.
-    pub(crate) fn ring_all(&self) {
-        self.doorbells.iter().for_each(Notify::notify_one);
-    }
-
-    /// The broker cannot go on: it takes nothing any more, and its clients are sent away.
-    pub(crate) fn fail(&self, failure: Failure) {
-        if let Failure::Panicked(panicked) | Failure::Store(StoreError::Panicked(panicked)) =
-            &failure
-        {
-            self.report(panicked.clone());
-        }
-        if self.failing.note(failure) {
-            self.stopping.store(true, Ordering::Release);
-            self.ring_all();
-        }
-    }
-
-    /// Has a panic of another thread counted and logged.
-    pub(crate) fn report(&self, panicked: Panicked) {
-        self.run_on(0, Box::new(move |shard| guard::report(shard, &panicked)));
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-}
-
-/// What is known of each session: whether it is connected, and whether it takes messages at once; readable from every
-/// shard.
-///
-/// Shared subscriptions use it to pass over members that are away or full (decision 13). A byte a session, written by
-/// its own shard alone.
-pub(crate) struct Presence {
-    shards: Vec<Vec<AtomicU8>>,
-}
-
-/// What is known of one session. Hints: the session itself decides when the message arrives.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Signs {
-    /// It has a connection.
-    pub(crate) is_online: bool,
-    /// The next message would wait behind others.
-    pub(crate) is_full: bool,
-    /// It refused the last message, and has had no room since.
-    pub(crate) is_refusing: bool,
-}
-
-impl Signs {
-    /// Of a session that nothing is known of. A reload may allow more sessions than there are bytes.
-    const UNKNOWN: Self = Self::connected(true);
-
-    /// A connection begins or ends: until it is heard of otherwise, it is not full.
-    pub(crate) const fn connected(is_online: bool) -> Self {
-        Self {
-            is_online,
-            is_full: false,
-            is_refusing: false,
-        }
-    }
-
-    fn of(byte: u8) -> Self {
-        Self {
-            is_online: byte & 1 != 0,
-            is_full: byte & 2 != 0,
-            is_refusing: byte & 4 != 0,
-        }
-    }
-
-    fn byte(self) -> u8 {
-        u8::from(self.is_online) | u8::from(self.is_full) << 1 | u8::from(self.is_refusing) << 2
-    }
-}
-
-impl Presence {
-    fn new(shards: usize, sessions: usize) -> Self {
-        let bytes = || (0..sessions).map(|_| AtomicU8::default()).collect();
-        Self {
-            shards: (0..shards).map(|_| bytes()).collect(),
-        }
-    }
-
-    pub(crate) fn signs(&self, shard: usize, slot: u32) -> Signs {
-        let byte = self.shards[shard].get(slot as usize);
-        // ORDERING: a hint.
-        byte.map_or(Signs::UNKNOWN, |byte| {
-            Signs::of(byte.load(Ordering::Relaxed))
-        })
-    }
-
-    /// Only on the thread of `shard`.
-    pub(crate) fn set(&self, shard: usize, slot: u32, signs: Signs) {
-        if let Some(byte) = self.shards[shard].get(slot as usize) {
-            byte.store(signs.byte(), Ordering::Relaxed); // ORDERING: a hint.
-        }
-    }
-}
 
 /// What can change while the broker runs: configuration, plugins, what listeners give.
 pub(crate) type Rules = (Arc<Config>, Arc<dyn Hooks>, Arc<[Door]>);

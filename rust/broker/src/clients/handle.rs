@@ -1,0 +1,51 @@
+//! Where a session is.
+
+/// Where a session is, in one word that the directory carries for us: from the top the shard (8 bits), the generation,
+/// which tells two sessions apart that had the same slot (24), and the slot (32).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Handle(u64);
+
+pub(crate) const GENERATION_BITS: u32 = 24;
+
+impl Handle {
+    pub(crate) const fn new(shard: u8, generation: u32, slot: u32) -> Self {
+        let generation = generation as u64 & ((1 << GENERATION_BITS) - 1);
+        Self((shard as u64) << (GENERATION_BITS + 32) | generation << 32 | slot as u64)
+    }
+
+    pub(crate) const fn of_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    pub(crate) const fn word(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn shard(self) -> usize {
+        (self.0 >> (GENERATION_BITS + 32)) as usize
+    }
+
+    pub(crate) const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32 & ((1 << GENERATION_BITS) - 1)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    pub(crate) const fn slot(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_found_again_in_its_word() {
+        for (shard, generation, slot) in [(0, 0, 0), (63, 0xFF_FFFF, u32::MAX), (7, 99, 12)] {
+            let handle = Handle::of_word(Handle::new(shard, generation, slot).word());
+
+            let parts = (handle.shard(), handle.generation(), handle.slot());
+            assert_eq!(parts, (usize::from(shard), generation, slot));
+        }
+    }
+}

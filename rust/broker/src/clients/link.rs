@@ -1,0 +1,170 @@
+//! One network connection, as the rest of the shard sees it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::task::Waker;
+use std::time::Instant;
+
+use mqttcore_codec::{ReasonCode, Version};
+use mqttcore_session::{AckToken, Cause, Control};
+use mqttcore_topics::TopicFilter;
+use tokio::sync::oneshot;
+
+use crate::clients::outbox::Outbox;
+use crate::clients::retained::Replay;
+use crate::config::hooks::Action;
+use crate::config::when_full::WhenFull;
+use crate::kafka;
+
+/// What leaves once the acknowledgements are safe, but not for long.
+pub(crate) struct LastPackets {
+    /// In their order; they are left out unless they become safe in time.
+    pub(crate) acknowledgements: Vec<Control>,
+    /// Told when they are safe.
+    pub(crate) safe: oneshot::Receiver<()>,
+    pub(crate) disconnect: Option<Control>,
+}
+
+/// What a plugin allowed beyond the grant, for a while.
+struct Widened {
+    action: Action,
+    covers: TopicFilter,
+    until: Instant,
+}
+
+/// Answers kept for one client; the oldest makes room.
+const WIDENED_MAX: usize = 64;
+
+/// One network connection, as the rest of the shard sees it.
+pub(crate) struct Link {
+    pub(crate) version: Version,
+    /// When the grant ends, on the monotonic clock.
+    pub(crate) grant_ends: Cell<Option<Instant>>,
+    /// Retained messages that are still to be sent, a subscription each.
+    pub(crate) replays: RefCell<VecDeque<Replay>>,
+    /// Answers of plugins that hold for more than one question.
+    widened: Cell<Vec<Widened>>,
+    /// What the first page of its queue promised: nothing is read from it before that has left.
+    pub(crate) first_page: Cell<AckToken>,
+    /// The last record on its way to Kafka that its promises wait for, or [`crate::kafka::LOST`].
+    pub(crate) kafka: Cell<u64>,
+    /// What leaves when the connection ends and waits for the store or Kafka.
+    pub(crate) last_packets: Cell<Option<Box<LastPackets>>>,
+    /// The client's Maximum Packet Size.
+    pub(crate) packet_bytes: u32,
+    pub(crate) peer: SocketAddr,
+    pub(crate) connected_at: Instant,
+    pub(crate) outbox: RefCell<Outbox>,
+    /// The last turn ended without a look at the socket: a plugin, the client's allowance, its own
+    /// full outbox or another shard is waited for. Its silence then says nothing.
+    pub(crate) is_unread: Cell<bool>,
+    /// Its own task runs, and will write before it rests: no wake is needed.
+    pub(crate) in_turn: Cell<bool>,
+    /// What its grant or its listener says of publishes for sessions whose queue is full.
+    pub(crate) when_full: Cell<Option<WhenFull>>,
+    /// Since when the socket has taken no byte although some wait.
+    pub(crate) blocked_since: Cell<Option<Instant>>,
+    waker: RefCell<Waker>,
+    closing: Cell<Option<Closing>>,
+}
+
+/// Why somebody else than its own task ends a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closing {
+    /// What the session is told.
+    pub(crate) cause: Cause,
+    /// What the client is told, where its version can be told.
+    pub(crate) reason: ReasonCode,
+}
+
+impl Link {
+    pub(crate) fn new(version: Version, packet_bytes: u32, peer: SocketAddr, now: Instant) -> Self {
+        Self {
+            version,
+            grant_ends: Cell::default(),
+            replays: RefCell::default(),
+            widened: Cell::default(),
+            first_page: Cell::default(),
+            kafka: Cell::new(0),
+            last_packets: Cell::default(),
+            packet_bytes,
+            peer,
+            connected_at: now,
+            outbox: RefCell::default(),
+            is_unread: Cell::new(false),
+            in_turn: Cell::new(false),
+            when_full: Cell::default(),
+            blocked_since: Cell::new(None),
+            waker: RefCell::new(Waker::noop().clone()),
+            closing: Cell::new(None),
+        }
+    }
+
+    /// Remembers that a plugin allowed `action` on everything that `covers` covers.
+    pub(crate) fn widen(&self, action: Action, covers: TopicFilter, until: Instant) {
+        let mut widened = self.widened.take();
+        if widened.len() == WIDENED_MAX {
+            widened.remove(0);
+        }
+        widened.push(Widened {
+            action,
+            covers,
+            until,
+        });
+        self.widened.set(widened);
+    }
+
+    /// Whether a remembered answer allows `action` on what `is_covered` asks about.
+    pub(crate) fn is_widened(
+        &self,
+        action: Action,
+        is_covered: impl Fn(&TopicFilter) -> bool,
+    ) -> bool {
+        let mut widened = self.widened.take();
+        if widened.is_empty() {
+            return false;
+        }
+        let now = Instant::now();
+        widened.retain(|answer| now < answer.until);
+        let is_widened = widened
+            .iter()
+            .any(|answer| answer.action == action && is_covered(&answer.covers));
+        self.widened.set(widened);
+        is_widened
+    }
+
+    /// Forgets what plugins allowed: it was said of an earlier grant.
+    pub(crate) fn narrow(&self) {
+        self.widened.take();
+    }
+
+    /// Whether Kafka did not take a message that came over this connection: no promise leaves any more.
+    pub(crate) fn has_lost_a_record(&self) -> bool {
+        self.kafka.get() == kafka::LOST
+    }
+
+    /// Remembers the task that reads and writes the socket.
+    pub(crate) fn park(&self, waker: &Waker) {
+        let mut own = self.waker.borrow_mut();
+        if !own.will_wake(waker) {
+            own.clone_from(waker);
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        self.waker.borrow().wake_by_ref();
+    }
+
+    /// Has the connection's own task end it.
+    pub(crate) fn close(&self, cause: Cause, reason: ReasonCode) {
+        if self.closing.get().is_none() {
+            self.closing.set(Some(Closing { cause, reason }));
+        }
+        self.wake();
+    }
+
+    pub(crate) fn closing(&self) -> Option<Closing> {
+        self.closing.get()
+    }
+}

@@ -1,0 +1,73 @@
+//! Which sessions take messages of shared subscriptions at once, as every shard may see.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// What is known of each session: whether it is connected, and whether it takes messages at once; readable from every
+/// shard.
+///
+/// Shared subscriptions use it to pass over members that are away or full (decision 13). A byte a session, written by
+/// its own shard alone.
+pub(crate) struct Presence {
+    shards: Vec<Vec<AtomicU8>>,
+}
+
+/// What is known of one session. Hints: the session itself decides when the message arrives.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Signs {
+    /// It has a connection.
+    pub(crate) is_online: bool,
+    /// The next message would wait behind others.
+    pub(crate) is_full: bool,
+    /// It refused the last message, and has had no room since.
+    pub(crate) is_refusing: bool,
+}
+
+impl Signs {
+    /// Of a session that nothing is known of. A reload may allow more sessions than there are bytes.
+    const UNKNOWN: Self = Self::connected(true);
+
+    /// A connection begins or ends: until it is heard of otherwise, it is not full.
+    pub(crate) const fn connected(is_online: bool) -> Self {
+        Self {
+            is_online,
+            is_full: false,
+            is_refusing: false,
+        }
+    }
+
+    fn of(byte: u8) -> Self {
+        Self {
+            is_online: byte & 1 != 0,
+            is_full: byte & 2 != 0,
+            is_refusing: byte & 4 != 0,
+        }
+    }
+
+    fn byte(self) -> u8 {
+        u8::from(self.is_online) | u8::from(self.is_full) << 1 | u8::from(self.is_refusing) << 2
+    }
+}
+
+impl Presence {
+    pub(crate) fn new(shards: usize, sessions: usize) -> Self {
+        let bytes = || (0..sessions).map(|_| AtomicU8::default()).collect();
+        Self {
+            shards: (0..shards).map(|_| bytes()).collect(),
+        }
+    }
+
+    pub(crate) fn signs(&self, shard: usize, slot: u32) -> Signs {
+        let byte = self.shards[shard].get(slot as usize);
+        // ORDERING: a hint.
+        byte.map_or(Signs::UNKNOWN, |byte| {
+            Signs::of(byte.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Only on the thread of `shard`.
+    pub(crate) fn set(&self, shard: usize, slot: u32, signs: Signs) {
+        if let Some(byte) = self.shards[shard].get(slot as usize) {
+            byte.store(signs.byte(), Ordering::Relaxed); // ORDERING: a hint.
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What all shards know of sessions that are still being read from the store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What all shards know of it.
+pub(crate) struct Loading {
+    /// Sessions that the store has and the shards do not; all ones while nobody knows.
+    pub(crate) to_come: AtomicU64,
+    /// Whose session is wanted first.
+    pub(crate) wanted: Mutex<Option<Sender<Wanted>>>,
+}
+
+/// A client that waits for its session.
+pub(crate) struct Wanted {
+    pub(crate) client_id: Arc<str>,
+    pub(crate) home: usize,
+}
+
+impl Loading {
+    pub(crate) fn new(has_store: bool) -> Self {
+        Self {
+            to_come: AtomicU64::new(if has_store { u64::MAX } else { 0 }),
+            wanted: Mutex::default(),
+        }
+    }
+
+    /// Sessions that the shards do not have yet; `None` while nobody knows how many.
+    pub(crate) fn to_come(&self) -> Option<u64> {
+        // ORDERING: a figure; errands carry what it stands for.
+        Some(self.to_come.load(Ordering::Relaxed)).filter(|sessions| *sessions != u64::MAX)
+    }
+
+    /// One that was to come is there.
+    pub(crate) fn one_is_there(&self) {
+        // ORDERING: as in `to_come`.
+        self.to_come.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ask(&self, client_id: &Arc<str>, home: usize) {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wanted) = &*wanted {
+            let client_id = Arc::clone(client_id);
+            // A thread that has ended was through, or has said why.
+            let _ = wanted.send(Wanted { client_id, home });
+        }
+    }
+}

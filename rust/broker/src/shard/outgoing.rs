@@ -1,0 +1,85 @@
+//! From a session into the outbox of its connection.
+
+use std::time::Instant;
+
+use mqttcore_codec::{PropertiesBuf, Version};
+use mqttcore_session::{Control, PublishTransmit, Transmit};
+
+use crate::clients::client::Client;
+use crate::clients::link::Link;
+use crate::clients::outbox::{Outbox, SHARE_FROM_BYTES};
+use crate::shard::Shard;
+
+impl Client {
+    /// Moves what the session wants to send into the connection's outbox, and wakes its task.
+    pub(crate) fn flush_session(&self, shard: &Shard) {
+        let own = self.link_ref();
+        let Some(link) = &*own else { return };
+        let mut session = self.session.borrow_mut();
+        let was_empty = link.outbox.borrow().is_empty();
+        while let Some(transmit) = session.poll_transmit() {
+            link.push(shard, &transmit);
+        }
+        if was_empty && !link.in_turn.get() && !link.outbox.borrow().is_empty() {
+            link.wake();
+        }
+    }
+}
+
+impl Link {
+    /// Puts one packet into the outbox.
+    pub(crate) fn push(&self, shard: &Shard, transmit: &Transmit) {
+        let metrics = shard.metrics();
+        metrics.packets_sent.add(1);
+        let mut outbox = self.outbox.borrow_mut();
+        match transmit {
+            Transmit::Publish(publish) => {
+                metrics.messages_sent.add(1);
+                let mut scratch = shard.properties.borrow_mut();
+                push_publish(
+                    &mut outbox,
+                    self.version,
+                    shard.now(),
+                    &mut scratch,
+                    publish,
+                );
+            }
+            Transmit::Control(control) => {
+                outbox.push_with(|out| control.encode(self.version, self.packet_bytes, out));
+            }
+        }
+    }
+
+    /// Puts a packet that is not the session's turn into the outbox.
+    pub(crate) fn push_control(&self, shard: &Shard, control: &Control) {
+        shard.metrics().packets_sent.add(1);
+        let mut outbox = self.outbox.borrow_mut();
+        outbox.push_with(|out| control.encode(self.version, self.packet_bytes, out));
+    }
+}
+
+/// The publisher's own bytes where they fit; else a head of our own and a shared payload.
+fn push_publish(
+    outbox: &mut Outbox,
+    version: Version,
+    now: Instant,
+    scratch: &mut PropertiesBuf,
+    publish: &PublishTransmit,
+) {
+    if let Some((chunk, range)) = publish.shared_frame(version) {
+        outbox.push_shared(chunk, range);
+        return;
+    }
+    let message = publish.message();
+    let payload = message.payload_range();
+    let encoded = if payload.len() < SHARE_FROM_BYTES {
+        outbox.push_with(|out| publish.encode(version, now, scratch, out))
+    } else {
+        outbox.push_with(|out| publish.encode_head(version, now, scratch, out))
+    };
+    // The session has checked the size; an error leaves nothing behind.
+    debug_assert!(encoded.is_ok(), "a session hands out what can be encoded");
+    if encoded.is_ok() && payload.len() >= SHARE_FROM_BYTES {
+        outbox.push_payload(message.bytes(), payload);
+    }
+}
