@@ -37,6 +37,17 @@ pub(crate) struct Retaining<'w> {
     pub(crate) turn: Option<MutexGuard<'w, ()>>,
 }
 
+impl<'w> Retaining<'w> {
+    fn new(outcome: Retention, old: Option<&Retained>, turn: Option<MutexGuard<'w, ()>>) -> Self {
+        Self {
+            outcome,
+            was_stored: old.is_some_and(|old| old.is_stored),
+            // What has not changed has no place in the log.
+            turn: turn.filter(|_| outcome != Retention::Refused),
+        }
+    }
+}
+
 /// The same in a word.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Retention {
@@ -138,11 +149,7 @@ pub(crate) fn store<'w>(
         .then(|| shard.world.turn(topic.as_str()));
     let is_stored = journal::level_of(shard, publisher, topic) > Level::Memory;
     let (outcome, old) = change(shard, publisher, topic, message, is_stored);
-    Retaining {
-        outcome,
-        was_stored: old.is_some_and(|old| old.is_stored),
-        turn,
-    }
+    Retaining::new(outcome, old.as_ref(), turn)
 }
 
 /// Returns the message before, too.
@@ -329,4 +336,24 @@ fn has_room(shard: &Shard, client: &Client, link: &Link) -> bool {
     let waiting = link.outbox.borrow().len();
     let backlog_bytes = shard.config().limits.qos0_backlog_bytes;
     waiting < REPLAY_BELOW_BYTES.min(backlog_bytes.max(1)) && client.session.borrow().queued() == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+
+    #[test]
+    fn a_topic_is_locked_only_while_its_change_has_to_be_written() {
+        let turn = Mutex::new(());
+        let is_locked = |outcome| {
+            let guard = turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let _retaining = Retaining::new(outcome, None, Some(guard));
+            turn.try_lock().is_err()
+        };
+
+        assert!(is_locked(Retention::Kept) && is_locked(Retention::Cleared));
+        assert!(!is_locked(Retention::Refused));
+    }
 }
