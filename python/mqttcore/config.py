@@ -27,7 +27,7 @@ from mqttcore._schema import (
     read_fields,
 )
 from mqttcore.errors import ConfigError
-from mqttcore.sessions.policy import Count, FullQueue, Promise, SessionPolicy
+from mqttcore.sessions.policy import Count, FullQueuePolicy, Promise, SessionPolicy
 from mqttcore.streams.kafka import Kafka, check_kafka
 from mqttcore.streams.settings import Stream, check_streams, read_token
 
@@ -153,7 +153,7 @@ class Listener:
     promise: Promise | None = None
     """How safe what its clients do is before it is acknowledged, where their grants do not say;
     None: as ``promise`` of the broker."""
-    queue_policy: FullQueue | None = None
+    queue_policy: FullQueuePolicy | None = None
     """What becomes of what its clients publish for a kept session whose queue is full, where their
     grants do not say; None: as ``limits.queue_policy``."""
 
@@ -307,7 +307,7 @@ class TopicRule:
     """The topics."""
     promise: Promise | None = None
     """How safe a message is before it is acknowledged; None: this rule does not say."""
-    queue_policy: FullQueue | None = None
+    queue_policy: FullQueuePolicy | None = None
     """What becomes of a message for a kept session whose queue is full; None: this rule does not
     say."""
 

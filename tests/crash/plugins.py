@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast, get_args
 
 from mqttcore.plugin import Allow, Grant, Login, Plugin, hook
-from mqttcore.sessions import FullQueue, Promise
+from mqttcore.sessions import FullQueuePolicy, Promise
 
 
 class Wishes(Plugin):
@@ -16,5 +16,5 @@ class Wishes(Plugin):
         """Lets everybody in."""
         wish = ask.username
         promise = cast(Promise | None, wish if wish in get_args(Promise) else None)
-        policy = cast(FullQueue | None, wish if wish in get_args(FullQueue) else None)
+        policy = cast(FullQueuePolicy | None, wish if wish in get_args(FullQueuePolicy) else None)
         return Allow(Grant(publish=["#"], subscribe=["#"], promise=promise, queue_policy=policy))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from mqttcore._core import TopicFilter, check_grant_rule
 from mqttcore._schema import Faults, Range, check_record
-from mqttcore.sessions.policy import FullQueue, Promise, SessionPolicy
+from mqttcore.sessions.policy import FullQueuePolicy, Promise, SessionPolicy
 
 DenyReason = Literal[
     "unspecified_error",
@@ -71,7 +71,7 @@ class Grant:
     promise: Promise | None = None
     """How safe its session is, and what it publishes, before that is acknowledged; None: as its
     listener says. A rule of the configuration for a topic beats it."""
-    queue_policy: FullQueue | None = None
+    queue_policy: FullQueuePolicy | None = None
     """What becomes of what it publishes for a kept session whose queue is full; None: as its
     listener says. A rule of the configuration for a topic beats it."""
     expires_at: datetime | None = None
@@ -87,7 +87,10 @@ class Grant:
             object.__setattr__(self, name, tuple(rules))
         if self.expires_at is not None and self.expires_at.tzinfo is None:
             raise ValueError("expires_at has no time zone")
-        for name, words in (("promise", get_args(Promise)), ("queue_policy", get_args(FullQueue))):
+        for name, words in (
+            ("promise", get_args(Promise)),
+            ("queue_policy", get_args(FullQueuePolicy)),
+        ):
             word = getattr(self, name)
             if word is not None and word not in words:
                 raise ValueError(f"{name} is {word!r}: one of {', '.join(words)}")

@@ -12,7 +12,7 @@ Promise = Literal["memory", "os", "fsync"]
 """How safe something is before it is acknowledged: it was taken in, the system has it, the disk has
 it. So it survives nothing, the end of the process, or the loss of power."""
 
-FullQueue = Literal["drop", "refuse"]
+FullQueuePolicy = Literal["drop", "refuse"]
 """What becomes of a QoS 1 or 2 publish for a kept session whose queue is full: it is acknowledged,
 and the session drops a message; or it is refused. A client of 3.x cannot be told: it waits, and is
 disconnected without an acknowledgement after ``limits.queue_deadline_s``."""

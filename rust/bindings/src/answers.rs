@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_broker::{
-    Grant, GrantLimits, Promise, Ruling, Secret, SessionPolicy, Takeover, Verdict, WhenFull,
+    FullQueuePolicy, Grant, GrantLimits, Promise, Ruling, Secret, SessionPolicy, Takeover, Verdict,
 };
 use mqttcore_codec::{PacketType, ReasonCode};
 use mqttcore_topics::TopicFilter;
@@ -56,7 +56,7 @@ struct GrantFields<'py> {
     limits: LimitsFields,
     session: Option<SessionTerms>,
     promise: Option<Level>,
-    queue_policy: Option<FullQueue>,
+    queue_policy: Option<FullQueuePolicyWord>,
     expires_at: Option<Bound<'py, PyAny>>,
 }
 
@@ -78,18 +78,18 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Level {
     }
 }
 
-/// One of the words of `mqttcore.sessions.policy.FullQueue`.
+/// One of the words of `mqttcore.sessions.policy.FullQueuePolicy`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FullQueue(pub(crate) WhenFull);
+pub(crate) struct FullQueuePolicyWord(pub(crate) FullQueuePolicy);
 
-impl<'a, 'py> FromPyObject<'a, 'py> for FullQueue {
+impl<'a, 'py> FromPyObject<'a, 'py> for FullQueuePolicyWord {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         let word: String = object.extract()?;
         match word.as_str() {
-            "drop" => Ok(Self(WhenFull::Drop)),
-            "refuse" => Ok(Self(WhenFull::Refuse)),
+            "drop" => Ok(Self(FullQueuePolicy::Drop)),
+            "refuse" => Ok(Self(FullQueuePolicy::Refuse)),
             _ => Err(PyValueError::new_err(format!(
                 "unknown queue_policy {word:?}"
             ))),
@@ -153,7 +153,7 @@ fn grant(object: &Bound<'_, PyAny>, default: Option<&SessionTerms>) -> PyResult<
             ..GrantLimits::default()
         },
         promise: fields.promise.map(|level| level.0),
-        when_full: fields.queue_policy.map(|policy| policy.0),
+        queue_policy: fields.queue_policy.map(|policy| policy.0),
         expires_at: fields.expires_at.as_ref().map(moment).transpose()?,
         ..Grant::default()
     };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::{
-    Config, Data, HttpLimits, HttpListener, Listener, Promise, ProtobufMessage, Stream, StreamKey,
-    TopicPromise, TopicWhenFull, WebSocketRules, WhenFull,
+    Config, Data, FullQueuePolicy, HttpLimits, HttpListener, Listener, Promise, ProtobufMessage,
+    Stream, StreamKey, TopicPromise, TopicQueuePolicy, WebSocketRules,
 };
 use mqttcore_codec::Version;
 use mqttcore_session::{QueuePolicy, ServerLimits};
@@ -15,7 +15,7 @@ use mqttcore_topics::{MountPoint, TopicFilter, TopicLimits};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::answers::{FullQueue, Level, SessionTerms, access};
+use crate::answers::{FullQueuePolicyWord, Level, SessionTerms, access};
 use crate::error::CoreError;
 use crate::kafka::{KafkaFields, kafka};
 use crate::topics::{parse_filter, qos_of, strategy_named};
@@ -40,7 +40,7 @@ struct SettingsFields<'py> {
 struct TopicFields {
     filter: String,
     promise: Option<Level>,
-    queue_policy: Option<FullQueue>,
+    queue_policy: Option<FullQueuePolicyWord>,
 }
 
 #[derive(FromPyObject)]
@@ -89,7 +89,7 @@ struct ListenerFields<'py> {
     access: Option<Bound<'py, PyAny>>,
     session: SessionTerms,
     promise: Option<Level>,
-    queue_policy: Option<FullQueue>,
+    queue_policy: Option<FullQueuePolicyWord>,
     transport: String,
     path: String,
     origins: Vec<String>,
@@ -172,8 +172,8 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         data: data(fields.data, fields.promise.0),
         topic_promises: topic_rules(&fields.topics, topic_promise)?,
         queues_disk_bytes: limits.queues_disk_bytes,
-        when_full: when_full(&limits.queue_policy),
-        topics_when_full: topic_rules(&fields.topics, topic_when_full)?,
+        queue_policy: full_queue_policy(&limits.queue_policy),
+        topic_queue_policies: topic_rules(&fields.topics, topic_queue_policy)?,
         queue_deadline: Duration::try_from_secs_f64(limits.queue_deadline_s)?,
         streams: own.into_iter().map(stream).collect::<PyResult<_>>()?,
         kafka: kafka(fields.kafka, &outside)?,
@@ -210,9 +210,12 @@ fn topic_promise(filter: TopicFilter, rule: &TopicFields) -> Option<TopicPromise
     Some(TopicPromise { filter, promise })
 }
 
-fn topic_when_full(filter: TopicFilter, rule: &TopicFields) -> Option<TopicWhenFull> {
-    let when_full = rule.queue_policy?.0;
-    Some(TopicWhenFull { filter, when_full })
+fn topic_queue_policy(filter: TopicFilter, rule: &TopicFields) -> Option<TopicQueuePolicy> {
+    let queue_policy = rule.queue_policy?.0;
+    Some(TopicQueuePolicy {
+        filter,
+        queue_policy,
+    })
 }
 
 fn stream(fields: StreamFields) -> PyResult<Stream> {
@@ -263,7 +266,7 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
             .iter()
             .map(|name| version_named(name))
             .collect::<PyResult<_>>()?,
-        when_full: fields.queue_policy.map(|policy| policy.0),
+        queue_policy: fields.queue_policy.map(|policy| policy.0),
         websocket: (fields.transport == "websocket").then_some(rules),
     })
 }
@@ -314,11 +317,11 @@ fn server_limits(fields: &LimitsFields) -> PyResult<ServerLimits> {
 }
 
 /// What is refused, and what a session drops where nothing is, are two things to the engine.
-fn when_full(queue_policy: &str) -> WhenFull {
+fn full_queue_policy(queue_policy: &str) -> FullQueuePolicy {
     if queue_policy == "refuse" {
-        WhenFull::Refuse
+        FullQueuePolicy::Refuse
     } else {
-        WhenFull::Drop
+        FullQueuePolicy::Drop
     }
 }
 

@@ -57,7 +57,7 @@ pub use config::hooks::{
     Opening, Reply, Ruling, Turn, Verdict,
 };
 pub use config::promise::TopicPromise;
-pub use config::when_full::{TopicWhenFull, WhenFull};
+pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 pub use config::{Config, Data, HttpLimits, HttpListener, Listener, WebSocketRules};
 pub use mqttcore_session::Secret;
 pub use mqttcore_store::Level as Promise;

@@ -78,7 +78,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         shard.now(),
     ));
     link.grant_ends.set(ends);
-    link.when_full.set(arrival.when_full);
+    link.queue_policy.set(arrival.queue_policy);
     client.set_link(Some(Rc::clone(&link)));
     group::set_online(shard, &client, true);
     shard.metrics().clients_connected.add(1);

@@ -24,7 +24,7 @@ use crate::clients::topic::topic_of;
 use crate::config::door::Door;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::config::hooks::Login;
-use crate::config::when_full::WhenFull;
+use crate::config::queue_policy::FullQueuePolicy;
 use crate::connection::transport::{Parked, Stop, Transport};
 use crate::connection::websocket::{self, Framing, WebSocket};
 use crate::sessions::loading;
@@ -50,7 +50,7 @@ pub(crate) struct Arrival {
     /// How safe what it does is.
     pub(crate) promise: Level,
     /// What its grant or its listener says of publishes for sessions whose queue is full.
-    pub(crate) when_full: Option<WhenFull>,
+    pub(crate) queue_policy: Option<FullQueuePolicy>,
     pub(crate) greeting: Greeting,
 }
 
@@ -293,7 +293,7 @@ fn send_home(
     let home = shard.world.home(&admitted.login.client_id);
     let grant = &admitted.access.grant;
     let promise = shard.config().promise_to(grant.promise, door.promise);
-    let when_full = grant.when_full.or(door.when_full);
+    let queue_policy = grant.queue_policy.or(door.queue_policy);
     let arrival = Arrival {
         transport,
         unread,
@@ -301,7 +301,7 @@ fn send_home(
         login: admitted.login,
         access: admitted.access,
         promise,
-        when_full,
+        queue_policy,
         greeting: admitted.greeting,
     };
     shard.refresh_now();

@@ -14,7 +14,7 @@ use crate::clients::handle::Handle;
 use crate::clients::link::Link;
 use crate::config::grants::Access;
 use crate::config::hooks::{Action, Login};
-use crate::config::when_full::WhenFull;
+use crate::config::queue_policy::FullQueuePolicy;
 
 /// Where the store has the will of a client.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -169,8 +169,8 @@ impl Client {
     }
 
     /// What its grant or its listener says of publishes for sessions whose queue is full.
-    pub(crate) fn when_full(&self) -> Option<WhenFull> {
-        self.link.borrow().as_ref()?.when_full.get()
+    pub(crate) fn queue_policy(&self) -> Option<FullQueuePolicy> {
+        self.link.borrow().as_ref()?.queue_policy.get()
     }
 
     pub(crate) fn is_online(&self) -> bool {

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::clients::outbox::Outbox;
 use crate::clients::retained::Replay;
 use crate::config::hooks::Action;
-use crate::config::when_full::WhenFull;
+use crate::config::queue_policy::FullQueuePolicy;
 use crate::kafka;
 
 /// What leaves once the acknowledgements are safe, but not for long.
@@ -62,7 +62,7 @@ pub(crate) struct Link {
     /// Its own task runs, and will write before it rests: no wake is needed.
     pub(crate) in_turn: Cell<bool>,
     /// What its grant or its listener says of publishes for sessions whose queue is full.
-    pub(crate) when_full: Cell<Option<WhenFull>>,
+    pub(crate) queue_policy: Cell<Option<FullQueuePolicy>>,
     /// Since when the socket has taken no byte although some wait.
     pub(crate) blocked_since: Cell<Option<Instant>>,
     waker: RefCell<Waker>,
@@ -94,7 +94,7 @@ impl Link {
             outbox: RefCell::default(),
             is_unread: Cell::new(false),
             in_turn: Cell::new(false),
-            when_full: Cell::default(),
+            queue_policy: Cell::default(),
             blocked_since: Cell::new(None),
             waker: RefCell::new(Waker::noop().clone()),
             closing: Cell::new(None),

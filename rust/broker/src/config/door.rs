@@ -8,7 +8,7 @@ use mqttcore_store::Level;
 use mqttcore_topics::MountPoint;
 
 use crate::config::grants::{Access, GrantError};
-use crate::config::when_full::WhenFull;
+use crate::config::queue_policy::FullQueuePolicy;
 use crate::config::{Config, Listener, WebSocketRules};
 
 /// The anonymous grant of a listener has a rule that is no filter.
@@ -27,7 +27,7 @@ pub(crate) struct Door {
     /// Versions of MQTT that its clients may speak.
     pub(crate) protocol_versions: Box<[Version]>,
     /// What becomes of what its clients publish for a kept session whose queue is full.
-    pub(crate) when_full: Option<WhenFull>,
+    pub(crate) queue_policy: Option<FullQueuePolicy>,
     /// What stands in front of the topics of its clients.
     pub(crate) mount_point: Option<MountPoint>,
     /// How its clients ask for WebSocket frames; `None`: there are none.
@@ -51,7 +51,7 @@ pub(crate) fn doors(config: &Config) -> Result<Arc<[Door]>, InvalidGrant> {
             anonymous: anonymous.map(Arc::new),
             promise: listener.promise,
             protocol_versions: listener.protocol_versions.as_slice().into(),
-            when_full: listener.when_full,
+            queue_policy: listener.queue_policy,
             mount_point: listener.mount_point.clone(),
             websocket: listener.websocket.clone().map(Arc::new),
         })
@@ -108,7 +108,7 @@ pub(crate) fn doors_of(
                 || bound.protocol_versions.as_slice().into(),
                 |door| door.protocol_versions.clone(),
             ),
-            when_full: found.and_then(|door| door.when_full),
+            queue_policy: found.and_then(|door| door.queue_policy),
             mount_point: found.map_or_else(
                 || bound.mount_point.clone(),
                 |door| door.mount_point.clone(),

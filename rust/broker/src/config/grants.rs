@@ -8,7 +8,7 @@ use mqttcore_codec::QoS;
 use mqttcore_store::Level;
 use mqttcore_topics::{TopicError, TopicFilter, TopicLimits, TopicName};
 
-use crate::config::when_full::WhenFull;
+use crate::config::queue_policy::FullQueuePolicy;
 
 /// Permissions as data, before they are compiled.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +27,7 @@ pub struct Grant {
     /// How safe what it does is; `None`: as its listener says.
     pub promise: Option<Level>,
     /// What becomes of what it publishes for a kept session whose queue is full; `None`: as its listener says.
-    pub when_full: Option<WhenFull>,
+    pub queue_policy: Option<FullQueuePolicy>,
     /// When the client is disconnected with 0xA0.
     pub expires_at: Option<SystemTime>,
 }

@@ -6,7 +6,7 @@ pub(crate) mod door;
 pub(crate) mod grants;
 pub(crate) mod hooks;
 pub(crate) mod promise;
+pub(crate) mod queue_policy;
 mod settings;
-pub(crate) mod when_full;
 
 pub use settings::{Config, Data, HttpLimits, HttpListener, Listener, WebSocketRules};

@@ -13,7 +13,7 @@ use mqttcore_topics::{MountPoint, Strategy};
 
 use crate::config::grants::Grant;
 use crate::config::promise::TopicPromise;
-use crate::config::when_full::{TopicWhenFull, WhenFull};
+use crate::config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 use crate::kafka::KafkaConfig;
 
 /// Everything the engine needs to run. The caller checks; the engine trusts.
@@ -57,9 +57,9 @@ pub struct Config {
     pub topic_promises: Vec<TopicPromise>,
     /// What becomes of a publish for a kept session whose queue is full, where neither a topic's rule, the publisher's
     /// grant nor its listener says.
-    pub when_full: WhenFull,
+    pub queue_policy: FullQueuePolicy,
     /// The same for some topics, whoever publishes there; the first that matches.
-    pub topics_when_full: Vec<TopicWhenFull>,
+    pub topic_queue_policies: Vec<TopicQueuePolicy>,
     /// How long a publish that is to be refused waits for room if its publisher cannot be told.
     pub queue_deadline: Duration,
     /// Bytes of messages kept for all sessions together; beyond them all queues count as full. 0: half of the disk that
@@ -157,8 +157,8 @@ impl Default for Config {
             accepts_clock: false,
             topic_promises: Vec::new(),
             queues_disk_bytes: 0,
-            when_full: WhenFull::default(),
-            topics_when_full: Vec::new(),
+            queue_policy: FullQueuePolicy::default(),
+            topic_queue_policies: Vec::new(),
             queue_deadline: Duration::from_secs(10),
             streams: Vec::new(),
             kafka: None,
@@ -185,7 +185,7 @@ pub struct Listener {
     pub protocol_versions: Vec<Version>,
     /// What becomes of what its clients publish for a kept session whose queue is full, where their grants do not say;
     /// `None`: as the broker says.
-    pub when_full: Option<WhenFull>,
+    pub queue_policy: Option<FullQueuePolicy>,
     /// What stands in front of the topics of its clients, who do not see it.
     pub mount_point: Option<MountPoint>,
 }
@@ -200,7 +200,7 @@ impl Listener {
             websocket: None,
             promise: None,
             protocol_versions: Version::ALL.to_vec(),
-            when_full: None,
+            queue_policy: None,
             mount_point: None,
         }
     }

@@ -14,20 +14,20 @@ use mqttcore_topics::TopicName;
 
 use crate::clients::client::Client;
 use crate::config::Config;
-use crate::config::when_full::WhenFull;
+use crate::config::queue_policy::FullQueuePolicy;
 use crate::shard::Shard;
 
 impl Config {
     /// The policy of a message on `topic`, of a publisher whose grant or listener says `publisher`.
-    pub(crate) fn when_full_on(
+    pub(crate) fn queue_policy_on(
         &self,
         topic: TopicName<'_>,
-        publisher: Option<WhenFull>,
-    ) -> WhenFull {
-        let mut rules = self.topics_when_full.iter();
+        publisher: Option<FullQueuePolicy>,
+    ) -> FullQueuePolicy {
+        let mut rules = self.topic_queue_policies.iter();
         let rule = rules.find(|rule| rule.filter.matches(topic));
-        let said = rule.map(|rule| rule.when_full).or(publisher);
-        said.unwrap_or(self.when_full)
+        let said = rule.map(|rule| rule.queue_policy).or(publisher);
+        said.unwrap_or(self.queue_policy)
     }
 }
 
@@ -38,9 +38,9 @@ pub(crate) fn refuses(
     topic: TopicName<'_>,
     message: &Message,
 ) -> bool {
-    let said = || publisher.and_then(Client::when_full);
+    let said = || publisher.and_then(Client::queue_policy);
     message.qos() > QoS::AtMostOnce
-        && shard.config().when_full_on(topic, said()) == WhenFull::Refuse
+        && shard.config().queue_policy_on(topic, said()) == FullQueuePolicy::Refuse
 }
 
 /// The same, and there is a session whose queue is full.
@@ -58,32 +58,32 @@ mod tests {
     use mqttcore_topics::{TopicFilter, TopicLimits};
 
     use super::*;
-    use crate::config::when_full::TopicWhenFull;
+    use crate::config::queue_policy::TopicQueuePolicy;
 
     fn topic(text: &str) -> TopicName<'_> {
         TopicName::parse(text, &TopicLimits::default()).unwrap()
     }
 
-    fn rule(filter: &str, when_full: WhenFull) -> TopicWhenFull {
-        TopicWhenFull {
+    fn rule(filter: &str, queue_policy: FullQueuePolicy) -> TopicQueuePolicy {
+        TopicQueuePolicy {
             filter: TopicFilter::parse(filter, &TopicLimits::default()).unwrap(),
-            when_full,
+            queue_policy,
         }
     }
 
     #[test]
     fn a_rule_of_a_topic_is_heard_before_its_publisher_and_that_before_the_broker() {
-        use WhenFull::{Drop, Refuse};
+        use FullQueuePolicy::{Drop, Refuse};
         let config = Config {
-            when_full: Refuse,
-            topics_when_full: vec![rule("a/b", Refuse), rule("a/#", Drop)],
+            queue_policy: Refuse,
+            topic_queue_policies: vec![rule("a/b", Refuse), rule("a/#", Drop)],
             ..Config::default()
         };
 
-        assert_eq!(config.when_full_on(topic("a/b"), Some(Drop)), Refuse);
-        assert_eq!(config.when_full_on(topic("a/c"), Some(Refuse)), Drop);
-        assert_eq!(config.when_full_on(topic("b"), Some(Drop)), Drop);
-        assert_eq!(config.when_full_on(topic("b"), None), Refuse);
-        assert_eq!(Config::default().when_full_on(topic("b"), None), Drop);
+        assert_eq!(config.queue_policy_on(topic("a/b"), Some(Drop)), Refuse);
+        assert_eq!(config.queue_policy_on(topic("a/c"), Some(Refuse)), Drop);
+        assert_eq!(config.queue_policy_on(topic("b"), Some(Drop)), Drop);
+        assert_eq!(config.queue_policy_on(topic("b"), None), Refuse);
+        assert_eq!(Config::default().queue_policy_on(topic("b"), None), Drop);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Data, Grant, PublishError, TopicWhenFull, WhenFull};
+use mqttcore_broker::{
+    Broker, Config, Data, FullQueuePolicy, Grant, PublishError, TopicQueuePolicy,
+};
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 
 use crate::common::{
@@ -15,9 +17,9 @@ const ROOM: usize = 5;
 
 const ONCE: QoS = QoS::AtLeastOnce;
 
-fn small(when_full: WhenFull) -> Config {
+fn small(queue_policy: FullQueuePolicy) -> Config {
     Config {
-        when_full,
+        queue_policy,
         ..config_with_limits(|limits| limits.queue_disk_messages = ROOM)
     }
 }
@@ -26,7 +28,7 @@ fn small(when_full: WhenFull) -> Config {
 fn patient() -> Config {
     Config {
         queue_deadline: Duration::from_secs(3_600),
-        ..small(WhenFull::Refuse)
+        ..small(FullQueuePolicy::Refuse)
     }
 }
 
@@ -53,7 +55,7 @@ fn take_numbers(client: &mut Client, count: usize) -> Vec<usize> {
 #[test]
 fn a_publisher_is_told_that_the_queue_of_a_kept_session_is_full_and_the_others_get_the_message() {
     let home = Home::new();
-    let broker = home.start_with(0, small(WhenFull::Refuse));
+    let broker = home.start_with(0, small(FullQueuePolicy::Refuse));
     let away = subscribed(&broker, "away", "t");
     fill(&broker, away, "away", "t");
     let mut here = subscribed(&broker, "here", "#");
@@ -88,7 +90,7 @@ fn a_publisher_is_told_that_the_queue_of_a_kept_session_is_full_and_the_others_g
 #[test]
 fn a_qos_2_message_that_is_refused_leaves_its_identifier_free_through_a_crash_too() {
     let home = Home::new();
-    let first = home.start_with(0, small(WhenFull::Refuse));
+    let first = home.start_with(0, small(FullQueuePolicy::Refuse));
     let away = subscribed(&first, "away", "t");
     fill(&first, away, "away", "t");
     let mut here = subscribed(&first, "here", "t");
@@ -99,7 +101,7 @@ fn a_qos_2_message_that_is_refused_leaves_its_identifier_free_through_a_crash_to
     let refused = Received::PubRec(id, ReasonCode::QUOTA_EXCEEDED);
     assert_eq!(writer.receive(), refused);
     assert_eq!(here.take_message().number(), 5);
-    let second = home.crash_with(first, 0, small(WhenFull::Drop));
+    let second = home.crash_with(first, 0, small(FullQueuePolicy::Drop));
     let mut writer = back(&second, "writer");
     let mut here = back(&second, "here");
     assert_eq!(writer.publish("t", "6", QoS::ExactlyOnce), id);
@@ -115,11 +117,11 @@ fn a_qos_2_message_that_is_refused_leaves_its_identifier_free_through_a_crash_to
 #[test]
 fn a_queue_that_was_full_when_the_broker_died_is_so_for_the_next_one() {
     let home = Home::new();
-    let first = home.start_with(0, small(WhenFull::Refuse));
+    let first = home.start_with(0, small(FullQueuePolicy::Refuse));
     let away = subscribed(&first, "away", "t");
     fill(&first, away, "away", "t");
 
-    let second = home.crash_with(first, 0, small(WhenFull::Refuse));
+    let second = home.crash_with(first, 0, small(FullQueuePolicy::Refuse));
 
     let mut writer = v5("writer").connect(&second);
     assert_eq!(
@@ -132,7 +134,7 @@ fn a_queue_that_was_full_when_the_broker_died_is_so_for_the_next_one() {
 #[test]
 fn nobody_is_refused_for_a_session_that_has_ended() {
     let home = Home::new();
-    let broker = home.start_with(0, small(WhenFull::Refuse));
+    let broker = home.start_with(0, small(FullQueuePolicy::Refuse));
     let away = subscribed(&broker, "away", "t");
     fill(&broker, away, "away", "t");
 
@@ -177,7 +179,7 @@ fn a_publisher_of_3_1_1_that_has_waited_too_long_is_disconnected_without_an_ackn
     let home = Home::new();
     let impatient = Config {
         queue_deadline: Duration::from_millis(50),
-        ..small(WhenFull::Refuse)
+        ..small(FullQueuePolicy::Refuse)
     };
     let broker = home.start_with(0, impatient);
     let away = subscribed(&broker, "away", "t");
@@ -202,7 +204,7 @@ fn a_queue_that_was_full_takes_messages_again_below_95_percent() {
     let broker = home.start_with(
         0,
         Config {
-            when_full: WhenFull::Refuse,
+            queue_policy: FullQueuePolicy::Refuse,
             ..config_with_limits(|limits| {
                 limits.queue_disk_messages = 40;
                 limits.inflight_max = 1;
@@ -264,7 +266,7 @@ fn nobody_is_refused_for_a_session_whose_grant_denies_the_topic() {
 fn a_publisher_of_3_1_1_whose_own_queue_is_full_does_not_wait_for_itself() {
     let home = Home::new();
     let config = Config {
-        when_full: WhenFull::Refuse,
+        queue_policy: FullQueuePolicy::Refuse,
         queue_deadline: Duration::from_secs(3_600),
         ..config_with_limits(|limits| {
             limits.queue_disk_messages = ROOM;
@@ -292,7 +294,7 @@ fn a_publisher_of_3_1_1_whose_own_queue_is_full_does_not_wait_for_itself() {
 #[test]
 fn what_is_embedded_is_told_by_an_error_and_nobody_gets_the_message() {
     let home = Home::new();
-    let broker = home.start_with(0, small(WhenFull::Refuse));
+    let broker = home.start_with(0, small(FullQueuePolicy::Refuse));
     let away = subscribed(&broker, "away", "t");
     fill(&broker, away, "away", "t");
 
@@ -308,23 +310,23 @@ fn what_is_embedded_is_told_by_an_error_and_nobody_gets_the_message() {
 #[test]
 fn the_policy_is_that_of_the_topic_else_of_the_publisher_else_of_the_broker() {
     let home = Home::new();
-    let mut config = small(WhenFull::Drop);
-    let rule = |text: &str, when_full| TopicWhenFull {
+    let mut config = small(FullQueuePolicy::Drop);
+    let rule = |text: &str, queue_policy| TopicQueuePolicy {
         filter: filter(text),
-        when_full,
+        queue_policy,
     };
-    config.topics_when_full = vec![
-        rule("alarm/#", WhenFull::Refuse),
-        rule("noise/#", WhenFull::Drop),
+    config.topic_queue_policies = vec![
+        rule("alarm/#", FullQueuePolicy::Refuse),
+        rule("noise/#", FullQueuePolicy::Drop),
     ];
     let mut strict = config.listeners[0].clone();
-    (strict.when_full, strict.anonymous) = (Some(WhenFull::Refuse), None);
+    (strict.queue_policy, strict.anonymous) = (Some(FullQueuePolicy::Refuse), None);
     config.listeners.push(strict);
     config.data = Some(home.data(0));
     let plugin = Plugin::default().authenticate(|login, reply| {
         let is_lax = login.username.as_deref() == Some("lax");
         reply.send(allow(Grant {
-            when_full: is_lax.then_some(WhenFull::Drop),
+            queue_policy: is_lax.then_some(FullQueuePolicy::Drop),
             ..Grant::everything()
         }));
     });
@@ -347,7 +349,7 @@ fn the_policy_is_that_of_the_topic_else_of_the_publisher_else_of_the_broker() {
 #[test]
 fn a_member_of_a_group_with_room_gets_the_message_and_only_a_group_without_any_is_full() {
     let home = Home::new();
-    let broker = home.start_with(0, small(WhenFull::Refuse));
+    let broker = home.start_with(0, small(FullQueuePolicy::Refuse));
     for id in ["one", "two"] {
         let member = subscribed(&broker, id, "$share/g/t");
         member.disconnect();
@@ -393,7 +395,7 @@ fn members_of_a_group_take_turns_while_another_queue_is_full() {
 #[test]
 fn no_message_that_was_acknowledged_is_dropped_whatever_comes_at_once() {
     let home = Home::new();
-    let broker = home.start_with(0, small(WhenFull::Refuse));
+    let broker = home.start_with(0, small(FullQueuePolicy::Refuse));
     subscribed(&broker, "away", "t").disconnect();
     let writers = (0..8).map(|index| v5(&format!("writer-{index}")).connect(&broker));
     let mut writers: Vec<_> = writers.collect();
@@ -424,7 +426,7 @@ fn no_message_that_was_acknowledged_is_dropped_whatever_comes_at_once() {
 fn what_the_store_does_not_keep_is_dropped_as_ever() {
     let in_memory = Config {
         data: None::<Data>,
-        when_full: WhenFull::Refuse,
+        queue_policy: FullQueuePolicy::Refuse,
         ..config_with_limits(|limits| limits.queue_messages = ROOM)
     };
     let broker = crate::common::start(in_memory);

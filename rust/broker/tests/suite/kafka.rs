@@ -8,7 +8,7 @@ use std::time::Duration;
 use mqttcore_broker::kafka::{
     Connect, Engine, KafkaConfig, KafkaError, KafkaStream, Outcomes, Record, Topic,
 };
-use mqttcore_broker::{Broker, Config, Data, EventKind, Promise, PublishError, WhenFull};
+use mqttcore_broker::{Broker, Config, Data, EventKind, FullQueuePolicy, Promise, PublishError};
 use mqttcore_codec::{Packet, Properties, QoS, ReasonCode};
 use mqttcore_session::ServerLimits;
 
@@ -539,7 +539,7 @@ fn a_3_1_1_message_of_qos_2_that_waits_for_room_in_a_queue_is_no_record_yet() {
     limits.queue_disk_messages = ROOM;
     let config = Config {
         limits: Arc::new(limits),
-        when_full: WhenFull::Refuse,
+        queue_policy: FullQueuePolicy::Refuse,
         queue_deadline: Duration::from_millis(50),
         ..config
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, WhenFull};
+use mqttcore_broker::{Broker, Config, FullQueuePolicy};
 use mqttcore_codec::{QoS, ReasonCode};
 
 use crate::common::{
@@ -13,9 +13,9 @@ use crate::common::{
 const LIMIT: usize = 20_000;
 const PAYLOAD: usize = 1_000;
 
-fn small(when_full: WhenFull) -> Config {
+fn small(queue_policy: FullQueuePolicy) -> Config {
     Config {
-        when_full,
+        queue_policy,
         queues_disk_bytes: LIMIT as u64,
         queue_deadline: Duration::from_secs(3_600),
         ..config()
@@ -61,7 +61,7 @@ fn empty(broker: &Broker, id: &str) {
 #[test]
 fn a_publisher_is_refused_while_all_queues_together_are_full_and_not_for_clients_that_keep_up() {
     let home = Home::new();
-    let broker = home.start_with(0, small(WhenFull::Refuse));
+    let broker = home.start_with(0, small(FullQueuePolicy::Refuse));
     let mut here = subscribed(&broker, "here");
     let mut writer = v5("writer").connect(&broker);
 
@@ -85,7 +85,7 @@ fn a_publisher_is_refused_while_all_queues_together_are_full_and_not_for_clients
 #[test]
 fn a_publisher_of_3_1_1_waits_until_there_is_room_for_all_sessions() {
     let home = Home::new();
-    let broker = home.start_with(0, small(WhenFull::Refuse));
+    let broker = home.start_with(0, small(FullQueuePolicy::Refuse));
     fill(&broker, &mut v5("filler").connect(&broker));
     let mut here = subscribed(&broker, "here");
     let mut writer = v3("writer").connect(&broker);
@@ -105,7 +105,7 @@ fn a_publisher_of_3_1_1_waits_until_there_is_room_for_all_sessions() {
 #[test]
 fn what_would_wait_while_all_queues_together_are_full_is_dropped_and_counted() {
     let home = Home::new();
-    let broker = home.start_with(0, small(WhenFull::Drop));
+    let broker = home.start_with(0, small(FullQueuePolicy::Drop));
     let mut here = subscribed(&broker, "here");
     let mut writer = v5("writer").connect(&broker);
     let accepted = fill(&broker, &mut writer);
@@ -135,10 +135,10 @@ fn what_would_wait_while_all_queues_together_are_full_is_dropped_and_counted() {
 #[test]
 fn queues_that_were_full_together_when_the_broker_died_are_so_for_the_next_one() {
     let home = Home::new();
-    let first = home.start_with(0, small(WhenFull::Refuse));
+    let first = home.start_with(0, small(FullQueuePolicy::Refuse));
     fill(&first, &mut v5("filler").connect(&first));
 
-    let second = home.crash_with(first, 0, small(WhenFull::Refuse));
+    let second = home.crash_with(first, 0, small(FullQueuePolicy::Refuse));
 
     let mut writer = v5("writer").connect(&second);
     assert_eq!(
@@ -150,13 +150,13 @@ fn queues_that_were_full_together_when_the_broker_died_are_so_for_the_next_one()
 #[test]
 fn another_limit_holds_from_the_reload_on() {
     let home = Home::new();
-    let broker = home.start_with(0, small(WhenFull::Refuse));
+    let broker = home.start_with(0, small(FullQueuePolicy::Refuse));
     let mut writer = v5("writer").connect(&broker);
     fill(&broker, &mut writer);
     let reload = |limit: usize| {
         let limited = Config {
             queues_disk_bytes: limit as u64,
-            ..small(WhenFull::Refuse)
+            ..small(FullQueuePolicy::Refuse)
         };
         broker
             .reload(&limited, Arc::new(Plugin::default()))
