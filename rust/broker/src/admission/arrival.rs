@@ -17,7 +17,7 @@ use crate::config::hooks::{EventKind, Login};
 use crate::connection;
 use crate::connection::end::in_words;
 use crate::connection::last_packets::say_goodbye;
-use crate::routing::{fill, group, journal};
+use crate::routing::{fill, group, session_records};
 use crate::sessions::life::{arm, confirm, detach, end, handle_events};
 use crate::sessions::paging;
 use crate::sessions::rights::{drop_lost_rights, identify, on_monotonic_clock};
@@ -60,7 +60,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     // What a client is told to be over must not come back.
     let ended_at = kept_at.filter(|_| !terms.durable);
     let keeps_will =
-        !terms.durable && journal::keeps_will(shard, arrival.promise, &access, &request);
+        !terms.durable && session_records::keeps_will(shard, arrival.promise, &access, &request);
     terms.changes_kept = ended_at.is_some() || keeps_will;
     let expires_at = access.grant.expires_at;
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
@@ -85,15 +85,15 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     if session_present {
         drop_lost_rights(&client, shard, request.mount_point.as_ref());
     }
-    let is_new = journal::keep(shard, &client, terms.durable);
+    let is_new = session_records::keep(shard, &client, terms.durable);
     client
         .session
         .borrow_mut()
         .connect(shard.now(), &request, terms);
     handle_events(shard, &client);
-    journal::opened(shard, &client, &request, keeps_will);
+    session_records::opened(shard, &client, &request, keeps_will);
     if is_new && session_present {
-        journal::adopted(shard, &client);
+        session_records::adopted(shard, &client);
     }
     if let Some((level, journal)) = ended_at.zip(shard.journal.as_ref()) {
         journal.promise(&client, level);

@@ -24,7 +24,7 @@ use crate::connection::full_queue;
 use crate::kafka;
 use crate::routing::hub::{self, Publication, Together, Unroutable};
 use crate::routing::retain::{self, Retention};
-use crate::routing::{journal, queue_policy};
+use crate::routing::{queue_policy, session_records};
 use crate::runtime::log::{Escaped, LogClass};
 use crate::sessions::life::confirm;
 use crate::sessions::rights::is_lost;
@@ -518,7 +518,7 @@ fn complete_subscribe(
     let wanted = |entry: &&SubscribeEntry| entry.wants_retained();
     let wanted: Vec<SubscribeEntry> = request.entries.iter().filter(wanted).cloned().collect();
     for entry in granted() {
-        journal::subscribed(shard, client, &entry.filter, entry.options);
+        session_records::subscribed(shard, client, &entry.filter, entry.options);
         tell_filter(shard, client, EventKind::Subscribed, entry.filter.as_str());
     }
     let mut session = client.session.borrow_mut();
@@ -546,7 +546,7 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Unsub
         shard.world.directory.commit(client.subscriber, &changes);
     }
     for entry in request.entries.iter().filter(|entry| entry.exists) {
-        journal::unsubscribed(shard, client, &entry.filter);
+        session_records::unsubscribed(shard, client, &entry.filter);
         if let Some(link) = client.link() {
             let mut replays = link.replays.borrow_mut();
             replays.retain(|replay| !replay.is_of(&entry.filter));

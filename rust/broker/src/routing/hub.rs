@@ -20,7 +20,7 @@ use crate::config::hooks::EventKind;
 use crate::kafka;
 use crate::routing::group::{self, Choice, Judge};
 use crate::routing::retain::{self, Retaining};
-use crate::routing::{fill, journal, queue_policy};
+use crate::routing::{fill, journal, queue_policy, session_records};
 use crate::runtime::log::{Escaped, LogClass};
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::shard::{EventDetails, Letter, Shard, World};
@@ -741,7 +741,7 @@ pub(crate) fn handle_message_event(shard: &Rc<Shard>, client: &Rc<Client>, event
                 link.close(Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
             }
         }
-        Event::Record { token, record } => journal::told(shard, client, token, record),
+        Event::Record { token, record } => session_records::told(shard, client, token, record),
         Event::WillDue(_) | Event::Expired => {}
     }
 }
@@ -792,7 +792,7 @@ fn refusal(
 
 /// Takes a message that reaches nobody out of the books of the store, and into those of drops.
 fn discard(shard: &Rc<Shard>, client: &Rc<Client>, message: &Message, key: u64, reason: Drop) {
-    journal::dropped(shard, client, key);
+    session_records::dropped(shard, client, key);
     dropped(shard, client, message, key, reason);
 }
 

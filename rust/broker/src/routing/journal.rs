@@ -1,173 +1,35 @@
-//! What a shard writes to the store, and what waits until it is safe.
-//!
-//! A shard collects the records of a turn and hands them over at the turn's end, before its mail
-//! leaves and before it writes to a socket. The store answers with a ticket; what depends on the
-//! records stands in line behind it: promises to clients, and the delivery of what was published
-//! at QoS 2 (decisions 2 and 19). Nobody waits for the disk but those. `promise.rs` says how safe
-//! is safe enough.
+//! What a message leaves in the store before it is delivered, and what goes on once that is safe.
 
-use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use mqttcore_codec::{PacketId, QoS};
-use mqttcore_session::{AckToken, ConnectRequest, Message, Record as Told, WillMessage};
-use mqttcore_store::record::{self, Opened, PacketIdsBuf, RecipientsBuf, Record, RowsBuf, WillSet};
-use mqttcore_store::{Batch, Level, Pressure};
-use mqttcore_topics::{Options, SubscriptionFilter, TopicName};
+use mqttcore_codec::QoS;
+use mqttcore_session::Message;
+use mqttcore_store::record::{self, RecipientsBuf, Record, RowsBuf};
+use mqttcore_store::{Level, Pressure};
+use mqttcore_topics::TopicName;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::clients::client::{Client, KeptWill};
+use crate::clients::client::Client;
 use crate::clients::retained::Retained;
-use crate::clients::topic::topic_of;
-use crate::config::grants::{Access, RuleAnswer};
-use crate::durability::line::{Awaited, Lines, Then};
-use crate::durability::store::{Log, PageRequest};
+use crate::durability::journal::Journal;
+use crate::durability::line::Then;
 use crate::kafka;
 use crate::routing::group::Choice;
 use crate::routing::hub::{self, Publication, Target};
 use crate::routing::retain::Retention;
+use crate::routing::session_records::{dropped, kept};
 use crate::shard::Shard;
 use crate::shard::guard::contained;
 use crate::streams;
-
-/// One shard's way to the store.
-pub(crate) struct Journal {
-    log: Arc<Log>,
-    /// The records of this turn.
-    batch: RefCell<Batch>,
-    /// The safest that one of them has to be.
-    level: Cell<Level>,
-    /// Clients whose promises depend on them.
-    promising: RefCell<Vec<Rc<Client>>>,
-    /// What else depends on them.
-    held: RefCell<Vec<(Level, Then)>>,
-    /// What waits for earlier turns' records.
-    lines: Lines,
-    recipients: RefCell<RecipientsBuf>,
-    rows: RefCell<RowsBuf>,
-    /// Connections that do not read until the log has room.
-    stalled: RefCell<Vec<Waker>>,
-}
 
 impl Shard {
     /// Whether the disk is too full for anything new that has to be kept.
     pub(crate) fn is_short_of_room(&self) -> bool {
         let journal = self.journal.as_ref();
         journal.is_some_and(|journal| journal.log.store.pressure() > Pressure::None)
-    }
-}
-
-impl Journal {
-    pub(crate) fn new(log: Arc<Log>, awaited: Arc<Awaited>) -> Self {
-        Self {
-            log,
-            batch: RefCell::default(),
-            level: Cell::new(Level::Memory),
-            promising: RefCell::default(),
-            held: RefCell::default(),
-            lines: Lines::new(awaited),
-            recipients: RefCell::default(),
-            rows: RefCell::default(),
-            stalled: RefCell::default(),
-        }
-    }
-
-    /// Pending while more waits for the disk than should.
-    pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.log.store.has_room() {
-            return Poll::Ready(());
-        }
-        let mut stalled = self.stalled.borrow_mut();
-        if !stalled.iter().any(|waker| waker.will_wake(cx.waker())) {
-            stalled.push(cx.waker().clone());
-        }
-        drop(stalled);
-        // It may have become shorter before this one was in the list.
-        if self.log.store.has_room() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    }
-
-    /// Has those go on that waited for the log.
-    fn wake_stalled(&self) {
-        if !self.stalled.borrow().is_empty() && self.log.store.has_room() {
-            let stalled = std::mem::take(&mut *self.stalled.borrow_mut());
-            stalled.iter().for_each(Waker::wake_by_ref);
-        }
-    }
-
-    fn write(&self, level: Level, record: &Record<'_>) {
-        self.level.set(self.level.get().max(level));
-        self.batch.borrow_mut().push(record);
-    }
-
-    fn after(&self, level: Level, then: Then) {
-        self.held.borrow_mut().push((level, then));
-    }
-
-    /// The promises of `client` wait until what is written so far is as safe as `level` says.
-    pub(crate) fn promise(&self, client: &Rc<Client>, level: Level) {
-        if client.standing.ask(level) {
-            self.promising.borrow_mut().push(Rc::clone(client));
-        }
-    }
-
-    /// No delivery was given this number or a higher one so far.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.log.numbers(0)
-    }
-
-    /// Has a page of a queue read; it comes as work for the shard.
-    pub(crate) fn read_page(&self, request: PageRequest) {
-        self.log.read_page(request);
-    }
-
-    /// Has `then` done behind every message that waits to be delivered; gives it back if none does.
-    pub(crate) fn after_deliveries(&self, then: Box<dyn FnOnce()>) -> Option<Box<dyn FnOnce()>> {
-        let Some(level) = self.lines.delivering() else {
-            return Some(then);
-        };
-        self.after(level.max(Level::Os), Then::Call(then));
-        None
-    }
-
-    /// Whether something that waited can be done: its records became safe before it stood in line.
-    pub(crate) fn is_due(&self) -> bool {
-        self.lines.is_due(&self.log)
-    }
-
-    /// Hands the records of this turn over, and lines up what depends on them.
-    pub(crate) fn commit(&self) {
-        let mut promising = self.promising.borrow_mut();
-        let mut held = self.held.borrow_mut();
-        let mut batch = self.batch.borrow_mut();
-        if !batch.is_empty() {
-            // Who stands behind something safer waits for that level, and so does what it depends on.
-            let clients = promising
-                .iter()
-                .filter_map(|client| client.standing.level());
-            let others = held.iter().map(|(level, _)| *level);
-            let level = self.level.replace(Level::Memory);
-            let level = clients.chain(others).fold(level, Level::max);
-            self.lines
-                .advance_to(self.log.append(&mut batch, level), level);
-        }
-        for client in promising.drain(..) {
-            let level = client.standing.stand();
-            let token = client.session.borrow().last_token();
-            let record = client.kafka();
-            self.lines.push(level, Then::Confirm(client, token, record));
-        }
-        for (level, then) in held.drain(..) {
-            self.lines.push(level, then);
-        }
     }
 }
 
@@ -198,11 +60,6 @@ fn go_on(shard: &Rc<Shard>, journal: &Journal, then: Then) {
         }
         Then::Call(call) => call(),
     }
-}
-
-/// The journal, and the number that the store keeps the session of `client` under.
-fn kept<'s>(shard: &'s Shard, client: &Client) -> Option<(&'s Journal, u64)> {
-    shard.journal.as_ref().zip(client.number(&shard.world))
 }
 
 /// Writes what a publish leaves behind, and numbers the deliveries to durable sessions. What is
@@ -570,273 +427,12 @@ pub(crate) fn replayed(
     number
 }
 
-/// A session is kept from now on, or is no longer; true if the store has not heard of it yet.
-pub(crate) fn keep(shard: &Shard, client: &Rc<Client>, durable: bool) -> bool {
-    let Some(journal) = &shard.journal else {
-        return false;
-    };
-    let is_new = durable && client.number(&shard.world).is_none();
-    if is_new {
-        client.set_number(&shard.world, journal.log.session_number());
-    } else if !durable {
-        ended(shard, client);
-    }
-    is_new
-}
-
-/// Writes what a session has that lived in memory alone so far, behind [`opened`]: subscriptions,
-/// and the identifiers that stand for messages. The messages themselves were never kept.
-pub(crate) fn adopted(shard: &Shard, client: &Rc<Client>) {
-    let Some((journal, session)) = kept(shard, client) else {
-        return;
-    };
-    let (held, level) = (client.session.borrow(), client.kept_at());
-    for subscription in held.subscriptions() {
-        subscribed(shard, client, &subscription.filter, subscription.options);
-    }
-    for packet_id in held.unreleased_ids().map(PacketId::get) {
-        journal.write(level, &Record::Gate { session, packet_id });
-    }
-    for packet_id in held.exactly_once_ids().map(PacketId::get) {
-        journal.write(level, &Record::Received { session, packet_id });
-    }
-}
-
-/// Whether the will of a client whose session ends with its connection is kept: all that of its client
-/// lives in memory alone is not, nor is it while the disk is nearly full.
-pub(crate) fn keeps_will(
-    shard: &Shard,
-    promise: Level,
-    access: &Access,
-    request: &ConnectRequest,
-) -> bool {
-    let has_room = shard.journal.is_some() && !shard.is_short_of_room();
-    has_room && promise > Level::Memory && will_of(access, request).is_some()
-}
-
-/// The will that a client brings, if it may publish it.
-fn will_of<'r>(access: &Access, request: &'r ConnectRequest) -> Option<&'r WillMessage> {
-    let may_publish = |will: &&WillMessage| {
-        let topic = topic_of(&will.message);
-        topic.is_some_and(|topic| access.permissions.publish(topic) == RuleAnswer::Allowed)
-    };
-    request.will.as_deref().filter(may_publish)
-}
-
-/// Writes what a connection makes of a kept session, and its will, if that `keeps_will` or belongs to such a
-/// session; CONNACK waits for it.
-pub(crate) fn opened(
-    shard: &Shard,
-    client: &Rc<Client>,
-    request: &ConnectRequest,
-    keeps_will: bool,
-) {
-    let Some(journal) = &shard.journal else {
-        return;
-    };
-    let own = client.number(&shard.world);
-    let (session, place) = match own {
-        Some(session) => (session, KeptWill::InSession),
-        None if keeps_will => {
-            let session = journal.log.session_number();
-            shard.world.durable.set_will_alone(client.handle, session);
-            (session, KeptWill::Alone)
-        }
-        None => return,
-    };
-    let (login, level) = (client.login(), client.kept_at());
-    let opened = Opened {
-        session,
-        at_ms: kept_ms(shard, shard.now()),
-        version: login.version.level(),
-        expiry_s: client.session.borrow().expiry_interval_s(),
-        client_id: &client.id,
-        username: login.username.as_deref(),
-    };
-    journal.write(level, &Record::Opened(opened));
-    match will_of(&client.access(), request) {
-        Some(will) => {
-            let will = WillSet {
-                session,
-                delay_s: will.delay_s,
-                qos: will.message.qos() as u8,
-                retain: will.message.retain(),
-                topic: will.message.topic(),
-                properties: will.message.properties().as_bytes(),
-                payload: will.message.payload(),
-            };
-            journal.write(level, &Record::WillSet(will));
-            client.kept_will.set(place);
-        }
-        None => will_ended(shard, client),
-    }
-    journal.promise(client, level);
-}
-
-/// Writes that the retained messages of these topics are over, before anybody replaces one.
-pub(crate) fn expired(shard: &Shard, topics: &[String]) {
-    if let Some(journal) = &shard.journal {
-        for topic in topics {
-            journal.write(Level::Memory, &Record::RetainCleared { topic });
-        }
-        journal.commit();
-    }
-}
-
-/// Writes that a kept session is without a connection: its time runs from now on, through any
-/// number of crashes. If nobody saw the end of the connection, what waits with a number below `maybe_sent_below` may
-/// have been sent.
-pub(crate) fn away(shard: &Shard, client: &Client, maybe_sent_below: u64) {
-    if let Some((journal, session)) = kept(shard, client) {
-        let away = Record::Away {
-            session,
-            at_ms: kept_ms(shard, shard.now()),
-            expiry_s: client.session.borrow().expiry_interval_s(),
-            maybe_sent_below,
-        };
-        journal.write(client.kept_at(), &away);
-    }
-}
-
-/// Writes that the connection of a kept session ended, and its will if it is forgotten.
-pub(crate) fn left(shard: &Shard, client: &Rc<Client>) {
-    away(shard, client, 0);
-    if client.session.borrow().will().is_none() {
-        will_ended(shard, client);
-    }
-}
-
-/// Writes that a kept will was published or cancelled.
-pub(crate) fn will_ended(shard: &Shard, client: &Client) {
-    let Some(journal) = &shard.journal else {
-        return;
-    };
-    let own = client.number(&shard.world);
-    let alone = shard.world.durable.will_alone(client.handle);
-    let record = match (client.kept_will.take(), own, alone) {
-        (KeptWill::Alone, _, Some(session)) => {
-            shard.world.durable.set(client.handle, 0);
-            Record::Ended { session }
-        }
-        (KeptWill::InSession, Some(session), _) => Record::WillEnded { session },
-        _ => return,
-    };
-    journal.write(client.kept_at(), &record);
-}
-
-/// Writes that a kept session ended: nothing of it is left.
-pub(crate) fn ended(shard: &Shard, client: &Client) {
-    if let Some((journal, session)) = kept(shard, client) {
-        journal.write(client.kept_at(), &Record::Ended { session });
-        client.set_number(&shard.world, 0);
-    }
-}
-
-/// Writes a granted subscription; SUBACK waits for it.
-pub(crate) fn subscribed(
-    shard: &Shard,
-    client: &Rc<Client>,
-    filter: &SubscriptionFilter,
-    options: Options,
-) {
-    let Some((journal, session)) = kept(shard, client) else {
-        return;
-    };
-    let subscribed = Record::Subscribed {
-        session,
-        filter: filter.as_str(),
-        options: pack(options),
-        id: options.id.map_or(0, NonZeroU32::get),
-    };
-    journal.write(client.kept_at(), &subscribed);
-    journal.promise(client, client.kept_at());
-}
-
-/// Writes that a subscription ended; UNSUBACK waits for it.
-pub(crate) fn unsubscribed(shard: &Shard, client: &Rc<Client>, filter: &SubscriptionFilter) {
-    let Some((journal, session)) = kept(shard, client) else {
-        return;
-    };
-    let filter = filter.as_str();
-    journal.write(client.kept_at(), &Record::Unsubscribed { session, filter });
-    journal.promise(client, client.kept_at());
-}
-
-fn plain(ids: &[NonZeroU32]) -> SmallVec<[u32; 2]> {
+pub(super) fn plain(ids: &[NonZeroU32]) -> SmallVec<[u32; 2]> {
     ids.iter().map(|id| id.get()).collect()
 }
 
-/// QoS in two bits, No Local, Retain As Published; as in the Subscription Options of SUBSCRIBE.
-fn pack(options: Options) -> u8 {
-    options.qos as u8 | u8::from(options.no_local) << 2 | u8::from(options.retain_as_published) << 3
-}
-
-/// What [`pack`] made of the options of a subscription with this identifier.
-pub(crate) fn unpack(packed: u8, id: u32) -> Options {
-    Options {
-        qos: QoS::try_from(packed & 0b11).unwrap_or_default(),
-        no_local: packed & 1 << 2 != 0,
-        retain_as_published: packed & 1 << 3 != 0,
-        id: NonZeroU32::new(id),
-    }
-}
-
 /// A moment of the monotonic clock as what is kept has it.
-fn kept_ms(shard: &Shard, at: Instant) -> u64 {
+pub(super) fn kept_ms(shard: &Shard, at: Instant) -> u64 {
     let log = shard.world.log.as_ref();
     log.map_or(0, |log| log.clock.unix_ms(at))
-}
-
-/// Writes what the session of `client` told; promises that wait for it stand in line.
-pub(crate) fn told(shard: &Shard, client: &Rc<Client>, token: Option<AckToken>, record: Told) {
-    let Some((journal, session)) = kept(shard, client) else {
-        return;
-    };
-    let mut ended = PacketIdsBuf::default();
-    let record = match record {
-        // The message was never kept. After a crash only its identifier counts: the client may have
-        // it, and must not take another message for a repeat.
-        Told::Sending {
-            packet_id, key: 0, ..
-        } => Record::Received {
-            session,
-            packet_id: packet_id.get(),
-        },
-        Told::Sending { packet_id, key, .. } => Record::Sending {
-            session,
-            delivery: key,
-            packet_id: packet_id.get(),
-        },
-        Told::Received { packet_id, .. } => Record::Received {
-            session,
-            packet_id: packet_id.get(),
-        },
-        Told::Completed { packet_id } => {
-            ended.push(packet_id.get());
-            Record::Completed {
-                session,
-                packet_ids: ended.as_packet_ids(),
-            }
-        }
-        Told::Released { packet_id } => Record::Released {
-            session,
-            packet_id: packet_id.get(),
-        },
-    };
-    journal.write(client.kept_at(), &record);
-    if token.is_some() {
-        journal.promise(client, client.kept_at());
-    }
-}
-
-/// Writes that a delivery to `client` ended in a drop; later messages of its session wait for that.
-pub(crate) fn dropped(shard: &Shard, client: &Rc<Client>, delivery: u64) {
-    if let Some((journal, session)) = kept(shard, client)
-        && delivery != 0
-    {
-        journal.write(client.kept_at(), &Record::Dropped { session, delivery });
-        if client.is_online() {
-            journal.promise(client, client.kept_at());
-        }
-    }
 }

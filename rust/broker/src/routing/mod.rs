@@ -8,3 +8,4 @@ pub(crate) mod hub;
 pub(crate) mod journal;
 pub(crate) mod queue_policy;
 pub(crate) mod retain;
+pub(crate) mod session_records;

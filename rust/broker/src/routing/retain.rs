@@ -16,7 +16,7 @@ use crate::clients::sources::Source;
 use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
-use crate::routing::{hub, journal};
+use crate::routing::{hub, journal, session_records};
 use crate::runtime::log::{Escaped, LogClass};
 use crate::shard::{Shard, World};
 
@@ -281,7 +281,7 @@ fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
     let is_due = |kept: &Retained| kept.message.is_expired(shard.now());
     let gone = uncounted(&shard.world, shard.world.retained.remove_if(topic, is_due));
     if gone.is_some_and(|gone| gone.is_stored) {
-        journal::expired(shard, &[topic.as_str().to_owned()]);
+        session_records::expired(shard, &[topic.as_str().to_owned()]);
     }
 }
 

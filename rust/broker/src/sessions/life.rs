@@ -11,7 +11,7 @@ use crate::config::grants::RuleAnswer;
 use crate::config::hooks::EventKind;
 use crate::kafka;
 use crate::routing::hub::{self, Publication};
-use crate::routing::{fill, group, journal, retain};
+use crate::routing::{fill, group, retain, session_records};
 use crate::runtime::log::{Escaped, LogClass};
 use crate::sessions::paging;
 use crate::shard::{EventDetails, Shard};
@@ -31,7 +31,7 @@ pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
 /// Separates `client` from its connection; its will and its session go their ways.
 pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     let departure = client.session.borrow_mut().detach(shard.now(), cause);
-    journal::left(shard, client);
+    session_records::left(shard, client);
     client.set_link(None);
     group::set_online(shard, client, false);
     shard.metrics().clients_connected.sub(1);
@@ -80,7 +80,7 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
         // It would come again: the next broker finds it in the store.
         return;
     }
-    journal::will_ended(shard, client);
+    session_records::will_ended(shard, client);
     let allowed = topic_of(will)
         .filter(|topic| client.access().permissions.publish(*topic) == RuleAnswer::Allowed);
     let Some(topic) = allowed else {
@@ -118,7 +118,7 @@ pub(crate) fn end(shard: &Rc<Shard>, client: &Rc<Client>) {
     };
     book_waiting(shard, client, waiting);
     let will = client.session.borrow_mut().end(shard.now());
-    journal::ended(shard, client);
+    session_records::ended(shard, client);
     shard.world.directory.leave(client.subscriber);
     // As many as it leaves behind, its own or older ones: however fast clients come and go, what
     // they leave does not pile up.

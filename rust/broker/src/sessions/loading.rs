@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::durability::loading::Wanted;
 use crate::durability::store::Log;
-use crate::routing::journal;
+use crate::routing::session_records;
 use crate::sessions::recovery::{self, Kept, Reader};
 use crate::shard::guard::{contained, fail_on_panic};
 use crate::shard::{Shard, WaitingClient, World};
@@ -267,7 +267,7 @@ impl Loader<'_> {
             self.answer()?;
             self.reader.retained(self.world, together, &mut expired)?;
         }
-        self.have(0, move |shard| journal::expired(shard, &expired))
+        self.have(0, move |shard| session_records::expired(shard, &expired))
     }
 
     /// Lets the time of a shard's sessions go on.

@@ -18,10 +18,10 @@ use mqttcore_session::QueuePolicy;
 
 use crate::clients::client::Client;
 use crate::clients::handle::Handle;
+use crate::durability::journal::Journal;
 use crate::durability::page::Page;
 use crate::durability::pagings::Paging;
 use crate::durability::store::PageRequest;
-use crate::routing::journal::Journal;
 use crate::sessions::{life, rights};
 use crate::shard::Shard;
 

@@ -18,7 +18,7 @@ use crate::config::grants::{Access, Permissions};
 use crate::durability::clock::KeptClock;
 use crate::durability::page::{Waiting, message_of};
 use crate::durability::store::Log;
-use crate::routing::{fill, group, journal};
+use crate::routing::{fill, group, session_records};
 use crate::sessions::{life, paging};
 use crate::shard::{Shard, World};
 
@@ -113,7 +113,7 @@ impl<'s> Reader<'s> {
         let mut subscriptions = Vec::with_capacity(kept.subscriptions.len());
         for (text, (options, id)) in &kept.subscriptions {
             if let Ok(filter) = SubscriptionFilter::parse(text, &AS_IT_CAME) {
-                subscriptions.push((filter, journal::unpack(*options, *id)));
+                subscriptions.push((filter, session_records::unpack(*options, *id)));
             }
         }
         let will = row.will.as_ref().and_then(to_will);
@@ -243,7 +243,7 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) {
         client.kept_will.set(KeptWill::InSession);
     }
     if kept.away_since.is_none() {
-        journal::away(shard, &client, kept.maybe_sent_below);
+        session_records::away(shard, &client, kept.maybe_sent_below);
     }
     shard.metrics().sessions.add(1);
     shard.world.loading.one_is_there();

@@ -11,7 +11,7 @@ use crate::clients::client::Client;
 use crate::clients::topic::topic_of;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::config::hooks::{Action, Login};
-use crate::routing::journal;
+use crate::routing::session_records;
 use crate::sessions::life::handle_events;
 use crate::shard::Shard;
 
@@ -54,7 +54,7 @@ pub(crate) fn drop_lost_rights(
         .collect();
     shard.world.directory.commit(client.subscriber, &changes);
     for filter in &lost {
-        journal::unsubscribed(shard, client, filter);
+        session_records::unsubscribed(shard, client, filter);
         client.session.borrow_mut().revoke(filter);
     }
     let may_have = (!lost.is_empty()).then(|| may_have(client));

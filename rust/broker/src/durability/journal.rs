@@ -1,0 +1,146 @@
+//! What a shard writes to the store, and what waits until it is safe.
+//!
+//! A shard collects the records of a turn and hands them over at the turn's end, before its messages for other shards
+//! leave and before it writes to a socket. The store answers with a ticket; what depends on the records waits for it:
+//! acknowledgements, and the delivery of what was published at QoS 2 (decisions 2 and 19). `config/promise.rs` says how
+//! safe is safe enough.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use mqttcore_store::record::{RecipientsBuf, Record, RowsBuf};
+use mqttcore_store::{Batch, Level};
+
+use crate::clients::client::Client;
+use crate::durability::line::{Awaited, Lines, Then};
+use crate::durability::store::{Log, PageRequest};
+
+/// One shard's way to the store.
+pub(crate) struct Journal {
+    pub(crate) log: Arc<Log>,
+    /// The records of this turn.
+    batch: RefCell<Batch>,
+    /// The safest that one of them has to be.
+    level: Cell<Level>,
+    /// Clients whose promises depend on them.
+    promising: RefCell<Vec<Rc<Client>>>,
+    /// What else depends on them.
+    held: RefCell<Vec<(Level, Then)>>,
+    /// What waits for earlier turns' records.
+    pub(crate) lines: Lines,
+    pub(crate) recipients: RefCell<RecipientsBuf>,
+    pub(crate) rows: RefCell<RowsBuf>,
+    /// Connections that do not read until the log has room.
+    stalled: RefCell<Vec<Waker>>,
+}
+
+impl Journal {
+    pub(crate) fn new(log: Arc<Log>, awaited: Arc<Awaited>) -> Self {
+        Self {
+            log,
+            batch: RefCell::default(),
+            level: Cell::new(Level::Memory),
+            promising: RefCell::default(),
+            held: RefCell::default(),
+            lines: Lines::new(awaited),
+            recipients: RefCell::default(),
+            rows: RefCell::default(),
+            stalled: RefCell::default(),
+        }
+    }
+
+    /// Pending while more waits for the disk than should.
+    pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.log.store.has_room() {
+            return Poll::Ready(());
+        }
+        let mut stalled = self.stalled.borrow_mut();
+        if !stalled.iter().any(|waker| waker.will_wake(cx.waker())) {
+            stalled.push(cx.waker().clone());
+        }
+        drop(stalled);
+        // It may have become shorter before this one was in the list.
+        if self.log.store.has_room() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// Has those go on that waited for the log.
+    pub(crate) fn wake_stalled(&self) {
+        if !self.stalled.borrow().is_empty() && self.log.store.has_room() {
+            let stalled = std::mem::take(&mut *self.stalled.borrow_mut());
+            stalled.iter().for_each(Waker::wake_by_ref);
+        }
+    }
+
+    pub(crate) fn write(&self, level: Level, record: &Record<'_>) {
+        self.level.set(self.level.get().max(level));
+        self.batch.borrow_mut().push(record);
+    }
+
+    pub(crate) fn after(&self, level: Level, then: Then) {
+        self.held.borrow_mut().push((level, then));
+    }
+
+    /// The promises of `client` wait until what is written so far is as safe as `level` says.
+    pub(crate) fn promise(&self, client: &Rc<Client>, level: Level) {
+        if client.standing.ask(level) {
+            self.promising.borrow_mut().push(Rc::clone(client));
+        }
+    }
+
+    /// No delivery was given this number or a higher one so far.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.log.numbers(0)
+    }
+
+    /// Has a page of a queue read; it comes as work for the shard.
+    pub(crate) fn read_page(&self, request: PageRequest) {
+        self.log.read_page(request);
+    }
+
+    /// Has `then` done behind every message that waits to be delivered; gives it back if none does.
+    pub(crate) fn after_deliveries(&self, then: Box<dyn FnOnce()>) -> Option<Box<dyn FnOnce()>> {
+        let Some(level) = self.lines.delivering() else {
+            return Some(then);
+        };
+        self.after(level.max(Level::Os), Then::Call(then));
+        None
+    }
+
+    /// Whether something that waited can be done: its records became safe before it stood in line.
+    pub(crate) fn is_due(&self) -> bool {
+        self.lines.is_due(&self.log)
+    }
+
+    /// Hands the records of this turn over, and lines up what depends on them.
+    pub(crate) fn commit(&self) {
+        let mut promising = self.promising.borrow_mut();
+        let mut held = self.held.borrow_mut();
+        let mut batch = self.batch.borrow_mut();
+        if !batch.is_empty() {
+            // Who stands behind something safer waits for that level, and so does what it depends on.
+            let clients = promising
+                .iter()
+                .filter_map(|client| client.standing.level());
+            let others = held.iter().map(|(level, _)| *level);
+            let level = self.level.replace(Level::Memory);
+            let level = clients.chain(others).fold(level, Level::max);
+            self.lines
+                .advance_to(self.log.append(&mut batch, level), level);
+        }
+        for client in promising.drain(..) {
+            let level = client.standing.stand();
+            let token = client.session.borrow().last_token();
+            let record = client.kafka();
+            self.lines.push(level, Then::Confirm(client, token, record));
+        }
+        for (level, then) in held.drain(..) {
+            self.lines.push(level, then);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Records of sessions: their begin and end, their subscriptions, and the steps of their QoS exchanges.
+
+use std::num::NonZeroU32;
+use std::rc::Rc;
+
+use mqttcore_codec::{PacketId, QoS};
+use mqttcore_session::{AckToken, ConnectRequest, Record as Told, WillMessage};
+use mqttcore_store::Level;
+use mqttcore_store::record::{Opened, PacketIdsBuf, Record, WillSet};
+use mqttcore_topics::{Options, SubscriptionFilter};
+
+use crate::clients::client::{Client, KeptWill};
+use crate::clients::topic::topic_of;
+use crate::config::grants::{Access, RuleAnswer};
+use crate::durability::journal::Journal;
+use crate::routing::journal::kept_ms;
+use crate::shard::Shard;
+
+/// The journal, and the number that the store keeps the session of `client` under.
+pub(super) fn kept<'s>(shard: &'s Shard, client: &Client) -> Option<(&'s Journal, u64)> {
+    shard.journal.as_ref().zip(client.number(&shard.world))
+}
+
+/// A session is kept from now on, or is no longer; true if the store has not heard of it yet.
+pub(crate) fn keep(shard: &Shard, client: &Rc<Client>, durable: bool) -> bool {
+    let Some(journal) = &shard.journal else {
+        return false;
+    };
+    let is_new = durable && client.number(&shard.world).is_none();
+    if is_new {
+        client.set_number(&shard.world, journal.log.session_number());
+    } else if !durable {
+        ended(shard, client);
+    }
+    is_new
+}
+
+/// Writes what a session has that lived in memory alone so far, behind [`opened`]: subscriptions,
+/// and the identifiers that stand for messages. The messages themselves were never kept.
+pub(crate) fn adopted(shard: &Shard, client: &Rc<Client>) {
+    let Some((journal, session)) = kept(shard, client) else {
+        return;
+    };
+    let (held, level) = (client.session.borrow(), client.kept_at());
+    for subscription in held.subscriptions() {
+        subscribed(shard, client, &subscription.filter, subscription.options);
+    }
+    for packet_id in held.unreleased_ids().map(PacketId::get) {
+        journal.write(level, &Record::Gate { session, packet_id });
+    }
+    for packet_id in held.exactly_once_ids().map(PacketId::get) {
+        journal.write(level, &Record::Received { session, packet_id });
+    }
+}
+
+/// Whether the will of a client whose session ends with its connection is kept: all that of its client
+/// lives in memory alone is not, nor is it while the disk is nearly full.
+pub(crate) fn keeps_will(
+    shard: &Shard,
+    promise: Level,
+    access: &Access,
+    request: &ConnectRequest,
+) -> bool {
+    let has_room = shard.journal.is_some() && !shard.is_short_of_room();
+    has_room && promise > Level::Memory && will_of(access, request).is_some()
+}
+
+/// The will that a client brings, if it may publish it.
+fn will_of<'r>(access: &Access, request: &'r ConnectRequest) -> Option<&'r WillMessage> {
+    let may_publish = |will: &&WillMessage| {
+        let topic = topic_of(&will.message);
+        topic.is_some_and(|topic| access.permissions.publish(topic) == RuleAnswer::Allowed)
+    };
+    request.will.as_deref().filter(may_publish)
+}
+
+/// Writes what a connection makes of a kept session, and its will, if that `keeps_will` or belongs to such a
+/// session; CONNACK waits for it.
+pub(crate) fn opened(
+    shard: &Shard,
+    client: &Rc<Client>,
+    request: &ConnectRequest,
+    keeps_will: bool,
+) {
+    let Some(journal) = &shard.journal else {
+        return;
+    };
+    let own = client.number(&shard.world);
+    let (session, place) = match own {
+        Some(session) => (session, KeptWill::InSession),
+        None if keeps_will => {
+            let session = journal.log.session_number();
+            shard.world.durable.set_will_alone(client.handle, session);
+            (session, KeptWill::Alone)
+        }
+        None => return,
+    };
+    let (login, level) = (client.login(), client.kept_at());
+    let opened = Opened {
+        session,
+        at_ms: kept_ms(shard, shard.now()),
+        version: login.version.level(),
+        expiry_s: client.session.borrow().expiry_interval_s(),
+        client_id: &client.id,
+        username: login.username.as_deref(),
+    };
+    journal.write(level, &Record::Opened(opened));
+    match will_of(&client.access(), request) {
+        Some(will) => {
+            let will = WillSet {
+                session,
+                delay_s: will.delay_s,
+                qos: will.message.qos() as u8,
+                retain: will.message.retain(),
+                topic: will.message.topic(),
+                properties: will.message.properties().as_bytes(),
+                payload: will.message.payload(),
+            };
+            journal.write(level, &Record::WillSet(will));
+            client.kept_will.set(place);
+        }
+        None => will_ended(shard, client),
+    }
+    journal.promise(client, level);
+}
+
+/// Writes that the retained messages of these topics are over, before anybody replaces one.
+pub(crate) fn expired(shard: &Shard, topics: &[String]) {
+    if let Some(journal) = &shard.journal {
+        for topic in topics {
+            journal.write(Level::Memory, &Record::RetainCleared { topic });
+        }
+        journal.commit();
+    }
+}
+
+/// Writes that a kept session is without a connection: its time runs from now on, through any
+/// number of crashes. If nobody saw the end of the connection, what waits with a number below `maybe_sent_below` may
+/// have been sent.
+pub(crate) fn away(shard: &Shard, client: &Client, maybe_sent_below: u64) {
+    if let Some((journal, session)) = kept(shard, client) {
+        let away = Record::Away {
+            session,
+            at_ms: kept_ms(shard, shard.now()),
+            expiry_s: client.session.borrow().expiry_interval_s(),
+            maybe_sent_below,
+        };
+        journal.write(client.kept_at(), &away);
+    }
+}
+
+/// Writes that the connection of a kept session ended, and its will if it is forgotten.
+pub(crate) fn left(shard: &Shard, client: &Rc<Client>) {
+    away(shard, client, 0);
+    if client.session.borrow().will().is_none() {
+        will_ended(shard, client);
+    }
+}
+
+/// Writes that a kept will was published or cancelled.
+pub(crate) fn will_ended(shard: &Shard, client: &Client) {
+    let Some(journal) = &shard.journal else {
+        return;
+    };
+    let own = client.number(&shard.world);
+    let alone = shard.world.durable.will_alone(client.handle);
+    let record = match (client.kept_will.take(), own, alone) {
+        (KeptWill::Alone, _, Some(session)) => {
+            shard.world.durable.set(client.handle, 0);
+            Record::Ended { session }
+        }
+        (KeptWill::InSession, Some(session), _) => Record::WillEnded { session },
+        _ => return,
+    };
+    journal.write(client.kept_at(), &record);
+}
+
+/// Writes that a kept session ended: nothing of it is left.
+pub(crate) fn ended(shard: &Shard, client: &Client) {
+    if let Some((journal, session)) = kept(shard, client) {
+        journal.write(client.kept_at(), &Record::Ended { session });
+        client.set_number(&shard.world, 0);
+    }
+}
+
+/// Writes a granted subscription; SUBACK waits for it.
+pub(crate) fn subscribed(
+    shard: &Shard,
+    client: &Rc<Client>,
+    filter: &SubscriptionFilter,
+    options: Options,
+) {
+    let Some((journal, session)) = kept(shard, client) else {
+        return;
+    };
+    let subscribed = Record::Subscribed {
+        session,
+        filter: filter.as_str(),
+        options: pack(options),
+        id: options.id.map_or(0, NonZeroU32::get),
+    };
+    journal.write(client.kept_at(), &subscribed);
+    journal.promise(client, client.kept_at());
+}
+
+/// Writes that a subscription ended; UNSUBACK waits for it.
+pub(crate) fn unsubscribed(shard: &Shard, client: &Rc<Client>, filter: &SubscriptionFilter) {
+    let Some((journal, session)) = kept(shard, client) else {
+        return;
+    };
+    let filter = filter.as_str();
+    journal.write(client.kept_at(), &Record::Unsubscribed { session, filter });
+    journal.promise(client, client.kept_at());
+}
+
+/// QoS in two bits, No Local, Retain As Published; as in the Subscription Options of SUBSCRIBE.
+fn pack(options: Options) -> u8 {
+    options.qos as u8 | u8::from(options.no_local) << 2 | u8::from(options.retain_as_published) << 3
+}
+
+/// What [`pack`] made of the options of a subscription with this identifier.
+pub(crate) fn unpack(packed: u8, id: u32) -> Options {
+    Options {
+        qos: QoS::try_from(packed & 0b11).unwrap_or_default(),
+        no_local: packed & 1 << 2 != 0,
+        retain_as_published: packed & 1 << 3 != 0,
+        id: NonZeroU32::new(id),
+    }
+}
+
+/// Writes what the session of `client` told; promises that wait for it stand in line.
+pub(crate) fn told(shard: &Shard, client: &Rc<Client>, token: Option<AckToken>, record: Told) {
+    let Some((journal, session)) = kept(shard, client) else {
+        return;
+    };
+    let mut ended = PacketIdsBuf::default();
+    let record = match record {
+        // The message was never kept. After a crash only its identifier counts: the client may have
+        // it, and must not take another message for a repeat.
+        Told::Sending {
+            packet_id, key: 0, ..
+        } => Record::Received {
+            session,
+            packet_id: packet_id.get(),
+        },
+        Told::Sending { packet_id, key, .. } => Record::Sending {
+            session,
+            delivery: key,
+            packet_id: packet_id.get(),
+        },
+        Told::Received { packet_id, .. } => Record::Received {
+            session,
+            packet_id: packet_id.get(),
+        },
+        Told::Completed { packet_id } => {
+            ended.push(packet_id.get());
+            Record::Completed {
+                session,
+                packet_ids: ended.as_packet_ids(),
+            }
+        }
+        Told::Released { packet_id } => Record::Released {
+            session,
+            packet_id: packet_id.get(),
+        },
+    };
+    journal.write(client.kept_at(), &record);
+    if token.is_some() {
+        journal.promise(client, client.kept_at());
+    }
+}
+
+/// Writes that a delivery to `client` ended in a drop; later messages of its session wait for that.
+pub(crate) fn dropped(shard: &Shard, client: &Rc<Client>, delivery: u64) {
+    if let Some((journal, session)) = kept(shard, client)
+        && delivery != 0
+    {
+        journal.write(client.kept_at(), &Record::Dropped { session, delivery });
+        if client.is_online() {
+            journal.promise(client, client.kept_at());
+        }
+    }
+}
