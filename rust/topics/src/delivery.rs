@@ -4,6 +4,8 @@ use std::num::NonZeroU32;
 
 use mqttcore_codec::QoS;
 
+use crate::SubscriptionFilter;
+
 /// The largest Subscription Identifier that the wire can carry.
 pub const MAX_SUBSCRIPTION_ID: u32 = 268_435_455;
 
@@ -17,11 +19,6 @@ impl SubscriberId {
         self.0
     }
 }
-
-/// A shared group of one [`Directory`](crate::Directory): no other group of it ever has the same, not even one of the
-/// same name and filter that comes when this one has gone.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct GroupId(pub(crate) u64);
 
 /// What one subscription asks for beside its filter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -99,7 +96,7 @@ pub struct Search {
 
 /// Takes the matches of one message, under the snapshot's pin: it must not block.
 pub trait Visitor {
-    /// The search for the matches of a topic is over; its matches come next. Once a topic.
+    /// The search for the matches of a topic, or for one group, is over; its matches come next. Once a topic.
     fn searched(&mut self, search: Search) {
         let _ = search;
     }
@@ -113,8 +110,9 @@ pub trait Visitor {
     /// A subscriber with plain subscriptions; once a message and subscriber, in no particular order.
     fn plain(&mut self, found: Match<'_>);
 
-    /// The members of this shared group are asked next.
-    fn group(&mut self, group: GroupId) {
+    /// The members of this shared group are asked next; [`Snapshot::offer_again`](crate::Snapshot::offer_again) finds it
+    /// by this filter.
+    fn group(&mut self, group: &SubscriptionFilter) {
         let _ = group;
     }
 

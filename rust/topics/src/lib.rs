@@ -31,9 +31,7 @@ mod subscribers;
 mod sync;
 mod tree;
 
-pub use delivery::{
-    GroupId, MAX_SUBSCRIPTION_ID, Match, Options, Search, Strategy, SubscriberId, Visitor,
-};
+pub use delivery::{MAX_SUBSCRIPTION_ID, Match, Options, Search, Strategy, SubscriberId, Visitor};
 pub use directory::{
     Change, Directory, DirectoryStats, Listing, MatchCache, Outcome, Outcomes, Snapshot,
 };

@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use mqttcore_codec::QoS;
-use mqttcore_topics::{Change, Directory, Options, Outcome, Strategy as Choice, SubscriberId};
+use mqttcore_topics::{
+    Change, Directory, Options, Outcome, Strategy as Choice, SubscriberId, SubscriptionFilter,
+};
 use oracle::{Oracle, Receivers, Row, Seen, filter, name};
 use proptest::prelude::*;
 
@@ -250,6 +252,13 @@ impl Pair {
                 "the available ones first"
             );
         }
+        for group in self.oracle.groups(topic) {
+            // Those of which nobody is left but the dead are named as well.
+            prop_assert!(refused.named.contains(&group), "{} on {}", group, topic);
+        }
+        for group in &refused.named {
+            self.compare_again(group)?;
+        }
         prop_assert_eq!(&refused.sorted(), &expected, "{}", topic);
 
         let mut in_turn = Receivers::default();
@@ -268,6 +277,18 @@ impl Pair {
             };
             prop_assert!(expected.groups.iter().any(is_choice_of));
         }
+        Ok(())
+    }
+
+    /// A message that comes back is offered to the group that was named, all others and the topic aside.
+    fn compare_again(&self, group: &SubscriptionFilter) -> Result<(), TestCaseError> {
+        let members = self.oracle.members(group);
+        let mut again = Receivers::default();
+        let snapshot = self.directory.snapshot();
+        snapshot.offer_again(group, &[], &mut again);
+        let asked = again.sorted();
+        prop_assert!(asked.plain.is_empty());
+        prop_assert_eq!(asked.groups.concat(), members, "{}", group);
         Ok(())
     }
 

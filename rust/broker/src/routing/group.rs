@@ -11,20 +11,19 @@ use std::rc::Rc;
 use mqttcore_codec::QoS;
 use mqttcore_session::Message;
 use mqttcore_store::Level;
-use mqttcore_topics::{GroupId, Match, Search, SubscriberId, Visitor};
+use mqttcore_topics::{Match, Search, SubscriberId, SubscriptionFilter, Visitor};
 use smallvec::SmallVec;
 
 use crate::clients::client::Client;
 use crate::clients::handle::Handle;
 use crate::clients::presence::Signs;
-use crate::clients::topic::topic_of;
 use crate::routing::hub::{self, Target};
 use crate::routing::journal;
 use crate::shard::Shard;
 
 /// How a message goes through a shared group.
 pub(crate) struct Choice {
-    group: GroupId,
+    group: SubscriptionFilter,
     /// Who was chosen so far; the last one is to have it.
     tried: SmallVec<[SubscriberId; 4]>,
     /// How safe the message is kept, for whom it has to be.
@@ -36,7 +35,7 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    pub(crate) fn new(group: GroupId, member: SubscriberId) -> Self {
+    pub(crate) fn new(group: SubscriptionFilter, member: SubscriberId) -> Self {
         Self {
             group,
             tried: SmallVec::from_slice(&[member]),
@@ -133,6 +132,7 @@ impl Visitor for Successor<'_> {
     fn plain(&mut self, _: Match<'_>) {}
 
     fn shared(&mut self, candidate: Match<'_>) -> bool {
+        self.shard.count_steps(1);
         let takes = self.judge.takes(&candidate);
         if takes {
             self.choose(&candidate);
@@ -201,10 +201,8 @@ fn successor(shard: &Shard, message: &Message, choice: &Choice) -> Option<(Targe
         retain: message.retain(),
         found: None,
     };
-    let directory = &shard.world.directory;
-    let (topic, tried) = (topic_of(message)?, &choice.tried);
-    let snapshot = directory.snapshot();
-    snapshot.match_again(topic, choice.group, tried, &mut successor);
+    let snapshot = shard.world.directory.snapshot();
+    snapshot.offer_again(&choice.group, &choice.tried, &mut successor);
     successor.found
 }
 

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use mqttcore_codec::{PacketId, QoS, ReasonCode};
 use mqttcore_session::{Cause, Delivered, Delivery, DropReason, Event, Message, QueueRoom};
 use mqttcore_store::Level;
-use mqttcore_topics::{GroupId, Match, Search, TopicName, Visitor};
+use mqttcore_topics::{Match, Search, SubscriptionFilter, TopicName, Visitor};
 use smallvec::SmallVec;
 
 use crate::clients::client::Client;
@@ -513,7 +513,7 @@ struct Collector<'a> {
     takes_turns: bool,
     targets: &'a mut Vec<Target>,
     /// The group whose members are asked.
-    group: Option<GroupId>,
+    group: Option<SubscriptionFilter>,
     /// Where the targets of each of several topics start.
     starts: SmallVec<[usize; TOGETHER]>,
     /// What the searches took, and the offers to members of groups.
@@ -546,7 +546,7 @@ impl<'a> Collector<'a> {
     fn choose(&mut self, member: &Match<'_>) {
         let mut target = Target::of(member, self.retain);
         let choice = |group| Box::new(Choice::new(group, member.subscriber));
-        target.choice = self.group.map(choice);
+        target.choice = self.group.take().map(choice);
         self.targets.push(target);
     }
 }
@@ -567,8 +567,8 @@ impl Visitor for Collector<'_> {
         self.targets.push(Target::of(&matched, self.retain));
     }
 
-    fn group(&mut self, group: GroupId) {
-        self.group = Some(group);
+    fn group(&mut self, group: &SubscriptionFilter) {
+        self.group = Some(group.clone());
         if let Some(qos) = self.qos.get(self.topic_index()) {
             self.judge = Judge::new(self.shard, *qos);
         }

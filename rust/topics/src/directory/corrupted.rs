@@ -11,7 +11,7 @@ use crate::tree::hash::{Hasher, tag};
 use crate::tree::node::{Edit, Size};
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS};
 use crate::tree::word::{Kind, Word};
-use crate::{Options, SubscriberId};
+use crate::{Options, SubscriberId, SubscriptionFilter, TopicLimits};
 
 const NOTHING: Fields<'static> = [Word::EMPTY; 4];
 
@@ -53,6 +53,12 @@ impl<'g> Forge<'_, 'g> {
 
     fn first_digit(&self, key: &str) -> u32 {
         digit(self.hasher.hash(key.as_bytes()), 0)
+    }
+
+    /// The turn of the group `g` on `a`.
+    fn turn(&mut self) -> Word<'g> {
+        let group = SubscriptionFilter::parse("$share/g/a", &TopicLimits::default());
+        self.edit.make_turn(&group.expect("a filter"))
     }
 
     fn set(&mut self, numbers: impl IntoIterator<Item = u32>) -> Word<'g> {
@@ -339,7 +345,7 @@ fn i8_groups_without_members_or_turn_are_refused() {
         (forge.leaf("a", "a", payload), NOTHING)
     });
     let no_member = verdict(|forge| {
-        let turn = forge.edit.make_turn();
+        let turn = forge.turn();
         let group = forge.block(Kind::Extended, 1, &[Word::EMPTY, turn, Word::EMPTY], "");
         let groups = forge.leaf("g", "g", group);
         let mut root = NOTHING;
@@ -348,7 +354,7 @@ fn i8_groups_without_members_or_turn_are_refused() {
     });
 
     let no_such_member = verdict(|forge| {
-        let turn = forge.edit.make_turn();
+        let turn = forge.turn();
         let group = forge.block(Kind::Extended, 1, &[of(1), turn, of(2)], "");
         let groups = forge.leaf("g", "g", group);
         let payload = forge.block(Kind::Extended, 0, &[Word::EMPTY, groups], "");
@@ -364,7 +370,7 @@ fn i8_groups_without_members_or_turn_are_refused() {
 #[test]
 fn i8_a_group_in_the_place_of_another_is_refused() {
     let verdict = verdict(|forge| {
-        let turn = forge.edit.make_turn();
+        let turn = forge.turn();
         let group = forge.block(Kind::Extended, 1, &[of(1), turn, of(1)], "");
         let groups = forge.leaf("g", "h", group);
         let payload = forge.block(Kind::Extended, 0, &[Word::EMPTY, groups], "");

@@ -252,6 +252,32 @@ fn levels_that_are_passed_between_nodes_count_too() {
     }
 }
 
+/// A message that a member refuses costs the way to its group and the members that are asked, whatever else matches.
+#[test]
+fn an_offer_to_the_next_member_costs_the_same_beside_any_number_of_filters_that_match() {
+    const LEVELS: usize = 10;
+    let text = format!("$share/g/{}x", "+/a/".repeat(LEVELS / 2));
+    let group = SubscriptionFilter::parse(&text, &TopicLimits::default()).unwrap();
+    let offer = |directory: Directory| {
+        let members = [1, 2].map(|handle| directory.join(handle));
+        for member in members {
+            subscribe(&directory, member, &text);
+        }
+        let (mut count, before) = (Count::default(), views());
+        let snapshot = directory.snapshot();
+        snapshot.offer_again(&group, &members[..1], &mut count);
+        assert_eq!(count.0, 1);
+        (views() - before, count.1[0].steps)
+    };
+
+    let (alone, steps) = offer(directory().0);
+    let (beside, steps_beside) = offer(all_choices(LEVELS));
+
+    assert!(beside <= alone + LEVEL * LEVELS, "{beside} and {alone}");
+    assert_eq!(steps, steps_beside);
+    assert!(steps > LEVELS, "{steps}");
+}
+
 /// Members of a group that are away cost a message as much if they are thousands as if they are two.
 #[test]
 fn a_group_in_which_nobody_takes_a_message_costs_the_same_with_any_number_of_members() {

@@ -2,11 +2,8 @@
 
 use super::Directory;
 use super::filters::Place;
-use crate::subscribers::{set, set_of};
+use crate::subscribers::{Subscription, group_of, parts, set};
 use crate::sync::pin;
-use crate::tree::hamt::{Keys, find};
-use crate::tree::lookup::payload_of_filter;
-use crate::tree::word::Word;
 use crate::{Options, SubscriberId, SubscriptionFilter};
 
 /// Where a listing of all subscriptions goes on. Owned: it holds no version, so it may wait as long as it likes.
@@ -79,16 +76,11 @@ impl Directory {
     pub fn options(&self, id: SubscriberId, filter: &SubscriptionFilter) -> Option<Options> {
         let guard = pin();
         let version = self.root.load(&guard);
-        let text = filter.filter().as_str().as_bytes();
-        let payload = if filter.filter().has_wildcard() {
-            payload_of_filter(version.wild(), &self.hasher, text)
-        } else {
-            let leaf = find(version.exact(), self.hasher.hash(text), text, Keys::Whole);
-            leaf.and_then(Word::block)
-                .map_or(Word::EMPTY, |leaf| leaf.word(0))
+        let payload = version.payload(&self.hasher, filter.filter());
+        let set = match filter.share() {
+            Some(name) => group_of(payload, &self.hasher, name).members,
+            None => parts(payload).0,
         };
-        let share = filter.share().map(|name| name.as_str().as_bytes());
-        let set = set_of(payload, &self.hasher, share);
-        set::of(set, id).map(crate::subscribers::Subscription::options)
+        set::of(set, id).map(Subscription::options)
     }
 }

@@ -335,7 +335,6 @@ impl Directory {
             free_what_is_over();
             let current = self.root.load(guard);
             let mut edit = Edit::new(guard, &self.ledger, current.counts.size);
-            edit.go_on_after_groups(current.groups_made);
             edit.keep_handles(&handles);
             edit.deal_by(self.clients.key(id));
             let mut draft = Draft::new(current);

@@ -9,11 +9,11 @@ use super::cache::MOST_CACHED;
 use super::merge::{Merged, merge};
 use super::version::State;
 use super::walk::{Found, LANES, LEVELS_FOR_SURE, Lane, collect, collect_in_turn};
-use crate::subscribers::{self, Group, Subscription, for_each_group, ring, set};
+use crate::subscribers::{self, Group, Subscription, for_each_group, group_of, ring, set};
 use crate::sync::{Pinned, Relaxed};
 use crate::tree::node::Turn;
 use crate::tree::word::{View, Word};
-use crate::{GroupId, Match, Strategy, SubscriberId, TopicName, Visitor};
+use crate::{Match, Search, Strategy, SubscriberId, SubscriptionFilter, TopicName, Visitor};
 
 /// Below so many topics it does not pay to let them advance in turn.
 const FEW: usize = 2;
@@ -292,26 +292,28 @@ impl<'d> Snapshot<'d> {
         }))
     }
 
-    /// Offers a message of `topic` to the members of `group` that come behind the last one of `tried`, in a ring; those
-    /// in `tried` could not take it. Nobody is asked if the topic goes to the group no more.
-    pub fn match_again(
+    /// Offers a message of a group to the members that come behind the last one of `tried`, in a ring; those in `tried`
+    /// could not take it. Nobody is asked if the group is gone.
+    pub fn offer_again(
         &self,
-        topic: TopicName<'_>,
-        group: GroupId,
+        group: &SubscriptionFilter,
         tried: &[SubscriberId],
         visitor: &mut impl Visitor,
     ) {
-        let lane = self.search(topic);
-        visitor.searched(lane.search());
+        let levels = group.as_str().split('/').count();
+        visitor.searched(Search {
+            steps: levels,
+            is_complete: true,
+        });
+        let Some(name) = group.share() else {
+            return;
+        };
+        let hasher = &self.directory.hasher;
+        let found = group_of(self.version.payload(hasher, group.filter()), hasher, name);
         let may_be_asked = |member: Subscription| !tried.contains(&member.subscriber());
         let behind = Start::At(SubscriberId(tried.last().map_or(0, |last| last.0 + 1)));
-        for found in &lane.found {
-            let (_, groups) = subscribers::parts(found.payload);
-            for_each_group(groups, |found, turn| {
-                if turn.group == group {
-                    self.offer((found, turn), behind, may_be_asked, visitor);
-                }
-            });
+        if let Some(turn) = found.turn() {
+            self.offer((found, turn), behind, may_be_asked, visitor);
         }
     }
 
@@ -326,6 +328,7 @@ impl<'d> Snapshot<'d> {
         if self.directory.strategy.hashes() {
             visitor.probed(ring::PROBES);
         }
+        visitor.group(&turn.group);
         let start = self.first_choice(group, turn, message, visitor.takes_turns());
         let may_be_asked = |member| message.may_go_to(member);
         self.offer((group, turn), start, may_be_asked, visitor);
@@ -340,7 +343,6 @@ impl<'d> Snapshot<'d> {
         may_be_asked: impl Fn(Subscription) -> bool,
         visitor: &mut impl Visitor,
     ) {
-        visitor.group(turn.group);
         let mut best: Option<(u8, Subscription)> = None;
         let clients = &self.directory.clients;
         for (set, asked) in [

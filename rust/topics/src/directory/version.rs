@@ -3,12 +3,14 @@
 use smallvec::SmallVec;
 
 use super::Outcome;
-use crate::SubscriptionFilter;
 use crate::subscribers::{self, Dead, Effect, Step};
+use crate::tree::hamt::{Keys, find};
 use crate::tree::hash::Hasher;
+use crate::tree::lookup::payload_of_filter;
 use crate::tree::node::{Edit, Size, Version};
 use crate::tree::update::{Fields, change_map, change_tree};
 use crate::tree::word::{Stored, Word};
+use crate::{SubscriptionFilter, TopicFilter};
 
 /// Filters with wildcards from which on the branches of one topic advance in turn.
 const LARGE: usize = 50_000;
@@ -25,8 +27,6 @@ pub(crate) struct State {
     pub(crate) counts: Counts,
     /// Versions since the first, each exactly one more than the last.
     pub(crate) number: u64,
-    /// Groups that were ever made.
-    pub(crate) groups_made: u64,
 }
 
 /// What a version holds; exact, kept along with each change.
@@ -48,7 +48,6 @@ impl State {
             wild: wild.map(Stored::from),
             counts,
             number: 0,
-            groups_made: 0,
         }
     }
 
@@ -83,6 +82,17 @@ impl State {
     pub(crate) fn wild(&self) -> Fields<'_> {
         self.wild.each_ref().map(Stored::get)
     }
+
+    /// Returns the payload of a filter, empty if it has none.
+    pub(crate) fn payload(&self, hasher: &Hasher, filter: &TopicFilter) -> Word<'_> {
+        let text = filter.as_str().as_bytes();
+        if filter.has_wildcard() {
+            return payload_of_filter(self.wild(), hasher, text);
+        }
+        let leaf = find(self.exact(), hasher.hash(text), text, Keys::Whole);
+        leaf.and_then(Word::block)
+            .map_or(Word::EMPTY, |leaf| leaf.word(0))
+    }
 }
 
 impl Version for State {
@@ -92,7 +102,6 @@ impl Version for State {
             wild: [const { Stored::EMPTY }; 4],
             counts: Counts::default(),
             number: 0,
-            groups_made: 0,
         }
     }
 
@@ -133,7 +142,6 @@ impl<'g> Draft<'g> {
                 ..self.counts
             },
             number: self.number + 1,
-            groups_made: edit.groups_made(),
         }
     }
 
@@ -145,22 +153,21 @@ impl<'g> Draft<'g> {
         filter: &SubscriptionFilter,
         (step, dead): (Step, Dead<'_>),
     ) -> Outcome {
-        let share = filter.share().map(|name| name.as_str().as_bytes());
-        let filter = filter.filter();
-        let text = filter.as_str().as_bytes();
+        let is_wild = filter.filter().has_wildcard();
+        let text = filter.filter().as_str().as_bytes();
         let (mut effect, mut first_or_last) = (Effect::default(), false);
         let run = |edit: &mut Edit<'g>, old: Word<'g>| {
-            let (new, what) = subscribers::apply(edit, hasher, old, share, (step, dead));
+            let (new, what) = subscribers::apply(edit, hasher, old, filter, (step, dead));
             effect = what;
             first_or_last = old.is_empty() != new.is_empty();
             new
         };
-        self.is_changed |= if filter.has_wildcard() {
+        self.is_changed |= if is_wild {
             change_tree(edit, hasher, &mut self.wild, text, run)
         } else {
             change_map(edit, hasher, &mut self.exact, text, run)
         };
-        self.count(step, effect, first_or_last, filter.has_wildcard());
+        self.count(step, effect, first_or_last, is_wild);
         Outcome {
             existed: effect.existed,
             first_or_last,

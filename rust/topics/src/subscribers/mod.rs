@@ -10,12 +10,12 @@ mod subscription;
 
 use smallvec::SmallVec;
 
-use crate::SubscriberId;
 use crate::tree::hamt::{Keys, find};
 use crate::tree::hash::Hasher;
 use crate::tree::node::{Edit, Turn};
 use crate::tree::update::change_map;
 use crate::tree::word::{Kind, View, Word};
+use crate::{ShareName, SubscriberId, SubscriptionFilter};
 
 pub(crate) use set::Dead;
 pub(crate) use subscription::Subscription;
@@ -90,17 +90,17 @@ impl<'g> Group<'g> {
     }
 }
 
-/// Applies a step to the plain set of a filter's payload, or to the group `share`.
+/// Applies a step to the plain set of the payload of `filter`, or to its group.
 pub(crate) fn apply<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
     payload: Word<'g>,
-    share: Option<&[u8]>,
+    filter: &SubscriptionFilter,
     (step, dead): (Step, Dead<'_>),
 ) -> (Word<'g>, Effect) {
     let (mut plain, mut groups) = parts(payload);
     let before = [plain, groups];
-    let effect = match share {
+    let effect = match filter.share() {
         None => {
             let changed = apply_to_set(edit, plain, (step, dead));
             plain = changed.set;
@@ -110,7 +110,7 @@ pub(crate) fn apply<'g>(
                 dropped: changed.dropped,
             }
         }
-        Some(name) => apply_to_group(edit, hasher, &mut groups, name, (step, dead)),
+        Some(name) => apply_to_group(edit, hasher, &mut groups, (name, filter), (step, dead)),
     };
     if plain.is_same(before[0]) && groups.is_same(before[1]) {
         return (payload, effect);
@@ -180,10 +180,11 @@ fn apply_to_group<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
     groups: &mut Word<'g>,
-    name: &[u8],
+    (name, filter): (ShareName<'_>, &SubscriptionFilter),
     step: (Step, Dead<'_>),
 ) -> Effect {
     let mut effect = Effect::default();
+    let name = name.as_str().as_bytes();
     change_map(edit, hasher, groups, name, |edit, payload| {
         let old = Group::of(payload);
         let changed = apply_to_set(edit, old.members, step);
@@ -209,7 +210,7 @@ fn apply_to_group<'g>(
             return Word::EMPTY;
         }
         let turn = if old.turn.is_empty() {
-            edit.make_turn()
+            edit.make_turn(filter)
         } else {
             old.turn
         };
@@ -227,14 +228,11 @@ fn apply_to_group<'g>(
     effect
 }
 
-/// The plain set of a filter's payload, or the set of a group.
-pub(crate) fn set_of<'g>(payload: Word<'g>, hasher: &Hasher, share: Option<&[u8]>) -> Word<'g> {
-    let (plain, groups) = parts(payload);
-    let Some(name) = share else {
-        return plain;
-    };
-    let leaf = find(groups, hasher.hash(name), name, Keys::Whole).and_then(Word::block);
-    leaf.map_or(Word::EMPTY, |leaf| Group::of(leaf.word(0)).members)
+/// The group of a filter's payload that has this name; without members if there is none.
+pub(crate) fn group_of<'g>(payload: Word<'g>, hasher: &Hasher, name: ShareName<'_>) -> Group<'g> {
+    let name = name.as_str().as_bytes();
+    let leaf = find(parts(payload).1, hasher.hash(name), name, Keys::Whole).and_then(Word::block);
+    Group::of(leaf.map_or(Word::EMPTY, |leaf| leaf.word(0)))
 }
 
 /// Visits the groups of a filter's payload, in no particular order.

@@ -51,6 +51,8 @@ pub(crate) struct Receivers {
     pub(crate) plain: Vec<Seen>,
     pub(crate) groups: Vec<Vec<Seen>>,
     pub(crate) offline: Vec<Seen>,
+    /// The groups whose members were to be asked.
+    pub(crate) named: BTreeSet<SubscriptionFilter>,
     asked: Vec<Seen>,
     accepts: bool,
 }
@@ -70,6 +72,7 @@ impl Receivers {
         self.groups.iter_mut().for_each(|group| group.sort());
         self.groups.sort();
         self.offline.clear();
+        self.named.clear();
         self
     }
 }
@@ -96,6 +99,10 @@ impl Receivers {
 impl Visitor for Receivers {
     fn plain(&mut self, found: Match<'_>) {
         self.plain.push(found.into());
+    }
+
+    fn group(&mut self, group: &SubscriptionFilter) {
+        assert!(self.named.insert(group.clone()), "{group} is named twice");
     }
 
     fn shared(&mut self, candidate: Match<'_>) -> bool {
@@ -156,6 +163,25 @@ impl Oracle {
         self.rows
             .iter()
             .any(|row| row.filter.filter() == filter.filter())
+    }
+
+    /// The groups that a topic goes to.
+    pub(crate) fn groups(&self, topic: &str) -> BTreeSet<SubscriptionFilter> {
+        let filters = self.rows.iter().map(|row| &row.filter);
+        let is_group = |filter: &&SubscriptionFilter| {
+            filter.is_shared() && filter.filter().matches(name(topic))
+        };
+        filters.filter(is_group).cloned().collect()
+    }
+
+    /// What the members of a group get of a message that none of them published.
+    pub(crate) fn members(&self, group: &SubscriptionFilter) -> Vec<Seen> {
+        let members = self.rows.iter().filter(|row| row.filter == *group);
+        let mut seen: Vec<_> = members
+            .filter_map(|row| merged(std::iter::once(row)))
+            .collect();
+        seen.sort();
+        seen
     }
 
     pub(crate) fn matches(&self, topic: &str, publisher: Option<SubscriberId>) -> Receivers {

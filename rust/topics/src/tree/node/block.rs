@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::slice;
 
 use super::word::{LINE, View, Word};
-use crate::GroupId;
+use crate::SubscriptionFilter;
 use crate::sync::{AtomicU32, ones, pool, prefetch};
 
 /// The first 8 bytes of a block.
@@ -162,8 +162,8 @@ pub(crate) struct Turn {
     pub(crate) next: AtomicU32,
     /// The subscriber that took the last message, plus one.
     pub(crate) sticky: AtomicU32,
-    /// The group that it belongs to.
-    pub(crate) group: GroupId,
+    /// The way to the group in any version: its name and filter.
+    pub(crate) group: SubscriptionFilter,
 }
 
 /// The heap bytes of a turn, without what the allocator adds.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::block::{HEADER_BYTES, Header, Memory, Turn, WORD_BYTES};
 use super::waste::{Bag, Version, bytes_of};
 use super::word::{Kind, View, Word};
-use crate::GroupId;
+use crate::SubscriptionFilter;
 use crate::sync::{AtomicU32, Guard, Ledger, Root, ones, pool};
 
 /// What one attempt to commit makes and replaces.
@@ -18,8 +18,6 @@ pub(crate) struct Edit<'g> {
     retired: SmallVec<[Word<'g>; 32]>,
     retired_bytes: usize,
     size: Size,
-    /// Groups that were ever made; the next one has this number.
-    groups_made: u64,
     handles: Option<Handles<'g>>,
     key: Option<u64>,
 }
@@ -46,19 +44,9 @@ impl<'g> Edit<'g> {
             retired: SmallVec::new(),
             retired_bytes: 0,
             size,
-            groups_made: 0,
             handles: None,
             key: None,
         }
-    }
-
-    /// Goes on from a version that was made after so many groups.
-    pub(crate) fn go_on_after_groups(&mut self, groups_made: u64) {
-        self.groups_made = groups_made;
-    }
-
-    pub(crate) fn groups_made(&self) -> u64 {
-        self.groups_made
     }
 
     /// Lets leaves keep handles.
@@ -175,14 +163,13 @@ impl<'g> Edit<'g> {
     }
 
     /// Makes the turn of a new group.
-    pub(crate) fn make_turn(&mut self) -> Word<'g> {
+    pub(crate) fn make_turn(&mut self, group: &SubscriptionFilter) -> Word<'g> {
         let cell = pool::allocate(size_of::<Turn>());
         let turn = Turn {
             next: AtomicU32::new(0),
             sticky: AtomicU32::new(0),
-            group: GroupId(self.groups_made),
+            group: group.clone(),
         };
-        self.groups_made += 1;
         // SAFETY: the allocation is large and aligned enough for a `Turn`, and nobody else knows it yet.
         unsafe { cell.cast::<Turn>().write(turn) };
         self.adopt(Word::cell(cell.cast()), size_of::<Turn>())

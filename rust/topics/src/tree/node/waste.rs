@@ -5,7 +5,7 @@ use std::slice;
 
 use smallvec::SmallVec;
 
-use super::block::{Memory, WORD_BYTES};
+use super::block::{Memory, Turn, WORD_BYTES};
 use super::edit::Size;
 use super::word::{View, Word};
 use crate::sync::{Debt, Ledger, Root, Waste, pool};
@@ -51,7 +51,7 @@ impl Bag {
         size_of::<BagHead>() + count * WORD_BYTES
     }
 
-    /// Gives the bag up. Any thread may free it: blocks have no drop code and no affinity.
+    /// Gives the bag up. Any thread may free it: blocks have no affinity, and only turns have drop code.
     pub(super) fn into_waste(self) -> Waste {
         // SAFETY: the bag owns its blocks, and this pointer is the only one to it.
         unsafe { Waste::new(self.0.cast(), Self::free) }
@@ -87,6 +87,10 @@ impl Bag {
 ///
 /// Nobody reaches it any more, and nobody else frees it.
 unsafe fn free(word: Word<'_>) {
+    if let View::Cell(turn) = word.view() {
+        // SAFETY: the cells that are freed here are made by `Edit::make_turn`; the rest is the caller's promise.
+        unsafe { turn.cast::<Turn>().drop_in_place() };
+    }
     if let Some(Memory { start, bytes, .. }) = word.memory() {
         // SAFETY: blocks are allocated with the size that their header tells, turns with that of their type.
         unsafe { pool::release(start, bytes) };
