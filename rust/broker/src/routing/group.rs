@@ -4,7 +4,8 @@
 //! connected, whether a message would wait there, whether the last one was refused. They are hints, for a message may
 //! be in the mail while a queue fills. So the shard that cannot hand it over chooses again, among the members that were
 //! not tried yet; a message moves on at most as often as there are members, and only to one that has not refused since
-//! it last had room. The store is told of each move, in one batch with what it takes back.
+//! it last had room. Denials leave no sign, so the number of members that may not have a message and are tried is bounded.
+//! The store is told of each move, in one batch with what it takes back.
 
 use std::rc::Rc;
 
@@ -157,14 +158,17 @@ impl Visitor for Successor<'_> {
 ///
 /// # Errors
 ///
-/// The target comes back if it is of no group, or if nobody else there can take the message.
+/// The target comes back if it is of no group, if nobody else there can take the message, or if `most_tried` members
+/// were chosen already.
 pub(crate) fn hand_on(
     shard: &Rc<Shard>,
     refused: Option<&Rc<Client>>,
     message: &Message,
     mut target: Target,
+    most_tried: usize,
 ) -> Result<Option<Target>, Target> {
     let chosen = target.choice.as_deref();
+    let chosen = chosen.filter(|chosen| chosen.tried.len() < most_tried);
     let Some((mut next, member)) = chosen.and_then(|chosen| successor(shard, message, chosen))
     else {
         return Err(target);

@@ -644,11 +644,7 @@ fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
             None => Some(Drop::Ended),
         };
         let Some(reason) = refusal else { return };
-        let handed = if reason.is_for_one() {
-            group::hand_on(shard, client.as_ref(), message, target)
-        } else {
-            Err(target)
-        };
+        let handed = group::hand_on(shard, client.as_ref(), message, target, reason.most_tried());
         target = match (handed, client) {
             (Ok(Some(next)), _) => next,
             (Ok(None), _) => return,
@@ -746,6 +742,9 @@ pub(crate) fn handle_message_event(shard: &Rc<Shard>, client: &Rc<Client>, event
     }
 }
 
+/// Most members of a group that may not have a message and are tried all the same.
+const MOST_DENIALS: usize = 32;
+
 /// Why a message is dropped.
 #[derive(Clone, Copy)]
 enum Drop {
@@ -756,14 +755,18 @@ enum Drop {
 }
 
 impl Drop {
-    /// Whether another member of a group may take the message all the same. One that a member may not have, that is
-    /// too large for it, or that has expired is not handed on [MQTT-3.1.2-25].
-    fn is_for_one(self) -> bool {
-        use DropReason::{BacklogFull, Offline, QueueFull};
+    /// How many members of a group may be tried before the message is dropped for this reason.
+    ///
+    /// Members without room are passed over by later messages, so all may be tried. Members that may not have this one
+    /// are asked for the next, so their number is bounded. A message that is too large [MQTT-3.1.2-25] or has expired
+    /// goes to nobody else.
+    fn most_tried(self) -> usize {
+        use DropReason::{BacklogFull, Offline, OutsideMountPoint, QueueFull};
         match self {
-            Self::Backlog | Self::Ended => true,
-            Self::Denied => false,
-            Self::Session(reason) => matches!(reason, QueueFull | BacklogFull | Offline),
+            Self::Backlog | Self::Ended => usize::MAX,
+            Self::Session(QueueFull | BacklogFull | Offline) => usize::MAX,
+            Self::Denied | Self::Session(OutsideMountPoint) => MOST_DENIALS,
+            Self::Session(_) => 0,
         }
     }
 }

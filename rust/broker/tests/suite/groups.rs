@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use mqttcore_broker::{Broker, Config};
+use mqttcore_broker::{Broker, Config, Grant};
 use mqttcore_codec::QoS;
 use mqttcore_topics::Strategy;
 
 use crate::common::{
-    Client, Dice, HOUR_S, Hello, Home, Received, config_with_limits, eventually, start, v5,
+    Client, Dice, HOUR_S, Hello, Home, Plugin, Received, allow, config_with_limits, deep_queues,
+    eventually, start, start_with, v5,
 };
 
 const WORK: &str = "$share/team/work/#";
@@ -102,6 +103,63 @@ fn what_a_member_on_another_shard_cannot_take_goes_to_one_that_can() {
             .collect();
         assert_eq!(taken.len(), MESSAGES);
         assert_eq!(taken.into_iter().collect::<BTreeSet<_>>().len(), MESSAGES);
+    }
+}
+
+/// A group whose members may not have `work/secret`, beside clients without a user name that may.
+fn denied_members(members: usize) -> (Broker, Vec<Client>) {
+    let plugin = Plugin::default().authenticate(|_, reply| {
+        reply.send(allow(Grant {
+            deny: vec!["work/secret".into()],
+            ..Grant::everything()
+        }));
+    });
+    let broker = start_with(deep_queues(), plugin);
+    let join = |index| {
+        let hello = v5(&format!("denied-{index}")).username("user");
+        let mut client = hello.connect(&broker);
+        client.subscribe(WORK, QoS::ExactlyOnce);
+        client
+    };
+    let members = (0..members).map(join).collect();
+    (broker, members)
+}
+
+/// Deny wins at delivery (abuse G07), for one member: the others get the message.
+#[test]
+fn a_message_that_the_grants_of_some_members_deny_goes_to_one_that_may_have_it() {
+    const MESSAGES: usize = 12;
+    let (broker, _denied) = denied_members(5);
+    let mut free = v5("free").connect(&broker);
+    free.subscribe(WORK, QoS::ExactlyOnce);
+    let mut publisher = v5("publisher").connect(&broker);
+
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        publisher.publish_numbers("work/secret", qos, MESSAGES);
+
+        let taken: BTreeSet<usize> = drain(&mut free, MESSAGES).into_iter().collect();
+        assert_eq!(taken.len(), MESSAGES);
+    }
+    assert_eq!(broker.stats().dropped_denied, 0);
+
+    free.disconnect();
+    let mut publisher = v5("another").connect(&broker);
+    publisher.publish_acknowledged("work/secret", "");
+
+    eventually("nobody may have it", || broker.stats().dropped_denied == 1);
+}
+
+/// A denial says nothing about the next message, so each message has its bound.
+#[test]
+fn a_message_that_all_grants_deny_tries_32_members() {
+    let (broker, _denied) = denied_members(40);
+    let mut publisher = v5("publisher").connect(&broker);
+
+    for count in 1..4 {
+        publisher.publish_acknowledged("work/secret", "");
+
+        eventually("it is dropped", || broker.stats().dropped_denied == count);
+        assert_eq!(broker.stats().shared_handed_on, count * 31);
     }
 }
 

@@ -146,6 +146,24 @@ fn what_a_client_could_not_have_written_does_not_reach_it() {
 }
 
 #[test]
+fn a_message_that_a_member_of_a_group_cannot_see_goes_to_one_that_can() {
+    let broker = start(mounted(config()));
+    let mut inside = behind(&broker, 1, &v5("inside"));
+    inside.subscribe("$share/g/#", QoS::AtLeastOnce);
+    let mut outside = v5("outside").connect(&broker);
+    outside.subscribe("$share/g/plant/1/#", QoS::AtLeastOnce);
+    let mut publisher = v5("publisher").connect(&broker);
+
+    for _ in 0..4 {
+        publisher.publish_acknowledged("plant/1/$mine/x", "hidden");
+        assert_eq!(next(&mut outside), pair("plant/1/$mine/x", "hidden"));
+    }
+
+    inside.ping();
+    assert_eq!(broker.stats().dropped_denied, 0);
+}
+
+#[test]
 fn topics_that_begin_with_a_dollar_are_outside_of_it() {
     let broker = start(mounted(Config {
         sys_interval: Some(std::time::Duration::from_millis(50)),
