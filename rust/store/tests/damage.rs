@@ -1,15 +1,16 @@
 //! What becomes of a store after each kind of damage: what opening says, what mending saves.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::sync::Arc;
+mod common;
 
 use mqttcore_store::faults::{Disk, Faults, Random};
-use mqttcore_store::files::Files;
+use mqttcore_store::files::Files as _;
 use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
 use mqttcore_store::{
-    Batch, DurableStore, JournalOptions, Level, Need, Recovery, Store, StoreError, StoreOptions,
-    tools,
+    DurableStore, JournalOptions, Recovery, Store, StoreError, StoreOptions, tools,
 };
+
+use common::{append, files};
 
 const CHECKPOINT: &str = "checkpoint.redb";
 const FIRST: &str = "00000000000000000001.log";
@@ -28,19 +29,6 @@ const OPTIONS: StoreOptions = StoreOptions {
 /// Messages that were acknowledged, four a segment.
 const COUNT: u8 = 40;
 
-fn files(disk: &Disk) -> Arc<dyn Files> {
-    Arc::new(disk.clone())
-}
-
-fn append(store: &dyn Store, record: &Record<'_>) {
-    let mut batch = Batch::default();
-    batch.push(record);
-    let ticket = store
-        .append(&mut batch, Level::Fsync, Need::Ordinary)
-        .unwrap();
-    store.wait(ticket).unwrap();
-}
-
 /// A session named `meter` for which [`COUNT`] messages wait, of a broker that was killed. The
 /// checkpoint was written after the first `checkpointed` of them: their segments are gone.
 fn store(checkpointed: u8) -> Disk {
@@ -49,14 +37,14 @@ fn store(checkpointed: u8) -> Disk {
     let session = store.numbers(1);
     append(
         &store,
-        &Record::Opened(Opened {
+        &[Record::Opened(Opened {
             session,
             at_ms: 1,
             version: 5,
             expiry_s: 60,
             client_id: "meter",
             username: None,
-        }),
+        })],
     );
     let mut recipients = RecipientsBuf::default();
     recipients.push(session, 1, false, &[]);
@@ -69,7 +57,7 @@ fn store(checkpointed: u8) -> Disk {
             payload: &[number; 900],
             ..Message::default()
         };
-        append(&store, &Record::Message(message));
+        append(&store, &[Record::Message(message)]);
         if number + 1 == checkpointed {
             store.checkpoint().unwrap();
             let has_gone = || !segments(&disk).contains(&FIRST.to_owned());

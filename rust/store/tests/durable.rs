@@ -1,6 +1,7 @@
 //! The whole store on a real folder: what comes back, what is read, what is given up.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod common;
 mod small;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use mqttcore_store::{
     Recovery, Store, StoreError, StoreOptions, Ticket, tools,
 };
 
+use common::append;
 use small::OPTIONS;
 
 /// A folder that goes with the test.
@@ -41,17 +43,6 @@ impl Drop for Temporary {
 fn open(folder: &Temporary) -> Result<(DurableStore, Recovery), StoreError> {
     let files: Arc<dyn Files> = Arc::new(Folder::open(folder.path()).unwrap());
     DurableStore::open(&files, &OPTIONS)
-}
-
-fn append(store: &dyn Store, records: &[Record<'_>]) {
-    let mut batch = Batch::default();
-    for record in records {
-        batch.push(record);
-    }
-    let ticket = store
-        .append(&mut batch, Level::Fsync, Need::Ordinary)
-        .unwrap();
-    store.wait(ticket).unwrap();
 }
 
 fn session(store: &dyn Store, client_id: &str) -> u64 {

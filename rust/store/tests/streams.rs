@@ -2,6 +2,7 @@
 #![cfg(feature = "columnar")]
 #![allow(clippy::unwrap_used, reason = "a test fails with it")]
 
+mod common;
 mod stream_support;
 
 use std::io;
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use bytes::Bytes;
+use common::files;
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Access, Claim, File, Files, Space};
 use mqttcore_store::stream::{Bounds, Definition, ProtobufMessage, StreamError};
@@ -411,10 +413,6 @@ fn half_sealed() -> (Disk, Vec<stream_support::Row>) {
     log.publish(&[("plant", 0); 20]);
     let rows = log.rows("plant", 0);
     (disk.after_kill(), rows)
-}
-
-fn files(disk: &Disk) -> Arc<dyn Files> {
-    Arc::new(disk.clone())
 }
 
 #[test]

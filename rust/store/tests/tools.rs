@@ -1,14 +1,14 @@
 //! Looking, checking, copying, mending.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::sync::Arc;
+mod common;
 
 use mqttcore_store::faults::{Disk, Faults};
-use mqttcore_store::files::Files;
+use mqttcore_store::files::Files as _;
 use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
-use mqttcore_store::{
-    Batch, DurableStore, JournalOptions, Level, Need, Store, StoreError, StoreOptions, tools,
-};
+use mqttcore_store::{DurableStore, JournalOptions, Store, StoreError, StoreOptions, tools};
+
+use common::{append, files};
 
 const OPTIONS: StoreOptions = StoreOptions {
     journal: JournalOptions {
@@ -23,35 +23,20 @@ const OPTIONS: StoreOptions = StoreOptions {
     segments_kept: 100,
 };
 
-fn files(disk: &Disk) -> Arc<dyn Files> {
-    Arc::new(disk.clone())
-}
-
-fn append(store: &dyn Store, record: &Record<'_>) {
-    let mut batch = Batch::default();
-    batch.push(record);
-    let ticket = store
-        .append(&mut batch, Level::Fsync, Need::Ordinary)
-        .unwrap();
-    store.wait(ticket).unwrap();
-}
-
 fn publish(store: &dyn Store, session: u64, topic: &str, payload: &[u8], kept: bool) -> u64 {
     let message = store.numbers(1);
     let mut recipients = RecipientsBuf::default();
     recipients.push(session, 1, false, &[]);
-    append(
-        store,
-        &Record::Message(Message {
-            message,
-            qos: 1,
-            kept,
-            topic,
-            recipients: recipients.as_recipients(),
-            payload,
-            ..Message::default()
-        }),
-    );
+    let published = Message {
+        message,
+        qos: 1,
+        kept,
+        topic,
+        recipients: recipients.as_recipients(),
+        payload,
+        ..Message::default()
+    };
+    append(store, &[Record::Message(published)]);
     message
 }
 
@@ -70,16 +55,13 @@ fn filled() -> (Disk, u64, u64) {
             client_id,
             username,
         };
-        append(&store, &Record::Opened(opened));
-        append(
-            &store,
-            &Record::Subscribed {
-                session,
-                filter: "t",
-                options: 1,
-                id: 0,
-            },
-        );
+        let subscribed = Record::Subscribed {
+            session,
+            filter: "t",
+            options: 1,
+            id: 0,
+        };
+        append(&store, &[Record::Opened(opened), subscribed]);
         session
     });
     for number in 0..10 {
