@@ -245,7 +245,12 @@ fn put_header(file: &dyn File, header: Header) -> io::Result<()> {
 }
 
 /// Copies a file up to `end`, and zeros from there on.
-fn copy_file(source: &dyn File, to: &dyn Files, name: &str, end: u64) -> io::Result<u64> {
+pub(crate) fn copy_file(
+    source: &dyn File,
+    to: &dyn Files,
+    name: &str,
+    end: u64,
+) -> io::Result<u64> {
     const STEP: u64 = 1 << 20;
     let bytes = source.bytes()?;
     let target = to.create(name, bytes)?;

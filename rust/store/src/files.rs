@@ -56,6 +56,15 @@ pub trait Files: Debug + Send + Sync {
     /// Those of the system.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
+    /// Gives a file a second name, which must be free: both name the same file then.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where a file has one name only, and others of the system.
+    fn link(&self, _from: &str, _to: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Removes a name; who has the file open keeps it.
     ///
     /// # Errors

@@ -40,6 +40,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod aside;
 mod backup;
 mod batch;
 mod behind;

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::aside;
 #[cfg(feature = "columnar")]
 use crate::backup::{RESTORED, mark_restored};
-use crate::durable::{StoreOptions, claim, open_parts, set_aside};
+use crate::durable::{StoreOptions, claim, open_or_rebuild, open_parts};
 use crate::error::{Damage, StoreError};
 use crate::files::Files;
 use crate::index::rescue::{self, GivenUp, Rescued};
 use crate::index::source::Begin;
-use crate::index::{Index, tables};
-#[cfg(feature = "columnar")]
-use crate::journal::commit::Committer;
+use crate::index::{Index, naming};
 use crate::journal::salvage::{self, Salvaged};
+use crate::journal::segment::StoreId;
 use crate::journal::writer::Writer;
 use crate::journal::{identity, segment};
 use crate::tools::{must_be_there, read_all};
@@ -45,7 +45,9 @@ pub struct Repair {
 
 /// Mends a damaged store by giving up what cannot be read; everything else is kept.
 ///
-/// A store that is whole is left as it is. Damaged files are set aside under another name.
+/// A store that is whole is left as it is. Damaged files are set aside under another name. A repair that dies can be
+/// repeated: it writes a new checkpoint that takes its name when it has all that can be saved, and nothing of the
+/// old log is needed then.
 ///
 /// # Errors
 ///
@@ -62,98 +64,132 @@ pub fn repair(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Repair, 
             Err(StoreError::Damaged(damage)) => damage,
             Err(error) => return Err(error),
         };
-        let is_checkpoint = damage.is_whole && damage.file == tables::FILE;
+        let is_checkpoint = damage.is_whole && damage.file == naming::FILE;
         repair.damage.get_or_insert(damage);
-        if !is_checkpoint {
-            break;
-        }
-        // The log may have all that was in it; else the next look finds out what is missing.
-        let rescued = rescue_checkpoint(&**files)?;
-        repair.set_aside.push(set_aside(&**files, tables::FILE)?);
-        if let Some(rescued) = rescued {
-            tables::name_new(&**files)?;
-            mend(files, options, Some(rescued), &mut repair)?;
-            return Ok(repair);
+        // The log may have all that was in a damaged checkpoint.
+        match is_checkpoint.then(|| open_or_rebuild(files, options)) {
+            Some(Ok((_, aside))) => repair.set_aside.extend(aside),
+            None | Some(Err(StoreError::Damaged(_))) => {
+                mend(files, options, is_checkpoint, &mut repair)?;
+                return Ok(repair);
+            }
+            Some(Err(error)) => return Err(error),
         }
     }
-    mend(files, options, None, &mut repair)?;
-    Ok(repair)
-}
-
-/// Writes what can be read of the checkpoint into a new one, unless the log has all that was in it.
-fn rescue_checkpoint(files: &dyn Files) -> Result<Option<Rescued>, StoreError> {
-    let first_lsn = identity::first_lsn(files)?;
-    if first_lsn == Some(1) {
-        return Ok(None);
-    }
-    let damaged = files.open(tables::FILE);
-    let damaged = damaged.map_err(|error| StoreError::io("open", tables::FILE, error))?;
-    let begin = Begin {
-        lsn: first_lsn.unwrap_or_default(),
-        segment: segment::numbers(files)?
-            .first()
-            .copied()
-            .unwrap_or_default(),
-    };
-    rescue::rescue(&*damaged, files, begin)
 }
 
 /// Makes a checkpoint of all that can be read, and begins the log anew behind it.
 fn mend(
     files: &Arc<dyn Files>,
     options: &StoreOptions,
-    rescued: Option<Rescued>,
+    is_checkpoint: bool,
     repair: &mut Repair,
 ) -> Result<(), StoreError> {
-    let (mut index, meta) = Index::open(files, options.cache_bytes)?;
+    let rescued = begin_new(&**files, is_checkpoint)?;
     let numbers = segment::numbers(&**files)?;
-    let known = identity::store_of(&**files, &numbers)?.or(meta.map(|meta| meta.store));
+    let saved = save(files, options, &numbers, rescued, repair)?;
+    // From here on the folder is mended, whatever comes: the old log is damaged still, and not needed.
+    if is_checkpoint {
+        repair.set_aside.push(naming::replace_damaged(&**files)?);
+    } else {
+        naming::name_new(&**files)?;
+    }
+    for number in numbers {
+        let aside = aside::rename(&**files, &segment::name(number))?;
+        repair.set_aside.push(aside);
+    }
+    // The old log must be gone by now: what is torn in it would pass for whole in front of a new segment.
+    let bytes = options.journal.segment_bytes;
+    Writer::begin_at(
+        Arc::clone(files),
+        saved.store,
+        bytes,
+        saved.segment,
+        saved.lsn,
+    )?;
+    Ok(())
+}
+
+/// Begins a new checkpoint with what the old one has, as far as it can be read.
+fn begin_new(files: &dyn Files, is_damaged: bool) -> Result<Option<Rescued>, StoreError> {
+    if !is_damaged {
+        naming::copy_to_new(files)?;
+        return Ok(None);
+    }
+    naming::forget_new(files)?;
+    let damaged = files.open(naming::FILE);
+    let damaged = damaged.map_err(|error| StoreError::io("open", naming::FILE, error))?;
+    rescue::rescue(&*damaged, files, Begin::of(files)?)
+}
+
+/// Where the log goes on behind a new checkpoint that has everything.
+struct End {
+    store: StoreId,
+    segment: u64,
+    lsn: u64,
+}
+
+/// Puts all of the log that can be read into the new checkpoint: records, messages that are wanted, rows.
+fn save(
+    files: &Arc<dyn Files>,
+    options: &StoreOptions,
+    numbers: &[u64],
+    rescued: Option<Rescued>,
+    repair: &mut Repair,
+) -> Result<End, StoreError> {
+    let (mut index, meta) = Index::open_new(files, options.cache_bytes)?;
+    let known = identity::store_of(&**files, numbers)?.or(meta.map(|meta| meta.store));
     let store = known.unwrap_or_else(segment::new_store);
     index.identify(store);
+    save_records(&**files, numbers, rescued, &mut index, repair)?;
+    index.flush()?;
+    for number in numbers {
+        salvage::keep_messages(&**files, store, *number, &index.database())?;
+        index.moved(*number);
+    }
+    // Messages may be wanted of segments that are not there: their numbers are not given again.
+    let last = numbers.last().copied().max(index.last_segment());
+    let last = last.unwrap_or_default();
+    index.moved(last);
+    index.reread()?;
+    rescue_rows(files, &mut index)?;
+    let (sessions, topics) = index.drop_unreadable()?;
+    add_all(&mut repair.sessions, sessions);
+    add_all(&mut repair.topics, topics);
+    Ok(End {
+        store,
+        segment: last + 1,
+        lsn: index.applied_lsn + 1,
+    })
+}
+
+/// Applies every record of the log that can be read, and reports what is lost.
+fn save_records(
+    files: &dyn Files,
+    numbers: &[u64],
+    rescued: Option<Rescued>,
+    index: &mut Index,
+    repair: &mut Repair,
+) -> Result<(), StoreError> {
     let mut given_up = GivenUp::default();
     if let Some(rescued) = &rescued {
-        rescued.attribute(&mut index, &mut given_up)?;
+        rescued.attribute(index, &mut given_up)?;
     }
     let mut salvaged = Salvaged::default();
     salvaged.rescued = rescued;
-    for number in &numbers {
+    for number in numbers {
         let number = (*number, numbers.last() != Some(number));
-        salvage::segment(&**files, store, number, &mut index, &mut salvaged)?;
+        salvage::segment(files, index.store(), number, index, &mut salvaged)?;
     }
-    salvaged.end(&mut index);
+    salvaged.end(index);
     if let Some(rescued) = salvaged.rescued.take() {
         (repair.mended_pages, repair.lost_pages) = (rescued.mended_pages, rescued.lost_pages);
-        rescued.settle(&mut index, &mut given_up)?;
+        rescued.settle(index, &mut given_up)?;
     }
     add_all(&mut repair.sessions, given_up.sessions);
     add_all(&mut repair.topics, given_up.topics);
     repair.unknown += given_up.unknown;
-    report(&index, salvaged, repair)?;
-    index.flush()?;
-    for number in &numbers {
-        salvage::keep_messages(&**files, store, *number, &index.database())?;
-        index.moved(*number);
-    }
-    index.reread()?;
-    // Messages may be wanted of segments that are not there: their numbers are not given again.
-    let last = numbers.last().copied().max(index.last_segment());
-    let mut writer = Writer::begin_at(
-        Arc::clone(files),
-        store,
-        options.journal.segment_bytes,
-        last.unwrap_or_default() + 1,
-        index.applied_lsn + 1,
-    )?;
-    writer.numbering = index.streams.numbering.clone();
-    rescue_rows(files, options, writer, &mut index)?;
-    let (sessions, topics) = index.drop_unreadable()?;
-    add_all(&mut repair.sessions, sessions);
-    add_all(&mut repair.topics, topics);
-    for number in numbers {
-        let aside = set_aside(&**files, &segment::name(number))?;
-        repair.set_aside.push(aside);
-    }
-    Ok(())
+    report(index, salvaged, repair)
 }
 
 /// Says whose messages are among the lost records, as far as their bytes tell.
@@ -197,27 +233,16 @@ fn add_all(to: &mut BTreeMap<String, u64>, counts: impl IntoIterator<Item = (Str
 /// Saves the rows that are in the damaged log alone. Offsets of those that are lost will not be
 /// given again, and whoever knows some is told that they are of another epoch.
 #[cfg(feature = "columnar")]
-fn rescue_rows(
-    files: &Arc<dyn Files>,
-    options: &StoreOptions,
-    writer: Writer,
-    index: &mut Index,
-) -> Result<(), StoreError> {
+fn rescue_rows(files: &Arc<dyn Files>, index: &mut Index) -> Result<(), StoreError> {
     if index.streams.is_empty() {
         return Ok(());
     }
     let marked = mark_restored(&**files);
     marked.map_err(|error| StoreError::io("make", RESTORED, error))?;
-    let mut committer = Committer::new(writer, (&options.journal).into())?;
-    crate::stream::open::rescue(files, &mut committer, index)
+    crate::stream::open::rescue(files, index)
 }
 
 #[cfg(not(feature = "columnar"))]
-fn rescue_rows(
-    _: &Arc<dyn Files>,
-    _: &StoreOptions,
-    _: Writer,
-    index: &mut Index,
-) -> Result<(), StoreError> {
+fn rescue_rows(_: &Arc<dyn Files>, index: &mut Index) -> Result<(), StoreError> {
     crate::stream::refuse(index)
 }

@@ -185,13 +185,14 @@ fn look(files: &Arc<dyn Files>) -> Result<(Index, Recovery, Vec<u64>), StoreErro
     let (mut index, known) = begin(files)?;
     let applied_lsn = known.applied_lsn;
     index.check_segments(&segment::numbers(&**files)?)?;
-    let (_, recovery) = open::open(files, &known, &mut |logged| {
+    let (_, mut recovery) = open::open(files, &known, &mut |logged| {
         if logged.lsn > applied_lsn {
             index.apply(&logged)
         } else {
             Ok(())
         }
     })?;
+    recovery.rebuilt.extend(index.righted());
     let mut sizes = Vec::new();
     for number in segment::numbers(&**files)? {
         let name = segment::name(number);

@@ -1,17 +1,19 @@
 //! A damaged checkpoint that has taken over segments of the log: what can be read of it is kept.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod common;
+
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use mqttcore_store::faults::{Disk, Faults, Random};
-use mqttcore_store::files::Files;
+use mqttcore_store::files::Files as _;
 use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
-use mqttcore_store::{
-    Batch, DurableStore, JournalOptions, Level, Need, Store, StoreError, StoreOptions, tools,
-};
+use mqttcore_store::{DurableStore, JournalOptions, Store, StoreError, StoreOptions, tools};
+
+use common::{append, files};
 
 const CHECKPOINT: &str = "checkpoint.redb";
+const FIRST: &str = "00000000000000000001.log";
 const OPTIONS: StoreOptions = StoreOptions {
     journal: JournalOptions {
         segment_bytes: 16 * 1_024,
@@ -25,25 +27,39 @@ const OPTIONS: StoreOptions = StoreOptions {
     segments_kept: 1,
 };
 const PAGE: usize = 4_096;
-const SESSIONS: u64 = 120;
-const MESSAGES: u64 = 240;
 const RECIPIENTS: u64 = 4;
-const RETAINED: u64 = 60;
+/// Messages behind the checkpoint.
+const BEHIND: u64 = 40;
 
-fn files(disk: &Disk) -> Arc<dyn Files> {
-    Arc::new(disk.clone())
+/// How much is in a store.
+#[derive(Clone, Copy)]
+struct Sizes {
+    sessions: u64,
+    messages: u64,
+    retained: u64,
+    segment_bytes: u64,
+    segments_kept: usize,
 }
 
-fn append(store: &dyn Store, records: &[Record<'_>]) {
-    let mut batch = Batch::default();
-    for record in records {
-        batch.push(record);
-    }
-    let ticket = store
-        .append(&mut batch, Level::Fsync, Need::Ordinary)
-        .unwrap();
-    store.wait(ticket).unwrap();
-}
+const LARGE: Sizes = Sizes {
+    sessions: 120,
+    messages: 240,
+    retained: 60,
+    segment_bytes: OPTIONS.journal.segment_bytes,
+    segments_kept: OPTIONS.segments_kept,
+};
+const SMALL: Sizes = Sizes {
+    sessions: 6,
+    messages: 80,
+    retained: 4,
+    segment_bytes: 4 * 1_024,
+    ..LARGE
+};
+/// The checkpoint has taken over nothing.
+const COMPLETE: Sizes = Sizes {
+    segments_kept: 100,
+    ..SMALL
+};
 
 fn client(session: usize) -> String {
     format!("meter-{session}-of-a-hall-with-a-long-name")
@@ -55,10 +71,13 @@ fn payload(number: u64) -> Vec<u8> {
 
 /// The store of a broker that was killed. Its checkpoint has most of the log; the rest is in segments that are
 /// there, a part of it behind the checkpoint.
-fn store() -> Disk {
+fn store(sizes: &Sizes) -> Disk {
     let disk = Disk::new(1, Faults::default());
-    let (store, _) = DurableStore::open(&files(&disk), &OPTIONS).unwrap();
-    let sessions: Vec<u64> = (0..SESSIONS).map(|_| store.numbers(1)).collect();
+    let mut options = OPTIONS;
+    options.journal.segment_bytes = sizes.segment_bytes;
+    options.segments_kept = sizes.segments_kept;
+    let (store, _) = DurableStore::open(&files(&disk), &options).unwrap();
+    let sessions: Vec<u64> = (0..sizes.sessions).map(|_| store.numbers(1)).collect();
     for (place, &session) in sessions.iter().enumerate() {
         let (client_id, filter) = (client(place), format!("hall/{place}/#"));
         append(
@@ -81,10 +100,10 @@ fn store() -> Disk {
             ],
         );
     }
-    for number in 0..MESSAGES {
+    for number in 0..sizes.messages {
         let mut recipients = RecipientsBuf::default();
         for place in 0..RECIPIENTS {
-            let place = (number * 7 + place * 31) % SESSIONS;
+            let place = (number * 7 + place * 31) % sizes.sessions;
             recipients.push(sessions[usize::try_from(place).unwrap()], 1, false, &[]);
         }
         let message = Message {
@@ -96,7 +115,7 @@ fn store() -> Disk {
             ..Message::default()
         };
         append(&store, &[Record::Message(message)]);
-        if number < RETAINED {
+        if number < sizes.retained {
             let message = Message {
                 message: store.numbers(1),
                 topic: &format!("state/{number}"),
@@ -106,9 +125,10 @@ fn store() -> Disk {
             };
             append(&store, &[Record::Message(message)]);
         }
-        if number == MESSAGES - 40 {
+        if number == sizes.messages - BEHIND {
             store.checkpoint().unwrap();
-            while disk.content("00000000000000000001.log").is_some() {
+            let keeps_all = sizes.segments_kept > OPTIONS.segments_kept;
+            while !keeps_all && disk.content(FIRST).is_some() {
                 std::thread::yield_now();
             }
         }
@@ -163,6 +183,13 @@ impl State {
         Ok(state)
     }
 
+    fn assert_is(&self, other: &Self, changes: u64) {
+        self.assert_part_of(other, &format!("change {changes}"));
+        let figures = |state: &Self| (state.deliveries(), state.retained.len(), state.live_bytes);
+        assert_eq!(figures(self), figures(other), "change {changes}");
+        assert!(self == other, "change {changes}");
+    }
+
     fn deliveries(&self) -> usize {
         self.sessions.values().map(|(_, waits)| waits.len()).sum()
     }
@@ -209,13 +236,12 @@ fn used_pages(content: &[u8]) -> Vec<usize> {
 
 #[test]
 fn no_bit_of_a_checkpoint_that_took_over_segments_costs_anything() {
-    let disk = store();
+    let disk = store(&LARGE);
     let whole = State::of(&disk.after_kill()).unwrap();
     let content = disk.content(CHECKPOINT).unwrap();
     let mut random = Random(3);
-    // Flags of the file, but for the lowest: it says which of the two last commits counts, and redb opens the
-    // other one. Then a few bytes of each page.
-    let mut bits: Vec<(usize, u64)> = (1..8).map(|bit| (9, bit)).collect();
+    // Flags of the file, then a few bytes of each page.
+    let mut bits: Vec<(usize, u64)> = (0..8).map(|bit| (9, bit)).collect();
     for page in used_pages(&content).into_iter().step_by(2) {
         let begin = if page == 0 { 10 } else { page * PAGE };
         let used = (begin..(page + 1) * PAGE).filter(|&at| content[at] != 0);
@@ -243,7 +269,7 @@ fn no_bit_of_a_checkpoint_that_took_over_segments_costs_anything() {
 /// A part of each page in turn is overwritten.
 #[test]
 fn a_page_that_is_lost_costs_its_rows_and_the_report_names_them() {
-    let disk = store();
+    let disk = store(&LARGE);
     let whole = State::of(&disk.after_kill()).unwrap();
     let content = disk.content(CHECKPOINT).unwrap();
     let (mut damaged, mut kept) = (0, 0);
@@ -276,4 +302,156 @@ fn a_page_that_is_lost_costs_its_rows_and_the_report_names_them() {
     }
     assert!(damaged > 2, "{damaged}");
     assert!(kept * 2 > damaged * whole.deliveries(), "{kept}");
+}
+
+/// The place in a file behind the first bytes of `wanted`.
+fn place_of(disk: &Disk, name: &str, wanted: &[u8]) -> Option<usize> {
+    let content = disk.content(name)?;
+    let place = content
+        .windows(wanted.len())
+        .position(|part| part == wanted);
+    place.map(|place| place + 1)
+}
+
+fn flip_session(disk: &Disk) {
+    let at = place_of(disk, CHECKPOINT, client(2).as_bytes()).unwrap();
+    disk.corrupt(CHECKPOINT, |bytes| bytes[at] ^= 4);
+}
+
+/// A page with contents of messages.
+fn overwrite_page(disk: &Disk) {
+    let at = place_of(disk, CHECKPOINT, &payload(3)).unwrap();
+    disk.corrupt(CHECKPOINT, |bytes| {
+        bytes[at / PAGE * PAGE..][64..576].fill(0xa5)
+    });
+}
+
+fn flip_message(disk: &Disk, number: u64) {
+    let names = disk.list().unwrap().into_iter();
+    let mut segments = names.filter(|name| name.strip_suffix(".log").is_some());
+    let place = segments.find_map(|name| Some((place_of(disk, &name, &payload(number))?, name)));
+    let (at, name) = place.unwrap();
+    disk.corrupt(&name, |bytes| bytes[at] ^= 4);
+}
+
+/// The segment that is written to.
+fn last_segment(disk: &Disk) -> String {
+    let names = disk.list().unwrap().into_iter();
+    names
+        .filter(|name| name.strip_suffix(".log").is_some())
+        .next_back()
+        .unwrap()
+}
+
+/// The log begins with LSN 1, but it is not all there: the checkpoint has what it lacks.
+#[test]
+fn a_checkpoint_with_a_wrong_bit_has_what_an_old_record_said_that_cannot_be_read() {
+    let damaged = store(&COMPLETE);
+    let whole = State::of(&damaged.after_kill()).unwrap();
+    flip_session(&damaged);
+    let at = place_of(&damaged, FIRST, b"hall/2/#").unwrap();
+    damaged.corrupt(FIRST, |bytes| bytes[at] ^= 4);
+    let damaged = damaged.after_kill();
+    let started = State::of(&damaged).unwrap_err();
+
+    let repair = tools::repair(&files(&damaged), &OPTIONS).unwrap();
+
+    assert!(matches!(started, StoreError::Damaged(_)), "{started}");
+    assert!(State::of(&damaged).unwrap() == whole, "{repair:?}");
+    assert!(repair.set_aside.contains(&format!("{CHECKPOINT}.damaged")));
+    assert!(
+        repair.sessions.is_empty() && repair.topics.is_empty(),
+        "{repair:?}"
+    );
+}
+
+/// The bit of the file that names its last commit: no checksum covers it.
+#[test]
+fn a_checkpoint_that_names_its_older_commit_is_righted_and_the_start_says_so() {
+    let disk = store(&LARGE);
+    let whole = State::of(&disk.after_kill()).unwrap();
+    disk.corrupt(CHECKPOINT, |bytes| bytes[9] ^= 1);
+
+    let verified = tools::verify(&files(&disk.after_kill())).unwrap();
+    let disk = disk.after_kill();
+    let (store, recovery) = DurableStore::open(&files(&disk), &OPTIONS).unwrap();
+    store.close().unwrap();
+
+    let says = "checkpoint.redb named the older of its two last commits";
+    assert!(recovery.rebuilt[0].contains(says), "{recovery:?}");
+    assert_eq!(verified.rebuilt, recovery.rebuilt);
+    assert!(State::of(&disk).unwrap() == whole);
+}
+
+/// The power goes at each file operation of a repair that may change the folder. Then the store is refused, or opens as
+/// the repair would have left it; and another repair keeps what one that nobody disturbs keeps.
+fn cut_everywhere(sizes: &Sizes, damage: impl FnOnce(&Disk)) {
+    let damaged = store(sizes);
+    damage(&damaged);
+    let disk = damaged.after_kill();
+    let repair = tools::repair(&files(&disk), &OPTIONS).unwrap();
+    assert!(repair.damage.is_some());
+    let mended = State::of(&disk).unwrap();
+    assert!(mended.deliveries() > 0, "{repair:?}");
+    for changes in 1.. {
+        let disk = damaged.after_kill();
+        disk.reseed(changes);
+        disk.cut_after_changes(changes);
+        let repaired = tools::repair(&files(&disk), &OPTIONS);
+        if !disk.is_off() {
+            assert_eq!(repaired.unwrap(), repair);
+            assert!(changes > 50, "{changes}");
+            break;
+        }
+        // Whether what was not synced is lost is chance.
+        let disk = if changes % 3 == 0 {
+            disk.after_kill()
+        } else {
+            disk.after_power_cut()
+        };
+        match State::of(&disk) {
+            Ok(state) => state.assert_is(&mended, changes),
+            Err(error) => {
+                let is_told = matches!(error, StoreError::Damaged(_));
+                assert!(is_told, "change {changes}: {error}");
+            }
+        }
+        tools::repair(&files(&disk), &OPTIONS)
+            .unwrap_or_else(|error| panic!("change {changes}: {error}"));
+        State::of(&disk).unwrap().assert_is(&mended, changes);
+    }
+}
+
+#[test]
+fn a_repair_of_a_page_of_the_checkpoint_is_cut_anywhere_and_repeated() {
+    cut_everywhere(&SMALL, overwrite_page);
+}
+
+#[test]
+fn a_repair_of_a_record_is_cut_anywhere_and_repeated() {
+    cut_everywhere(&SMALL, |disk| flip_message(disk, SMALL.messages - 20));
+}
+
+#[test]
+fn a_repair_of_a_missing_segment_is_cut_anywhere_and_repeated() {
+    cut_everywhere(&SMALL, |disk| {
+        disk.remove(&last_segment(disk)).unwrap();
+        disk.sync_names().unwrap();
+    });
+}
+
+#[test]
+fn a_repair_of_a_checkpoint_and_a_record_is_cut_anywhere_and_repeated() {
+    cut_everywhere(&SMALL, |disk| {
+        overwrite_page(disk);
+        flip_message(disk, SMALL.messages - 20);
+    });
+}
+
+#[test]
+fn a_repair_of_a_checkpoint_and_an_old_record_is_cut_anywhere_and_repeated() {
+    cut_everywhere(&COMPLETE, |disk| {
+        flip_session(disk);
+        flip_message(disk, 2);
+    });
 }

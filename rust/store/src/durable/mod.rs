@@ -14,10 +14,10 @@ use crate::behind::{Behind, Request};
 use crate::durable::rows::Intake;
 #[cfg(feature = "columnar")]
 use crate::durable::rows::Pinned;
-use crate::error::StoreError;
+use crate::error::{Damage, StoreError};
 use crate::files::{Claim, Files};
-use crate::index::Index;
 use crate::index::tables::Meta;
+use crate::index::{Index, naming};
 use crate::journal::JournalOptions;
 use crate::journal::commit::Committer;
 use crate::journal::identity;
@@ -305,32 +305,52 @@ pub(crate) fn claim(files: &dyn Files) -> Result<Claim, StoreError> {
     })
 }
 
+/// What a store is opened into.
+pub(crate) type Parts = (Committer, Index, Recovery);
+
 /// Opens the checkpoint, then the log behind it. A checkpoint that is damaged is set aside if the
 /// log has all that was in it.
 pub(crate) fn open_parts(
     files: &Arc<dyn Files>,
     options: &StoreOptions,
-) -> Result<(Committer, Index, Recovery), StoreError> {
-    let (mut index, meta, aside) = open_checkpoint(files, options.cache_bytes)?;
+) -> Result<Parts, StoreError> {
+    open_or_rebuild(files, options).map(|(parts, _)| parts)
+}
+
+/// As [`open_parts`]; tells the other name of a checkpoint that was set aside, too.
+pub(crate) fn open_or_rebuild(
+    files: &Arc<dyn Files>,
+    options: &StoreOptions,
+) -> Result<(Parts, Option<String>), StoreError> {
+    let (mut index, meta, damage) = open_checkpoint(files, options.cache_bytes)?;
     let mut known = Known::begin(options.journal.segment_bytes);
     known.meet(meta, identity::peek(&**files)?);
     index.identify(known.store);
     index.check_segments(&segment::numbers(&**files)?)?;
     let (mut writer, mut recovery) = open::open(files, &known, &mut |logged| index.apply(&logged))?;
-    recovery.rebuilt.extend(aside);
+    recovery.rebuilt.extend(index.righted());
     if meta.is_none() {
         index.begin_checkpoint()?;
     }
+    // Until the log was read, nobody knows whether it has all that was in a damaged checkpoint.
+    let aside = damage.as_ref().map(|_| naming::replace_damaged(&**files));
+    let aside = aside.transpose()?;
+    if let Some((damage, aside)) = damage.zip(aside.as_ref()) {
+        let rebuilt = format!("{damage}; it is set aside as {aside} and made anew from the log");
+        recovery.rebuilt.push(rebuilt);
+    }
     writer.numbering = index.streams.numbering.clone();
     let committer = Committer::new(writer, (&options.journal).into())?;
-    Ok((committer, index, recovery))
+    Ok(((committer, index, recovery), aside))
 }
 
-/// The checkpoint, what it says about itself, and a sentence about the one that was set aside.
+/// The checkpoint and what it says about itself. If it is damaged and the log begins with LSN 1: a new one that
+/// is not named yet, and the damage.
 fn open_checkpoint(
     files: &Arc<dyn Files>,
     cache_bytes: usize,
-) -> Result<(Index, Option<Meta>, Option<String>), StoreError> {
+) -> Result<(Index, Option<Meta>, Option<Damage>), StoreError> {
+    naming::forget_new(&**files)?;
     let damage = match Index::open(files, cache_bytes) {
         Err(StoreError::Damaged(damage)) => damage,
         opened => return opened.map(|(index, meta)| (index, meta, None)),
@@ -339,24 +359,8 @@ fn open_checkpoint(
     if first_lsn != Some(1) {
         return Err(damage.of(1, first_lsn.map_or(0, |first| first - 1)).into());
     }
-    let aside = set_aside(&**files, &damage.file)?;
-    let (index, meta) = Index::open(files, cache_bytes)?;
-    let said = format!("{damage}; it is set aside as {aside} and made anew from the log");
-    Ok((index, meta, Some(said)))
-}
-
-/// Gives a damaged file another name, which it returns.
-pub(crate) fn set_aside(files: &dyn Files, name: &str) -> Result<String, StoreError> {
-    let names = files.list();
-    let names = names.map_err(|error| StoreError::io("list", ".", error))?;
-    let free = |aside: &String| !names.contains(aside);
-    let numbered = (2..).map(|number| format!("{name}.damaged{number}"));
-    let mut all = std::iter::once(format!("{name}.damaged")).chain(numbered);
-    // INVARIANT: a folder has fewer files than there are numbers.
-    let aside = all.find(free).expect("a free name");
-    let renamed = files.rename(name, &aside).and_then(|()| files.sync_names());
-    renamed.map_err(|error| StoreError::io("set aside", name, error))?;
-    Ok(aside)
+    let (index, meta) = Index::open_new(files, cache_bytes)?;
+    Ok((index, meta, Some(damage)))
 }
 
 pub(crate) fn spawn<T: Send + 'static>(

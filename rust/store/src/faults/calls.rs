@@ -10,7 +10,7 @@ const EIO: i32 = 5;
 
 impl Files for Disk {
     fn create(&self, name: &str, bytes: u64) -> io::Result<Arc<dyn File>> {
-        let mut state = self.call()?;
+        let mut state = self.change()?;
         if state.names(&self.folder)?.now.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -44,7 +44,7 @@ impl Files for Disk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut state = self.call()?;
+        let mut state = self.change()?;
         let body = state.find(&self.folder, from);
         let body = body.ok_or(io::ErrorKind::NotFound)?;
         state.names(&self.folder)?.change(|names| {
@@ -54,8 +54,21 @@ impl Files for Disk {
         Ok(())
     }
 
+    fn link(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.change()?;
+        let body = state.find(&self.folder, from);
+        let body = body.ok_or(io::ErrorKind::NotFound)?;
+        if state.find(&self.folder, to).is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        state.names(&self.folder)?.change(|names| {
+            names.insert(to.to_owned(), body);
+        });
+        Ok(())
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut state = self.call()?;
+        let mut state = self.change()?;
         if state.find(&self.folder, name).is_none() {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -67,7 +80,7 @@ impl Files for Disk {
 
     fn folder(&self, name: &str, _: Access) -> io::Result<Arc<dyn Files>> {
         let folder = format!("{}{name}/", self.folder);
-        self.call()?.folders.entry(folder.clone()).or_default();
+        self.change()?.folders.entry(folder.clone()).or_default();
         let state = Arc::clone(&self.state);
         Ok(Arc::new(Self { state, folder }))
     }
@@ -83,7 +96,7 @@ impl Files for Disk {
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        let mut state = self.call()?;
+        let mut state = self.change()?;
         let names = state.names(&self.folder)?;
         names.old = vec![names.now.clone()];
         Ok(())
@@ -143,6 +156,7 @@ impl File for Opened {
         let mut state = self.disk.lock();
         let was_off = state.is_off;
         state.burn();
+        state.burn_change();
         let goes_off = state.is_off && !was_off;
         if was_off {
             return Err(io::Error::other("the power is off"));
@@ -169,7 +183,7 @@ impl File for Opened {
     }
 
     fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        let mut state = self.disk.call()?;
+        let mut state = self.disk.change()?;
         let body = &mut state.bodies[self.body];
         let (mut at, end) = (index(offset), index(offset + bytes).min(body.now.len()));
         while at < end {
@@ -183,7 +197,7 @@ impl File for Opened {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut state = self.disk.call()?;
+        let mut state = self.disk.change()?;
         let odds = state.faults.sync_error_one_in;
         let fails = state.one_in(odds);
         let State { bodies, random, .. } = &mut *state;
@@ -198,7 +212,7 @@ impl File for Opened {
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
-        let mut state = self.disk.call()?;
+        let mut state = self.disk.change()?;
         let body = &mut state.bodies[self.body];
         if index(bytes) < body.now.len() {
             body.cut = Some(body.cut.map_or(index(bytes), |cut| cut.min(index(bytes))));

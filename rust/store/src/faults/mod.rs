@@ -42,6 +42,8 @@ struct State {
     faults: Faults,
     /// Calls until the power goes.
     fuse: Option<u64>,
+    /// Calls that change something until it does.
+    change_fuse: Option<u64>,
     is_off: bool,
     is_claimed: bool,
     folders: BTreeMap<String, Names>,
@@ -77,6 +79,7 @@ impl Disk {
             random: Random(seed),
             faults,
             fuse: None,
+            change_fuse: None,
             is_off: false,
             is_claimed: false,
             folders: BTreeMap::from([(String::new(), Names::default())]),
@@ -95,6 +98,17 @@ impl Disk {
     /// Lets the power go in the `calls`-th call from now.
     pub fn cut_after(&self, calls: u64) {
         self.lock().fuse = Some(calls);
+    }
+
+    /// Lets the power go in the `changes`-th call from now that may change something on the disk: between two of them
+    /// it makes no difference when it goes.
+    pub fn cut_after_changes(&self, changes: u64) {
+        self.lock().change_fuse = Some(changes);
+    }
+
+    /// Changes what happens by chance from now on.
+    pub fn reseed(&self, seed: u64) {
+        self.lock().random = Random(seed);
     }
 
     /// Changes what goes wrong from now on.
@@ -156,6 +170,7 @@ impl Disk {
         state.is_off = true;
         next.is_off = false;
         next.fuse = None;
+        next.change_fuse = None;
         next.is_claimed = false;
         next
     }
@@ -172,14 +187,21 @@ impl Disk {
         }
         Ok(state)
     }
+
+    /// A call that may change something on the disk.
+    fn change(&self) -> io::Result<MutexGuard<'_, State>> {
+        self.lock().burn_change();
+        self.call()
+    }
 }
 
 impl State {
     fn burn(&mut self) {
-        if let Some(fuse) = &mut self.fuse {
-            *fuse = fuse.saturating_sub(1);
-            self.is_off |= *fuse == 0;
-        }
+        self.is_off |= is_burnt(&mut self.fuse);
+    }
+
+    fn burn_change(&mut self) {
+        self.is_off |= is_burnt(&mut self.change_fuse);
     }
 
     fn one_in(&mut self, odds: u64) -> bool {
@@ -304,6 +326,13 @@ impl Body {
         self.now.clone_from(&survived);
         self.safe = survived;
     }
+}
+
+fn is_burnt(fuse: &mut Option<u64>) -> bool {
+    fuse.as_mut().is_some_and(|left| {
+        *left = left.saturating_sub(1);
+        *left == 0
+    })
 }
 
 fn sector_of(content: &[u8], sector: usize) -> &[u8] {

@@ -1,5 +1,7 @@
 //! What each record does.
 
+#[cfg(feature = "columnar")]
+use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::index::Index;
 use crate::index::messages::MessageRow;
@@ -51,6 +53,21 @@ impl Index {
             "the group is as it was written"
         );
         Ok(())
+    }
+
+    /// Does what the records of a batch say that no log will have: the checkpoint that is written next has it.
+    #[cfg(feature = "columnar")]
+    pub(crate) fn apply_unlogged(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
+        let first_lsn = self.applied_lsn + 1;
+        frame::seal_all(&mut batch.bytes, 0, first_lsn);
+        let written = Written {
+            segment: self.moved,
+            offset: 0,
+            first_lsn,
+            last_lsn: self.applied_lsn + u64::from(batch.records),
+            has_rows: false,
+        };
+        self.apply_group(&batch.bytes, &written)
     }
 
     fn step(&mut self, record: &Record<'_>, place: Place) -> Result<(), StoreError> {

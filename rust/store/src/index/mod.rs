@@ -17,6 +17,7 @@ pub(crate) mod copying;
 pub(crate) mod flush;
 mod gaps;
 mod messages;
+pub(crate) mod naming;
 pub(crate) mod notes;
 mod numbered;
 mod paged;
@@ -76,6 +77,8 @@ pub(crate) struct Index {
 
 /// Room that the first words of a checkpoint take, generously.
 const BEGIN_BYTES: u64 = 1 << 20;
+const RIGHTED: &str =
+    "checkpoint.redb named the older of its two last commits as the one that counts; it is righted";
 const WANTED: &str = "it is missing, and messages in it are wanted";
 
 /// What waits for a session.
@@ -131,7 +134,18 @@ impl Index {
         files: &Arc<dyn Files>,
         cache_bytes: usize,
     ) -> Result<(Self, Option<Meta>), StoreError> {
-        let tables = Tables::open(&**files, cache_bytes)?;
+        Self::of(files, Tables::open(&**files, cache_bytes)?)
+    }
+
+    /// Opens the new checkpoint that is not named yet, or begins one.
+    pub(crate) fn open_new(
+        files: &Arc<dyn Files>,
+        cache_bytes: usize,
+    ) -> Result<(Self, Option<Meta>), StoreError> {
+        Self::of(files, Tables::open_new(&**files, cache_bytes)?)
+    }
+
+    fn of(files: &Arc<dyn Files>, tables: Tables) -> Result<(Self, Option<Meta>), StoreError> {
         let meta = tables.meta()?;
         let mut live = BTreeMap::new();
         if let Some(table) = tables.table(SEGMENT)? {
@@ -198,6 +212,11 @@ impl Index {
         let mut damage = Damage::whole(&segment::name(missing), WANTED);
         damage.concerns = self.wanting_of(missing)?;
         Err(damage.into())
+    }
+
+    /// What was wrong with the checkpoint and was righted without any loss, in a sentence.
+    pub(crate) fn righted(&self) -> Option<String> {
+        self.tables.is_righted().then(|| RIGHTED.to_owned())
     }
 
     /// The checkpoint as it is now, for as long as the snapshot is kept.

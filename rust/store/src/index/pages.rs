@@ -11,7 +11,7 @@ use std::ops::Range;
 use twox_hash::XxHash3_128;
 
 use crate::error::StoreError;
-use crate::files::{File, read_full};
+use crate::files::{File, read_full, write_all};
 use crate::index::tables::FILE;
 use crate::wire::Reader;
 
@@ -19,7 +19,10 @@ const PAGE: u64 = 4_096;
 /// Pages of a region; regions have no header of their own.
 const REGION_PAGES: u64 = 1 << 20;
 const INDEX: u64 = 0xF_FFFF;
+/// Flags of the file, which no checksum covers.
 const GOD_BYTE: usize = 9;
+/// The second slot has the commit that counts.
+const PRIMARY: u8 = 1;
 const SLOTS: Range<usize> = 64..320;
 const SLOT: usize = 128;
 const CHECKSUM: usize = 16;
@@ -86,23 +89,48 @@ impl<'f> Pages<'f> {
         })
     }
 
+    /// Whether both of the two last commits can be found, and the file says that the older one counts.
+    pub(super) fn is_older_primary(&self) -> Result<bool, StoreError> {
+        let slots = self.slots()?;
+        let mut numbers = slots.iter().map(|(number, _)| number);
+        Ok(numbers
+            .next()
+            .zip(numbers.next())
+            .is_some_and(|(primary, other)| primary < other))
+    }
+
+    /// Makes the other one of the two last commits the one that counts.
+    pub(super) fn change_primary(&self) -> Result<(), StoreError> {
+        let mut flags = [0];
+        let changed = read_full(self.file, &mut flags, GOD_BYTE as u64)
+            .and_then(|_| write_all(self.file, &[flags[0] ^ PRIMARY], GOD_BYTE as u64))
+            .and_then(|()| self.file.sync());
+        changed.map_err(|error| StoreError::io("change the header of", FILE, error))
+    }
+
     /// The two last commits, as far as they can be read; the file says that the first of them counts.
     pub(super) fn commits(&mut self) -> Result<Vec<Commit>, StoreError> {
+        let mut commits = Vec::new();
+        for (number, root) in self.slots()? {
+            let tables = match root {
+                Some(root) => self.tables(root)?,
+                None => BTreeMap::new(),
+            };
+            commits.push(Commit { number, tables });
+        }
+        Ok(commits)
+    }
+
+    /// Number and root of the two last commits, as far as they can be found, that first which counts.
+    fn slots(&self) -> Result<Vec<(u64, Option<Tree>)>, StoreError> {
         let mut header = [0; SLOTS.end];
         read_full(self.file, &mut header, 0).map_err(unread)?;
-        let is_second = header[GOD_BYTE] & 1 != 0;
+        let is_second = header[GOD_BYTE] & PRIMARY != 0;
         let mut slots: Vec<_> = header[SLOTS].chunks_exact_mut(SLOT).collect();
         if is_second {
             slots.reverse();
         }
-        let mut commits = Vec::new();
-        for slot in slots {
-            if let Some((number, Some(root))) = read_slot(slot) {
-                let tables = self.tables(root)?;
-                commits.push(Commit { number, tables });
-            }
-        }
-        Ok(commits)
+        Ok(slots.into_iter().filter_map(read_slot).collect())
     }
 
     fn tables(&mut self, root: Tree) -> Result<BTreeMap<String, Tree>, StoreError> {
@@ -207,7 +235,9 @@ impl<'f> Pages<'f> {
         }
         for bit in 0..page.len() * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
-            if let Some(content) = content(page, widths) {
+            // What the checksum does not cover makes no page whole.
+            let covered = content(page, widths).filter(|content| bit / 8 < content.len());
+            if let Some(content) = covered {
                 let Some(left) = self.patience.checked_sub(content.len() as u64) else {
                     return false;
                 };

@@ -7,26 +7,71 @@ use std::collections::BTreeMap;
 use redb::{Key, TableDefinition, TableHandle as _, Value};
 
 use crate::error::StoreError;
+use crate::files::{File, Files};
 use crate::index::pages::{Commit, Pages, Step, Widths};
+use crate::index::streams::StreamTable;
 use crate::index::tables::{
-    BODY, MESSAGE, META, NOTE, QUEUE, RETAINED, SEGMENT, SESSION, SUBSCRIPTION,
+    BODY, MESSAGE, META, NOTE, QUEUE, RETAINED, SEGMENT, SESSION, STREAMS, SUBSCRIPTION,
 };
+use crate::journal::{identity, segment};
 
 /// The figures of a checkpoint that a rescue needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures {
     applied_lsn: u64,
     pub(super) moved: u64,
+    /// The oldest segment with rows of streams that are in no file.
+    pinned: Option<u64>,
     /// No later commit was found.
     pub(super) is_latest: bool,
 }
 
 /// Where the log begins.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Begin {
-    pub(crate) lsn: u64,
-    pub(crate) segment: u64,
+    lsn: u64,
+    segment: u64,
 }
+
+impl Begin {
+    /// Of the log in `files`; behind everything if there is none.
+    pub(crate) fn of(files: &dyn Files) -> Result<Self, StoreError> {
+        let segment = segment::numbers(files)?.first().copied();
+        Ok(Self {
+            lsn: match segment {
+                Some(_) => identity::first_lsn(files)?.unwrap_or_default(),
+                None => u64::MAX,
+            },
+            segment: segment.unwrap_or(u64::MAX),
+        })
+    }
+}
+
+/// Corrects a checkpoint that names the older of its two last commits as the one that counts; returns whether it did.
+///
+/// No checksum covers that bit. A writer that dies between its last two writes leaves the same, and then the older
+/// commit counts: the log goes on behind it. If it does not, or pages of it are gone, the bit is wrong.
+pub(super) fn right_primary(file: &dyn File, files: &dyn Files) -> Result<bool, StoreError> {
+    let mut pages = Pages::of(file)?;
+    if !pages.is_older_primary()? {
+        return Ok(false);
+    }
+    let begin = Begin::of(files)?;
+    let mut ranks = Vec::new();
+    for commit in pages.commits()? {
+        ranks.push(rank(&mut pages, commit, begin)?.0);
+    }
+    let is_wrong = matches!(ranks[..], [older, newer] if older != WHOLE && newer <= older);
+    if is_wrong {
+        pages.change_primary()?;
+    }
+    Ok(is_wrong)
+}
+
+/// Whether the log lacks what is behind a commit, and how many pages of it are damaged: the less, the better.
+type Rank = (bool, u64);
+
+const WHOLE: Rank = (false, 0);
 
 /// The commit of which most can be had: one that the log goes on behind, with the fewest damaged pages, the
 /// latest.
@@ -38,15 +83,9 @@ pub(super) fn best(
     let commits = pages.commits()?;
     let latest = commits.iter().map(|commit| commit.number).max();
     for commit in commits {
-        let mut source = Source {
-            pages: &mut *pages,
-            commit,
-        };
-        if let Some(figures) = source.figures()? {
-            let has_gap = source.has_gap(figures, begin)?;
-            let lost = source.count_lost()?;
-            let rank = (has_gap, lost, Reverse(source.commit.number));
-            found.push((rank, source.commit, figures));
+        let (rank, commit, figures) = rank(pages, commit, begin)?;
+        if let Some(figures) = figures {
+            found.push(((rank, Reverse(commit.number)), commit, figures));
         }
     }
     let best = found.into_iter().min_by_key(|(rank, ..)| *rank);
@@ -54,6 +93,23 @@ pub(super) fn best(
         figures.is_latest = latest == Some(commit.number);
         (commit, figures)
     }))
+}
+
+/// What can be had of a commit; the figures if they can be read.
+fn rank(
+    pages: &mut Pages<'_>,
+    commit: Commit,
+    begin: Begin,
+) -> Result<(Rank, Commit, Option<Figures>), StoreError> {
+    let mut source = Source { pages, commit };
+    let figures = source.figures()?;
+    let has_gap = match figures {
+        Some(figures) => source.has_gap(figures, begin)?,
+        // As good as no checkpoint.
+        None => begin.lsn > 1,
+    };
+    let lost = source.count_lost()?;
+    Ok(((has_gap, lost), source.commit, figures))
 }
 
 /// The tables of one commit.
@@ -86,12 +142,17 @@ impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
     }
 
     fn figures(&mut self) -> Result<Option<Figures>, StoreError> {
-        let mut numbers = BTreeMap::new();
+        let (mut numbers, mut pinned) = (BTreeMap::new(), None);
         self.rows(META, |row| {
-            if let Some((key, value)) = row
-                && let Ok(value) = value.try_into()
-            {
-                numbers.insert(key.to_owned(), u64::from_le_bytes(value));
+            if let Some((key, value)) = row {
+                if let Ok(value) = value.try_into() {
+                    numbers.insert(key.to_owned(), u64::from_le_bytes(value));
+                }
+                if key == STREAMS {
+                    pinned = StreamTable::decode(value)
+                        .ok()
+                        .and_then(|table| table.pinned());
+                }
             }
             Ok(())
         })?;
@@ -100,13 +161,17 @@ impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
         Ok(found.map(|(applied_lsn, moved)| Figures {
             applied_lsn,
             moved,
+            pinned,
             is_latest: true,
         }))
     }
 
-    /// Whether records are missing between it and the log, or segments of which it wants messages.
+    /// Whether records are missing between it and the log, or segments of which it wants messages or rows.
     fn has_gap(&mut self, figures: Figures, begin: Begin) -> Result<bool, StoreError> {
         let mut has_gap = figures.applied_lsn + 1 < begin.lsn;
+        has_gap |= figures
+            .pinned
+            .is_some_and(|segment| segment < begin.segment);
         self.rows(SEGMENT, |row| {
             has_gap |=
                 row.is_some_and(|(segment, _)| figures.moved < segment && segment < begin.segment);

@@ -17,14 +17,15 @@ use crate::index::backend::Backend;
 use crate::index::bodies;
 use crate::index::chunk::Chunk;
 use crate::index::messages::{self, MessageRow, page_of};
+pub(crate) use crate::index::naming::FILE;
+use crate::index::naming::{UNBORN, begin, name_new};
 use crate::index::rows::{Delivery, SessionRow, Subscriptions, decode_subscriptions};
+use crate::index::source;
 use crate::index::streams::StreamTable;
 use crate::journal::segment::StoreId;
 use crate::wire::BodyError;
 use mqttcore_panics::contained;
 
-pub(crate) const FILE: &str = "checkpoint.redb";
-const UNBORN: &str = "checkpoint.new";
 const FORMAT: u32 = 3;
 /// Rows of messages had no checksums yet.
 const WITHOUT_CHECKSUMS: u32 = 2;
@@ -39,6 +40,8 @@ pub(crate) const RETAINED: TableDefinition<'_, &str, u64> = TableDefinition::new
 pub(crate) const SEGMENT: TableDefinition<'_, u64, u64> = TableDefinition::new("segment");
 pub(crate) const NOTE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("note");
 pub(crate) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
+/// The row of the table `meta` about streams.
+pub(super) const STREAMS: &str = "streams";
 
 /// What the checkpoint says about itself.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -56,6 +59,7 @@ pub(crate) struct Meta {
 pub(crate) struct Tables {
     database: Arc<Database>,
     views: Views,
+    is_righted: bool,
 }
 
 /// The tables as the last change left them; `None` before the first one.
@@ -82,35 +86,59 @@ impl Tables {
     /// [`StoreError::Damaged`] if the checkpoint is not what was written: redb reports some damage
     /// as an error, and panics at other.
     pub(crate) fn open(files: &dyn Files, cache_bytes: usize) -> Result<Self, StoreError> {
-        let opened = contained(|| Self::open_unguarded(files, cache_bytes));
+        Self::open_as(FILE, files, cache_bytes)
+    }
+
+    /// Opens the new checkpoint that is not named yet, or begins one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tables::open`].
+    pub(crate) fn open_new(files: &dyn Files, cache_bytes: usize) -> Result<Self, StoreError> {
+        Self::open_as(UNBORN, files, cache_bytes)
+    }
+
+    fn open_as(name: &str, files: &dyn Files, cache_bytes: usize) -> Result<Self, StoreError> {
+        let opened = contained(|| Self::open_unguarded(name, files, cache_bytes));
         opened.unwrap_or_else(|_| Err(Damage::whole(FILE, UNREADABLE).into()))
     }
 
-    fn open_unguarded(files: &dyn Files, cache_bytes: usize) -> Result<Self, StoreError> {
-        let failed = |error| StoreError::io("open", FILE, error);
-        let (file, is_new) = match files.open(FILE) {
+    fn open_unguarded(
+        name: &str,
+        files: &dyn Files,
+        cache_bytes: usize,
+    ) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::io("open", name, error);
+        let (file, is_new) = match files.open(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 (begin(files).map_err(failed)?, true)
             }
             other => (other.map_err(failed)?, false),
         };
+        let is_righted = !is_new && source::right_primary(&*file, files)?;
         let mut database = Contained(Some(open_database(file, cache_bytes)?));
         if !is_new {
             database.check()?;
         }
         let database = database.into_inner();
-        if is_new {
+        if is_new && name == FILE {
             name_new(files)?;
         }
         let mut tables = Self {
             database: Arc::new(database),
             views: Views::default(),
+            is_righted,
         };
         if tables.format()? == Some(WITHOUT_CHECKSUMS.into()) {
             tables.upgrade()?;
         }
         tables.refresh()?;
         Ok(tables)
+    }
+
+    /// The file named the older of its two last commits as the one that counts, and was corrected.
+    pub(crate) fn is_righted(&self) -> bool {
+        self.is_righted
     }
 
     /// The format that wrote it; `None` if it has never been written.
@@ -183,7 +211,7 @@ impl Tables {
         let Some(table) = self.table(META)? else {
             return Ok(StreamTable::default());
         };
-        let found = table.get("streams").map_err(checkpoint)?;
+        let found = table.get(STREAMS).map_err(checkpoint)?;
         found.map_or(Ok(StreamTable::default()), |found| {
             StreamTable::decode(found.value()).map_err(wrong)
         })
@@ -389,24 +417,10 @@ fn open_database(file: Arc<dyn File>, cache_bytes: usize) -> Result<Database, St
     opened.map_err(unopened)
 }
 
-/// A new checkpoint, empty, to be written and closed; [`name_new`] puts it into its place then.
+/// A new checkpoint, empty, to be written and closed; [`name_new`] names it then.
 pub(super) fn create_new(files: &dyn Files, cache_bytes: usize) -> Result<Database, StoreError> {
     let file = begin(files).map_err(|error| StoreError::io("make", UNBORN, error))?;
     open_database(file, cache_bytes)
-}
-
-/// Gives a new checkpoint its name, when it is whole.
-pub(crate) fn name_new(files: &dyn Files) -> Result<(), StoreError> {
-    let named = files.rename(UNBORN, FILE).and_then(|()| files.sync_names());
-    named.map_err(|error| StoreError::io("open", FILE, error))
-}
-
-/// An empty file without its final name.
-fn begin(files: &dyn Files) -> io::Result<Arc<dyn File>> {
-    match files.remove(UNBORN) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => files.create(UNBORN, 0),
-    }
 }
 
 /// Writes what the checkpoint says about itself.
@@ -450,7 +464,7 @@ pub(crate) fn put_streams(
     let mut bytes = Vec::new();
     streams.encode(&mut bytes);
     let mut table = transaction.open_table(META).map_err(checkpoint)?;
-    table.insert("streams", &bytes[..]).map_err(checkpoint)?;
+    table.insert(STREAMS, &bytes[..]).map_err(checkpoint)?;
     Ok(())
 }
 

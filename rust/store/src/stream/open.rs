@@ -44,30 +44,31 @@ pub(crate) fn open(
     index: &mut Index,
     options: &StreamOptions,
 ) -> Result<Option<Arc<Streams>>, StoreError> {
-    open_from(files, committer, index, options, whole)
+    let write = &mut |index: &mut Index, batch: &mut Batch| write(committer, index, batch);
+    open_from(files, write, index, options, whole)
 }
 
 /// Saves the rows of a log that is damaged: all that can be read of them go into files, and the
-/// log is not needed for them any more.
+/// log is not needed for them any more. What a log would be told of that is in the index alone, which is
+/// written then.
 ///
 /// # Errors
 ///
 /// Those of [`open`] and of writing files.
-pub(crate) fn rescue(
-    files: &Arc<dyn Files>,
-    committer: &mut Committer,
-    index: &mut Index,
-) -> Result<(), StoreError> {
+pub(crate) fn rescue(files: &Arc<dyn Files>, index: &mut Index) -> Result<(), StoreError> {
     let options = StreamOptions::default();
-    let streams = open_from(files, committer, index, &options, salvaged)?;
+    let streams = open_from(files, &mut Index::apply_unlogged, index, &options, salvaged)?;
     if let Some(streams) = streams {
         streams.seal(&Wanted::Everything, &mut |batch| {
-            write(committer, index, batch)
+            index.apply_unlogged(batch)
         })?;
     }
     index.streams.forget_rows(|_| false);
     Ok(())
 }
+
+/// Takes in a batch of what opening a stream has to say.
+type Write<'w> = dyn FnMut(&mut Index, &mut Batch) -> Result<(), StoreError> + 'w;
 
 /// Writes a batch that is safe when this returns, where no thread does it.
 fn write(
@@ -100,7 +101,7 @@ fn salvaged<'s>(segment: &'s [u8], header: &Header) -> Box<dyn Iterator<Item = F
 
 fn open_from(
     files: &Arc<dyn Files>,
-    committer: &mut Committer,
+    write: &mut Write<'_>,
     index: &mut Index,
     options: &StreamOptions,
     find_frames: FindFrames,
@@ -118,7 +119,7 @@ fn open_from(
         .map_err(failed)?;
     let mut found = find(&*root, options)?;
     let mut opening = Opening {
-        committer,
+        write,
         index,
         is_restored,
     };
@@ -191,8 +192,8 @@ fn is_name(name: &str) -> bool {
         && bytes.all(|byte| is_plain(byte) || matches!(byte, b'_' | b'-'))
 }
 
-struct Opening<'o> {
-    committer: &'o mut Committer,
+struct Opening<'o, 'w> {
+    write: &'o mut Write<'w>,
     index: &'o mut Index,
     is_restored: bool,
 }
@@ -203,7 +204,7 @@ struct Sealings {
     sealed: Sealed,
 }
 
-impl Opening<'_> {
+impl Opening<'_, '_> {
     fn stream(&mut self, found: &mut Found) -> Result<Stream, StoreError> {
         let store = uuid(self.index.store());
         let mut identity = self.identify(found, &store)?;
@@ -353,7 +354,7 @@ impl Opening<'_> {
         if batch.is_empty() {
             return Ok(());
         }
-        write(self.committer, self.index, &mut batch)
+        (self.write)(self.index, &mut batch)
     }
 
     fn stream_of(

@@ -1,0 +1,52 @@
+//! Names of the checkpoint: a new one is written as `checkpoint.new` and takes its name when it is whole.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::aside;
+use crate::backup::copy_file;
+use crate::error::StoreError;
+use crate::files::{File, Files};
+
+pub(crate) const FILE: &str = "checkpoint.redb";
+pub(super) const UNBORN: &str = "checkpoint.new";
+
+/// An empty file without its final name.
+pub(super) fn begin(files: &dyn Files) -> io::Result<Arc<dyn File>> {
+    forget(files)?;
+    files.create(UNBORN, 0)
+}
+
+fn forget(files: &dyn Files) -> io::Result<()> {
+    match files.remove(UNBORN) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Removes a new checkpoint that was never named: whoever made it died.
+pub(crate) fn forget_new(files: &dyn Files) -> Result<(), StoreError> {
+    forget(files).map_err(|error| StoreError::io("remove", UNBORN, error))
+}
+
+/// Begins a new checkpoint as a copy of the one that nobody has open; it is empty if there is none.
+pub(crate) fn copy_to_new(files: &dyn Files) -> Result<(), StoreError> {
+    let copied = forget(files).and_then(|()| match files.open(FILE) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        file => copy_file(&*file?, files, UNBORN, u64::MAX).map(drop),
+    });
+    copied.map_err(|error| StoreError::io("copy", FILE, error))
+}
+
+/// Gives a new checkpoint its name, when it is whole: it replaces the one that was there.
+pub(crate) fn name_new(files: &dyn Files) -> Result<(), StoreError> {
+    let named = files.rename(UNBORN, FILE).and_then(|()| files.sync_names());
+    named.map_err(|error| StoreError::io("open", FILE, error))
+}
+
+/// Puts a new checkpoint into the place of a damaged one, which is set aside: returns its other name.
+pub(crate) fn replace_damaged(files: &dyn Files) -> Result<String, StoreError> {
+    let aside = aside::keep(files, FILE)?;
+    name_new(files)?;
+    Ok(aside)
+}
