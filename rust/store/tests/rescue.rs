@@ -322,7 +322,7 @@ fn flip_session(disk: &Disk) {
 fn overwrite_page(disk: &Disk) {
     let at = place_of(disk, CHECKPOINT, &payload(3)).unwrap();
     disk.corrupt(CHECKPOINT, |bytes| {
-        bytes[at / PAGE * PAGE..][64..576].fill(0xa5)
+        bytes[at / PAGE * PAGE..][64..576].fill(0xa5);
     });
 }
 
@@ -336,11 +336,9 @@ fn flip_message(disk: &Disk, number: u64) {
 
 /// The segment that is written to.
 fn last_segment(disk: &Disk) -> String {
-    let names = disk.list().unwrap().into_iter();
-    names
-        .filter(|name| name.strip_suffix(".log").is_some())
-        .next_back()
-        .unwrap()
+    let mut names = disk.list().unwrap().into_iter();
+    let last = names.rfind(|name| name.strip_suffix(".log").is_some());
+    last.unwrap()
 }
 
 /// The log begins with LSN 1, but it is not all there: the checkpoint has what it lacks.

@@ -620,15 +620,7 @@ fn rule_4_a_log_that_was_mended_keeps_what_can_be_read_and_begins_an_epoch() {
         .unwrap()
         .epoch("plant");
     let disk = disk.after_kill();
-    let names = disk.list().unwrap();
-    let mut logs = names
-        .iter()
-        .filter(|name| name.strip_suffix(".log").is_some());
-    // A row behind those that are sealed, in a full segment.
-    let hit = logs.nth_back(1).unwrap();
-    disk.corrupt(hit, |content| {
-        content[1_590..1_640].iter_mut().for_each(|byte| *byte ^= 1);
-    });
+    hit_row(&disk);
 
     let repair = tools::repair(&files(&disk), &STORE).unwrap();
 
@@ -641,6 +633,54 @@ fn rule_4_a_log_that_was_mended_keeps_what_can_be_read_and_begins_an_epoch() {
     assert!(left.iter().all(|row| rows.contains(row)));
     log.publish(&[("plant", 0)]);
     assert_eq!(log.bounds("plant")[0].end, 41, "no offset is given again");
+}
+
+/// Overwrites a row behind those that are sealed, in a full segment.
+fn hit_row(disk: &Disk) {
+    let names = disk.list().unwrap();
+    let mut logs = names
+        .iter()
+        .filter(|name| name.strip_suffix(".log").is_some());
+    let hit = logs.nth_back(1).unwrap();
+    disk.corrupt(hit, |content| {
+        content[1_590..1_640].iter_mut().for_each(|byte| *byte ^= 1);
+    });
+}
+
+/// Rule 4, whenever the power goes in between: rows are saved once, under their offsets, and in a later epoch.
+#[test]
+fn rule_4_a_repair_that_is_cut_anywhere_keeps_the_rows_that_another_one_keeps() {
+    let (damaged, _) = half_sealed();
+    hit_row(&damaged);
+    let options = options(&[definition("plant", 1)]);
+    let opened = |disk: &Disk| {
+        let log = Log::open(disk, &options)?;
+        Ok::<_, StoreError>((log.rows("plant", 0), log.bounds("plant")[0].end))
+    };
+    let disk = damaged.after_kill();
+    tools::repair(&files(&disk), &STORE).unwrap();
+    let mended = opened(&disk).unwrap();
+    for changes in 1.. {
+        let disk = damaged.after_kill();
+        disk.reseed(changes);
+        disk.cut_after_changes(changes);
+        let _ = tools::repair(&files(&disk), &STORE);
+        if !disk.is_off() {
+            assert!(changes > 50, "{changes}");
+            break;
+        }
+        let disk = disk.after_power_cut();
+        match opened(&disk) {
+            Ok(rows) => assert!(rows == mended, "change {changes}"),
+            Err(error) => {
+                let is_told = matches!(error, StoreError::Damaged(_));
+                assert!(is_told, "change {changes}: {error}");
+            }
+        }
+        tools::repair(&files(&disk), &STORE)
+            .unwrap_or_else(|error| panic!("change {changes}: {error}"));
+        assert!(opened(&disk).unwrap() == mended, "change {changes}");
+    }
 }
 
 /// Rule 12: typed columns are added, and nothing else.
