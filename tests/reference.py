@@ -94,7 +94,7 @@ def sys_topics() -> Iterator[tuple[str, ...]]:
 
 def routes() -> Iterator[tuple[str, ...]]:
     """Each route of the streams' endpoint: method, path."""
-    text = source("rust/broker/src/http/app.rs")
+    text = source("rust/http/src/app.rs")
     for steps, method in re.findall(r"\[(\"v1\",[^\]]+)\] => \{\s*is\(Method::(\w+)", text):
         parts = [part.strip() for part in steps.split(",")]
         path = "/".join(part.strip('"') if '"' in part else f"{{{part}}}" for part in parts)

@@ -2,17 +2,19 @@
 
 use std::borrow::Cow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_broker::{Broker, ClientInfo, Config, Failure};
 use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
+use mqttcore_http::Endpoint;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::CoreError;
 use crate::lanes::PyLanes;
-use crate::settings::engine_config;
+use crate::settings::{self, Told};
 use crate::topics::qos_of;
 
 /// Sockets, shards and sessions of one broker; `mqttcore.Broker` wraps it.
@@ -20,6 +22,7 @@ use crate::topics::qos_of;
 pub(crate) struct PyEngine {
     /// Never dropped in a forked child: its threads are not there to be joined.
     broker: Option<Broker>,
+    endpoint: Arc<Endpoint>,
     process: u32,
 }
 
@@ -34,14 +37,17 @@ impl PyEngine {
         lanes: &PyLanes,
         accepts_clock: bool,
     ) -> PyResult<Self> {
+        let Told { config, http } = settings::read(settings)?;
         let config = Config {
             accepts_clock,
-            ..engine_config(settings)?
+            ..config
         };
         let hooks = lanes.hooks();
-        let broker = py.detach(|| Broker::start(config, &hooks));
+        let endpoint = Arc::new(Endpoint::new(http));
+        let broker = py.detach(|| Broker::start_with(config, &hooks, vec![endpoint.clone()]));
         Ok(Self {
             broker: Some(broker.map_err(CoreError::Start)?),
+            endpoint,
             process: std::process::id(),
         })
     }
@@ -50,7 +56,7 @@ impl PyEngine {
     #[staticmethod]
     #[pyo3(signature = (settings, /))]
     fn check(py: Python<'_>, settings: &Bound<'_, PyAny>) -> PyResult<()> {
-        let config = engine_config(settings)?;
+        let Told { config, .. } = settings::read(settings)?;
         py.detach(|| Broker::check(&config))
             .map_err(CoreError::Start)?;
         Ok(())
@@ -100,13 +106,14 @@ impl PyEngine {
 
     /// What readers are told of each stream, as JSON.
     fn streams(&self, py: Python<'_>) -> Result<Vec<String>, CoreError> {
-        let broker = self.running()?;
-        Ok(py.detach(|| broker.streams()))
+        self.running()?;
+        Ok(py.detach(|| self.endpoint.streams()))
     }
 
     /// Where streams are read over TCP, as (host, port).
     fn http_address(&self) -> Result<Option<(String, u16)>, CoreError> {
-        let address = self.running()?.http_address();
+        self.running()?;
+        let address = self.endpoint.address();
         Ok(address.map(|address| (address.ip().to_string(), address.port())))
     }
 
@@ -141,7 +148,7 @@ impl PyEngine {
         lanes: &PyLanes,
     ) -> PyResult<Vec<Option<usize>>> {
         let broker = self.running()?;
-        let config = engine_config(settings)?;
+        let Told { config, .. } = settings::read(settings)?;
         let hooks = lanes.hooks();
         let places = py.detach(|| broker.reload(&config, hooks));
         Ok(places.map_err(CoreError::Start)?)

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::{
-    Config, Data, FullQueuePolicy, HttpLimits, HttpListener, Listener, Promise, ProtobufMessage,
-    Stream, StreamKey, TopicPromise, TopicQueuePolicy, WebSocketRules,
+    Config, Data, FullQueuePolicy, Listener, Promise, ProtobufMessage, Stream, StreamKey,
+    TopicPromise, TopicQueuePolicy, WebSocketRules,
 };
 use mqttcore_codec::Version;
+use mqttcore_http::{HttpLimits, HttpListener, HttpOptions};
 use mqttcore_session::{QueuePolicy, ServerLimits};
 use mqttcore_topics::{MountPoint, TopicFilter, TopicLimits};
 use pyo3::exceptions::PyValueError;
@@ -144,14 +145,27 @@ struct LimitsFields {
     check_retain_source: bool,
 }
 
+/// What a `Settings` object says to the engine and to what runs beside it.
+pub(crate) struct Told {
+    pub(crate) config: Config,
+    pub(crate) http: HttpOptions,
+}
+
 /// Reads a `Settings` object.
-pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
+pub(crate) fn read(settings: &Bound<'_, PyAny>) -> PyResult<Told> {
     let fields: SettingsFields<'_> = settings.extract()?;
     let streams = fields.streams.into_iter();
     let (outside, own): (Vec<_>, Vec<_>) = streams.partition(|stream| stream.log == "kafka");
     let sys_interval = Duration::try_from_secs_f64(fields.sys_interval_s)?;
     let limits = &fields.limits;
-    Ok(Config {
+    let http = HttpOptions {
+        tcp: fields.http.map(|http| HttpListener {
+            address: http.host_port.into(),
+            token: http.token,
+        }),
+        limits: HttpLimits::default(),
+    };
+    let config = Config {
         listeners: fields
             .listeners
             .iter()
@@ -177,16 +191,12 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         queue_deadline: Duration::try_from_secs_f64(limits.queue_deadline_s)?,
         streams: own.into_iter().map(stream).collect::<PyResult<_>>()?,
         kafka: kafka(fields.kafka, &outside)?,
-        http: fields.http.map(|http| HttpListener {
-            address: http.host_port.into(),
-            token: http.token,
-        }),
         sys_interval: (!sys_interval.is_zero()).then_some(sys_interval),
-        http_limits: HttpLimits::default(),
         system_time: SystemTime::now,
         accepts_clock: false,
         limits: Arc::new(server_limits(limits)?),
-    })
+    };
+    Ok(Told { config, http })
 }
 
 /// An empty folder name keeps everything in memory.

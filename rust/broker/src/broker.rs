@@ -23,18 +23,17 @@ use crate::config::{Config, Data, Listener};
 use crate::durability::store::{Log, StoreEvents};
 use crate::event_loop;
 use crate::figures;
-use crate::http::{self, App, BindError, Endpoint};
 use crate::kafka::{self, KafkaError, Pipe};
 use crate::routing::hub::{self, Unroutable};
 use crate::routing::journal;
 use crate::runtime::failure::Failure;
 use crate::runtime::metrics::Stats;
+use crate::service::{BrokerHandle, Service, ServiceError};
 use crate::sessions::listing::{self, ClientInfo};
 use crate::sessions::loading;
 use crate::shard::guard::{fail_on_panic, vital};
 use crate::shard::{Rules, Shard, World};
 use crate::shutdown;
-use crate::sink::Sink;
 use crate::streams;
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
@@ -53,8 +52,8 @@ pub struct Broker {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Reads what was kept.
     loader: Mutex<Option<JoinHandle<()>>>,
-    /// Where streams are read, if there are any.
-    endpoint: Option<Endpoint>,
+    /// What runs beside the shards.
+    services: Vec<Arc<dyn Service>>,
 }
 
 /// The broker did not start.
@@ -103,14 +102,9 @@ pub enum StartError {
     /// There is no way to Kafka.
     #[error("kafka: {0}")]
     Kafka(KafkaError),
-    /// The endpoint of the streams cannot be had.
-    #[error("streams: cannot listen on {place}: {error}")]
-    Endpoint {
-        /// A path, an address, or the thread.
-        place: String,
-        /// What the operating system says.
-        error: io::Error,
-    },
+    /// A service beside the shards does not start.
+    #[error("{0}")]
+    Service(ServiceError),
 }
 
 impl From<InvalidGrant> for StartError {
@@ -179,6 +173,19 @@ impl Broker {
     ///
     /// [`StartError`]; nothing runs and nothing is bound then.
     pub fn start(config: Config, hooks: &Arc<dyn Hooks>) -> Result<Self, StartError> {
+        Self::start_with(config, hooks, Vec::new())
+    }
+
+    /// As [`start`](Self::start), with services, which start in their order.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]; nothing runs and nothing is bound then.
+    pub fn start_with(
+        config: Config,
+        hooks: &Arc<dyn Hooks>,
+        services: Vec<Arc<dyn Service>>,
+    ) -> Result<Self, StartError> {
         let doors = doors(&config)?;
         let mut sockets = Vec::new();
         for listener in &config.listeners {
@@ -199,7 +206,8 @@ impl Broker {
             Some(log) => log.seed(seed()).map_err(StartError::Store)?,
             None => seed(),
         };
-        let world = World::new(&config, shards, seed, (log, pipe));
+        let figures = services.iter().map(|service| Arc::clone(service) as _);
+        let world = World::new(&config, shards, seed, (log, pipe), figures.collect());
         let world = Arc::new(world);
         if let Some(log) = &world.log {
             let events: Arc<dyn StoreEvents> = Arc::clone(&world) as _;
@@ -209,7 +217,7 @@ impl Broker {
         if let Some(pipe) = &world.kafka {
             pipe.serve(&world);
         }
-        let mut broker = Self {
+        let broker = Self {
             world: Arc::clone(&world),
             addresses,
             listeners: config.listeners.clone(),
@@ -217,7 +225,7 @@ impl Broker {
             limits: Mutex::new(Arc::clone(&config.limits)),
             threads: Mutex::default(),
             loader: Mutex::default(),
-            endpoint: None,
+            services,
         };
         let config = Arc::new(config);
         for index in 0..world.shards() {
@@ -239,7 +247,10 @@ impl Broker {
             })?;
             *broker.loader() = Some(loader);
         }
-        broker.endpoint = endpoint(&config, &world)?;
+        for service in &broker.services {
+            let started = service.start(&BrokerHandle::new(&world), &config);
+            started.map_err(StartError::Service)?;
+        }
         let accept = move |shard: &Rc<Shard>| {
             for (door, socket) in sockets.into_iter().enumerate() {
                 let accept = listener::accept(Rc::clone(shard), socket, door);
@@ -276,18 +287,6 @@ impl Broker {
     /// The addresses that it listens on, in the order of the configuration, with real ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
-    }
-
-    /// Where streams can be read over TCP, with the real port.
-    pub fn http_address(&self) -> Option<SocketAddr> {
-        self.endpoint.as_ref()?.address()
-    }
-
-    /// What readers are told of each stream, as JSON: what `GET /v1/streams/NAME` answers.
-    pub fn streams(&self) -> Vec<String> {
-        self.endpoint
-            .as_ref()
-            .map_or_else(Vec::new, Endpoint::streams)
     }
 
     /// Publishes as the broker itself: no permissions are asked.
@@ -386,8 +385,8 @@ impl Broker {
         if threads.is_empty() {
             return;
         }
-        if let Some(endpoint) = &self.endpoint {
-            endpoint.begin_to_stop(deadline);
+        for service in &self.services {
+            service.begin_to_stop(deadline);
         }
         // What ends with a connection may be for a session that is still to come.
         let loader = self.loader().take();
@@ -404,9 +403,7 @@ impl Broker {
             // One that panicked has said so.
             let _ = thread.join();
         }
-        if let Some(endpoint) = &self.endpoint {
-            endpoint.join();
-        }
+        self.services.iter().for_each(|service| service.stop());
         if let Some(pipe) = &self.world.kafka {
             pipe.close(deadline);
         }
@@ -515,38 +512,6 @@ fn keep_folder(folder: Option<&Path>, new: Option<Data>) -> Option<Data> {
         folder: folder.to_owned(),
         promise: new.map_or(Level::Fsync, |data| data.promise),
     })
-}
-
-/// Serves the streams of `config`, if it has any.
-fn endpoint(config: &Config, world: &Arc<World>) -> Result<Option<Endpoint>, StartError> {
-    let rows = world.log.as_ref().and_then(|log| log.rows.clone());
-    let (Some(data), Some(rows)) = (&config.data, rows) else {
-        return Ok(None);
-    };
-    let failed = |place: String, error| StartError::Endpoint { place, error };
-    let folder = data.folder.join("streams");
-    let absolute = std::path::absolute(&folder);
-    let absolute = absolute.map_err(|error| failed(folder.display().to_string(), error))?;
-    let options = http::Options {
-        socket: absolute.join("endpoint.sock"),
-        tcp: config.http.clone(),
-        limits: config.http_limits,
-    };
-    let sink = Sink::open(
-        data.folder.join(mqttcore_store::NOTED),
-        world,
-        &config.limits,
-    );
-    let app = App::new(
-        rows,
-        sink.map_err(StartError::Store)?,
-        absolute,
-        Arc::clone(world),
-    );
-    let endpoint = Endpoint::start(&options, Arc::new(app));
-    endpoint
-        .map(Some)
-        .map_err(|BindError { place, error }| failed(place, error))
 }
 
 fn shard_count(config: &Config) -> usize {

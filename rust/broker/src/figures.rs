@@ -24,6 +24,9 @@ pub(crate) fn stats(world: &Arc<World>) -> Stats {
     streams::count(world, &mut stats);
     let waiting = world.kafka.as_ref().map_or(0, |pipe| pipe.waiting_bytes());
     stats.kafka_waiting_bytes = waiting as u64;
+    for figures in &world.figures {
+        figures.add_figures(&mut stats);
+    }
     stats
 }
 

@@ -35,18 +35,17 @@ mod connection;
 mod durability;
 mod event_loop;
 mod figures;
-mod http;
 pub mod kafka;
-mod reports;
 mod routing;
 mod runtime;
+mod service;
 mod sessions;
 mod shard;
 mod shutdown;
-mod sink;
 mod streams;
 mod sys_topics;
 
+pub use admission::listener::{bind, is_one_sockets_fault};
 pub use broker::{Broker, PublishError, StartError};
 pub use config::grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
@@ -58,10 +57,12 @@ pub use config::hooks::{
 };
 pub use config::promise::TopicPromise;
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
-pub use config::{Config, Data, HttpLimits, HttpListener, Listener, WebSocketRules};
+pub use config::{Config, Data, Listener, WebSocketRules};
+pub use durability::store::Rows;
 pub use mqttcore_session::Secret;
 pub use mqttcore_store::Level as Promise;
 pub use mqttcore_store::stream::{Definition as Stream, Key as StreamKey, ProtobufMessage};
 pub use runtime::failure::Failure;
-pub use runtime::metrics::Stats;
+pub use runtime::metrics::{Figures, Stats};
+pub use service::{BrokerHandle, BrokerStopped, Service, ServiceError};
 pub use sessions::listing::ClientInfo;

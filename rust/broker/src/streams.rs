@@ -107,7 +107,7 @@ pub(crate) fn streamed<'a>(message: &Message, rows: &'a RowsBuf) -> Option<Strea
     })
 }
 
-/// Adds what streams hold, and what became of requests to their endpoint.
+/// Adds what streams hold.
 pub(crate) fn count(world: &World, stats: &mut Stats) {
     let Some(rows) = world.log.as_ref().and_then(|log| log.rows.as_ref()) else {
         return;
@@ -120,11 +120,6 @@ pub(crate) fn count(world: &World, stats: &mut Stats) {
     let figures = rows.streams.figures();
     stats.stream_tail_bytes = figures.tail_bytes;
     stats.stream_rows_refused = figures.refused_rows;
-    [
-        stats.http_answered,
-        stats.http_refused,
-        stats.http_connections_refused,
-    ] = world.http.values();
 }
 
 /// What `$SYS/broker/streams/...` says: of each stream, and of all of them.

@@ -1,8 +1,7 @@
-//! `$SYS/broker/...`: what the broker tells about itself, as retained messages; `$SYS/spark/...`:
-//! what queries that read its streams tell of themselves.
+//! `$SYS/broker/...`: figures of the broker, as retained messages, and what its services publish beside them.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mqttcore_codec::{Properties, QoS};
 use mqttcore_session::Message;
@@ -54,13 +53,10 @@ fn publish(shard: &Rc<Shard>) {
     for (name, value) in figures {
         publish_text(shard, &format!("store/{name}"), &value.to_string());
     }
-    for (query, report) in shard.world.reports.news(Instant::now()) {
-        // Nothing clears the topic.
-        publish_to(
-            shard,
-            &format!("$SYS/spark/{query}"),
-            &report.unwrap_or_default(),
-        );
+    for figures in &shard.world.figures {
+        for (topic, value) in figures.sys_topics() {
+            publish_to(shard, &format!("$SYS/{topic}"), &value);
+        }
     }
 }
 
@@ -114,7 +110,7 @@ fn publish_text(shard: &Rc<Shard>, topic: &str, text: &str) {
 }
 
 fn publish_to(shard: &Rc<Shard>, topic: &str, text: &str) {
-    // INVARIANT: the names of this module and of queries are topic names.
+    // INVARIANT: the names of this module and of services are topic names.
     let topic = TopicName::parse(topic, &TopicLimits::WIDEST).expect("a $SYS topic is valid");
     let (text, now) = (text.as_bytes(), shard.now());
     let message = Message::copied(now, topic, Properties::EMPTY, text, QoS::AtMostOnce, true);

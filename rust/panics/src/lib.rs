@@ -1,7 +1,7 @@
 //! What becomes of a panic: of a thread, of a task, and of a library that reads damaged files.
 //!
-//! [`spawn`] starts a thread whose panic is reported to whoever started it; [`contained`] makes the panic of a library an
-//! error. The crate starts nothing by itself and knows nothing of the broker.
+//! [`spawn`] starts a thread whose panic is reported to whoever started it; [`caught`] does the same for a task;
+//! [`contained`] makes the panic of a library an error. The crate starts nothing by itself and knows nothing of the broker.
 //!
 //! ```
 //! use std::sync::mpsc::channel;
@@ -19,6 +19,7 @@
 #[cfg(feature = "faults")]
 mod asked;
 mod contained;
+mod task;
 mod thread;
 
 use std::any::Any;
@@ -26,6 +27,7 @@ use std::any::Any;
 #[cfg(feature = "faults")]
 pub use asked::panic_in;
 pub use contained::contained;
+pub use task::caught;
 pub use thread::{Panicked, may_panic, spawn};
 
 /// What a panic said.

@@ -25,7 +25,7 @@ const REST: Duration = Duration::from_millis(100);
 /// # Errors
 ///
 /// What the operating system says: in use, not permitted, not an address of this machine.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -123,7 +123,7 @@ fn prepare(stream: tokio::net::TcpStream) -> io::Result<std::net::TcpStream> {
 }
 
 /// The peer gave up while it waited in the backlog; the listener itself is well.
-pub(crate) fn is_one_sockets_fault(error: &io::Error) -> bool {
+pub fn is_one_sockets_fault(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted

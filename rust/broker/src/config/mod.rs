@@ -9,4 +9,4 @@ pub(crate) mod promise;
 pub(crate) mod queue_policy;
 mod settings;
 
-pub use settings::{Config, Data, HttpLimits, HttpListener, Listener, WebSocketRules};
+pub use settings::{Config, Data, Listener, WebSocketRules};

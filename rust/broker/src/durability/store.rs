@@ -71,10 +71,12 @@ pub(crate) trait StoreEvents: Send + Sync {
 }
 
 /// The streams, and the store that they are in.
-#[derive(Clone)]
-pub(crate) struct Rows {
-    pub(crate) streams: Arc<Streams>,
-    pub(crate) store: Arc<DurableStore>,
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// The streams.
+    pub streams: Arc<Streams>,
+    /// The store.
+    pub store: Arc<DurableStore>,
 }
 
 impl Log {
@@ -482,7 +484,7 @@ mod tests {
     fn a_sync_wakes_the_shards_that_wait_for_it_and_no_others() {
         let log = log_over(Arc::new(MemoryStore::default()));
         let ways = (Some(Arc::clone(&log)), None);
-        let world = Arc::new(World::new(&Config::default(), 3, 1, ways));
+        let world = Arc::new(World::new(&Config::default(), 3, 1, ways, Vec::new()));
         let events: Arc<dyn StoreEvents> = world.clone();
         log.serve(&events);
         let ear = Ear(Arc::downgrade(&log));

@@ -27,6 +27,15 @@ impl Counter {
     }
 }
 
+/// Figures of what runs beside the shards.
+pub trait Figures: Send + Sync {
+    /// Adds its figures to those of the broker.
+    fn add_figures(&self, stats: &mut Stats);
+
+    /// What it publishes below `$SYS/`: topics and values that are due now. An empty value clears the topic.
+    fn sys_topics(&self) -> Vec<(String, String)>;
+}
+
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// One shard's counters, on cache lines of their own.

@@ -1,13 +1,12 @@
 //! Panics of tasks: one in a connection's task ends that connection and nothing else (abuse H13); one in a task that the
 //! broker cannot do without ends the broker. Threads have the guard of `mqttcore_panics`.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
-use mqttcore_panics::{Panicked, may_panic};
+use mqttcore_panics::{Panicked, caught, may_panic};
 
 use crate::runtime::log::LogClass;
 use crate::shard::{Shard, World};
@@ -37,36 +36,29 @@ pub(crate) fn vital(
     place: &'static str,
     task: impl Future<Output = ()>,
 ) -> impl Future<Output = ()> {
+    vital_or(move |panicked| world.fail(panicked.into()), place, task)
+}
+
+/// As [`vital`]; a panic is handed to `fail`.
+pub(crate) fn vital_or(
+    fail: impl FnOnce(Panicked),
+    place: &'static str,
+    task: impl Future<Output = ()>,
+) -> impl Future<Output = ()> {
     let task = caught(place, async move {
         may_panic(place);
         task.await;
     });
     async move {
         if let Err(panicked) = task.await {
-            world.fail(panicked.into());
+            fail(panicked);
         }
     }
 }
 
-/// Runs `task` to its end or its panic.
-pub(crate) fn caught<F: Future>(
-    place: &'static str,
-    task: F,
-) -> impl Future<Output = Result<F::Output, Panicked>> {
-    let mut task = Box::pin(task);
-    poll_fn(move |cx| {
-        // Everything that the task shares is in cells that give back their borrow when it unwinds.
-        match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),
-            Err(panic) => Poll::Ready(Err(Panicked::new(place, &*panic))),
-        }
-    })
-}
-
 /// Does one piece of work that must not unwind into its caller; a panic ends that piece alone.
 pub(crate) fn contained(shard: &Shard, what: &str, work: impl FnOnce()) {
-    // As above: borrows are given back when it unwinds.
+    // Everything that it shares is in cells: borrows are given back when it unwinds.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         report(shard, &Panicked::new(what, &*panic));
     }

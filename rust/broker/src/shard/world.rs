@@ -21,13 +21,11 @@ use crate::config::Config;
 use crate::durability::line::Awaited;
 use crate::durability::loading::Loading;
 use crate::durability::store;
-use crate::http::Figures;
 use crate::kafka;
-use crate::reports::Reports;
 use crate::routing::hub::Target;
 use crate::runtime::failure::{Failing, Failure};
 use crate::runtime::mailbox::Mailbox;
-use crate::runtime::metrics::Metrics;
+use crate::runtime::metrics::{Figures, Metrics};
 use crate::shard::{Shard, guard};
 
 /// Retained topics that can be changed at once.
@@ -59,10 +57,8 @@ pub(crate) struct World {
     /// Connections before their CONNECT is accepted.
     pub(crate) pending: AtomicUsize,
     pub(crate) started: Instant,
-    /// What became of requests to the endpoint of the streams.
-    pub(crate) http: Arc<Figures>,
-    /// What queries that read streams tell of themselves.
-    pub(crate) reports: Arc<Reports>,
+    /// Figures of what runs beside the shards.
+    pub(crate) figures: Vec<Arc<dyn Figures>>,
     pub(crate) stopping: AtomicBool,
     /// Where the shards of a broker that stops meet when their clients' wills are sent.
     pub(crate) wills_sent: Barrier,
@@ -94,6 +90,7 @@ impl World {
         shards: usize,
         seed: u64,
         (log, kafka): (Option<Arc<store::Log>>, Option<Arc<kafka::Pipe>>),
+        figures: Vec<Arc<dyn Figures>>,
     ) -> Self {
         let boxes = || (0..shards).map(|_| Mailbox::default()).collect();
         Self {
@@ -114,8 +111,7 @@ impl World {
             connections: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             started: Instant::now(),
-            http: Arc::default(),
-            reports: Arc::default(),
+            figures,
             stopping: AtomicBool::new(false),
             wills_sent: Barrier::new(shards),
             mail: (0..shards).map(|_| boxes()).collect(),

@@ -97,7 +97,7 @@ pub fn stream(name: &str, filter: &str) -> Stream {
 }
 
 /// Waits until everything that was handed to the store so far is kept.
-fn settle(broker: &Broker) {
+pub fn settle(broker: &Broker) {
     let later = v5("later").clean_start().expiring_s(HOUR_S);
     later.connect(broker).disconnect();
 }

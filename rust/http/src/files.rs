@@ -17,8 +17,7 @@ use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderValue, IF_MATCH, R
 use hyper::{HeaderMap, StatusCode};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::answer::{Answer, Broken, Content, Refusal, of_type};
-use super::app::broken;
+use super::answer::{Answer, Broken, Content, Refusal, broken, of_type};
 
 /// Media type of a Parquet file.
 const PARQUET: &str = "application/vnd.apache.parquet";

@@ -1,37 +1,38 @@
 //! A thread or task that the broker cannot do without ends the broker when it panics: it says which one, sends its
 //! clients away, and stops as ever. A binary of its own, as every broker of the process might have the panic.
 
+#[path = "../../broker/tests/common/mod.rs"]
 mod common;
+#[path = "suite/served.rs"]
+mod served;
 
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Data, Failure, Promise};
+use mqttcore_broker::{Config, Failure};
 use mqttcore_panics::panic_in;
 
-use common::{DEADLINE, HOUR_S, Home, Plugin, config, stream, v5, within};
+use common::{DEADLINE, HOUR_S, Home, stream, v5, within};
+use served::{Served, Setup};
 
 /// Everything that has a thread.
-fn everything(home: &Home) -> Config {
-    Config {
-        data: Some(Data {
-            folder: home.life(0),
-            promise: Promise::Os,
-        }),
-        streams: vec![stream("rows", "rows/#")],
+fn everything(home: &Home) -> Setup {
+    let setup = Setup::new(home, vec![stream("rows", "rows/#")]);
+    let config = Config {
         sys_interval: Some(Duration::from_secs(1)),
         scrub_every: Duration::from_secs(3_600),
         shards: 2,
-        ..config()
-    }
+        ..setup.config
+    };
+    Setup { config, ..setup }
 }
 
-fn start(home: &Home) -> Result<Broker, String> {
-    let hooks: std::sync::Arc<dyn mqttcore_broker::Hooks> = std::sync::Arc::new(Plugin::default());
-    Broker::start(everything(home), &hooks).map_err(|error| error.to_string())
+fn start(home: &Home) -> Result<Served, String> {
+    let started = everything(home).try_start();
+    started.map_err(|error| error.to_string())
 }
 
 /// Stops it; returns how many panics it has counted.
-fn stop(broker: Broker) -> u64 {
+fn stop(broker: Served) -> u64 {
     within(DEADLINE, "stop", move || {
         broker.stop(DEADLINE);
         broker.stats().panics

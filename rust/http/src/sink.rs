@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use hyper::body::Incoming;
+use mqttcore_streams::{Sink, SinkError, StageId};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::config::HttpLimits;
-use crate::sink::{Sink, SinkError, StageId};
+use crate::HttpLimits;
 
-use super::answer::{Answer, Refusal, json};
-use super::app::{broken, finish, number};
+use super::answer::{Answer, Refusal, broken, json};
 use super::body;
-use super::target::Target;
+use super::target::{Target, finish, number};
 
 /// Which stages of a batch are meant.
 #[derive(Deserialize)]

@@ -12,14 +12,13 @@ use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
+use mqttcore_broker::{bind as bind_tcp, is_one_sockets_fault};
 use rustix::process::geteuid;
 use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::admission::listener;
-
-use super::connection::Guests;
-use super::{BindError, Options};
+use crate::connection::Guests;
+use crate::{BindError, HttpListener};
 
 /// How long the acceptor rests when the process has no file descriptors left.
 const REST: Duration = Duration::from_millis(100);
@@ -42,20 +41,16 @@ pub(super) enum Pass {
     Token(Rc<str>),
 }
 
-/// Binds what `options` name.
+/// Binds the Unix socket, in the place of an old one, and the address of `tcp`.
 ///
 /// # Errors
 ///
 /// The place, and what the system says about it.
-pub(super) fn bind(options: &Options) -> Result<Vec<Door>, BindError> {
-    let path = &options.socket;
-    let unix = bind_unix(path).map_err(|error| BindError {
-        place: path.display().to_string(),
-        error,
-    })?;
+pub(super) fn bind(path: &Path, tcp: Option<&HttpListener>) -> Result<Vec<Door>, BindError> {
+    let unix = bind_unix(path).map_err(|error| BindError::at(path, error))?;
     let mut doors = vec![Door::Unix(unix)];
-    if let Some(tcp) = &options.tcp {
-        let socket = listener::bind(tcp.address).map_err(|error| BindError {
+    if let Some(tcp) = tcp {
+        let socket = bind_tcp(tcp.address).map_err(|error| BindError {
             place: tcp.address.to_string(),
             error,
         })?;
@@ -121,7 +116,7 @@ impl OpenDoor {
         loop {
             match guests.unless_stopped(self.accept_one(&guests)).await {
                 None => return,
-                Some(Err(error)) if !listener::is_one_sockets_fault(&error) => {
+                Some(Err(error)) if !is_one_sockets_fault(&error) => {
                     tokio::time::sleep(REST).await;
                 }
                 Some(_) => {}

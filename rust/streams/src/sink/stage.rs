@@ -17,7 +17,7 @@ use super::{Sink, SinkError, StageId, remove};
 const BATCH_BYTES: usize = 64 << 20;
 
 /// A stage in the making. Dropped before its end, it is gone.
-pub(crate) struct Staging {
+pub struct Staging {
     sink: Arc<Sink>,
     id: StageId,
     unborn: PathBuf,
@@ -49,7 +49,7 @@ impl Staging {
     /// # Errors
     ///
     /// They are none, or a row is no message; or the disk refuses them.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
         self.pending += bytes.len();
         if self.pending > BATCH_BYTES {
             let text = format!("a batch is larger than {BATCH_BYTES} bytes: send smaller ones");
@@ -85,7 +85,7 @@ impl Staging {
     /// # Errors
     ///
     /// The stream has no end, or the disk refuses it.
-    pub(crate) fn end(mut self) -> Result<u64, SinkError> {
+    pub fn end(mut self) -> Result<u64, SinkError> {
         let ended = self.decoder.finish();
         ended.map_err(|error| SinkError::Rows(error.to_string()))?;
         if self.decoder.schema().is_none() {

@@ -7,19 +7,17 @@ use std::time::Instant;
 
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, StatusCode};
+use mqttcore_broker::{BrokerHandle, Rows};
 use mqttcore_store::stream::{Bounds, StreamError};
+use mqttcore_streams::{ReportError, Reports, Sink};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::config::HttpLimits;
-use crate::durability::store::Rows;
-use crate::reports::ReportError;
-use crate::shard::World;
-use crate::sink::Sink;
+use crate::HttpLimits;
 
-use super::answer::{Answer, Content, JSON, Refusal, json, of_type, pieces};
+use super::answer::{Answer, Content, JSON, Refusal, broken, json, of_type, pieces};
 use super::body;
-use super::target::Target;
+use super::target::{Target, finish, number};
 use super::{files, rows, sink};
 
 /// Media type of an Arrow IPC stream.
@@ -31,18 +29,20 @@ pub(crate) struct App {
     sink: Arc<Sink>,
     /// The folder of the streams, as other processes find it.
     folder: PathBuf,
-    world: Arc<World>,
+    broker: BrokerHandle,
+    figures: Arc<HttpCounters>,
+    reports: Arc<Reports>,
 }
 
 /// What became of requests.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct HttpCounters {
     answered: AtomicU64,
     failed: AtomicU64,
     refused: AtomicU64,
 }
 
-impl Figures {
+impl HttpCounters {
     /// Counts a request.
     pub(super) fn answered(&self, is_well: bool) {
         let counter = if is_well {
@@ -80,12 +80,20 @@ struct Hold {
 const CONSUMER_BYTES: usize = 256;
 
 impl App {
-    pub(crate) fn new(rows: Rows, sink: Sink, folder: PathBuf, world: Arc<World>) -> Self {
+    pub(crate) fn new(
+        rows: Rows,
+        sink: Sink,
+        folder: PathBuf,
+        broker: BrokerHandle,
+        (figures, reports): (Arc<HttpCounters>, Arc<Reports>),
+    ) -> Self {
         Self {
             rows,
             sink: Arc::new(sink),
             folder,
-            world,
+            broker,
+            figures,
+            reports,
         }
     }
 
@@ -94,12 +102,12 @@ impl App {
         Arc::clone(&self.sink).resume()
     }
 
-    pub(super) fn figures(&self) -> &Figures {
-        &self.world.http
+    pub(super) fn figures(&self) -> &HttpCounters {
+        &self.figures
     }
 
-    pub(super) fn world(&self) -> &Arc<World> {
-        &self.world
+    pub(super) fn broker(&self) -> &BrokerHandle {
+        &self.broker
     }
 
     /// Answers one request of somebody who may ask.
@@ -312,7 +320,7 @@ impl App {
 
     fn report(&self, query: &str, report: Map<String, Value>) -> Result<Answer, Refusal> {
         let text = Value::Object(report).to_string();
-        let taken = self.world.reports.take(query, text, Instant::now());
+        let taken = self.reports.take(query, text, Instant::now());
         taken.map_err(|error| match error {
             ReportError::Many => {
                 Refusal::new(StatusCode::TOO_MANY_REQUESTS, "many", error.to_string())
@@ -351,26 +359,6 @@ fn expect(method: &Method, wanted: &Method, allow: &'static str) -> Result<(), R
     }
 }
 
-/// A number that the query has to name.
-pub(super) fn number<T: std::str::FromStr>(
-    target: &mut Target<'_>,
-    key: &str,
-) -> Result<T, Refusal> {
-    let text = target.take(key);
-    let text = text.ok_or_else(|| Refusal::bad(format!("{key} is missing")))?;
-    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse().ok().filter(|_| is_plain);
-    number.ok_or_else(|| Refusal::bad(format!("{key} is no number that it may be: {text:?}")))
-}
-
-/// Refuses a query that says more than is understood.
-pub(super) fn finish(target: &Target<'_>) -> Result<(), Refusal> {
-    match target.left_over() {
-        None => Ok(()),
-        Some(key) => Err(Refusal::bad(format!("unknown key in the query: {key:?}"))),
-    }
-}
-
 fn refusal(error: &StreamError) -> Refusal {
     let (status, code) = match error {
         StreamError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_stream"),
@@ -383,13 +371,4 @@ fn refusal(error: &StreamError) -> Refusal {
         _ => (StatusCode::SERVICE_UNAVAILABLE, "store"),
     };
     Refusal::new(status, code, error.to_string())
-}
-
-/// Our own fault.
-pub(super) fn broken(error: &dyn std::error::Error) -> Refusal {
-    Refusal::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "internal",
-        error.to_string(),
-    )
 }

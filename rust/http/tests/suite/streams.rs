@@ -4,25 +4,24 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, RecordBatch};
 use arrow_ipc::reader::StreamReader;
-use mqttcore_broker::{Broker, Config, Data, Promise, Stream};
+use mqttcore_broker::{Data, Promise, Stream};
 use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS, ReasonCode, Text};
 
-use crate::common::http::{Http, Response};
-use crate::common::{Client, HOUR_S, Home, Received, config, eventually, stream, v5};
+use crate::client::{Http, Response};
+use crate::common::{Client, HOUR_S, Home, Received, eventually, stream, v5};
+use crate::served::{Served, Setup};
 
 /// Acknowledged is safe, and what is safe can be seen.
-fn with_streams(home: &Home, streams: Vec<Stream>) -> Config {
-    Config {
-        data: Some(Data {
-            promise: Promise::Fsync,
-            ..home.data(0)
-        }),
-        streams,
-        ..config()
-    }
+fn with_streams(home: &Home, streams: Vec<Stream>) -> Setup {
+    let mut setup = Setup::new(home, streams);
+    setup.config.data = Some(Data {
+        promise: Promise::Fsync,
+        ..home.data(0)
+    });
+    setup
 }
 
-fn plant(home: &Home) -> Config {
+fn plant(home: &Home) -> Setup {
     with_streams(home, vec![stream("plant", "plant/#")])
 }
 
@@ -255,12 +254,12 @@ fn a_will_becomes_a_row_of_its_client() {
 fn rows_are_kept_at_every_promise() {
     for promise in [Promise::Memory, Promise::Os, Promise::Fsync] {
         let home = Home::new();
-        let mut config = plant(&home);
-        config.data = Some(Data {
+        let mut setup = plant(&home);
+        setup.config.data = Some(Data {
             promise,
             ..home.data(0)
         });
-        let broker = start(config);
+        let broker = start(setup);
         let mut device = v5("device").connect(&broker);
 
         for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
@@ -284,11 +283,7 @@ fn rows_and_offsets_are_the_same_after_a_crash() {
     let before = rows_of(&home, 0, "plant", 0, 10);
     let about = ask(&home, 0, "GET", "/v1/streams").body;
 
-    let again = || Config {
-        streams: vec![stream("plant", "plant/#")],
-        ..config()
-    };
-    let second = home.crash_with(first, 0, again());
+    let second = plant(&home).start_after_crash(&home, first);
 
     assert_eq!(rows_of(&home, 1, "plant", 0, 10), before);
     assert_eq!(ask(&home, 1, "GET", "/v1/streams").body, about);
@@ -312,11 +307,7 @@ fn a_repeat_of_a_qos_2_publish_is_no_second_row() {
     device.send_bytes(&with_length(&repeat));
     assert!(matches!(device.receive(), Received::PubRec(1, _)));
 
-    let again = Config {
-        streams: vec![stream("plant", "plant/#")],
-        ..config()
-    };
-    let second = home.crash_with(first, 0, again);
+    let second = plant(&home).start_after_crash(&home, first);
     let mut device = hello.connect_or_resume(&second).0;
     device.send_bytes(&with_length(&repeat));
     assert!(matches!(device.receive(), Received::PubRec(1, _)));
@@ -429,6 +420,6 @@ fn holds_are_placed_moved_and_ended() {
     assert_eq!(late.text(), r#"{"offsets":[1]}"#);
 }
 
-fn start(config: Config) -> Broker {
-    crate::common::start(config)
+fn start(setup: Setup) -> Served {
+    setup.start()
 }

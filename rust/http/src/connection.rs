@@ -14,11 +14,11 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use mqttcore_panics::caught;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
-use crate::config::HttpLimits;
-use crate::shard::guard::caught;
+use crate::HttpLimits;
 
 use super::answer::{Answer, Refusal};
 use super::app::App;
@@ -79,11 +79,11 @@ impl Guests {
         }
         self.inside.set(self.inside.get() + 1);
         let guest = Guest(Rc::clone(self), self.alive.clone());
-        let world = Arc::clone(self.app.world());
+        let broker = self.app.broker().clone();
         let served = caught("a connection of the endpoint", guest.serve(stream, pass));
         tokio::task::spawn_local(async move {
             if let Err(panicked) = served.await {
-                world.report(panicked);
+                broker.report(panicked);
             }
         });
     }

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::answer::Refusal;
+
 /// The path and query of a request, decoded.
 pub(super) struct Target<'a> {
     /// What stands between the slashes.
@@ -61,6 +63,26 @@ fn digit(byte: u8) -> Option<u8> {
     // INVARIANT: a hexadecimal digit is below 16.
     let value = char::from(byte).to_digit(16)?;
     u8::try_from(value).ok()
+}
+
+/// A number that the query has to name.
+pub(super) fn number<T: std::str::FromStr>(
+    target: &mut Target<'_>,
+    key: &str,
+) -> Result<T, Refusal> {
+    let text = target.take(key);
+    let text = text.ok_or_else(|| Refusal::bad(format!("{key} is missing")))?;
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| is_plain);
+    number.ok_or_else(|| Refusal::bad(format!("{key} is no number that it may be: {text:?}")))
+}
+
+/// Refuses a query that says more than is understood.
+pub(super) fn finish(target: &Target<'_>) -> Result<(), Refusal> {
+    match target.left_over() {
+        None => Ok(()),
+        Some(key) => Err(Refusal::bad(format!("unknown key in the query: {key:?}"))),
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use hyper::body::{Body, Bytes, Incoming};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::config::HttpLimits;
+use crate::HttpLimits;
 
 use super::answer::Refusal;
 

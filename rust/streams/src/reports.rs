@@ -20,7 +20,7 @@ const SILENCE: Duration = Duration::from_secs(5 * 60);
 
 /// The newest report of each query.
 #[derive(Default)]
-pub(crate) struct Reports {
+pub struct Reports {
     queries: Mutex<BTreeMap<String, Report>>,
 }
 
@@ -33,11 +33,14 @@ struct Report {
 
 /// Why a report is not taken.
 #[derive(Debug, Error)]
-pub(crate) enum ReportError {
+pub enum ReportError {
+    /// The query's name is not valid.
     #[error("a query has a name of 1 to {NAME_BYTES} letters, digits, '.', '-' and '_': {0:?}")]
     Name(String),
+    /// The report has this many bytes.
     #[error("a report has up to {REPORT_BYTES} bytes, not {0}")]
     Large(usize),
+    /// There are too many queries.
     #[error("{QUERIES} queries tell of themselves already")]
     Many,
 }
@@ -48,7 +51,7 @@ impl Reports {
     /// # Errors
     ///
     /// The name is none, the text is too long, or there are too many queries.
-    pub(crate) fn take(&self, query: &str, text: String, now: Instant) -> Result<(), ReportError> {
+    pub fn take(&self, query: &str, text: String, now: Instant) -> Result<(), ReportError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
         if !(1..=NAME_BYTES).contains(&query.len()) || !query.bytes().all(is_plain) {
             return Err(ReportError::Name(query.to_owned()));
@@ -70,7 +73,7 @@ impl Reports {
     }
 
     /// What is new since the last call: a query, and what it tells or that it tells nothing more.
-    pub(crate) fn news(&self, now: Instant) -> Vec<(String, Option<String>)> {
+    pub fn news(&self, now: Instant) -> Vec<(String, Option<String>)> {
         let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
         let mut news = Vec::new();
         queries.retain(|query, report| {

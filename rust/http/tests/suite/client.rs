@@ -5,10 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use super::DEADLINE;
+use crate::common::DEADLINE;
 
 /// One connection to an endpoint.
-pub struct Http(Box<dyn Stream>);
+pub(crate) struct Http(Box<dyn Stream>);
 
 trait Stream: Read + Write {}
 
@@ -16,52 +16,52 @@ impl<S: Read + Write> Stream for S {}
 
 /// What came back.
 #[derive(Default)]
-pub struct Response {
-    pub status: u16,
+pub(crate) struct Response {
+    pub(crate) status: u16,
     /// In small letters.
-    pub headers: String,
-    pub body: Vec<u8>,
+    pub(crate) headers: String,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Response {
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("text")
     }
 
     /// One header, whose name is in small letters.
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         header(&self.headers, name)
     }
 }
 
 impl Http {
-    pub fn unix(path: &Path) -> Self {
+    pub(crate) fn unix(path: &Path) -> Self {
         let stream = UnixStream::connect(path).expect("the endpoint listens");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         Self(Box::new(stream))
     }
 
-    pub fn tcp(address: SocketAddr) -> Self {
+    pub(crate) fn tcp(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the endpoint listens");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         Self(Box::new(stream))
     }
 
-    pub fn send(&mut self, text: &str) {
+    pub(crate) fn send(&mut self, text: &str) {
         self.0.write_all(text.as_bytes()).expect("sent");
     }
 
     /// Whether the other side still takes something.
-    pub fn try_send(&mut self, text: &str) -> bool {
+    pub(crate) fn try_send(&mut self, text: &str) -> bool {
         self.0.write_all(text.as_bytes()).is_ok()
     }
 
-    pub fn get(&mut self, target: &str) -> Response {
+    pub(crate) fn get(&mut self, target: &str) -> Response {
         self.request("GET", target, "")
     }
 
     /// Sends a request with `body`, if that is not empty.
-    pub fn request(&mut self, method: &str, target: &str, body: &str) -> Response {
+    pub(crate) fn request(&mut self, method: &str, target: &str, body: &str) -> Response {
         let length = body.len();
         self.send(&format!(
             "{method} {target} HTTP/1.1\r\nHost: test\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -70,7 +70,7 @@ impl Http {
     }
 
     /// The next response; `None` when the connection ends instead.
-    pub fn response(&mut self) -> Option<Response> {
+    pub(crate) fn response(&mut self) -> Option<Response> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(self.byte()?);
@@ -123,7 +123,7 @@ impl Http {
     }
 
     /// Waits for the other side to close.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         self.byte().is_none()
     }
 }

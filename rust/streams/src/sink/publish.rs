@@ -3,19 +3,13 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use arrow_ipc::reader::StreamReader;
 use mqttcore_publisher::Columns;
 use mqttcore_session::{Message, ServerLimits};
-use tokio::sync::{mpsc, oneshot};
-
-use crate::clients::topic::AS_IT_CAME;
-use crate::routing::hub;
-use crate::routing::journal;
-use crate::sessions::loading;
-use crate::shard::Shard;
+use mqttcore_topics::TopicLimits;
+use tokio::sync::mpsc;
 
 use super::message::message;
 use super::{Last, NOTE, Sink, SinkError, filter, remove, replace};
@@ -40,21 +34,7 @@ pub(super) async fn forget(sink: &Sink, query: &str) -> Result<(), SinkError> {
 }
 
 async fn write(sink: &Sink, query: &str, value: Vec<u8>) -> Result<(), SinkError> {
-    let (sender, done) = oneshot::channel();
-    let key = key(query);
-    let work = move |shard: &Rc<Shard>| {
-        journal::note(shard, &key, &value);
-        shard.send_mail();
-        // Who asked may have gone.
-        journal::when_safe(
-            shard,
-            Box::new(move || {
-                let _ = sender.send(());
-            }),
-        );
-    };
-    sink.world.run_on(0, Box::new(work));
-    done.await.map_err(|_| SinkError::Stopped)
+    Ok(sink.broker.note(key(query), value).await?)
 }
 
 /// Publishes what is left of the last batch of `query`, and removes its stages.
@@ -75,56 +55,36 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
             tokio::time::sleep(REST).await;
         }
         let rows = last.rows + piece.len() as u64;
-        publish(sink, key(query), piece, last.clone()).await?;
+        let before = last.clone();
+        let note = move |count| {
+            value(&Last {
+                rows: before.rows + count,
+                ..before.clone()
+            })
+        };
+        sink.broker.publish_noted(piece, key(query), note).await?;
         last.rows = rows;
         sink.queries().insert(query.to_owned(), last.clone());
     }
     reading.await.map_err(|_| SinkError::Stopped)??;
     if let Some(text) = last.replacing.take() {
-        replace::clear(sink, &filter(&text, &AS_IT_CAME)?, files.clone()).await?;
+        replace::clear(
+            sink,
+            &filter(&text, &TopicLimits::AS_IT_CAME)?,
+            files.clone(),
+        )
+        .await?;
     }
     last.stages.clear();
     // Behind all that was published: when it is safe, so is that.
     note(sink, query, &last).await?;
     sink.queries().insert(query.to_owned(), last);
     // What stays, because it is being copied, is swept.
-    if let Some(_going) = sink.may_remove() {
-        for file in files {
-            remove(&file)?;
-        }
-    }
-    Ok(())
-}
-
-/// Has a piece published in one batch of the log, with the note that it was.
-async fn publish(
-    sink: &Sink,
-    key: String,
-    piece: Vec<Message>,
-    mut last: Last,
-) -> Result<(), SinkError> {
-    let (sender, done) = oneshot::channel();
-    let work = move |shard: &Rc<Shard>| {
-        for message in piece {
-            // It was read a moment ago, by another clock than the shard's.
-            let message = &match message.expires_at() {
-                Some(_) => message.published_at(shard.now()),
-                None => message,
-            };
-            last.rows += 1;
-            if message.retain() {
-                // It is handed to the log at once, and the note has to go with it.
-                journal::note(shard, &key, &value(&last));
-            }
-            hub::publish_own(shard, message);
-        }
-        journal::note(shard, &key, &value(&last));
-        // Who asked may have gone.
-        let _ = sender.send(());
-    };
-    let work = |shard: &Rc<Shard>| loading::when_over(shard, work);
-    sink.world.run_on(0, Box::new(work));
-    done.await.map_err(|_| SinkError::Stopped)
+    let mut removed = Ok(());
+    sink.broker.unless_copied(|| {
+        removed = files.iter().try_for_each(|file| remove(file).map(drop));
+    });
+    removed
 }
 
 /// Reads the rows of `files` behind the first `skipped`, in pieces; it ends early when nobody wants
@@ -136,7 +96,7 @@ fn read_all(
 ) -> Result<(), SinkError> {
     let wrong = |error: String| SinkError::Rows(format!("a stage cannot be read: {error}"));
     let limits = ServerLimits {
-        topic: AS_IT_CAME,
+        topic: TopicLimits::AS_IT_CAME,
         maximum_packet_size: u32::MAX,
         ..ServerLimits::default()
     };

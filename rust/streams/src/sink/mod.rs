@@ -18,15 +18,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use mqttcore_broker::BrokerHandle;
 use mqttcore_session::ServerLimits;
-use mqttcore_store::{Pressure, StoreError};
+use mqttcore_store::StoreError;
 use mqttcore_topics::{TopicFilter, TopicLimits};
 use serde::{Deserialize, Serialize};
 
-use crate::shard::World;
-
-pub(crate) use error::SinkError;
-pub(crate) use stage::Staging;
+pub use error::SinkError;
+pub use stage::Staging;
 
 /// Queries whose last batch is remembered; beyond it the oldest is forgotten.
 const QUERIES: usize = 10_000;
@@ -38,9 +37,9 @@ const STAGE_LASTS: Duration = Duration::from_secs(24 * 3_600);
 const NOTE: &str = "sink/";
 
 /// All that is staged, and what was committed last.
-pub(crate) struct Sink {
+pub struct Sink {
     folder: PathBuf,
-    world: Arc<World>,
+    broker: BrokerHandle,
     limits: Arc<ServerLimits>,
     queries: Mutex<BTreeMap<String, Last>>,
     /// One commit at a time.
@@ -77,7 +76,7 @@ impl Last {
 
 /// One stage of a batch.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct StageId {
+pub struct StageId {
     query: String,
     batch: u64,
     stage: String,
@@ -87,7 +86,7 @@ impl StageId {
     /// # Errors
     ///
     /// A name that is none.
-    pub(crate) fn new(query: &str, batch: u64, stage: &str) -> Result<Self, SinkError> {
+    pub fn new(query: &str, batch: u64, stage: &str) -> Result<Self, SinkError> {
         let is_name = |text: &str| {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
             (1..=64).contains(&text.len()) && text.bytes().all(is_plain)
@@ -117,9 +116,9 @@ impl Sink {
     /// # Errors
     ///
     /// The store cannot be read, or the folder cannot be made.
-    pub(crate) fn open(
+    pub fn open(
         folder: PathBuf,
-        world: &Arc<World>,
+        broker: &BrokerHandle,
         limits: &Arc<ServerLimits>,
     ) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Io {
@@ -129,17 +128,15 @@ impl Sink {
         };
         fs::create_dir_all(&folder).map_err(failed)?;
         let mut queries = BTreeMap::new();
-        if let Some(log) = &world.log {
-            log.store.notes(&mut |key, value| {
-                let query = key.strip_prefix(NOTE);
-                // INVARIANT: written by `Last::note`.
-                let last = || serde_json::from_slice(value).expect("a note of this sink");
-                queries.extend(query.map(|query| (query.to_owned(), last())));
-            })?;
-        }
+        broker.notes(&mut |key, value| {
+            let query = key.strip_prefix(NOTE);
+            // INVARIANT: written by `Last::note`.
+            let last = || serde_json::from_slice(value).expect("a note of this sink");
+            queries.extend(query.map(|query| (query.to_owned(), last())));
+        })?;
         Ok(Self {
             folder,
-            world: Arc::clone(world),
+            broker: broker.clone(),
             limits: Arc::clone(limits),
             queries: Mutex::new(queries),
             turn: tokio::sync::Mutex::default(),
@@ -151,7 +148,7 @@ impl Sink {
     /// # Errors
     ///
     /// There is no room, or its batch was committed before.
-    pub(crate) fn stage(self: &Arc<Self>, id: StageId) -> Result<Staging, SinkError> {
+    pub fn stage(self: &Arc<Self>, id: StageId) -> Result<Staging, SinkError> {
         self.check_room()?;
         let last = self.queries().get(&id.query).map(|last| last.batch);
         if last.is_some_and(|last| id.batch < last) {
@@ -169,7 +166,7 @@ impl Sink {
     ///
     /// A stage that there is not: nothing is published then. Or the broker stops: what was committed
     /// is published when it is back.
-    pub(crate) async fn commit(
+    pub async fn commit(
         self: &Arc<Self>,
         query: String,
         batch: u64,
@@ -214,7 +211,7 @@ impl Sink {
     /// # Errors
     ///
     /// A name that is none, or a file that cannot be removed.
-    pub(crate) async fn abort(
+    pub async fn abort(
         &self,
         query: &str,
         batch: u64,
@@ -234,7 +231,7 @@ impl Sink {
 
     /// Publishes what was committed before the broker died, and then looks, as long as the endpoint
     /// runs, for stages that nobody committed.
-    pub(crate) async fn resume(self: Arc<Self>) {
+    pub async fn resume(self: Arc<Self>) {
         let turn = self.turn.lock().await;
         let queries: Vec<String> = self.queries().keys().cloned().collect();
         for query in queries {
@@ -248,11 +245,6 @@ impl Sink {
         }
     }
 
-    /// The right to remove what was committed and is over.
-    fn may_remove(&self) -> Option<MutexGuard<'_, ()>> {
-        self.world.log.as_ref()?.may_remove()
-    }
-
     /// Kept time, as the files of stages have it.
     fn kept_time(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_millis(self.now_ms())
@@ -260,16 +252,13 @@ impl Sink {
 
     /// Kept time in unix milliseconds.
     fn now_ms(&self) -> u64 {
-        let log = self.world.log.as_ref();
-        log.map_or(0, |log| log.clock.unix_ms(Instant::now()))
+        self.broker.kept_unix_ms(Instant::now())
     }
 
     /// Removes stages that are older than they may become.
     fn sweep(&self, now: SystemTime) {
-        let Some(_going) = self.may_remove() else {
-            return;
-        };
-        sweep(&self.folder, &self.wanted(), now);
+        self.broker
+            .unless_copied(|| sweep(&self.folder, &self.wanted(), now));
     }
 
     /// The files of batches that are committed and not yet published.
@@ -296,17 +285,11 @@ impl Sink {
     }
 
     fn check_room(&self) -> Result<(), SinkError> {
-        let log = self.world.log.as_ref();
-        let pressure = log.map_or(Pressure::None, |log| log.store.pressure());
-        let is_behind = self
-            .world
-            .kafka
-            .as_ref()
-            .is_some_and(|pipe| !pipe.has_room());
-        if pressure > Pressure::None || is_behind {
-            return Err(SinkError::Full);
+        if self.broker.has_room() {
+            Ok(())
+        } else {
+            Err(SinkError::Full)
         }
-        Ok(())
     }
 
     fn queries(&self) -> MutexGuard<'_, BTreeMap<String, Last>> {

@@ -5,18 +5,23 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, HttpLimits, HttpListener};
 use mqttcore_codec::QoS;
+use mqttcore_http::{HttpLimits, HttpListener, HttpOptions};
 
-use crate::common::http::Http;
-use crate::common::{Home, config, eventually, start, stream, v5, within};
+use crate::client::Http;
+use crate::common::{Home, eventually, stream, v5, within};
+use crate::served::{self, Setup};
 
 const TOKEN: &str = "a token of a test, 32 characters";
 
 /// A broker with a stream, and its endpoint.
 struct Served {
-    broker: Broker,
+    broker: served::Served,
     home: Home,
+}
+
+fn plant(home: &Home) -> Setup {
+    Setup::new(home, vec![stream("plant", "plant/#")])
 }
 
 impl Served {
@@ -24,18 +29,17 @@ impl Served {
         Self::with_limits(HttpLimits::default())
     }
 
-    fn with_limits(http_limits: HttpLimits) -> Self {
+    fn with_limits(limits: HttpLimits) -> Self {
         let home = Home::new();
-        let broker = start(Config {
-            data: Some(home.data(0)),
-            streams: vec![stream("plant", "plant/#")],
-            http: Some(HttpListener {
-                address: ([127, 0, 0, 1], 0).into(),
-                token: TOKEN.into(),
-            }),
-            http_limits,
-            ..config()
+        let tcp = Some(HttpListener {
+            address: ([127, 0, 0, 1], 0).into(),
+            token: TOKEN.into(),
         });
+        let setup = Setup {
+            http: HttpOptions { tcp, limits },
+            ..plant(&home)
+        };
+        let broker = setup.start();
         Self { broker, home }
     }
 
@@ -48,7 +52,7 @@ impl Served {
     }
 
     fn tcp(&self) -> Http {
-        Http::tcp(self.broker.http_address().expect("a TCP address"))
+        Http::tcp(self.broker.endpoint.address().expect("a TCP address"))
     }
 }
 
@@ -77,26 +81,19 @@ fn a_socket_that_a_dead_broker_left_is_replaced() {
     served.broker.stop(Duration::ZERO);
     fs::write(served.socket(), "left over").expect("written");
 
-    let broker = start(Config {
-        data: Some(served.home.data(0)),
-        streams: vec![stream("plant", "plant/#")],
-        ..config()
-    });
+    let broker = plant(&served.home).start();
 
     assert_eq!(served.unix().get("/v1/streams").status, 200);
-    assert_eq!(broker.http_address(), None);
+    assert_eq!(broker.endpoint.address(), None);
 }
 
 #[test]
 fn a_broker_without_streams_has_no_endpoint() {
     let home = Home::new();
-    let broker = start(Config {
-        data: Some(home.data(0)),
-        ..config()
-    });
+    let broker = Setup::new(&home, Vec::new()).start();
 
     assert!(!home.life(0).join("streams/endpoint.sock").exists());
-    assert_eq!(broker.http_address(), None);
+    assert_eq!(broker.endpoint.address(), None);
 }
 
 #[test]
@@ -194,12 +191,9 @@ fn what_is_asked_for_wrongly_is_refused_with_a_word_and_a_sentence() {
 #[test]
 fn what_a_query_tells_is_in_sys_topics() {
     let home = Home::new();
-    let broker = start(Config {
-        data: Some(home.data(0)),
-        streams: vec![stream("plant", "plant/#")],
-        sys_interval: Some(Duration::from_millis(50)),
-        ..config()
-    });
+    let mut setup = plant(&home);
+    setup.config.sys_interval = Some(Duration::from_millis(50));
+    let broker = setup.start();
     let mut watcher = v5("watcher").connect(&broker);
     watcher.subscribe("$SYS/spark/#", QoS::AtMostOnce);
     let mut http = Http::unix(&home.life(0).join("streams/endpoint.sock"));

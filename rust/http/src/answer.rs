@@ -170,3 +170,12 @@ pub(super) fn of_type(media_type: &'static str, content: Content) -> Answer {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }
+
+/// Our own fault.
+pub(super) fn broken(error: &dyn std::error::Error) -> Refusal {
+    Refusal::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "internal",
+        error.to_string(),
+    )
+}

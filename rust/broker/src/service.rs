@@ -1,0 +1,256 @@
+//! Services that run beside the shards: crates above the engine start them with the broker.
+
+use std::collections::HashSet;
+use std::error::Error;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use mqttcore_codec::{PropertiesBuf, QoS};
+use mqttcore_panics::Panicked;
+use mqttcore_session::Message;
+use mqttcore_store::{Pressure, StoreError};
+use mqttcore_topics::{Cursor, TopicFilter, TopicName};
+use tokio::sync::oneshot;
+
+use crate::clients::topic::AS_IT_CAME;
+use crate::config::Config;
+use crate::durability::store::Rows;
+use crate::routing::{hub, journal};
+use crate::runtime::metrics::Figures;
+use crate::sessions::loading;
+use crate::shard::guard::vital_or;
+use crate::shard::{Shard, World};
+
+/// Nodes of the retained store that one step looks at.
+const WALKED_A_STEP: usize = 256;
+
+/// Something that serves on threads of its own for as long as the broker runs.
+pub trait Service: Figures {
+    /// Starts it. The shards run, and no client can connect before it returns.
+    ///
+    /// # Errors
+    ///
+    /// Why the broker must not start.
+    fn start(&self, broker: &BrokerHandle, config: &Config) -> Result<(), ServiceError>;
+
+    /// Accepts no new work; work in progress has until `deadline`.
+    fn begin_to_stop(&self, deadline: Duration);
+
+    /// Waits for its threads to end. The shards have ended; the store is still open.
+    fn stop(&self);
+}
+
+/// Why a service does not start.
+pub type ServiceError = Box<dyn Error + Send + Sync>;
+
+/// The broker stops: what was asked of it is not done.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the broker stops")]
+pub struct BrokerStopped;
+
+/// What a service may ask of its broker, from any thread. It does not keep the broker alive.
+#[derive(Clone)]
+pub struct BrokerHandle(Weak<World>);
+
+impl BrokerHandle {
+    pub(crate) fn new(world: &Arc<World>) -> Self {
+        Self(Arc::downgrade(world))
+    }
+
+    /// The streams in the broker's store, if it has any.
+    pub fn rows(&self) -> Option<Rows> {
+        self.0.upgrade()?.log.as_ref()?.rows.clone()
+    }
+
+    /// Reads all notes in the store: keys and values.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub fn notes(&self, visit: &mut dyn FnMut(&str, &[u8])) -> Result<(), StoreError> {
+        let world = self.0.upgrade();
+        let log = world.as_ref().and_then(|world| world.log.as_ref());
+        log.map_or(Ok(()), |log| log.store.notes(visit))
+    }
+
+    /// Whether the broker takes more that has to be kept: the disk has room, and Kafka is not behind.
+    pub fn has_room(&self) -> bool {
+        let Some(world) = self.0.upgrade() else {
+            return true;
+        };
+        let log = world.log.as_ref();
+        let pressure = log.map_or(Pressure::None, |log| log.store.pressure());
+        let is_behind = world.kafka.as_ref().is_some_and(|pipe| !pipe.has_room());
+        pressure == Pressure::None && !is_behind
+    }
+
+    /// Kept time (ADR 0022) at `now`, in unix milliseconds; 0 without a store.
+    pub fn kept_unix_ms(&self, now: Instant) -> u64 {
+        let world = self.0.upgrade();
+        let log = world.as_ref().and_then(|world| world.log.as_ref());
+        log.map_or(0, |log| log.clock.unix_ms(now))
+    }
+
+    /// Runs `remove`, which removes files that notes tell of, unless a backup needs them now.
+    pub fn unless_copied(&self, remove: impl FnOnce()) {
+        let world = self.0.upgrade();
+        let log = world.as_ref().and_then(|world| world.log.as_ref());
+        if let Some(_going) = log.and_then(|log| log.may_remove()) {
+            remove();
+        }
+    }
+
+    /// Writes a note into the store; returns when it is safe.
+    ///
+    /// # Errors
+    ///
+    /// [`BrokerStopped`]
+    pub async fn note(&self, key: String, value: Vec<u8>) -> Result<(), BrokerStopped> {
+        self.ask(move |shard, answer| {
+            journal::note(shard, &key, &value);
+            shard.send_mail();
+            journal::when_safe(shard, Box::new(move || answer(())));
+        })
+        .await
+    }
+
+    /// Publishes as the broker itself, in one batch of the store with a note of how far it came: `value` returns it for
+    /// a number of messages. Returns when all are routed, which may be before they are safe.
+    ///
+    /// # Errors
+    ///
+    /// [`BrokerStopped`]
+    pub async fn publish_noted(
+        &self,
+        messages: Vec<Message>,
+        key: String,
+        mut value: impl FnMut(u64) -> Vec<u8> + Send + 'static,
+    ) -> Result<(), BrokerStopped> {
+        let publish = move |shard: &Rc<Shard>| {
+            let mut count = 0;
+            for message in messages {
+                // It was read a moment ago, by another clock than the shard's.
+                let message = &match message.expires_at() {
+                    Some(_) => message.published_at(shard.now()),
+                    None => message,
+                };
+                count += 1;
+                if message.retain() {
+                    // It is handed to the log at once, and the note has to go with it.
+                    journal::note(shard, &key, &value(count));
+                }
+                hub::publish_own(shard, message);
+            }
+            journal::note(shard, &key, &value(count));
+        };
+        self.ask(move |shard, answer| {
+            loading::when_over(shard, move |shard| {
+                publish(shard);
+                answer(());
+            });
+        })
+        .await
+    }
+
+    /// Clears the retained messages that match `filter`, but those of the topics in `kept`.
+    ///
+    /// # Errors
+    ///
+    /// [`BrokerStopped`]
+    pub async fn clear_retained(
+        &self,
+        filter: &TopicFilter,
+        kept: HashSet<String>,
+    ) -> Result<(), BrokerStopped> {
+        let kept = Arc::new(kept);
+        let mut cursor = None;
+        loop {
+            let (filter, kept) = (filter.clone(), Arc::clone(&kept));
+            let step = self.ask(move |shard, answer| {
+                loading::when_over(shard, move |shard| {
+                    answer(clear_step(shard, &filter, cursor, &kept));
+                });
+            });
+            cursor = match step.await? {
+                Some(next) => Some(next),
+                None => return Ok(()),
+            };
+        }
+    }
+
+    /// What a thread does if it panics and the broker cannot go on without it.
+    pub fn fail_on_panic(&self) -> impl FnOnce(Panicked) + Send + use<> {
+        let world = self.0.clone();
+        move |panicked| {
+            if let Some(world) = world.upgrade() {
+                world.fail(panicked.into());
+            }
+        }
+    }
+
+    /// Runs a task without which the broker cannot go on: a panic ends the broker.
+    pub fn vital<F: Future<Output = ()>>(
+        &self,
+        place: &'static str,
+        task: F,
+    ) -> impl Future<Output = ()> + use<F> {
+        vital_or(self.fail_on_panic(), place, task)
+    }
+
+    /// Counts and logs a panic that ended nothing but its own task.
+    pub fn report(&self, panicked: Panicked) {
+        if let Some(world) = self.0.upgrade() {
+            world.report(panicked);
+        }
+    }
+
+    /// Runs `question` on the first shard and waits for its answer.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Rc<Shard>, Answer<T>) + Send + 'static,
+    ) -> Result<T, BrokerStopped> {
+        let (sender, answer) = oneshot::channel();
+        let errand = move |shard: &Rc<Shard>| {
+            let answer = move |value| {
+                // Who asked may have gone.
+                let _ = sender.send(value);
+            };
+            question(shard, Box::new(answer));
+        };
+        self.0
+            .upgrade()
+            .ok_or(BrokerStopped)?
+            .run_on(0, Box::new(errand));
+        answer.await.map_err(|_| BrokerStopped)
+    }
+}
+
+/// Where the answer to a service's question goes.
+type Answer<T> = Box<dyn FnOnce(T)>;
+
+/// Clears what a part of the retained store has; returns where to go on.
+fn clear_step(
+    shard: &Rc<Shard>,
+    filter: &TopicFilter,
+    cursor: Option<Cursor>,
+    kept: &HashSet<String>,
+) -> Option<Cursor> {
+    let mut stale = Vec::new();
+    let retained = &shard.world.retained;
+    let next = retained.walk(filter, cursor, WALKED_A_STEP, &mut |topic, _| {
+        if !kept.contains(topic) {
+            stale.push(topic.to_owned());
+        }
+    });
+    for topic in &stale {
+        if let Ok(name) = TopicName::parse(topic, &AS_IT_CAME) {
+            let (properties, qos) = (PropertiesBuf::default(), QoS::AtLeastOnce);
+            let now = shard.now();
+            let empty = Message::copied(now, name, properties.as_properties(), &[], qos, true);
+            hub::publish_own(shard, &empty);
+        }
+    }
+    next
+}

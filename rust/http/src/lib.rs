@@ -1,0 +1,249 @@
+//! The endpoint of streams: HTTP/1.1 on a Unix socket, and on TCP for those who bring a token.
+//!
+//! It runs on a thread of its own, which exists only where streams do (decision 21): whoever reads
+//! rows takes no time from clients. The Unix socket is for its own user and root; TCP is for whoever
+//! knows the token.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod answer;
+mod app;
+mod body;
+mod connection;
+mod door;
+mod files;
+mod options;
+mod patient;
+mod rows;
+mod sink;
+mod target;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc as channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mqttcore_broker::{BrokerHandle, Config, Figures, Service, ServiceError, Stats};
+use mqttcore_streams::{Reports, Sink};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{mpsc, watch};
+
+use app::{App, HttpCounters};
+use door::Door;
+pub use options::{HttpLimits, HttpListener, HttpOptions};
+
+/// The endpoint that serves streams, on a thread of its own; none is there if the broker has no stream.
+pub struct Endpoint {
+    options: HttpOptions,
+    figures: Arc<HttpCounters>,
+    reports: Arc<Reports>,
+    serving: OnceLock<Serving>,
+}
+
+/// The thread that serves streams.
+struct Serving {
+    thread: Mutex<Option<JoinHandle<()>>>,
+    stop: watch::Sender<Option<Duration>>,
+    address: Option<SocketAddr>,
+    app: Arc<App>,
+}
+
+/// An address of the endpoint cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[error("streams: cannot listen on {place}: {error}")]
+struct BindError {
+    /// A path, an address, or the thread.
+    place: String,
+    error: io::Error,
+}
+
+impl BindError {
+    fn at(place: &Path, error: io::Error) -> Self {
+        Self {
+            place: place.display().to_string(),
+            error,
+        }
+    }
+
+    fn no_thread(error: io::Error) -> Self {
+        Self {
+            place: "its thread".into(),
+            error,
+        }
+    }
+}
+
+impl Endpoint {
+    /// An endpoint that starts with its broker.
+    pub fn new(options: HttpOptions) -> Self {
+        Self {
+            options,
+            figures: Arc::default(),
+            reports: Arc::default(),
+            serving: OnceLock::new(),
+        }
+    }
+
+    /// Where it listens on TCP, with the real port.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.serving.get()?.address
+    }
+
+    /// What readers are told of each stream, as JSON: what `GET /v1/streams/NAME` answers.
+    pub fn streams(&self) -> Vec<String> {
+        let serving = self.serving.get();
+        serving.map_or_else(Vec::new, |serving| serving.app.streams())
+    }
+
+    /// Binds both sockets and serves them on a new thread.
+    fn serve(&self, socket: &Path, app: Arc<App>) -> Result<Serving, BindError> {
+        let doors = door::bind(socket, self.options.tcp.as_ref())?;
+        let address = doors.iter().find_map(Door::address);
+        let (stop, stopping) = watch::channel(None);
+        let limits = Arc::new(self.options.limits);
+        let (sender, started) = channel::sync_channel(1);
+        let serving = Arc::clone(&app);
+        let serve = move || run(doors, &limits, &serving, stopping, &sender);
+        let on_panic = app.broker().fail_on_panic();
+        let thread = mqttcore_panics::spawn("mqttcore-http", on_panic, serve);
+        let thread = thread.map_err(BindError::no_thread)?;
+        let failed = || Err(io::Error::other("the thread ended before it began"));
+        let started = started.recv().unwrap_or_else(|_| failed());
+        started.map_err(BindError::no_thread)?;
+        Ok(Serving {
+            thread: Mutex::new(Some(thread)),
+            stop,
+            address,
+            app,
+        })
+    }
+}
+
+impl Service for Endpoint {
+    /// # Errors
+    ///
+    /// A socket cannot be bound, there is no thread to be had, or the sink cannot be opened.
+    fn start(&self, broker: &BrokerHandle, config: &Config) -> Result<(), ServiceError> {
+        let (Some(data), Some(rows)) = (&config.data, broker.rows()) else {
+            return Ok(());
+        };
+        let folder = data.folder.join("streams");
+        let absolute = std::path::absolute(&folder);
+        let folder = absolute.map_err(|error| BindError::at(&folder, error))?;
+        let noted = data.folder.join(mqttcore_store::NOTED);
+        let sink = Sink::open(noted, broker, &config.limits);
+        let sink = sink.map_err(|error| format!("data: {error}"))?;
+        let socket = folder.join("endpoint.sock");
+        let shared = (Arc::clone(&self.figures), Arc::clone(&self.reports));
+        let app = App::new(rows, sink, folder, broker.clone(), shared);
+        // A service starts once.
+        let _ = self.serving.set(self.serve(&socket, Arc::new(app))?);
+        Ok(())
+    }
+
+    fn begin_to_stop(&self, deadline: Duration) {
+        if let Some(serving) = self.serving.get() {
+            serving.begin_to_stop(deadline);
+        }
+    }
+
+    fn stop(&self) {
+        if let Some(serving) = self.serving.get() {
+            serving.join();
+        }
+    }
+}
+
+impl Figures for Endpoint {
+    fn add_figures(&self, stats: &mut Stats) {
+        [
+            stats.http_answered,
+            stats.http_refused,
+            stats.http_connections_refused,
+        ] = self.figures.values();
+    }
+
+    fn sys_topics(&self) -> Vec<(String, String)> {
+        let news = self.reports.news(Instant::now()).into_iter();
+        news.map(|(query, report)| (format!("spark/{query}"), report.unwrap_or_default()))
+            .collect()
+    }
+}
+
+impl Serving {
+    /// Takes no new request; those under way have until `deadline`.
+    fn begin_to_stop(&self, deadline: Duration) {
+        self.stop.send_replace(Some(deadline));
+    }
+
+    /// Waits for the thread to end.
+    fn join(&self) {
+        self.begin_to_stop(Duration::ZERO);
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
+            // If it panicked, it has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+/// The whole life of the thread.
+fn run(
+    doors: Vec<Door>,
+    limits: &Arc<HttpLimits>,
+    app: &Arc<App>,
+    mut stopping: watch::Receiver<Option<Duration>>,
+    started: &channel::SyncSender<io::Result<()>>,
+) {
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build_local(LocalOptions::default());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = started.send(Err(error));
+            return;
+        }
+    };
+    let broker = app.broker();
+    runtime.block_on(async {
+        // Each connection holds a sender: when nobody can send any more, all are gone.
+        let (alive, mut all_gone) = mpsc::channel(1);
+        let doors: io::Result<Vec<_>> = doors.into_iter().map(Door::open).collect();
+        let is_open = doors
+            .as_ref()
+            .map(|_| ())
+            .map_err(|error| io::Error::new(error.kind(), error.to_string()));
+        let _ = started.send(is_open);
+        for door in doors.into_iter().flatten() {
+            let guests = connection::Guests::new(
+                Arc::clone(limits),
+                Arc::clone(app),
+                stopping.clone(),
+                alive.clone(),
+            );
+            let accept = door.accept(Rc::new(guests));
+            let accept = broker.vital("the endpoint's acceptor", accept);
+            tokio::task::spawn_local(accept);
+        }
+        drop(alive);
+        let upkeep = broker.vital("the endpoint's upkeep", app.work());
+        tokio::task::spawn_local(upkeep);
+        let deadline = match stopping.wait_for(Option::is_some).await {
+            Ok(deadline) => deadline.unwrap_or_default(),
+            Err(_) => Duration::ZERO,
+        };
+        // What is not over by then is cut off.
+        let _ = tokio::time::timeout(deadline, all_gone.recv()).await;
+    });
+}

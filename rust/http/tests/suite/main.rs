@@ -1,0 +1,12 @@
+//! The endpoint as its clients meet it, and messages as rows that are read through it.
+//!
+//! One binary, so that it links once.
+
+#[path = "../../../broker/tests/common/mod.rs"]
+mod common;
+
+mod client;
+mod endpoint;
+mod kept_clock;
+mod served;
+mod streams;

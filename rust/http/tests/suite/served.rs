@@ -1,0 +1,73 @@
+//! A broker with streams and their endpoint.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use mqttcore_broker::{Broker, Config, Hooks, StartError, Stream};
+use mqttcore_http::{Endpoint, HttpOptions};
+
+use crate::common::{Home, Plugin, config, copy, settle};
+
+/// What is started.
+pub(crate) struct Setup {
+    pub(crate) config: Config,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) http: HttpOptions,
+}
+
+impl Setup {
+    /// A broker with `streams`, over life 0 of `home`.
+    pub(crate) fn new(home: &Home, streams: Vec<Stream>) -> Self {
+        let config = Config {
+            data: Some(home.data(0)),
+            ..config()
+        };
+        let http = HttpOptions::default();
+        Self {
+            config,
+            streams,
+            http,
+        }
+    }
+
+    pub(crate) fn start(self) -> Served {
+        self.try_start().expect("the broker starts")
+    }
+
+    pub(crate) fn try_start(self) -> Result<Served, StartError> {
+        let hooks: Arc<dyn Hooks> = Arc::new(Plugin::default());
+        let endpoint = Arc::new(Endpoint::new(self.http));
+        let config = Config {
+            streams: self.streams,
+            ..self.config
+        };
+        let broker = Broker::start_with(config, &hooks, vec![endpoint.clone()])?;
+        Ok(Served { broker, endpoint })
+    }
+
+    /// As [`start`](Self::start), over what life 0 of `home` has kept by now, in which `served` dies.
+    pub(crate) fn start_after_crash(mut self, home: &Home, served: Served) -> Served {
+        settle(&served.broker);
+        copy(&home.life(0), &home.life(1));
+        drop(served);
+        if let Some(data) = &mut self.config.data {
+            data.folder = home.life(1);
+        }
+        self.start()
+    }
+}
+
+/// A broker and its endpoint.
+pub(crate) struct Served {
+    pub(crate) broker: Broker,
+    pub(crate) endpoint: Arc<Endpoint>,
+}
+
+impl Deref for Served {
+    type Target = Broker;
+
+    fn deref(&self) -> &Broker {
+        &self.broker
+    }
+}

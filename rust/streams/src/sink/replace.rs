@@ -1,0 +1,38 @@
+//! Batches that stand for all retained messages of their topics: what is not of them is cleared.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+
+use arrow_ipc::reader::StreamReader;
+use mqttcore_publisher::Columns;
+use mqttcore_topics::TopicFilter;
+
+use super::{Sink, SinkError};
+
+/// Clears the retained messages that match `filter` and are no row of `files`. It may be done again.
+pub(super) async fn clear(
+    sink: &Sink,
+    filter: &TopicFilter,
+    files: Vec<PathBuf>,
+) -> Result<(), SinkError> {
+    let read = tokio::task::spawn_blocking(move || retained_in(&files)).await;
+    let kept = read.map_err(|_| SinkError::Stopped)??;
+    Ok(sink.broker.clear_retained(filter, kept).await?)
+}
+
+/// The topics of all rows that are retained.
+fn retained_in(files: &[PathBuf]) -> Result<HashSet<String>, SinkError> {
+    let wrong = |error: String| SinkError::Rows(format!("a stage cannot be read: {error}"));
+    let mut topics = HashSet::new();
+    for file in files {
+        let reader = StreamReader::try_new(BufReader::new(File::open(file)?), None);
+        for batch in reader.map_err(|error| wrong(error.to_string()))? {
+            let batch = batch.map_err(|error| wrong(error.to_string()))?;
+            let columns = Columns::of(&batch).map_err(|error| wrong(error.to_string()))?;
+            topics.extend(columns.retained_topics().map(str::to_owned));
+        }
+    }
+    Ok(topics)
+}
