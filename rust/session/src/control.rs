@@ -362,4 +362,45 @@ mod tests {
         assert_eq!(written(PacketType::PubComp, 13), whole);
         assert_eq!(written(PacketType::PubComp, 12), b"\x70\x03\x00\x07\x92");
     }
+
+    #[test]
+    fn what_is_in_the_buffer_before_does_not_count_against_the_limit() {
+        let details = Details::reason("r");
+        let packet_id = PacketId::new(7).expect("not 0");
+        let told = (packet_id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
+        let mut out = vec![0; 20];
+
+        let is_written =
+            Control::explained(PacketType::PubRel, told, details).encode(Version::V5, 10, &mut out);
+
+        assert!(is_written);
+        assert_eq!(&out[20..], b"\x62\x08\x00\x07\x92\x04\x1f\x00\x01r");
+    }
+
+    #[test]
+    fn nothing_is_written_for_a_version_without_such_a_packet() {
+        for kind in [Kind::Disconnect, Kind::Auth] {
+            let body = PropertiesBody {
+                reason: ReasonCode::SUCCESS,
+                properties: PropertiesBuf::default(),
+                details: Details::none(),
+            };
+            let mut out = vec![0; 3];
+
+            assert!(!Control(kind(Box::new(body))).encode(Version::V3_1_1, u32::MAX, &mut out));
+
+            assert_eq!(out, [0; 3]);
+        }
+    }
+
+    #[test]
+    fn details_are_empty_when_they_have_neither_a_reason_string_nor_user_properties() {
+        let named = Details {
+            user_properties: vec![("n".into(), "v".into())],
+            ..Details::none()
+        };
+
+        assert!(Details::none().is_empty());
+        assert!(!Details::reason("r").is_empty() && !named.is_empty());
+    }
 }

@@ -310,6 +310,15 @@ fn acknowledgements_of_nothing_are_ignored_and_pubrec_is_answered() {
 }
 
 #[test]
+fn a_pubrec_of_nothing_that_is_an_error_is_not_answered() {
+    let mut wire = Wire::connected(CONNECT_5_TERSE);
+
+    wire.ok(b"\x50\x03\x00\x07\x80");
+
+    assert!(wire.receive().is_empty());
+}
+
+#[test]
 fn a_3_x_pubrec_of_nothing_is_answered_by_pubrel() {
     let mut wire = Wire::connected(CONNECT_3);
     wire.ok(b"\x50\x02\x00\x07");
@@ -428,6 +437,32 @@ fn mqtt_4_6_0_5_kept_qos_0_messages_come_first() {
         .filter(u8::is_ascii_alphabetic)
         .collect();
     assert_eq!(kept, b"ab");
+}
+
+/// Abuse F16: the client came back with fewer rights.
+#[test]
+fn queued_messages_that_the_client_may_not_read_any_more_are_dropped() {
+    let mut wire = Wire::connected(&connect_5(0x02, b"\x21\x00\x01"));
+    for topic in ["sent", "secret", "open"] {
+        wire.deliver(&message(topic, b"!", ONCE), ONCE);
+    }
+    assert_eq!(wire.receive(), [b"\x32\x0a\x00\x04sent\x00\x01\x00!"]);
+
+    wire.session
+        .keep_queued(|message| message.topic() == "open");
+
+    let events = wire.events();
+    let [
+        Event::Dropped {
+            reason, message, ..
+        },
+    ] = &events[..]
+    else {
+        panic!("one drop, not {events:?}")
+    };
+    assert_eq!((*reason, message.topic()), (DropReason::Revoked, "secret"));
+    wire.ok(b"\x40\x02\x00\x01");
+    assert_eq!(wire.receive(), [b"\x32\x0a\x00\x04open\x00\x02\x00!"]);
 }
 
 /// Decision 20: the newest is dropped.
