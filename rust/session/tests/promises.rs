@@ -5,7 +5,9 @@ mod common;
 
 use common::{CONNECT_3_KEPT, CONNECT_5_KEPT, Wire, message};
 use mqttcore_codec::{PacketId, QoS, ReasonCode};
-use mqttcore_session::{AckToken, Delivery, Event, QueuePolicy, Record, ServerLimits, Transmit};
+use mqttcore_session::{
+    AckToken, Delivered, Delivery, DropReason, Event, QueuePolicy, Record, ServerLimits, Transmit,
+};
 
 const EXACTLY: QoS = QoS::ExactlyOnce;
 
@@ -311,6 +313,36 @@ fn no_qos_1_message_leaves_before_the_drop_of_an_earlier_one_is_safe() {
             [[b"\x32\x06\x00\x01t\x00\x02".as_slice(), &[next]].concat()]
         );
     }
+}
+
+/// The store has nothing of the first, and a client that is away gets nothing before the second is recorded.
+#[test]
+fn a_drop_that_no_later_message_waits_for_promises_nothing() {
+    let mut wire = durable_with(ServerLimits {
+        inflight_max: 1,
+        queue_messages: 0,
+        queue_disk_messages: 0,
+        ..ServerLimits::default()
+    });
+    let mut is_promised = |is_here: bool, key| {
+        wire.deliver(&message("t", b"!", QoS::AtLeastOnce), EXACTLY);
+        if !is_here {
+            wire.lose();
+        }
+        let before = wire.session.last_token();
+        let delivery = Delivery {
+            key,
+            ..Delivery::new(EXACTLY, &[])
+        };
+        let message = message("t", b"!", QoS::AtLeastOnce);
+        let delivered = wire.session.deliver(wire.now, &message, delivery);
+        assert_eq!(delivered, Delivered::Dropped(DropReason::QueueFull));
+        wire.session.last_token() != before
+    };
+
+    assert!(!is_promised(true, 0));
+    assert!(is_promised(true, 77));
+    assert!(!is_promised(false, 77));
 }
 
 #[test]

@@ -510,6 +510,24 @@ fn a_full_queue_disconnects_a_connected_client_if_told_so() {
 }
 
 #[test]
+fn a_full_queue_disconnects_nobody_who_is_away_and_nobody_without_that_policy() {
+    for (policy, is_here) in [
+        (QueuePolicy::Disconnect, false),
+        (QueuePolicy::DropNewest, true),
+    ] {
+        let mut wire = away(1, policy);
+        if is_here {
+            wire.resume(&connect_5(0, b"\x11\x00\x00\x00\x64\x21\x00\x01"));
+        }
+
+        let outcomes = deliver_letters(&mut wire, b"abc");
+
+        assert_eq!(outcomes[2], Delivered::Dropped(DropReason::QueueFull));
+        assert!(wire.events().is_empty(), "{policy:?}");
+    }
+}
+
+#[test]
 fn a_queue_is_bounded_in_bytes_too() {
     let limits = ServerLimits {
         queue_bytes: 10_000,
@@ -541,6 +559,38 @@ fn the_qos_0_backlog_is_bounded() {
     assert_eq!(outcomes[2], Delivered::Dropped(DropReason::BacklogFull));
     assert_eq!(wire.receive().len(), 2);
     assert_eq!(wire.deliver(&large, ONCE), Delivered::Sent);
+}
+
+/// What waits counts, to the byte; a client for which nothing waits takes a message of any size.
+#[test]
+fn the_qos_0_backlog_has_room_for_as_many_bytes_as_its_limit_says() {
+    let message = message("t", &[0; 300], QoS::AtMostOnce);
+    let (sent, full) = (Delivered::Sent, Delivered::Dropped(DropReason::BacklogFull));
+    let mut queue = Wire::with(ServerLimits {
+        queue_qos0: true,
+        ..ServerLimits::default()
+    });
+    queue.connect(CONNECT_5_KEPT);
+    queue.lose();
+    queue.deliver(&message, ONCE);
+    let cost_bytes = queue.session.queued_bytes();
+
+    for (limit_bytes, first, later) in [
+        (2 * cost_bytes, [sent, sent, full], [sent, full]),
+        (2 * cost_bytes + 10, [sent, sent, full], [sent, full]),
+        (10, [sent, full, full], [sent, full]),
+    ] {
+        let mut wire = Wire::with(ServerLimits {
+            qos0_backlog_bytes: limit_bytes,
+            ..ServerLimits::default()
+        });
+        wire.connect(CONNECT_5);
+        wire.receive();
+
+        assert_eq!([(); 3].map(|()| wire.deliver(&message, ONCE)), first);
+        assert!(wire.session.poll_transmit().is_some());
+        assert_eq!([(); 2].map(|()| wire.deliver(&message, ONCE)), later);
+    }
 }
 
 #[test]

@@ -586,3 +586,31 @@ fn where_there_is_no_room_at_all_nothing_is_queued_that_the_store_has() {
     assert_eq!(deliver(&mut wire, 2), full);
     assert_eq!(deliver(&mut wire, 0), Delivered::Queued, "it is in memory");
 }
+
+/// With `DropOldest` a message takes the room of the oldest, which must be there: at hand, or on its way out of the store.
+#[test]
+fn where_there_is_no_room_at_all_the_oldest_makes_room_for_the_newest() {
+    for (spilled, expected) in [
+        (0, Delivered::Dropped(DropReason::QueueFull)),
+        (2, Delivered::Queued),
+    ] {
+        let mut wire = Wire::with(ServerLimits {
+            queue_policy: QueuePolicy::DropOldest,
+            ..limits()
+        });
+        wire.durable = true;
+        wire.connect(CONNECT_5_KEPT);
+        wire.lose();
+        wire.session.restore_spilled(spilled, spilled * 130);
+        let delivery = Delivery {
+            key: 9,
+            room: QueueRoom::None,
+            ..Delivery::new(ONCE, &[])
+        };
+
+        let message = message("t", b"!", ONCE);
+        let delivered = wire.session.deliver(wire.now, &message, delivery);
+
+        assert_eq!(delivered, expected, "{spilled}");
+    }
+}
