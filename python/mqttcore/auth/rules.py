@@ -3,7 +3,7 @@
 import logging
 import re
 
-from mqttcore.config import GrantRule
+from mqttcore.config.values import GrantRule
 from mqttcore.plugin.answers import Grant
 from mqttcore.plugin.options import PluginConfig
 

@@ -37,7 +37,9 @@ from pathlib import Path
 from typing import Annotated, Literal, cast
 
 from mqttcore._schema import Entry, Faults, Parsed, Range, read_record
-from mqttcore.config import Filter, place_of, raise_faults, read_file
+from mqttcore.config.checks import place_of, raise_faults
+from mqttcore.config.reading import read_file
+from mqttcore.config.values import Filter
 from mqttcore.errors import PipelineError
 from mqttcore.streams.client import Client
 from mqttcore.streams.descriptor import check_protobuf

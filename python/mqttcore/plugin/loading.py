@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from mqttcore._schema import Faults, did_you_mean, read_record
-from mqttcore.config import PluginUse, Settings, raise_faults
+from mqttcore.config import PluginUse, Settings
+from mqttcore.config.checks import raise_faults
 from mqttcore.plugin.base import Plugin
 
 ENTRY_POINTS = "mqttcore.plugins"

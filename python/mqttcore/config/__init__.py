@@ -1,0 +1,21 @@
+"""From TOML, environment and flags to checked `Settings`.
+
+Later ones win: defaults, file, environment (``MQTTCORE__LISTENERS__0__ADDRESS``), flags. Everything
+that is wrong is reported at once, each fault with its place, its key, what is allowed and, for a
+misspelt word, what was probably meant. The keys of the file are the fields of these classes.
+"""
+
+from mqttcore.config.parts import Access, HttpListener, Listener, PluginUse, ServerLimits, TopicRule
+from mqttcore.config.reading import load
+from mqttcore.config.settings import Settings
+
+__all__ = [
+    "Access",
+    "HttpListener",
+    "Listener",
+    "PluginUse",
+    "ServerLimits",
+    "Settings",
+    "TopicRule",
+    "load",
+]

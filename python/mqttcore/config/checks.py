@@ -1,0 +1,139 @@
+"""What one value of a configuration alone cannot know."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from mqttcore._schema import Entry, Faults, Made, Place
+from mqttcore.config.parts import HttpListener, Listener, TopicRule
+from mqttcore.config.values import WEBSOCKET_PATH, is_loopback
+from mqttcore.errors import ConfigError
+from mqttcore.streams.kafka import check_kafka
+from mqttcore.streams.settings import check_streams, read_token
+
+
+def check_together(
+    values: Mapping[str, Made], place: Callable[[str], Place], faults: Faults
+) -> None:
+    """What one value alone cannot know; ``values`` are those that were given, by their keys."""
+    check_listeners(values.get("listeners", (Listener(),)), place, faults)
+    check_topics(values.get("topics", ()), place, faults)
+    if not values.get("data"):
+        check_promises(values, place, faults)
+    streams = values.get("streams", ())
+    check_streams(streams, values.get("data", ""), place, faults)
+    check_kafka([stream.log for stream in streams], values.get("kafka"), place, faults)
+    if http := values.get("http"):
+        check_http(http, place, faults)
+        if not any(stream.log == "mqttcore" for stream in streams):
+            faults.add(place("http"), "http", "does nothing without streams")
+
+
+def check_http(http: HttpListener, place: Callable[[str], Place], faults: Faults) -> None:
+    """What an address demands, and whether the token is one."""
+    if not http.insecure and not is_loopback(http.address):
+        faults.add(
+            place("http.address"),
+            "http.address",
+            f"{http.address} can be reached by other machines, and its tokens be overheard",
+            "allowed: a loopback address, or http.insecure = true",
+        )
+    try:
+        read_token(http.token_file)
+    except ValueError as error:
+        allowed = "allowed: a file for its owner with 16 to 4_096 printable characters"
+        faults.add(place("http.token_file"), "http.token_file", str(error), allowed)
+
+
+def check_listeners(
+    listeners: Sequence[Listener], place: Callable[[str], Place], faults: Faults
+) -> None:
+    """What one listener alone cannot know, and what an address demands."""
+    if not listeners:
+        faults.add(place("listeners"), "listeners", "there is none", "allowed: one or more")
+    taken: dict[str, int] = {}
+    for index, listener in enumerate(listeners):
+        key = f"listeners[{index}]"
+        if taken.setdefault(listener.title, index) != index and not is_free_port(listener):
+            other = f"listeners[{taken[listener.title]}]"
+            faults.add(place(key), key, f"{listener.title!r} is {other} already")
+        if listener.access and not listener.insecure and not is_loopback(listener.address):
+            faults.add(
+                place(f"{key}.anonymous"),
+                f"{key}.anonymous",
+                f"{listener.address} can be reached by other machines",
+                f"allowed: a loopback address, or {key}.insecure = true",
+            )
+        if not listener.protocol_versions:
+            where = f"{key}.protocol_versions"
+            faults.add(place(where), where, "there is none", "allowed: one or more")
+        check_transport(listener, key, place, faults)
+
+
+def check_promises(
+    values: Mapping[str, Made], place: Callable[[str], Place], faults: Faults
+) -> None:
+    """Refuses what cannot be promised where everything lives in memory."""
+    limits = values.get("limits")
+    if limits is not None and limits.queue_policy == "refuse":
+        refuse_policy("limits.queue_policy", place, faults)
+    for name in ("listeners", "topics"):
+        for index, entry in enumerate(values.get(name, ())):
+            if entry.promise in ("os", "fsync"):
+                key = f"{name}[{index}].promise"
+                what = f"{entry.promise!r} is not kept without a folder for data"
+                faults.add(place(key), key, what, "allowed: memory")
+            if entry.queue_policy == "refuse":
+                refuse_policy(f"{name}[{index}].queue_policy", place, faults)
+
+
+def check_topics(
+    topics: Sequence[TopicRule], place: Callable[[str], Place], faults: Faults
+) -> None:
+    """Refuses rules that say nothing."""
+    for index, rule in enumerate(topics):
+        if rule.promise is None and rule.queue_policy is None:
+            key = f"topics[{index}]"
+            faults.add(place(key), key, "does nothing without promise or queue_policy")
+
+
+def refuse_policy(key: str, place: Callable[[str], Place], faults: Faults) -> None:
+    """Only messages that the store keeps are refused instead of dropped."""
+    what = "'refuse' does nothing without a folder for data: no session is kept"
+    faults.add(place(key), key, what)
+
+
+def check_transport(
+    listener: Listener, key: str, place: Callable[[str], Place], faults: Faults
+) -> None:
+    """Refuses keys that would do nothing."""
+    if listener.transport == "websocket":
+        return
+    for name, is_given in (
+        ("path", listener.path != WEBSOCKET_PATH),
+        ("origins", bool(listener.origins)),
+    ):
+        if is_given:
+            where = f"{key}.{name}"
+            faults.add(place(where), where, f"does nothing beside {listener.transport!r}")
+
+
+def is_free_port(listener: Listener) -> bool:
+    """Whether the address means another port each time."""
+    return not listener.name and listener.address.endswith(":0")
+
+
+def raise_faults(faults: Faults) -> None:
+    """Raises `ConfigError` when there is any."""
+    if faults:
+        raise ConfigError(faults.lines())
+
+
+def place_of(root: Entry, key: str) -> Place:
+    """Where ``key`` was written, or the nearest thing around it."""
+    entry = root
+    for step in re.findall(r"[^.\[\]]+", key):
+        if isinstance(entry.value, dict) and step in entry.value:
+            entry = entry.value[step]
+        elif isinstance(entry.value, list) and step.isdigit() and int(step) < len(entry.value):
+            entry = entry.value[int(step)]
+    return entry.place

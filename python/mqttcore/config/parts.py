@@ -1,0 +1,254 @@
+"""What a configuration is made of; the keys of the file are the fields of these classes."""
+
+import ipaddress
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, get_args
+
+from mqttcore._schema import Place, Range, Table, entry_of
+from mqttcore.config.values import (
+    BUILT_IN_ADDRESS,
+    WEBSOCKET_PATH,
+    Address,
+    Filter,
+    GrantRule,
+    MountPoint,
+    Origin,
+    ProtocolVersion,
+    UrlPath,
+    split_address,
+)
+from mqttcore.errors import ConfigError
+from mqttcore.sessions.policy import Count, FullQueuePolicy, Promise, SessionPolicy
+from mqttcore.streams.settings import read_token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What clients may do that name no user, or one that no plugin knows."""
+
+    publish: tuple[GrantRule, ...] = ()
+    """Topic filters that they may publish to; ``$#``: all topics that begin with ``$``."""
+    subscribe: tuple[GrantRule, ...] = ()
+    """Topic filters that they may subscribe to."""
+    deny: tuple[GrantRule, ...] = ()
+    """Topic filters that they may neither publish to nor receive from."""
+
+
+EVERYTHING = Access(publish=("#",), subscribe=("#", "$SYS/#"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """One address that clients connect to."""
+
+    address: Address = BUILT_IN_ADDRESS
+    """Port 0 takes a free one."""
+    name: str = ""
+    """How logs and plugins call it; empty: the address."""
+    anonymous: bool | Access = False
+    """What clients may do whom no plugin knows: nothing, everything, or what a table says.
+
+    Those that send no user name, and those about whom every plugin passes: they count as without.
+    """
+    insecure: bool = False
+    """Lets ``anonymous`` stand on an address that other machines can reach."""
+    transport: Literal["tcp", "websocket"] = "tcp"
+    """What carries the packets: the TCP stream itself, or WebSocket frames on it."""
+    path: UrlPath = WEBSOCKET_PATH
+    """The path that WebSocket clients ask for."""
+    origins: tuple[Origin, ...] = ()
+    """Origins of the Web pages that may connect, beside those from the listener's own host and
+    port; ``*``: every page. Clients that are no browsers have none."""
+    protocol_versions: tuple[ProtocolVersion, ...] = get_args(ProtocolVersion)
+    """Versions of MQTT that its clients may speak; others are refused with CONNACK."""
+    mount_point: MountPoint | None = None
+    """Levels in front of every topic and filter of its clients, who do not see them; topics that
+    begin with ``$`` are outside. Grants, plugins and logs have the names with it (ADR 0028)."""
+    session: SessionPolicy = SessionPolicy()
+    """How sessions are kept for which no plugin says otherwise."""
+    promise: Promise | None = None
+    """How safe what its clients do is before it is acknowledged, where their grants do not say;
+    None: as ``promise`` of the broker."""
+    queue_policy: FullQueuePolicy | None = None
+    """What becomes of what its clients publish for a kept session whose queue is full, where their
+    grants do not say; None: as ``limits.queue_policy``."""
+
+    @property
+    def title(self) -> str:
+        """The name, or the address where there is none."""
+        return self.name or self.address
+
+    @property
+    def host_port(self) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
+        """The address in two parts."""
+        host, port = split_address(self.address)
+        return ipaddress.ip_address(host), port
+
+    @property
+    def access(self) -> Access | None:
+        """What clients without user name may do; None refuses them."""
+        if isinstance(self.anonymous, Access):
+            return self.anonymous
+        return EVERYTHING if self.anonymous else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpListener:
+    """Where the streams are served over TCP, beside the Unix socket in the folder of the data."""
+
+    address: Address
+    """Port 0 takes a free one."""
+    token_file: pathlib.Path
+    """A file with the token that requests bring."""
+    insecure: bool = False
+    """Lets it stand on an address that other machines can reach: nothing of it is encrypted."""
+
+    @property
+    def host_port(self) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
+        """The address in two parts."""
+        host, port = split_address(self.address)
+        return ipaddress.ip_address(host), port
+
+    @property
+    def token(self) -> str:
+        """What the file holds now.
+
+        Raises:
+            ConfigError: no token can be read.
+        """
+        try:
+            return read_token(self.token_file)
+        except ValueError as error:
+            raise ConfigError([f"http.token_file: {error}"]) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """What clients may use; the defaults are those of SECURITY.md."""
+
+    receive_maximum: Annotated[int, Range(1, 65_535)] = 64
+    """QoS 1 and 2 publishes that a v5 client may have under way to the broker."""
+    maximum_packet_size: Annotated[int, Range(20, 268_435_460)] = 1 << 20
+    """Largest packet after CONNECT, in bytes."""
+    connect_packet_bytes: Annotated[int, Range(64, 268_435_460)] = 8 << 10
+    """Largest CONNECT, in bytes."""
+    topic_alias_maximum: Annotated[int, Range(0, 65_535)] = 10
+    """Topic aliases that a v5 client may set."""
+    outgoing_topic_alias_maximum: Annotated[int, Range(0, 65_535)] = 10
+    """Topic aliases that the broker sets."""
+    maximum_qos: Annotated[int, Range(0, 2)] = 2
+    """Highest QoS that is accepted and granted."""
+    retain_available: bool = True
+    """Retained messages are accepted."""
+    wildcard_subscription_available: bool = True
+    """Filters with wildcards are accepted."""
+    subscription_identifiers_available: bool = True
+    """Subscription Identifiers are accepted."""
+    shared_subscription_available: bool = True
+    """Shared subscriptions are accepted."""
+    keep_alive_max_s: Annotated[int, Range(0, 65_535)] = 3_600
+    """Longest Keep Alive of a v5 client; 0: no cap."""
+    session_expiry_max_s: Annotated[int, Range(0, 2**32 - 1)] = 7 * 24 * 3_600
+    """Longest time that a session outlives its connection."""
+    client_id_bytes: Annotated[int, Range(23, 65_535)] = 256
+    """Most bytes of a client identifier."""
+    client_id_strict: bool = True
+    """Refuses client identifiers with ``+ #`` or control characters."""
+    inflight_max: Annotated[int, Range(1, 65_535)] = 32
+    """QoS 1 and 2 publishes under way to a client."""
+    max_inflight_bytes: Annotated[int, Range(0, 2**63 - 1)] = 0
+    """Bytes of QoS 1 and 2 messages that a client has not acknowledged; a larger one goes alone;
+    0: no limit."""
+    queue_messages: Count = 1_000
+    """Messages that wait in memory for one client; what is in ``data`` waits there beyond that."""
+    queue_bytes: Count = 8 << 20
+    """Bytes of messages that wait in memory for one client."""
+    queue_disk_bytes: Annotated[int, Range(0, 2**63 - 1)] = 1 << 30
+    """Bytes of messages that wait for one kept session, in memory or in ``data``."""
+    queues_disk_bytes: Annotated[int, Range(0, 2**63 - 1)] = 0
+    """Bytes of messages kept for all sessions together, retained ones too; beyond them each queue
+    counts as full. 0: half of the disk that is free at the start, beside what is kept."""
+    queue_policy: Literal["drop_newest", "drop_oldest", "disconnect", "refuse"] = "drop_newest"
+    """What happens when that queue is full: a message is dropped, its client is disconnected, or
+    the publisher is refused. ``queue_policy`` of topics, grants and listeners beats this one."""
+    queue_deadline_s: Annotated[float, Range(0, 86_400)] = 10.0
+    """A publisher of MQTT 3.x that is to be refused waits for room for so long; then it is
+    disconnected, and its message is not acknowledged."""
+    queue_qos0: bool = False
+    """Keeps QoS 0 messages, too, for a client that is away."""
+    upgrade_outgoing_qos: bool = False
+    """Delivers at the QoS of the subscription, even what was published below it."""
+    queue_memory_s: Annotated[float, Range(0, 2**32 - 1)] = 600.0
+    """A client that is away for longer has its queue on the disk alone, if there is ``data``."""
+    qos0_backlog_bytes: Count = 1 << 20
+    """Bytes of QoS 0 messages that wait for one slow client."""
+    subscriptions: Count = 1_000
+    """Subscriptions a client."""
+    filters_per_packet: Annotated[int, Range(1, 65_535)] = 100
+    """Filters in one SUBSCRIBE."""
+    topic_bytes: Annotated[int, Range(1, 65_535)] = 4_096
+    """Most bytes of a topic name or filter."""
+    topic_levels: Annotated[int, Range(1, 65_535)] = 128
+    """Most levels of a topic name or filter."""
+    user_properties: Annotated[int, Range(0, 65_535)] = 64
+    """User properties in one packet."""
+    user_property_bytes: Count = 16 << 10
+    """Bytes of user properties in one packet."""
+    payload_format_checked: bool = False
+    """Refuses payloads that claim to be UTF-8 and are not."""
+    connect_deadline_s: Annotated[float, Range(0.1, 3_600)] = 10.0
+    """From the accepted socket until the client is let in; as long to authenticate again."""
+    pending_connections: Annotated[int, Range(1, 2**32 - 1)] = 4_096
+    """Connections whose client is not let in yet."""
+    connections: Annotated[int, Range(1, 2**32 - 1)] = 100_000
+    """Clients connected."""
+    sessions: Annotated[int, Range(1, 2**32 - 1)] = 1_000_000
+    """Sessions held, connected or not."""
+    stall_deadline_s: Annotated[float, Range(0.1, 86_400)] = 30.0
+    """A client that takes no byte for so long is disconnected."""
+    retained_messages: Count = 1_000_000
+    """Retained messages kept."""
+    retained_bytes: Annotated[int, Range(0, 2**63 - 1)] = 1 << 30
+    """Bytes of retained messages kept."""
+    check_retain_source: bool = True
+    """Withholds a retained message from new subscriptions while its publisher may not publish it
+    any more, as far as the grant of its latest CONNECT says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRule:
+    """What holds for messages on some topics, whoever publishes them."""
+
+    filter: Filter
+    """The topics."""
+    promise: Promise | None = None
+    """How safe a message is before it is acknowledged; None: this rule does not say."""
+    queue_policy: FullQueuePolicy | None = None
+    """What becomes of a message for a kept session whose queue is full; None: this rule does not
+    say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginUse:
+    """One plugin in the order in which they are asked."""
+
+    use: str
+    """Where it is: ``package.module``, ``package.module:Class`` or the name of an entry point."""
+    config: Table | Mapping[str, object] = field(default_factory=dict)
+    """Its own keys; its ``Config`` class says which."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """When it does not start, the broker does not either, or goes on without it. The latter is only
+    for plugins that are told events, and neither authenticate nor authorize."""
+    place: Place = field(
+        default=Place("plugins"), repr=False, compare=False, metadata={"internal": True}
+    )
+    """Where ``use`` was written."""
+
+    @property
+    def table(self) -> Table:
+        """Its own keys, with their places."""
+        if isinstance(self.config, Table):
+            return self.config
+        return Table(entry_of(self.config, self.place))

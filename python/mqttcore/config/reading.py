@@ -1,0 +1,168 @@
+"""From TOML, environment and flags to `Settings`: later ones win."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import cast
+
+from mqttcore import _core
+from mqttcore._schema import Entry, Faults, Place, entry_of, read_fields
+from mqttcore.config.checks import check_together, place_of, raise_faults
+from mqttcore.config.settings import Settings
+from mqttcore.config.values import BUILT_IN_ADDRESS, WEBSOCKET_PATH, WEBSOCKET_SCHEME
+
+ENVIRONMENT_PREFIX = "MQTTCORE__"
+
+
+def load(
+    path: pathlib.Path | str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    listen: Sequence[str] = (),
+    log_level: str | None = None,
+    data: str | None = None,
+) -> Settings:
+    """Reads settings: defaults, then the file, then ``environment``, then the flags.
+
+    Without a file they are those of the built-in profile: `BUILT_IN_ADDRESS`, anonymous clients.
+
+    Args:
+        path: The TOML file; None: the built-in profile.
+        environment: Where ``MQTTCORE__...`` is looked for, as `os.environ`; None: nowhere.
+        listen: Addresses, or URLs as ``ws://127.0.0.1:8083/mqtt``, that take the place of the
+            file's listeners; the first one's other keys stay.
+        log_level: Takes the place of the file's.
+        data: Takes the place of the file's.
+
+    Raises:
+        ConfigError: with everything that is wrong.
+    """
+    faults = Faults()
+    root = read_file(pathlib.Path(path), faults) if path else built_in_profile()
+    apply_environment(root, environment or {}, faults)
+    apply_flags(root, listen, {"log_level": log_level, "data": data})
+    settings = read_settings(root, faults)
+    raise_faults(faults)
+    return cast(Settings, settings)
+
+
+def read_settings(root: Entry, faults: Faults) -> Settings | None:
+    """Checks a whole tree; each fault has its place."""
+    values = read_fields(Settings, root, key="", faults=faults)
+    if values is None:
+        return None
+    check_together(values, partial(place_of, root), faults)
+    values["plugins"] = tuple(
+        replace(use, place=place_of(root, f"plugins[{index}].use"))
+        for index, use in enumerate(values.get("plugins", ()))
+    )
+    return None if faults else Settings(**values)
+
+
+def built_in_profile() -> Entry:
+    """What stands in for a file: loopback, anonymous, in memory (decision 26)."""
+    place = Place("built-in profile")
+    listener = {"address": BUILT_IN_ADDRESS, "anonymous": True}
+    return entry_of({"listeners": [listener]}, place)
+
+
+def read_file(path: pathlib.Path, faults: Faults) -> Entry:
+    """The file as entries; what cannot be read is in ``faults`` and left out."""
+    place = Place(str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        faults.add(place, "", f"cannot be read: {error.strerror}")
+        return entry_of({}, place)
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        faults.add(Place(str(path), line, 1), "", "is not UTF-8")
+        return entry_of({}, place)
+    root, errors = _core.parse_toml(text)
+    for line, column, what in errors:
+        faults.add_syntax(Place(str(path), line, column), what)
+    return from_toml(root, str(path))
+
+
+def from_toml(value: _core.TomlValue, source: str) -> Entry:
+    """Values of the TOML reader as entries."""
+    inner: object = value.value
+    if isinstance(inner, dict):
+        inner = {key: from_toml(item, source) for key, item in inner.items()}
+    elif isinstance(inner, list):
+        inner = [from_toml(item, source) for item in inner]
+    return Entry(inner, value.kind, Place(source, *value.place), Place(source, *value.key_place))
+
+
+def apply_environment(root: Entry, environment: Mapping[str, str], faults: Faults) -> None:
+    """Puts scalars of the environment into the tree."""
+    for name in sorted(environment):
+        if name.startswith(ENVIRONMENT_PREFIX):
+            steps = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+            place = Place(name)
+            if not put(root, steps, Entry(environment[name], "text", place, place)):
+                faults.add(place, "", "names no place", "allowed: keys and indexes joined by __")
+
+
+def put(entry: Entry, steps: Sequence[str], new: Entry) -> bool:
+    """Sets what the steps lead to, with tables and arrays on the way; False: they lead nowhere."""
+    step, rest = steps[0], steps[1:]
+    index = int(step) if step.isdigit() else -1
+    if isinstance(entry.value, list) and 0 <= index <= len(entry.value):
+        if index == len(entry.value):
+            entry.value.append(branch(rest, new.place))
+        if rest:
+            return put(entry.value[index], rest, new)
+        entry.value[index] = new
+        return True
+    if isinstance(entry.value, dict) and step:
+        if not rest:
+            entry.value[step] = new
+            return True
+        return put(entry.value.setdefault(step, branch(rest, new.place)), rest, new)
+    return False
+
+
+def branch(rest: Sequence[str], place: Place) -> Entry:
+    """An empty table, or an empty array where an index comes next."""
+    return entry_of([] if rest and rest[0].isdigit() else {}, place)
+
+
+def apply_flags(root: Entry, listen: Sequence[str], texts: Mapping[str, str | None]) -> None:
+    """Puts the flags of the command line into the tree."""
+    table = cast(dict[str, Entry], root.value)
+    for key, text in texts.items():
+        if text is not None:
+            place = Place("--" + key.replace("_", "-"))
+            table[key] = Entry(text, "text", place, place)
+    if listen:
+        place = Place("--listen")
+        keep = first_listener(table)
+        listeners = [
+            Entry(listen_keys(text, place, keep), "table", place, place) for text in listen
+        ]
+        table["listeners"] = Entry(listeners, "array", place, place)
+
+
+def listen_keys(text: str, place: Place, keep: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The keys that one ``--listen`` stands for, and those of ``keep`` that go with them."""
+    if text.startswith(WEBSOCKET_SCHEME):
+        address, slash, path = text.removeprefix(WEBSOCKET_SCHEME).partition("/")
+        path = slash + path or WEBSOCKET_PATH
+        said = {"address": address, "transport": "websocket", "path": path}
+        kept = dict(keep)
+    else:
+        said = {"address": text, "transport": "tcp"}
+        kept = {key: entry for key, entry in keep.items() if key not in {"path", "origins"}}
+    return kept | {key: Entry(value, "text", place, place) for key, value in said.items()}
+
+
+def first_listener(table: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The keys of the first listener but its name."""
+    listeners = table.get("listeners")
+    if listeners and isinstance(listeners.value, list) and listeners.value:
+        first = listeners.value[0].value
+        if isinstance(first, dict):
+            return {key: entry for key, entry in first.items() if key != "name"}
+    return {}

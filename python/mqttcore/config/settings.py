@@ -1,0 +1,65 @@
+"""A whole, checked configuration."""
+
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Literal
+
+from mqttcore._schema import Faults, Made, Place, Range, check_record
+from mqttcore.config.checks import check_together, raise_faults
+from mqttcore.config.parts import HttpListener, Listener, PluginUse, ServerLimits, TopicRule
+from mqttcore.sessions.policy import Promise
+from mqttcore.streams.kafka import Kafka
+from mqttcore.streams.settings import Stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a broker is told before it starts.
+
+    Raises:
+        ConfigError: a value is not allowed.
+    """
+
+    listeners: tuple[Listener, ...] = (Listener(),)
+    """Where clients connect."""
+    shards: Annotated[int, Range(0, 64)] = 0
+    """Event loops, a thread each; 0: one a core."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The quietest lines that are written."""
+    shared_strategy: Literal["round_robin", "random", "client_hash", "topic_hash", "sticky"] = (
+        "round_robin"
+    )
+    """How messages are dealt to a shared subscription."""
+    sys_interval_s: Annotated[float, Range(0, 86_400)] = 10.0
+    """How often ``$SYS/broker/...`` is published; 0: never."""
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    """What clients may use."""
+    plugins: tuple[PluginUse, ...] = ()
+    """Asked in this order."""
+    data: str = ""
+    """Folder that sessions and messages are kept in; empty: everything lives in memory."""
+    scrub_interval_s: Annotated[float, Range(0, 2**32 - 1)] = 604_800.0
+    """Within so long, all that was kept long ago is read again, to find rot; 0: never."""
+    promise: Promise = "fsync"
+    """How safe something is before it is acknowledged: ``memory``, ``os`` or ``fsync``
+    (docs/promise.md), where neither a topic's rule, a client's grant nor its listener says
+    otherwise. Without ``data`` it is ``memory`` whatever this says."""
+    topics: tuple[TopicRule, ...] = ()
+    """The first one that matches and says something holds for a message, for each key."""
+    streams: tuple[Stream, ...] = ()
+    """What becomes rows."""
+    http: HttpListener | None = None
+    """Where the rows can be read over TCP; None: over the Unix socket alone."""
+    kafka: Kafka | None = None
+    """Where streams go whose log is Kafka."""
+
+    def __post_init__(self) -> None:
+        faults = Faults()
+        check_record(self, key="", faults=faults)
+        if not faults:
+            check_together(vars_of(self), lambda _: Place("Settings"), faults)
+        raise_faults(faults)
+
+
+def vars_of(settings: Settings) -> dict[str, Made]:
+    """The fields by name."""
+    return {field.name: getattr(settings, field.name) for field in fields(settings)}

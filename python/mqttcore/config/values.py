@@ -1,0 +1,72 @@
+"""Addresses, paths and filters as a configuration writes them."""
+
+import ipaddress
+import re
+from typing import Annotated, Literal
+
+from mqttcore import _core
+from mqttcore._schema import Parsed, Range
+
+BUILT_IN_ADDRESS = "127.0.0.1:1883"
+WEBSOCKET_SCHEME = "ws://"
+WEBSOCKET_PATH = "/mqtt"
+ProtocolVersion = Literal["3.1", "3.1.1", "5.0"]
+Seconds = Annotated[float, Range(0, 2**32 - 1)]
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port of ``127.0.0.1:1883``, ``[::1]:1883`` or ``localhost:1883``.
+
+    Raises:
+        ValueError: the text is no such address.
+    """
+    if "://" in text:
+        raise ValueError(f"{text!r} is a URL")
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"{text!r} has no port")
+    if host == "localhost":
+        return "127.0.0.1", int(port)
+    bracketed = host.startswith("[") and host.endswith("]")
+    address = ipaddress.ip_address(host[1:-1] if bracketed else host)
+    if bracketed != (address.version == 6):
+        raise ValueError(f"{text!r}: an IPv6 address, and only that, stands in brackets")
+    return str(address), int(port)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches ``address``."""
+    host, _ = split_address(address)
+    return ipaddress.ip_address(host).is_loopback
+
+
+Address = Annotated[
+    str, Parsed(split_address, "IP address or localhost, and port, as 127.0.0.1:1883 or [::1]:1883")
+]
+
+
+Filter = Annotated[str, Parsed(_core.TopicFilter, "a topic filter")]
+MountPoint = Annotated[
+    str, Parsed(_core.check_mount_point, "a topic name that does not begin with $, as plant/1")
+]
+
+
+GrantRule = Annotated[
+    str, Parsed(_core.check_grant_rule, "a topic filter, or $# for all topics that begin with $")
+]
+
+
+def check_path(text: str) -> None:
+    """Refuses what no HTTP request can ask for."""
+    if not re.fullmatch(r"/[!-~]*", text) or re.search(r"[?#]", text):
+        raise ValueError(f"{text!r} is no path")
+
+
+def check_origin(text: str) -> None:
+    """Refuses what no browser sends as an origin."""
+    if text != "*" and not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+", text):
+        raise ValueError(f"{text!r} is no origin")
+
+
+UrlPath = Annotated[str, Parsed(check_path, "a path as /mqtt, without query")]
+Origin = Annotated[str, Parsed(check_origin, 'an origin as https://example.org, or "*"')]
