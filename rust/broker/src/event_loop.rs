@@ -8,7 +8,7 @@ use std::time::Duration;
 use mqttcore_panics::may_panic;
 
 use crate::kafka;
-use crate::routing::{hub, journal, retain};
+use crate::routing::{delivery, journal, retain};
 use crate::sessions::life;
 use crate::shard::guard::{contained, vital};
 use crate::shard::{Letter, Shard};
@@ -60,7 +60,7 @@ pub(crate) fn handle_work(shard: &Rc<Shard>, letters: &mut Vec<Letter>) {
     shard.receive(letters);
     for letter in letters.drain(..) {
         contained(shard, "mail of another shard", || match letter {
-            Letter::Deliver(message, targets) => hub::deliver_all(shard, &message, targets),
+            Letter::Deliver(message, targets) => delivery::deliver_all(shard, &message, targets),
             Letter::Job(job) => job(shard),
         });
     }

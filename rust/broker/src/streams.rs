@@ -12,8 +12,9 @@ use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicLimits};
 
 use crate::broker::StartError;
 use crate::clients::handle::Handle;
+use crate::clients::target::Target;
 use crate::durability::store::Rows;
-use crate::routing::hub::{Publication, Target};
+use crate::routing::publication::Publication;
 use crate::runtime::metrics::Stats;
 use crate::shard::{Shard, World};
 

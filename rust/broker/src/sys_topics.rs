@@ -8,8 +8,8 @@ use mqttcore_session::Message;
 use mqttcore_topics::{TopicLimits, TopicName};
 
 use crate::figures;
-use crate::routing::hub::{self, Publication};
-use crate::routing::retain::{self, Retaining};
+use crate::routing::publication::{Publication, Retaining};
+use crate::routing::{hub, retain};
 use crate::runtime::metrics::Stats;
 use crate::shard::Shard;
 use crate::shard::guard::contained;

@@ -13,4 +13,5 @@ pub(crate) mod presence;
 pub(crate) mod registry;
 pub(crate) mod retained;
 pub(crate) mod sources;
+pub(crate) mod target;
 pub(crate) mod topic;

@@ -14,7 +14,8 @@ use crate::clients::client::Client;
 use crate::clients::handle::Handle;
 use crate::clients::topic::topic_of;
 use crate::connection::requests::{self, Pause};
-use crate::routing::hub::{self, Unroutable};
+use crate::routing::hub;
+use crate::routing::publication::Unroutable;
 use crate::sessions::life::confirm;
 use crate::shard::Shard;
 

@@ -22,9 +22,9 @@ use crate::config::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
 use crate::connection::end::End;
 use crate::connection::full_queue;
 use crate::kafka;
-use crate::routing::hub::{self, Publication, Together, Unroutable};
-use crate::routing::retain::{self, Retention};
-use crate::routing::{queue_policy, session_records};
+use crate::routing::batch::Together;
+use crate::routing::publication::{self, Publication, Retention, Unroutable};
+use crate::routing::{hub, queue_policy, retain, session_records};
 use crate::runtime::log::{Escaped, LogClass};
 use crate::sessions::life::confirm;
 use crate::sessions::rights::is_lost;
@@ -343,7 +343,7 @@ pub(crate) fn refuse_unroutable(
     packet_id: Option<PacketId>,
     why: Unroutable,
 ) {
-    hub::report_unroutable(shard, Some(client), message, why);
+    publication::report_unroutable(shard, Some(client), message, why);
     if packet_id.is_some() {
         tell_refused(client, message, packet_id, why.text());
     }

@@ -23,7 +23,7 @@ use crate::connection::requests::{self, Pause};
 use crate::connection::throttle::Throttle;
 use crate::connection::transport::{Stop, Transport};
 use crate::kafka;
-use crate::routing::hub::Together;
+use crate::routing::batch::Together;
 use crate::routing::{fill, group, journal, retain};
 use crate::sessions::life::{self, confirm, detach};
 use crate::sessions::{loading, paging};

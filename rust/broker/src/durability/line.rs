@@ -14,8 +14,8 @@ use mqttcore_store::Level;
 
 use crate::clients::ack_order::Standing;
 use crate::clients::client::Client;
+use crate::clients::target::Target;
 use crate::durability::store::Log;
-use crate::routing::hub::Target;
 
 /// What is done once a ticket is safe.
 pub(crate) enum Then {

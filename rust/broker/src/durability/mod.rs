@@ -1,6 +1,7 @@
 //! The store behind the broker: the log of all shards, what waits for it, its clock, and its share of the disk.
 
 pub(crate) mod clock;
+pub(crate) mod events;
 pub(crate) mod journal;
 pub(crate) mod line;
 pub(crate) mod loading;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::durability::store::StoreEvents;
+use crate::durability::events::StoreEvents;
 use crate::runtime::log::LogClass;
 
 /// Percent of the limit from which all queues together are nearly full, and below which they are not any more ...

@@ -18,6 +18,7 @@ use mqttcore_store::{
 
 use crate::config::{Config, Data};
 use crate::durability::clock::KeptClock;
+use crate::durability::events::StoreEvents;
 use crate::durability::page::Page;
 use crate::durability::share::{self, Share};
 use crate::runtime::log::LogClass;
@@ -50,24 +51,6 @@ pub(crate) struct Log {
     doubt: Option<String>,
     failure: OnceLock<StoreError>,
     events: OnceLock<Weak<dyn StoreEvents>>,
-}
-
-/// What a broker does with news of its store. Called from threads of the store.
-pub(crate) trait StoreEvents: Send + Sync {
-    /// `ticket` and all before it are as safe as `level` says.
-    fn kept(&self, level: Level, ticket: u64);
-    /// The log takes records again.
-    fn has_room(&self);
-    /// The store has stopped: nothing is kept any more.
-    fn failed(&self, error: StoreError);
-    /// Whether the messages of all sessions together are at their limit.
-    fn set_all_full(&self, is_full: bool);
-    /// A segment was read again; what is damaged in it.
-    fn scrubbed(&self, damage: Option<String>);
-    /// A line for the log.
-    fn say(&self, text: String);
-    /// A warning for the log.
-    fn warn(&self, class: LogClass, text: String);
 }
 
 /// The streams, and the store that they are in.

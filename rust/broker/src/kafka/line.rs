@@ -13,9 +13,10 @@ use tokio::sync::oneshot;
 
 use crate::clients::client::Client;
 use crate::clients::link::Link;
+use crate::clients::target::Target;
 use crate::config::hooks::EventKind;
 use crate::connection::end::End;
-use crate::routing::hub::{Publication, Target};
+use crate::routing::publication::Publication;
 use crate::runtime::log::{Escaped, LogClass};
 use crate::shard::guard::contained;
 use crate::shard::{EventDetails, Shard};

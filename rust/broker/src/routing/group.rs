@@ -11,41 +11,14 @@ use std::rc::Rc;
 
 use mqttcore_codec::QoS;
 use mqttcore_session::Message;
-use mqttcore_store::Level;
-use mqttcore_topics::{Match, Search, SubscriberId, SubscriptionFilter, Visitor};
-use smallvec::SmallVec;
+use mqttcore_topics::{Match, Search, SubscriberId, Visitor};
 
 use crate::clients::client::Client;
 use crate::clients::handle::Handle;
 use crate::clients::presence::Signs;
-use crate::routing::hub::{self, Target};
-use crate::routing::journal;
+use crate::clients::target::{Choice, Target};
+use crate::routing::{delivery, journal};
 use crate::shard::Shard;
-
-/// How a message goes through a shared group.
-pub(crate) struct Choice {
-    group: SubscriptionFilter,
-    /// Who was chosen so far; the last one is to have it.
-    tried: SmallVec<[SubscriberId; 4]>,
-    /// How safe the message is kept, for whom it has to be.
-    pub(crate) level: Level,
-    /// The store's number of the message ...
-    pub(crate) message: u64,
-    /// ... and of the session that it keeps it for; 0 if for none.
-    pub(crate) session: u64,
-}
-
-impl Choice {
-    pub(crate) fn new(group: SubscriptionFilter, member: SubscriberId) -> Self {
-        Self {
-            group,
-            tried: SmallVec::from_slice(&[member]),
-            level: Level::Memory,
-            message: 0,
-            session: 0,
-        }
-    }
-}
 
 /// What the signs of a session say about messages of a shared group.
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -194,7 +167,7 @@ pub(crate) fn hand_on(
     if next.handle.shard() == shard.index {
         return Ok(Some(next));
     }
-    hub::deal(shard, message, std::iter::once(next));
+    delivery::deal(shard, message, std::iter::once(next));
     Ok(None)
 }
 

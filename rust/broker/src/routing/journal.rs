@@ -2,25 +2,24 @@
 
 use std::num::NonZeroU32;
 use std::rc::Rc;
-use std::time::Instant;
 
 use mqttcore_codec::QoS;
 use mqttcore_session::Message;
 use mqttcore_store::record::{self, RecipientsBuf, Record, RowsBuf};
 use mqttcore_store::{Level, Pressure};
 use mqttcore_topics::TopicName;
-use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::clients::client::Client;
 use crate::clients::retained::Retained;
+use crate::clients::target::{Choice, Target};
 use crate::durability::journal::Journal;
 use crate::durability::line::Then;
 use crate::kafka;
-use crate::routing::group::Choice;
-use crate::routing::hub::{self, Publication, Target};
-use crate::routing::retain::Retention;
-use crate::routing::session_records::{dropped, kept};
+use crate::routing::delivery;
+use crate::routing::publication::{Publication, Retention};
+use crate::routing::records::{kept, kept_ms, plain};
+use crate::routing::session_records::dropped;
 use crate::shard::Shard;
 use crate::shard::guard::contained;
 use crate::streams;
@@ -56,7 +55,7 @@ fn go_on(shard: &Rc<Shard>, journal: &Journal, then: Then) {
         }
         Then::Deliver(message, targets) => {
             journal.lines.delivered();
-            hub::deal(shard, &message, targets.into_iter());
+            delivery::deal(shard, &message, targets.into_iter());
         }
         Then::Call(call) => call(),
     }
@@ -425,14 +424,4 @@ pub(crate) fn replayed(
     let record = message_record(shard, number, message, &recipients);
     journal.write(client.kept_at(), &Record::Message(record));
     number
-}
-
-pub(super) fn plain(ids: &[NonZeroU32]) -> SmallVec<[u32; 2]> {
-    ids.iter().map(|id| id.get()).collect()
-}
-
-/// A moment of the monotonic clock as what is kept has it.
-pub(super) fn kept_ms(shard: &Shard, at: Instant) -> u64 {
-    let log = shard.world.log.as_ref();
-    log.map_or(0, |log| log.clock.unix_ms(at))
 }

@@ -2,10 +2,16 @@
 //!
 //! Knows clients and the store. Knows no socket and no packet of a connection.
 
+pub(crate) mod batch;
+pub(crate) mod delivery;
+pub(crate) mod drops;
 pub(crate) mod fill;
 pub(crate) mod group;
 pub(crate) mod hub;
 pub(crate) mod journal;
+pub(crate) mod matching;
+pub(crate) mod publication;
 pub(crate) mod queue_policy;
+mod records;
 pub(crate) mod retain;
 pub(crate) mod session_records;

@@ -16,7 +16,8 @@ use crate::clients::sources::Source;
 use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
-use crate::routing::{hub, journal, session_records};
+use crate::routing::publication::{Retaining, Retention};
+use crate::routing::{delivery, journal, session_records};
 use crate::runtime::log::{Escaped, LogClass};
 use crate::shard::{Shard, World};
 
@@ -27,16 +28,6 @@ const WALKED_A_STEP: usize = 64;
 /// Bytes waiting for a client above which no further retained message is put behind them.
 const REPLAY_BELOW_BYTES: usize = 128 * 1024;
 
-/// What a publish did to the retained message of its topic.
-#[derive(Default)]
-pub(crate) struct Retaining<'w> {
-    pub(crate) outcome: Retention,
-    /// The store has the message that was there before.
-    pub(crate) was_stored: bool,
-    /// Nobody else changes the topic until this is written.
-    pub(crate) turn: Option<MutexGuard<'w, ()>>,
-}
-
 impl<'w> Retaining<'w> {
     fn new(outcome: Retention, old: Option<&Retained>, turn: Option<MutexGuard<'w, ()>>) -> Self {
         Self {
@@ -46,18 +37,6 @@ impl<'w> Retaining<'w> {
             turn: turn.filter(|_| outcome != Retention::Refused),
         }
     }
-}
-
-/// The same in a word.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Retention {
-    /// Nothing: it has no RETAIN flag.
-    #[default]
-    None,
-    Kept,
-    Cleared,
-    /// The store of retained messages is full.
-    Refused,
 }
 
 /// Whether its publisher may still publish it, as far as that is known (ADR 0029).
@@ -315,7 +294,7 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
                 key: journal::replayed(shard, client, &kept, qos, id),
                 room: QueueRoom::Limits,
             };
-            hub::deliver(shard, client, message, delivery);
+            delivery::deliver(shard, client, message, delivery);
         }
     }
 }

@@ -12,14 +12,8 @@ use mqttcore_topics::{Options, SubscriptionFilter};
 use crate::clients::client::{Client, KeptWill};
 use crate::clients::topic::topic_of;
 use crate::config::grants::{Access, RuleAnswer};
-use crate::durability::journal::Journal;
-use crate::routing::journal::kept_ms;
+use crate::routing::records::{kept, kept_ms};
 use crate::shard::Shard;
-
-/// The journal, and the number that the store keeps the session of `client` under.
-pub(super) fn kept<'s>(shard: &'s Shard, client: &Client) -> Option<(&'s Journal, u64)> {
-    shard.journal.as_ref().zip(client.number(&shard.world))
-}
 
 /// A session is kept from now on, or is no longer; true if the store has not heard of it yet.
 pub(crate) fn keep(shard: &Shard, client: &Rc<Client>, durable: bool) -> bool {

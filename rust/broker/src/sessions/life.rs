@@ -10,8 +10,8 @@ use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::EventKind;
 use crate::kafka;
-use crate::routing::hub::{self, Publication};
-use crate::routing::{fill, group, retain, session_records};
+use crate::routing::publication::Publication;
+use crate::routing::{delivery, fill, group, hub, retain, session_records};
 use crate::runtime::log::{Escaped, LogClass};
 use crate::sessions::paging;
 use crate::shard::{EventDetails, Shard};
@@ -70,7 +70,7 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
                     end(shard, client);
                 }
             }
-            Some(event) => hub::handle_message_event(shard, client, event),
+            Some(event) => delivery::handle_message_event(shard, client, event),
         }
     }
 }

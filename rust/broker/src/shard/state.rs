@@ -19,13 +19,13 @@ use tokio::sync::futures::Notified;
 
 use crate::clients::client::Client;
 use crate::clients::registry::Registry;
+use crate::clients::target::Target;
 use crate::config::Config;
 use crate::config::door::Door;
 use crate::config::hooks::{Event, EventKind, Hooks, Interests};
 use crate::durability::journal::Journal;
 use crate::durability::pagings::Pagings;
 use crate::kafka;
-use crate::routing::hub::Target;
 use crate::runtime::log::Log;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::wheel::Wheel;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use mqttcore_store::{Level, StoreError};
 
-use crate::durability::store::StoreEvents;
+use crate::durability::events::StoreEvents;
 use crate::runtime::log::LogClass;
 use crate::shard::{Shard, World};
 

@@ -1,0 +1,23 @@
+//! What a broker is told of its store.
+
+use mqttcore_store::{Level, StoreError};
+
+use crate::runtime::log::LogClass;
+
+/// What a broker does with news of its store. Called from threads of the store.
+pub(crate) trait StoreEvents: Send + Sync {
+    /// `ticket` and all before it are as safe as `level` says.
+    fn kept(&self, level: Level, ticket: u64);
+    /// The log takes records again.
+    fn has_room(&self);
+    /// The store has stopped: nothing is kept any more.
+    fn failed(&self, error: StoreError);
+    /// Whether the messages of all sessions together are at their limit.
+    fn set_all_full(&self, is_full: bool);
+    /// A segment was read again; what is damaged in it.
+    fn scrubbed(&self, damage: Option<String>);
+    /// A line for the log.
+    fn say(&self, text: String);
+    /// A warning for the log.
+    fn warn(&self, class: LogClass, text: String);
+}

@@ -1,0 +1,191 @@
+//! A message handed to the sessions that it matched, here and on other shards.
+
+use std::rc::Rc;
+
+use mqttcore_codec::{QoS, ReasonCode};
+use mqttcore_session::{Cause, Delivered, Delivery, DropReason, Event, Message, QueueRoom};
+
+use crate::clients::client::Client;
+use crate::clients::target::Target;
+use crate::clients::topic::topic_of;
+use crate::routing::drops::{Drop, book_late, discard};
+use crate::routing::{fill, group, session_records};
+use crate::shard::{Letter, Shard};
+
+/// Delivers the targets of this shard and posts the others to theirs; streams have theirs already.
+pub(crate) fn deal(shard: &Rc<Shard>, message: &Message, targets: impl Iterator<Item = Target>) {
+    let targets = targets.filter(|target| !target.is_stream());
+    if shard.world.shards() == 1 {
+        targets.for_each(|target| deliver_to(shard, message, target));
+        return;
+    }
+    let mut away: Vec<Vec<Target>> = Vec::new();
+    for target in targets {
+        if target.handle.shard() == shard.index {
+            deliver_to(shard, message, target);
+            continue;
+        }
+        away.resize_with(shard.world.shards(), Vec::new);
+        away[target.handle.shard()].push(target);
+    }
+    for (to, targets) in away.into_iter().enumerate() {
+        if !targets.is_empty() {
+            shard.post(to, Letter::Deliver(message.clone(), targets));
+        }
+    }
+}
+
+/// Delivers `message` to targets of this shard.
+pub(crate) fn deliver_all(shard: &Rc<Shard>, message: &Message, targets: Vec<Target>) {
+    for target in targets {
+        deliver_to(shard, message, target);
+    }
+}
+
+/// Hands `message` to the session of a target; what it cannot take goes on to the next member of its group.
+fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
+    loop {
+        // A session that ended meanwhile is not there any more, or another one has its slot.
+        let client = shard.registry.borrow().at(target.handle);
+        let refusal = match &client {
+            Some(client) => offer(shard, client, message, delivery_of(&target, shard)),
+            None => Some(Drop::Ended),
+        };
+        let Some(reason) = refusal else { return };
+        let handed = group::hand_on(shard, client.as_ref(), message, target, reason.most_tried());
+        target = match (handed, client) {
+            (Ok(Some(next)), _) => next,
+            (Ok(None), _) => return,
+            (Err(target), Some(client)) => {
+                return discard(shard, &client, message, target.key, reason);
+            }
+            (Err(target), None) => return book_late(shard, message, &target),
+        };
+    }
+}
+
+/// What the session of `target` is told of it.
+fn delivery_of<'t>(target: &'t Target, shard: &Shard) -> Delivery<'t> {
+    let room = if target.may_exceed {
+        QueueRoom::Any
+    } else if target.key != 0 && shard.world.durable.are_all_full() {
+        QueueRoom::None
+    } else {
+        QueueRoom::Limits
+    };
+    Delivery {
+        qos: target.qos,
+        retain: target.retain,
+        subscription_ids: &target.subscription_ids,
+        key: target.key,
+        room,
+    }
+}
+
+/// Hands `message` to one session and sends what may be sent at once.
+pub(crate) fn deliver(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    message: &Message,
+    delivery: Delivery<'_>,
+) {
+    if let Some(reason) = offer(shard, client, message, delivery) {
+        discard(shard, client, message, delivery.key, reason);
+    }
+}
+
+/// The same, and answers why the session does not take it.
+fn offer(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    message: &Message,
+    delivery: Delivery<'_>,
+) -> Option<Drop> {
+    shard.count_delivery();
+    if let Some(reason) = refusal(shard, client, message, &delivery) {
+        if matches!(reason, Drop::Backlog) {
+            group::refuses(shard, client);
+        }
+        return Some(reason);
+    }
+    let delivered = client
+        .session
+        .borrow_mut()
+        .deliver(shard.now(), message, delivery);
+    let mut refusal = None;
+    match delivered {
+        Delivered::Sent => {
+            if client.session.borrow().is_full() {
+                group::pass_over(shard, client);
+            }
+            if shard.journal.is_some() {
+                handle_message_events(shard, client);
+            }
+            client.flush_session(shard);
+            return None;
+        }
+        Delivered::Queued => {
+            fill::watch(shard, client);
+            group::pass_over(shard, client);
+        }
+        Delivered::Dropped(reason) => {
+            if reason == DropReason::QueueFull || reason == DropReason::BacklogFull {
+                group::refuses(shard, client);
+            }
+            refusal = Some(Drop::Session(reason));
+        }
+    }
+    handle_message_events(shard, client);
+    refusal
+}
+
+fn refusal(
+    shard: &Shard,
+    client: &Client,
+    message: &Message,
+    delivery: &Delivery<'_>,
+) -> Option<Drop> {
+    let limits = &shard.config().limits;
+    if limits.outgoing_qos(message.qos(), delivery.qos) == QoS::AtMostOnce
+        && let Some(link) = client.link()
+        && link.outbox.borrow().len() > limits.qos0_backlog_bytes
+    {
+        return Some(Drop::Backlog);
+    }
+    let access = client.access();
+    if !access.permissions.checks_deliveries() {
+        return None;
+    }
+    // Deny wins at delivery too, whatever filter the message came through (abuse G07).
+    let seen = topic_of(message).is_some_and(|topic| access.permissions.receives(topic));
+    (!seen).then_some(Drop::Denied)
+}
+
+/// Does what the session says of its messages: those that it dropped, and what the store must be told.
+pub(crate) fn handle_message_events(shard: &Rc<Shard>, client: &Rc<Client>) {
+    loop {
+        let event = client.session.borrow_mut().poll_message_event();
+        match event {
+            None => return,
+            Some(event) => handle_message_event(shard, client, event),
+        }
+    }
+}
+
+/// Does what one such event says; nothing for others.
+pub(crate) fn handle_message_event(shard: &Rc<Shard>, client: &Rc<Client>, event: Event) {
+    match event {
+        Event::Dropped {
+            reason,
+            message,
+            key,
+        } => discard(shard, client, &message, key, Drop::Session(reason)),
+        Event::Overflowed => {
+            if let Some(link) = client.link() {
+                link.close(Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
+            }
+        }
+        Event::Record { token, record } => session_records::told(shard, client, token, record),
+        Event::WillDue(_) | Event::Expired => {}
+    }
+}

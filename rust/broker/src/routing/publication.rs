@@ -1,0 +1,134 @@
+//! One publish on its way, and why it may not be routed.
+
+use std::rc::Rc;
+use std::sync::MutexGuard;
+
+use mqttcore_codec::{PacketId, QoS};
+use mqttcore_session::Message;
+use mqttcore_topics::TopicName;
+
+use crate::clients::client::Client;
+use crate::routing::queue_policy;
+use crate::runtime::log::{Escaped, LogClass};
+use crate::runtime::metrics::Metrics;
+use crate::shard::{Shard, World};
+
+/// One publish on its way to whoever gets it.
+pub(crate) struct Publication<'a> {
+    /// Who published it; `None` is the broker itself.
+    pub(crate) publisher: Option<&'a Rc<Client>>,
+    pub(crate) topic: TopicName<'a>,
+    pub(crate) message: &'a Message,
+    /// The publisher's identifier, above QoS 0.
+    pub(crate) packet_id: Option<PacketId>,
+    pub(crate) retaining: Retaining<'a>,
+    /// Kafka has it already.
+    pub(crate) is_logged: bool,
+    /// A kept session whose queue is full is left out of it, and its publisher is told so.
+    pub(crate) is_refused_when_full: bool,
+}
+
+impl<'a> Publication<'a> {
+    /// One without RETAIN, below QoS 2.
+    pub(crate) fn plain(
+        shard: &Shard,
+        publisher: &'a Rc<Client>,
+        topic: TopicName<'a>,
+        message: &'a Message,
+    ) -> Self {
+        Self {
+            publisher: Some(publisher),
+            topic,
+            message,
+            packet_id: None,
+            retaining: Retaining::default(),
+            is_logged: false,
+            is_refused_when_full: queue_policy::refuses(shard, Some(publisher), topic, message),
+        }
+    }
+
+    /// The number of a durable publisher, and the identifier that it may not use for another
+    /// message until it has released it.
+    pub(crate) fn gate(&self, world: &World) -> Option<(u64, u16)> {
+        let is_gated = self.message.qos() == QoS::ExactlyOnce;
+        let packet_id = self.packet_id.filter(|_| is_gated)?;
+        Some((self.publisher?.number(world)?, packet_id.get()))
+    }
+}
+
+/// Why a message is not routed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Unroutable {
+    /// The disk is too full for what it would leave behind.
+    NoRoom,
+    /// The queue of a kept session is full, and the policy of the message says that it is refused then.
+    QueueFull,
+    /// The search for its subscribers takes more steps than one may (abuse H15).
+    TooManyFilters,
+    /// It is a record of Kafka's, which does not take it, for this reason.
+    NotLogged(&'static str),
+}
+
+impl Unroutable {
+    /// For people.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::NotLogged(why) => why,
+            Self::NoRoom => "the disk is nearly full",
+            Self::QueueFull => "the queue of a subscriber is full",
+            Self::TooManyFilters => "too many filters with wildcards agree with parts of its topic",
+        }
+    }
+
+    /// Counts it.
+    pub(crate) fn count(self, metrics: &Metrics) {
+        let counter = match self {
+            Self::NoRoom | Self::NotLogged(_) => &metrics.refused_no_room,
+            Self::QueueFull => &metrics.refused_queue_full,
+            Self::TooManyFilters => &metrics.refused_too_many_filters,
+        };
+        counter.add(1);
+    }
+}
+
+/// Books a message that is not routed.
+pub(crate) fn report_unroutable(
+    shard: &Shard,
+    publisher: Option<&Rc<Client>>,
+    message: &Message,
+    why: Unroutable,
+) {
+    why.count(shard.metrics());
+    shard.log.warn(LogClass::Dropped, shard.now(), || {
+        let (topic, why) = (Escaped(message.topic()), why.text());
+        match publisher {
+            Some(client) => {
+                let id = Escaped(&client.id);
+                format!("publish of client {id} to {topic} refused: {why}")
+            }
+            None => format!("publish of the broker to {topic} refused: {why}"),
+        }
+    });
+}
+
+/// What a publish did to the retained message of its topic.
+#[derive(Default)]
+pub(crate) struct Retaining<'w> {
+    pub(crate) outcome: Retention,
+    /// The store has the message that was there before.
+    pub(crate) was_stored: bool,
+    /// Nobody else changes the topic until this is written.
+    pub(crate) turn: Option<MutexGuard<'w, ()>>,
+}
+
+/// The same in a word.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Retention {
+    /// Nothing: it has no RETAIN flag.
+    #[default]
+    None,
+    Kept,
+    Cleared,
+    /// The store of retained messages is full.
+    Refused,
+}
