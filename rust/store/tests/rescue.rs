@@ -455,3 +455,25 @@ fn a_repair_of_a_checkpoint_and_an_old_record_is_cut_anywhere_and_repeated() {
         flip_message(disk, 2);
     });
 }
+
+/// A page of links to others has the content of another such page: a write went to the wrong place.
+#[test]
+fn a_page_that_links_to_pages_of_another_table_costs_its_rows() {
+    let disk = store(&LARGE);
+    let whole = State::of(&disk.after_kill()).unwrap();
+    let content = disk.content(CHECKPOINT).unwrap();
+    let mut branches = used_pages(&content);
+    branches.retain(|page| content[page * PAGE] == 2);
+    let mut damaged = 0;
+    for (&from, &to) in branches.iter().zip(branches.iter().cycle().skip(1)) {
+        let what = format!("page {from} in the place of {to}");
+
+        let (repair, state) = mended(&disk, &what, |bytes| {
+            bytes.copy_within(from * PAGE..(from + 1) * PAGE, to * PAGE);
+        });
+
+        state.assert_part_of(&whole, &what);
+        damaged += usize::from(repair.damage.is_some());
+    }
+    assert!(damaged > 2, "{damaged} of {}", branches.len());
+}

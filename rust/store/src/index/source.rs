@@ -8,7 +8,10 @@ use redb::{Key, TableDefinition, TableHandle as _, Value};
 
 use crate::error::StoreError;
 use crate::files::{File, Files};
+use crate::index::chunk::Chunk;
+use crate::index::messages::decode_page;
 use crate::index::pages::{Commit, Pages, Step, Widths};
+use crate::index::rows::{SessionRow, decode_subscriptions};
 use crate::index::streams::StreamTable;
 use crate::index::tables::{
     BODY, MESSAGE, META, NOTE, QUEUE, RETAINED, SEGMENT, SESSION, STREAMS, SUBSCRIPTION,
@@ -129,16 +132,24 @@ impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
         let Some(tree) = self.commit.tables.get(name) else {
             return Ok(());
         };
+        let mut foreign = 0;
         let widths = Widths {
             key: K::fixed_width(),
             value: V::fixed_width(),
         };
-        self.pages
-            .borrow_mut()
-            .walk(*tree, widths, &mut |step| match step {
-                Step::Row(key, value) => visit(Some((K::from_bytes(key), V::from_bytes(value)))),
-                Step::Lost => visit(None),
-            })
+        let pages = self.pages.borrow_mut();
+        pages.walk(*tree, widths, &mut |step| match step {
+            Step::Row(key, value) if is_of(name, key, value) => {
+                visit(Some((K::from_bytes(key), V::from_bytes(value))))
+            }
+            Step::Row(..) => {
+                foreign += 1;
+                visit(None)
+            }
+            Step::Lost => visit(None),
+        })?;
+        pages.lost += foreign;
+        Ok(())
     }
 
     fn figures(&mut self) -> Result<Option<Figures>, StoreError> {
@@ -192,5 +203,23 @@ impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
         self.rows(RETAINED, |_| Ok(()))?;
         self.rows(SEGMENT, |_| Ok(()))?;
         Ok(self.pages.borrow_mut().lost)
+    }
+}
+
+/// Whether a row is one of the table `name`. A page below a damaged one may be of another table: what was written to
+/// the wrong place names pages that are whole.
+fn is_of(name: &str, key: &[u8], value: &[u8]) -> bool {
+    if name == SESSION.name() {
+        SessionRow::decode(value).is_ok()
+    } else if name == SUBSCRIPTION.name() {
+        decode_subscriptions(value).is_ok()
+    } else if name == QUEUE.name() {
+        Chunk::decode(value).is_ok_and(|chunk| chunk.deliveries().all(|one| one.is_ok()))
+    } else if name == MESSAGE.name() {
+        let page = key.first_chunk().copied().map(u64::from_le_bytes);
+        page.is_some_and(|page| decode_page(page, value).is_ok())
+    } else {
+        // A row of `body` has a checksum of its own, which is compared when it is read.
+        true
     }
 }
