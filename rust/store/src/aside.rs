@@ -1,8 +1,8 @@
 //! Damaged files are set aside: they keep their content under another name.
 
-use crate::backup::copy_file;
 use crate::error::StoreError;
 use crate::files::Files;
+use crate::files::copy_file;
 
 /// Gives a damaged file another name, which it returns.
 pub(crate) fn rename(files: &dyn Files, name: &str) -> Result<String, StoreError> {

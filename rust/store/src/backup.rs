@@ -11,7 +11,7 @@ use std::sync::Arc;
 use redb::ReadTransaction;
 
 use crate::error::StoreError;
-use crate::files::{Access, File, Files, read_full, write_all};
+use crate::files::{Access, File, Files, copy_file, write_all};
 use crate::index::{copying, tables};
 use crate::journal::segment::{self, Header};
 
@@ -242,30 +242,4 @@ fn put_header(file: &dyn File, header: Header) -> io::Result<()> {
     };
     write_all(file, &header.to_bytes(), 0)?;
     file.sync()
-}
-
-/// Copies a file up to `end`, and zeros from there on.
-pub(crate) fn copy_file(
-    source: &dyn File,
-    to: &dyn Files,
-    name: &str,
-    end: u64,
-) -> io::Result<u64> {
-    const STEP: u64 = 1 << 20;
-    let bytes = source.bytes()?;
-    let target = to.create(name, bytes)?;
-    let mut buffer = Vec::new();
-    let mut offset = 0;
-    while offset < bytes.min(end) {
-        let step = STEP.min(bytes.min(end) - offset);
-        buffer.resize(usize::try_from(step).unwrap_or(usize::MAX), 0);
-        let read = read_full(source, &mut buffer, offset)?;
-        if read == 0 {
-            break;
-        }
-        write_all(&*target, &buffer[..read], offset)?;
-        offset += read as u64;
-    }
-    target.sync()?;
-    Ok(bytes)
 }

@@ -219,3 +219,29 @@ pub(crate) fn write_zeros(file: &dyn File, mut offset: u64, mut bytes: u64) -> i
     }
     Ok(())
 }
+
+/// Copies a file up to `end`, and zeros from there on.
+pub(crate) fn copy_file(
+    source: &dyn File,
+    to: &dyn Files,
+    name: &str,
+    end: u64,
+) -> io::Result<u64> {
+    const STEP: u64 = 1 << 20;
+    let bytes = source.bytes()?;
+    let target = to.create(name, bytes)?;
+    let mut buffer = Vec::new();
+    let mut offset = 0;
+    while offset < bytes.min(end) {
+        let step = STEP.min(bytes.min(end) - offset);
+        buffer.resize(usize::try_from(step).unwrap_or(usize::MAX), 0);
+        let read = read_full(source, &mut buffer, offset)?;
+        if read == 0 {
+            break;
+        }
+        write_all(&*target, &buffer[..read], offset)?;
+        offset += read as u64;
+    }
+    target.sync()?;
+    Ok(bytes)
+}

@@ -42,8 +42,6 @@
 
 mod aside;
 mod backup;
-mod batch;
-mod behind;
 mod durable;
 mod error;
 #[cfg(feature = "faults")]
@@ -52,7 +50,6 @@ pub mod files;
 mod folder;
 mod index;
 pub mod journal;
-mod recipients;
 pub mod record;
 mod repair;
 mod rows;
@@ -71,12 +68,12 @@ pub mod tools;
 mod wire;
 
 pub use backup::NOTED;
-pub use batch::Batch;
 pub use durable::{DurableStore, StoreOptions};
 pub use error::{Damage, StoreError};
 pub use index::Waiting;
 pub use index::restore::KeptSession;
 pub use index::rows::{Delivery, SessionRow, StoredMessage, Subscriptions, Will};
+pub use journal::batch::Batch;
 pub use journal::{
     Journal, JournalOptions, Level, Logged, Need, Observer, Place, Pressure, Recovery, Ticket,
     Torn, Visit,

@@ -135,3 +135,23 @@ fn limit(step: usize) -> u64 {
     let (power, quarter) = (step / 4, step as u64 % 4);
     ((5 + quarter) << power) - 1
 }
+
+/// What a stream holds, over all partitions.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct StreamInfo {
+    /// Its name.
+    pub name: String,
+    /// Identifier of the store and a counter, as readers carry it.
+    pub epoch: String,
+    /// How many partitions it has.
+    pub partitions: u16,
+    /// Rows that may be read.
+    pub rows: u64,
+    /// Those of them that are in the log alone.
+    pub unsealed_rows: u64,
+    /// Files with the others.
+    pub files: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+}

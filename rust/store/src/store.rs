@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::restore::KeptSession;
 use crate::index::rows::{Delivery, StoredMessage};
+use crate::journal::batch::Batch;
 use crate::journal::{Level, Need, Observer, Pressure, Ticket};
 use crate::stats::LogStats;
 

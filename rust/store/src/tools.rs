@@ -13,6 +13,7 @@ use crate::journal::identity;
 use crate::journal::open::{self, Known, Recovery, Visit};
 use crate::journal::segment;
 pub use crate::repair::{Repair, repair};
+pub use crate::stats::StreamInfo;
 
 /// What a store holds.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -46,26 +47,6 @@ pub struct Info {
     pub rebuilt: Vec<String>,
     /// Its streams.
     pub streams: Vec<StreamInfo>,
-}
-
-/// What a stream holds, over all partitions.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct StreamInfo {
-    /// Its name.
-    pub name: String,
-    /// Identifier of the store and a counter, as readers carry it.
-    pub epoch: String,
-    /// How many partitions it has.
-    pub partitions: u16,
-    /// Rows that may be read.
-    pub rows: u64,
-    /// Those of them that are in the log alone.
-    pub unsealed_rows: u64,
-    /// Files with the others.
-    pub files: u64,
-    /// Bytes of the files.
-    pub bytes: u64,
 }
 
 /// Reads all of a store, log, messages and rows, and changes nothing in it.

@@ -1,5 +1,6 @@
 //! The store that survives: the log, the checkpoint, and the thread between them.
 
+pub(crate) mod behind;
 mod rows;
 mod serving;
 
@@ -10,17 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::behind::{Behind, Request};
+use crate::durable::behind::{Behind, Request};
 use crate::durable::rows::Intake;
 #[cfg(feature = "columnar")]
 use crate::durable::rows::Pinned;
 use crate::error::{Damage, StoreError};
 use crate::files::{Claim, Files};
-use crate::index::tables::Meta;
 use crate::index::{Index, naming};
 use crate::journal::JournalOptions;
 use crate::journal::commit::Committer;
 use crate::journal::identity;
+use crate::journal::identity::Meta;
 use crate::journal::log::Journal;
 use crate::journal::open::{self, Known, Recovery};
 use crate::journal::segment;

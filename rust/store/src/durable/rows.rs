@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender};
 #[cfg(feature = "columnar")]
 use std::sync::{Mutex, mpsc::channel};
 
-use crate::behind::{IDLE, Request};
+use crate::durable::behind::{IDLE, Request};
 #[cfg(feature = "columnar")]
 use crate::index::Index;
 use crate::journal::shared::Shared;

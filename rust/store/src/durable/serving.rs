@@ -6,14 +6,14 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::backup::Copy;
-use crate::batch::Batch;
-use crate::behind::Request;
 use crate::durable::DurableStore;
+use crate::durable::behind::Request;
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::Found;
 use crate::index::restore::KeptSession;
 use crate::index::rows::{Delivery, StoredMessage};
+use crate::journal::batch::Batch;
 use crate::journal::{Level, Need, Observer, Pressure, Ticket};
 use crate::store::{Store, StoreStats, first_bytes};
 

@@ -1,7 +1,5 @@
 //! What each record does.
 
-#[cfg(feature = "columnar")]
-use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::index::Index;
 use crate::index::messages::MessageRow;
@@ -9,6 +7,8 @@ use crate::index::rows::{
     Delivery, SessionRow, Subscriptions, Will, decode_subscriptions, encode_subscriptions,
 };
 use crate::index::tables::wrong;
+#[cfg(feature = "columnar")]
+use crate::journal::batch::Batch;
 use crate::journal::frame;
 use crate::journal::open::read_record;
 use crate::journal::writer::Written;

@@ -15,9 +15,10 @@ use crate::index::notes::{ChangedNotes, put_notes};
 use crate::index::rows::{Delivery, StoredMessage};
 use crate::index::streams::StreamTable;
 use crate::index::tables::{
-    BODY, MESSAGE, Meta, QUEUE, RETAINED, SEGMENT, SESSION, SUBSCRIPTION, begin_change, checkpoint,
+    BODY, MESSAGE, QUEUE, RETAINED, SEGMENT, SESSION, SUBSCRIPTION, begin_change, checkpoint,
     chunk_at, put_meta, put_streams, wrong,
 };
+use crate::journal::identity::Meta;
 
 /// What the checkpoint is to become: read by the index, written by another thread.
 #[derive(Debug)]

@@ -42,9 +42,10 @@ use crate::index::messages::MessageRow;
 use crate::index::notes::Notes;
 use crate::index::rows::{Delivery, StoredMessage};
 use crate::index::streams::StreamTable;
-use crate::index::tables::{Meta, RETAINED, SEGMENT, Tables, checkpoint, wrong};
+use crate::index::tables::{RETAINED, SEGMENT, Tables, checkpoint, wrong};
 use crate::journal::Place;
 use crate::journal::frame;
+use crate::journal::identity::Meta;
 use crate::journal::segment::{self, StoreId};
 
 /// What the store knows besides the log.

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use crate::aside;
-use crate::backup::copy_file;
 use crate::error::StoreError;
+use crate::files::copy_file;
 use crate::files::{File, Files};
 
 pub(crate) const FILE: &str = "checkpoint.redb";

@@ -22,6 +22,7 @@ use crate::index::naming::{UNBORN, begin, name_new};
 use crate::index::rows::{Delivery, SessionRow, Subscriptions, decode_subscriptions};
 use crate::index::source;
 use crate::index::streams::StreamTable;
+use crate::journal::identity::Meta;
 use crate::journal::segment::StoreId;
 use crate::wire::BodyError;
 use mqttcore_panics::contained;
@@ -42,18 +43,6 @@ pub(crate) const NOTE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("
 pub(crate) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 /// The row of the table `meta` about streams.
 pub(super) const STREAMS: &str = "streams";
-
-/// What the checkpoint says about itself.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Meta {
-    pub(crate) store: StoreId,
-    /// Records up to here are in it.
-    pub(crate) applied_lsn: u64,
-    /// No number up to here is given again.
-    pub(crate) next_number: u64,
-    /// What is wanted of segments up to this one is in the table `body`.
-    pub(crate) moved: u64,
-}
 
 /// The checkpoint, open.
 pub(crate) struct Tables {

@@ -7,6 +7,18 @@ use crate::journal::open::{BROKEN_HEADER, Known};
 use crate::journal::scan::Groups;
 use crate::journal::segment::{self, Header, START, StoreId};
 
+/// What the checkpoint says about itself.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Meta {
+    pub(crate) store: StoreId,
+    /// Records up to here are in it.
+    pub(crate) applied_lsn: u64,
+    /// No number up to here is given again.
+    pub(crate) next_number: u64,
+    /// What is wanted of segments up to this one is in the table `body`.
+    pub(crate) moved: u64,
+}
+
 /// Returns the headers of all segments in order, and a sentence for each that was made anew; none
 /// if no log was ever begun. The caller may rely on it that no segment is missing, cut or of
 /// another store.

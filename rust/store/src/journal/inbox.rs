@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::batch::Batch;
 use crate::error::StoreError;
+use crate::journal::batch::Batch;
 use crate::journal::commit::Committer;
 
 /// The most that one group takes, in bytes and in records.

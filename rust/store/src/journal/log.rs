@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::files::Files;
+use crate::journal::batch::Batch;
 use crate::journal::commit::{Committer, Pressure};
 use crate::journal::inbox::{Level, Need, Ticket};
 use crate::journal::numbering::Numbering;

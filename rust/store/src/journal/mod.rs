@@ -39,6 +39,7 @@
 //! be any mixture of old and new sectors; a marker that says "that was safe" about a record that
 //! cannot be read proves that something else happened.
 
+pub(crate) mod batch;
 pub(crate) mod commit;
 pub(crate) mod frame;
 pub(crate) mod identity;

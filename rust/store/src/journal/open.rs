@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::error::{Damage, StoreError};
 use crate::files::{File, Files, write_all};
-use crate::index::tables::Meta;
 use crate::journal::frame::Frame;
 use crate::journal::identity;
+use crate::journal::identity::Meta;
 use crate::journal::numbering::Numbering;
 use crate::journal::scan::{Group, Groups};
 use crate::journal::segment::{self, Header, StoreId};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::batch::Batch;
 use crate::error::StoreError;
+use crate::journal::batch::Batch;
 use crate::journal::commit::{Committer, Pressure};
 use crate::journal::inbox::{Errand, Group, Inbox, Level, Need, Ticket};
 use crate::journal::log::Observer;

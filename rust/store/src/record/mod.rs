@@ -33,14 +33,15 @@
 //! the number `first + i`; of a [`Message`], `first` is its own number.
 
 mod parts;
+mod recipients;
 
 use crate::wire::{BodyError, Reader, put_text, put_u16, put_u32, put_u64, put_varint};
 
 pub use self::parts::{Message, Opened, WillSet};
 pub(crate) use self::parts::{is_streamed, qos};
-pub use crate::recipients::{Recipient, Recipients, RecipientsBuf};
 pub use crate::rows::{Row, Rows, RowsBuf, Streamed};
 pub use crate::runs::{PacketIds, PacketIdsBuf};
+pub use recipients::{Recipient, Recipients, RecipientsBuf};
 
 /// One step, borrowing from the log or from whoever writes it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,6 +1,6 @@
 //! The records that have many fields: a message, a session as a connection leaves it, a will.
 
-use crate::recipients::Recipients;
+use crate::record::recipients::Recipients;
 use crate::rows::Streamed;
 use crate::wire::{BodyError, Reader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint};
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::behind::tidy;
+use crate::durable::behind::tidy;
 use crate::durable::{StoreOptions, claim, open_parts};
 use crate::error::StoreError;
 use crate::files::{Claim, Files};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::backup::Copy;
-use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::restore::KeptSession;
 use crate::index::rows::{Delivery, StoredMessage};
+use crate::journal::batch::Batch;
 use crate::journal::commit::Pressure;
 use crate::journal::{Level, Need, Observer, Ticket};
 use crate::simulated::SimulatedStore;

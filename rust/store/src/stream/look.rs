@@ -6,10 +6,10 @@ use crate::backup::STREAMS;
 use crate::error::StoreError;
 use crate::files::{Access, Files};
 use crate::index::Index;
+use crate::stats::StreamInfo;
 use crate::stream::history::{self, Expected, History};
 use crate::stream::manifest::{self, Identity, SEALED, STREAM, Sealed};
 use crate::stream::open::wrong;
-use crate::tools::StreamInfo;
 
 /// Describes every stream in the folder; reads all rows in files, too, if `is_verified`.
 ///

@@ -7,10 +7,10 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
 use crate::backup::{RESTORED, STREAMS};
-use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::files::{Access, Files};
 use crate::index::Index;
+use crate::journal::batch::Batch;
 use crate::journal::commit::Committer;
 use crate::journal::frame::Frame;
 use crate::journal::salvage;

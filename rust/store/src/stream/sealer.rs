@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::batch::Batch;
 use crate::error::StoreError;
+use crate::journal::batch::Batch;
 use crate::journal::shared::Shared;
 use crate::journal::{Level, Need};
 use crate::stream::sealing::Wanted;

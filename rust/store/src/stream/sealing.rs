@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use arrow_array::RecordBatch;
 
-use crate::batch::Batch;
 use crate::error::StoreError;
+use crate::journal::batch::Batch;
 use crate::record::Record;
 use crate::stream::history::History;
 use crate::stream::manifest::SealedFile;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{STORE, known, numbered, reopen};
-use crate::batch::Batch;
 use crate::faults::{Disk, Faults};
 use crate::files::Files;
+use crate::journal::batch::Batch;
 use crate::journal::commit::{Committer, Pressure, Reserve};
 use crate::journal::inbox::{Group, Inbox, Level, Need};
 

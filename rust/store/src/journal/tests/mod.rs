@@ -7,10 +7,10 @@ mod rows;
 
 use std::sync::Arc;
 
-use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::faults::{Disk, Faults};
 use crate::files::Files;
+use crate::journal::batch::Batch;
 use crate::journal::open::{Known, Recovery, open};
 use crate::journal::segment::StoreId;
 use crate::journal::writer::{Writer, Written};

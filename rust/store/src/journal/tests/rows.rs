@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::batch::Batch;
 use crate::faults::{Disk, Faults};
 use crate::files::Files;
+use crate::journal::batch::Batch;
 use crate::journal::numbering::Numbering;
 use crate::journal::open::{Known, open};
 use crate::journal::writer::Writer;

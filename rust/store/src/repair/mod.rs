@@ -1,8 +1,11 @@
 //! Mending a damaged store: what can be read is kept, the rest is given up and reported.
 
+pub(crate) mod salvage;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use self::salvage::Salvaged;
 use crate::aside;
 #[cfg(feature = "columnar")]
 use crate::backup::{RESTORED, mark_restored};
@@ -12,7 +15,6 @@ use crate::files::Files;
 use crate::index::rescue::{self, GivenUp, Rescued};
 use crate::index::source::Begin;
 use crate::index::{Index, naming};
-use crate::journal::salvage::{self, Salvaged};
 use crate::journal::segment::StoreId;
 use crate::journal::writer::Writer;
 use crate::journal::{identity, segment};

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use redb::Database;
 
-use crate::batch::Batch;
 use crate::durable::{StoreOptions, spawn};
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::flush::Frozen;
 use crate::index::{Index, bodies};
+use crate::journal::batch::Batch;
 use crate::journal::commit::Committer;
 use crate::journal::inbox::Group;
 use crate::journal::shared::Shared;
