@@ -439,6 +439,26 @@ fn mqtt_4_6_0_5_kept_qos_0_messages_come_first() {
     assert_eq!(kept, b"ab");
 }
 
+#[test]
+fn a_qos_0_message_waits_behind_kept_ones_of_qos_0_alone() {
+    let one_at_a_time = connect_5(0, b"\x11\x00\x00\x00\x64\x21\x00\x01");
+    let mut wire = Wire::with(ServerLimits {
+        queue_qos0: true,
+        ..ServerLimits::default()
+    });
+    wire.connect(&one_at_a_time);
+    wire.lose();
+    for (payload, qos) in [(b"a", QoS::AtMostOnce), (b"1", ONCE), (b"2", ONCE)] {
+        wire.deliver(&message("t", payload, qos), ONCE);
+    }
+
+    wire.resume(&one_at_a_time);
+    assert_eq!(wire.session.queued(), 1, "the last one waits for its turn");
+    let delivered = wire.deliver(&message("t", b"b", QoS::AtMostOnce), ONCE);
+
+    assert_eq!(delivered, Delivered::Sent);
+}
+
 /// Abuse F16: the client came back with fewer rights.
 #[test]
 fn queued_messages_that_the_client_may_not_read_any_more_are_dropped() {
