@@ -614,3 +614,65 @@ fn where_there_is_no_room_at_all_the_oldest_makes_room_for_the_newest() {
         assert_eq!(delivered, expected, "{spilled}");
     }
 }
+
+/// Delivers a message of a fixed size; the store has it if `key` is not 0.
+fn deliver(wire: &mut Wire, key: u64) -> Delivered {
+    let delivery = Delivery {
+        key,
+        ..Delivery::new(ONCE, &[])
+    };
+    let message = message("t", b"!", ONCE);
+    wire.session.deliver(wire.now, &message, delivery)
+}
+
+/// What one message of [`deliver`] counts with.
+fn cost_bytes() -> usize {
+    let mut wire = Wire::connected(CONNECT_5_KEPT);
+    wire.lose();
+    deliver(&mut wire, 0);
+    wire.session.queued_bytes()
+}
+
+/// Messages of QoS 0 and of the level `memory` do not make the others leave memory.
+#[test]
+fn memory_holds_as_much_of_what_the_store_has_as_its_limits_say() {
+    for (queue_messages, queue_bytes) in [(2, 1 << 20), (100, 2 * cost_bytes())] {
+        let mut wire = Wire::with(ServerLimits {
+            queue_messages,
+            queue_bytes,
+            ..ServerLimits::default()
+        });
+        wire.durable = true;
+        wire.connect(CONNECT_5_KEPT);
+        wire.lose();
+
+        let spilled = [0, 0, 1, 2, 3].map(|key| {
+            assert_eq!(deliver(&mut wire, key), Delivered::Queued);
+            wire.session.is_spilling()
+        });
+
+        assert_eq!(spilled, [false, false, false, false, true]);
+    }
+}
+
+#[test]
+fn a_message_that_left_memory_counts_no_more() {
+    let mut wire = Wire::with(ServerLimits {
+        inflight_max: 1,
+        queue_bytes: 2 * cost_bytes() + 10,
+        ..ServerLimits::default()
+    });
+    wire.connect(CONNECT_5_KEPT);
+    let full = Delivered::Dropped(DropReason::QueueFull);
+    let first = [(); 4].map(|()| deliver(&mut wire, 0));
+    assert_eq!(
+        first,
+        [Delivered::Sent, Delivered::Queued, Delivered::Queued, full]
+    );
+
+    wire.receive();
+    wire.ok(b"\x40\x02\x00\x01");
+    let later = [(); 2].map(|()| deliver(&mut wire, 0));
+
+    assert_eq!(later, [Delivered::Queued, full]);
+}
