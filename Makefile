@@ -95,8 +95,12 @@ borders: .make/tools .make/dev ## who may know whom: crates by cargo, modules of
 		found=$$(cargo tree -q -e normal --prefix none -p mqttcore-$$crate | grep -E '^(tokio|mio|pyo3) ' | head -n 1); \
 		if [ -n "$$found" ]; then echo "borders: mqttcore-$$crate pulls in $$found" >&2; exit 1; fi; \
 	done
-	@found=$$(cargo tree -q -e normal --prefix none -p mqttcore-broker | grep -E '^pyo3 ' | head -n 1); \
-	if [ -n "$$found" ]; then echo "borders: mqttcore-broker pulls in $$found" >&2; exit 1; fi
+	@no_crate() { \
+		found=$$(cargo tree -q -e normal --prefix none -p mqttcore-$$1 | grep -E "^($$2)" | head -n 1); \
+		if [ -n "$$found" ]; then echo "borders: mqttcore-$$1 pulls in $$found" >&2; return 1; fi; \
+	}; \
+	no_crate broker 'pyo3|arrow|parquet|hyper|http-body|rdkafka|mqttcore-(columnar|publisher|streams|http) ' \
+		&& no_crate streams 'pyo3|hyper|http-body|mqttcore-http ' && no_crate http 'pyo3'
 	@$(BIN)/python -m tests.modules --check
 	@PYTHONPATH=python $(BIN)/lint-imports --no-logo >.make/borders.log || { cat .make/borders.log; exit 1; }
 
@@ -215,8 +219,8 @@ spark-crash: build .make/dev ## kill broker, sealer, JVM, driver and workers KIL
 # What needs Kafka is skipped by name where Java or Maven is missing; the extension is built with it.
 kafka: ## what the broker writes to Kafka: Rust against a mock, a real node and Spark, KILLS=20 of both under load
 	@$(MAKE) build .make/dev FEATURES=kafka
-	@cargo clippy -p mqttcore-broker -p mqttcore-bindings --features mqttcore-bindings/kafka --all-targets --quiet $(CARGO_ARGS) -- -D warnings
-	@cargo test -p mqttcore-broker --features kafka --quiet $(CARGO_ARGS) --test suite -- kafka
+	@cargo clippy -p mqttcore-streams -p mqttcore-bindings --features mqttcore-bindings/kafka --all-targets --quiet $(CARGO_ARGS) -- -D warnings
+	@cargo test -p mqttcore-streams --features kafka --quiet $(CARGO_ARGS) --test suite -- kafka
 	@$(BIN)/python -m pytest tests/kafka $(ARGS)
 	@$(BIN)/python -m tests.kafka.loss --kills $(KILLS) --seed $(SEED)
 

@@ -86,7 +86,7 @@ def sys_topics() -> Iterator[tuple[str, ...]]:
     figures = figures[figures.index("fn figures(") : figures.index("fn note_clock(")]
     for name in re.findall(r"\(\s*\"([a-z0-9_]+)\",", figures):
         yield f"`$SYS/broker/store/{name}`", "figure of the store"
-    for name in re.findall(r"\"(streams/[^\"]+)\"", source("rust/broker/src/streams.rs")):
+    for name in re.findall(r"\"(streams/[^\"]+)\"", source("rust/streams/src/row_streams.rs")):
         topic = name.replace("{name}", "STREAM")
         yield f"`$SYS/broker/{topic}`", "of all streams" if topic == name else "of one stream"
     yield "`$SYS/spark/QUERY`", "progress of a query that reads streams, as JSON"

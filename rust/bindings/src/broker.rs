@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, ClientInfo, Config, Failure};
+use mqttcore_broker::{Broker, ClientInfo, Config, Extensions, Failure};
 use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
 use mqttcore_http::Endpoint;
+use mqttcore_streams::RowStreams;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -37,14 +38,23 @@ impl PyEngine {
         lanes: &PyLanes,
         accepts_clock: bool,
     ) -> PyResult<Self> {
-        let Told { config, http } = settings::read(settings)?;
+        let Told {
+            config,
+            streams,
+            http,
+        } = settings::read(settings)?;
         let config = Config {
             accepts_clock,
             ..config
         };
         let hooks = lanes.hooks();
-        let endpoint = Arc::new(Endpoint::new(http));
-        let broker = py.detach(|| Broker::start_with(config, &hooks, vec![endpoint.clone()]));
+        let streams = Arc::new(RowStreams::new(streams));
+        let endpoint = Arc::new(Endpoint::new(Arc::clone(&streams), http));
+        let extensions = Extensions {
+            rows: Some(streams),
+            services: vec![endpoint.clone()],
+        };
+        let broker = py.detach(|| Broker::start_with(config, &hooks, extensions));
         Ok(Self {
             broker: Some(broker.map_err(CoreError::Start)?),
             endpoint,

@@ -27,7 +27,7 @@ mod with {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use mqttcore_broker::kafka::{Compression, KafkaClient, KafkaConfig, KafkaStream};
+    use mqttcore_streams::kafka::{Compression, KafkaClient, KafkaConfig, KafkaStream};
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
 
@@ -81,7 +81,7 @@ mod with {
 
 #[cfg(not(feature = "kafka"))]
 mod without {
-    use mqttcore_broker::kafka::KafkaConfig;
+    use mqttcore_streams::kafka::KafkaConfig;
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
 

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::{
-    Config, Data, FullQueuePolicy, Listener, Promise, ProtobufMessage, Stream, StreamKey,
-    TopicPromise, TopicQueuePolicy, WebSocketRules,
+    Config, Data, FullQueuePolicy, Listener, Promise, TopicPromise, TopicQueuePolicy,
+    WebSocketRules,
 };
 use mqttcore_codec::Version;
 use mqttcore_http::{HttpLimits, HttpListener, HttpOptions};
 use mqttcore_session::{QueuePolicy, ServerLimits};
+use mqttcore_streams::{ProtobufMessage, Stream, StreamKey, StreamsConfig};
 use mqttcore_topics::{MountPoint, TopicFilter, TopicLimits};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -148,6 +149,7 @@ struct LimitsFields {
 /// What a `Settings` object says to the engine and to what runs beside it.
 pub(crate) struct Told {
     pub(crate) config: Config,
+    pub(crate) streams: StreamsConfig,
     pub(crate) http: HttpOptions,
 }
 
@@ -158,6 +160,10 @@ pub(crate) fn read(settings: &Bound<'_, PyAny>) -> PyResult<Told> {
     let (outside, own): (Vec<_>, Vec<_>) = streams.partition(|stream| stream.log == "kafka");
     let sys_interval = Duration::try_from_secs_f64(fields.sys_interval_s)?;
     let limits = &fields.limits;
+    let streams = StreamsConfig {
+        streams: own.into_iter().map(stream).collect::<PyResult<_>>()?,
+        kafka: kafka(fields.kafka, &outside)?,
+    };
     let http = HttpOptions {
         tcp: fields.http.map(|http| HttpListener {
             address: http.host_port.into(),
@@ -189,14 +195,16 @@ pub(crate) fn read(settings: &Bound<'_, PyAny>) -> PyResult<Told> {
         queue_policy: full_queue_policy(&limits.queue_policy),
         topic_queue_policies: topic_rules(&fields.topics, topic_queue_policy)?,
         queue_deadline: Duration::try_from_secs_f64(limits.queue_deadline_s)?,
-        streams: own.into_iter().map(stream).collect::<PyResult<_>>()?,
-        kafka: kafka(fields.kafka, &outside)?,
         sys_interval: (!sys_interval.is_zero()).then_some(sys_interval),
         system_time: SystemTime::now,
         accepts_clock: false,
         limits: Arc::new(server_limits(limits)?),
     };
-    Ok(Told { config, http })
+    Ok(Told {
+        config,
+        streams,
+        http,
+    })
 }
 
 /// An empty folder name keeps everything in memory.

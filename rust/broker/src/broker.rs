@@ -21,21 +21,21 @@ use crate::config::grants::GrantError;
 use crate::config::hooks::Hooks;
 use crate::config::{Config, Data, Listener};
 use crate::durability::events::StoreEvents;
+use crate::durability::outcomes::{OutcomeEvents, Outcomes};
+use crate::durability::row_log::RowLog;
 use crate::durability::store::Log;
 use crate::event_loop;
 use crate::figures;
-use crate::kafka::{self, KafkaError, Pipe};
 use crate::routing::publication::Unroutable;
-use crate::routing::{hub, journal};
-use crate::runtime::failure::Failure;
+use crate::routing::{external, hub, journal, rows};
+use crate::runtime::failure::{Failure, ServiceError};
 use crate::runtime::metrics::Stats;
-use crate::service::{BrokerHandle, Service, ServiceError};
+use crate::service::{BrokerHandle, Extensions, Service};
 use crate::sessions::listing::{self, ClientInfo};
 use crate::sessions::loading;
 use crate::shard::guard::{fail_on_panic, vital};
-use crate::shard::{Rules, Shard, World};
+use crate::shard::{Kept, Rules, Shard, World};
 use crate::shutdown;
-use crate::streams;
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
 const SHARDS_MAX: usize = 64;
@@ -90,20 +90,7 @@ pub enum StartError {
     /// The folder of the data cannot be used, or what is in it cannot be trusted.
     #[error("data: {0}")]
     Store(StoreError),
-    /// A filter of a stream is none.
-    #[error("stream {name}: {filter:?}: {error}")]
-    Stream {
-        /// The stream's name.
-        name: String,
-        /// What was said to be a filter.
-        filter: String,
-        /// Why it is none.
-        error: TopicError,
-    },
-    /// There is no way to Kafka.
-    #[error("kafka: {0}")]
-    Kafka(KafkaError),
-    /// A service beside the shards does not start.
+    /// Something that stands above the engine does not start: its rows, or a service.
     #[error("{0}")]
     Service(ServiceError),
 }
@@ -174,10 +161,10 @@ impl Broker {
     ///
     /// [`StartError`]; nothing runs and nothing is bound then.
     pub fn start(config: Config, hooks: &Arc<dyn Hooks>) -> Result<Self, StartError> {
-        Self::start_with(config, hooks, Vec::new())
+        Self::start_with(config, hooks, Extensions::default())
     }
 
-    /// As [`start`](Self::start), with services, which start in their order.
+    /// As [`start`](Self::start), with what stands above the engine.
     ///
     /// # Errors
     ///
@@ -185,7 +172,7 @@ impl Broker {
     pub fn start_with(
         config: Config,
         hooks: &Arc<dyn Hooks>,
-        services: Vec<Arc<dyn Service>>,
+        extensions: Extensions,
     ) -> Result<Self, StartError> {
         let doors = doors(&config)?;
         let mut sockets = Vec::new();
@@ -197,27 +184,28 @@ impl Broker {
             .iter()
             .filter_map(|socket| socket.local_addr().ok())
             .collect();
-        let open = |data| Log::open(data, &config);
+        let rows = extensions.rows.clone();
+        let open = |data| Log::open(data, &config, rows.as_deref());
         let log = config.data.as_ref().map(open).transpose();
         let log = log.map_err(StartError::Store)?;
         let shards = shard_count(&config);
-        let open = |kafka| Pipe::open(kafka, shards);
-        let pipe = config.kafka.as_ref().map(open).transpose()?;
+        let external = open_external(rows.as_deref(), shards)?;
         let seed = match &log {
             Some(log) => log.seed(seed()).map_err(StartError::Store)?,
             None => seed(),
         };
-        let figures = services.iter().map(|service| Arc::clone(service) as _);
-        let world = World::new(&config, shards, seed, (log, pipe), figures.collect());
-        let world = Arc::new(world);
+        let kept = Kept {
+            log,
+            rows,
+            external,
+            figures: extensions.figures(),
+        };
+        let world = Arc::new(World::new(&config, shards, seed, kept));
         if let Some(log) = &world.log {
             let events: Arc<dyn StoreEvents> = Arc::clone(&world) as _;
             log.serve(&events);
         }
-        streams::subscribe(&world, &config.streams)?;
-        if let Some(pipe) = &world.kafka {
-            pipe.serve(&world);
-        }
+        begin_rows(&world)?;
         let broker = Self {
             world: Arc::clone(&world),
             addresses,
@@ -226,7 +214,7 @@ impl Broker {
             limits: Mutex::new(Arc::clone(&config.limits)),
             threads: Mutex::default(),
             loader: Mutex::default(),
-            services,
+            services: extensions.services,
         };
         let config = Arc::new(config);
         for index in 0..world.shards() {
@@ -405,8 +393,8 @@ impl Broker {
             let _ = thread.join();
         }
         self.services.iter().for_each(|service| service.stop());
-        if let Some(pipe) = &self.world.kafka {
-            pipe.close(deadline);
+        if let Some(rows) = &self.world.rows {
+            rows.close(deadline);
         }
         if let Some(log) = &self.world.log {
             log.close();
@@ -487,11 +475,34 @@ fn unbound(listener: &Listener, error: io::Error) -> StartError {
     }
 }
 
+/// Reaches the external log of `rows`, if it has one.
+fn open_external(rows: Option<&dyn RowLog>, shards: usize) -> Result<Option<Outcomes>, StartError> {
+    let Some(rows) = rows else { return Ok(None) };
+    let outcomes = Outcomes::new(shards);
+    let is_external = rows.open_external(&outcomes).map_err(StartError::Service)?;
+    Ok(is_external.then_some(outcomes))
+}
+
+/// Has messages become rows from now on.
+fn begin_rows(world: &Arc<World>) -> Result<(), StartError> {
+    let Some(rows) = &world.rows else {
+        return Ok(());
+    };
+    if let Some(outcomes) = &world.external {
+        let events: Arc<dyn OutcomeEvents> = Arc::clone(world) as _;
+        outcomes.serve(&events);
+        rows.warning()
+            .into_iter()
+            .for_each(|what| outcomes.trouble(what));
+    }
+    rows::subscribe(world, &**rows).map_err(StartError::Service)
+}
+
 /// Where the answer to another thread's question goes.
 type Answer<T> = Box<dyn FnOnce(T)>;
 
 fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<Result<usize, PublishError>>) {
-    let lost = kafka::own_lost(shard);
+    let lost = external::own_lost(shard);
     let matched = hub::try_publish_own(shard, message).map_err(|why| match why {
         Unroutable::NoRoom | Unroutable::NotLogged(_) => PublishError::NoRoom,
         Unroutable::QueueFull => PublishError::QueueFull,
@@ -501,7 +512,7 @@ fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<Result<usize, Pu
     shard.send_mail();
     let own = Rc::clone(shard);
     let then = move || {
-        let is_logged = kafka::own_lost(&own) == lost;
+        let is_logged = external::own_lost(&own) == lost;
         answer(matched.and_then(|count| is_logged.then_some(count).ok_or(PublishError::NotLogged)));
     };
     journal::when_safe(shard, Box::new(then));

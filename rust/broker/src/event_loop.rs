@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use mqttcore_panics::may_panic;
 
-use crate::kafka;
-use crate::routing::{delivery, journal, retain};
+use crate::routing::{delivery, external, journal, retain};
 use crate::sessions::life;
 use crate::shard::guard::{contained, vital};
 use crate::shard::{Letter, Shard};
@@ -53,7 +52,7 @@ pub(crate) fn handle_work(shard: &Rc<Shard>, letters: &mut Vec<Letter>) {
         shutdown::stop(shard, FAILURE_DEADLINE);
     }
     journal::advance(shard);
-    kafka::advance(shard);
+    external::advance(shard);
     for job in shard.take_jobs() {
         contained(shard, "work for another thread", || job(shard));
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::routing::retain;
 use crate::runtime::metrics::Stats;
 use crate::shard::{Shard, World};
-use crate::streams;
 
 /// Sums the counters of all shards.
 pub(crate) fn stats(world: &Arc<World>) -> Stats {
@@ -21,18 +20,15 @@ pub(crate) fn stats(world: &Arc<World>) -> Stats {
     stats.directory_garbage_waits = directory.garbage_waits;
     stats.retained_messages = retain::count(world) as u64;
     stats.uptime_s = world.started.elapsed().as_secs();
-    streams::count(world, &mut stats);
-    let waiting = world.kafka.as_ref().map_or(0, |pipe| pipe.waiting_bytes());
-    stats.kafka_waiting_bytes = waiting as u64;
     for figures in &world.figures {
         figures.add_figures(&mut stats);
     }
     stats
 }
 
-/// What is in force on `shard`, what Kafka promises included.
+/// What is in force on `shard`, what an external log promises included.
 pub(crate) fn promises_in_force(shard: &Shard) -> String {
-    let kafka = shard.world.kafka.iter().flat_map(|pipe| pipe.promises());
-    let all = [shard.config().promises()].into_iter().chain(kafka);
+    let external = shard.world.rows.iter().flat_map(|rows| rows.promises());
+    let all = [shard.config().promises()].into_iter().chain(external);
     all.collect::<Vec<_>>().join("; ")
 }

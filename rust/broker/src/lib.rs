@@ -35,18 +35,17 @@ mod connection;
 mod durability;
 mod event_loop;
 mod figures;
-pub mod kafka;
 mod routing;
 mod runtime;
 mod service;
 mod sessions;
 mod shard;
 mod shutdown;
-mod streams;
 mod sys_topics;
 
 pub use admission::listener::{bind, is_one_sockets_fault};
 pub use broker::{Broker, PublishError, StartError};
+pub use clients::handle::RowStream;
 pub use config::grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
     check_grant_rule,
@@ -58,11 +57,11 @@ pub use config::hooks::{
 pub use config::promise::TopicPromise;
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 pub use config::{Config, Data, Listener, WebSocketRules};
-pub use durability::store::Rows;
+pub use durability::outcomes::{Outcomes, RecordTicket};
+pub use durability::row_log::{RowLog, RowRecord, RowSubscription};
 pub use mqttcore_session::Secret;
 pub use mqttcore_store::Level as Promise;
-pub use mqttcore_store::stream::{Definition as Stream, Key as StreamKey, ProtobufMessage};
-pub use runtime::failure::Failure;
+pub use runtime::failure::{Failure, ServiceError};
 pub use runtime::metrics::{Figures, Stats};
-pub use service::{BrokerHandle, BrokerStopped, Service, ServiceError};
+pub use service::{BrokerHandle, BrokerStopped, Extensions, Service};
 pub use sessions::listing::ClientInfo;

@@ -1,7 +1,6 @@
 //! Services that run beside the shards: crates above the engine start them with the broker.
 
 use std::collections::HashSet;
-use std::error::Error;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -16,8 +15,9 @@ use tokio::sync::oneshot;
 
 use crate::clients::topic::AS_IT_CAME;
 use crate::config::Config;
-use crate::durability::store::Rows;
+use crate::durability::row_log::RowLog;
 use crate::routing::{hub, journal};
+use crate::runtime::failure::ServiceError;
 use crate::runtime::metrics::Figures;
 use crate::sessions::loading;
 use crate::shard::guard::vital_or;
@@ -42,8 +42,23 @@ pub trait Service: Figures {
     fn stop(&self);
 }
 
-/// Why a service does not start.
-pub type ServiceError = Box<dyn Error + Send + Sync>;
+/// What stands above the engine and starts with a broker.
+#[derive(Clone, Default)]
+pub struct Extensions {
+    /// Keeps messages as rows.
+    pub rows: Option<Arc<dyn RowLog>>,
+    /// What serves beside the shards; started in this order.
+    pub services: Vec<Arc<dyn Service>>,
+}
+
+impl Extensions {
+    /// The figures of all of them.
+    pub(crate) fn figures(&self) -> Vec<Arc<dyn Figures>> {
+        let rows = self.rows.iter().map(|rows| Arc::clone(rows) as _);
+        let services = self.services.iter().map(|service| Arc::clone(service) as _);
+        rows.chain(services).collect()
+    }
+}
 
 /// The broker stops: what was asked of it is not done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -59,11 +74,6 @@ impl BrokerHandle {
         Self(Arc::downgrade(world))
     }
 
-    /// The streams in the broker's store, if it has any.
-    pub fn rows(&self) -> Option<Rows> {
-        self.0.upgrade()?.log.as_ref()?.rows.clone()
-    }
-
     /// Reads all notes in the store: keys and values.
     ///
     /// # Errors
@@ -75,14 +85,14 @@ impl BrokerHandle {
         log.map_or(Ok(()), |log| log.store.notes(visit))
     }
 
-    /// Whether the broker takes more that has to be kept: the disk has room, and Kafka is not behind.
+    /// Whether the broker takes more that has to be kept: the disk has room, and no external log is behind.
     pub fn has_room(&self) -> bool {
         let Some(world) = self.0.upgrade() else {
             return true;
         };
         let log = world.log.as_ref();
         let pressure = log.map_or(Pressure::None, |log| log.store.pressure());
-        let is_behind = world.kafka.as_ref().is_some_and(|pipe| !pipe.has_room());
+        let is_behind = world.rows.as_ref().is_some_and(|rows| !rows.has_room());
         pressure == Pressure::None && !is_behind
     }
 

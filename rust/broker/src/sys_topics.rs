@@ -13,7 +13,6 @@ use crate::routing::{hub, retain};
 use crate::runtime::metrics::Stats;
 use crate::shard::Shard;
 use crate::shard::guard::contained;
-use crate::streams;
 
 /// Publishes now and at every interval of the configuration, until the broker stops.
 pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
@@ -46,15 +45,12 @@ fn publish(shard: &Rc<Shard>) {
     for (topic, value) in topics(&stats) {
         publish_text(shard, topic, &value.to_string());
     }
-    for (topic, value) in streams::sys_topics(&shard.world, &stats) {
-        publish_text(shard, &topic, &value.to_string());
-    }
     let figures = shard.world.log.iter().flat_map(|log| log.figures());
     for (name, value) in figures {
         publish_text(shard, &format!("store/{name}"), &value.to_string());
     }
     for figures in &shard.world.figures {
-        for (topic, value) in figures.sys_topics() {
+        for (topic, value) in figures.sys_topics(&stats) {
             publish_to(shard, &format!("$SYS/{topic}"), &value);
         }
     }

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, StatusCode};
-use mqttcore_broker::{BrokerHandle, Rows};
+use mqttcore_broker::BrokerHandle;
 use mqttcore_store::stream::{Bounds, StreamError};
-use mqttcore_streams::{ReportError, Reports, Sink};
+use mqttcore_streams::{ReportError, Reports, Rows, Sink};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

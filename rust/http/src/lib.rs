@@ -27,7 +27,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mqttcore_broker::{BrokerHandle, Config, Figures, Service, ServiceError, Stats};
-use mqttcore_streams::{Reports, Sink};
+use mqttcore_streams::{Reports, RowStreams, Sink};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 
@@ -37,6 +37,7 @@ pub use options::{HttpLimits, HttpListener, HttpOptions};
 
 /// The endpoint that serves streams, on a thread of its own; none is there if the broker has no stream.
 pub struct Endpoint {
+    streams: Arc<RowStreams>,
     options: HttpOptions,
     figures: Arc<HttpCounters>,
     reports: Arc<Reports>,
@@ -77,9 +78,10 @@ impl BindError {
 }
 
 impl Endpoint {
-    /// An endpoint that starts with its broker.
-    pub fn new(options: HttpOptions) -> Self {
+    /// An endpoint of `streams` that starts with their broker.
+    pub fn new(streams: Arc<RowStreams>, options: HttpOptions) -> Self {
         Self {
+            streams,
             options,
             figures: Arc::default(),
             reports: Arc::default(),
@@ -127,7 +129,7 @@ impl Service for Endpoint {
     ///
     /// A socket cannot be bound, there is no thread to be had, or the sink cannot be opened.
     fn start(&self, broker: &BrokerHandle, config: &Config) -> Result<(), ServiceError> {
-        let (Some(data), Some(rows)) = (&config.data, broker.rows()) else {
+        let (Some(data), Some(rows)) = (&config.data, self.streams.rows().cloned()) else {
             return Ok(());
         };
         let folder = data.folder.join("streams");
@@ -166,7 +168,7 @@ impl Figures for Endpoint {
         ] = self.figures.values();
     }
 
-    fn sys_topics(&self) -> Vec<(String, String)> {
+    fn sys_topics(&self, _: &Stats) -> Vec<(String, String)> {
         let news = self.reports.news(Instant::now()).into_iter();
         news.map(|(query, report)| (format!("spark/{query}"), report.unwrap_or_default()))
             .collect()

@@ -11,8 +11,8 @@ use std::time::Duration;
 use mqttcore_broker::{Config, Failure};
 use mqttcore_panics::panic_in;
 
-use common::{DEADLINE, HOUR_S, Home, stream, v5, within};
-use served::{Served, Setup};
+use common::{DEADLINE, HOUR_S, Home, v5, within};
+use served::{Served, Setup, stream};
 
 /// Everything that has a thread.
 fn everything(home: &Home) -> Setup {

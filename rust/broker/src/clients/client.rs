@@ -160,12 +160,12 @@ impl Client {
             .is_some_and(|link| link.is_widened(action, is_covered))
     }
 
-    /// The last record on its way to Kafka that its promises wait for.
-    pub(crate) fn kafka(&self) -> u64 {
+    /// The last record on its way to the external log that its promises wait for.
+    pub(crate) fn external_record(&self) -> u64 {
         self.link
             .borrow()
             .as_ref()
-            .map_or(0, |link| link.kafka.get())
+            .map_or(0, |link| link.external_record.get())
     }
 
     /// What its grant or its listener says of publishes for sessions whose queue is full.

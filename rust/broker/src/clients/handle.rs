@@ -1,4 +1,4 @@
-//! Where a session is.
+//! Where a session is, or which stream a subscriber is.
 
 /// Where a session is, in one word that the directory carries for us: from the top the shard (8 bits), the generation,
 /// which tells two sessions apart that had the same slot (24), and the slot (32).
@@ -7,10 +7,31 @@ pub(crate) struct Handle(u64);
 
 pub(crate) const GENERATION_BITS: u32 = 24;
 
+/// Where no shard is: a subscriber there is a stream, and its slot the stream's number.
+const STORED: u8 = 255;
+const EXTERNAL: u8 = 254;
+
 impl Handle {
     pub(crate) const fn new(shard: u8, generation: u32, slot: u32) -> Self {
         let generation = generation as u64 & ((1 << GENERATION_BITS) - 1);
         Self((shard as u64) << (GENERATION_BITS + 32) | generation << 32 | slot as u64)
+    }
+
+    /// The subscriber that a stream is.
+    pub(crate) const fn of_row_stream(stream: RowStream) -> Self {
+        match stream {
+            RowStream::Stored(number) => Self::new(STORED, 0, number),
+            RowStream::External(number) => Self::new(EXTERNAL, 0, number),
+        }
+    }
+
+    /// The stream that it is, if it is one.
+    pub(crate) fn row_stream(self) -> Option<RowStream> {
+        match u8::try_from(self.shard()) {
+            Ok(STORED) => Some(RowStream::Stored(self.slot())),
+            Ok(EXTERNAL) => Some(RowStream::External(self.slot())),
+            _ => None,
+        }
     }
 
     pub(crate) const fn of_word(word: u64) -> Self {
@@ -35,9 +56,26 @@ impl Handle {
     }
 }
 
+/// A stream, by its number.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum RowStream {
+    /// Its rows are in the broker's own store.
+    Stored(u32),
+    /// Its rows are in another log.
+    External(u32),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_is_found_again_in_its_handle_and_a_session_is_none() {
+        for stream in [RowStream::Stored(0), RowStream::External(7)] {
+            assert_eq!(Handle::of_row_stream(stream).row_stream(), Some(stream));
+        }
+        assert_eq!(Handle::new(63, 0, 7).row_stream(), None);
+    }
 
     #[test]
     fn a_handle_is_found_again_in_its_word() {

@@ -15,7 +15,6 @@ use crate::clients::outbox::Outbox;
 use crate::clients::retained::Replay;
 use crate::config::hooks::Action;
 use crate::config::queue_policy::FullQueuePolicy;
-use crate::kafka;
 
 /// What leaves once the acknowledgements are safe, but not for long.
 pub(crate) struct LastPackets {
@@ -36,6 +35,10 @@ struct Widened {
 /// Answers kept for one client; the oldest makes room.
 const WIDENED_MAX: usize = 64;
 
+/// What [`Link::external_record`] is when one of its records was lost: none of its promises leaves until the client
+/// connects again.
+pub(crate) const LOST: u64 = u64::MAX;
+
 /// One network connection, as the rest of the shard sees it.
 pub(crate) struct Link {
     pub(crate) version: Version,
@@ -47,8 +50,8 @@ pub(crate) struct Link {
     widened: Cell<Vec<Widened>>,
     /// What the first page of its queue promised: nothing is read from it before that has left.
     pub(crate) first_page: Cell<AckToken>,
-    /// The last record on its way to Kafka that its promises wait for, or [`crate::kafka::LOST`].
-    pub(crate) kafka: Cell<u64>,
+    /// The last record on its way to the external log that its promises wait for, or [`LOST`].
+    pub(crate) external_record: Cell<u64>,
     /// What leaves when the connection ends and waits for the store or Kafka.
     pub(crate) last_packets: Cell<Option<Box<LastPackets>>>,
     /// The client's Maximum Packet Size.
@@ -86,7 +89,7 @@ impl Link {
             replays: RefCell::default(),
             widened: Cell::default(),
             first_page: Cell::default(),
-            kafka: Cell::new(0),
+            external_record: Cell::new(0),
             last_packets: Cell::default(),
             packet_bytes,
             peer,
@@ -141,7 +144,7 @@ impl Link {
 
     /// Whether Kafka did not take a message that came over this connection: no promise leaves any more.
     pub(crate) fn has_lost_a_record(&self) -> bool {
-        self.kafka.get() == kafka::LOST
+        self.external_record.get() == LOST
     }
 
     /// Remembers the task that reads and writes the socket.

@@ -38,9 +38,9 @@ impl Target {
         }
     }
 
-    /// Whether it takes the message out of the store, or from Kafka, not from here.
+    /// Whether it takes the message out of the store, or from an external log, not from here.
     pub(crate) fn is_stream(&self) -> bool {
-        self.handle.stream().is_some() || self.handle.kafka().is_some()
+        self.handle.row_stream().is_some()
     }
 }
 

@@ -8,13 +8,11 @@ use std::time::{Duration, SystemTime};
 use mqttcore_codec::Version;
 use mqttcore_session::ServerLimits;
 use mqttcore_store::Level;
-use mqttcore_store::stream::Definition;
 use mqttcore_topics::{MountPoint, Strategy};
 
 use crate::config::grants::Grant;
 use crate::config::promise::TopicPromise;
 use crate::config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
-use crate::kafka::KafkaConfig;
 
 /// Everything the engine needs to run. The caller checks; the engine trusts.
 #[derive(Clone, Debug)]
@@ -69,10 +67,6 @@ pub struct Config {
     pub system_time: fn() -> SystemTime,
     /// Believes the system's clock about the time that the broker was down, however long that is.
     pub accepts_clock: bool,
-    /// What becomes rows; needs `data`.
-    pub streams: Vec<Definition>,
-    /// What becomes records of Kafka.
-    pub kafka: Option<KafkaConfig>,
 }
 
 /// Where sessions and messages are kept, and when they count as kept.
@@ -111,8 +105,6 @@ impl Default for Config {
             queue_policy: FullQueuePolicy::default(),
             topic_queue_policies: Vec::new(),
             queue_deadline: Duration::from_secs(10),
-            streams: Vec::new(),
-            kafka: None,
         }
     }
 }

@@ -21,8 +21,8 @@ use crate::config::grants::RuleAnswer;
 use crate::config::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
 use crate::connection::end::End;
 use crate::connection::full_queue;
-use crate::kafka;
 use crate::routing::batch::Together;
+use crate::routing::external::{self, NotLogged};
 use crate::routing::publication::{self, Publication, Retention, Unroutable};
 use crate::routing::{hub, queue_policy, retain, session_records};
 use crate::runtime::log::{Escaped, LogClass};
@@ -141,7 +141,7 @@ pub(crate) fn may_wait(
     !message.retain()
         && !shard.is_short_of_room()
         && !queue_policy::may_refuse(shard, Some(client), topic, message)
-        && kafka::refusal(shard, topic, message).is_none()
+        && external::refusal(shard, topic, message).is_none()
         && message.qos() != QoS::ExactlyOnce
         && client.access().permissions.publish(topic) == RuleAnswer::Allowed
 }
@@ -256,7 +256,7 @@ fn accept(
     }
 }
 
-/// Accepts a message for which there is room, but one of QoS 2 that is a record of Kafka's only when that has it: then
+/// Accepts a message for which there is room, but one of QoS 2 that is a record of an external log only when that has it: then
 /// [`Pause`].
 pub(crate) fn accept_logged(
     shard: &Rc<Shard>,
@@ -265,19 +265,25 @@ pub(crate) fn accept_logged(
     message: Message,
     packet_id: Option<PacketId>,
 ) -> Option<Pause> {
-    let refusal = kafka::refusal(shard, topic, &message);
+    let refusal = external::refusal(shard, topic, &message);
     if let Some(why) = refusal.filter(|_| packet_id.is_some()) {
         let why = Unroutable::NotLogged(why);
         refuse_unroutable(shard, client, &message, packet_id, why);
         return None;
     }
-    let Some(logged) = kafka::log_first(shard, client, topic, &message) else {
+    let Some(logged) = external::log_first(shard, client, topic, &message) else {
         accept_now(shard, client, topic, &message, packet_id, false);
         return None;
     };
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
     Some(Box::pin(async move {
-        logged.await?;
+        logged.await.map_err(|not_logged| match not_logged {
+            NotLogged::Stopped => End::Lost,
+            NotLogged::Lost => End::Refused {
+                reason: ReasonCode::SERVER_BUSY,
+                text: "Kafka did not take the message".into(),
+            },
+        })?;
         if let Some(topic) = topic_of(&message) {
             accept_now(&shard, &client, topic, &message, packet_id, true);
         }
@@ -286,7 +292,7 @@ pub(crate) fn accept_logged(
     }))
 }
 
-/// Keeps, routes and acknowledges a message; `is_logged`: Kafka has it already.
+/// Keeps, routes and acknowledges a message; `is_logged`: the external log has it already.
 ///
 /// A retained one for which the store has no room is refused as a whole, so that a client may send
 /// it again; where it cannot be told, the message reaches those who are here.

@@ -22,7 +22,6 @@ use crate::connection::reauthentication::Reauthentication;
 use crate::connection::requests::{self, Pause};
 use crate::connection::throttle::Throttle;
 use crate::connection::transport::{Stop, Transport};
-use crate::kafka;
 use crate::routing::batch::Together;
 use crate::routing::{fill, group, journal, retain};
 use crate::sessions::life::{self, confirm, detach};
@@ -195,8 +194,10 @@ impl Connection {
         }
         let may_keep = self.shard.config().may_keep(self.client.promise.get());
         if self.outbox_len() >= READ_BELOW_BYTES
-            || self.shard.poll_room(cx, may_keep).is_pending()
-            || kafka::poll_room(&self.shard, &self.client, cx).is_pending()
+            || self
+                .shard
+                .poll_room(cx, may_keep, self.client.external_record())
+                .is_pending()
         {
             return Ok(Poll::Pending);
         }

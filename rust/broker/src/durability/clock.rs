@@ -7,7 +7,6 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mqttcore_store::record::Record;
-use mqttcore_store::stream::KeptTime;
 use mqttcore_store::{Batch, Store, StoreError};
 
 /// Under which key the store has both clocks.
@@ -133,10 +132,12 @@ impl KeptClock {
     }
 }
 
-impl KeptTime for KeptClock {
-    fn now_us(&self) -> u64 {
-        self.unix_ms(Instant::now()).saturating_mul(1_000)
-    }
+/// The system's time, in unix microseconds.
+pub(crate) fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
 }
 
 impl Noted {

@@ -136,7 +136,7 @@ impl Journal {
         for client in promising.drain(..) {
             let level = client.standing.stand();
             let token = client.session.borrow().last_token();
-            let record = client.kafka();
+            let record = client.external_record();
             self.lines.push(level, Then::Confirm(client, token, record));
         }
         for (level, then) in held.drain(..) {

@@ -10,7 +10,6 @@ use std::time::{Instant, SystemTime};
 use mqttcore_panics::Panicked;
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::Record;
-use mqttcore_store::stream::{StreamLimits, StreamOptions, Streams};
 use mqttcore_store::{
     Batch, DurableStore, Level, Need, Observer, Pressure, Recovery, Store, StoreError,
     StoreOptions, Ticket,
@@ -20,6 +19,7 @@ use crate::config::{Config, Data};
 use crate::durability::clock::KeptClock;
 use crate::durability::events::StoreEvents;
 use crate::durability::page::Page;
+use crate::durability::row_log::RowLog;
 use crate::durability::share::{self, Share};
 use crate::runtime::log::LogClass;
 
@@ -33,8 +33,6 @@ pub(crate) struct Log {
     pages: Mutex<Option<Sender<PageRequest>>>,
     /// Held while a copy is made, so that it gets the files that the notes in it tell of.
     copying: Mutex<()>,
-    /// What becomes rows, if anything does.
-    pub(crate) rows: Option<Rows>,
     /// The last ticket that the system has, and the last one that the disk has.
     kept: [AtomicU64; 2],
     last_session: AtomicU64,
@@ -53,34 +51,30 @@ pub(crate) struct Log {
     events: OnceLock<Weak<dyn StoreEvents>>,
 }
 
-/// The streams, and the store that they are in.
-#[derive(Clone, Debug)]
-pub struct Rows {
-    /// The streams.
-    pub streams: Arc<Streams>,
-    /// The store.
-    pub store: Arc<DurableStore>,
-}
-
 impl Log {
-    /// Opens the store in the folder of `data`, or begins one, as `config` says.
+    /// Opens the store in the folder of `data`, or begins one, as `config` says, with what becomes `rows`.
     ///
     /// # Errors
     ///
     /// Whatever keeps the folder from being used or its content from being trusted.
-    pub(crate) fn open(data: &Data, config: &Config) -> Result<Arc<Self>, StoreError> {
+    pub(crate) fn open(
+        data: &Data,
+        config: &Config,
+        rows: Option<&dyn RowLog>,
+    ) -> Result<Arc<Self>, StoreError> {
         let folder = Folder::open(&data.folder).map_err(|source| StoreError::Io {
             doing: "open the folder",
             file: data.folder.display().to_string(),
             source: Arc::new(source),
         })?;
         let files: Arc<dyn Files> = Arc::new(folder);
-        let streams = StreamOptions {
-            definitions: config.streams.clone(),
-            limits: StreamLimits::default(),
+        let options = StoreOptions::default();
+        let (store, recovery) = if let Some(rows) = rows {
+            rows.open_store(&files, &options)?
+        } else {
+            let (store, recovery) = DurableStore::open(&files, &options)?;
+            (Arc::new(store), recovery)
         };
-        let (store, recovery) =
-            DurableStore::open_with(&files, &StoreOptions::default(), &streams)?;
         let free = files.space().map_err(|source| StoreError::Io {
             doing: "measure",
             file: ".".into(),
@@ -88,22 +82,18 @@ impl Log {
         })?;
         let kept_bytes = store.stats().live_bytes;
         let share = Share::new(config.queues_disk_bytes, kept_bytes, free.free_bytes);
-        let store = Arc::new(store);
         if !config.scrub_every.is_zero() {
             store.scrub_every(config.scrub_every)?;
         }
-        let rows = store.streams().map(|streams| Rows {
-            streams,
-            store: Arc::clone(&store),
-        });
         let system = (config.system_time)();
         let (clock, doubt) =
             KeptClock::resume(&*store, system, Instant::now(), config.accepts_clock)?;
-        if let Some(rows) = &rows {
-            rows.streams.count_by(Arc::new(clock));
+        if let Some(rows) = rows {
+            let kept_us = move || clock.unix_ms(Instant::now()).saturating_mul(1_000);
+            rows.count_by(Arc::new(kept_us));
         }
         let clocks = (clock, config.system_time);
-        let log = Self::over((store, share), rows, &recovery, clocks, doubt);
+        let log = Self::over((store, share), &recovery, clocks, doubt);
         log.note_clock();
         log.read_pages().map_err(|source| StoreError::Io {
             doing: "start the thread of",
@@ -116,7 +106,6 @@ impl Log {
     /// Puts `store` behind a broker.
     fn over(
         (store, share): (Arc<dyn Store>, Share),
-        rows: Option<Rows>,
         recovery: &Recovery,
         (clock, system_time): (KeptClock, fn() -> SystemTime),
         doubt: Option<String>,
@@ -124,7 +113,6 @@ impl Log {
         let log = Arc::new(Self {
             store,
             copying: Mutex::default(),
-            rows,
             pages: Mutex::default(),
             kept: [AtomicU64::new(0), AtomicU64::new(0)],
             last_session: AtomicU64::new(0),
@@ -431,14 +419,13 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::durability::line::{Lines, Then};
-    use crate::shard::World;
+    use crate::shard::{Kept, World};
 
     fn log_over(store: Arc<dyn Store>) -> Arc<Log> {
         let system_time: fn() -> SystemTime = SystemTime::now;
         let clock = KeptClock::begin(system_time(), Instant::now());
         Log::over(
             (store, Share::new(0, 0, u64::MAX)),
-            None,
             &Recovery::default(),
             (clock, system_time),
             None,
@@ -466,8 +453,11 @@ mod tests {
     #[test]
     fn a_sync_wakes_the_shards_that_wait_for_it_and_no_others() {
         let log = log_over(Arc::new(MemoryStore::default()));
-        let ways = (Some(Arc::clone(&log)), None);
-        let world = Arc::new(World::new(&Config::default(), 3, 1, ways, Vec::new()));
+        let kept = Kept {
+            log: Some(Arc::clone(&log)),
+            ..Kept::default()
+        };
+        let world = Arc::new(World::new(&Config::default(), 3, 1, kept));
         let events: Arc<dyn StoreEvents> = world.clone();
         log.serve(&events);
         let ear = Ear(Arc::downgrade(&log));

@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use crate::clients::client::Client;
 use crate::clients::topic::topic_of;
-use crate::kafka;
 use crate::routing::delivery::deal;
 use crate::routing::hub::try_route;
 use crate::routing::journal;
@@ -95,7 +94,6 @@ impl Together {
         for ((message, _), (topic, matched)) in messages.iter().zip(topics.iter().zip(&counts)) {
             let publication = Publication::plain(shard, publisher, *topic, message);
             let own = &mut targets[start..start + matched];
-            kafka::produce(shard, &publication, own);
             // None of them is of QoS 2, so none has to wait.
             let _ = journal::published(shard, &publication, own);
             start += matched;

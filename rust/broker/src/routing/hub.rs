@@ -14,7 +14,6 @@ use crate::clients::client::Client;
 use crate::clients::handle::Handle;
 use crate::clients::target::Target;
 use crate::clients::topic::topic_of;
-use crate::kafka;
 use crate::routing::delivery::deal;
 use crate::routing::matching::{Collector, search};
 use crate::routing::publication::{Publication, Unroutable, report_unroutable};
@@ -138,7 +137,6 @@ fn hand_out(
 ) -> usize {
     let message = publication.message;
     let matched = targets.len();
-    kafka::produce(shard, &publication, &targets);
     let level = journal::published(shard, &publication, &mut targets);
     // It is written: others may change what is retained.
     drop(publication);

@@ -11,18 +11,17 @@ use mqttcore_topics::TopicName;
 use tokio::sync::oneshot;
 
 use crate::clients::client::Client;
+use crate::clients::handle::RowStream;
 use crate::clients::retained::Retained;
 use crate::clients::target::{Choice, Target};
 use crate::durability::journal::Journal;
 use crate::durability::line::Then;
-use crate::kafka;
-use crate::routing::delivery;
 use crate::routing::publication::{Publication, Retention};
 use crate::routing::records::{kept, kept_ms, plain};
 use crate::routing::session_records::dropped;
+use crate::routing::{delivery, external, rows};
 use crate::shard::Shard;
 use crate::shard::guard::contained;
-use crate::streams;
 
 impl Shard {
     /// Whether the disk is too full for anything new that has to be kept.
@@ -50,7 +49,7 @@ fn go_on(shard: &Rc<Shard>, journal: &Journal, then: Then) {
     match then {
         Then::Confirm(client, token, record) => {
             client.standing.leave();
-            kafka::let_leave(shard, &client, token, record);
+            external::let_leave(shard, &client, token, record);
             client.flush_session(shard);
         }
         Then::Deliver(message, targets) => {
@@ -61,7 +60,7 @@ fn go_on(shard: &Rc<Shard>, journal: &Journal, then: Then) {
     }
 }
 
-/// Writes what a publish leaves behind, and numbers the deliveries to durable sessions. What is
+/// Makes its records for external logs, writes what a publish leaves behind, and numbers the deliveries to durable sessions. What is
 /// retained is handed over at once, while it is this shard's turn: so the log has the order of
 /// memory.
 ///
@@ -73,6 +72,7 @@ pub(crate) fn published(
     publication: &Publication<'_>,
     targets: &mut [Target],
 ) -> Option<Level> {
+    external::produce(shard, publication, targets);
     let journal = shard.journal.as_ref()?;
     let level = level_of(shard, publication.publisher, publication.topic);
     let is_written = write_publish(shard, journal, publication, level, targets);
@@ -112,7 +112,7 @@ pub(crate) fn lacks_room(shard: &Shard, publication: &Publication<'_>, targets: 
     }
     if targets
         .iter()
-        .any(|target| target.handle.stream().is_some())
+        .any(|target| matches!(target.handle.row_stream(), Some(RowStream::Stored(_))))
     {
         return true;
     }
@@ -145,22 +145,22 @@ pub(crate) fn note(shard: &Shard, key: &str, value: &[u8]) {
     }
 }
 
-/// Calls `then` once all that was handed over so far is as safe as it has to be, and Kafka has said
-/// what became of its part.
+/// Calls `then` once all that was handed over so far is as safe as it has to be, and the external log
+/// has said what became of its part.
 pub(crate) fn when_safe(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
-    when_stored(shard, kafka::when_kept(shard, then));
+    when_stored(shard, external::when_kept(shard, then));
 }
 
 /// Calls `then` once all that `client` was promised so far is safe.
 pub(crate) fn when_promised(shard: &Rc<Shard>, client: &Client, then: Box<dyn FnOnce()>) {
-    let then = kafka::when_kept(shard, then);
+    let then = external::when_kept(shard, then);
     match shard.journal.as_ref().zip(client.standing.level()) {
         Some((journal, level)) => journal.after(level, Then::Call(then)),
         None => then(),
     }
 }
 
-/// [`when_safe`] without Kafka.
+/// [`when_safe`] without the external log.
 fn when_stored(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
     match &shard.journal {
         Some(journal) => {
@@ -202,7 +202,7 @@ fn write_publish(
 ) -> bool {
     let message = publication.message;
     let mut rows = journal.rows.borrow_mut();
-    streams::list_rows(shard, publication, targets, &mut rows);
+    rows::list_rows(shard, publication, targets, &mut rows);
     let retaining = &publication.retaining;
     if level == Level::Memory {
         if retaining.was_stored {
@@ -248,7 +248,7 @@ fn write_publish(
         source: publisher
             .filter(|_| is_kept || !rows.is_empty())
             .map(|client| &*client.id),
-        streamed: streams::streamed(message, &rows),
+        streamed: rows::streamed(message, &rows),
         ..message_record(shard, first, message, &recipients)
     };
     let level = if is_waited_for { level } else { Level::Memory };
@@ -265,7 +265,7 @@ fn write_rows(shard: &Shard, journal: &Journal, publication: &Publication<'_>, r
     let nobody = RecipientsBuf::default();
     let record = record::Message {
         source: publication.publisher.map(|client| &*client.id),
-        streamed: streams::streamed(message, rows),
+        streamed: rows::streamed(message, rows),
         ..message_record(shard, journal.log.numbers(1), message, &nobody)
     };
     journal.write(Level::Memory, &Record::Message(record));

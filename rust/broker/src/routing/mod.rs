@@ -5,6 +5,7 @@
 pub(crate) mod batch;
 pub(crate) mod delivery;
 pub(crate) mod drops;
+pub(crate) mod external;
 pub(crate) mod fill;
 pub(crate) mod group;
 pub(crate) mod hub;
@@ -14,4 +15,5 @@ pub(crate) mod publication;
 pub(crate) mod queue_policy;
 mod records;
 pub(crate) mod retain;
+pub(crate) mod rows;
 pub(crate) mod session_records;

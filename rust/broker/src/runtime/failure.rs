@@ -1,10 +1,14 @@
 //! What ends a broker that runs: its store, or a panic of a thread or task that it cannot do without.
 
+use std::error::Error;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mqttcore_panics::Panicked;
 use mqttcore_store::StoreError;
+
+/// Why something that runs beside the shards does not start.
+pub type ServiceError = Box<dyn Error + Send + Sync>;
 
 /// Why a broker cannot go on.
 #[derive(Clone, Debug, thiserror::Error)]

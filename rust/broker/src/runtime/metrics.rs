@@ -32,8 +32,8 @@ pub trait Figures: Send + Sync {
     /// Adds its figures to those of the broker.
     fn add_figures(&self, stats: &mut Stats);
 
-    /// What it publishes below `$SYS/`: topics and values that are due now. An empty value clears the topic.
-    fn sys_topics(&self) -> Vec<(String, String)>;
+    /// What it publishes below `$SYS/`: topics and values that are due now; `stats` are all figures. An empty value clears the topic.
+    fn sys_topics(&self, stats: &Stats) -> Vec<(String, String)>;
 }
 
 macro_rules! counters {

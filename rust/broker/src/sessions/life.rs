@@ -9,14 +9,13 @@ use crate::clients::client::{Client, KeptWill};
 use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::EventKind;
-use crate::kafka;
 use crate::routing::publication::Publication;
-use crate::routing::{delivery, fill, group, hub, retain, session_records};
+use crate::routing::{delivery, external, fill, group, hub, retain, session_records};
 use crate::runtime::log::{Escaped, LogClass};
 use crate::sessions::paging;
 use crate::shard::{EventDetails, Shard};
 
-/// Lets every promise so far leave: at once, unless one waits for the store (decision 2) or Kafka.
+/// Lets every promise so far leave: at once, unless one waits for the store (decision 2) or an external log.
 pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
     if let Some(journal) = &shard.journal
         && let Some(level) = client.standing.level()
@@ -25,7 +24,7 @@ pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
         return;
     }
     let token = client.session.borrow().last_token();
-    kafka::let_leave(shard, client, token, client.kafka());
+    external::let_leave(shard, client, token, client.external_record());
 }
 
 /// Separates `client` from its connection; its will and its session go their ways.

@@ -2,6 +2,7 @@
 
 pub(crate) mod guard;
 mod held;
+mod outcome_events;
 mod outgoing;
 mod state;
 mod store_events;
@@ -9,4 +10,4 @@ mod world;
 
 pub(crate) use held::{Held, WaitingClient};
 pub(crate) use state::{EventDetails, Rules, SCRATCH_BYTES, Shard};
-pub(crate) use world::{Job, Letter, World};
+pub(crate) use world::{Job, Kept, Letter, World};

@@ -23,9 +23,9 @@ use crate::clients::target::Target;
 use crate::config::Config;
 use crate::config::door::Door;
 use crate::config::hooks::{Event, EventKind, Hooks, Interests};
+use crate::durability::external::ExternalQueue;
 use crate::durability::journal::Journal;
 use crate::durability::pagings::Pagings;
-use crate::kafka;
 use crate::runtime::log::Log;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::wheel::Wheel;
@@ -55,8 +55,8 @@ pub(crate) struct Shard {
     pub(crate) log: Log,
     /// The way to the store, if there is one.
     pub(crate) journal: Option<Journal>,
-    /// The way to Kafka, if a stream goes there.
-    pub(crate) kafka: Option<kafka::Line>,
+    /// The way to an external log, if a stream goes there.
+    pub(crate) external: Option<ExternalQueue>,
     /// What waits for the sessions that were kept.
     pub(crate) held: Held,
     /// Queues of sessions that are being read back.
@@ -102,10 +102,11 @@ impl Shard {
                 .log
                 .clone()
                 .map(|log| Journal::new(log, Arc::clone(&world.awaited[index]))),
-            kafka: world
-                .kafka
+            external: world
+                .rows
                 .clone()
-                .map(|pipe| kafka::Line::new(pipe, index)),
+                .zip(world.external.clone())
+                .map(|(rows, outcomes)| ExternalQueue::new(rows, outcomes, index)),
             held: Held::new(world.log.is_some()),
             pagings: RefCell::default(),
             results: RefCell::default(),
@@ -304,8 +305,8 @@ impl Shard {
                 self.world.ring(self.index);
             }
         }
-        if let Some(line) = &self.kafka {
-            line.hand_over();
+        if let Some(external) = &self.external {
+            external.hand_over();
         }
         if !self.has_outgoing.take() {
             return;
@@ -320,8 +321,9 @@ impl Shard {
 
     /// Pending while another shard's box is full of this shard's letters.
     ///
-    /// Also while more waits for the disk than should, for a client that `may_keep` something.
-    pub(crate) fn poll_room(&self, cx: &mut Context<'_>, may_keep: bool) -> Poll<()> {
+    /// Also while more waits for the disk than should, for a client that `may_keep` something, or for the external log,
+    /// for a client that waits for `record` of it.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>, may_keep: bool, record: u64) -> Poll<()> {
         for boxes in &self.world.mail {
             let mailbox = &boxes[self.index];
             if !mailbox.has_room() && mailbox.wait_for_room(cx.waker()) {
@@ -329,7 +331,11 @@ impl Shard {
             }
         }
         let journal = self.journal.as_ref().filter(|_| may_keep);
-        journal.map_or(Poll::Ready(()), |journal| journal.poll_room(cx))
+        if journal.is_some_and(|journal| journal.poll_room(cx).is_pending()) {
+            return Poll::Pending;
+        }
+        let external = self.external.as_ref();
+        external.map_or(Poll::Ready(()), |external| external.poll_room(record, cx))
     }
 
     /// Whether the store takes nothing any more: what is there stays as it is.

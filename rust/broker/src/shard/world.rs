@@ -21,8 +21,9 @@ use crate::clients::target::Target;
 use crate::config::Config;
 use crate::durability::line::Awaited;
 use crate::durability::loading::Loading;
+use crate::durability::outcomes::Outcomes;
+use crate::durability::row_log::RowLog;
 use crate::durability::store;
-use crate::kafka;
 use crate::runtime::failure::{Failing, Failure};
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::metrics::{Figures, Metrics};
@@ -46,8 +47,10 @@ pub(crate) struct World {
     pub(crate) log: Option<Arc<store::Log>>,
     /// Why the broker cannot go on, if it cannot.
     pub(crate) failing: Failing,
-    /// The way to Kafka, if a stream goes there.
-    pub(crate) kafka: Option<Arc<kafka::Pipe>>,
+    /// What keeps messages as rows.
+    pub(crate) rows: Option<Arc<dyn RowLog>>,
+    /// What became of records of the external log, if there is one.
+    pub(crate) external: Option<Outcomes>,
     /// What of it is still to be read.
     pub(crate) loading: Loading,
     /// Topics among `retained` whose message is the broker's own.
@@ -73,6 +76,15 @@ pub(crate) struct World {
     pub(super) serial: AtomicU64,
 }
 
+/// Where messages are kept, and the figures of what is beside the shards.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub(crate) log: Option<Arc<store::Log>>,
+    pub(crate) rows: Option<Arc<dyn RowLog>>,
+    pub(crate) external: Option<Outcomes>,
+    pub(crate) figures: Vec<Arc<dyn Figures>>,
+}
+
 /// Work that another thread wants done on a shard.
 pub(crate) type Job = Box<dyn FnOnce(&Rc<Shard>) + Send>;
 
@@ -85,13 +97,13 @@ pub(crate) enum Letter {
 }
 
 impl World {
-    pub(crate) fn new(
-        config: &Config,
-        shards: usize,
-        seed: u64,
-        (log, kafka): (Option<Arc<store::Log>>, Option<Arc<kafka::Pipe>>),
-        figures: Vec<Arc<dyn Figures>>,
-    ) -> Self {
+    pub(crate) fn new(config: &Config, shards: usize, seed: u64, kept: Kept) -> Self {
+        let Kept {
+            log,
+            rows,
+            external,
+            figures,
+        } = kept;
         let boxes = || (0..shards).map(|_| Mailbox::default()).collect();
         Self {
             directory: Directory::new(seed, config.shared_strategy),
@@ -105,7 +117,8 @@ impl World {
             loading: Loading::new(log.is_some()),
             log,
             failing: Failing::default(),
-            kafka,
+            rows,
+            external,
             own_retained: AtomicUsize::new(0),
             sources: Sources::default(),
             connections: AtomicUsize::new(0),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mqttcore_broker::{Broker, Config, Data, Promise, Stream};
+use mqttcore_broker::{Broker, Config, Data, Promise};
 
 use super::{config, start, v5};
 
@@ -83,16 +83,6 @@ pub fn copy(from: &Path, to: &Path) {
         } else if kind.is_file() && name != "ballast" && name != "lock" {
             fs::copy(&path, to.join(name)).expect("a copy");
         }
-    }
-}
-
-/// A stream of one partition.
-pub fn stream(name: &str, filter: &str) -> Stream {
-    Stream {
-        name: name.into(),
-        filters: vec![filter.into()],
-        partitions: 1,
-        ..Stream::default()
     }
 }
 

@@ -23,7 +23,7 @@ use mqttcore_session::ServerLimits;
 
 pub use client::{AuthFields, Client, Message, Received};
 pub use hello::{Hello, bridge, v3, v5};
-pub use home::{HOUR_S, Home, copy, settle, stream};
+pub use home::{HOUR_S, Home, copy, settle};
 pub use plugin::{Plugin, Said, allow, challenge, end, filter};
 
 /// Longer than anything takes on a loaded machine; only a failing test waits for it.

@@ -19,9 +19,6 @@ mod framing;
 mod full_queues;
 mod grants;
 mod groups;
-mod kafka;
-#[cfg(feature = "kafka")]
-mod kafka_client;
 mod kept_clock;
 mod last_packets;
 mod limits;

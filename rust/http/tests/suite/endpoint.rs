@@ -9,8 +9,8 @@ use mqttcore_codec::QoS;
 use mqttcore_http::{HttpLimits, HttpListener, HttpOptions};
 
 use crate::client::Http;
-use crate::common::{Home, eventually, stream, v5, within};
-use crate::served::{self, Setup};
+use crate::common::{Home, eventually, v5, within};
+use crate::served::{self, Setup, stream};
 
 const TOKEN: &str = "a token of a test, 32 characters";
 

@@ -7,8 +7,8 @@ use mqttcore_broker::{Broker, Data, Promise};
 use mqttcore_codec::QoS;
 
 use crate::client::Http;
-use crate::common::{HOUR_S, Home, Received, stream, v5};
-use crate::served::Setup;
+use crate::common::{HOUR_S, Home, Received, v5};
+use crate::served::{Setup, stream};
 
 fn long_ago() -> SystemTime {
     SystemTime::now() - 20 * 365 * Duration::from_secs(24 * u64::from(HOUR_S))

@@ -4,8 +4,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use mqttcore_broker::{Broker, Config, Hooks, StartError, Stream};
+use mqttcore_broker::{Broker, Config, Extensions, Hooks, StartError};
 use mqttcore_http::{Endpoint, HttpOptions};
+use mqttcore_streams::{RowStreams, Stream, StreamsConfig};
 
 use crate::common::{Home, Plugin, config, copy, settle};
 
@@ -37,12 +38,16 @@ impl Setup {
 
     pub(crate) fn try_start(self) -> Result<Served, StartError> {
         let hooks: Arc<dyn Hooks> = Arc::new(Plugin::default());
-        let endpoint = Arc::new(Endpoint::new(self.http));
-        let config = Config {
+        let streams = Arc::new(RowStreams::new(StreamsConfig {
             streams: self.streams,
-            ..self.config
+            kafka: None,
+        }));
+        let endpoint = Arc::new(Endpoint::new(Arc::clone(&streams), self.http));
+        let extensions = Extensions {
+            rows: Some(streams),
+            services: vec![endpoint.clone()],
         };
-        let broker = Broker::start_with(config, &hooks, vec![endpoint.clone()])?;
+        let broker = Broker::start_with(self.config, &hooks, extensions)?;
         Ok(Served { broker, endpoint })
     }
 
@@ -69,5 +74,15 @@ impl Deref for Served {
 
     fn deref(&self) -> &Broker {
         &self.broker
+    }
+}
+
+/// A stream of one partition.
+pub(crate) fn stream(name: &str, filter: &str) -> Stream {
+    Stream {
+        name: name.into(),
+        filters: vec![filter.into()],
+        partitions: 1,
+        ..Stream::default()
     }
 }

@@ -4,12 +4,14 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, RecordBatch};
 use arrow_ipc::reader::StreamReader;
-use mqttcore_broker::{Data, Promise, Stream};
+use mqttcore_broker::{Data, Promise};
 use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS, ReasonCode, Text};
 
+use mqttcore_streams::Stream;
+
 use crate::client::{Http, Response};
-use crate::common::{Client, HOUR_S, Home, Received, eventually, stream, v5};
-use crate::served::{Served, Setup};
+use crate::common::{Client, HOUR_S, Home, Received, eventually, v5};
+use crate::served::{Served, Setup, stream};
 
 /// Acknowledged is safe, and what is safe can be seen.
 fn with_streams(home: &Home, streams: Vec<Stream>) -> Setup {

@@ -5,17 +5,17 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mqttcore_broker::kafka::{
-    Connect, Engine, KafkaConfig, KafkaError, KafkaStream, Outcomes, Record, Topic,
-};
 use mqttcore_broker::{Broker, Config, Data, EventKind, FullQueuePolicy, Promise, PublishError};
 use mqttcore_codec::{Packet, Properties, QoS, ReasonCode};
 use mqttcore_session::ServerLimits;
+use mqttcore_streams::kafka::{
+    Connect, Engine, KafkaConfig, KafkaError, KafkaStream, Outcomes, Record, Topic,
+};
 
 use crate::common::{
-    Client, DEADLINE, HOUR_S, Home, Plugin, Received, config, eventually, queued, start,
-    start_with, v3, v5, within,
+    Client, DEADLINE, HOUR_S, Home, Plugin, Received, eventually, queued, v3, v5, within,
 };
+use crate::setup::Setup;
 
 /// Long enough for what must not come to come.
 const A_WHILE: Duration = Duration::from_millis(100);
@@ -128,18 +128,14 @@ impl Kafka {
     }
 }
 
-fn with_kafka() -> (Kafka, Config) {
-    let (kafka, streams) = Kafka::new();
-    let config = Config {
-        kafka: Some(streams),
-        ..config()
-    };
-    (kafka, config)
+fn with_kafka() -> (Kafka, Setup) {
+    let (kafka, config) = Kafka::new();
+    (kafka, Setup::new(config))
 }
 
 fn begin() -> (Kafka, Broker) {
-    let (kafka, config) = with_kafka();
-    (kafka, start(config))
+    let (kafka, setup) = with_kafka();
+    (kafka, setup.start())
 }
 
 fn acknowledged(client: &mut Client, id: u16) {
@@ -219,13 +215,13 @@ fn who_publishes_elsewhere_does_not_wait_for_kafka() {
 
 #[test]
 fn what_kafka_does_not_take_is_not_acknowledged_and_its_publisher_is_told() {
-    let (kafka, config) = with_kafka();
+    let (kafka, setup) = with_kafka();
     let (sender, events) = channel();
     let sender = Mutex::new(sender);
     let plugin = Plugin::default().events(&[EventKind::Dropped], move |event| {
         let _ = sender.lock().expect("no panic").send(event.topic);
     });
-    let broker = start_with(config, plugin);
+    let broker = setup.start_with(plugin);
     let mut publisher = v5("publisher").keeping_session_s(60).connect(&broker);
     publisher.publish("plant/1", "1", QoS::AtLeastOnce);
     publisher.publish("plant/2", "2", QoS::AtLeastOnce);
@@ -302,15 +298,13 @@ fn a_loss_that_belongs_to_a_connection_that_ends_is_not_acknowledged_there() {
 
 #[test]
 fn an_acknowledgement_waits_for_the_store_and_for_kafka() {
-    let (kafka, config) = with_kafka();
+    let (kafka, mut setup) = with_kafka();
     let home = Home::new();
-    let broker = start(Config {
-        data: Some(Data {
-            promise: Promise::Fsync,
-            ..home.data(0)
-        }),
-        ..config
+    setup.config.data = Some(Data {
+        promise: Promise::Fsync,
+        ..home.data(0)
     });
+    let broker = setup.start();
     let (mut subscriber, _) = v5("subscriber")
         .keeping_session_s(60)
         .connect_or_resume(&broker);
@@ -389,16 +383,16 @@ fn a_qos_2_message_that_kafka_did_not_take_comes_again_and_is_delivered_once() {
 /// The store must not know the identifier of a message that Kafka may not have.
 #[test]
 fn a_qos_2_message_that_a_crash_kept_from_kafka_is_no_repeat_to_the_next_broker() {
-    let (kafka, config) = with_kafka();
+    let (kafka, setup) = with_kafka();
     let home = Home::new();
-    let broker = home.start_with(0, config.clone());
+    let broker = setup.clone().over(&home, 0).start();
     let (mut publisher, _) = v5("publisher")
         .keeping_session_s(60)
         .connect_or_resume(&broker);
     let id = publisher.publish("plant/1", "1", QoS::ExactlyOnce);
     drop(kafka.record());
 
-    let broker = home.crash_with(broker, 0, config);
+    let broker = setup.start_after_crash(&home, broker);
 
     let (mut again, was_kept) = v5("publisher")
         .keeping_session_s(60)
@@ -413,9 +407,9 @@ fn a_qos_2_message_that_a_crash_kept_from_kafka_is_no_repeat_to_the_next_broker(
 
 #[test]
 fn while_too_much_waits_qos_0_is_dropped_and_publishers_are_not_read() {
-    let (kafka, mut config) = with_kafka();
-    config.kafka.as_mut().expect("kafka").queue_bytes = 1;
-    let broker = start(config);
+    let (kafka, mut setup) = with_kafka();
+    setup.kafka.queue_bytes = 1;
+    let broker = setup.start();
     let mut publisher = v3("publisher").connect(&broker);
     let mut fleeting = v5("fleeting").connect(&broker);
     let first = publisher.publish("plant/1", "1", QoS::AtLeastOnce);
@@ -435,9 +429,9 @@ fn while_too_much_waits_qos_0_is_dropped_and_publishers_are_not_read() {
 
 #[test]
 fn above_twice_that_new_publishers_are_refused() {
-    let (kafka, mut config) = with_kafka();
-    config.kafka.as_mut().expect("kafka").queue_bytes = 1;
-    let broker = start(config);
+    let (kafka, mut setup) = with_kafka();
+    setup.kafka.queue_bytes = 1;
+    let broker = setup.start();
     let mut first = v5("first").connect(&broker);
     first.publish("plant/1", "1", QoS::AtLeastOnce);
     let record = kafka.record();
@@ -533,17 +527,17 @@ fn a_publish_from_inside_and_a_will_go_to_kafka_too() {
 #[test]
 fn a_3_1_1_message_of_qos_2_that_waits_for_room_in_a_queue_is_no_record_yet() {
     const ROOM: usize = 3;
-    let (kafka, config) = with_kafka();
+    let (kafka, mut setup) = with_kafka();
     let home = Home::new();
-    let mut limits = ServerLimits::clone(&config.limits);
+    let mut limits = ServerLimits::clone(&setup.config.limits);
     limits.queue_disk_messages = ROOM;
-    let config = Config {
+    setup.config = Config {
         limits: Arc::new(limits),
         queue_policy: FullQueuePolicy::Refuse,
         queue_deadline: Duration::from_millis(50),
-        ..config
+        ..setup.config
     };
-    let broker = home.start_with(0, config);
+    let broker = setup.over(&home, 0).start();
     let mut away = v5("away").keeping_session_s(HOUR_S).connect(&broker);
     away.subscribe("#", QoS::ExactlyOnce);
     away.disconnect();

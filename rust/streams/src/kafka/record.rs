@@ -1,5 +1,6 @@
 //! A message as a record of Kafka.
 
+use mqttcore_broker::{RecordTicket, RowRecord};
 use mqttcore_codec::Property;
 use mqttcore_session::Message;
 
@@ -8,30 +9,6 @@ const USER: &str = "user.";
 
 /// Bytes that a record takes beside its own while it waits, about.
 const OVERHEAD_BYTES: usize = 512;
-
-/// Names a record to the shard that waits for it.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Ticket {
-    pub(super) shard: u8,
-    /// Of 56 bits, from 1, growing by one on each shard.
-    pub(super) number: u64,
-}
-
-impl Ticket {
-    /// The same as one word.
-    pub fn pack(self) -> u64 {
-        u64::from(self.shard) << 56 | self.number
-    }
-
-    /// What [`Ticket::pack`] made a word of.
-    pub fn unpack(word: u64) -> Self {
-        let [shard, ..] = word.to_be_bytes();
-        Self {
-            shard,
-            number: word & !(0xFF << 56),
-        }
-    }
-}
 
 /// A message on its way to Kafka.
 ///
@@ -48,7 +25,7 @@ pub struct Record {
     /// When it was published, in microseconds since 1970.
     pub timestamp_us: i64,
     /// What outcomes name it by.
-    pub ticket: Ticket,
+    pub ticket: RecordTicket,
 }
 
 impl Record {
@@ -89,10 +66,18 @@ impl Record {
             }
         }
     }
+}
 
-    /// Bytes that it takes while it waits, about.
-    pub(super) fn weight(&self) -> usize {
-        weight(&self.message)
+impl From<RowRecord> for Record {
+    fn from(record: RowRecord) -> Self {
+        Self {
+            message: record.message,
+            client_id: record.client_id,
+            stream: record.stream as usize,
+            partition: record.partition,
+            timestamp_us: record.timestamp_us,
+            ticket: record.ticket,
+        }
     }
 }
 
@@ -120,10 +105,7 @@ mod tests {
             stream: 0,
             partition: 3,
             timestamp_us: 1_700_000_000_000_001,
-            ticket: Ticket {
-                shard: 1,
-                number: 7,
-            },
+            ticket: RecordTicket::unpack(1 << 56 | 7),
         }
     }
 
@@ -176,14 +158,5 @@ mod tests {
             headers(&record),
             expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
         );
-    }
-
-    #[test]
-    fn a_ticket_survives_its_packing() {
-        for (shard, number) in [(0, 1), (63, (1 << 56) - 1)] {
-            let ticket = Ticket { shard, number };
-
-            assert_eq!(Ticket::unpack(ticket.pack()), ticket);
-        }
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use mqttcore_broker::kafka::{Compression, KafkaClient, KafkaConfig, KafkaStream};
-use mqttcore_broker::{Broker, Config, NoHooks, StartError};
+use mqttcore_broker::{Broker, StartError};
 use mqttcore_codec::{PropertiesBuf, Property, QoS, ReasonCode, Text};
+use mqttcore_streams::kafka::{Compression, KafkaClient, KafkaConfig, KafkaStream};
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message, OwnedMessage};
@@ -14,7 +14,8 @@ use rdkafka::producer::DefaultProducerContext;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
-use crate::common::{Client, DEADLINE, Received, config, eventually, start, v5};
+use crate::common::{Client, DEADLINE, Plugin, Received, eventually, v5};
+use crate::setup::Setup;
 
 /// Long enough for what must not come to come.
 const A_WHILE: Duration = Duration::from_millis(100);
@@ -41,7 +42,7 @@ fn client(servers: String) -> KafkaClient {
     }
 }
 
-fn with(client: KafkaClient, topic: &str, partitions: u16) -> Config {
+fn with(client: KafkaClient, topic: &str, partitions: u16) -> Setup {
     let stream = KafkaStream {
         name: "lines".into(),
         topic: topic.into(),
@@ -49,19 +50,16 @@ fn with(client: KafkaClient, topic: &str, partitions: u16) -> Config {
         partitions,
         ..KafkaStream::default()
     };
-    Config {
-        kafka: Some(KafkaConfig {
-            streams: vec![stream],
-            queue_bytes: 1 << 20,
-            connect: Arc::new(client),
-        }),
-        ..config()
-    }
+    Setup::new(KafkaConfig {
+        streams: vec![stream],
+        queue_bytes: 1 << 20,
+        connect: Arc::new(client),
+    })
 }
 
 fn begin(mock: &Mock) -> Broker {
     let client = client(mock.bootstrap_servers());
-    start(with(client, "plant", PARTITIONS))
+    with(client, "plant", PARTITIONS).start()
 }
 
 /// Every record of `plant`, as soon as there are so many.
@@ -199,7 +197,7 @@ fn a_record_that_is_given_up_ends_the_connection_without_an_acknowledgement() {
         delivery_timeout: Duration::from_secs(1),
         ..client(mock.bootstrap_servers())
     };
-    let broker = start(with(client, "plant", PARTITIONS));
+    let broker = with(client, "plant", PARTITIONS).start();
     let mut publisher = v5("publisher").connect(&broker);
     mock.broker_down(1).expect("a node");
 
@@ -220,7 +218,7 @@ fn a_broker_that_stops_sends_what_it_has_first() {
         linger: Duration::from_millis(200),
         ..client(mock.bootstrap_servers())
     };
-    let broker = start(with(client, "plant", PARTITIONS));
+    let broker = with(client, "plant", PARTITIONS).start();
     let mut publisher = v5("publisher").connect(&broker);
     publisher.publish("plant/1", "1", QoS::AtMostOnce);
     publisher.ping();
@@ -244,7 +242,7 @@ fn a_promise_says_what_kafka_does_not() {
 
 #[test]
 fn a_broker_does_not_start_without_kafka_or_its_topic() {
-    let start = |config| Broker::start(config, &(Arc::new(NoHooks) as _)).map(drop);
+    let start = |setup: Setup| setup.try_start_with(Plugin::default()).map(drop);
     let nowhere = KafkaClient {
         start_deadline: Duration::from_millis(300),
         ..client("127.0.0.1:1".into())

@@ -1,0 +1,220 @@
+//! A shard's records on their way to an external log, and what waits for them.
+//!
+//! A shard hands the records of a turn over at its end. What that decides:
+//!
+//! * **QoS 0** waits for nobody: while too much waits for the external log it is dropped, and counted.
+//! * **QoS 1** is delivered at once (decision 19), and acknowledged when the external log has it and the
+//!   store has what it has to keep. A record that it did not take ends the publisher's connection
+//!   without an acknowledgement, so that it sends the message again.
+//! * **QoS 2** goes to the external log first. When that has it, the message is accepted: written to the
+//!   store, delivered, acknowledged. So a broker that dies between the two has promised nothing.
+//!
+//! While more waits for the external log than should, publishers that wait for it are not read.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use mqttcore_codec::QoS;
+use mqttcore_session::{AckToken, Message};
+use tokio::sync::oneshot;
+
+use crate::clients::client::Client;
+use crate::clients::handle::RowStream;
+use crate::clients::link::Link;
+use crate::durability::clock::now_us;
+use crate::durability::outcomes::{Lost, Outcome, Outcomes, RecordTicket};
+use crate::durability::row_log::{RowLog, RowRecord};
+
+/// Records behind one that is not settled above which QoS 0 is dropped: they wait for a partition that
+/// nobody leads, while others go on.
+const UNSETTLED_MAX: usize = 1 << 20;
+
+/// One shard's way to the external log.
+pub(crate) struct ExternalQueue {
+    pub(crate) rows: Arc<dyn RowLog>,
+    outcomes: Outcomes,
+    shard: u8,
+    /// The records of this turn.
+    batch: RefCell<Vec<RowRecord>>,
+    /// The number of the last record, and the last one up to which all are settled.
+    last: Cell<u64>,
+    settled: Cell<u64>,
+    /// The last one above QoS 0.
+    pub(crate) owed: Cell<u64>,
+    /// How many of those that no client published were lost.
+    pub(crate) own_lost: Cell<u64>,
+    /// Records behind `settled`, in their order; `None` is settled.
+    pending: RefCell<VecDeque<Option<Pending>>>,
+    /// What waits until all up to a number are settled, in the order that it came.
+    waiting: RefCell<BTreeMap<(u64, u64), Waiting>>,
+    serial: Cell<u64>,
+    /// Connections that are not read until there is room.
+    stalled: RefCell<Vec<Waker>>,
+    /// Scratch space of [`settle_all`](Self::settle_all).
+    settling: RefCell<Vec<(u64, Outcome)>>,
+}
+
+/// A record of which nobody said yet what became of it.
+struct Pending {
+    bytes: usize,
+    publisher: Publisher,
+}
+
+/// Who is told when a record is lost.
+pub(crate) enum Publisher {
+    /// Nobody waits.
+    None,
+    /// A promise over this connection waits.
+    Promised(Rc<Client>, Rc<Link>),
+    /// A step that waits for it.
+    Asking(oneshot::Sender<Result<(), Lost>>),
+}
+
+/// What is done once records are settled.
+pub(crate) enum Waiting {
+    /// Let the promises of a session leave, up to this one.
+    Confirm(Rc<Client>, AckToken),
+    /// Tell another thread.
+    Call(Box<dyn FnOnce()>),
+}
+
+impl ExternalQueue {
+    pub(crate) fn new(rows: Arc<dyn RowLog>, outcomes: Outcomes, shard: usize) -> Self {
+        Self {
+            rows,
+            outcomes,
+            // INVARIANT: a shard's number is eight bits of a subscriber's handle.
+            shard: u8::try_from(shard).expect("at most 64 shards"),
+            batch: RefCell::default(),
+            last: Cell::new(0),
+            settled: Cell::new(0),
+            owed: Cell::new(0),
+            own_lost: Cell::new(0),
+            pending: RefCell::default(),
+            waiting: RefCell::default(),
+            serial: Cell::new(0),
+            stalled: RefCell::default(),
+            settling: RefCell::default(),
+        }
+    }
+
+    /// Hands over the records of this turn.
+    pub(crate) fn hand_over(&self) {
+        let mut batch = self.batch.borrow_mut();
+        if !batch.is_empty() {
+            self.rows.send(&mut batch);
+        }
+    }
+
+    /// Puts a message with those that leave at the end of this turn; returns its number.
+    pub(crate) fn push(
+        &self,
+        stream: u32,
+        message: &Message,
+        client_id: &str,
+        publisher: Publisher,
+    ) -> u64 {
+        let number = self.last.get() + 1;
+        self.last.set(number);
+        if message.qos() > QoS::AtMostOnce {
+            self.owed.set(number);
+        }
+        let bytes = self.rows.reserve(message);
+        let external = RowStream::External(stream);
+        let partition = self
+            .rows
+            .partition(external, message.topic(), client_id, bytes);
+        let record = RowRecord {
+            message: message.clone(),
+            client_id: client_id.into(),
+            stream,
+            partition: partition.unwrap_or(0),
+            timestamp_us: i64::try_from(now_us()).unwrap_or(i64::MAX),
+            ticket: RecordTicket {
+                shard: self.shard,
+                number,
+            },
+        };
+        let pending = Pending { bytes, publisher };
+        self.pending.borrow_mut().push_back(Some(pending));
+        self.batch.borrow_mut().push(record);
+        number
+    }
+
+    /// Takes what became of records, and hands each with its publisher to `settle`.
+    pub(crate) fn settle_all(&self, shard: usize, mut settle: impl FnMut(Publisher, Outcome)) {
+        let mut outcomes = std::mem::take(&mut *self.settling.borrow_mut());
+        self.outcomes.take(shard, &mut outcomes);
+        for (number, outcome) in outcomes.drain(..) {
+            if let Some(pending) = self.take(number) {
+                self.rows.release(pending.bytes);
+                settle(pending.publisher, outcome);
+            }
+        }
+        *self.settling.borrow_mut() = outcomes;
+        self.pass_settled();
+    }
+
+    /// Pending while more waits for the external log than should, for a client that waits for `record`.
+    pub(crate) fn poll_room(&self, record: u64, cx: &Context<'_>) -> Poll<()> {
+        if self.is_settled(record) || self.rows.has_room() {
+            return Poll::Ready(());
+        }
+        let mut stalled = self.stalled.borrow_mut();
+        if !stalled.iter().any(|waker| waker.will_wake(cx.waker())) {
+            stalled.push(cx.waker().clone());
+        }
+        drop(stalled);
+        // There may have been room before this one was in the list.
+        if self.rows.has_room() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// Takes out the record of this number.
+    fn take(&self, number: u64) -> Option<Pending> {
+        let place = number.checked_sub(self.settled.get() + 1)?;
+        let place = usize::try_from(place).ok()?;
+        self.pending.borrow_mut().get_mut(place)?.take()
+    }
+
+    fn pass_settled(&self) {
+        let mut pending = self.pending.borrow_mut();
+        while pending.front().is_some_and(Option::is_none) {
+            pending.pop_front();
+            self.settled.set(self.settled.get() + 1);
+        }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.rows.has_room() && self.pending.borrow().len() < UNSETTLED_MAX
+    }
+
+    pub(crate) fn is_settled(&self, number: u64) -> bool {
+        number <= self.settled.get()
+    }
+
+    pub(crate) fn wait(&self, number: u64, waiting: Waiting) {
+        let serial = self.serial.get();
+        self.serial.set(serial + 1);
+        self.waiting.borrow_mut().insert((number, serial), waiting);
+    }
+
+    /// Takes out the first thing whose records are settled.
+    pub(crate) fn next_settled(&self) -> Option<Waiting> {
+        let mut waiting = self.waiting.borrow_mut();
+        let first = waiting.first_entry()?;
+        let (number, _) = *first.key();
+        self.is_settled(number).then(|| first.remove())
+    }
+
+    pub(crate) fn wake_stalled(&self) {
+        let stalled = std::mem::take(&mut *self.stalled.borrow_mut());
+        stalled.iter().for_each(Waker::wake_by_ref);
+    }
+}

@@ -1,0 +1,122 @@
+//! What the engine asks of the crate that keeps messages as rows.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqttcore_session::Message;
+use mqttcore_store::files::Files;
+use mqttcore_store::{DurableStore, Recovery, StoreError, StoreOptions};
+use mqttcore_topics::{SubscriptionFilter, TopicName};
+
+use crate::clients::handle::RowStream;
+use crate::durability::outcomes::{Outcomes, RecordTicket};
+use crate::runtime::failure::ServiceError;
+use crate::runtime::metrics::Figures;
+
+/// Keeps messages as rows of streams, beside their delivery.
+///
+/// A stream is a subscriber of the directory. The rows of a stored stream stand in the record of the message in the
+/// broker's own store. An external stream is another log, which says later what became of each record; promises to
+/// publishers wait for it.
+pub trait RowLog: Figures {
+    /// Opens the store in `files` with its streams, or begins one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    fn open_store(
+        &self,
+        files: &Arc<dyn Files>,
+        options: &StoreOptions,
+    ) -> Result<(Arc<DurableStore>, Recovery), StoreError>;
+
+    /// Counts the age of rows by `kept_us`: kept time (ADR 0022) in unix microseconds.
+    fn count_by(&self, kept_us: Arc<dyn Fn() -> u64 + Send + Sync>);
+
+    /// Reaches the external log; blocks. What becomes of its records goes to `outcomes`. Returns whether there is one.
+    ///
+    /// # Errors
+    ///
+    /// Why the broker must not start.
+    fn open_external(&self, outcomes: &Outcomes) -> Result<bool, ServiceError>;
+
+    /// What becomes rows.
+    ///
+    /// # Errors
+    ///
+    /// A filter that is not valid.
+    fn subscriptions(&self) -> Result<Vec<RowSubscription>, ServiceError>;
+
+    /// What operators should know of the external log once the broker runs.
+    fn warning(&self) -> Option<String>;
+
+    /// What an acknowledgement of the external log means, for people.
+    fn promises(&self) -> Vec<String>;
+
+    /// The partition of a row of `bytes`; `None` if the row is too large, which is counted.
+    fn partition(
+        &self,
+        stream: RowStream,
+        topic: &str,
+        client_id: &str,
+        bytes: usize,
+    ) -> Option<u16>;
+
+    /// The external streams that a message to `topic` is a record of.
+    fn external_streams(&self, topic: TopicName<'_>) -> Vec<u32>;
+
+    /// Why a message above QoS 0 on `topic` is not accepted: what is not accepted cannot be lost.
+    fn refusal(&self, topic: TopicName<'_>, message: &Message) -> Option<&'static str>;
+
+    /// Whether publishers that wait for the external log may be read.
+    fn has_room(&self) -> bool;
+
+    /// Counts a record of `message` as waiting; returns its bytes.
+    fn reserve(&self, message: &Message) -> usize;
+
+    /// These bytes wait no longer. Wakes all shards through [`Outcomes::has_room`] if there is room again.
+    fn release(&self, bytes: usize);
+
+    /// Takes the records of a turn over, in their order. It never waits.
+    fn send(&self, records: &mut Vec<RowRecord>);
+
+    /// Sends what it has, for as long as this at most, and ends.
+    fn close(&self, limit: Duration);
+}
+
+/// A stream and the topics of its messages.
+#[derive(Clone, Debug)]
+pub struct RowSubscription {
+    /// The stream.
+    pub stream: RowStream,
+    /// Messages to topics that one of these matches are its rows.
+    pub filters: Vec<SubscriptionFilter>,
+}
+
+/// A message on its way to an external log.
+#[derive(Clone)]
+pub struct RowRecord {
+    /// The message.
+    pub message: Message,
+    /// Its publisher; empty for the broker itself.
+    pub client_id: Box<str>,
+    /// The number of its stream.
+    pub stream: u32,
+    /// The partition, as [`RowLog::partition`] said.
+    pub partition: u16,
+    /// When it was published, in microseconds since 1970.
+    pub timestamp_us: i64,
+    /// What outcomes name it by.
+    pub ticket: RecordTicket,
+}
+
+impl fmt::Debug for RowRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowRecord")
+            .field("stream", &self.stream)
+            .field("partition", &self.partition)
+            .field("ticket", &self.ticket)
+            .finish_non_exhaustive()
+    }
+}

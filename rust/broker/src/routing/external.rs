@@ -1,0 +1,210 @@
+//! Messages on their way to an external log: which become records, and what goes on once it has them.
+
+use std::rc::Rc;
+
+use mqttcore_codec::{QoS, ReasonCode};
+use mqttcore_session::{AckToken, Cause, Message};
+use mqttcore_topics::TopicName;
+use tokio::sync::oneshot;
+
+use crate::clients::client::Client;
+use crate::clients::handle::RowStream;
+use crate::clients::link::LOST;
+use crate::clients::target::Target;
+use crate::config::hooks::EventKind;
+use crate::durability::external::{Publisher, Waiting};
+use crate::durability::outcomes::{Lost, Outcome};
+use crate::routing::publication::Publication;
+use crate::runtime::log::{Escaped, LogClass};
+use crate::shard::guard::contained;
+use crate::shard::{EventDetails, Shard};
+
+/// Why a message that goes to the external log first is not accepted.
+pub(crate) enum NotLogged {
+    /// The shard ends.
+    Stopped,
+    /// The external log did not take it.
+    Lost,
+}
+
+fn go_on(shard: &Shard, waiting: Waiting) {
+    match waiting {
+        Waiting::Confirm(client, _) if client.external_record() == LOST => {}
+        Waiting::Confirm(client, token) => {
+            client.session.borrow_mut().confirm(token);
+            client.flush_session(shard);
+        }
+        Waiting::Call(call) => call(),
+    }
+}
+
+/// Makes records of a publish for the streams among its targets; its publisher's promises wait for
+/// them from now on.
+pub(crate) fn produce(shard: &Shard, publication: &Publication<'_>, targets: &[Target]) {
+    let Some(queue) = shard.external.as_ref().filter(|_| !publication.is_logged) else {
+        return;
+    };
+    let message = publication.message;
+    let is_lossy = message.qos() == QoS::AtMostOnce;
+    let source = publication.publisher.map_or("", |client| &*client.id);
+    for target in targets {
+        let Some(RowStream::External(stream)) = target.handle.row_stream() else {
+            continue;
+        };
+        if is_lossy && !queue.has_room() {
+            shard.metrics().dropped_stream_overload.add(1);
+            continue;
+        }
+        let connected = publication.publisher.filter(|_| !is_lossy);
+        let connected = connected.and_then(|client| Some((client, client.link()?)));
+        let Some((client, connection)) = connected else {
+            queue.push(stream, message, source, Publisher::None);
+            continue;
+        };
+        let promised = Publisher::Promised(Rc::clone(client), Rc::clone(&connection));
+        let number = queue.push(stream, message, source, promised);
+        if connection.external_record.get() != LOST {
+            connection.external_record.set(number);
+        }
+    }
+}
+
+/// Sends a QoS 2 message of `client` to the external log before it is accepted; `None` where no stream wants it.
+pub(crate) fn log_first(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> Option<impl Future<Output = Result<(), NotLogged>> + use<>> {
+    let queue = shard.external.as_ref()?;
+    if message.qos() != QoS::ExactlyOnce {
+        return None;
+    }
+    let streams = queue.rows.external_streams(topic).into_iter();
+    let ask = |stream| {
+        let (sender, answer) = oneshot::channel();
+        queue.push(stream, message, &client.id, Publisher::Asking(sender));
+        answer
+    };
+    let answers: Vec<_> = streams.map(ask).collect();
+    if answers.is_empty() {
+        return None;
+    }
+    let (shard, client) = (Rc::clone(shard), Rc::clone(client));
+    Some(async move {
+        for answer in answers {
+            // A sender that is dropped without a word means that the shard ends.
+            let Ok(outcome) = answer.await else {
+                return Err(NotLogged::Stopped);
+            };
+            if let Err(lost) = outcome {
+                tell_lost(&shard, &client, &lost);
+                return Err(NotLogged::Lost);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Why a message above QoS 0 on `topic` is not taken on: what was not cannot be lost.
+pub(crate) fn refusal(
+    shard: &Shard,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> Option<&'static str> {
+    shard.external.as_ref()?.rows.refusal(topic, message)
+}
+
+/// Lets promises of `client` leave up to `token`, once all records up to `number` are settled.
+pub(crate) fn let_leave(shard: &Shard, client: &Rc<Client>, token: AckToken, number: u64) {
+    let confirm = Waiting::Confirm(Rc::clone(client), token);
+    match &shard.external {
+        Some(_) if client.external_record() == LOST => {}
+        Some(queue) if !queue.is_settled(number) => queue.wait(number, confirm),
+        _ => client.session.borrow_mut().confirm(token),
+    }
+}
+
+/// `then`, but once all records so far above QoS 0 are settled, too.
+pub(crate) fn when_kept(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) -> Box<dyn FnOnce()> {
+    let Some(queue) = &shard.external else {
+        return then;
+    };
+    let (number, shard) = (queue.owed.get(), Rc::clone(shard));
+    Box::new(move || match &shard.external {
+        Some(queue) if !queue.is_settled(number) => queue.wait(number, Waiting::Call(then)),
+        _ => then(),
+    })
+}
+
+/// How many records were lost so far for which no client is told, those of the broker itself among
+/// them.
+pub(crate) fn own_lost(shard: &Shard) -> u64 {
+    shard
+        .external
+        .as_ref()
+        .map_or(0, |queue| queue.own_lost.get())
+}
+
+/// Books what became of records, and does what waited for them.
+pub(crate) fn advance(shard: &Rc<Shard>) {
+    let Some(queue) = &shard.external else { return };
+    queue.settle_all(shard.index, |publisher, outcome| {
+        settle(shard, publisher, outcome);
+    });
+    while let Some(waiting) = queue.next_settled() {
+        // One that fails must not keep the others waiting.
+        contained(shard, "what waited for Kafka", || go_on(shard, waiting));
+    }
+    queue.wake_stalled();
+}
+
+fn settle(shard: &Shard, publisher: Publisher, outcome: Outcome) {
+    match (outcome, publisher) {
+        (Outcome::Kept, publisher) => {
+            shard.metrics().kafka_records.add(1);
+            if let Publisher::Asking(asking) = publisher {
+                // Who asked may have gone.
+                let _ = asking.send(Ok(()));
+            }
+        }
+        (Outcome::Lost(lost), publisher) => {
+            shard.metrics().kafka_lost.add(1);
+            shard.log.warn(LogClass::Kafka, shard.now(), || {
+                let (topic, why) = (Escaped(&lost.topic), &lost.why);
+                format!("Kafka did not take a message on {topic}: {why}")
+            });
+            tell(shard, publisher, lost);
+        }
+    }
+}
+
+/// Has the publisher of a lost record send it again, if it can.
+fn tell(shard: &Shard, publisher: Publisher, lost: Lost) {
+    match publisher {
+        Publisher::None => {
+            if let Some(queue) = &shard.external {
+                queue.own_lost.set(queue.own_lost.get() + 1);
+            }
+        }
+        Publisher::Asking(asking) => {
+            // As in `settle`.
+            let _ = asking.send(Err(lost));
+        }
+        Publisher::Promised(client, link) => {
+            tell_lost(shard, &client, &lost);
+            link.external_record.set(LOST);
+            if client.has_link(&link) {
+                link.close(Cause::Administrative, ReasonCode::SERVER_BUSY);
+            }
+        }
+    }
+}
+
+fn tell_lost(shard: &Shard, client: &Client, lost: &Lost) {
+    let details = EventDetails {
+        topic: Some(&lost.topic),
+        reason: Some(ReasonCode::SERVER_BUSY),
+    };
+    shard.tell(EventKind::Dropped, client, details);
+}

@@ -1,0 +1,208 @@
+//! What all shards share of the way to Kafka: the engine, its topics, and how much is under way.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mqttcore_broker::{Outcomes, RowRecord, RowStream, RowSubscription, ServiceError};
+use mqttcore_session::Message;
+use mqttcore_store::stream::Key;
+use mqttcore_topics::{SubscriptionFilter, TopicName};
+
+use crate::filters::parse;
+
+use super::record::{Record, weight};
+use super::{Engine, KafkaConfig, Topic};
+
+/// The way to Kafka.
+pub(crate) struct Pipe {
+    engine: Box<dyn Engine>,
+    streams: Vec<Stream>,
+    outcomes: Outcomes,
+    /// Bytes of records of which nobody said yet what became of them.
+    waiting_bytes: AtomicUsize,
+    queue_bytes: usize,
+    record_bytes: usize,
+}
+
+/// A stream and its topic.
+struct Stream {
+    name: String,
+    filters: Vec<SubscriptionFilter>,
+    partitions: u16,
+    key: Key,
+    topic: Topic,
+}
+
+impl Stream {
+    fn partition(&self, topic: &str, client_id: &str) -> u16 {
+        // Whoever else writes to the topic may know neither name nor seed of a stream.
+        self.key.partition(0, self.partitions, topic, client_id)
+    }
+
+    /// The largest record that its topic takes.
+    fn record_bytes(&self) -> usize {
+        self.topic.record_bytes
+    }
+
+    fn promise(&self) -> String {
+        let filters: Vec<_> = self
+            .filters
+            .iter()
+            .map(SubscriptionFilter::as_str)
+            .collect();
+        let Topic { copies, .. } = self.topic;
+        let copies = match self.topic.in_sync {
+            Some(_) if copies == 1 => "1 copy".to_owned(),
+            Some(count) => format!("{count} of {copies} copies"),
+            None => "nobody knows how many copies".to_owned(),
+        };
+        format!("kafka on {} ({copies})", filters.join(", "))
+    }
+
+    /// An acknowledgement means less than people expect of a cluster.
+    fn weakness(&self) -> Option<String> {
+        let name = &self.name;
+        match self.topic.in_sync {
+            Some(count) if count > 1 => None,
+            Some(_) => Some(format!(
+                "stream {name}: Kafka acknowledges what one node has: no other has to have it"
+            )),
+            None => Some(format!(
+                "stream {name}: Kafka does not say how many copies it waits for"
+            )),
+        }
+    }
+}
+
+impl Pipe {
+    /// Reaches Kafka.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the engine from it, or a filter that is none.
+    pub(crate) fn open(config: &KafkaConfig, outcomes: &Outcomes) -> Result<Self, ServiceError> {
+        let filters = config.streams.iter();
+        let filters = filters.map(|stream| parse(&stream.name, &stream.filters));
+        let filters: Vec<_> = filters.collect::<Result<_, _>>()?;
+        let connected = config.connect.connect(&config.streams, outcomes.clone());
+        let (engine, topics) = connected.map_err(|error| format!("kafka: {error}"))?;
+        let told = config.streams.iter().zip(topics).zip(filters);
+        let streams: Vec<_> = told
+            .map(|((stream, topic), filters)| Stream {
+                name: stream.name.clone(),
+                filters,
+                partitions: stream.partitions,
+                key: stream.key,
+                topic,
+            })
+            .collect();
+        let limits = streams.iter().map(Stream::record_bytes);
+        Ok(Self {
+            engine,
+            record_bytes: limits.min().unwrap_or(usize::MAX),
+            streams,
+            outcomes: outcomes.clone(),
+            waiting_bytes: AtomicUsize::new(0),
+            queue_bytes: config.queue_bytes,
+        })
+    }
+
+    /// What becomes records.
+    pub(crate) fn subscriptions(&self) -> Vec<RowSubscription> {
+        let streams = (0..).zip(&self.streams);
+        let subscribe = |(number, stream): (u32, &Stream)| RowSubscription {
+            stream: RowStream::External(number),
+            filters: stream.filters.clone(),
+        };
+        streams.map(subscribe).collect()
+    }
+
+    /// What operators should know once the broker runs.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let weaknesses: Vec<_> = self.streams.iter().filter_map(Stream::weakness).collect();
+        (!weaknesses.is_empty()).then(|| weaknesses.join("; "))
+    }
+
+    /// What an acknowledgement means where these streams match, for people.
+    pub(crate) fn promises(&self) -> Vec<String> {
+        self.streams.iter().map(Stream::promise).collect()
+    }
+
+    /// Sends what is there, and ends.
+    pub(crate) fn close(&self, limit: Duration) {
+        self.engine.close(limit);
+    }
+
+    /// Bytes on their way.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        // ORDERING: a hint; a little more or less on the way does no harm.
+        self.waiting_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn send(&self, records: &mut Vec<RowRecord>) {
+        let mut records: Vec<_> = records.drain(..).map(Record::from).collect();
+        self.engine.send(&mut records);
+    }
+
+    /// The partition of a record of a stream.
+    pub(crate) fn partition(&self, number: u32, topic: &str, client_id: &str) -> Option<u16> {
+        let stream = self.streams.get(number as usize)?;
+        Some(stream.partition(topic, client_id))
+    }
+
+    /// The numbers of the streams that a message to `topic` is a record of.
+    pub(crate) fn numbers_of(&self, topic: TopicName<'_>) -> Vec<u32> {
+        self.matching(topic).map(|(number, _)| number).collect()
+    }
+
+    fn matching<'p>(&'p self, topic: TopicName<'p>) -> impl Iterator<Item = (u32, &'p Stream)> {
+        let matches = move |stream: &Stream| {
+            let mut filters = stream.filters.iter();
+            filters.any(|filter| filter.filter().matches(topic))
+        };
+        let streams = (0..).zip(&self.streams);
+        streams.filter(move |(_, stream)| matches(stream))
+    }
+
+    /// Why a message above QoS 0 on `topic` is not taken on: what was not cannot be lost.
+    pub(crate) fn refusal(&self, topic: TopicName<'_>, message: &Message) -> Option<&'static str> {
+        let (bytes, is_overfull) = (weight(message), self.is_overfull());
+        if bytes <= self.record_bytes && !is_overfull {
+            return None;
+        }
+        self.matching(topic).find_map(|(_, stream)| {
+            if bytes > stream.record_bytes() {
+                Some("it is larger than what Kafka takes")
+            } else {
+                is_overfull.then_some("too much waits for Kafka")
+            }
+        })
+    }
+
+    /// Whether publishers that wait for Kafka may be read.
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting_bytes() < self.queue_bytes
+    }
+
+    /// Whether nothing more is taken on: all were told to wait, and each sent what it had.
+    fn is_overfull(&self) -> bool {
+        self.waiting_bytes() >= self.queue_bytes.saturating_mul(2)
+    }
+
+    /// Counts a record of `message` as waiting; returns its bytes.
+    pub(crate) fn reserve(&self, message: &Message) -> usize {
+        let bytes = weight(message);
+        // ORDERING: as in `waiting_bytes`.
+        self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// These bytes wait no longer; wakes every shard when there is room again.
+    pub(crate) fn release(&self, bytes: usize) {
+        // ORDERING: as in `waiting_bytes`.
+        let before = self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if before >= self.queue_bytes && before - bytes < self.queue_bytes {
+            self.outcomes.has_room();
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Streams of a broker: rows in its own store, and records of Kafka.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use mqttcore_broker::{
+    Figures, Outcomes, RowLog, RowRecord, RowStream, RowSubscription, ServiceError, Stats,
+};
+use mqttcore_session::Message;
+use mqttcore_store::files::Files;
+use mqttcore_store::stream::{Bounds, Definition, KeptTime, StreamLimits, StreamOptions, Streams};
+use mqttcore_store::{DurableStore, Recovery, StoreError, StoreOptions};
+use mqttcore_topics::TopicName;
+
+use crate::filters::parse;
+use crate::kafka::{KafkaConfig, Pipe};
+
+/// Which messages become rows, and where.
+#[derive(Clone, Debug, Default)]
+pub struct StreamsConfig {
+    /// What becomes rows in the broker's store; needs its folder.
+    pub streams: Vec<Definition>,
+    /// What becomes records of Kafka.
+    pub kafka: Option<KafkaConfig>,
+}
+
+/// The streams of one broker. They open with it.
+pub struct RowStreams {
+    config: StreamsConfig,
+    rows: OnceLock<Rows>,
+    pipe: OnceLock<Pipe>,
+}
+
+/// The streams in the store of a broker, and that store.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// The streams.
+    pub streams: Arc<Streams>,
+    /// The store.
+    pub store: Arc<DurableStore>,
+}
+
+impl RowStreams {
+    /// Streams as `config` says.
+    pub fn new(config: StreamsConfig) -> Self {
+        Self {
+            config,
+            rows: OnceLock::new(),
+            pipe: OnceLock::new(),
+        }
+    }
+
+    /// The streams in the broker's store, once it is open and if it has any.
+    pub fn rows(&self) -> Option<&Rows> {
+        self.rows.get()
+    }
+
+    fn stored(rows: &Rows, stream: &Definition) -> Result<RowSubscription, ServiceError> {
+        // INVARIANT: the store was opened with these streams.
+        let number = rows
+            .streams
+            .find(&stream.name)
+            .expect("a stream of the store");
+        Ok(RowSubscription {
+            stream: RowStream::Stored(number),
+            filters: parse(&stream.name, &stream.filters)?,
+        })
+    }
+}
+
+impl RowLog for RowStreams {
+    fn open_store(
+        &self,
+        files: &Arc<dyn Files>,
+        options: &StoreOptions,
+    ) -> Result<(Arc<DurableStore>, Recovery), StoreError> {
+        let streams = StreamOptions {
+            definitions: self.config.streams.clone(),
+            limits: StreamLimits::default(),
+        };
+        let (store, recovery) = DurableStore::open_with(files, options, &streams)?;
+        let store = Arc::new(store);
+        if let Some(streams) = store.streams() {
+            let store = Arc::clone(&store);
+            // They are those of one broker.
+            let _ = self.rows.set(Rows { streams, store });
+        }
+        Ok((store, recovery))
+    }
+
+    fn count_by(&self, kept_us: Arc<dyn Fn() -> u64 + Send + Sync>) {
+        if let Some(rows) = self.rows() {
+            rows.streams.count_by(Arc::new(Clock(kept_us)));
+        }
+    }
+
+    fn open_external(&self, outcomes: &Outcomes) -> Result<bool, ServiceError> {
+        let Some(config) = &self.config.kafka else {
+            return Ok(false);
+        };
+        // As above.
+        let _ = self.pipe.set(Pipe::open(config, outcomes)?);
+        Ok(true)
+    }
+
+    fn subscriptions(&self) -> Result<Vec<RowSubscription>, ServiceError> {
+        let mut subscriptions = Vec::new();
+        if let Some(rows) = self.rows() {
+            let streams = self.config.streams.iter();
+            let stored = streams.map(|stream| Self::stored(rows, stream));
+            subscriptions = stored.collect::<Result<_, _>>()?;
+        }
+        subscriptions.extend(self.pipe.get().into_iter().flat_map(Pipe::subscriptions));
+        Ok(subscriptions)
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.pipe.get().and_then(Pipe::warning)
+    }
+
+    fn promises(&self) -> Vec<String> {
+        self.pipe.get().map_or_else(Vec::new, Pipe::promises)
+    }
+
+    fn partition(
+        &self,
+        stream: RowStream,
+        topic: &str,
+        client_id: &str,
+        bytes: usize,
+    ) -> Option<u16> {
+        match stream {
+            RowStream::Stored(number) => {
+                let streams = &self.rows()?.streams;
+                streams.route(number, topic, client_id, bytes)
+            }
+            RowStream::External(number) => self.pipe.get()?.partition(number, topic, client_id),
+        }
+    }
+
+    fn external_streams(&self, topic: TopicName<'_>) -> Vec<u32> {
+        let pipe = self.pipe.get();
+        pipe.map_or_else(Vec::new, |pipe| pipe.numbers_of(topic))
+    }
+
+    fn refusal(&self, topic: TopicName<'_>, message: &Message) -> Option<&'static str> {
+        self.pipe.get()?.refusal(topic, message)
+    }
+
+    fn has_room(&self) -> bool {
+        self.pipe.get().is_none_or(Pipe::has_room)
+    }
+
+    fn reserve(&self, message: &Message) -> usize {
+        self.pipe.get().map_or(0, |pipe| pipe.reserve(message))
+    }
+
+    fn release(&self, bytes: usize) {
+        if let Some(pipe) = self.pipe.get() {
+            pipe.release(bytes);
+        }
+    }
+
+    fn send(&self, records: &mut Vec<RowRecord>) {
+        if let Some(pipe) = self.pipe.get() {
+            pipe.send(records);
+        }
+    }
+
+    fn close(&self, limit: Duration) {
+        if let Some(pipe) = self.pipe.get() {
+            pipe.close(limit);
+        }
+    }
+}
+
+impl Figures for RowStreams {
+    fn add_figures(&self, stats: &mut Stats) {
+        let waiting = self.pipe.get().map_or(0, Pipe::waiting_bytes);
+        stats.kafka_waiting_bytes = waiting as u64;
+        let Some(rows) = self.rows() else {
+            return;
+        };
+        for name in rows.streams.names() {
+            let (all, unsealed) = rows_of(rows, name);
+            stats.stream_rows += all;
+            stats.stream_rows_unsealed += unsealed;
+        }
+        let figures = rows.streams.figures();
+        stats.stream_tail_bytes = figures.tail_bytes;
+        stats.stream_rows_refused = figures.refused_rows;
+    }
+
+    /// Of each stream, and of all of them.
+    fn sys_topics(&self, stats: &Stats) -> Vec<(String, String)> {
+        let Some(rows) = self.rows() else {
+            return Vec::new();
+        };
+        let lost = stats.dropped_stream_overload + stats.stream_rows_refused;
+        let mut topics = vec![
+            ("streams/tail/bytes".to_owned(), stats.stream_tail_bytes),
+            ("streams/rows/dropped".to_owned(), lost),
+        ];
+        for name in rows.streams.names() {
+            let (all, unsealed) = rows_of(rows, name);
+            topics.push((format!("streams/{name}/rows"), all));
+            topics.push((format!("streams/{name}/unsealed"), unsealed));
+        }
+        let topics = topics.into_iter();
+        topics
+            .map(|(topic, value)| (format!("broker/{topic}"), value.to_string()))
+            .collect()
+    }
+}
+
+/// Rows that can be read, and those of them that are in no file.
+fn rows_of(rows: &Rows, name: &str) -> (u64, u64) {
+    let bounds = rows.streams.bounds(name).unwrap_or_default();
+    let sum = |count: fn(&Bounds) -> u64| bounds.iter().map(count).sum();
+    (
+        sum(|bounds| bounds.end - bounds.earliest),
+        sum(|bounds| bounds.end - bounds.sealed_end),
+    )
+}
+
+/// Kept time, as the engine tells it.
+struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").finish_non_exhaustive()
+    }
+}
+
+impl KeptTime for Clock {
+    fn now_us(&self) -> u64 {
+        (self.0)()
+    }
+}
