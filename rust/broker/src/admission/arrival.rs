@@ -1,27 +1,54 @@
-//! An admitted client comes home: it takes over, resumes or creates its session.
+//! An admitted client gets its session on its home shard: it takes over, resumes or creates one.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mqttcore_codec::{QoS, ReasonCode};
-use mqttcore_session::{Cause, ConnectRequest, Details, ServerLimits, Session, Terms};
+use mqttcore_session::{
+    Authentication, Cause, ConnectRequest, Details, Secret, ServerLimits, Session, Terms,
+};
 use mqttcore_store::Level;
 
-use crate::admission::handshake::Arrival;
 use crate::admission::refusal::{Denied, turn_away};
 use crate::clients::client::{Client, Identity, Who};
 use crate::clients::link::{Closing, Link};
 use crate::config::grants::{Access, Grant, GrantLimits, Takeover};
 use crate::config::hooks::{EventKind, Login};
+use crate::config::queue_policy::FullQueuePolicy;
 use crate::connection;
 use crate::connection::end::in_words;
 use crate::connection::last_packets::say_goodbye;
+use crate::connection::transport::Parked;
 use crate::routing::{fill, group, session_records};
 use crate::sessions::life::{arm, confirm, detach, end, handle_events};
 use crate::sessions::paging;
 use crate::sessions::rights::{drop_lost_rights, identify, on_monotonic_clock};
 use crate::shard::{EventDetails, Shard};
+
+/// A client that was let in, on its way to its home shard.
+pub(crate) struct Arrival {
+    pub(crate) transport: Parked,
+    /// Bytes that came behind CONNECT.
+    pub(crate) unread: Vec<u8>,
+    pub(crate) request: ConnectRequest,
+    pub(crate) login: Arc<Login>,
+    pub(crate) access: Arc<Access>,
+    /// How safe what it does is.
+    pub(crate) promise: Level,
+    /// What its grant or its listener says of publishes for sessions whose queue is full.
+    pub(crate) queue_policy: Option<FullQueuePolicy>,
+    pub(crate) greeting: Greeting,
+}
+
+/// What a plugin has to say in CONNACK.
+#[derive(Default)]
+pub(crate) struct Greeting {
+    pub(crate) user_properties: Vec<(Box<str>, Box<str>)>,
+    /// The finished exchange of an enhanced authentication, and its last data.
+    pub(crate) authentication: Option<Authentication>,
+    pub(crate) authentication_data: Option<Secret>,
+}
 
 /// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
 pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
@@ -31,86 +58,96 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         turn_away(shard, arrival.transport, denied.saying(text));
         return;
     }
-    let terms = terms(shard, &arrival, false);
+    let mut terms = terms(shard, &arrival, false);
     let Ok(transport) = arrival.transport.unpark() else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
-    let kept_at = existing
-        .as_ref()
-        .filter(|old| old.number(&shard.world).is_some());
-    let kept_at = kept_at.map(|old| old.kept_at());
-    let resumed =
-        existing.and_then(|old| make_way(shard, &old, &arrival.request, &arrival.access.grant));
-    let session_present = resumed.is_some();
     let (request, login, access) = (arrival.request, arrival.login, arrival.access);
-    let mut terms = Terms {
-        session_present,
-        ..terms
-    };
-    // What was promised of a session stays so for as long as there is the session, and what waits
-    // in the store alone must not be forgotten there before it is read.
-    let was_kept = resumed
+    let stored_at = existing
         .as_ref()
-        .is_some_and(|old| old.number(&shard.world).is_some());
-    let is_spilled = |old: &Rc<Client>| old.session.borrow().spilled() > 0;
-    let outlives = terms.session_expiry_s(&request) > 0;
-    terms.durable = (was_kept || arrival.promise > Level::Memory) && outlives
-        || resumed.as_ref().is_some_and(is_spilled);
+        .filter(|old| old.number(&shard.world).is_some())
+        .map(|old| old.kept_at());
+    let resumed = existing.and_then(|old| make_way(shard, &old, &request, &access.grant));
+    let is_resumed = resumed.is_some();
+    terms.session_present = is_resumed;
+    terms.durable = is_durable(
+        shard,
+        resumed.as_ref(),
+        arrival.promise,
+        terms.session_expiry_s(&request),
+    );
     // What a client is told to be over must not come back.
-    let ended_at = kept_at.filter(|_| !terms.durable);
+    let ended_at = stored_at.filter(|_| !terms.durable);
     let keeps_will =
         !terms.durable && session_records::keeps_will(shard, arrival.promise, &access, &request);
     terms.changes_kept = ended_at.is_some() || keeps_will;
-    let expires_at = access.grant.expires_at;
-    let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
-    let client = match resumed {
-        Some(client) => client,
-        None => create(shard, &login, &access),
-    };
-    let peer = login.peer;
-    identify(shard, &client, login, access);
+    let client = resumed.unwrap_or_else(|| create(shard, &login, &access));
     client.promise.set(arrival.promise);
-    let link = Rc::new(Link::new(
-        request.version,
-        request.maximum_packet_size,
-        peer,
-        shard.now(),
-    ));
-    link.grant_ends.set(ends);
+    let link = attach(shard, &client, &request, login, access);
     link.queue_policy.set(arrival.queue_policy);
-    client.set_link(Some(Rc::clone(&link)));
-    group::set_online(shard, &client, true);
-    shard.metrics().clients_connected.add(1);
-    if session_present {
+    if is_resumed {
         drop_lost_rights(&client, shard, request.mount_point.as_ref());
     }
     let is_new = session_records::keep(shard, &client, terms.durable);
-    client
-        .session
-        .borrow_mut()
-        .connect(shard.now(), &request, terms);
+    let mut session = client.session.borrow_mut();
+    session.connect(shard.now(), &request, terms);
+    drop(session);
     handle_events(shard, &client);
     session_records::opened(shard, &client, &request, keeps_will);
-    if is_new && session_present {
+    if is_new && is_resumed {
         session_records::adopted(shard, &client);
     }
     if let Some((level, journal)) = ended_at.zip(shard.journal.as_ref()) {
         journal.promise(&client, level);
     }
-    fill::watch(shard, &client);
-    paging::resume(shard, &client);
-    confirm(shard, &client);
+    welcome(shard, &client, is_resumed);
+    connection::spawn(shard, &client, &link, transport, arrival.unread);
+}
+
+/// Whether the store keeps the session. One that it has, it keeps for as long as there is the session: what was
+/// promised of it stays so, and what waits in the store alone must not be forgotten there before it is read.
+fn is_durable(shard: &Shard, resumed: Option<&Rc<Client>>, level: Level, expiry_s: u32) -> bool {
+    let is_stored = resumed.is_some_and(|old| old.number(&shard.world).is_some());
+    let is_spilled = resumed.is_some_and(|old| old.session.borrow().spilled() > 0);
+    (is_stored || level > Level::Memory) && expiry_s > 0 || is_spilled
+}
+
+/// Gives `client` its identity and its connection.
+fn attach(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    request: &ConnectRequest,
+    login: Arc<Login>,
+    access: Arc<Access>,
+) -> Rc<Link> {
+    let (packet_bytes, peer) = (request.maximum_packet_size, login.peer);
+    let link = Link::new(request.version, packet_bytes, peer, shard.now());
+    let expires_at = access.grant.expires_at;
+    link.grant_ends
+        .set(expires_at.map(|at| on_monotonic_clock(shard.now(), at)));
+    identify(shard, client, login, access);
+    let link = Rc::new(link);
+    client.set_link(Some(Rc::clone(&link)));
+    group::set_online(shard, client, true);
+    shard.metrics().clients_connected.add(1);
+    link
+}
+
+/// Sends CONNACK and what waits for the client, and tells the plugins.
+fn welcome(shard: &Rc<Shard>, client: &Rc<Client>, is_resumed: bool) {
+    fill::watch(shard, client);
+    paging::resume(shard, client);
+    confirm(shard, client);
     client.flush_session(shard);
-    arm(shard, &client);
-    let kind = if session_present {
+    arm(shard, client);
+    let kind = if is_resumed {
         EventKind::SessionResumed
     } else {
         EventKind::SessionCreated
     };
-    shard.tell(kind, &client, EventDetails::default());
-    shard.tell(EventKind::Connected, &client, EventDetails::default());
-    connection::spawn(shard, &client, &link, transport, arrival.unread);
+    shard.tell(kind, client, EventDetails::default());
+    shard.tell(EventKind::Connected, client, EventDetails::default());
 }
 
 /// Why a client that plugins let in may not have this session.

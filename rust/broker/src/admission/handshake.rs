@@ -12,20 +12,18 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use mqttcore_codec::{ReasonCode, decode_connect};
-use mqttcore_session::{Authentication, ConnectRequest, Recipient, Secret, Violation, wipe};
-use mqttcore_store::Level;
+use mqttcore_session::{ConnectRequest, Recipient, Violation, wipe};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use crate::admission::arrival::arrive;
+use crate::admission::arrival::{Arrival, Greeting, arrive};
 use crate::admission::refusal::{Denied, Refusal, broken_connect, part, refuse};
 use crate::clients::outbox::Outbox;
 use crate::clients::topic::topic_of;
 use crate::config::door::Door;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::config::hooks::Login;
-use crate::config::queue_policy::FullQueuePolicy;
-use crate::connection::transport::{Parked, Stop, Transport};
+use crate::connection::transport::{Stop, Transport};
 use crate::connection::websocket::{self, Framing, WebSocket};
 use crate::sessions::loading;
 use crate::shard::Shard;
@@ -39,35 +37,11 @@ pub(crate) struct Accepted {
     pub(crate) door: usize,
 }
 
-/// A client that was let in, on its way to its home shard.
-pub(crate) struct Arrival {
-    pub(crate) transport: Parked,
-    /// Bytes that came behind CONNECT.
-    pub(crate) unread: Vec<u8>,
-    pub(crate) request: ConnectRequest,
-    pub(crate) login: Arc<Login>,
-    pub(crate) access: Arc<Access>,
-    /// How safe what it does is.
-    pub(crate) promise: Level,
-    /// What its grant or its listener says of publishes for sessions whose queue is full.
-    pub(crate) queue_policy: Option<FullQueuePolicy>,
-    pub(crate) greeting: Greeting,
-}
-
 /// Lets a client in on its home shard once its session is there.
 fn enter(shard: &Rc<Shard>, arrival: Arrival) {
     let client_id = Arc::clone(&arrival.login.client_id);
     let resumes = !arrival.request.clean_start && arrival.access.grant.session.resume;
     loading::when_there(shard, &client_id, resumes, |shard| arrive(shard, arrival));
-}
-
-/// What a plugin has to say in CONNACK.
-#[derive(Default)]
-pub(crate) struct Greeting {
-    pub(crate) user_properties: Vec<(Box<str>, Box<str>)>,
-    /// The finished exchange of an enhanced authentication, and its last data.
-    pub(crate) authentication: Option<Authentication>,
-    pub(crate) authentication_data: Option<Secret>,
 }
 
 /// Runs the handshake of `accepted` as a task of this shard.

@@ -9,7 +9,8 @@ use mqttcore_codec::{ReasonCode, Version, decode};
 use mqttcore_session::{AuthStep, Authentication, ConnectRequest, Details, Recipient, Secret};
 use tokio::sync::oneshot;
 
-use crate::admission::handshake::{Greeting, Handshake};
+use crate::admission::arrival::Greeting;
+use crate::admission::handshake::Handshake;
 use crate::admission::refusal::{Denied, Refusal};
 use crate::clients::outbox::Outbox;
 use crate::config::grants::Access;
