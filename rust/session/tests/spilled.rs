@@ -676,3 +676,28 @@ fn a_message_that_left_memory_counts_no_more() {
 
     assert_eq!(later, [Delivered::Queued, full]);
 }
+
+#[test]
+fn the_next_page_is_wanted_when_little_is_at_hand() {
+    let mut wire = Wire::with(ServerLimits {
+        inflight_max: 1,
+        queue_messages: 300,
+        ..ServerLimits::default()
+    });
+    wire.durable = true;
+    wire.connect(CONNECT_5_KEPT);
+
+    for key in 1..=400 {
+        deliver(&mut wire, key);
+    }
+    assert!(wire.session.spilled() > 0);
+    assert!(!wire.session.wants_page());
+    wire.receive();
+    for packet_id in 1..=300_u16 {
+        let [high, low] = packet_id.to_be_bytes();
+        wire.ok(&[0x40, 2, high, low]);
+        wire.receive();
+    }
+
+    assert!(wire.session.wants_page());
+}
