@@ -701,3 +701,31 @@ fn the_next_page_is_wanted_when_little_is_at_hand() {
 
     assert!(wire.session.wants_page());
 }
+
+/// Of messages or of bytes, whichever is nearer to its limit; of the disk's if the store keeps the session.
+#[test]
+fn the_fill_of_a_queue_is_that_of_the_limit_which_is_next() {
+    let (newest, oldest) = (QueuePolicy::DropNewest, QueuePolicy::DropOldest);
+    for (queue_policy, queue_bytes, is_kept, percent) in [
+        (newest, 1 << 20, false, 50),
+        (newest, 1 << 20, true, 20),
+        (oldest, 1 << 20, true, 50),
+        (oldest, 1 << 20, false, 50),
+        (newest, 2 * cost_bytes(), false, 100),
+    ] {
+        let mut wire = Wire::with(ServerLimits {
+            queue_policy,
+            queue_messages: 4,
+            queue_bytes,
+            queue_disk_messages: 10,
+            ..ServerLimits::default()
+        });
+        wire.connect(CONNECT_5_KEPT);
+        wire.lose();
+
+        deliver(&mut wire, 0);
+        deliver(&mut wire, 0);
+
+        assert_eq!(wire.session.queue_fill_percent(is_kept), percent);
+    }
+}
