@@ -729,3 +729,24 @@ fn the_fill_of_a_queue_is_that_of_the_limit_which_is_next() {
         assert_eq!(wire.session.queue_fill_percent(is_kept), percent);
     }
 }
+
+/// Memory holds more than it should of what the store has, and lets go of the rest once.
+#[test]
+fn what_is_at_hand_is_let_go_of_once() {
+    let mut wire = Wire::with(ServerLimits {
+        queue_messages: 2,
+        ..ServerLimits::default()
+    });
+    wire.durable = true;
+    wire.connect(CONNECT_5_KEPT);
+    wire.lose();
+    for key in 0..=3 {
+        deliver(&mut wire, key);
+    }
+    assert!(wire.session.is_spilling());
+
+    assert!(wire.session.may_spill() && wire.session.spill());
+
+    assert!(!wire.session.may_spill() && !wire.session.spill());
+    assert_eq!((wire.session.spilled(), wire.session.queued()), (3, 4));
+}
