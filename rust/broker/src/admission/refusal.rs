@@ -12,8 +12,9 @@ use mqttcore_session::{Details, Recipient, Violation};
 
 use crate::config::hooks::{Event, EventKind, Login};
 use crate::connection::linger::linger;
+use crate::connection::socket::Fault;
 use crate::connection::transport::{Parked, Transport};
-use crate::connection::websocket::{self, Fault};
+use crate::connection::websocket;
 use crate::runtime::log::{Escaped, LogClass};
 use crate::shard::Shard;
 use crate::shard::guard::{CONNECTION, guarded};

@@ -7,7 +7,7 @@ use mqttcore_session::{Cause, Violation};
 
 use crate::clients::client::Client;
 use crate::clients::link::{Closing, Link};
-use crate::connection::websocket::Fault;
+use crate::connection::socket::Fault;
 use crate::runtime::log::{Escaped, LogClass};
 use crate::shard::Shard;
 

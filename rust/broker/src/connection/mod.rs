@@ -6,6 +6,7 @@ pub(crate) mod last_packets;
 pub(crate) mod linger;
 pub(crate) mod reauthentication;
 pub(crate) mod requests;
+pub(crate) mod socket;
 mod task;
 pub(crate) mod throttle;
 pub(crate) mod transport;

@@ -2,16 +2,16 @@
 //!
 //! The pump sees bytes of packets either way. A plain stream pays one branch for it.
 
-use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::clients::outbox::Outbox;
-use crate::connection::websocket::{Fault, Framing, WebSocket};
+use crate::connection::socket::{Input, Output, Stop, poll_receive};
+use crate::connection::websocket::{Framing, WebSocket};
 
 /// A connection's two directions, on the shard where it is read and written.
 pub(crate) enum Transport {
@@ -24,29 +24,6 @@ pub(crate) enum Transport {
 pub(crate) struct Parked {
     socket: std::net::TcpStream,
     framing: Option<Box<Framing>>,
-}
-
-/// What one read brought: bytes off the socket, and bytes of packets among them, at the front.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Input {
-    pub(crate) raw: usize,
-    pub(crate) payload: usize,
-}
-
-/// What one write took: bytes onto the socket, and bytes of the outbox among them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Output {
-    pub(crate) raw: usize,
-    pub(crate) payload: usize,
-}
-
-/// Why nothing more will be read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Stop {
-    /// The peer closed, or the socket failed.
-    Lost,
-    /// The peer broke the rules of its frames.
-    Fault(Fault),
 }
 
 impl Transport {
@@ -156,39 +133,6 @@ impl Parked {
             Some(framing) => Transport::WebSocket(Box::new(WebSocket::new(stream, *framing))),
         })
     }
-}
-
-/// Reads once; no byte means that the peer is gone.
-pub(crate) fn poll_receive(
-    stream: &mut TcpStream,
-    cx: &mut Context<'_>,
-    bytes: &mut [u8],
-) -> Poll<Result<usize, Stop>> {
-    let mut read = ReadBuf::new(bytes);
-    let result = ready!(Pin::new(stream).poll_read(cx, &mut read));
-    let len = read.filled().len();
-    Poll::Ready(if result.is_err() || len == 0 {
-        Err(Stop::Lost)
-    } else {
-        Ok(len)
-    })
-}
-
-/// Appends what one read brings to `buffer`, and returns how many bytes those were.
-///
-/// The bytes come over the stack: a connection that is silent holds no buffer.
-///
-/// # Errors
-///
-/// [`Stop::Lost`].
-pub(crate) async fn receive(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<usize, Stop> {
-    poll_fn(|cx| {
-        let mut bytes = [0; 2048];
-        let len = ready!(poll_receive(stream, cx, &mut bytes))?;
-        buffer.extend_from_slice(bytes.get(..len).unwrap_or_default());
-        Poll::Ready(Ok(len))
-    })
-    .await
 }
 
 fn poll_send(

@@ -5,6 +5,8 @@ use std::io::Cursor;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 
+use crate::connection::socket::Fault;
+
 /// The longest header: two bytes, eight of length, four of mask.
 pub(super) const HEADER_BYTES: usize = 14;
 /// Payload of a control frame (RFC 6455 section 5.5).
@@ -21,21 +23,6 @@ pub(super) enum Ending {
     /// It closes, with this code or none.
     Close(Option<CloseCode>),
     Fault(Fault),
-}
-
-/// A frame that breaks a rule.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("WebSocket: {what}")]
-pub(crate) struct Fault {
-    code: CloseCode,
-    what: &'static str,
-}
-
-impl Fault {
-    /// What the Close frame says about it.
-    pub(super) fn code(self) -> CloseCode {
-        self.code
-    }
 }
 
 /// The frame under way.

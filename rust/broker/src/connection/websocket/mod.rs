@@ -20,9 +20,11 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use self::inbound::{Ending, Inbound};
 use self::outbound::{Headers, Outbound};
 use crate::clients::outbox::Outbox;
-use crate::connection::transport::{Input, Output, Stop, poll_receive};
+use crate::connection::socket::Input;
+use crate::connection::socket::Output;
+use crate::connection::socket::Stop;
+use crate::connection::socket::poll_receive;
 
-pub(crate) use self::inbound::Fault;
 pub(crate) use self::upgrade::{Refused, accept};
 
 /// A stream of frames on a TCP stream.

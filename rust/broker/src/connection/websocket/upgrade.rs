@@ -12,7 +12,7 @@ use tungstenite::http::HeaderMap;
 use tungstenite::http::header::{HOST, HeaderName, HeaderValue, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
 
 use crate::config::WebSocketRules;
-use crate::connection::transport::receive;
+use crate::connection::socket::receive;
 use crate::runtime::metrics::Metrics;
 
 /// From the accepted socket to the end of the request's head (abuse I09).
