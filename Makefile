@@ -65,6 +65,15 @@ serve: build ## build, then run the broker on 127.0.0.1:1883 (ARGS="--listen 127
 build: $(EXTENSION) ## build the extension into .venv (PROFILE=dev builds quicker, runs slower)
 
 ##@ Prove
+# Beside the extension of .venv: its own package folder, found first.
+mqtt-only: .make/tools .make/venv .make/dev ## build the extension without streams and HTTP into .make/mqtt-only, start it
+	@mkdir -p .make/mqtt-only
+	@PYO3_BUILD_EXTENSION_MODULE=1 cargo build --quiet -p mqttcore-bindings --no-default-features \
+		--target-dir $(TARGET)/mqtt-only $(CARGO_ARGS)
+	@rm -rf .make/mqtt-only/mqttcore && cp -r python/mqttcore .make/mqtt-only/ && rm -f .make/mqtt-only/mqttcore/_core.*so
+	@cp $(TARGET)/mqtt-only/debug/lib_core.so .make/mqtt-only/mqttcore/_core.abi3.so
+	@PYTHONPATH=.make/mqtt-only $(BIN)/python -m pytest tests/unit/test_mqtt_only.py $(ARGS)
+
 test: test-rust models pytest ## everything that proves the product
 
 test-rust: .make/tools
@@ -315,5 +324,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak storm interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help

@@ -47,6 +47,7 @@ __all__ = [
     "decode_packet",
     "encode_packet",
     "has_kafka",
+    "has_streams",
     "hash_password",
     "parse_toml",
     "read_stream_file_meta",
@@ -63,6 +64,9 @@ __all__ = [
 __version__: Final[str]
 has_kafka: Final[bool]
 """Whether streams can have Kafka as their log: the build has the feature ``kafka``."""
+has_streams: Final[bool]
+"""Whether the broker has streams and their HTTP endpoint: the build has the feature ``streams``.
+Without it ``Stream*``, ``Publisher`` and the functions of stream files are missing."""
 
 class MqttError(Exception):
     """Base of every error that mqttcore raises."""

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 from mqttcore import ConfigError, Settings
-from mqttcore.config import HttpListener, load
+from mqttcore.config import HttpListener, checks, load
+from mqttcore.streams import settings as stream_settings
 from mqttcore.streams.settings import Column, Retention, Stream
 
 Write = Callable[..., str]
@@ -266,3 +267,19 @@ def test_a_descriptor_that_does_not_fit_is_named_with_its_place(
     told = "\n".join(faults(write(PROTOBUF.format(decode=decode, more=more))))
 
     assert all(word in told for word in words), told
+
+
+def test_a_build_without_streams_says_how_to_get_one(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (stream_settings, checks):
+        monkeypatch.setattr(module, "has_streams", False)
+    file = tmp_path / "mqttcore.toml"
+    file.write_text('data = "data"\n[[streams]]\nname = "plant"\nfilter = ["plant/#"]\n')
+
+    with pytest.raises(ConfigError) as refused:
+        load(file)
+
+    (fault,) = refused.value.faults
+    assert "streams: this build of mqttcore serves MQTT only" in fault
+    assert "make build" in fault

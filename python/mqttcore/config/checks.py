@@ -3,12 +3,13 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from mqttcore._core import has_streams
 from mqttcore._schema import Entry, Faults, Made, Place
 from mqttcore.config.parts import HttpListener, Listener, TopicRule
 from mqttcore.config.values import WEBSOCKET_PATH, is_loopback
 from mqttcore.errors import ConfigError
 from mqttcore.streams.kafka import check_kafka
-from mqttcore.streams.settings import check_streams, read_token
+from mqttcore.streams.settings import BUILD, check_streams, read_token
 
 
 def check_together(
@@ -24,7 +25,9 @@ def check_together(
     check_kafka([stream.log for stream in streams], values.get("kafka"), place, faults)
     if http := values.get("http"):
         check_http(http, place, faults)
-        if not any(stream.log == "mqttcore" for stream in streams):
+        if not has_streams:
+            faults.add(place("http"), "http", BUILD)
+        elif not any(stream.log == "mqttcore" for stream in streams):
             faults.add(place("http"), "http", "does nothing without streams")
 
 

@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Callable
 from typing import Final
 
-from mqttcore._core import StreamDecoder
 from mqttcore.errors import StreamOptionError
 
 __all__ = ["check_protobuf", "read_descriptor"]
@@ -58,6 +57,9 @@ def check_message(descriptor: pathlib.Path, message: str) -> None:
     Raises:
         ValueError: it cannot be read, or does not have all that the message needs.
     """
+    # A build without streams does not have it.
+    from mqttcore._core import StreamDecoder
+
     content = read_descriptor(descriptor)
     try:
         StreamDecoder("protobuf", "any INT", descriptor=content, message=message)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, get_args
 
-from mqttcore._core import TopicFilter
+from mqttcore._core import TopicFilter, has_streams
 from mqttcore._schema import Faults, Parsed, Place, Range
 from mqttcore.streams.descriptor import check_protobuf, read_descriptor
 from mqttcore.streams.kafka import KafkaTopic
@@ -178,10 +178,18 @@ class Stream:
         return group_id(self.group) if self.group else None
 
 
+BUILD: Final = (
+    "this build of mqttcore serves MQTT only: it has neither streams nor their HTTP endpoint;"
+    " install one that has: pip install mqttcore, or in a checkout make build"
+)
+
+
 def check_streams(
     streams: Sequence[Stream], data: str, place: Callable[[str], Place], faults: Faults
 ) -> None:
     """What one key alone cannot know."""
+    if streams and not has_streams:
+        faults.add(place("streams"), "streams", BUILD)
     if not data and any(stream.log == "mqttcore" for stream in streams):
         faults.add(
             place("streams"), "streams", "rows need a place", "allowed: with `data` set to a folder"

@@ -2,20 +2,18 @@
 
 use std::borrow::Cow;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, ClientInfo, Config, Extensions, Failure};
+use mqttcore_broker::{Broker, ClientInfo, Config, Failure};
 use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
-use mqttcore_http::Endpoint;
-use mqttcore_streams::RowStreams;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::CoreError;
 use crate::lanes::PyLanes;
-use crate::settings::{self, Told};
+use crate::rows::Rows;
+use crate::settings::engine_config;
 use crate::topics::qos_of;
 
 /// Sockets, shards and sessions of one broker; `mqttcore.Broker` wraps it.
@@ -23,7 +21,7 @@ use crate::topics::qos_of;
 pub(crate) struct PyEngine {
     /// Never dropped in a forked child: its threads are not there to be joined.
     broker: Option<Broker>,
-    endpoint: Arc<Endpoint>,
+    rows: Rows,
     process: u32,
 }
 
@@ -38,26 +36,16 @@ impl PyEngine {
         lanes: &PyLanes,
         accepts_clock: bool,
     ) -> PyResult<Self> {
-        let Told {
-            config,
-            streams,
-            http,
-        } = settings::read(settings)?;
         let config = Config {
             accepts_clock,
-            ..config
+            ..engine_config(settings)?
         };
-        let hooks = lanes.hooks();
-        let streams = Arc::new(RowStreams::new(streams));
-        let endpoint = Arc::new(Endpoint::new(Arc::clone(&streams), http));
-        let extensions = Extensions {
-            rows: Some(streams),
-            services: vec![endpoint.clone()],
-        };
+        let rows = Rows::read(settings)?;
+        let (hooks, extensions) = (lanes.hooks(), rows.extensions());
         let broker = py.detach(|| Broker::start_with(config, &hooks, extensions));
         Ok(Self {
             broker: Some(broker.map_err(CoreError::Start)?),
-            endpoint,
+            rows,
             process: std::process::id(),
         })
     }
@@ -66,7 +54,8 @@ impl PyEngine {
     #[staticmethod]
     #[pyo3(signature = (settings, /))]
     fn check(py: Python<'_>, settings: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Told { config, .. } = settings::read(settings)?;
+        let config = engine_config(settings)?;
+        Rows::read(settings)?;
         py.detach(|| Broker::check(&config))
             .map_err(CoreError::Start)?;
         Ok(())
@@ -117,13 +106,13 @@ impl PyEngine {
     /// What readers are told of each stream, as JSON.
     fn streams(&self, py: Python<'_>) -> Result<Vec<String>, CoreError> {
         self.running()?;
-        Ok(py.detach(|| self.endpoint.streams()))
+        Ok(py.detach(|| self.rows.described()))
     }
 
     /// Where streams are read over TCP, as (host, port).
     fn http_address(&self) -> Result<Option<(String, u16)>, CoreError> {
         self.running()?;
-        let address = self.endpoint.address();
+        let address = self.rows.address();
         Ok(address.map(|address| (address.ip().to_string(), address.port())))
     }
 
@@ -158,7 +147,8 @@ impl PyEngine {
         lanes: &PyLanes,
     ) -> PyResult<Vec<Option<usize>>> {
         let broker = self.running()?;
-        let Told { config, .. } = settings::read(settings)?;
+        let config = engine_config(settings)?;
+        Rows::read(settings)?;
         let hooks = lanes.hooks();
         let places = py.detach(|| broker.reload(&config, hooks));
         Ok(places.map_err(CoreError::Start)?)

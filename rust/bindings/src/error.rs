@@ -2,7 +2,9 @@
 
 use mqttcore_broker::{PublishError, StartError as StartFailure};
 use mqttcore_codec::{DecodeError, EncodeError, TextError};
+#[cfg(feature = "streams")]
 use mqttcore_columnar::ColumnarError;
+#[cfg(feature = "streams")]
 use mqttcore_publisher::Failure;
 use mqttcore_session::MessageError;
 use mqttcore_topics::TopicError;
@@ -76,12 +78,14 @@ pub(crate) enum CoreError {
     Encode(EncodeError),
     Decode(DecodeError),
     /// Rows that do not become acknowledged messages.
+    #[cfg(feature = "streams")]
     Undelivered(Failure),
     /// A forked child touches the broker of its parent.
     Forked,
     Hash(HashError),
     Store(mqttcore_store::StoreError),
     /// Rows of a stream, on the way out of files or into them.
+    #[cfg(feature = "streams")]
     Columnar(ColumnarError),
     /// The folder of a store, before there is a store to ask.
     StoreFolder(String),
@@ -103,6 +107,7 @@ impl From<mqttcore_store::StoreError> for CoreError {
     }
 }
 
+#[cfg(feature = "streams")]
 impl From<ColumnarError> for CoreError {
     fn from(error: ColumnarError) -> Self {
         Self::Columnar(error)
@@ -145,6 +150,7 @@ impl From<DecodeError> for CoreError {
     }
 }
 
+#[cfg(feature = "streams")]
 impl From<Failure> for CoreError {
     fn from(error: Failure) -> Self {
         Self::Undelivered(error)
@@ -191,7 +197,9 @@ impl From<CoreError> for PyErr {
                     (error.to_string(), reason, error.statement()),
                 )
             }
+            #[cfg(feature = "streams")]
             CoreError::Undelivered(error) => python_error("UndeliveredError", (error.to_string(),)),
+            #[cfg(feature = "streams")]
             CoreError::Columnar(error) => {
                 let class = match error {
                     ColumnarError::Missing { .. } => "StreamRangeError",

@@ -8,13 +8,15 @@ mod columns;
 mod config;
 mod directory;
 mod error;
-mod kafka;
 mod lanes;
 mod passwords;
 mod plugin;
+#[cfg(feature = "streams")]
 mod publisher;
+mod rows;
 mod settings;
 mod store;
+#[cfg(feature = "streams")]
 mod stream;
 mod topics;
 
@@ -25,6 +27,11 @@ mod _core {
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name that Python expects")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// Whether the broker has streams and their endpoint, and Spark its reader; else it serves MQTT only.
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name that Python expects")]
+    const has_streams: bool = cfg!(feature = "streams");
 
     /// Whether streams can have Kafka as their log.
     #[pymodule_export]
@@ -50,12 +57,14 @@ mod _core {
     use super::passwords::{check_password_hash, hash_password, verify_password};
     #[pymodule_export]
     use super::plugin::{PyAsk, PyClient, PyEvent, PyLogin};
+    #[cfg(feature = "streams")]
     #[pymodule_export]
     use super::publisher::PyPublisher;
     #[pymodule_export]
     use super::store::{
         store_backup, store_dump, store_info, store_repair, store_seal, store_verify,
     };
+    #[cfg(feature = "streams")]
     #[pymodule_export]
     use super::stream::{
         PyStreamBatch, PyStreamDecoder, PyStreamOptions, PyStreamReader, PyStreamSchema,

@@ -10,16 +10,13 @@ use mqttcore_broker::{
     WebSocketRules,
 };
 use mqttcore_codec::Version;
-use mqttcore_http::{HttpLimits, HttpListener, HttpOptions};
 use mqttcore_session::{QueuePolicy, ServerLimits};
-use mqttcore_streams::{ProtobufMessage, Stream, StreamKey, StreamsConfig};
 use mqttcore_topics::{MountPoint, TopicFilter, TopicLimits};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::answers::{FullQueuePolicyWord, Level, SessionTerms, access};
 use crate::error::CoreError;
-use crate::kafka::{KafkaFields, kafka};
 use crate::topics::{parse_filter, qos_of, strategy_named};
 
 #[derive(FromPyObject)]
@@ -33,9 +30,6 @@ struct SettingsFields<'py> {
     scrub_interval_s: f64,
     promise: Level,
     topics: Vec<TopicFields>,
-    streams: Vec<StreamFields>,
-    http: Option<HttpFields>,
-    kafka: Option<KafkaFields>,
 }
 
 #[derive(FromPyObject)]
@@ -43,45 +37,6 @@ struct TopicFields {
     filter: String,
     promise: Option<Level>,
     queue_policy: Option<FullQueuePolicyWord>,
-}
-
-#[derive(FromPyObject)]
-pub(crate) struct StreamFields {
-    pub(crate) name: String,
-    pub(crate) filter: Vec<String>,
-    pub(crate) partitions: u16,
-    retention: RetentionFields,
-    pub(crate) key: String,
-    schema: Vec<ColumnFields>,
-    decode: String,
-    descriptor_bytes: Option<Vec<u8>>,
-    message: Option<String>,
-    group_id: Option<u32>,
-    log: String,
-    #[cfg_attr(
-        not(feature = "kafka"),
-        expect(dead_code, reason = "read by builds with Kafka")
-    )]
-    pub(crate) kafka_topic: String,
-}
-
-#[derive(FromPyObject)]
-struct RetentionFields {
-    age_s: Option<u64>,
-    bytes: Option<u64>,
-    hold_max_s: u64,
-}
-
-#[derive(FromPyObject)]
-struct ColumnFields {
-    name: String,
-    r#type: String,
-}
-
-#[derive(FromPyObject)]
-struct HttpFields {
-    host_port: (IpAddr, u16),
-    token: String,
 }
 
 #[derive(FromPyObject)]
@@ -146,32 +101,12 @@ struct LimitsFields {
     check_retain_source: bool,
 }
 
-/// What a `Settings` object says to the engine and to what runs beside it.
-pub(crate) struct Told {
-    pub(crate) config: Config,
-    pub(crate) streams: StreamsConfig,
-    pub(crate) http: HttpOptions,
-}
-
 /// Reads a `Settings` object.
-pub(crate) fn read(settings: &Bound<'_, PyAny>) -> PyResult<Told> {
+pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
     let fields: SettingsFields<'_> = settings.extract()?;
-    let streams = fields.streams.into_iter();
-    let (outside, own): (Vec<_>, Vec<_>) = streams.partition(|stream| stream.log == "kafka");
     let sys_interval = Duration::try_from_secs_f64(fields.sys_interval_s)?;
     let limits = &fields.limits;
-    let streams = StreamsConfig {
-        streams: own.into_iter().map(stream).collect::<PyResult<_>>()?,
-        kafka: kafka(fields.kafka, &outside)?,
-    };
-    let http = HttpOptions {
-        tcp: fields.http.map(|http| HttpListener {
-            address: http.host_port.into(),
-            token: http.token,
-        }),
-        limits: HttpLimits::default(),
-    };
-    let config = Config {
+    Ok(Config {
         listeners: fields
             .listeners
             .iter()
@@ -199,11 +134,6 @@ pub(crate) fn read(settings: &Bound<'_, PyAny>) -> PyResult<Told> {
         system_time: SystemTime::now,
         accepts_clock: false,
         limits: Arc::new(server_limits(limits)?),
-    };
-    Ok(Told {
-        config,
-        streams,
-        http,
     })
 }
 
@@ -234,34 +164,6 @@ fn topic_queue_policy(filter: TopicFilter, rule: &TopicFields) -> Option<TopicQu
         filter,
         queue_policy,
     })
-}
-
-fn stream(fields: StreamFields) -> PyResult<Stream> {
-    let columns = fields.schema.into_iter();
-    let described = fields.descriptor_bytes.zip(fields.message);
-    let protobuf = described.map(|(descriptor, name)| ProtobufMessage { descriptor, name });
-    Ok(Stream {
-        protobuf,
-        name: fields.name,
-        filters: fields.filter,
-        partitions: fields.partitions,
-        key: stream_key(&fields.key)?,
-        retention_age: fields.retention.age_s.map(Duration::from_secs),
-        retention_bytes: fields.retention.bytes,
-        hold_max: Some(Duration::from_secs(fields.retention.hold_max_s)),
-        decode: (fields.decode != "none").then_some(fields.decode),
-        columns: columns.map(|column| (column.name, column.r#type)).collect(),
-        group: fields.group_id,
-    })
-}
-
-pub(crate) fn stream_key(name: &str) -> PyResult<StreamKey> {
-    match name {
-        "topic" => Ok(StreamKey::Topic),
-        "client_id" => Ok(StreamKey::ClientId),
-        "sparkplug" => Ok(StreamKey::Sparkplug),
-        _ => Err(PyValueError::new_err(format!("unknown key {name:?}"))),
-    }
 }
 
 fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {

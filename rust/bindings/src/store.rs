@@ -93,8 +93,19 @@ pub(crate) fn store_seal(
     directory: PathBuf,
 ) -> Result<Bound<'_, PyList>, CoreError> {
     let files = open(&directory)?;
-    let streams = py.detach(|| tools::seal(&files, &StoreOptions::default()))?;
+    let streams = py.detach(|| seal(&files))?;
     streams_told(py, &streams)
+}
+
+#[cfg(feature = "streams")]
+fn seal(files: &Arc<dyn Files>) -> Result<Vec<tools::StreamInfo>, StoreError> {
+    tools::seal(files, &StoreOptions::default())
+}
+
+/// A store with streams is refused; one without has nothing to seal.
+#[cfg(not(feature = "streams"))]
+fn seal(files: &Arc<dyn Files>) -> Result<Vec<tools::StreamInfo>, StoreError> {
+    tools::info(files).map(|info| info.streams)
 }
 
 /// Calls ``line`` with a text for each record of the log in ``directory``, in order.

@@ -32,7 +32,7 @@ mod with {
     use pyo3::prelude::*;
 
     use super::KafkaFields;
-    use crate::settings::{StreamFields, stream_key};
+    use crate::rows::streams::{StreamFields, stream_key};
 
     /// Where these streams go; `None` without any.
     pub(crate) fn kafka(
@@ -86,7 +86,7 @@ mod without {
     use pyo3::prelude::*;
 
     use super::KafkaFields;
-    use crate::settings::StreamFields;
+    use crate::rows::streams::StreamFields;
 
     /// Nothing, as long as no stream asks for it: `mqttcore.config` has checked that.
     pub(crate) fn kafka(

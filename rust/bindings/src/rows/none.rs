@@ -1,0 +1,45 @@
+//! A build that serves MQTT only.
+
+use std::net::SocketAddr;
+
+use mqttcore_broker::Extensions;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Nothing.
+pub(crate) struct Rows;
+
+/// The fields of `mqttcore.config.Settings` that it must not have.
+#[derive(FromPyObject)]
+struct RowsFields<'py> {
+    streams: Vec<Bound<'py, PyAny>>,
+    http: Option<Bound<'py, PyAny>>,
+}
+
+impl Rows {
+    /// Nothing, as long as the settings ask for nothing: `mqttcore.config` has checked that.
+    pub(crate) fn read(settings: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let fields: RowsFields<'_> = settings.extract()?;
+        if fields.streams.is_empty() && fields.http.is_none() {
+            return Ok(Self);
+        }
+        let what =
+            "this build of mqttcore serves MQTT only: it has no streams and no HTTP endpoint";
+        Err(PyValueError::new_err(what))
+    }
+
+    pub(crate) fn extensions(&self) -> Extensions {
+        let Self = self;
+        Extensions::default()
+    }
+
+    pub(crate) fn described(&self) -> Vec<String> {
+        let Self = self;
+        Vec::new()
+    }
+
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        let Self = self;
+        None
+    }
+}

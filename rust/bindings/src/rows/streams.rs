@@ -1,0 +1,134 @@
+//! What becomes rows, and the endpoint that serves them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqttcore_broker::Extensions;
+use mqttcore_http::{Endpoint, HttpLimits, HttpListener, HttpOptions};
+use mqttcore_streams::{ProtobufMessage, RowStreams, Stream, StreamKey, StreamsConfig};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::kafka::{KafkaFields, kafka};
+
+/// The streams of a broker, and their endpoint.
+pub(crate) struct Rows {
+    streams: Arc<RowStreams>,
+    endpoint: Arc<Endpoint>,
+}
+
+/// The fields of `mqttcore.config.Settings` that it is made of.
+#[derive(FromPyObject)]
+struct RowsFields {
+    streams: Vec<StreamFields>,
+    http: Option<HttpFields>,
+    kafka: Option<KafkaFields>,
+}
+
+#[derive(FromPyObject)]
+pub(super) struct StreamFields {
+    pub(super) name: String,
+    pub(super) filter: Vec<String>,
+    pub(super) partitions: u16,
+    retention: RetentionFields,
+    pub(super) key: String,
+    schema: Vec<ColumnFields>,
+    decode: String,
+    descriptor_bytes: Option<Vec<u8>>,
+    message: Option<String>,
+    group_id: Option<u32>,
+    log: String,
+    #[cfg_attr(
+        not(feature = "kafka"),
+        expect(dead_code, reason = "read by builds with Kafka")
+    )]
+    pub(super) kafka_topic: String,
+}
+
+#[derive(FromPyObject)]
+struct RetentionFields {
+    age_s: Option<u64>,
+    bytes: Option<u64>,
+    hold_max_s: u64,
+}
+
+#[derive(FromPyObject)]
+struct ColumnFields {
+    name: String,
+    r#type: String,
+}
+
+#[derive(FromPyObject)]
+struct HttpFields {
+    host_port: (IpAddr, u16),
+    token: String,
+}
+
+impl Rows {
+    /// Reads a `Settings` object.
+    pub(crate) fn read(settings: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let fields: RowsFields = settings.extract()?;
+        let streams = fields.streams.into_iter();
+        let (outside, own): (Vec<_>, Vec<_>) = streams.partition(|stream| stream.log == "kafka");
+        let streams = Arc::new(RowStreams::new(StreamsConfig {
+            streams: own.into_iter().map(stream).collect::<PyResult<_>>()?,
+            kafka: kafka(fields.kafka, &outside)?,
+        }));
+        let http = HttpOptions {
+            tcp: fields.http.map(|http| HttpListener {
+                address: http.host_port.into(),
+                token: http.token,
+            }),
+            limits: HttpLimits::default(),
+        };
+        let endpoint = Arc::new(Endpoint::new(Arc::clone(&streams), http));
+        Ok(Self { streams, endpoint })
+    }
+
+    /// What a broker starts with.
+    pub(crate) fn extensions(&self) -> Extensions {
+        Extensions {
+            rows: Some(Arc::clone(&self.streams) as _),
+            services: vec![Arc::clone(&self.endpoint) as _],
+        }
+    }
+
+    /// What readers are told of each stream, as JSON.
+    pub(crate) fn described(&self) -> Vec<String> {
+        self.endpoint.streams()
+    }
+
+    /// Where streams are read over TCP.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.endpoint.address()
+    }
+}
+
+fn stream(fields: StreamFields) -> PyResult<Stream> {
+    let columns = fields.schema.into_iter();
+    let described = fields.descriptor_bytes.zip(fields.message);
+    let protobuf = described.map(|(descriptor, name)| ProtobufMessage { descriptor, name });
+    Ok(Stream {
+        protobuf,
+        name: fields.name,
+        filters: fields.filter,
+        partitions: fields.partitions,
+        key: stream_key(&fields.key)?,
+        retention_age: fields.retention.age_s.map(Duration::from_secs),
+        retention_bytes: fields.retention.bytes,
+        hold_max: Some(Duration::from_secs(fields.retention.hold_max_s)),
+        decode: (fields.decode != "none").then_some(fields.decode),
+        columns: columns.map(|column| (column.name, column.r#type)).collect(),
+        group: fields.group_id,
+    })
+}
+
+pub(super) fn stream_key(name: &str) -> PyResult<StreamKey> {
+    match name {
+        "topic" => Ok(StreamKey::Topic),
+        "client_id" => Ok(StreamKey::ClientId),
+        "sparkplug" => Ok(StreamKey::Sparkplug),
+        _ => Err(PyValueError::new_err(format!("unknown key {name:?}"))),
+    }
+}
