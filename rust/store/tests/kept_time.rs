@@ -14,16 +14,20 @@ const MINUTE_US: u64 = 60_000_000;
 const YEARS_US: u64 = 20 * 365 * 24 * 60 * MINUTE_US;
 const FILE: &str = "streams/plant/data/00000-00000000000000000000.parquet";
 
-/// A stream whose files go after an hour, as do holds.
-fn plant() -> StreamOptions {
+/// A stream whose files go after this time, as do holds.
+fn plant(age: Duration) -> StreamOptions {
     let mut plant = definition("plant", 1);
-    plant.retention_age = Some(Duration::from_secs(3_600));
-    plant.hold_max = Some(Duration::from_secs(3_600));
+    plant.retention_age = Some(age);
+    plant.hold_max = Some(age);
     options(&[plant])
 }
 
 fn open(disk: &Disk) -> Log {
-    Log::open(disk, &plant()).expect("a store")
+    open_for(disk, Duration::from_secs(3_600))
+}
+
+fn open_for(disk: &Disk, age: Duration) -> Log {
+    Log::open(disk, &plant(age)).expect("a store")
 }
 
 fn disk() -> Disk {
@@ -190,4 +194,26 @@ fn a_hold_does_not_outlast_kept_time_that_is_set_back() {
 
     assert_eq!(earliest_at(&log, back_us + 89 * MINUTE_US), 0);
     assert_eq!(earliest_at(&log, back_us + 91 * MINUTE_US), 1);
+}
+
+/// A merged file is as old as its youngest row. If that grew for ever, the rows of a slow stream would stay for ever.
+#[test]
+fn files_that_are_merged_go_nearly_as_soon_as_others() {
+    const AGE: u64 = 144;
+    let log = open_for(&disk(), Duration::from_secs(AGE * 3_600));
+    let begin_us = log.now_us();
+    let second = FILE.replace("00.parquet", "01.parquet");
+
+    for hour in 0..4 * AGE {
+        let now_us = begin_us + hour * 60 * MINUTE_US;
+        log.clock.set(now_us);
+        sealed_row(&log, now_us);
+        log.store.tidy(now_us).expect("tidied");
+
+        let bounds = log.bounds("plant")[0];
+        let kept = bounds.end - bounds.earliest;
+        assert!(kept <= AGE + AGE / 8 + 2, "{kept} rows, one an hour");
+        assert!(hour < AGE || kept > AGE, "{kept} rows, one an hour");
+        assert_eq!(log.disk.content(&second).is_some(), (1..15).contains(&hour));
+    }
 }

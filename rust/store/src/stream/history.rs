@@ -11,6 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -188,13 +189,22 @@ impl History {
         Ok(sealed_file(&name, &written.expect("written"), bytes))
     }
 
-    /// Neighbours that are small and many, as a range of `files` from `first` on.
-    pub(super) fn mergeable(&self, first: usize) -> Option<Range<usize>> {
+    /// Neighbours that are small and many, and whose rows lie within `longest`, as a range of `files` from `first` on.
+    pub(super) fn mergeable(
+        &self,
+        first: usize,
+        longest: Option<Duration>,
+    ) -> Option<Range<usize>> {
+        let longest_us = longest.map_or(u128::MAX, |longest| longest.as_micros());
         let (mut begin, mut bytes) = (first, 0);
         for (place, file) in self.files.iter().enumerate().skip(first) {
             let follows = place > begin && self.files[place - 1].last + 1 == file.base;
             if file.bytes >= SMALL_BYTES || bytes >= SMALL_BYTES || !follows {
                 (begin, bytes) = (place, 0);
+            }
+            while begin < place && duration_us(&self.files[begin..=place]) > longest_us {
+                bytes -= self.files[begin].bytes;
+                begin += 1;
             }
             bytes += file.bytes;
             if file.bytes >= SMALL_BYTES {
@@ -326,6 +336,16 @@ fn unreadable(sealed: &SealedFile, error: &dyn ToString) -> StoreError {
 fn footer(name: &str, reading: &Reading) -> Option<FileMeta> {
     let footer = ParquetMetaDataReader::new().parse_and_finish(reading);
     FileMeta::of(Path::new(name), &footer.ok()?).ok()
+}
+
+/// From the earliest row of `files` to the latest one, in microseconds.
+fn duration_us(files: &[SealedFile]) -> u128 {
+    let earliest = files.iter().map(|file| i128::from(file.min_us)).min();
+    let latest = files.iter().map(|file| i128::from(file.max_us)).max();
+    let duration = latest
+        .zip(earliest)
+        .map(|(latest, earliest)| latest - earliest);
+    duration.map_or(0, i128::unsigned_abs)
 }
 
 fn sealed_file(name: &str, meta: &FileMeta, bytes: u64) -> SealedFile {

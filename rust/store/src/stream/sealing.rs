@@ -13,6 +13,10 @@ use crate::stream::streams::{Stream, Streams, lock};
 use crate::stream::tail::{Frozen, Tail};
 use mqttcore_columnar::Aliases;
 
+/// Files are merged whose rows lie within this part of the age that retention allows: a merged file is as old as its
+/// youngest row, so its oldest ones stay for as much longer.
+const MERGED_PART: u32 = 8;
+
 /// Writes a batch of records and returns when it is safe; [`StoreError::NoSpace`] says that it was
 /// not written.
 pub(crate) type Commit<'c> = dyn FnMut(&mut Batch) -> Result<(), StoreError> + 'c;
@@ -237,8 +241,9 @@ type ToMerge = (Range<usize>, Vec<Aliases>);
 /// What is to be merged, if anything is. A file of a version that did not say it stays
 /// as it is where columns depend on them: decoded again it would say less.
 fn mergeable(stream: &Stream, history: &History) -> Result<Option<ToMerge>, StoreError> {
+    let longest = stream.retention_age.map(|age| age / MERGED_PART);
     let mut first = 0;
-    while let Some(range) = history.mergeable(first) {
+    while let Some(range) = history.mergeable(first, longest) {
         let mut told = Vec::new();
         for (place, file) in range.clone().zip(&history.files[range.clone()]) {
             let aliases = history.aliases(file)?;
