@@ -75,7 +75,7 @@ impl FullSessions {
             // From here on a change is not missed.
             changed.as_mut().enable();
             if !is_full() {
-                return self.remove(word);
+                return self.remove_without_rights(word);
             }
             changed.await;
         }
@@ -85,6 +85,16 @@ impl FullSessions {
     pub(crate) fn remove(&self, word: u64) {
         let full = self.lock().remove(&word);
         if let Some(full) = full {
+            full.room.notify_waiters();
+        }
+    }
+
+    /// The same, unless its rights say that it is full again, or about to be: they stay.
+    fn remove_without_rights(&self, word: u64) {
+        let mut full = self.lock();
+        if full.get(&word).is_some_and(|full| full.rights.allow_all())
+            && let Some(full) = full.remove(&word)
+        {
             full.room.notify_waiters();
         }
     }
@@ -121,13 +131,15 @@ mod tests {
         Rights::new(&access, mount_point.as_ref())
     }
 
+    fn receives(sessions: &FullSessions, word: u64, text: &str) -> bool {
+        let limits = mqttcore_topics::TopicLimits::default();
+        sessions.receives(word, TopicName::parse(text, &limits).unwrap())
+    }
+
     #[test]
     fn a_session_receives_what_its_grant_and_its_mount_point_let_through() {
         let sessions = FullSessions::default();
-        let receives = |word, text: &str| {
-            let limits = mqttcore_topics::TopicLimits::default();
-            sessions.receives(word, TopicName::parse(text, &limits).unwrap())
-        };
+        let receives = |word, text| receives(&sessions, word, text);
         sessions.set_rights(1, rights("secret", None));
         sessions.set_rights(2, rights("secret", Some("plant")));
 
@@ -192,6 +204,25 @@ mod tests {
         sessions.remove(2);
         assert!(second.is_over());
         assert!(sessions.lock().is_empty());
+    }
+
+    #[test]
+    fn a_publisher_that_need_not_wait_leaves_what_a_session_may_receive_that_fills_again() {
+        let sessions = FullSessions::default();
+        let asked = Cell::new(0);
+        let is_full = || {
+            asked.set(asked.get() + 1);
+            if asked.get() == 2 {
+                sessions.set_rights(1, rights("secret", None));
+            }
+            asked.get() == 1
+        };
+
+        let mut wait = pin!(sessions.wait(1, is_full));
+        let is_over = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+
+        assert!(is_over.is_ready());
+        assert!(!receives(&sessions, 1, "secret"));
     }
 
     /// When all queues together are full, any of them counts as full that has anything.
