@@ -16,25 +16,25 @@ use mqttcore_topics::{TopicError, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::admission::listener;
-use crate::config::door::{InvalidGrant, doors, doors_of, successors};
 use crate::config::grants::GrantError;
 use crate::config::hooks::Hooks;
+use crate::config::listener_policy::{InvalidGrant, listener_policies, policies_of, successors};
 use crate::config::{Config, Data, Listener};
 use crate::durability::events::StoreEvents;
 use crate::durability::outcomes::{OutcomeEvents, Outcomes};
 use crate::durability::row_log::RowLog;
-use crate::durability::store::Log;
+use crate::durability::store::DurableLog;
 use crate::event_loop;
 use crate::figures;
 use crate::routing::publication::Unroutable;
-use crate::routing::{external, hub, journal, rows};
+use crate::routing::{external, journal, router, rows};
 use crate::runtime::failure::{Failure, ServiceError};
 use crate::runtime::metrics::Stats;
 use crate::service::{BrokerHandle, Extensions, Service};
 use crate::sessions::listing::{self, ClientInfo};
 use crate::sessions::loading;
-use crate::shard::guard::{fail_on_panic, vital};
-use crate::shard::{Kept, Rules, Shard, World};
+use crate::shard::guard::{critical, fail_on_panic};
+use crate::shard::{EngineState, Kept, Rules, Shard};
 use crate::shutdown;
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
@@ -42,7 +42,7 @@ const SHARDS_MAX: usize = 64;
 
 /// A running broker. Dropping it stops it.
 pub struct Broker {
-    world: Arc<World>,
+    world: Arc<EngineState>,
     addresses: Vec<SocketAddr>,
     /// As they were bound.
     listeners: Vec<Listener>,
@@ -142,7 +142,7 @@ impl Broker {
     ///
     /// As [`start`](Self::start).
     pub fn check(config: &Config) -> Result<(), StartError> {
-        doors(config)?;
+        listener_policies(config)?;
         for listener in &config.listeners {
             match listener::bind(listener.address) {
                 Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
@@ -174,7 +174,7 @@ impl Broker {
         hooks: &Arc<dyn Hooks>,
         extensions: Extensions,
     ) -> Result<Self, StartError> {
-        let doors = doors(&config)?;
+        let listener_policies = listener_policies(&config)?;
         let mut sockets = Vec::new();
         for listener in &config.listeners {
             let bound = listener::bind(listener.address);
@@ -185,7 +185,7 @@ impl Broker {
             .filter_map(|socket| socket.local_addr().ok())
             .collect();
         let rows = extensions.rows.clone();
-        let open = |data| Log::open(data, &config, rows.as_deref());
+        let open = |data| DurableLog::open(data, &config, rows.as_deref());
         let log = config.data.as_ref().map(open).transpose();
         let log = log.map_err(StartError::Store)?;
         let shards = shard_count(&config);
@@ -200,7 +200,7 @@ impl Broker {
             external,
             figures: extensions.figures(),
         };
-        let world = Arc::new(World::new(&config, shards, seed, kept));
+        let world = Arc::new(EngineState::new(&config, shards, seed, kept));
         if let Some(log) = &world.log {
             let events: Arc<dyn StoreEvents> = Arc::clone(&world) as _;
             log.serve(&events);
@@ -218,7 +218,11 @@ impl Broker {
         };
         let config = Arc::new(config);
         for index in 0..world.shards() {
-            let rules = (Arc::clone(&config), Arc::clone(hooks), Arc::clone(&doors));
+            let rules = (
+                Arc::clone(&config),
+                Arc::clone(hooks),
+                Arc::clone(&listener_policies),
+            );
             let thread =
                 spawn(index, Arc::clone(&world), rules).map_err(|error| StartError::Shard {
                     shard: index,
@@ -244,7 +248,7 @@ impl Broker {
             for (door, socket) in sockets.into_iter().enumerate() {
                 let accept = listener::accept(Rc::clone(shard), socket, door);
                 let world = Arc::clone(&shard.world);
-                tokio::task::spawn_local(vital(world, "the acceptor", accept));
+                tokio::task::spawn_local(critical(world, "the acceptor", accept));
             }
         };
         world.run_on(0, Box::new(accept));
@@ -357,11 +361,11 @@ impl Broker {
         hooks: Arc<dyn Hooks>,
     ) -> Result<Vec<Option<usize>>, StartError> {
         let places = successors(&self.listeners, &config.listeners);
-        let doors = doors_of(&self.listeners, &places, config)?;
+        let listener_policies = policies_of(&self.listeners, &places, config)?;
         let mut config = config.clone();
         config.data = keep_folder(self.folder.as_deref(), config.data);
         *self.limits() = Arc::clone(&config.limits);
-        let rules = (Arc::new(config), hooks, doors);
+        let rules = (Arc::new(config), hooks, listener_policies);
         self.ask_all(move |shard| shard.reload(rules.clone()));
         Ok(places)
     }
@@ -484,7 +488,7 @@ fn open_external(rows: Option<&dyn RowLog>, shards: usize) -> Result<Option<Outc
 }
 
 /// Has messages become rows from now on.
-fn begin_rows(world: &Arc<World>) -> Result<(), StartError> {
+fn begin_rows(world: &Arc<EngineState>) -> Result<(), StartError> {
     let Some(rows) = &world.rows else {
         return Ok(());
     };
@@ -503,13 +507,13 @@ type Answer<T> = Box<dyn FnOnce(T)>;
 
 fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<Result<usize, PublishError>>) {
     let lost = external::own_lost(shard);
-    let matched = hub::try_publish_own(shard, message).map_err(|why| match why {
+    let matched = router::try_publish_own(shard, message).map_err(|why| match why {
         Unroutable::NoRoom | Unroutable::NotLogged(_) => PublishError::NoRoom,
         Unroutable::QueueFull => PublishError::QueueFull,
         Unroutable::TooManyFilters => PublishError::TooManyFilters,
     });
     // Before the answer: whoever gets it may stop the broker, or disconnect a receiver.
-    shard.send_mail();
+    shard.flush_mailboxes();
     let own = Rc::clone(shard);
     let then = move || {
         let is_logged = external::own_lost(&own) == lost;
@@ -543,7 +547,7 @@ fn seed() -> u64 {
     RandomState::new().hash_one(SystemTime::now())
 }
 
-fn spawn(index: usize, world: Arc<World>, rules: Rules) -> io::Result<JoinHandle<()>> {
+fn spawn(index: usize, world: Arc<EngineState>, rules: Rules) -> io::Result<JoinHandle<()>> {
     let (sender, started) = mpsc::sync_channel(1);
     let on_panic = fail_on_panic(&world);
     let run = move || {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use mqttcore_panics::may_panic;
 
 use crate::routing::{delivery, external, journal, retain};
-use crate::sessions::life;
-use crate::shard::guard::{contained, vital};
-use crate::shard::{Letter, Shard};
+use crate::sessions::lifecycle;
+use crate::shard::guard::{contained, critical};
+use crate::shard::{Shard, ShardMessage};
 use crate::shutdown;
 use crate::sys_topics;
 
@@ -21,7 +21,7 @@ const FAILURE_DEADLINE: Duration = Duration::from_secs(1);
 pub(crate) async fn run(shard: Rc<Shard>) {
     let spawn_vital = |place, task| {
         let world = Arc::clone(&shard.world);
-        tokio::task::spawn_local(vital(world, place, task))
+        tokio::task::spawn_local(critical(world, place, task))
     };
     spawn_vital(
         "the timers of a shard",
@@ -33,11 +33,11 @@ pub(crate) async fn run(shard: Rc<Shard>) {
         let clock = note_clock_regularly(Rc::clone(&shard));
         spawn_vital("the clock", boxed(clock));
     }
-    let mut letters = Vec::new();
+    let mut messages = Vec::new();
     let mut ended = std::pin::pin!(shard.ended());
     while !shard.wait_for_work(ended.as_mut()).await {
         may_panic("the loop of a shard");
-        handle_work(&shard, &mut letters);
+        handle_work(&shard, &mut messages);
     }
 }
 
@@ -46,7 +46,7 @@ fn boxed(task: impl Future<Output = ()> + 'static) -> Pin<Box<dyn Future<Output 
 }
 
 /// Does what other threads want done, and what other shards have sent.
-pub(crate) fn handle_work(shard: &Rc<Shard>, letters: &mut Vec<Letter>) {
+pub(crate) fn handle_work(shard: &Rc<Shard>, messages: &mut Vec<ShardMessage>) {
     shard.refresh_now();
     if shard.has_just_failed() {
         shutdown::stop(shard, FAILURE_DEADLINE);
@@ -56,14 +56,16 @@ pub(crate) fn handle_work(shard: &Rc<Shard>, letters: &mut Vec<Letter>) {
     for job in shard.take_jobs() {
         contained(shard, "work for another thread", || job(shard));
     }
-    shard.receive(letters);
-    for letter in letters.drain(..) {
-        contained(shard, "mail of another shard", || match letter {
-            Letter::Deliver(message, targets) => delivery::deliver_all(shard, &message, targets),
-            Letter::Job(job) => job(shard),
+    shard.receive(messages);
+    for message in messages.drain(..) {
+        contained(shard, "mail of another shard", || match message {
+            ShardMessage::Deliver(message, targets) => {
+                delivery::deliver_all(shard, &message, targets);
+            }
+            ShardMessage::Job(job) => job(shard),
         });
     }
-    shard.send_mail();
+    shard.flush_mailboxes();
 }
 
 /// How often the clocks are noted in the store.
@@ -93,7 +95,9 @@ async fn run_timers(shard: Rc<Shard>) {
         let now = shard.refresh_now();
         shard.wheel.borrow_mut().advance(now, &mut fired);
         for slot in fired.drain(..) {
-            contained(&shard, "a timer", || life::handle_timeout(&shard, slot));
+            contained(&shard, "a timer", || {
+                lifecycle::handle_timeout(&shard, slot);
+            });
         }
         eased = shard.registry.borrow().release_chunks(eased);
         if shard.index == 0 {
@@ -108,6 +112,6 @@ async fn run_timers(shard: Rc<Shard>) {
                 swept = retain::sweep(&shard, swept.take());
             });
         }
-        shard.send_mail();
+        shard.flush_mailboxes();
     }
 }

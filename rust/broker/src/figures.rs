@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::routing::retain;
 use crate::runtime::metrics::Stats;
-use crate::shard::{Shard, World};
+use crate::shard::{EngineState, Shard};
 
 /// Sums the counters of all shards.
-pub(crate) fn stats(world: &Arc<World>) -> Stats {
+pub(crate) fn stats(world: &Arc<EngineState>) -> Stats {
     let mut stats = Stats::default();
     for metrics in &world.metrics {
         stats.add(metrics);

@@ -16,12 +16,12 @@ use tokio::sync::oneshot;
 use crate::clients::topic::AS_IT_CAME;
 use crate::config::Config;
 use crate::durability::row_log::RowLog;
-use crate::routing::{hub, journal};
+use crate::routing::{journal, router};
 use crate::runtime::failure::ServiceError;
 use crate::runtime::metrics::Figures;
 use crate::sessions::loading;
 use crate::shard::guard::vital_or;
-use crate::shard::{Shard, World};
+use crate::shard::{EngineState, Shard};
 
 /// Nodes of the retained store that one step looks at.
 const WALKED_A_STEP: usize = 256;
@@ -67,10 +67,10 @@ pub struct BrokerStopped;
 
 /// What a service may ask of its broker, from any thread. It does not keep the broker alive.
 #[derive(Clone)]
-pub struct BrokerHandle(Weak<World>);
+pub struct BrokerHandle(Weak<EngineState>);
 
 impl BrokerHandle {
-    pub(crate) fn new(world: &Arc<World>) -> Self {
+    pub(crate) fn new(world: &Arc<EngineState>) -> Self {
         Self(Arc::downgrade(world))
     }
 
@@ -120,7 +120,7 @@ impl BrokerHandle {
     pub async fn note(&self, key: String, value: Vec<u8>) -> Result<(), BrokerStopped> {
         self.ask(move |shard, answer| {
             journal::note(shard, &key, &value);
-            shard.send_mail();
+            shard.flush_mailboxes();
             journal::when_safe(shard, Box::new(move || answer(())));
         })
         .await
@@ -151,7 +151,7 @@ impl BrokerHandle {
                     // It is handed to the log at once, and the note has to go with it.
                     journal::note(shard, &key, &value(count));
                 }
-                hub::publish_own(shard, message);
+                router::publish_own(shard, message);
             }
             journal::note(shard, &key, &value(count));
         };
@@ -201,7 +201,7 @@ impl BrokerHandle {
     }
 
     /// Runs a task without which the broker cannot go on: a panic ends the broker.
-    pub fn vital<F: Future<Output = ()>>(
+    pub fn critical<F: Future<Output = ()>>(
         &self,
         place: &'static str,
         task: F,
@@ -259,7 +259,7 @@ fn clear_step(
             let (properties, qos) = (PropertiesBuf::default(), QoS::AtLeastOnce);
             let now = shard.now();
             let empty = Message::copied(now, name, properties.as_properties(), &[], qos, true);
-            hub::publish_own(shard, &empty);
+            router::publish_own(shard, &empty);
         }
     }
     next

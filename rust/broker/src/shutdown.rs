@@ -8,7 +8,7 @@ use mqttcore_session::Cause;
 use tokio::time::timeout;
 
 use crate::event_loop::handle_work;
-use crate::sessions::life;
+use crate::sessions::lifecycle;
 use crate::shard::Shard;
 use crate::shard::guard::guarded;
 
@@ -45,9 +45,9 @@ async fn publish_wills(shard: &Rc<Shard>, deadline: Duration) {
     shard.refresh_now();
     let clients = shard.registry.borrow().all();
     for client in clients.iter().filter(|client| client.is_online()) {
-        life::publish_will_early(shard, client);
+        lifecycle::publish_will_early(shard, client);
     }
-    shard.send_mail();
+    shard.flush_mailboxes();
     let _ = timeout(deadline / 2, shard.world.wills_sent.wait()).await;
     handle_work(shard, &mut Vec::new());
 }

@@ -9,7 +9,7 @@ use mqttcore_topics::{TopicLimits, TopicName};
 
 use crate::figures;
 use crate::routing::publication::{Publication, Retaining};
-use crate::routing::{hub, retain};
+use crate::routing::{retain, router};
 use crate::runtime::metrics::Stats;
 use crate::shard::Shard;
 use crate::shard::guard::contained;
@@ -25,7 +25,7 @@ pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
         };
         shard.refresh_now();
         contained(&shard, "$SYS", || publish(&shard));
-        shard.send_mail();
+        shard.flush_mailboxes();
         tokio::time::sleep(interval).await;
     }
 }
@@ -121,5 +121,5 @@ fn publish_to(shard: &Rc<Shard>, topic: &str, text: &str) {
         is_logged: false,
         is_refused_when_full: false,
     };
-    hub::route(shard, publication);
+    router::route(shard, publication);
 }

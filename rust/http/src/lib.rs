@@ -235,11 +235,11 @@ fn run(
                 alive.clone(),
             );
             let accept = door.accept(Rc::new(guests));
-            let accept = broker.vital("the endpoint's acceptor", accept);
+            let accept = broker.critical("the endpoint's acceptor", accept);
             tokio::task::spawn_local(accept);
         }
         drop(alive);
-        let upkeep = broker.vital("the endpoint's upkeep", app.work());
+        let upkeep = broker.critical("the endpoint's upkeep", app.work());
         tokio::task::spawn_local(upkeep);
         let deadline = match stopping.wait_for(Option::is_some).await {
             Ok(deadline) => deadline.unwrap_or_default(),

@@ -10,25 +10,25 @@ use mqttcore_session::{
 };
 use mqttcore_store::Level;
 
-use crate::admission::refusal::{Denied, turn_away};
+use crate::admission::rejection::{Denied, turn_away};
 use crate::clients::client::{Client, Identity, Who};
 use crate::clients::link::{Closing, Link};
 use crate::config::grants::{Access, Grant, GrantLimits, Takeover};
 use crate::config::hooks::{EventKind, Login};
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::connection;
-use crate::connection::end::in_words;
-use crate::connection::last_packets::say_goodbye;
-use crate::connection::transport::Parked;
+use crate::connection::disconnect_cause::reason_text;
+use crate::connection::last_packets::send_disconnect;
+use crate::connection::transport::DetachedTransport;
 use crate::routing::{fill, group, session_records};
-use crate::sessions::life::{arm, confirm, detach, end, handle_events};
+use crate::sessions::lifecycle::{arm, confirm, detach, end, handle_events};
 use crate::sessions::paging;
 use crate::sessions::rights::{drop_lost_rights, identify, on_monotonic_clock};
 use crate::shard::{EventDetails, Shard};
 
 /// A client that was let in, on its way to its home shard.
 pub(crate) struct Arrival {
-    pub(crate) transport: Parked,
+    pub(crate) transport: DetachedTransport,
     /// Bytes that came behind CONNECT.
     pub(crate) unread: Vec<u8>,
     pub(crate) request: ConnectRequest,
@@ -202,7 +202,7 @@ fn make_way(
             cause: Cause::TakenOver,
             reason: ReasonCode::SESSION_TAKEN_OVER,
         };
-        say_goodbye(shard, old, Some((closing.reason, in_words(closing))));
+        send_disconnect(shard, old, Some((closing.reason, reason_text(closing))));
         detach(shard, old, Cause::TakenOver);
         shard.tell(EventKind::SessionTakenOver, old, EventDetails::default());
         link.close(closing.cause, closing.reason);

@@ -17,12 +17,12 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use crate::admission::arrival::{Arrival, Greeting, arrive};
-use crate::admission::refusal::{Denied, Refusal, broken_connect, part, refuse};
+use crate::admission::rejection::{Denied, RejectReason, broken_connect, part, refuse};
 use crate::clients::outbox::Outbox;
 use crate::clients::topic::topic_of;
-use crate::config::door::Door;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::config::hooks::Login;
+use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::socket::Stop;
 use crate::connection::transport::Transport;
 use crate::connection::websocket::{self, Framing, WebSocket};
@@ -66,9 +66,10 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     let pending = Pending(Rc::clone(&shard));
     let deadline = Instant::now() + shard.config().connect_deadline;
     let Accepted { socket, peer, door } = accepted;
-    let doors = shard.doors();
+    let listener_policies = shard.listener_policies();
     // A listener that a reload took out of the configuration lets nobody in any more.
-    let (Some(door), Ok(stream)) = (doors.get(door), TcpStream::from_std(socket)) else {
+    let (Some(door), Ok(stream)) = (listener_policies.get(door), TcpStream::from_std(socket))
+    else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
@@ -86,7 +87,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
             };
             let admitted = timeout_at(deadline, handshake.admit()).await;
             unread = handshake.buffer;
-            admitted.unwrap_or(Err(Refusal::Silent("not let in before the deadline")))
+            admitted.unwrap_or(Err(RejectReason::Silent("not let in before the deadline")))
         }
     };
     drop(pending);
@@ -106,9 +107,9 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
 async fn open(
     shard: &Shard,
     mut stream: TcpStream,
-    door: &Door,
+    door: &ListenerPolicy,
     deadline: Instant,
-) -> (Transport, Result<Vec<u8>, Refusal>) {
+) -> (Transport, Result<Vec<u8>, RejectReason>) {
     let Some(rules) = &door.websocket else {
         return (Transport::Tcp(stream), Ok(Vec::new()));
     };
@@ -120,7 +121,7 @@ async fn open(
             let socket = WebSocket::new(stream, framing);
             (Transport::WebSocket(Box::new(socket)), Ok(bytes))
         }
-        Err(refused) => (Transport::Tcp(stream), Err(Refusal::Upgrade(refused))),
+        Err(refused) => (Transport::Tcp(stream), Err(RejectReason::Upgrade(refused))),
     }
 }
 
@@ -136,13 +137,13 @@ pub(crate) struct Handshake<'a> {
     pub(crate) shard: &'a Rc<Shard>,
     pub(crate) transport: &'a mut Transport,
     pub(crate) peer: SocketAddr,
-    pub(crate) door: &'a Door,
+    pub(crate) door: &'a ListenerPolicy,
     /// What was read and not handled.
     pub(crate) buffer: Vec<u8>,
 }
 
 impl Handshake<'_> {
-    async fn admit(&mut self) -> Result<Box<Admitted>, Refusal> {
+    async fn admit(&mut self) -> Result<Box<Admitted>, RejectReason> {
         let mut request = self.receive_connect().await?;
         let login = Arc::new(self.login(&mut request));
         let identified = self.authenticate(&mut request, &login).await?;
@@ -157,7 +158,7 @@ impl Handshake<'_> {
     }
 
     /// Reads until a whole CONNECT is there; what follows it stays in the buffer.
-    async fn receive_connect(&mut self) -> Result<ConnectRequest, Refusal> {
+    async fn receive_connect(&mut self) -> Result<ConnectRequest, RejectReason> {
         let config = Arc::clone(&self.shard.config());
         let limits = config.limits.before_connect();
         loop {
@@ -168,14 +169,14 @@ impl Handshake<'_> {
                     let to = Recipient::of(&connect);
                     self.shard.metrics().packets_received.add(1);
                     if !self.door.protocol_versions.contains(&connect.version) {
-                        return Err(Refusal::Violation(to, Violation::protocol_version()));
+                        return Err(RejectReason::Violation(to, Violation::protocol_version()));
                     }
                     let mut request = ConnectRequest::parse(&connect, &config.limits)
-                        .map_err(|violation| Refusal::Violation(to, violation))?;
+                        .map_err(|violation| RejectReason::Violation(to, violation))?;
                     if let Some(mount_point) = &self.door.mount_point {
                         request
                             .mount(mount_point.clone())
-                            .map_err(|violation| Refusal::Violation(to, violation))?;
+                            .map_err(|violation| RejectReason::Violation(to, violation))?;
                     }
                     self.forget(len);
                     return Ok(request);
@@ -192,7 +193,7 @@ impl Handshake<'_> {
     }
 
     /// Appends what one read brings.
-    pub(crate) async fn read(&mut self) -> Result<(), Refusal> {
+    pub(crate) async fn read(&mut self) -> Result<(), RejectReason> {
         let input = poll_fn(|cx| {
             // A Ping may have come with the bytes that are here already.
             self.answer_ping(cx);
@@ -207,8 +208,8 @@ impl Handshake<'_> {
             Poll::Ready(input)
         });
         let input = input.await.map_err(|stop| match stop {
-            Stop::Lost => Refusal::Silent("closed before it was let in"),
-            Stop::Fault(fault) => Refusal::Unframed(fault),
+            Stop::Lost => RejectReason::Silent("closed before it was let in"),
+            Stop::Fault(fault) => RejectReason::Unframed(fault),
         })?;
         self.shard.metrics().bytes_received.add(input.raw as u64);
         Ok(())
@@ -230,7 +231,7 @@ fn check_will(
     request: &ConnectRequest,
     login: &Arc<Login>,
     access: &Access,
-) -> Result<(), Refusal> {
+) -> Result<(), RejectReason> {
     let Some(will) = &request.will else {
         return Ok(());
     };
@@ -259,7 +260,7 @@ fn send_home(
     transport: Transport,
     unread: Vec<u8>,
     admitted: Admitted,
-    door: &Door,
+    door: &ListenerPolicy,
 ) {
     let Ok(transport) = transport.park() else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
@@ -285,5 +286,5 @@ fn send_home(
     } else {
         shard.post_job(home, move |shard| enter(shard, arrival));
     }
-    shard.send_mail();
+    shard.flush_mailboxes();
 }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::admission::arrival::Greeting;
 use crate::admission::handshake::Handshake;
-use crate::admission::refusal::{Denied, Refusal};
+use crate::admission::rejection::{Denied, RejectReason};
 use crate::clients::outbox::Outbox;
 use crate::config::grants::Access;
 use crate::config::hooks::{Login, Opening, Reply, Turn, Verdict, refusing};
@@ -89,7 +89,7 @@ impl Handshake<'_> {
         &mut self,
         request: &mut ConnectRequest,
         login: &Arc<Login>,
-    ) -> Result<Identified, Refusal> {
+    ) -> Result<Identified, RejectReason> {
         let limits = Arc::clone(&self.shard.config().limits);
         if let Some(authentication) = Authentication::begin(request, &limits) {
             // Boxed, so that no other handshake carries the space that it needs.
@@ -134,7 +134,7 @@ impl Handshake<'_> {
         request: &mut ConnectRequest,
         login: &Arc<Login>,
         mut authentication: Authentication,
-    ) -> Result<Identified, Refusal> {
+    ) -> Result<Identified, RejectReason> {
         let to = request.recipient();
         let method = authentication.method();
         if !self.shard.interests().offers(method) {
@@ -182,13 +182,14 @@ impl Handshake<'_> {
         }
     }
 
-    async fn send(&mut self, packet: &[u8]) -> Result<(), Refusal> {
+    async fn send(&mut self, packet: &[u8]) -> Result<(), RejectReason> {
         let metrics = self.shard.metrics();
         let mut outbox = Outbox::default();
         outbox.push_with(|out| out.extend_from_slice(packet));
         while self.transport.has_output() || !outbox.is_empty() {
             let written = poll_fn(|cx| self.transport.poll_write(cx, &outbox)).await;
-            let written = written.map_err(|_| Refusal::Silent("left during authentication"))?;
+            let written =
+                written.map_err(|_| RejectReason::Silent("left during authentication"))?;
             metrics.bytes_sent.add(written.raw as u64);
             outbox.advance(written.payload);
         }
@@ -201,13 +202,13 @@ impl Handshake<'_> {
         &mut self,
         to: Recipient,
         authentication: &mut Authentication,
-    ) -> Result<Option<Secret>, Refusal> {
+    ) -> Result<Option<Secret>, RejectReason> {
         let limits = self.shard.config().limits.before_connect();
         loop {
             let decoded = decode(&self.buffer, Version::V5, &limits).map_err(|error| {
                 let mut farewell = Vec::new();
                 to.refuse(error.reason_code(), Details::none(), &mut farewell);
-                Refusal::Malformed(error, farewell)
+                RejectReason::Malformed(error, farewell)
             })?;
             let Some((packet, len)) = decoded else {
                 self.read().await?;
@@ -216,9 +217,9 @@ impl Handshake<'_> {
             self.shard.metrics().packets_received.add(1);
             let step = authentication
                 .handle_packet(&packet)
-                .map_err(|violation| Refusal::Violation(to, violation))?;
+                .map_err(|violation| RejectReason::Violation(to, violation))?;
             let AuthStep::Data(data) = step else {
-                return Err(Refusal::Silent("gave up authentication"));
+                return Err(RejectReason::Silent("gave up authentication"));
             };
             let data = data.map(Secret::from);
             self.forget(len);
@@ -230,7 +231,7 @@ impl Handshake<'_> {
     async fn while_connected<T>(
         &mut self,
         mut answer: oneshot::Receiver<T>,
-    ) -> Result<Option<T>, Refusal> {
+    ) -> Result<Option<T>, RejectReason> {
         let mut watching = true;
         poll_fn(|cx| {
             if let Poll::Ready(answer) = Pin::new(&mut answer).poll(cx) {
@@ -239,7 +240,9 @@ impl Handshake<'_> {
             if watching {
                 match self.transport.poll_gone(cx) {
                     Poll::Ready(true) => {
-                        return Poll::Ready(Err(Refusal::Silent("left during authentication")));
+                        return Poll::Ready(Err(RejectReason::Silent(
+                            "left during authentication",
+                        )));
                     }
                     Poll::Ready(false) => watching = false,
                     Poll::Pending => {}
@@ -252,7 +255,7 @@ impl Handshake<'_> {
 }
 
 /// What a verdict makes of a client.
-fn judge(login: &Arc<Login>, to: Recipient, verdict: Verdict) -> Result<Identified, Refusal> {
+fn judge(login: &Arc<Login>, to: Recipient, verdict: Verdict) -> Result<Identified, RejectReason> {
     match verdict {
         Verdict::Allow {
             grant,
@@ -276,7 +279,7 @@ fn judge(login: &Arc<Login>, to: Recipient, verdict: Verdict) -> Result<Identifi
             let reason = ReasonCode::BAD_USER_NAME_OR_PASSWORD;
             Err(Denied::new(login, to, reason).into())
         }
-        Verdict::Deny { reason, text } => Err(Refusal::from(Denied {
+        Verdict::Deny { reason, text } => Err(RejectReason::from(Denied {
             text,
             ..Denied::new(login, to, refusing(reason))
         })),
@@ -284,8 +287,8 @@ fn judge(login: &Arc<Login>, to: Recipient, verdict: Verdict) -> Result<Identifi
 }
 
 /// A reply that nobody used: authentication fails closed.
-fn unanswered(login: &Arc<Login>, to: Recipient, reason: ReasonCode) -> Refusal {
-    Refusal::from(Denied {
+fn unanswered(login: &Arc<Login>, to: Recipient, reason: ReasonCode) -> RejectReason {
+    RejectReason::from(Denied {
         fault: Some("no plugin answered".into()),
         ..Denied::new(login, to, reason)
     })

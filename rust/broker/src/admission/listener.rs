@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpListener;
 
 use crate::admission::handshake::Accepted;
-use crate::runtime::log::LogClass;
+use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
 
 const BACKLOG: i32 = 4_096;
@@ -46,7 +46,7 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, door
     let listener = match TcpListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => {
-            shard.log.warn(LogClass::Accept, shard.now(), || {
+            shard.log.warn(LogCategory::Accept, shard.now(), || {
                 format!("listener {door}: cannot be watched: {error}")
             });
             return;
@@ -60,11 +60,11 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, door
                     return;
                 }
                 next = (next + 1) % shard.world.shards();
-                deal(&shard, next, stream, peer, door);
+                deliver_to_shards(&shard, next, stream, peer, door);
             }
             Err(error) => {
                 let now = shard.refresh_now();
-                shard.log.warn(LogClass::Accept, now, || {
+                shard.log.warn(LogCategory::Accept, now, || {
                     format!("listener {door}: accept: {error}")
                 });
                 if !is_one_sockets_fault(&error) {
@@ -75,7 +75,7 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, door
     }
 }
 
-fn deal(
+fn deliver_to_shards(
     shard: &Rc<Shard>,
     to: usize,
     stream: tokio::net::TcpStream,
@@ -89,9 +89,11 @@ fn deal(
         || world.pending.load(Ordering::Relaxed) >= shard.config().pending_connections;
     if full {
         shard.metrics().connections_refused.add(1);
-        shard.log.warn(LogClass::Accept, shard.refresh_now(), || {
-            format!("listener {door}: {peer} refused, too many connections")
-        });
+        shard
+            .log
+            .warn(LogCategory::Accept, shard.refresh_now(), || {
+                format!("listener {door}: {peer} refused, too many connections")
+            });
         return;
     }
     let Ok(socket) = prepare(stream) else { return };
@@ -103,7 +105,7 @@ fn deal(
     } else {
         let start = move |shard: &Rc<Shard>| crate::admission::handshake::start(shard, accepted);
         shard.post_job(to, start);
-        shard.send_mail();
+        shard.flush_mailboxes();
     }
 }
 

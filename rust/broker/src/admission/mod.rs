@@ -4,4 +4,4 @@ pub(crate) mod arrival;
 pub(crate) mod handshake;
 pub(crate) mod identify;
 pub(crate) mod listener;
-pub(crate) mod refusal;
+pub(crate) mod rejection;

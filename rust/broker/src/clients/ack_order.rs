@@ -6,7 +6,7 @@ use mqttcore_store::Level;
 
 /// Where things that must leave in their order stand.
 #[derive(Default)]
-pub(crate) struct Standing {
+pub(crate) struct AckOrder {
     /// What the next one waits for, which is not in line yet.
     next: Cell<Option<Level>>,
     /// What the last one in line waits for; all before it wait for that or less.
@@ -15,7 +15,7 @@ pub(crate) struct Standing {
     count: Cell<u32>,
 }
 
-impl Standing {
+impl AckOrder {
     /// The next one waits for `level`, at least; whether it is the first to say so.
     pub(crate) fn ask(&self, level: Level) -> bool {
         let next = self.next.get();
@@ -53,20 +53,20 @@ mod tests {
 
     #[test]
     fn what_comes_behind_something_safer_waits_for_it() {
-        let standing = Standing::default();
+        let ack_order = AckOrder::default();
 
-        standing.ask(Level::Os);
-        assert_eq!(standing.stand(), Level::Os);
-        standing.ask(Level::Os);
-        standing.ask(Level::Fsync);
-        assert_eq!(standing.stand(), Level::Fsync);
-        assert_eq!(standing.level(), Some(Level::Fsync));
-        standing.ask(Level::Memory);
-        assert_eq!(standing.stand(), Level::Fsync);
+        ack_order.ask(Level::Os);
+        assert_eq!(ack_order.stand(), Level::Os);
+        ack_order.ask(Level::Os);
+        ack_order.ask(Level::Fsync);
+        assert_eq!(ack_order.stand(), Level::Fsync);
+        assert_eq!(ack_order.level(), Some(Level::Fsync));
+        ack_order.ask(Level::Memory);
+        assert_eq!(ack_order.stand(), Level::Fsync);
 
-        (0..3).for_each(|_| standing.leave());
-        assert_eq!(standing.level(), None);
-        standing.ask(Level::Os);
-        assert_eq!(standing.stand(), Level::Os);
+        (0..3).for_each(|_| ack_order.leave());
+        assert_eq!(ack_order.level(), None);
+        ack_order.ask(Level::Os);
+        assert_eq!(ack_order.stand(), Level::Os);
     }
 }

@@ -9,7 +9,7 @@ use mqttcore_session::Session;
 use mqttcore_store::Level;
 use mqttcore_topics::{SubscriberId, TopicFilter};
 
-use crate::clients::ack_order::Standing;
+use crate::clients::ack_order::AckOrder;
 use crate::clients::handle::Handle;
 use crate::clients::link::Link;
 use crate::config::grants::Access;
@@ -56,7 +56,7 @@ pub(crate) struct Client {
     /// How safe what it does is.
     pub(crate) promise: Cell<Level>,
     /// Where its promises stand in its shard's journal.
-    pub(crate) standing: Standing,
+    pub(crate) ack_order: AckOrder,
 }
 
 /// Who the client is and what it may do; renewed by every connection.
@@ -92,7 +92,7 @@ impl Client {
             queue_level: Cell::default(),
             kept_will: Cell::default(),
             promise: Cell::new(Level::Fsync),
-            standing: Standing::default(),
+            ack_order: AckOrder::default(),
         }
     }
 

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 ///
 /// Shared subscriptions use it to pass over members that are away or full (decision 13). A byte a session, written by
 /// its own shard alone.
-pub(crate) struct Presence {
+pub(crate) struct AvailabilityTable {
     shards: Vec<Vec<AtomicU8>>,
 }
 
 /// What is known of one session. Hints: the session itself decides when the message arrives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Signs {
+pub(crate) struct Availability {
     /// It has a connection.
     pub(crate) is_online: bool,
     /// The next message would wait behind others.
@@ -22,7 +22,7 @@ pub(crate) struct Signs {
     pub(crate) is_refusing: bool,
 }
 
-impl Signs {
+impl Availability {
     /// Of a session that nothing is known of. A reload may allow more sessions than there are bytes.
     const UNKNOWN: Self = Self::connected(true);
 
@@ -48,7 +48,7 @@ impl Signs {
     }
 }
 
-impl Presence {
+impl AvailabilityTable {
     pub(crate) fn new(shards: usize, sessions: usize) -> Self {
         let bytes = || (0..sessions).map(|_| AtomicU8::default()).collect();
         Self {
@@ -56,18 +56,18 @@ impl Presence {
         }
     }
 
-    pub(crate) fn signs(&self, shard: usize, slot: u32) -> Signs {
+    pub(crate) fn availability(&self, shard: usize, slot: u32) -> Availability {
         let byte = self.shards[shard].get(slot as usize);
         // ORDERING: a hint.
-        byte.map_or(Signs::UNKNOWN, |byte| {
-            Signs::of(byte.load(Ordering::Relaxed))
+        byte.map_or(Availability::UNKNOWN, |byte| {
+            Availability::of(byte.load(Ordering::Relaxed))
         })
     }
 
     /// Only on the thread of `shard`.
-    pub(crate) fn set(&self, shard: usize, slot: u32, signs: Signs) {
+    pub(crate) fn set(&self, shard: usize, slot: u32, availability: Availability) {
         if let Some(byte) = self.shards[shard].get(slot as usize) {
-            byte.store(signs.byte(), Ordering::Relaxed); // ORDERING: a hint.
+            byte.store(availability.byte(), Ordering::Relaxed); // ORDERING: a hint.
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Target {
     /// Its session takes it whatever the limits of its queue.
     pub(crate) may_exceed: bool,
     /// It was chosen among the members of a group.
-    pub(crate) choice: Option<Box<Choice>>,
+    pub(crate) choice: Option<Box<GroupDelivery>>,
 }
 
 impl Target {
@@ -45,7 +45,7 @@ impl Target {
 }
 
 /// How a message goes through a shared group.
-pub(crate) struct Choice {
+pub(crate) struct GroupDelivery {
     pub(crate) group: SubscriptionFilter,
     /// Who was chosen so far; the last one is to have it.
     pub(crate) tried: SmallVec<[SubscriberId; 4]>,
@@ -57,7 +57,7 @@ pub(crate) struct Choice {
     pub(crate) session: u64,
 }
 
-impl Choice {
+impl GroupDelivery {
     pub(crate) fn new(group: SubscriptionFilter, member: SubscriberId) -> Self {
         Self {
             group,

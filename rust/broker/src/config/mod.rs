@@ -2,9 +2,9 @@
 //!
 //! Plain data and rules about it. Knows no shard and no client.
 
-pub(crate) mod door;
 pub(crate) mod grants;
 pub(crate) mod hooks;
+pub(crate) mod listener_policy;
 pub(crate) mod promise;
 pub(crate) mod queue_policy;
 mod settings;

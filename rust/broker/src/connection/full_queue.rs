@@ -13,10 +13,10 @@ use tokio::time::timeout_at;
 use crate::clients::client::Client;
 use crate::clients::handle::Handle;
 use crate::clients::topic::topic_of;
-use crate::connection::requests::{self, Pause};
-use crate::routing::hub;
+use crate::connection::requests::{self, PendingRequest};
 use crate::routing::publication::Unroutable;
-use crate::sessions::life::confirm;
+use crate::routing::router;
+use crate::sessions::lifecycle::confirm;
 use crate::shard::Shard;
 
 /// The session whose queue a publish of a 3.x client has to wait for, before anything is done with it.
@@ -33,7 +33,7 @@ pub(crate) fn must_wait_for(
         && !client.login().version.has_properties()
         && !durable.is_full(client.handle);
     may_wait
-        .then(|| hub::full_queue(shard, Some(client), topic, message))
+        .then(|| router::full_queue(shard, Some(client), topic, message))
         .flatten()
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn hold_back(
     message: Message,
     packet_id: Option<PacketId>,
     mut full: Handle,
-) -> Pause {
+) -> PendingRequest {
     let deadline = shard.now() + shard.config().queue_deadline;
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
     Box::pin(async move {

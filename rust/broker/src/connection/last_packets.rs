@@ -27,7 +27,7 @@ const LAST_BYTES: usize = 256 * 1024;
 /// and text of `farewell`, where the client's version has one.
 ///
 /// What waits for nothing is in the outbox at once, the rest when [`send_rest`] says so.
-pub(crate) fn say_goodbye(
+pub(crate) fn send_disconnect(
     shard: &Rc<Shard>,
     client: &Client,
     farewell: Option<(ReasonCode, &str)>,
@@ -65,7 +65,7 @@ pub(crate) fn say_goodbye(
     }
 }
 
-/// Puts what [`say_goodbye`] held back into the outbox; false if that is nothing.
+/// Puts what [`send_disconnect`] held back into the outbox; false if that is nothing.
 pub(crate) async fn send_rest(shard: &Shard, link: &Link) -> bool {
     let Some(last) = link.last_packets.take() else {
         return false;

@@ -1,6 +1,6 @@
 //! A connected client: what moves its bytes, and what its packets ask for.
 
-pub(crate) mod end;
+pub(crate) mod disconnect_cause;
 pub(crate) mod full_queue;
 pub(crate) mod last_packets;
 pub(crate) mod linger;

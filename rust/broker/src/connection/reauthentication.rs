@@ -16,8 +16,8 @@ use tokio::time::{Sleep, sleep};
 use crate::clients::client::Client;
 use crate::config::grants::Access;
 use crate::config::hooks::{Conversation, EventKind, Opening, Reply, Turn, Verdict};
-use crate::connection::end::End;
-use crate::sessions::life::{arm, confirm, handle_events};
+use crate::connection::disconnect_cause::DisconnectCause;
+use crate::sessions::lifecycle::{arm, confirm, handle_events};
 use crate::sessions::rights::{drop_lost_rights, identify, on_monotonic_clock};
 use crate::shard::{EventDetails, Shard};
 
@@ -36,7 +36,11 @@ impl Reauthentication {
     /// # Errors
     ///
     /// No plugin offers the method any more.
-    pub(crate) fn begin(shard: &Shard, client: &Client, data: Option<&[u8]>) -> Result<Self, End> {
+    pub(crate) fn begin(
+        shard: &Shard,
+        client: &Client,
+        data: Option<&[u8]>,
+    ) -> Result<Self, DisconnectCause> {
         let method = client
             .session
             .borrow()
@@ -79,7 +83,7 @@ impl Reauthentication {
         cx: &mut Context<'_>,
         shard: &Rc<Shard>,
         client: &Rc<Client>,
-    ) -> Poll<Result<(), End>> {
+    ) -> Poll<Result<(), DisconnectCause>> {
         if let Some(answer) = &mut self.answer
             && let Poll::Ready(turn) = Pin::new(answer).poll(cx)
         {
@@ -115,7 +119,7 @@ fn conclude(
     client: &Rc<Client>,
     verdict: Verdict,
     data: Option<&Secret>,
-) -> Result<(), End> {
+) -> Result<(), DisconnectCause> {
     let (grant, username, user_properties) = match verdict {
         Verdict::Allow {
             grant,
@@ -163,14 +167,14 @@ fn conclude(
 }
 
 /// Tells the plugins, and ends the connection.
-fn failed(shard: &Shard, client: &Client, reason: ReasonCode, text: &str) -> End {
+fn failed(shard: &Shard, client: &Client, reason: ReasonCode, text: &str) -> DisconnectCause {
     let reason = reauthentication_refusal(reason);
     let details = EventDetails {
         topic: None,
         reason: Some(reason),
     };
     shard.tell(EventKind::AuthFailed, client, details);
-    End::Refused {
+    DisconnectCause::Refused {
         reason,
         text: text.into(),
     }

@@ -1,7 +1,7 @@
 //! What a client asks for: permission first, then the deed, then the answer.
 //!
 //! Most of it is decided at once by the client's grant. Where a plugin wants to be asked, the
-//! deed becomes a [`Pause`]: the client is not read from until the answer is there, and nobody
+//! deed becomes a [`PendingRequest`]: the client is not read from until the answer is there, and nobody
 //! else waits.
 
 use std::pin::Pin;
@@ -19,31 +19,31 @@ use crate::clients::retained::Replay;
 use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
-use crate::connection::end::End;
+use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::full_queue;
-use crate::routing::batch::Together;
+use crate::routing::batch::MessageBatch;
 use crate::routing::external::{self, NotLogged};
 use crate::routing::publication::{self, Publication, Retention, Unroutable};
-use crate::routing::{hub, queue_policy, retain, session_records};
-use crate::runtime::log::{Escaped, LogClass};
-use crate::sessions::life::confirm;
+use crate::routing::{queue_policy, retain, router, session_records};
+use crate::runtime::log::{Escaped, LogCategory};
+use crate::sessions::lifecycle::confirm;
 use crate::sessions::rights::is_lost;
 use crate::shard::{EventDetails, Shard};
 
 /// A step that waits: for a plugin, or for the sessions that were kept.
-pub(crate) type Pause = Pin<Box<dyn Future<Output = Result<(), End>>>>;
+pub(crate) type PendingRequest = Pin<Box<dyn Future<Output = Result<(), DisconnectCause>>>>;
 
 /// What a plugin said about one question: yes, no, or go.
-type Answer = Result<Result<(), Refusal>, End>;
+type Answer = Result<Result<(), Denial>, DisconnectCause>;
 
 /// Why something is refused.
-struct Refusal {
+struct Denial {
     reason: ReasonCode,
     /// For people.
     text: Option<Box<str>>,
 }
 
-impl Refusal {
+impl Denial {
     fn new(reason: ReasonCode, text: &str) -> Self {
         Self {
             reason,
@@ -92,20 +92,20 @@ fn ask(
                 }
                 Ok(Ok(()))
             }
-            Ok(Ruling::Deny { reason, text }) => Ok(Err(Refusal {
+            Ok(Ruling::Deny { reason, text }) => Ok(Err(Denial {
                 reason: refusing(reason),
                 text: text.map(Into::into),
             })),
-            Ok(Ruling::Disconnect { reason, text }) => Err(End::Refused {
+            Ok(Ruling::Disconnect { reason, text }) => Err(DisconnectCause::Refused {
                 reason: refusing(reason),
                 text: text.unwrap_or_default().into(),
             }),
-            Err(_) if is_owed_the_truth => Err(End::Refused {
+            Err(_) if is_owed_the_truth => Err(DisconnectCause::Refused {
                 reason: ReasonCode::SERVER_UNAVAILABLE,
                 text: "no plugin answered".into(),
             }),
             // A reply that nobody used is a refusal: authorization fails closed.
-            Err(_) => Ok(Err(Refusal {
+            Err(_) => Ok(Err(Denial {
                 reason: ReasonCode::NOT_AUTHORIZED,
                 text: None,
             })),
@@ -147,7 +147,7 @@ pub(crate) fn may_wait(
 }
 
 /// Routes and acknowledges, in their order, publishes that waited for each other.
-pub(crate) fn accept_together(shard: &Rc<Shard>, client: &Rc<Client>, together: &mut Together) {
+pub(crate) fn accept_batch(shard: &Rc<Shard>, client: &Rc<Client>, together: &mut MessageBatch) {
     together.route(shard, client, |message, packet_id, routed| match routed {
         Ok(matched) => acknowledge(shard, client, message, packet_id, matched),
         Err(why) => refuse_unroutable(shard, client, message, packet_id, why),
@@ -181,14 +181,14 @@ fn reason_of(matched: usize) -> ReasonCode {
     }
 }
 
-/// Publishes `message` if its client may; a [`Pause`] where a plugin has to say so.
+/// Publishes `message` if its client may; a [`PendingRequest`] where a plugin has to say so.
 pub(crate) fn publish(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     topic: TopicName<'_>,
     message: Message,
     packet_id: Option<PacketId>,
-) -> Option<Pause> {
+) -> Option<PendingRequest> {
     let answer = client.access().permissions.publish(topic);
     match answer {
         RuleAnswer::Allowed => {
@@ -199,7 +199,7 @@ pub(crate) fn publish(
                 .interests()
                 .asks_about(Action::Publish, |filter| filter.matches(topic)) => {}
         RuleAnswer::Silent | RuleAnswer::Denied => {
-            let refusal = Refusal::new(ReasonCode::NOT_AUTHORIZED, PUBLISH_DENIED);
+            let refusal = Denial::new(ReasonCode::NOT_AUTHORIZED, PUBLISH_DENIED);
             deny(shard, client, &message, packet_id, refusal);
             return None;
         }
@@ -223,7 +223,7 @@ pub(crate) fn publish(
         let is_denied = |topic| client.access().permissions.publish(topic) == RuleAnswer::Denied;
         match answer {
             Ok(()) if topic.is_none_or(is_denied) => {
-                let refusal = Refusal::new(ReasonCode::NOT_AUTHORIZED, PUBLISH_DENIED);
+                let refusal = Denial::new(ReasonCode::NOT_AUTHORIZED, PUBLISH_DENIED);
                 deny(&shard, &client, &message, packet_id, refusal);
             }
             Ok(()) => {
@@ -240,14 +240,14 @@ pub(crate) fn publish(
     }))
 }
 
-/// Accepts a message; a [`Pause`] where a client of 3.x has to wait for room in a queue.
+/// Accepts a message; a [`PendingRequest`] where a client of 3.x has to wait for room in a queue.
 fn accept(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     topic: TopicName<'_>,
     message: Message,
     packet_id: Option<PacketId>,
-) -> Option<Pause> {
+) -> Option<PendingRequest> {
     match full_queue::must_wait_for(shard, client, topic, &message) {
         Some(full) => Some(full_queue::hold_back(
             shard, client, message, packet_id, full,
@@ -257,14 +257,14 @@ fn accept(
 }
 
 /// Accepts a message for which there is room, but one of QoS 2 that is a record of an external log only when that has it: then
-/// [`Pause`].
+/// [`PendingRequest`].
 pub(crate) fn accept_logged(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     topic: TopicName<'_>,
     message: Message,
     packet_id: Option<PacketId>,
-) -> Option<Pause> {
+) -> Option<PendingRequest> {
     let refusal = external::refusal(shard, topic, &message);
     if let Some(why) = refusal.filter(|_| packet_id.is_some()) {
         let why = Unroutable::NotLogged(why);
@@ -278,8 +278,8 @@ pub(crate) fn accept_logged(
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
     Some(Box::pin(async move {
         logged.await.map_err(|not_logged| match not_logged {
-            NotLogged::Stopped => End::Lost,
-            NotLogged::Lost => End::Refused {
+            NotLogged::Stopped => DisconnectCause::Lost,
+            NotLogged::Lost => DisconnectCause::Refused {
                 reason: ReasonCode::SERVER_BUSY,
                 text: "Kafka did not take the message".into(),
             },
@@ -305,9 +305,9 @@ fn accept_now(
     is_logged: bool,
 ) {
     let checked = if packet_id.is_some() {
-        hub::check_retained(shard, Some(client), topic, message)
+        router::check_retained(shard, Some(client), topic, message)
     } else {
-        hub::check_filters(shard, topic, message)
+        router::check_filters(shard, topic, message)
     };
     if let Err(why) = checked {
         return refuse_unroutable(shard, client, message, packet_id, why);
@@ -332,7 +332,7 @@ fn accept_now(
         is_logged,
         is_refused_when_full: queue_policy::refuses(shard, Some(client), topic, message),
     };
-    let routed = hub::try_route(shard, publication, |accepted| match accepted {
+    let routed = router::try_route(shard, publication, |accepted| match accepted {
         Ok(matched) => acknowledge(shard, client, message, packet_id, matched),
         Err(why) => refuse_unroutable(shard, client, message, packet_id, why),
     });
@@ -380,7 +380,7 @@ fn deny(
     client: &Rc<Client>,
     message: &Message,
     packet_id: Option<PacketId>,
-    refusal: Refusal,
+    refusal: Denial,
 ) {
     let reason = refusal.reason;
     if let Some(packet_id) = packet_id {
@@ -403,18 +403,18 @@ fn report_denied(
         reason: Some(reason),
     };
     shard.tell(EventKind::Denied, client, details);
-    shard.log.warn(LogClass::Denied, shard.now(), || {
+    shard.log.warn(LogCategory::Denied, shard.now(), || {
         let (id, topic) = (Escaped(&client.id), Escaped(topic));
         format!("client {id} may not {what} {topic}: {}", reason.name())
     });
 }
 
-/// Subscribes to what the client may; a [`Pause`] where a plugin has to say so.
+/// Subscribes to what the client may; a [`PendingRequest`] where a plugin has to say so.
 pub(crate) fn subscribe(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     mut request: SubscribeRequest,
-) -> Option<Pause> {
+) -> Option<PendingRequest> {
     let mut why = Details::none();
     let open: Vec<usize> = (0..request.entries.len())
         .filter(|&index| judge_entry(shard, client, &mut request.entries[index], &mut why))
@@ -445,7 +445,7 @@ pub(crate) fn subscribe(
         // Its grant may be another one since it asked.
         for entry in &mut request.entries {
             if entry.refused.is_none() && is_lost(&shard, &client, entry.filter.filter()) {
-                let refusal = Refusal::new(ReasonCode::NOT_AUTHORIZED, SUBSCRIBE_DENIED);
+                let refusal = Denial::new(ReasonCode::NOT_AUTHORIZED, SUBSCRIBE_DENIED);
                 refuse_entry(&shard, &client, entry, refusal, &mut why);
             }
         }
@@ -480,7 +480,7 @@ fn judge_entry(
     {
         return true;
     }
-    let refusal = Refusal::new(ReasonCode::NOT_AUTHORIZED, SUBSCRIBE_DENIED);
+    let refusal = Denial::new(ReasonCode::NOT_AUTHORIZED, SUBSCRIBE_DENIED);
     refuse_entry(shard, client, entry, refusal, why);
     false
 }
@@ -490,7 +490,7 @@ fn refuse_entry(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     entry: &mut SubscribeEntry,
-    refusal: Refusal,
+    refusal: Denial,
     why: &mut Details,
 ) {
     let reason = refusal.reason;

@@ -15,17 +15,17 @@ use mqttcore_session::{Cause, PublishRequest, Request};
 
 use crate::clients::client::{Client, KeptWill, QueueLevel};
 use crate::clients::link::Link;
-use crate::connection::end::End;
-use crate::connection::last_packets::{leaving, say_goodbye, send_rest};
+use crate::connection::disconnect_cause::DisconnectCause;
+use crate::connection::last_packets::{leaving, send_disconnect, send_rest};
 use crate::connection::linger::linger;
 use crate::connection::reauthentication::Reauthentication;
-use crate::connection::requests::{self, Pause};
+use crate::connection::requests::{self, PendingRequest};
 use crate::connection::socket::Stop;
 use crate::connection::throttle::Throttle;
 use crate::connection::transport::Transport;
-use crate::routing::batch::Together;
+use crate::routing::batch::MessageBatch;
 use crate::routing::{fill, group, journal, retain};
-use crate::sessions::life::{self, confirm, detach};
+use crate::sessions::lifecycle::{self, confirm, detach};
 use crate::sessions::{loading, paging};
 use crate::shard::guard::{CONNECTION, guarded};
 use crate::shard::{SCRATCH_BYTES, Shard};
@@ -49,7 +49,7 @@ struct Connection {
     limits: Limits,
     version: Version,
     /// A step that waits; nothing is read from this client meanwhile.
-    pause: Option<Pause>,
+    pause: Option<PendingRequest>,
     throttle: Option<Box<Throttle>>,
     reauthentication: Option<Box<Reauthentication>>,
 }
@@ -110,18 +110,18 @@ impl Connection {
         self.finish(end).await;
     }
 
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<DisconnectCause> {
         self.link.park(cx.waker());
         self.shard.refresh_now();
         self.link.in_turn.set(true);
         let turn = self.turn(cx);
         self.link.in_turn.set(false);
         let Err(end) = turn else {
-            self.shard.send_mail();
+            self.shard.flush_mailboxes();
             return Poll::Pending;
         };
-        self.shard.send_mail();
-        if matches!(end, End::Lost) {
+        self.shard.flush_mailboxes();
+        if matches!(end, DisconnectCause::Lost) {
             // A client that only closed its sending half still takes what it is owed; whether it
             // does is its own affair.
             let _ = self.write(cx);
@@ -130,9 +130,9 @@ impl Connection {
     }
 
     /// Reads and handles what there is, then writes once.
-    fn turn(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+    fn turn(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectCause> {
         if let Some(closing) = self.link.closing() {
-            return Err(End::Closed(closing));
+            return Err(DisconnectCause::Closed(closing));
         }
         self.shard.start_turn();
         let mut budget = TURN_BYTES;
@@ -151,7 +151,7 @@ impl Connection {
         let was_full = self.outbox_len() >= READ_BELOW_BYTES;
         retain::replay(&self.shard, &self.client);
         // Before the acknowledgements leave: what was acknowledged is then on its way everywhere.
-        self.shard.send_mail();
+        self.shard.flush_mailboxes();
         self.write(cx)?;
         if self.client.has_link(&self.link) {
             group::take_part_again(&self.shard, &self.client, self.outbox_len());
@@ -171,7 +171,11 @@ impl Connection {
     }
 
     /// One step of input: a pause that ends, bytes behind it, or one read.
-    fn poll_input(&mut self, cx: &mut Context<'_>, budget: &mut usize) -> Result<Poll<()>, End> {
+    fn poll_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        budget: &mut usize,
+    ) -> Result<Poll<()>, DisconnectCause> {
         self.link.is_unread.set(true);
         if let Some(pause) = &mut self.pause {
             let Poll::Ready(result) = pause.as_mut().poll(cx) else {
@@ -215,7 +219,7 @@ impl Connection {
         cx: &mut Context<'_>,
         scratch: &mut [u8],
         budget: &mut usize,
-    ) -> Result<Poll<()>, End> {
+    ) -> Result<Poll<()>, DisconnectCause> {
         let torn = self.torn.len();
         let large = torn > TORN_BYTES;
         let start = if large { 0 } else { torn };
@@ -226,8 +230,8 @@ impl Connection {
         let end = SCRATCH_BYTES.min(start + longest);
         let input = match self.transport.poll_read(cx, &mut scratch[start..end]) {
             Poll::Pending => return Ok(Poll::Pending),
-            Poll::Ready(Err(Stop::Lost)) => return Err(End::Lost),
-            Poll::Ready(Err(Stop::Fault(fault))) => return Err(End::Unframed(fault)),
+            Poll::Ready(Err(Stop::Lost)) => return Err(DisconnectCause::Lost),
+            Poll::Ready(Err(Stop::Fault(fault))) => return Err(DisconnectCause::Unframed(fault)),
             Poll::Ready(Ok(input)) => input,
         };
         let len = input.payload;
@@ -254,18 +258,18 @@ impl Connection {
     }
 
     /// Handles the whole frames of `batch`, as many as this turn may, and keeps the rest.
-    fn handle_batch(&mut self, mut batch: Batch<'_>) -> Result<(), End> {
+    fn handle_batch(&mut self, mut batch: Batch<'_>) -> Result<(), DisconnectCause> {
         let mut step = Ok(true);
         while matches!(step, Ok(true)) && !self.must_stop() {
             step = self.handle_frame(&mut batch);
         }
-        requests::accept_together(&self.shard, &self.client, &mut batch.together);
+        requests::accept_batch(&self.shard, &self.client, &mut batch.together);
         if matches!(step, Ok(true)) {
             self.rest = batch.into_rest().map(Box::new);
         } else {
             self.torn.extend_from_slice(batch.rest());
         }
-        life::handle_events(&self.shard, &self.client);
+        lifecycle::handle_events(&self.shard, &self.client);
         confirm(&self.shard, &self.client);
         self.client.flush_session(&self.shard);
         paging::read_on(&self.shard, &self.client);
@@ -273,8 +277,9 @@ impl Connection {
     }
 
     /// Handles the next frame; false when there is no whole one.
-    fn handle_frame(&mut self, batch: &mut Batch<'_>) -> Result<bool, End> {
-        let decoded = decode(batch.rest(), self.version, &self.limits).map_err(End::Malformed)?;
+    fn handle_frame(&mut self, batch: &mut Batch<'_>) -> Result<bool, DisconnectCause> {
+        let decoded =
+            decode(batch.rest(), self.version, &self.limits).map_err(DisconnectCause::Malformed)?;
         let Some((packet, len)) = decoded else {
             return Ok(false);
         };
@@ -288,7 +293,7 @@ impl Connection {
         }
         if !matches!(packet, Packet::Publish(_)) {
             // What the packet asks for comes behind the publishes in front of it.
-            requests::accept_together(&self.shard, &self.client, &mut batch.together);
+            requests::accept_batch(&self.shard, &self.client, &mut batch.together);
         }
         self.shard.metrics().packets_received.add(1);
         let frame = batch.used..batch.used + len;
@@ -298,7 +303,7 @@ impl Connection {
             .session
             .borrow_mut()
             .handle_packet(self.shard.now(), packet)
-            .map_err(End::Violation)?;
+            .map_err(DisconnectCause::Violation)?;
         self.handle_request(request, batch, frame)?;
         Ok(true)
     }
@@ -318,7 +323,7 @@ impl Connection {
         request: Request<'_>,
         batch: &mut Batch<'_>,
         frame: Range<usize>,
-    ) -> Result<(), End> {
+    ) -> Result<(), DisconnectCause> {
         match request {
             Request::None => Ok(()),
             Request::Publish(publish) => {
@@ -337,7 +342,7 @@ impl Connection {
                 requests::unsubscribe(&self.shard, &self.client, unsubscribe);
                 Ok(())
             }
-            Request::Disconnect(cause) => Err(End::Left(cause)),
+            Request::Disconnect(cause) => Err(DisconnectCause::Left(cause)),
             Request::Reauthenticate { data } => {
                 let begun = Reauthentication::begin(&self.shard, &self.client, data)?;
                 self.reauthentication = Some(Box::new(begun));
@@ -353,7 +358,7 @@ impl Connection {
     }
 
     /// Goes on with an exchange; at its good end the new grant is in force.
-    fn authenticate_again(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+    fn authenticate_again(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectCause> {
         let Some(begun) = &mut self.reauthentication else {
             return Ok(());
         };
@@ -378,7 +383,7 @@ struct Batch<'a> {
     used: usize,
     chunk: Option<Arc<[u8]>>,
     /// Publishes that wait to be matched with those behind them.
-    together: Together,
+    together: MessageBatch,
 }
 
 impl<'a> Batch<'a> {
@@ -387,7 +392,7 @@ impl<'a> Batch<'a> {
             bytes,
             used: 0,
             chunk: None,
-            together: Together::default(),
+            together: MessageBatch::default(),
         }
     }
 
@@ -450,22 +455,22 @@ impl Connection {
         if requests::may_wait(&self.shard, &self.client, topic, &message) {
             batch.together.push(message, packet_id);
             if batch.together.is_full(&self.shard) {
-                requests::accept_together(&self.shard, &self.client, &mut batch.together);
+                requests::accept_batch(&self.shard, &self.client, &mut batch.together);
             }
             return;
         }
-        requests::accept_together(&self.shard, &self.client, &mut batch.together);
+        requests::accept_batch(&self.shard, &self.client, &mut batch.together);
         self.pause = requests::publish(&self.shard, &self.client, topic, message, packet_id);
     }
 
     /// Writes what waits, as far as the socket takes it: one `send`, or one `writev`.
-    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectCause> {
         while self.transport.has_output() || !self.link.outbox.borrow().is_empty() {
             let written = {
                 let outbox = self.link.outbox.borrow();
                 match self.transport.poll_write(cx, &outbox) {
                     Poll::Ready(Ok(written)) => written,
-                    Poll::Ready(Err(_)) => return Err(End::Lost),
+                    Poll::Ready(Err(_)) => return Err(DisconnectCause::Lost),
                     Poll::Pending => break,
                 }
             };
@@ -485,12 +490,12 @@ impl Connection {
         self.client.session.borrow_mut().release_chunks();
         if self.link.blocked_since.get().is_none() {
             self.link.blocked_since.set(Some(self.shard.now()));
-            life::arm(&self.shard, &self.client);
+            lifecycle::arm(&self.shard, &self.client);
         }
     }
 
     /// Tells the client why, parts it from its session, and closes.
-    async fn finish(mut self, end: End) {
+    async fn finish(mut self, end: DisconnectCause) {
         self.reauthentication = None;
         if !self.shard.held.is_over() {
             // Its will may go to a session that is not there yet.
@@ -499,19 +504,19 @@ impl Connection {
         let (cause, farewell) = end.judge(&self.shard, &self.client, &self.link);
         if self.client.has_link(&self.link) {
             let farewell = farewell.as_ref().map(|(reason, text)| (*reason, &**text));
-            say_goodbye(&self.shard, &self.client, farewell);
+            send_disconnect(&self.shard, &self.client, farewell);
             let had_kept_will = self.client.kept_will.get() != KeptWill::None;
             let was_kept = had_kept_will || self.client.number(&self.shard.world).is_some();
             detach(&self.shard, &self.client, cause);
-            self.shard.send_mail();
-            if was_kept && matches!(end, End::Left(_)) {
+            self.shard.flush_mailboxes();
+            if was_kept && matches!(end, DisconnectCause::Left(_)) {
                 // The client hears no other answer to its DISCONNECT than the end of the connection.
                 Box::pin(journal::all_safe(&self.shard)).await;
             }
         }
         let is_owed_more = send_rest(&self.shard, &self.link).await || self.transport.owes_close();
         let outbox = self.link.outbox.take();
-        if matches!(end, End::Lost) && !is_owed_more {
+        if matches!(end, DisconnectCause::Lost) && !is_owed_more {
             return;
         }
         let last = leaving(&outbox, self.transport.begun(&outbox));

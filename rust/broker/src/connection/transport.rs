@@ -21,7 +21,7 @@ pub(crate) enum Transport {
 }
 
 /// The same on its way to another shard.
-pub(crate) struct Parked {
+pub(crate) struct DetachedTransport {
     socket: std::net::TcpStream,
     framing: Option<Box<Framing>>,
 }
@@ -107,7 +107,7 @@ impl Transport {
     /// # Errors
     ///
     /// What the runtime says; the connection is closed then.
-    pub(crate) fn park(self) -> io::Result<Parked> {
+    pub(crate) fn park(self) -> io::Result<DetachedTransport> {
         let (stream, framing) = match self {
             Self::Tcp(stream) => (stream, None),
             Self::WebSocket(socket) => {
@@ -116,11 +116,11 @@ impl Transport {
             }
         };
         let socket = stream.into_std()?;
-        Ok(Parked { socket, framing })
+        Ok(DetachedTransport { socket, framing })
     }
 }
 
-impl Parked {
+impl DetachedTransport {
     /// Puts it on this shard's runtime.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use mqttcore_store::{Level, StoreError};
 
-use crate::runtime::log::LogClass;
+use crate::runtime::log::LogCategory;
 
 /// What a broker does with news of its store. Called from threads of the store.
 pub(crate) trait StoreEvents: Send + Sync {
@@ -19,5 +19,5 @@ pub(crate) trait StoreEvents: Send + Sync {
     /// A line for the log.
     fn say(&self, text: String);
     /// A warning for the log.
-    fn warn(&self, class: LogClass, text: String);
+    fn warn(&self, class: LogCategory, text: String);
 }

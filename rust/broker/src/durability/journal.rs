@@ -14,12 +14,12 @@ use mqttcore_store::record::{RecipientsBuf, Record, RowsBuf};
 use mqttcore_store::{Batch, Level};
 
 use crate::clients::client::Client;
-use crate::durability::line::{Awaited, Lines, Then};
-use crate::durability::store::{Log, PageRequest};
+use crate::durability::ack_queue::{AckQueues, Awaited, Continuation};
+use crate::durability::store::{DurableLog, PageRequest};
 
 /// One shard's way to the store.
 pub(crate) struct Journal {
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: Arc<DurableLog>,
     /// The records of this turn.
     batch: RefCell<Batch>,
     /// The safest that one of them has to be.
@@ -27,9 +27,9 @@ pub(crate) struct Journal {
     /// Clients whose promises depend on them.
     promising: RefCell<Vec<Rc<Client>>>,
     /// What else depends on them.
-    held: RefCell<Vec<(Level, Then)>>,
+    held: RefCell<Vec<(Level, Continuation)>>,
     /// What waits for earlier turns' records.
-    pub(crate) lines: Lines,
+    pub(crate) lines: AckQueues,
     pub(crate) recipients: RefCell<RecipientsBuf>,
     pub(crate) rows: RefCell<RowsBuf>,
     /// Connections that do not read until the log has room.
@@ -37,14 +37,14 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    pub(crate) fn new(log: Arc<Log>, awaited: Arc<Awaited>) -> Self {
+    pub(crate) fn new(log: Arc<DurableLog>, awaited: Arc<Awaited>) -> Self {
         Self {
             log,
             batch: RefCell::default(),
             level: Cell::new(Level::Memory),
             promising: RefCell::default(),
             held: RefCell::default(),
-            lines: Lines::new(awaited),
+            lines: AckQueues::new(awaited),
             recipients: RefCell::default(),
             rows: RefCell::default(),
             stalled: RefCell::default(),
@@ -82,13 +82,13 @@ impl Journal {
         self.batch.borrow_mut().push(record);
     }
 
-    pub(crate) fn after(&self, level: Level, then: Then) {
+    pub(crate) fn after(&self, level: Level, then: Continuation) {
         self.held.borrow_mut().push((level, then));
     }
 
     /// The promises of `client` wait until what is written so far is as safe as `level` says.
     pub(crate) fn promise(&self, client: &Rc<Client>, level: Level) {
-        if client.standing.ask(level) {
+        if client.ack_order.ask(level) {
             self.promising.borrow_mut().push(Rc::clone(client));
         }
     }
@@ -108,7 +108,7 @@ impl Journal {
         let Some(level) = self.lines.delivering() else {
             return Some(then);
         };
-        self.after(level.max(Level::Os), Then::Call(then));
+        self.after(level.max(Level::Os), Continuation::Call(then));
         None
     }
 
@@ -126,7 +126,7 @@ impl Journal {
             // Who stands behind something safer waits for that level, and so does what it depends on.
             let clients = promising
                 .iter()
-                .filter_map(|client| client.standing.level());
+                .filter_map(|client| client.ack_order.level());
             let others = held.iter().map(|(level, _)| *level);
             let level = self.level.replace(Level::Memory);
             let level = clients.chain(others).fold(level, Level::max);
@@ -134,10 +134,11 @@ impl Journal {
                 .advance_to(self.log.append(&mut batch, level), level);
         }
         for client in promising.drain(..) {
-            let level = client.standing.stand();
+            let level = client.ack_order.stand();
             let token = client.session.borrow().last_token();
             let record = client.external_record();
-            self.lines.push(level, Then::Confirm(client, token, record));
+            self.lines
+                .push(level, Continuation::Confirm(client, token, record));
         }
         for (level, then) in held.drain(..) {
             self.lines.push(level, then);

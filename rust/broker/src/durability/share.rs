@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::durability::events::StoreEvents;
-use crate::runtime::log::LogClass;
+use crate::runtime::log::LogCategory;
 
 /// Percent of the limit from which all queues together are nearly full, and below which they are not any more ...
 const HIGH: (u64, u64) = (80, 70);
@@ -101,7 +101,7 @@ pub(crate) fn watch(events: &dyn StoreEvents, share: &Share, kept_bytes: u64) {
         let percent = share.percent_of(kept_bytes);
         let limit = share.limit_bytes.load(Ordering::Relaxed);
         events.warn(
-            LogClass::Queue,
+            LogCategory::Queue,
             format!(
                 "messages kept for all sessions are at {percent} % of limits.queues_disk_bytes: {kept_bytes} of {limit} bytes; at the limit messages are dropped, or refused if queue_policy says so"
             ),

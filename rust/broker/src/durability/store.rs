@@ -21,13 +21,13 @@ use crate::durability::events::StoreEvents;
 use crate::durability::page::Page;
 use crate::durability::row_log::RowLog;
 use crate::durability::share::{self, Share};
-use crate::runtime::log::LogClass;
+use crate::runtime::log::LogCategory;
 
 /// Under which key the store has the seed of hashes.
 const SEED: &str = "seed";
 
 /// The log that all shards write to.
-pub(crate) struct Log {
+pub(crate) struct DurableLog {
     pub(crate) store: Arc<dyn Store>,
     /// Pages that are to be read, for a thread that may wait for the disk.
     pages: Mutex<Option<Sender<PageRequest>>>,
@@ -51,7 +51,7 @@ pub(crate) struct Log {
     events: OnceLock<Weak<dyn StoreEvents>>,
 }
 
-impl Log {
+impl DurableLog {
     /// Opens the store in the folder of `data`, or begins one, as `config` says, with what becomes `rows`.
     ///
     /// # Errors
@@ -125,7 +125,8 @@ impl Log {
             failure: OnceLock::new(),
             events: OnceLock::new(),
         });
-        log.store.observe(Arc::new(Ear(Arc::downgrade(&log))));
+        log.store
+            .observe(Arc::new(ShardNotifier(Arc::downgrade(&log))));
         log
     }
 
@@ -203,11 +204,11 @@ impl Log {
             events.say(mended);
         }
         if let Some(doubt) = self.doubt.clone() {
-            events.warn(LogClass::Clock, doubt);
+            events.warn(LogCategory::Clock, doubt);
         }
         if !self.rebuilt.is_empty() {
             let rebuilt = format!("nothing is lost, but look at the disk: {}", self.rebuilt);
-            events.warn(LogClass::Store, rebuilt);
+            events.warn(LogCategory::Store, rebuilt);
         }
     }
 
@@ -251,7 +252,7 @@ impl Log {
         self.last_session.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Hands a batch over; returns what [`Log::kept`] will reach when it is as safe as `level` says.
+    /// Hands a batch over; returns what [`DurableLog::kept`] will reach when it is as safe as `level` says.
     pub(crate) fn append(&self, batch: &mut Batch, level: Level) -> u64 {
         let appended = self.store.append(batch, level, Need::Essential);
         batch.clear();
@@ -309,7 +310,7 @@ impl Log {
     pub(crate) fn close(&self) {
         self.lock_pages().take();
         self.note_clock();
-        // A failure has been told by `Ear::stopped`.
+        // A failure has been told by `ShardNotifier::stopped`.
         let _ = self.store.close();
     }
 
@@ -363,9 +364,9 @@ impl PageRequest {
 }
 
 /// What the log's own thread tells.
-struct Ear(Weak<Log>);
+struct ShardNotifier(Weak<DurableLog>);
 
-impl Observer for Ear {
+impl Observer for ShardNotifier {
     fn kept(&self, level: Level, number: u64) {
         let Some(log) = self.0.upgrade() else { return };
         // What was refused counts as dealt with, too: it must not pass for kept.
@@ -418,13 +419,13 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::durability::line::{Lines, Then};
-    use crate::shard::{Kept, World};
+    use crate::durability::ack_queue::{AckQueues, Continuation};
+    use crate::shard::{EngineState, Kept};
 
-    fn log_over(store: Arc<dyn Store>) -> Arc<Log> {
+    fn log_over(store: Arc<dyn Store>) -> Arc<DurableLog> {
         let system_time: fn() -> SystemTime = SystemTime::now;
         let clock = KeptClock::begin(system_time(), Instant::now());
-        Log::over(
+        DurableLog::over(
             (store, Share::new(0, 0, u64::MAX)),
             &Recovery::default(),
             (clock, system_time),
@@ -436,7 +437,7 @@ mod tests {
     #[test]
     fn what_was_refused_never_counts_as_kept() {
         let log = log_over(Arc::new(MemoryStore::default()));
-        let ear = Ear(Arc::downgrade(&log));
+        let ear = ShardNotifier(Arc::downgrade(&log));
         let ticket = |number| Ticket {
             number,
             level: Level::Fsync,
@@ -457,14 +458,14 @@ mod tests {
             log: Some(Arc::clone(&log)),
             ..Kept::default()
         };
-        let world = Arc::new(World::new(&Config::default(), 3, 1, kept));
+        let world = Arc::new(EngineState::new(&Config::default(), 3, 1, kept));
         let events: Arc<dyn StoreEvents> = world.clone();
         log.serve(&events);
-        let ear = Ear(Arc::downgrade(&log));
-        let lines: Vec<Lines> = world.awaited.iter().cloned().map(Lines::new).collect();
+        let ear = ShardNotifier(Arc::downgrade(&log));
+        let lines: Vec<AckQueues> = world.awaited.iter().cloned().map(AckQueues::new).collect();
         for (index, level) in [(1, Level::Fsync), (2, Level::Os)] {
             lines[index].advance_to(5, level);
-            lines[index].push(level, Then::Call(Box::new(|| {})));
+            lines[index].push(level, Continuation::Call(Box::new(|| {})));
         }
 
         ear.kept(Level::Fsync, 4);

@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 
 use crate::clients::client::Client;
 use crate::clients::topic::topic_of;
-use crate::routing::delivery::deal;
-use crate::routing::hub::try_route;
+use crate::routing::delivery::deliver_to_shards;
 use crate::routing::journal;
-use crate::routing::matching::{Collector, TOGETHER};
+use crate::routing::matching::{Collector, MESSAGE_BATCH};
 use crate::routing::publication::{Publication, Unroutable};
+use crate::routing::router::try_route;
 use crate::shard::Shard;
 
 /// Targets of messages matched together above which the next messages are matched one at a time.
@@ -27,12 +27,12 @@ const ONE_AT_A_TIME: u32 = 4096;
 
 /// Messages of one client, none of them retained, that wait to be matched together.
 #[derive(Default)]
-pub(crate) struct Together {
+pub(crate) struct MessageBatch {
     /// Each with the packet id that is to be acknowledged.
     messages: SmallVec<[(Message, Option<PacketId>); 4]>,
 }
 
-impl Together {
+impl MessageBatch {
     pub(crate) fn push(&mut self, message: Message, packet_id: Option<PacketId>) {
         self.messages.push((message, packet_id));
     }
@@ -41,7 +41,7 @@ impl Together {
     pub(crate) fn is_full(&self, shard: &Shard) -> bool {
         let alone = shard.one_at_a_time.get();
         shard.one_at_a_time.set(alone.saturating_sub(1));
-        alone > 0 || self.messages.len() >= TOGETHER
+        alone > 0 || self.messages.len() >= MESSAGE_BATCH
     }
 
     /// Hands out what waits, and how many it goes to, in order.
@@ -52,7 +52,7 @@ impl Together {
         mut routed: impl FnMut(&Message, Option<PacketId>, Result<usize, Unroutable>),
     ) {
         let messages = std::mem::take(&mut self.messages);
-        let topics: SmallVec<[TopicName<'_>; TOGETHER]> = messages
+        let topics: SmallVec<[TopicName<'_>; MESSAGE_BATCH]> = messages
             .iter()
             .filter_map(|(message, _)| topic_of(message))
             .collect();
@@ -85,7 +85,7 @@ impl Together {
             shard.one_at_a_time.set(ONE_AT_A_TIME);
         }
         let ends = starts.iter().skip(1).copied().chain([targets.len()]);
-        let counts: SmallVec<[usize; TOGETHER]> = starts
+        let counts: SmallVec<[usize; MESSAGE_BATCH]> = starts
             .iter()
             .zip(ends)
             .map(|(start, end)| end - start)
@@ -100,7 +100,7 @@ impl Together {
         }
         let mut rest = targets.drain(..);
         for (index, ((message, packet_id), matched)) in messages.iter().zip(counts).enumerate() {
-            deal(shard, message, rest.by_ref().take(matched));
+            deliver_to_shards(shard, message, rest.by_ref().take(matched));
             let is_given_up = given_up & 1 << index != 0;
             let result = if is_given_up {
                 Err(Unroutable::TooManyFilters)

@@ -10,10 +10,14 @@ use crate::clients::target::Target;
 use crate::clients::topic::topic_of;
 use crate::routing::drops::{Drop, book_late, discard};
 use crate::routing::{fill, group, session_records};
-use crate::shard::{Letter, Shard};
+use crate::shard::{Shard, ShardMessage};
 
 /// Delivers the targets of this shard and posts the others to theirs; streams have theirs already.
-pub(crate) fn deal(shard: &Rc<Shard>, message: &Message, targets: impl Iterator<Item = Target>) {
+pub(crate) fn deliver_to_shards(
+    shard: &Rc<Shard>,
+    message: &Message,
+    targets: impl Iterator<Item = Target>,
+) {
     let targets = targets.filter(|target| !target.is_stream());
     if shard.world.shards() == 1 {
         targets.for_each(|target| deliver_to(shard, message, target));
@@ -30,7 +34,7 @@ pub(crate) fn deal(shard: &Rc<Shard>, message: &Message, targets: impl Iterator<
     }
     for (to, targets) in away.into_iter().enumerate() {
         if !targets.is_empty() {
-            shard.post(to, Letter::Deliver(message.clone(), targets));
+            shard.post(to, ShardMessage::Deliver(message.clone(), targets));
         }
     }
 }
@@ -52,7 +56,7 @@ fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
             None => Some(Drop::Ended),
         };
         let Some(reason) = refusal else { return };
-        let handed = group::hand_on(shard, client.as_ref(), message, target, reason.most_tried());
+        let handed = group::redeliver(shard, client.as_ref(), message, target, reason.most_tried());
         target = match (handed, client) {
             (Ok(Some(next)), _) => next,
             (Ok(None), _) => return,

@@ -9,7 +9,7 @@ use crate::clients::client::Client;
 use crate::clients::target::Target;
 use crate::config::hooks::EventKind;
 use crate::routing::session_records;
-use crate::runtime::log::{Escaped, LogClass};
+use crate::runtime::log::{Escaped, LogCategory};
 use crate::runtime::metrics::Counter;
 use crate::shard::{EventDetails, Shard};
 
@@ -62,7 +62,7 @@ pub(super) fn book_late(shard: &Shard, message: &Message, target: &Target) {
     }
     let (counter, why) = ledger(shard, Drop::Ended);
     counter.add(1);
-    shard.log.warn(LogClass::Dropped, shard.now(), || {
+    shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let topic = Escaped(message.topic());
         format!("message for a shared subscription on {topic} dropped: {why}")
     });
@@ -91,7 +91,7 @@ pub(super) fn dropped(
         reason: None,
     };
     shard.tell(EventKind::Dropped, client, details);
-    shard.log.warn(LogClass::Dropped, shard.now(), || {
+    shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let (id, topic) = (Escaped(&client.id), Escaped(message.topic()));
         format!("message for client {id} on {topic} dropped: {why}")
     });

@@ -15,7 +15,7 @@ use crate::config::hooks::EventKind;
 use crate::durability::external::{Publisher, Waiting};
 use crate::durability::outcomes::{Lost, Outcome};
 use crate::routing::publication::Publication;
-use crate::runtime::log::{Escaped, LogClass};
+use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::guard::contained;
 use crate::shard::{EventDetails, Shard};
 
@@ -170,7 +170,7 @@ fn settle(shard: &Shard, publisher: Publisher, outcome: Outcome) {
         }
         (Outcome::Lost(lost), publisher) => {
             shard.metrics().kafka_lost.add(1);
-            shard.log.warn(LogClass::Kafka, shard.now(), || {
+            shard.log.warn(LogCategory::Kafka, shard.now(), || {
                 let (topic, why) = (Escaped(&lost.topic), &lost.why);
                 format!("Kafka did not take a message on {topic}: {why}")
             });

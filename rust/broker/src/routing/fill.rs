@@ -2,7 +2,7 @@
 
 use crate::clients::client::{Client, QueueLevel};
 use crate::clients::full_sessions::Rights;
-use crate::runtime::log::{Escaped, LogClass};
+use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::Shard;
 
 /// Percent of its limit from which a queue is full, until it is below the other: those who wait for room then find some.
@@ -36,7 +36,7 @@ pub(crate) fn watch(shard: &Shard, client: &Client) {
     if percent >= HIGH {
         client.queue_level.set(QueueLevel::High);
         shard.metrics().queues_nearly_full.add(1);
-        shard.log.warn(LogClass::Queue, shard.now(), || {
+        shard.log.warn(LogCategory::Queue, shard.now(), || {
             let id = Escaped(&client.id);
             let session = client.session.borrow();
             let (messages, bytes) = (session.queued(), session.queued_bytes());

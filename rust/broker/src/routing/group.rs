@@ -1,6 +1,6 @@
 //! Shared groups: which member gets a message, and who gets it when that one cannot take it.
 //!
-//! The shard of the publisher chooses by signs that every session leaves where all shards see them: whether it is
+//! The shard of the publisher chooses by availability that every session leaves where all shards see them: whether it is
 //! connected, whether a message would wait there, whether the last one was refused. They are hints, for a message may
 //! be in the mail while a queue fills. So the shard that cannot hand it over chooses again, among the members that were
 //! not tried yet; a message moves on at most as often as there are members, and only to one that has not refused since
@@ -15,14 +15,14 @@ use mqttcore_topics::{Match, Search, SubscriberId, Visitor};
 
 use crate::clients::client::Client;
 use crate::clients::handle::Handle;
-use crate::clients::presence::Signs;
-use crate::clients::target::{Choice, Target};
+use crate::clients::presence::Availability;
+use crate::clients::target::{GroupDelivery, Target};
 use crate::routing::{delivery, journal};
 use crate::shard::Shard;
 
-/// What the signs of a session say about messages of a shared group.
+/// What the availability of a session say about messages of a shared group.
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum Welcome {
+enum MemberAvailability {
     /// It is away, and would drop the message.
     None,
     /// It is connected, but refused the last one; or its queue is full.
@@ -37,29 +37,37 @@ enum Welcome {
 
 /// Judges the members of groups for a message of some QoS.
 #[derive(Clone, Copy)]
-pub(crate) struct Judge<'a> {
+pub(crate) struct AvailabilityCheck<'a> {
     shard: &'a Shard,
     qos: QoS,
 }
 
-impl<'a> Judge<'a> {
+impl<'a> AvailabilityCheck<'a> {
     pub(crate) fn new(shard: &'a Shard, qos: QoS) -> Self {
         Self { shard, qos }
     }
 
-    fn welcome(self, candidate: &Match<'_>) -> Welcome {
+    fn welcome(self, candidate: &Match<'_>) -> MemberAvailability {
         let handle = Handle::of_word(candidate.handle);
-        let signs = self.shard.world.online.signs(handle.shard(), handle.slot());
+        let availability = self
+            .shard
+            .world
+            .online
+            .availability(handle.shard(), handle.slot());
         let waits = |welcome| {
             let is_full = self.shard.world.durable.is_full(handle);
-            if is_full { Welcome::Refused } else { welcome }
+            if is_full {
+                MemberAvailability::Refused
+            } else {
+                welcome
+            }
         };
-        match (signs.is_online, signs.is_refusing) {
-            (true, true) => Welcome::Refused,
-            (true, false) if signs.is_full => waits(Welcome::Waits),
-            (true, false) => Welcome::Taken,
-            (false, false) if self.would_keep(candidate) => waits(Welcome::Away),
-            (false, _) => Welcome::None,
+        match (availability.is_online, availability.is_refusing) {
+            (true, true) => MemberAvailability::Refused,
+            (true, false) if availability.is_full => waits(MemberAvailability::Waits),
+            (true, false) => MemberAvailability::Taken,
+            (false, false) if self.would_keep(candidate) => waits(MemberAvailability::Away),
+            (false, _) => MemberAvailability::None,
         }
     }
 
@@ -71,34 +79,34 @@ impl<'a> Judge<'a> {
 
     /// Whether a member would take a message at once.
     pub(crate) fn takes(self, candidate: &Match<'_>) -> bool {
-        self.welcome(candidate) == Welcome::Taken
+        self.welcome(candidate) == MemberAvailability::Taken
     }
 
     /// See [`Visitor::standby`].
     pub(crate) fn standby(self, candidate: &Match<'_>) -> u8 {
         match self.welcome(candidate) {
-            Welcome::None | Welcome::Refused => 0,
-            Welcome::Away => 1,
-            Welcome::Waits | Welcome::Taken => 2,
+            MemberAvailability::None | MemberAvailability::Refused => 0,
+            MemberAvailability::Away => 1,
+            MemberAvailability::Waits | MemberAvailability::Taken => 2,
         }
     }
 }
 
 /// Finds the member that a message goes to next.
-struct Successor<'a> {
+struct NextMember<'a> {
     shard: &'a Shard,
-    judge: Judge<'a>,
+    judge: AvailabilityCheck<'a>,
     retain: bool,
     found: Option<(Target, SubscriberId)>,
 }
 
-impl Successor<'_> {
+impl NextMember<'_> {
     fn choose(&mut self, member: &Match<'_>) {
         self.found = Some((Target::of(member, self.retain), member.subscriber));
     }
 }
 
-impl Visitor for Successor<'_> {
+impl Visitor for NextMember<'_> {
     fn searched(&mut self, search: Search) {
         self.shard.count_steps(search.steps);
     }
@@ -133,7 +141,7 @@ impl Visitor for Successor<'_> {
 ///
 /// The target comes back if it is of no group, if nobody else there can take the message, or if `most_tried` members
 /// were chosen already.
-pub(crate) fn hand_on(
+pub(crate) fn redeliver(
     shard: &Rc<Shard>,
     refused: Option<&Rc<Client>>,
     message: &Message,
@@ -167,14 +175,18 @@ pub(crate) fn hand_on(
     if next.handle.shard() == shard.index {
         return Ok(Some(next));
     }
-    delivery::deal(shard, message, std::iter::once(next));
+    delivery::deliver_to_shards(shard, message, std::iter::once(next));
     Ok(None)
 }
 
-fn successor(shard: &Shard, message: &Message, choice: &Choice) -> Option<(Target, SubscriberId)> {
-    let mut successor = Successor {
+fn successor(
+    shard: &Shard,
+    message: &Message,
+    choice: &GroupDelivery,
+) -> Option<(Target, SubscriberId)> {
+    let mut successor = NextMember {
         shard,
-        judge: Judge::new(shard, message.qos()),
+        judge: AvailabilityCheck::new(shard, message.qos()),
         retain: message.retain(),
         found: None,
     };
@@ -185,43 +197,45 @@ fn successor(shard: &Shard, message: &Message, choice: &Choice) -> Option<(Targe
 
 /// Shared subscriptions give their messages to other members until this one can take some again (abuse E17).
 pub(crate) fn pass_over(shard: &Shard, client: &Client) {
-    change_signs(shard, client, |signs| signs.is_full = true);
+    change_signs(shard, client, |availability| availability.is_full = true);
 }
 
 /// The same, and it has just refused one.
 pub(crate) fn refuses(shard: &Shard, client: &Client) {
-    change_signs(shard, client, |signs| {
-        (signs.is_full, signs.is_refusing) = (true, true);
+    change_signs(shard, client, |availability| {
+        (availability.is_full, availability.is_refusing) = (true, true);
     });
 }
 
 /// A client that has had its turn takes its share again: what would wait if it has room for that, all if nothing waits.
 pub(crate) fn take_part_again(shard: &Shard, client: &Client, outbox_bytes: usize) {
-    change_signs(shard, client, |signs| {
-        if !signs.is_full && !signs.is_refusing {
+    change_signs(shard, client, |availability| {
+        if !availability.is_full && !availability.is_refusing {
             return;
         }
         let session = client.session.borrow();
         let has_room = outbox_bytes <= shard.config().limits.qos0_backlog_bytes;
-        signs.is_refusing &= !(has_room && session.has_queue_room());
-        signs.is_full &= outbox_bytes > 0 || session.is_full();
+        availability.is_refusing &= !(has_room && session.has_queue_room());
+        availability.is_full &= outbox_bytes > 0 || session.is_full();
     });
 }
 
-fn change_signs(shard: &Shard, client: &Client, change: impl FnOnce(&mut Signs)) {
+fn change_signs(shard: &Shard, client: &Client, change: impl FnOnce(&mut Availability)) {
     let online = &shard.world.online;
-    let before = online.signs(shard.index, client.handle.slot());
-    let mut signs = before;
-    change(&mut signs);
-    if signs != before {
-        online.set(shard.index, client.handle.slot(), signs);
+    let before = online.availability(shard.index, client.handle.slot());
+    let mut availability = before;
+    change(&mut availability);
+    if availability != before {
+        online.set(shard.index, client.handle.slot(), availability);
     }
 }
 
 /// Tells the members' groups that a client has a connection now, or has none any more.
 pub(crate) fn set_online(shard: &Shard, client: &Client, is_online: bool) {
-    let signs = Signs::connected(is_online);
+    let availability = Availability::connected(is_online);
     let world = &shard.world;
-    world.online.set(shard.index, client.handle.slot(), signs);
+    world
+        .online
+        .set(shard.index, client.handle.slot(), availability);
     world.directory.set_available(client.subscriber, is_online);
 }

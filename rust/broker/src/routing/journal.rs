@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use crate::clients::client::Client;
 use crate::clients::handle::RowStream;
 use crate::clients::retained::Retained;
-use crate::clients::target::{Choice, Target};
+use crate::clients::target::{GroupDelivery, Target};
+use crate::durability::ack_queue::Continuation;
 use crate::durability::journal::Journal;
-use crate::durability::line::Then;
 use crate::routing::publication::{Publication, Retention};
 use crate::routing::records::{kept, kept_ms, plain};
 use crate::routing::session_records::dropped;
@@ -45,18 +45,18 @@ pub(crate) fn advance(shard: &Rc<Shard>) {
     journal.wake_stalled();
 }
 
-fn go_on(shard: &Rc<Shard>, journal: &Journal, then: Then) {
+fn go_on(shard: &Rc<Shard>, journal: &Journal, then: Continuation) {
     match then {
-        Then::Confirm(client, token, record) => {
-            client.standing.leave();
+        Continuation::Confirm(client, token, record) => {
+            client.ack_order.leave();
             external::let_leave(shard, &client, token, record);
             client.flush_session(shard);
         }
-        Then::Deliver(message, targets) => {
+        Continuation::Deliver(message, targets) => {
             journal.lines.delivered();
-            delivery::deal(shard, &message, targets.into_iter());
+            delivery::deliver_to_shards(shard, &message, targets.into_iter());
         }
-        Then::Call(call) => call(),
+        Continuation::Call(call) => call(),
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn published(
     let is_exact = publication.message.qos() == QoS::ExactlyOnce;
     let own = is_written.then_some(level);
     let publisher = publication.publisher;
-    let promised = publisher.and_then(|client| client.standing.level());
+    let promised = publisher.and_then(|client| client.ack_order.level());
     own.max(promised)
         .max(journal.lines.delivering())
         .filter(|_| is_exact)
@@ -154,8 +154,8 @@ pub(crate) fn when_safe(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
 /// Calls `then` once all that `client` was promised so far is safe.
 pub(crate) fn when_promised(shard: &Rc<Shard>, client: &Client, then: Box<dyn FnOnce()>) {
     let then = external::when_kept(shard, then);
-    match shard.journal.as_ref().zip(client.standing.level()) {
-        Some((journal, level)) => journal.after(level, Then::Call(then)),
+    match shard.journal.as_ref().zip(client.ack_order.level()) {
+        Some((journal, level)) => journal.after(level, Continuation::Call(then)),
         None => then(),
     }
 }
@@ -164,7 +164,7 @@ pub(crate) fn when_promised(shard: &Rc<Shard>, client: &Client, then: Box<dyn Fn
 fn when_stored(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
     match &shard.journal {
         Some(journal) => {
-            journal.lines.push_last(Then::Call(then));
+            journal.lines.push_last(Continuation::Call(then));
             advance(shard);
         }
         None => then(),
@@ -190,7 +190,7 @@ pub(crate) fn hold(shard: &Shard, level: Level, message: &Message, targets: Vec<
     journal.lines.deliver_at(level);
     let mut message = message.clone();
     message.release_chunk();
-    journal.after(level, Then::Deliver(message, targets));
+    journal.after(level, Continuation::Deliver(message, targets));
 }
 
 fn write_publish(
@@ -340,7 +340,7 @@ pub(crate) fn moved(
     refused: Option<&Rc<Client>>,
     message: &Message,
     key: u64,
-    (next, choice): (&mut Target, &mut Choice),
+    (next, choice): (&mut Target, &mut GroupDelivery),
 ) -> Option<Level> {
     let journal = shard.journal.as_ref()?;
     let had =

@@ -8,19 +8,19 @@ use mqttcore_topics::{Match, Search, SubscriptionFilter, TopicName, Visitor};
 use smallvec::SmallVec;
 
 use crate::clients::client::Client;
-use crate::clients::target::{Choice, Target};
-use crate::routing::group::Judge;
+use crate::clients::target::{GroupDelivery, Target};
+use crate::routing::group::AvailabilityCheck;
 use crate::routing::publication::Unroutable;
 use crate::shard::Shard;
 
 /// Messages of one client that are matched together: what one read brought.
-pub(crate) const TOGETHER: usize = 16;
+pub(crate) const MESSAGE_BATCH: usize = 16;
 
 pub(super) struct Collector<'a> {
     pub(crate) shard: &'a Shard,
-    pub(crate) judge: Judge<'a>,
+    pub(crate) judge: AvailabilityCheck<'a>,
     /// Of each of several messages.
-    pub(crate) qos: SmallVec<[QoS; TOGETHER]>,
+    pub(crate) qos: SmallVec<[QoS; MESSAGE_BATCH]>,
     pub(crate) retain: bool,
     /// The message is on its way, not only asked about.
     pub(crate) takes_turns: bool,
@@ -28,7 +28,7 @@ pub(super) struct Collector<'a> {
     /// The group whose members are asked.
     pub(crate) group: Option<SubscriptionFilter>,
     /// Where the targets of each of several topics start.
-    pub(crate) starts: SmallVec<[usize; TOGETHER]>,
+    pub(crate) starts: SmallVec<[usize; MESSAGE_BATCH]>,
     /// What the searches took, and the offers to members of groups.
     pub(crate) steps: usize,
     /// Topics whose search was given up, a bit each.
@@ -44,7 +44,7 @@ impl<'a> Collector<'a> {
     ) -> Self {
         Self {
             shard,
-            judge: Judge::new(shard, qos),
+            judge: AvailabilityCheck::new(shard, qos),
             qos: SmallVec::new(),
             retain,
             takes_turns: true,
@@ -63,7 +63,7 @@ impl<'a> Collector<'a> {
 
     fn choose(&mut self, member: &Match<'_>) {
         let mut target = Target::of(member, self.retain);
-        let choice = |group| Box::new(Choice::new(group, member.subscriber));
+        let choice = |group| Box::new(GroupDelivery::new(group, member.subscriber));
         target.choice = self.group.take().map(choice);
         self.targets.push(target);
     }
@@ -88,7 +88,7 @@ impl Visitor for Collector<'_> {
     fn group(&mut self, group: &SubscriptionFilter) {
         self.group = Some(group.clone());
         if let Some(qos) = self.qos.get(self.topic_index()) {
-            self.judge = Judge::new(self.shard, *qos);
+            self.judge = AvailabilityCheck::new(self.shard, *qos);
         }
     }
 

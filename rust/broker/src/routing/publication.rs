@@ -9,9 +9,9 @@ use mqttcore_topics::TopicName;
 
 use crate::clients::client::Client;
 use crate::routing::queue_policy;
-use crate::runtime::log::{Escaped, LogClass};
+use crate::runtime::log::{Escaped, LogCategory};
 use crate::runtime::metrics::Metrics;
-use crate::shard::{Shard, World};
+use crate::shard::{EngineState, Shard};
 
 /// One publish on its way to whoever gets it.
 pub(crate) struct Publication<'a> {
@@ -49,7 +49,7 @@ impl<'a> Publication<'a> {
 
     /// The number of a durable publisher, and the identifier that it may not use for another
     /// message until it has released it.
-    pub(crate) fn gate(&self, world: &World) -> Option<(u64, u16)> {
+    pub(crate) fn gate(&self, world: &EngineState) -> Option<(u64, u16)> {
         let is_gated = self.message.qos() == QoS::ExactlyOnce;
         let packet_id = self.packet_id.filter(|_| is_gated)?;
         Some((self.publisher?.number(world)?, packet_id.get()))
@@ -99,7 +99,7 @@ pub(crate) fn report_unroutable(
     why: Unroutable,
 ) {
     why.count(shard.metrics());
-    shard.log.warn(LogClass::Dropped, shard.now(), || {
+    shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let (topic, why) = (Escaped(message.topic()), why.text());
         match publisher {
             Some(client) => {

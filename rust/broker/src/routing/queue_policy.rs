@@ -5,7 +5,7 @@
 //! keeps, since an acknowledgement promises no others.
 //!
 //! A 5.0 publisher is told 0x97, and the other subscribers get the message. A 3.x publisher cannot be told: it waits, with
-//! its message, until there is room, and is disconnected without an acknowledgement after [`Config::queue_deadline`]. Then
+//! its message, until there is room, and is disconnected without an acknowledgement after [`Config::queue_deadline`]. Continuation
 //! nobody gets the message, for the publisher sends it again.
 
 use mqttcore_codec::QoS;

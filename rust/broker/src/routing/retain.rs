@@ -18,8 +18,8 @@ use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
 use crate::routing::publication::{Retaining, Retention};
 use crate::routing::{delivery, journal, session_records};
-use crate::runtime::log::{Escaped, LogClass};
-use crate::shard::{Shard, World};
+use crate::runtime::log::{Escaped, LogCategory};
+use crate::shard::{EngineState, Shard};
 
 /// Retained messages that one client gets in one turn; then others have theirs (abuse E15).
 const REPLAYED_A_TURN: usize = 64;
@@ -173,7 +173,7 @@ fn change(
 }
 
 /// The publisher of what is retained, if it has a user name.
-fn source_of(world: &World, client: &Client) -> Option<Arc<Source>> {
+fn source_of(world: &EngineState, client: &Client) -> Option<Arc<Source>> {
     let login = client.login();
     let source = world
         .sources
@@ -186,7 +186,7 @@ fn source_of(world: &World, client: &Client) -> Option<Arc<Source>> {
 }
 
 /// Retained messages without the broker's own.
-pub(crate) fn count(world: &World) -> usize {
+pub(crate) fn count(world: &EngineState) -> usize {
     // ORDERING: a figure and an approximate limit; nothing is read because of it.
     let own = world.own_retained.load(Ordering::Relaxed);
     world.retained.len().saturating_sub(own)
@@ -194,7 +194,7 @@ pub(crate) fn count(world: &World) -> usize {
 
 /// Keeps a message that the broker publishes about itself; an empty one is removed. Only the first
 /// shard does so.
-pub(crate) fn set_own(world: &World, topic: TopicName<'_>, message: &Message) {
+pub(crate) fn set_own(world: &EngineState, topic: TopicName<'_>, message: &Message) {
     let old = if message.payload().is_empty() {
         world.retained.remove(topic)
     } else {
@@ -212,7 +212,7 @@ pub(crate) fn set_own(world: &World, topic: TopicName<'_>, message: &Message) {
 }
 
 /// Books that `old` has lost its place.
-fn uncounted(world: &World, old: Option<Retained>) -> Option<Retained> {
+fn uncounted(world: &EngineState, old: Option<Retained>) -> Option<Retained> {
     if old.as_ref().is_some_and(|old| old.is_own) {
         // ORDERING: see `count`.
         world.own_retained.fetch_sub(1, Ordering::Relaxed);
@@ -223,7 +223,7 @@ fn uncounted(world: &World, old: Option<Retained>) -> Option<Retained> {
 /// Books a retained message that is not kept.
 fn refused(shard: &Shard, message: &Message, why: &str) {
     shard.metrics().dropped_retained_full.add(1);
-    shard.log.warn(LogClass::Dropped, shard.now(), || {
+    shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let topic = Escaped(message.topic());
         format!("retained message on {topic} not kept: {why}")
     });

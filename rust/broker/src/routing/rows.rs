@@ -12,14 +12,14 @@ use crate::durability::clock::now_us;
 use crate::durability::row_log::RowLog;
 use crate::routing::publication::Publication;
 use crate::runtime::failure::ServiceError;
-use crate::shard::{Shard, World};
+use crate::shard::{EngineState, Shard};
 
 /// Subscribes the streams of `rows` to what becomes their rows.
 ///
 /// # Errors
 ///
 /// A filter that is not valid.
-pub(crate) fn subscribe(world: &World, rows: &dyn RowLog) -> Result<(), ServiceError> {
+pub(crate) fn subscribe(world: &EngineState, rows: &dyn RowLog) -> Result<(), ServiceError> {
     let options = Options::at(QoS::ExactlyOnce);
     for subscription in rows.subscriptions()? {
         let filters = subscription.filters.iter();

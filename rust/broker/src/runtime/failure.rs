@@ -24,12 +24,12 @@ pub enum Failure {
 
 /// The first failure of a broker, for whoever waits for one.
 #[derive(Default)]
-pub(crate) struct Failing {
+pub(crate) struct FailureCell {
     first: Mutex<Option<Failure>>,
     happened: Condvar,
 }
 
-impl Failing {
+impl FailureCell {
     /// Notes `failure`; false if there was one before.
     pub(crate) fn note(&self, failure: Failure) -> bool {
         let mut first = self.lock();

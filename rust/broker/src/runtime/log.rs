@@ -12,7 +12,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a line is about; each class has its own limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum LogClass {
+pub(crate) enum LogCategory {
     Refused,
     Violation,
     Dropped,
@@ -27,10 +27,10 @@ pub(crate) enum LogClass {
     Queue,
 }
 
-const CLASSES: usize = LogClass::Queue as usize + 1;
+const CLASSES: usize = LogCategory::Queue as usize + 1;
 
 /// The log of one shard.
-pub(crate) struct Log {
+pub(crate) struct Logger {
     sink: RefCell<Arc<dyn Hooks>>,
     classes: [Class; CLASSES],
 }
@@ -41,7 +41,7 @@ struct Class {
     suppressed: Cell<u64>,
 }
 
-impl Log {
+impl Logger {
     pub(crate) fn new(sink: Arc<dyn Hooks>) -> Self {
         Self {
             sink: RefCell::new(sink),
@@ -59,7 +59,7 @@ impl Log {
     }
 
     /// Writes a warning unless one of this class was written less than a second ago.
-    pub(crate) fn warn(&self, class: LogClass, now: Instant, text: impl FnOnce() -> String) {
+    pub(crate) fn warn(&self, class: LogCategory, now: Instant, text: impl FnOnce() -> String) {
         let state = &self.classes[class as usize];
         let quiet = state.last.get().is_some_and(|last| now < last + INTERVAL);
         if quiet {
@@ -72,7 +72,7 @@ impl Log {
             more => format!("{} ({more} more like it since the last line)", text()),
         };
         let level = match class {
-            LogClass::Panic | LogClass::Store => LogLevel::Error,
+            LogCategory::Panic | LogCategory::Store => LogLevel::Error,
             _ => LogLevel::Warning,
         };
         self.write(level, line);
@@ -136,11 +136,11 @@ mod tests {
     #[test]
     fn a_flood_of_one_class_is_one_line_a_second_and_a_count() {
         let lines = Arc::new(Lines::default());
-        let log = Log::new(lines.clone());
+        let log = Logger::new(lines.clone());
         let start = Instant::now();
         for ms in 0..1_500 {
             let now = start + Duration::from_millis(ms);
-            log.warn(LogClass::Dropped, now, || "dropped".into());
+            log.warn(LogCategory::Dropped, now, || "dropped".into());
         }
 
         let lines = lines.0.lock().unwrap();
@@ -153,10 +153,10 @@ mod tests {
     #[test]
     fn classes_do_not_silence_each_other() {
         let lines = Arc::new(Lines::default());
-        let log = Log::new(lines.clone());
+        let log = Logger::new(lines.clone());
         let now = Instant::now();
-        log.warn(LogClass::Dropped, now, || "a".into());
-        log.warn(LogClass::Denied, now, || "b".into());
+        log.warn(LogCategory::Dropped, now, || "a".into());
+        log.warn(LogCategory::Denied, now, || "b".into());
 
         assert_eq!(*lines.0.lock().unwrap(), ["a", "b"]);
     }

@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 /// Letters that may wait in one box before its senders pause.
 const CAPACITY: usize = 8_192;
 
-/// Where one shard's letters to another wait.
+/// Where one shard's messages to another wait.
 pub(crate) struct Mailbox<T> {
     inner: Mutex<Inner<T>>,
     len: AtomicUsize,
 }
 
 struct Inner<T> {
-    letters: Vec<T>,
+    messages: Vec<T>,
     waiting: Vec<Waker>,
 }
 
@@ -27,7 +27,7 @@ impl<T> Default for Mailbox<T> {
     fn default() -> Self {
         Self {
             inner: Mutex::new(Inner {
-                letters: Vec::new(),
+                messages: Vec::new(),
                 waiting: Vec::new(),
             }),
             len: AtomicUsize::new(0),
@@ -36,27 +36,27 @@ impl<T> Default for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// Moves all of `letters` into the box and wakes its owner if it was empty.
-    pub(crate) fn send(&self, letters: &mut Vec<T>, doorbell: &Notify) {
+    /// Moves all of `messages` into the box and wakes its owner if it was empty.
+    pub(crate) fn send(&self, messages: &mut Vec<T>, waker: &Notify) {
         let mut inner = self.lock();
-        let was_empty = inner.letters.is_empty();
-        inner.letters.append(letters);
-        // ORDERING: only a hint for `has_room`; the letters themselves are under the lock.
-        self.len.store(inner.letters.len(), Ordering::Relaxed);
+        let was_empty = inner.messages.is_empty();
+        inner.messages.append(messages);
+        // ORDERING: only a hint for `has_room`; the messages themselves are under the lock.
+        self.len.store(inner.messages.len(), Ordering::Relaxed);
         drop(inner);
         if was_empty {
-            doorbell.notify_one();
+            waker.notify_one();
         }
     }
 
     /// Takes everything that waits and lets paused senders go on.
     pub(crate) fn drain(&self, into: &mut Vec<T>) {
-        // ORDERING: a letter that this misses rings the doorbell after it.
+        // ORDERING: a message that this misses rings the waker after it.
         if self.len.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut inner = self.lock();
-        into.append(&mut inner.letters);
+        into.append(&mut inner.messages);
         self.len.store(0, Ordering::Relaxed);
         let waiting = std::mem::take(&mut inner.waiting);
         drop(inner);
@@ -67,14 +67,14 @@ impl<T> Mailbox<T> {
 
     /// Whether a publisher may read on.
     pub(crate) fn has_room(&self) -> bool {
-        // ORDERING: a bound that is exceeded by one read's worth of letters is still a bound.
+        // ORDERING: a bound that is exceeded by one read's worth of messages is still a bound.
         self.len.load(Ordering::Relaxed) < CAPACITY
     }
 
     /// Wakes `waker` once the box was drained; false when there is room already.
     pub(crate) fn wait_for_room(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
-        if inner.letters.len() < CAPACITY {
+        if inner.messages.len() < CAPACITY {
             return false;
         }
         inner.waiting.push(waker.clone());
@@ -93,9 +93,9 @@ mod tests {
 
     #[test]
     fn letters_come_out_in_the_order_they_went_in() {
-        let (mailbox, doorbell) = (Mailbox::default(), Notify::new());
-        mailbox.send(&mut vec![1, 2], &doorbell);
-        mailbox.send(&mut vec![3], &doorbell);
+        let (mailbox, waker) = (Mailbox::default(), Notify::new());
+        mailbox.send(&mut vec![1, 2], &waker);
+        mailbox.send(&mut vec![3], &waker);
         let mut out = Vec::new();
         mailbox.drain(&mut out);
 
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn a_full_box_has_no_room_until_it_is_drained() {
-        let (mailbox, doorbell) = (Mailbox::default(), Notify::new());
-        mailbox.send(&mut vec![0; CAPACITY], &doorbell);
+        let (mailbox, waker) = (Mailbox::default(), Notify::new());
+        mailbox.send(&mut vec![0; CAPACITY], &waker);
 
         assert!(!mailbox.has_room());
         assert!(mailbox.wait_for_room(Waker::noop()));

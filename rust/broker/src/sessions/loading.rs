@@ -19,14 +19,14 @@ use mqttcore_store::{KeptSession, StoreError};
 use tokio::sync::oneshot;
 
 use crate::durability::loading::Wanted;
-use crate::durability::store::Log;
+use crate::durability::store::DurableLog;
 use crate::routing::session_records;
 use crate::sessions::recovery::{self, Kept, Reader};
 use crate::shard::guard::{contained, fail_on_panic};
-use crate::shard::{Shard, WaitingClient, World};
+use crate::shard::{EngineState, Shard, WaitingClient};
 
 /// Sessions that are read together; then it is the turn of those whose clients wait.
-const TOGETHER: usize = 512;
+const MESSAGE_BATCH: usize = 512;
 /// Retained messages that are read between two looks at who waits.
 const RETAINED_TOGETHER: usize = 256;
 /// Pieces of work that the shards have at once.
@@ -106,7 +106,7 @@ fn found(shard: &Rc<Shard>, client_id: &Arc<str>, kept: Option<Kept>) {
     }
     drop(arrivals);
     (first.admit)(shard);
-    shard.send_mail();
+    shard.flush_mailboxes();
 }
 
 /// Every session is there: what was held back goes on.
@@ -118,11 +118,14 @@ fn end(shard: &Rc<Shard>) {
     for waiting in shard.held.arrivals.take().into_values().flatten() {
         contained(shard, "a client that waited", || (waiting.admit)(shard));
     }
-    shard.send_mail();
+    shard.flush_mailboxes();
 }
 
 /// Starts the thread that brings back what `log` has.
-pub(crate) fn start(world: &Arc<World>, log: &Arc<Log>) -> std::io::Result<JoinHandle<()>> {
+pub(crate) fn start(
+    world: &Arc<EngineState>,
+    log: &Arc<DurableLog>,
+) -> std::io::Result<JoinHandle<()>> {
     let (sender, wanted) = channel();
     let (done, dones) = channel();
     let loading = &world.loading;
@@ -153,8 +156,8 @@ pub(crate) fn start(world: &Arc<World>, log: &Arc<Log>) -> std::io::Result<JoinH
 
 /// The thread.
 struct Loader<'w> {
-    world: &'w Arc<World>,
-    log: &'w Log,
+    world: &'w Arc<EngineState>,
+    log: &'w DurableLog,
     reader: Reader<'w>,
     wanted: Receiver<Wanted>,
     /// Numbers of sessions, by a hash of their client identifiers, ascending.
@@ -179,9 +182,9 @@ impl Loader<'_> {
                  waits until all are there"
             ));
         }
-        for together in numbers.chunks(TOGETHER) {
+        for together in numbers.chunks(MESSAGE_BATCH) {
             self.answer()?;
-            self.deal(together)?;
+            self.deliver_to_shards(together)?;
         }
         drop(numbers);
         self.retained()?;
@@ -218,7 +221,7 @@ impl Loader<'_> {
     }
 
     /// Deals these sessions to their shards.
-    fn deal(&mut self, numbers: &[u64]) -> Result<(), StoreError> {
+    fn deliver_to_shards(&mut self, numbers: &[u64]) -> Result<(), StoreError> {
         let mut dealt: Vec<Vec<Kept>> = (0..self.world.shards()).map(|_| Vec::new()).collect();
         for kept in self.read(numbers)? {
             let home = self.world.home(&kept.row.client_id);
@@ -228,7 +231,7 @@ impl Loader<'_> {
             if !sessions.is_empty() {
                 self.have(home, |shard| {
                     recovery::install(shard, sessions);
-                    shard.send_mail();
+                    shard.flush_mailboxes();
                 })?;
             }
         }

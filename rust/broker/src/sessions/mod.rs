@@ -1,6 +1,6 @@
 //! The life of a session: deadlines, wills and its end; its queue on the disk; its way back after a restart.
 
-pub(crate) mod life;
+pub(crate) mod lifecycle;
 pub(crate) mod listing;
 pub(crate) mod loading;
 pub(crate) mod paging;

@@ -22,7 +22,7 @@ use crate::durability::journal::Journal;
 use crate::durability::page::Page;
 use crate::durability::pagings::Paging;
 use crate::durability::store::PageRequest;
-use crate::sessions::{life, rights};
+use crate::sessions::{lifecycle, rights};
 use crate::shard::Shard;
 
 /// One shard wants to know that another one has handed over everything that it has numbered.
@@ -225,7 +225,7 @@ fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Page) {
     if is_first && let Some(link) = client.link() {
         link.first_page.set(client.session.borrow().last_token());
     }
-    life::handle_events(shard, &client);
+    lifecycle::handle_events(shard, &client);
     client.flush_session(shard);
     read_on(shard, &client);
     wake_if_ready(shard, &client);

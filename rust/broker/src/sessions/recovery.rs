@@ -17,10 +17,10 @@ use crate::clients::topic::{AS_IT_CAME, topic_of};
 use crate::config::grants::{Access, Permissions};
 use crate::durability::clock::KeptClock;
 use crate::durability::page::{Waiting, message_of};
-use crate::durability::store::Log;
+use crate::durability::store::DurableLog;
 use crate::routing::{fill, group, session_records};
-use crate::sessions::{life, paging};
-use crate::shard::{Shard, World};
+use crate::sessions::{lifecycle, paging};
+use crate::shard::{EngineState, Shard};
 
 /// One session, on its way to its shard.
 pub(crate) struct Kept {
@@ -57,7 +57,7 @@ pub(crate) struct Reader<'s> {
 }
 
 impl<'s> Reader<'s> {
-    pub(crate) fn new(log: &'s Log) -> Self {
+    pub(crate) fn new(log: &'s DurableLog) -> Self {
         Self {
             store: &*log.store,
             clock: log.clock,
@@ -79,7 +79,7 @@ impl<'s> Reader<'s> {
     /// `expired`.
     pub(crate) fn retained(
         &mut self,
-        world: &World,
+        world: &EngineState,
         numbers: &[u64],
         expired: &mut Vec<String>,
     ) -> Result<(), StoreError> {
@@ -265,9 +265,9 @@ pub(crate) fn begin(shard: &Rc<Shard>, from: u32, count: u32) -> Option<u32> {
     let end = shard.registry.borrow().slots();
     let next = end.min(from.saturating_add(count));
     for slot in from..next {
-        life::handle_timeout(shard, slot);
+        lifecycle::handle_timeout(shard, slot);
     }
-    shard.send_mail();
+    shard.flush_mailboxes();
     (next < end).then_some(next)
 }
 

@@ -12,7 +12,7 @@ use crate::clients::topic::topic_of;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::config::hooks::{Action, Login};
 use crate::routing::session_records;
-use crate::sessions::life::handle_events;
+use crate::sessions::lifecycle::handle_events;
 use crate::shard::Shard;
 
 /// Notes who a client is and what it may do from now on.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use mqttcore_panics::{Panicked, caught, may_panic};
 
-use crate::runtime::log::LogClass;
-use crate::shard::{Shard, World};
+use crate::runtime::log::LogCategory;
+use crate::shard::{EngineState, Shard};
 
 /// The task of a connection, as the log names it.
 pub(crate) const CONNECTION: &str = "a connection's task, its connection is closed";
@@ -31,15 +31,15 @@ pub(crate) fn guarded(
 }
 
 /// Runs a task without which the broker cannot go on: a panic ends it.
-pub(crate) fn vital(
-    world: Arc<World>,
+pub(crate) fn critical(
+    world: Arc<EngineState>,
     place: &'static str,
     task: impl Future<Output = ()>,
 ) -> impl Future<Output = ()> {
     vital_or(move |panicked| world.fail(panicked.into()), place, task)
 }
 
-/// As [`vital`]; a panic is handed to `fail`.
+/// As [`critical`]; a panic is handed to `fail`.
 pub(crate) fn vital_or(
     fail: impl FnOnce(Panicked),
     place: &'static str,
@@ -69,13 +69,13 @@ pub(crate) fn report(shard: &Shard, panicked: &Panicked) {
     shard.metrics().panics.add(1);
     let now = shard.refresh_now();
     let Panicked { place, text } = panicked;
-    shard
-        .log
-        .warn(LogClass::Panic, now, || format!("panic in {place}: {text}"));
+    shard.log.warn(LogCategory::Panic, now, || {
+        format!("panic in {place}: {text}")
+    });
 }
 
 /// What a thread of the broker does if it panics.
-pub(crate) fn fail_on_panic(world: &Arc<World>) -> impl FnOnce(Panicked) + Send + use<> {
+pub(crate) fn fail_on_panic(world: &Arc<EngineState>) -> impl FnOnce(Panicked) + Send + use<> {
     let world = Arc::clone(world);
     move |panicked| world.fail(panicked.into())
 }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use crate::shard::Shard;
 
 /// Work that waits for sessions.
-pub(crate) type Continuation = Box<dyn FnOnce(&Rc<Shard>)>;
+pub(crate) type LocalJob = Box<dyn FnOnce(&Rc<Shard>)>;
 
 /// A client that was let in and waits for its session.
 pub(crate) struct WaitingClient {
     /// It resumes its session, if there is one.
     pub(crate) resumes: bool,
-    pub(crate) admit: Continuation,
+    pub(crate) admit: LocalJob,
 }
 
 /// What one shard does not do before all sessions are there.
@@ -22,7 +22,7 @@ pub(crate) struct Held {
     pub(crate) is_over: Cell<bool>,
     /// Clients that were let in, in their order, by identifier.
     pub(crate) arrivals: RefCell<HashMap<Arc<str>, Vec<WaitingClient>>>,
-    pub(crate) then: RefCell<Vec<Continuation>>,
+    pub(crate) then: RefCell<Vec<LocalJob>>,
 }
 
 impl Held {

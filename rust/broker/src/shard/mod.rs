@@ -10,4 +10,4 @@ mod world;
 
 pub(crate) use held::{Held, WaitingClient};
 pub(crate) use state::{EventDetails, Rules, SCRATCH_BYTES, Shard};
-pub(crate) use world::{Job, Kept, Letter, World};
+pub(crate) use world::{EngineState, Job, Kept, ShardMessage};

@@ -4,16 +4,16 @@ use mqttcore_panics::Panicked;
 
 use crate::durability::events::StoreEvents;
 use crate::durability::outcomes::OutcomeEvents;
-use crate::runtime::log::LogClass;
-use crate::shard::World;
+use crate::runtime::log::LogCategory;
+use crate::shard::EngineState;
 
-impl OutcomeEvents for World {
+impl OutcomeEvents for EngineState {
     fn wake(&self, shard: usize) {
-        self.ring(shard);
+        self.wake(shard);
     }
 
     fn has_room(&self) {
-        self.ring_all();
+        self.wake_all();
     }
 
     fn panicked(&self, panicked: Panicked) {
@@ -21,6 +21,6 @@ impl OutcomeEvents for World {
     }
 
     fn warn(&self, text: String) {
-        StoreEvents::warn(self, LogClass::Kafka, text);
+        StoreEvents::warn(self, LogCategory::Kafka, text);
     }
 }

@@ -21,16 +21,16 @@ use crate::clients::client::Client;
 use crate::clients::registry::Registry;
 use crate::clients::target::Target;
 use crate::config::Config;
-use crate::config::door::Door;
 use crate::config::hooks::{Event, EventKind, Hooks, Interests};
+use crate::config::listener_policy::ListenerPolicy;
 use crate::durability::external::ExternalQueue;
 use crate::durability::journal::Journal;
 use crate::durability::pagings::Pagings;
-use crate::runtime::log::Log;
+use crate::runtime::log::Logger;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::wheel::Wheel;
 use crate::shard::guard::contained;
-use crate::shard::{Held, Job, Letter, World};
+use crate::shard::{EngineState, Held, Job, ShardMessage};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
@@ -44,15 +44,15 @@ const TURN_DELIVERIES: usize = 64 * 1024;
 const TURN_STEPS: usize = 16 * 1024;
 
 /// What can change while the broker runs: configuration, plugins, what listeners give.
-pub(crate) type Rules = (Arc<Config>, Arc<dyn Hooks>, Arc<[Door]>);
+pub(crate) type Rules = (Arc<Config>, Arc<dyn Hooks>, Arc<[ListenerPolicy]>);
 
 /// One event loop and what it owns.
 pub(crate) struct Shard {
     pub(crate) index: usize,
-    pub(crate) world: Arc<World>,
+    pub(crate) world: Arc<EngineState>,
     pub(crate) registry: RefCell<Registry>,
     pub(crate) wheel: RefCell<Wheel>,
-    pub(crate) log: Log,
+    pub(crate) log: Logger,
     /// The way to the store, if there is one.
     pub(crate) journal: Option<Journal>,
     /// The way to an external log, if a stream goes there.
@@ -63,18 +63,18 @@ pub(crate) struct Shard {
     pub(crate) pagings: RefCell<Pagings>,
     /// What topics that come again and again matched last.
     pub(crate) results: RefCell<MatchCache>,
-    /// Scratch space of [`hub::route`].
+    /// Scratch space of [`router::route`].
     pub(crate) targets: RefCell<Vec<Target>>,
     /// Publishes that are still to be matched one at a time, because such went to very many.
     pub(crate) one_at_a_time: Cell<u32>,
     /// Scratch space for encoding properties.
     pub(crate) properties: RefCell<PropertiesBuf>,
     config: RefCell<Arc<Config>>,
-    doors: RefCell<Arc<[Door]>>,
+    listener_policies: RefCell<Arc<[ListenerPolicy]>>,
     hooks: RefCell<Arc<dyn Hooks>>,
     interests: RefCell<Rc<Interests>>,
     scratch: Cell<Option<Box<[u8]>>>,
-    outgoing: RefCell<Vec<Vec<Letter>>>,
+    outgoing: RefCell<Vec<Vec<ShardMessage>>>,
     has_outgoing: Cell<bool>,
     now: Cell<Instant>,
     random: Cell<u64>,
@@ -90,14 +90,18 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn new(index: usize, world: Arc<World>, (config, hooks, doors): Rules) -> Rc<Self> {
+    pub(crate) fn new(
+        index: usize,
+        world: Arc<EngineState>,
+        (config, hooks, listener_policies): Rules,
+    ) -> Rc<Self> {
         let outgoing = (0..world.shards()).map(|_| Vec::new()).collect();
         let random = world.unique() | 1;
         Rc::new(Self {
             index,
             registry: RefCell::new(Registry::default()),
             wheel: RefCell::new(Wheel::new(Instant::now())),
-            log: Log::new(Arc::clone(&hooks)),
+            log: Logger::new(Arc::clone(&hooks)),
             journal: world
                 .log
                 .clone()
@@ -114,7 +118,7 @@ impl Shard {
             one_at_a_time: Cell::new(0),
             properties: RefCell::default(),
             config: RefCell::new(config),
-            doors: RefCell::new(doors),
+            listener_policies: RefCell::new(listener_policies),
             interests: RefCell::new(Rc::new(hooks.interests())),
             hooks: RefCell::new(hooks),
             scratch: Cell::new(None),
@@ -134,7 +138,7 @@ impl Shard {
 
     /// Waits for work of other threads or shards; true once the shard has ended.
     pub(crate) async fn wait_for_work(&self, mut ended: Pin<&mut Notified<'_>>) -> bool {
-        let mail = self.world.doorbells[self.index].notified();
+        let mail = self.world.wakers[self.index].notified();
         let mut mail = std::pin::pin!(mail);
         poll_fn(|cx| {
             if ended.as_mut().poll(cx).is_ready() {
@@ -159,9 +163,9 @@ impl Shard {
     }
 
     /// Takes out what other shards have sent.
-    pub(crate) fn receive(&self, letters: &mut Vec<Letter>) {
+    pub(crate) fn receive(&self, messages: &mut Vec<ShardMessage>) {
         for mailbox in &self.world.mail[self.index] {
-            mailbox.drain(letters);
+            mailbox.drain(messages);
         }
     }
 
@@ -225,8 +229,8 @@ impl Shard {
     }
 
     /// What the listeners give, in the order of the configuration.
-    pub(crate) fn doors(&self) -> Arc<[Door]> {
-        Arc::clone(&self.doors.borrow())
+    pub(crate) fn listener_policies(&self) -> Arc<[ListenerPolicy]> {
+        Arc::clone(&self.listener_policies.borrow())
     }
 
     pub(crate) fn hooks(&self) -> Arc<dyn Hooks> {
@@ -238,7 +242,7 @@ impl Shard {
     }
 
     /// Takes a new configuration and new plugins into force for what happens from now on.
-    pub(crate) fn reload(&self, (config, hooks, doors): Rules) {
+    pub(crate) fn reload(&self, (config, hooks, listener_policies): Rules) {
         self.log.redirect(Arc::clone(&hooks));
         *self.interests.borrow_mut() = Rc::new(hooks.interests());
         if self.index == 0
@@ -247,7 +251,7 @@ impl Shard {
             log.limit_queues(config.queues_disk_bytes);
         }
         *self.config.borrow_mut() = config;
-        *self.doors.borrow_mut() = doors;
+        *self.listener_policies.borrow_mut() = listener_policies;
         *self.hooks.borrow_mut() = hooks;
     }
 
@@ -285,24 +289,24 @@ impl Shard {
         self.scratch.set(Some(scratch));
     }
 
-    /// Puts `letter` with those that leave at the end of this turn.
-    pub(crate) fn post(&self, to: usize, letter: Letter) {
-        self.outgoing.borrow_mut()[to].push(letter);
+    /// Puts `message` with those that leave at the end of this turn.
+    pub(crate) fn post(&self, to: usize, message: ShardMessage) {
+        self.outgoing.borrow_mut()[to].push(message);
         self.has_outgoing.set(true);
     }
 
     /// Puts `job` with what leaves for another shard at the end of this turn.
     pub(crate) fn post_job(&self, to: usize, job: impl FnOnce(&Rc<Self>) + Send + 'static) {
-        self.post(to, Letter::Job(Box::new(job)));
+        self.post(to, ShardMessage::Job(Box::new(job)));
     }
 
     /// Hands what must be kept to the store, then sends what was posted since the last call: one
     /// lock and one wake a shard.
-    pub(crate) fn send_mail(&self) {
+    pub(crate) fn flush_mailboxes(&self) {
         if let Some(journal) = &self.journal {
             journal.commit();
             if journal.is_due() {
-                self.world.ring(self.index);
+                self.world.wake(self.index);
             }
         }
         if let Some(external) = &self.external {
@@ -312,14 +316,14 @@ impl Shard {
             return;
         }
         let mut outgoing = self.outgoing.borrow_mut();
-        for (to, letters) in outgoing.iter_mut().enumerate() {
-            if !letters.is_empty() {
-                self.world.mail[to][self.index].send(letters, &self.world.doorbells[to]);
+        for (to, messages) in outgoing.iter_mut().enumerate() {
+            if !messages.is_empty() {
+                self.world.mail[to][self.index].send(messages, &self.world.wakers[to]);
             }
         }
     }
 
-    /// Pending while another shard's box is full of this shard's letters.
+    /// Pending while another shard's box is full of this shard's messages.
     ///
     /// Also while more waits for the disk than should, for a client that `may_keep` something, or for the external log,
     /// for a client that waits for `record` of it.

@@ -5,16 +5,16 @@ use std::rc::Rc;
 use mqttcore_store::{Level, StoreError};
 
 use crate::durability::events::StoreEvents;
-use crate::runtime::log::LogClass;
-use crate::shard::{Shard, World};
+use crate::runtime::log::LogCategory;
+use crate::shard::{EngineState, Shard};
 
-impl StoreEvents for World {
+impl StoreEvents for EngineState {
     fn kept(&self, level: Level, ticket: u64) {
-        self.ring_waiting(level, ticket);
+        self.wake_waiting(level, ticket);
     }
 
     fn has_room(&self) {
-        self.ring_all();
+        self.wake_all();
     }
 
     fn failed(&self, error: StoreError) {
@@ -31,7 +31,7 @@ impl StoreEvents for World {
             shard.metrics().store_scrubbed.add(1);
             if let Some(damage) = damage {
                 shard.metrics().store_damaged.add(1);
-                shard.log.warn(LogClass::Store, shard.now(), || {
+                shard.log.warn(LogCategory::Store, shard.now(), || {
                     format!(
                         "the store is damaged: {damage}; make a backup, and see what `store verify` says"
                     )
@@ -45,7 +45,7 @@ impl StoreEvents for World {
         self.run_on(0, Box::new(|shard| shard.log.say(text)));
     }
 
-    fn warn(&self, class: LogClass, text: String) {
+    fn warn(&self, class: LogCategory, text: String) {
         let warn = move |shard: &Rc<Shard>| shard.log.warn(class, shard.now(), || text);
         self.run_on(0, Box::new(warn));
     }

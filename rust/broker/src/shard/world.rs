@@ -14,17 +14,17 @@ use tokio::sync::{Barrier, Notify};
 
 use crate::clients::client::{Client, KeptWill};
 use crate::clients::durable::DurableSessions;
-use crate::clients::presence::Presence;
+use crate::clients::presence::AvailabilityTable;
 use crate::clients::retained;
 use crate::clients::sources::Sources;
 use crate::clients::target::Target;
 use crate::config::Config;
-use crate::durability::line::Awaited;
+use crate::durability::ack_queue::Awaited;
 use crate::durability::loading::Loading;
 use crate::durability::outcomes::Outcomes;
 use crate::durability::row_log::RowLog;
 use crate::durability::store;
-use crate::runtime::failure::{Failing, Failure};
+use crate::runtime::failure::{Failure, FailureCell};
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::metrics::{Figures, Metrics};
 use crate::shard::{Shard, guard};
@@ -33,7 +33,7 @@ use crate::shard::{Shard, guard};
 const TURNS: usize = 64;
 
 /// What all shards share.
-pub(crate) struct World {
+pub(crate) struct EngineState {
     pub(crate) directory: Directory,
     pub(crate) retained: Retained<retained::Retained>,
     /// Who published these.
@@ -41,12 +41,12 @@ pub(crate) struct World {
     /// Whose turn it is to change what is retained: a part of all topics each.
     pub(crate) turns: [Mutex<()>; TURNS],
     pub(crate) metrics: Vec<Metrics>,
-    pub(crate) online: Presence,
+    pub(crate) online: AvailabilityTable,
     pub(crate) durable: DurableSessions,
     /// Where what must outlive the process is written.
-    pub(crate) log: Option<Arc<store::Log>>,
+    pub(crate) log: Option<Arc<store::DurableLog>>,
     /// Why the broker cannot go on, if it cannot.
-    pub(crate) failing: Failing,
+    pub(crate) failing: FailureCell,
     /// What keeps messages as rows.
     pub(crate) rows: Option<Arc<dyn RowLog>>,
     /// What became of records of the external log, if there is one.
@@ -65,11 +65,11 @@ pub(crate) struct World {
     pub(crate) stopping: AtomicBool,
     /// Where the shards of a broker that stops meet when their clients' wills are sent.
     pub(crate) wills_sent: Barrier,
-    /// `[to][from]`: letters between shards.
-    pub(super) mail: Vec<Vec<Mailbox<Letter>>>,
+    /// `[to][from]`: messages between shards.
+    pub(super) mail: Vec<Vec<Mailbox<ShardMessage>>>,
     /// Work from other threads, for one shard each.
     pub(super) jobs: Vec<Mutex<Vec<Job>>>,
-    pub(super) doorbells: Vec<Notify>,
+    pub(super) wakers: Vec<Notify>,
     /// What each shard waits for of the store.
     pub(crate) awaited: Vec<Arc<Awaited>>,
     pub(super) seed: RandomState,
@@ -79,7 +79,7 @@ pub(crate) struct World {
 /// Where messages are kept, and the figures of what is beside the shards.
 #[derive(Default)]
 pub(crate) struct Kept {
-    pub(crate) log: Option<Arc<store::Log>>,
+    pub(crate) log: Option<Arc<store::DurableLog>>,
     pub(crate) rows: Option<Arc<dyn RowLog>>,
     pub(crate) external: Option<Outcomes>,
     pub(crate) figures: Vec<Arc<dyn Figures>>,
@@ -89,14 +89,14 @@ pub(crate) struct Kept {
 pub(crate) type Job = Box<dyn FnOnce(&Rc<Shard>) + Send>;
 
 /// What one shard sends to another.
-pub(crate) enum Letter {
+pub(crate) enum ShardMessage {
     /// A message for sessions that live there.
     Deliver(Message, Vec<Target>),
     /// Anything else.
     Job(Job),
 }
 
-impl World {
+impl EngineState {
     pub(crate) fn new(config: &Config, shards: usize, seed: u64, kept: Kept) -> Self {
         let Kept {
             log,
@@ -112,11 +112,11 @@ impl World {
             }),
             turns: std::array::from_fn(|_| Mutex::default()),
             metrics: (0..shards).map(|_| Metrics::default()).collect(),
-            online: Presence::new(shards, config.sessions),
+            online: AvailabilityTable::new(shards, config.sessions),
             durable: DurableSessions::new(shards),
             loading: Loading::new(log.is_some()),
             log,
-            failing: Failing::default(),
+            failing: FailureCell::default(),
             rows,
             external,
             own_retained: AtomicUsize::new(0),
@@ -129,7 +129,7 @@ impl World {
             wills_sent: Barrier::new(shards),
             mail: (0..shards).map(|_| boxes()).collect(),
             jobs: (0..shards).map(|_| Mutex::default()).collect(),
-            doorbells: (0..shards).map(|_| Notify::new()).collect(),
+            wakers: (0..shards).map(|_| Notify::new()).collect(),
             awaited: (0..shards).map(|_| Arc::default()).collect(),
             seed: RandomState::new(),
             serial: AtomicU64::new(0),
@@ -137,7 +137,7 @@ impl World {
     }
 
     pub(crate) fn shards(&self) -> usize {
-        self.doorbells.len()
+        self.wakers.len()
     }
 
     /// The shard that holds the session of `client_id`.
@@ -172,19 +172,19 @@ impl World {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(job);
-        self.doorbells[index].notify_one();
+        self.wakers[index].notify_one();
     }
 
     /// Has shard `index` look at what is safe by now.
-    pub(crate) fn ring(&self, index: usize) {
-        self.doorbells[index].notify_one();
+    pub(crate) fn wake(&self, index: usize) {
+        self.wakers[index].notify_one();
     }
 
     /// Has the shards look at what is safe by now that wait for `ticket` at `level`, or for an earlier one.
-    pub(crate) fn ring_waiting(&self, level: Level, ticket: u64) {
-        for (awaited, doorbell) in self.awaited.iter().zip(&self.doorbells) {
+    pub(crate) fn wake_waiting(&self, level: Level, ticket: u64) {
+        for (awaited, waker) in self.awaited.iter().zip(&self.wakers) {
             if awaited.is_for(level, ticket) {
-                doorbell.notify_one();
+                waker.notify_one();
             }
         }
     }
@@ -193,7 +193,7 @@ impl World {
     #[cfg(test)]
     pub(crate) fn woken(&self) -> Vec<usize> {
         let is_woken = |index: &usize| {
-            let notified = std::pin::pin!(self.doorbells[*index].notified());
+            let notified = std::pin::pin!(self.wakers[*index].notified());
             notified
                 .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
                 .is_ready()
@@ -202,8 +202,8 @@ impl World {
     }
 
     /// Has every shard look at what is safe by now.
-    pub(crate) fn ring_all(&self) {
-        self.doorbells.iter().for_each(Notify::notify_one);
+    pub(crate) fn wake_all(&self) {
+        self.wakers.iter().for_each(Notify::notify_one);
     }
 
     /// The broker cannot go on: it takes nothing any more, and its clients are sent away.
@@ -215,7 +215,7 @@ impl World {
         }
         if self.failing.note(failure) {
             self.stopping.store(true, Ordering::Release);
-            self.ring_all();
+            self.wake_all();
         }
     }
 
@@ -231,12 +231,12 @@ impl World {
 
 impl Client {
     /// The number that the store keeps the session under.
-    pub(crate) fn number(&self, world: &World) -> Option<u64> {
+    pub(crate) fn number(&self, world: &EngineState) -> Option<u64> {
         world.durable.number(self.handle)
     }
 
     /// The store keeps the session under `number` from now on; 0 is no longer.
-    pub(crate) fn set_number(&self, world: &World, number: u64) {
+    pub(crate) fn set_number(&self, world: &EngineState, number: u64) {
         world.durable.set(self.handle, number);
         self.kept_will.set(KeptWill::None);
     }

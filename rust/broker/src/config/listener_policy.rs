@@ -19,7 +19,7 @@ pub(crate) struct InvalidGrant {
 }
 
 /// One listener's rules, compiled once and shared by all who come through it.
-pub(crate) struct Door {
+pub(crate) struct ListenerPolicy {
     pub(crate) name: Arc<str>,
     pub(crate) anonymous: Option<Arc<Access>>,
     /// How safe what its clients do is.
@@ -39,14 +39,14 @@ pub(crate) struct Door {
 /// # Errors
 ///
 /// An anonymous grant with a rule that is no filter.
-pub(crate) fn doors(config: &Config) -> Result<Arc<[Door]>, InvalidGrant> {
+pub(crate) fn listener_policies(config: &Config) -> Result<Arc<[ListenerPolicy]>, InvalidGrant> {
     let door = |listener: &Listener| {
         let compiled = listener.anonymous.clone().map(Access::new).transpose();
         let anonymous = compiled.map_err(|error| InvalidGrant {
             listener: listener.name.clone(),
             error,
         })?;
-        Ok(Door {
+        Ok(ListenerPolicy {
             name: Arc::from(listener.name.as_str()),
             anonymous: anonymous.map(Arc::new),
             promise: listener.promise,
@@ -90,17 +90,17 @@ pub(crate) fn successors(bound: &[Listener], configured: &[Listener]) -> Vec<Opt
 ///
 /// # Errors
 ///
-/// As [`doors`].
-pub(crate) fn doors_of(
+/// As [`listener_policies`].
+pub(crate) fn policies_of(
     bound: &[Listener],
     places: &[Option<usize>],
     config: &Config,
-) -> Result<Arc<[Door]>, InvalidGrant> {
-    let configured = doors(config)?;
+) -> Result<Arc<[ListenerPolicy]>, InvalidGrant> {
+    let configured = listener_policies(config)?;
     let door = |(bound, place): (&Listener, &Option<usize>)| {
         let found = place.and_then(|place| configured.get(place));
         let rules = found.and_then(|door| door.websocket.clone());
-        Door {
+        ListenerPolicy {
             name: found.map_or_else(|| bound.name.as_str().into(), |door| Arc::clone(&door.name)),
             anonymous: found.and_then(|door| door.anonymous.clone()),
             promise: found.and_then(|door| door.promise),

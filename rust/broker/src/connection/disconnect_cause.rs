@@ -8,11 +8,11 @@ use mqttcore_session::{Cause, Violation};
 use crate::clients::client::Client;
 use crate::clients::link::{Closing, Link};
 use crate::connection::socket::Fault;
-use crate::runtime::log::{Escaped, LogClass};
+use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::Shard;
 
 /// Why a connection ends.
-pub(crate) enum End {
+pub(crate) enum DisconnectCause {
     /// The client closed, or the socket failed.
     Lost,
     /// The client said goodbye.
@@ -37,7 +37,7 @@ pub(crate) enum End {
 /// Code and words of a DISCONNECT; no words where they are empty.
 pub(crate) type Farewell = (ReasonCode, Box<str>);
 
-impl End {
+impl DisconnectCause {
     /// What the session is told, and what the client is; counts and logs what deserves it.
     pub(crate) fn judge(
         &self,
@@ -49,12 +49,12 @@ impl End {
             Self::Lost => (Cause::ConnectionLost, None),
             Self::Left(cause) => (*cause, None),
             Self::Closed(closing) => {
-                let text = in_words(*closing);
+                let text = reason_text(*closing);
                 (closing.cause, Some((closing.reason, text.into())))
             }
             Self::Refused { reason, text } => {
                 let what = format_args!("{} {}", reason.name(), Escaped(text));
-                report(shard, LogClass::Refused, client, link, what);
+                report(shard, LogCategory::Refused, client, link, what);
                 (Cause::Administrative, Some((*reason, text.clone())))
             }
             Self::Malformed(error) => {
@@ -76,7 +76,7 @@ impl End {
 }
 
 /// What a client is told about the end of its connection, beside the code.
-pub(crate) fn in_words(closing: Closing) -> &'static str {
+pub(crate) fn reason_text(closing: Closing) -> &'static str {
     match closing.reason {
         ReasonCode::SESSION_TAKEN_OVER => "another connection took the session over",
         ReasonCode::KEEP_ALIVE_TIMEOUT => "nothing was heard within one and a half Keep Alives",
@@ -95,14 +95,20 @@ fn report_violation(shard: &Shard, client: &Client, link: &Link, what: &dyn fmt:
     shard.metrics().violations.add(1);
     report(
         shard,
-        LogClass::Violation,
+        LogCategory::Violation,
         client,
         link,
         format_args!("{what}"),
     );
 }
 
-fn report(shard: &Shard, class: LogClass, client: &Client, link: &Link, what: fmt::Arguments<'_>) {
+fn report(
+    shard: &Shard,
+    class: LogCategory,
+    client: &Client,
+    link: &Link,
+    what: fmt::Arguments<'_>,
+) {
     shard.log.warn(class, shard.now(), || {
         let (id, peer) = (Escaped(&client.id), link.peer);
         format!("client {id} at {peer} disconnected: {what}")

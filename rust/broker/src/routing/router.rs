@@ -14,7 +14,7 @@ use crate::clients::client::Client;
 use crate::clients::handle::Handle;
 use crate::clients::target::Target;
 use crate::clients::topic::topic_of;
-use crate::routing::delivery::deal;
+use crate::routing::delivery::deliver_to_shards;
 use crate::routing::matching::{Collector, search};
 use crate::routing::publication::{Publication, Unroutable, report_unroutable};
 use crate::routing::{journal, queue_policy, retain};
@@ -32,7 +32,7 @@ pub(crate) fn route(shard: &Rc<Shard>, publication: Publication<'_>) -> usize {
         report_unroutable(shard, publication.publisher, publication.message, why);
         targets.clear();
     }
-    hand_out(shard, publication, targets, |_| {})
+    commit_and_deliver(shard, publication, targets, |_| {})
 }
 
 /// As [`route`]. `accepted` is called with the number of subscribers once the message is written, before any of them
@@ -61,7 +61,7 @@ pub(crate) fn try_route(
         *shard.targets.borrow_mut() = targets;
         return Err(why);
     }
-    Ok(hand_out(shard, publication, targets, |matched| {
+    Ok(commit_and_deliver(shard, publication, targets, |matched| {
         accepted(if is_refused {
             Err(Unroutable::QueueFull)
         } else {
@@ -129,7 +129,7 @@ fn find(
     )
 }
 
-fn hand_out(
+fn commit_and_deliver(
     shard: &Rc<Shard>,
     publication: Publication<'_>,
     mut targets: Vec<Target>,
@@ -144,7 +144,7 @@ fn hand_out(
     if let Some(level) = level.filter(|_| !targets.iter().all(Target::is_stream)) {
         journal::hold(shard, level, message, std::mem::take(&mut targets));
     }
-    deal(shard, message, targets.drain(..));
+    deliver_to_shards(shard, message, targets.drain(..));
     *shard.targets.borrow_mut() = targets;
     matched
 }

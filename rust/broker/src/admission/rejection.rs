@@ -13,14 +13,14 @@ use mqttcore_session::{Details, Recipient, Violation};
 use crate::config::hooks::{Event, EventKind, Login};
 use crate::connection::linger::linger;
 use crate::connection::socket::Fault;
-use crate::connection::transport::{Parked, Transport};
+use crate::connection::transport::{DetachedTransport, Transport};
 use crate::connection::websocket;
-use crate::runtime::log::{Escaped, LogClass};
+use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::Shard;
 use crate::shard::guard::{CONNECTION, guarded};
 
 /// Why a connection did not become a client.
-pub(crate) enum Refusal {
+pub(crate) enum RejectReason {
     /// The socket ended, or time ran out: nothing can or may be said.
     Silent(&'static str),
     /// The bytes were no packet, and this is what can be said about it.
@@ -35,7 +35,7 @@ pub(crate) enum Refusal {
     Denied(Box<Denied>),
 }
 
-impl Refusal {
+impl RejectReason {
     /// Whether the client asked for a version of MQTT that it does not get.
     fn is_about_version(&self) -> bool {
         match self {
@@ -79,7 +79,7 @@ impl Denied {
     }
 }
 
-impl From<Denied> for Refusal {
+impl From<Denied> for RejectReason {
     fn from(denied: Denied) -> Self {
         Self::Denied(Box::new(denied))
     }
@@ -90,22 +90,22 @@ pub(crate) fn refuse(
     shard: &Rc<Shard>,
     peer: SocketAddr,
     listener: &str,
-    refusal: &Refusal,
+    refusal: &RejectReason,
 ) -> Vec<u8> {
     let now = shard.refresh_now();
     let mut farewell = Vec::new();
     let why = match refusal {
-        Refusal::Silent(why) => (*why).to_owned(),
-        Refusal::Malformed(error, bytes) => {
+        RejectReason::Silent(why) => (*why).to_owned(),
+        RejectReason::Malformed(error, bytes) => {
             farewell.extend_from_slice(bytes);
             error.to_string()
         }
-        Refusal::Upgrade(refused) => {
+        RejectReason::Upgrade(refused) => {
             farewell.extend_from_slice(&refused.answer);
             refused.why.to_owned()
         }
-        Refusal::Unframed(fault) => fault.to_string(),
-        Refusal::Violation(to, violation) => {
+        RejectReason::Unframed(fault) => fault.to_string(),
+        RejectReason::Violation(to, violation) => {
             to.refuse(
                 violation.reason,
                 Details::reason(violation.what),
@@ -113,12 +113,12 @@ pub(crate) fn refuse(
             );
             violation.to_string()
         }
-        Refusal::Denied(denied) => {
+        RejectReason::Denied(denied) => {
             let text = denied.text.as_deref();
             let details = text.map_or_else(Details::none, Details::reason);
             denied.to.refuse(denied.reason, details, &mut farewell);
             tell_refused(shard, denied);
-            in_words(denied)
+            reason_text(denied)
         }
     };
     shard.metrics().connects_refused.add(1);
@@ -126,13 +126,13 @@ pub(crate) fn refuse(
         let metrics = shard.metrics();
         metrics.connects_refused_protocol_version.add(1);
     }
-    shard.log.warn(LogClass::Refused, now, || {
+    shard.log.warn(LogCategory::Refused, now, || {
         format!("listener {listener}: {peer} refused: {why}")
     });
     farewell
 }
 
-fn in_words(denied: &Denied) -> String {
+fn reason_text(denied: &Denied) -> String {
     let id = Escaped(&denied.login.client_id);
     let mut words = format!("client {id}: {}", denied.reason.name());
     for more in [&denied.text, &denied.fault].into_iter().flatten() {
@@ -143,13 +143,13 @@ fn in_words(denied: &Denied) -> String {
 }
 
 /// The CONNACK that a broken CONNECT may still get; most get none.
-pub(crate) fn broken_connect(bytes: &[u8], error: DecodeError) -> Refusal {
+pub(crate) fn broken_connect(bytes: &[u8], error: DecodeError) -> RejectReason {
     let mut farewell = Vec::new();
     if let Some((version, connack)) = mqttcore_codec::refusal(bytes, error) {
         let encoded = encode(&Packet::ConnAck(connack), version, &mut farewell);
         debug_assert!(encoded.is_ok(), "a bare CONNACK encodes");
     }
-    Refusal::Malformed(error, farewell)
+    RejectReason::Malformed(error, farewell)
 }
 
 fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
@@ -167,7 +167,7 @@ fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
 }
 
 /// Refuses a client that plugins let in but whose session it may not have.
-pub(crate) fn turn_away(shard: &Rc<Shard>, transport: Parked, denied: Denied) {
+pub(crate) fn turn_away(shard: &Rc<Shard>, transport: DetachedTransport, denied: Denied) {
     let (peer, listener) = (denied.login.peer, Arc::clone(&denied.login.listener));
     let farewell = refuse(shard, peer, &listener, &denied.into());
     let own = Rc::clone(shard);

@@ -10,15 +10,15 @@ use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::EventKind;
 use crate::routing::publication::Publication;
-use crate::routing::{delivery, external, fill, group, hub, retain, session_records};
-use crate::runtime::log::{Escaped, LogClass};
+use crate::routing::{delivery, external, fill, group, retain, router, session_records};
+use crate::runtime::log::{Escaped, LogCategory};
 use crate::sessions::paging;
 use crate::shard::{EventDetails, Shard};
 
 /// Lets every promise so far leave: at once, unless one waits for the store (decision 2) or an external log.
 pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
     if let Some(journal) = &shard.journal
-        && let Some(level) = client.standing.level()
+        && let Some(level) = client.ack_order.level()
     {
         journal.promise(client, level);
         return;
@@ -84,7 +84,7 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
         .filter(|topic| client.access().permissions.publish(*topic) == RuleAnswer::Allowed);
     let Some(topic) = allowed else {
         shard.metrics().dropped_will.add(1);
-        shard.log.warn(LogClass::Will, shard.now(), || {
+        shard.log.warn(LogCategory::Will, shard.now(), || {
             format!(
                 "will of client {} not published: not allowed",
                 Escaped(&client.id)
@@ -101,7 +101,7 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
         is_logged: false,
         is_refused_when_full: false,
     };
-    hub::route(shard, publication);
+    router::route(shard, publication);
 }
 
 /// Ends a session: no message reaches it any more, and its slot is free.
@@ -138,7 +138,7 @@ fn book_waiting(shard: &Shard, client: &Client, waiting: usize) {
         return;
     }
     shard.metrics().dropped_session_ended.add(waiting as u64);
-    shard.log.warn(LogClass::Dropped, shard.now(), || {
+    shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let id = Escaped(&client.id);
         format!("{waiting} messages for client {id} dropped: its session ended")
     });
@@ -185,7 +185,7 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
             link.close(Cause::KeepAliveTimeout, violation.reason);
         } else if stalled {
             shard.metrics().stalled.add(1);
-            shard.log.warn(LogClass::Stalled, now, || {
+            shard.log.warn(LogCategory::Stalled, now, || {
                 format!(
                     "client {} takes no bytes, disconnected",
                     Escaped(&client.id)

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mqttcore_session::{AckToken, Message};
 use mqttcore_store::Level;
 
-use crate::clients::ack_order::Standing;
+use crate::clients::ack_order::AckOrder;
 use crate::clients::client::Client;
 use crate::clients::target::Target;
-use crate::durability::store::Log;
+use crate::durability::store::DurableLog;
 
 /// What is done once a ticket is safe.
-pub(crate) enum Then {
+pub(crate) enum Continuation {
     /// Let the promises of a session leave, up to this one, unless Kafka has not taken all up to
     /// this record.
     Confirm(Rc<Client>, AckToken, u64),
@@ -39,7 +39,7 @@ impl Default for Awaited {
 }
 
 impl Awaited {
-    /// ORDERING: `SeqCst` here and in [`Log::kept`]: either the shard sees that its ticket is safe, or the log's thread sees
+    /// ORDERING: `SeqCst` here and in [`DurableLog::kept`]: either the shard sees that its ticket is safe, or the log's thread sees
     /// that the shard waits for it.
     pub(crate) fn set(&self, level: Level, ticket: u64) {
         self.0[usize::from(level == Level::Fsync)].store(ticket, Ordering::SeqCst);
@@ -53,22 +53,22 @@ impl Awaited {
 
 /// The lines of one shard: for the system, and for the disk.
 #[derive(Default)]
-pub(crate) struct Lines {
-    by_level: [Line; 2],
+pub(crate) struct AckQueues {
+    by_level: [AckQueue; 2],
     awaited: Arc<Awaited>,
     /// Messages of QoS 2 that stand in one of them.
-    delivering: Standing,
+    delivering: AckOrder,
 }
 
 /// What waits at one level.
 #[derive(Default)]
-struct Line {
+struct AckQueue {
     /// The last ticket of this level, or a safer one.
     last: Cell<u64>,
-    waiting: RefCell<VecDeque<(u64, Then)>>,
+    waiting: RefCell<VecDeque<(u64, Continuation)>>,
 }
 
-impl Lines {
+impl AckQueues {
     pub(crate) fn new(awaited: Arc<Awaited>) -> Self {
         Self {
             awaited,
@@ -87,7 +87,7 @@ impl Lines {
     }
 
     /// Has `then` done once all that was handed over so far is as safe as `level` says.
-    pub(crate) fn push(&self, level: Level, then: Then) {
+    pub(crate) fn push(&self, level: Level, then: Continuation) {
         let line = self.line(level);
         let mut waiting = line.waiting.borrow_mut();
         if waiting.is_empty() {
@@ -97,7 +97,7 @@ impl Lines {
     }
 
     /// Whether the ticket of something in line is safe already.
-    pub(crate) fn is_due(&self, log: &Log) -> bool {
+    pub(crate) fn is_due(&self, log: &DurableLog) -> bool {
         [Level::Os, Level::Fsync].into_iter().any(|level| {
             let waiting = self.line(level).waiting.borrow();
             let first = waiting.front();
@@ -106,7 +106,7 @@ impl Lines {
     }
 
     /// Has `then` done once all that was handed over so far is as safe as was asked for.
-    pub(crate) fn push_last(&self, then: Then) {
+    pub(crate) fn push_last(&self, then: Continuation) {
         let [os, fsync] = [Level::Os, Level::Fsync].map(|level| self.line(level).last.get());
         let level = if os > fsync { Level::Os } else { Level::Fsync };
         self.push(level, then);
@@ -129,7 +129,7 @@ impl Lines {
     }
 
     /// Takes out the first thing whose ticket is safe.
-    pub(crate) fn next_safe(&self, log: &Log) -> Option<Then> {
+    pub(crate) fn next_safe(&self, log: &DurableLog) -> Option<Continuation> {
         [Level::Os, Level::Fsync].into_iter().find_map(|level| {
             let mut waiting = self.line(level).waiting.borrow_mut();
             let (ticket, _) = waiting.front()?;
@@ -143,7 +143,7 @@ impl Lines {
         })
     }
 
-    fn line(&self, level: Level) -> &Line {
+    fn line(&self, level: Level) -> &AckQueue {
         &self.by_level[usize::from(level == Level::Fsync)]
     }
 }
