@@ -271,7 +271,7 @@ tree-report: .make/tools ## the directory beside its peers: docs/tree-report.md 
 ##@ House
 lock: .make/venv ## renew requirements-dev.lock
 	@$(BIN)/pip install --quiet pip-tools
-	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")' >.make/dev.in
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["develop"], sep="\n")' >.make/dev.in
 	@$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe \
 		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header --upgrade \
 		-o requirements-dev.lock .make/dev.in
