@@ -123,13 +123,6 @@ impl OutgoingAliases {
         self.use_alias(self.set.len() - 1)
     }
 
-    /// Takes back what [`OutgoingAliases::choose`] said: the packet was not sent.
-    pub(crate) fn unset(&mut self, alias: NonZeroU16) {
-        if let Some(known) = self.set.get_mut(usize::from(alias.get()) - 1) {
-            known.is_set = false;
-        }
-    }
-
     fn use_alias(&mut self, index: usize) -> Option<AliasUse> {
         let alias = u16::try_from(index + 1).ok().and_then(NonZeroU16::new)?;
         let was_set = mem::replace(&mut self.set[index].is_set, true);

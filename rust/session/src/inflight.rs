@@ -198,11 +198,6 @@ impl InFlight {
         Some(entry)
     }
 
-    /// Ends the exchange of `packet_id` before its PUBLISH was acknowledged.
-    pub(crate) fn remove_id(&mut self, packet_id: PacketId) -> Option<Entry> {
-        self.remove(self.place(packet_id)?)
-    }
-
     /// The client has the message: from now on only its release counts [MQTT-4.3.3-6].
     pub(crate) fn release(&mut self, place: usize) -> Option<Entry> {
         let entry = self.remove(place)?;

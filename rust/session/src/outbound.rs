@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use mqttcore_codec::{Ack, PacketId, PacketType, QoS, ReasonCode, Version};
 
-use crate::alias::AliasUse;
 use crate::control::{Control, Details, Kind};
 use crate::event::{DropReason, Event, Record};
 use crate::gate::AckToken;
@@ -120,22 +119,6 @@ impl Session {
         }
         self.admit(outgoing);
         Delivered::Sent
-    }
-
-    /// Gives up a PUBLISH that was polled but will not be written, such as one that the client
-    /// may not read any more (abuse F16): its exchange ends without it.
-    pub fn abandon(&mut self, now: Instant, transmit: &PublishTransmit) {
-        if let (Some(AliasUse::Set(alias)), Some(aliases)) =
-            (transmit.alias, &mut self.live.aliases)
-        {
-            aliases.outgoing.unset(alias);
-        }
-        if let Some(packet_id) = transmit.packet_id
-            && self.live.in_flight.remove_id(packet_id).is_some()
-        {
-            self.record_completed(packet_id);
-            self.completed(now);
-        }
     }
 
     /// Drops what waits in the queue and `keep` refuses, such as after a resume with fewer rights

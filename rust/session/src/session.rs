@@ -213,18 +213,9 @@ impl Session {
         self.live.in_flight.len()
     }
 
-    /// QoS 1 and 2 publishes of the client's that are not acknowledged to the end. For 3.x
-    /// clients, which know no Receive Maximum: stop reading while there are many (abuse D08).
+    /// QoS 1 and 2 publishes of the client's that are not acknowledged to the end: they count against Receive Maximum.
     pub fn open_publishes(&self) -> usize {
         self.live.link.open_publishes as usize
-    }
-
-    /// QoS 2 identifiers of the client's that it has not released.
-    pub fn unreleased(&self) -> usize {
-        self.live
-            .incoming
-            .as_ref()
-            .map_or(0, |incoming| incoming.received.len())
     }
 
     /// Cuts waiting messages out of the chunks that they came in (decision 18); for a client

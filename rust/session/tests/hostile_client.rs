@@ -300,7 +300,7 @@ impl World {
         assert!(self.session.in_flight() <= 32);
         assert!(self.session.queued() <= 5);
         assert!(self.session.subscriptions().len() <= 3);
-        assert!(self.session.unreleased() <= 5);
+        assert!(self.session.unreleased_ids().count() <= 5);
     }
 
     /// What the client makes of topic and alias is what was published.

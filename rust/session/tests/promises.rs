@@ -6,7 +6,7 @@ mod common;
 use common::{CONNECT_3_KEPT, CONNECT_5_KEPT, Wire, message};
 use mqttcore_codec::{PacketId, QoS, ReasonCode};
 use mqttcore_session::{
-    AckToken, Delivered, Delivery, DropReason, Event, QueuePolicy, Record, ServerLimits, Transmit,
+    AckToken, Delivered, Delivery, DropReason, Event, QueuePolicy, Record, ServerLimits,
 };
 
 const EXACTLY: QoS = QoS::ExactlyOnce;
@@ -224,22 +224,6 @@ fn a_pubrec_with_an_error_ends_the_exchange_in_the_store() {
 
     assert_completed(&mut wire);
     assert_eq!(wire.session.in_flight(), 0);
-}
-
-/// The same for a PUBLISH that is not written after all.
-#[test]
-fn a_publish_that_is_abandoned_ends_its_exchange_in_the_store() {
-    let mut wire = durable();
-    wire.deliver(&message("t", b"!", EXACTLY), EXACTLY);
-    wire.confirm_all();
-    let Some(Transmit::Publish(transmit)) = wire.session.poll_transmit() else {
-        panic!("a PUBLISH")
-    };
-    wire.events();
-
-    wire.session.abandon(wire.now, &transmit);
-
-    assert_completed(&mut wire);
 }
 
 /// The one event is the record that identifier 1 is free.

@@ -802,25 +802,6 @@ fn equal_subscription_identifiers_of_one_copy_are_sent_once() {
 }
 
 #[test]
-fn an_alias_that_was_abandoned_is_set_again() {
-    let mut wire = Wire::connected(&connect_5(2, b"\x22\x00\x01"));
-    let long = message(LONG, b"!", ONCE);
-    wire.deliver(&long, ONCE);
-    let Some(Transmit::Publish(transmit)) = wire.session.poll_transmit() else {
-        panic!("a PUBLISH")
-    };
-    wire.session.abandon(wire.now, &transmit);
-    wire.deliver(&long, ONCE);
-
-    assert_eq!(wire.receive()[0].len(), 48, "topic and alias");
-    assert_eq!(
-        wire.session.in_flight(),
-        1,
-        "the abandoned exchange has ended"
-    );
-}
-
-#[test]
 fn an_alias_never_makes_a_packet_too_large() {
     let mut wire = Wire::connected(&connect_5(2, b"\x22\x00\x01\x27\x00\x00\x00\x2b"));
     let long = message(LONG, b"!", QoS::AtMostOnce);

@@ -418,7 +418,7 @@ impl World {
     }
 
     pub(crate) fn check_the_end(&self) {
-        assert_eq!(self.session.unreleased(), 0);
+        assert_eq!(self.session.unreleased_ids().count(), 0);
         assert_eq!(self.session.open_publishes(), 0);
         assert!(self.under_way.is_empty());
         check_flow(&self.given, &self.known(&self.client.received));
