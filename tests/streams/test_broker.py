@@ -90,9 +90,8 @@ def test_rule_6_a_hold_lasts_as_long_as_its_stream_says(tmp_path: pathlib.Path) 
 
         after_ms = time.time_ns() // 1_000_000
         holds = json.loads((client.stream("plant").path / "holds.json").read_text())
-    # Kept time goes with the monotonic clock, which may differ by a little from the system's.
-    lasts_ms = holds["spark"]["until_ms"] - 90_000
-    assert before_ms - 1_000 <= lasts_ms <= after_ms + 1_000
+    # Kept time adds two times that are cut to milliseconds: it may be 2 ms behind the system's.
+    assert before_ms - 2 + 90_000 <= holds["spark"]["until_ms"] <= after_ms + 90_000
 
 
 def test_tcp_needs_the_token(broker: Broker) -> None:

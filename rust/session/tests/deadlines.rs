@@ -141,6 +141,20 @@ fn mqtt_3_1_2_8_a_will_does_not_outlive_its_session() {
     assert_eq!(wire.session.poll_timeout(), None);
 }
 
+/// Whoever handles messages alone leaves the will and the end of the session to whoever handles sessions.
+#[test]
+fn events_about_messages_stop_at_a_will_and_at_the_end_of_the_session() {
+    let mut wire = Wire::connected(&will_5(100, 10));
+    wire.lose();
+    wire.now += seconds(10);
+    wire.session.handle_timeout(wire.now).unwrap();
+
+    assert!(wire.session.poll_message_event().is_none());
+    assert!(matches!(wire.session.poll_event(), Some(Event::WillDue(_))));
+    assert!(wire.session.poll_message_event().is_none());
+    assert!(matches!(wire.session.poll_event(), Some(Event::Expired)));
+}
+
 #[test]
 fn a_delayed_will_is_due_at_once_when_the_session_ends_with_the_connection() {
     let mut wire = Wire::connected(&will_5(100, 0));
