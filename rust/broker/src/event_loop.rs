@@ -1,6 +1,5 @@
 //! The loop of a shard: what it does each time that it wakes, and its timers.
 
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +18,13 @@ const FAILURE_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Runs until the broker stops and every connection is done.
 pub(crate) async fn run(shard: Rc<Shard>) {
-    let spawn_vital = |place, task| {
-        let world = Arc::clone(&shard.world);
-        tokio::task::spawn_local(critical(world, place, task))
-    };
-    spawn_vital(
-        "the timers of a shard",
-        boxed(run_timers(Rc::clone(&shard))),
-    );
+    let timers = run_timers(Rc::clone(&shard));
+    spawn_critical(&shard, "the timers of a shard", timers);
     if shard.index == 0 {
         let sys = sys_topics::publish_regularly(Rc::clone(&shard));
-        spawn_vital("$SYS", boxed(sys));
+        spawn_critical(&shard, "$SYS", sys);
         let clock = note_clock_regularly(Rc::clone(&shard));
-        spawn_vital("the clock", boxed(clock));
+        spawn_critical(&shard, "the clock", clock);
     }
     let mut messages = Vec::new();
     let mut ended = std::pin::pin!(shard.ended());
@@ -41,8 +34,9 @@ pub(crate) async fn run(shard: Rc<Shard>) {
     }
 }
 
-fn boxed(task: impl Future<Output = ()> + 'static) -> Pin<Box<dyn Future<Output = ()>>> {
-    Box::pin(task)
+/// Spawns a task without which the broker cannot go on.
+fn spawn_critical(shard: &Shard, place: &'static str, task: impl Future<Output = ()> + 'static) {
+    tokio::task::spawn_local(critical(Arc::clone(&shard.world), place, task));
 }
 
 /// Does what other threads want done, and what other shards have sent.
@@ -58,7 +52,7 @@ pub(crate) fn handle_work(shard: &Rc<Shard>, messages: &mut Vec<ShardMessage>) {
     }
     shard.receive(messages);
     for message in messages.drain(..) {
-        contained(shard, "mail of another shard", || match message {
+        contained(shard, "a message of another shard", || match message {
             ShardMessage::Deliver(message, targets) => {
                 delivery::deliver_all(shard, &message, targets);
             }

@@ -1,8 +1,8 @@
-//! The way of one publish: who gets it, on which shard, and what becomes of what cannot be sent.
+//! The router: from one publish to the sessions that get it.
 //!
-//! [`route`] asks the directory once, [`route_all`] once for several messages; both send targets of other shards by mail, and hand the rest
-//! to their sessions. The session decides about quality of service, windows and queues; here is
-//! only what needs the connection: the limit of bytes that wait for a slow client.
+//! A publish is matched ([`search`]), recorded ([`journal`]), acknowledged, and handed to the sessions of this shard and of
+//! others ([`deliver_to_shards`]). Several publishes of one read are matched together by
+//! [`MessageBatch`](crate::routing::batch::MessageBatch).
 
 use std::rc::Rc;
 
