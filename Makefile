@@ -87,7 +87,7 @@ models:
 pytest: build .make/dev .make/interop-python ## the Python tests only (ARGS="tests/unit -k config")
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: lint-rust borders deny lint-python citations ## formatters, linters, types, stub, borders, licences, citations
+check: lint-rust borders deny lint-python citations ## formatters, linters, types, stub, borders, licences, citations, rows of attacks
 
 lint-rust: .make/tools
 	@cargo fmt --all --check
@@ -115,6 +115,7 @@ borders: .make/tools .make/dev ## who may know whom: crates by cargo, modules of
 
 citations: .make/tools
 	@$(PYTHON) -m tests.citations
+	@$(PYTHON) -m tests.abuse.rows
 	@$(PYTHON) -m tests.reference --check
 
 deny: .make/tools
@@ -212,6 +213,9 @@ pipeline: build .make/dev ## the factory of examples/: broker, machines, pipelin
 
 soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)
+
+abuse: build .make/dev ## every row of docs/abuse.md: tested, waiting for what, failing (ARGS="D16 H05")
+	@$(BIN)/python -m tests.abuse $(ARGS)
 
 storm: build .make/dev ## attacks on a broker with default limits: what a client beside them waits (ARGS="--only group --json")
 	@$(BIN)/python -m tests.storm $(ARGS)
@@ -325,4 +329,4 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
-	stress miri model spec soak storm interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help
+	stress miri model spec soak abuse storm interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help

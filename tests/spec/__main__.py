@@ -8,30 +8,11 @@ pytest.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 
 import pytest
 
+from tests.named import Outcomes
 from tests.spec import catalogue
-
-
-class Outcomes:
-    """Which tests ran, and which of them failed."""
-
-    def __init__(self) -> None:
-        self.ran: set[str] = set()
-        self.failing: set[str] = set()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes a test that failed in any of its versions, or in its set-up, or was skipped."""
-        test = report.nodeid.partition("[")[0]
-        self.ran.add(test)
-        if report.outcome != "passed":
-            self.failing.add(test)
-
-    def missing(self, statements: Iterable[catalogue.Statement]) -> set[str]:
-        """Tests of the list that did not run, for whatever reason: they show nothing."""
-        return {test for each in statements for test in each.wire_tests} - self.ran
 
 
 def synchronise() -> int:
@@ -58,7 +39,7 @@ def run(arguments: list[str]) -> int:
     outcomes = Outcomes()
     code = int(pytest.main(["-q", "tests/spec", *arguments], plugins=[outcomes]))
     statements = catalogue.read_statements()
-    missing = outcomes.missing(statements)
+    missing = outcomes.missing(test for each in statements for test in each.wire_tests)
     failing = frozenset(outcomes.failing | missing)
     if missing:
         print(f"{len(missing)} tests did not run: what they hold counts as failing, and the page")

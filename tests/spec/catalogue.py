@@ -7,15 +7,15 @@ tests are entered by hand), so that a statement that loses its test shows up as 
 from __future__ import annotations
 
 import ast
-import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from tests.named import ROOT, fault_of_test, site_fault
+
 FOLDER: Final = Path(__file__).parent
-ROOT: Final = FOLDER.parent.parent
 STATEMENTS: Final = FOLDER / "statements.toml"
 KNOWN_GAPS: Final = FOLDER / "known_gaps.txt"
 TABLE: Final = ROOT / "docs" / "conformance.md"
@@ -154,20 +154,10 @@ def written_gaps(keys: Iterable[Key]) -> str:
 # --- what is wrong --------------------------------------------------------------------------------
 
 
-def _site_fault(site: str, pattern: str) -> str | None:
-    path, _, item = site.partition("::")
-    file = ROOT / path
-    if not item or not file.is_file():
-        return f"{site!r} names no file and item"
-    if not re.search(pattern.format(re.escape(item)), file.read_text()):
-        return f"{item} is not in {path}"
-    return None
-
-
 def _site_faults(each: Statement) -> list[str]:
-    found = [_site_fault(test, r"\bfn {}\(") for test in each.rust_tests]
+    found = [fault_of_test(test) for test in each.rust_tests]
     if each.code:
-        found.append(_site_fault(each.code, r"\b{}\b"))
+        found.append(site_fault(each.code, r"\b{}\b"))
     elif each.binds_server and each.is_held:
         found.append("the code that obeys it is not named")
     if each.unobservable and each.wire_tests:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.named import ROOT
 from tests.spec import __main__ as spec
 from tests.spec import catalogue
 from tests.spec.catalogue import Statement
@@ -55,9 +56,9 @@ def test_each_statement_of_both_standards_is_listed_once() -> None:
 def test_every_id_that_the_code_cites_is_one() -> None:
     known = {each.id for each in catalogue.read_statements()}
     cited = {
-        (str(path.relative_to(catalogue.ROOT)), statement)
+        (str(path.relative_to(ROOT)), statement)
         for folder in ("rust", "python")
-        for path in (catalogue.ROOT / folder).rglob("*")
+        for path in (ROOT / folder).rglob("*")
         if path.suffix in {".rs", ".py"}
         for statement in re.findall(r"MQTT-\d+(?:\.\d+)+-\d+", path.read_text())
     }
