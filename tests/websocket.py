@@ -10,6 +10,7 @@ import contextlib
 import socket
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -151,10 +152,16 @@ class WebSocketWire(Wire):
     """A `Wire` in frames. `send` puts all chunks into one binary frame."""
 
     def __init__(
-        self, port: int, *, version: int = 5, path: str = "/mqtt", protocol: str = "mqtt"
+        self,
+        port: int,
+        *,
+        version: int = 5,
+        path: str = "/mqtt",
+        protocol: str = "mqtt",
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         plain = HttpWire(port)
-        plain.send(upgrade(path, Sec_WebSocket_Protocol=protocol))
+        plain.send(upgrade(path, Sec_WebSocket_Protocol=protocol, **(headers or {})))
         self.response = plain.response()
         if self.response.status != 101:
             plain.close()

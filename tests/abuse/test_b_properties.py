@@ -14,6 +14,37 @@ if TYPE_CHECKING:
     from mqttcore import Broker
 
 Open = Callable[..., Wire]
+LONG = b"\x00\x20short"
+"""A string that ends behind its packet."""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        mqtt.packet(0x30, LONG),
+        mqtt.packet(0x82, b"\x00\x01", LONG),
+        mqtt.packet(0xA2, b"\x00\x01", LONG),
+    ],
+    ids=["PUBLISH", "SUBSCRIBE", "UNSUBSCRIBE"],
+)
+def test_b01_a_string_that_ends_behind_its_packet(client: Open, version: int, data: bytes) -> None:
+    one = client(version=version)
+    if version == 5 and data[0] != 0x30:
+        data = mqtt.packet(data[0], b"\x00\x01", b"\x00", LONG)
+
+    one.send(data, mqtt.pingreq() * 20)
+
+    one.expect_refusal(0x81)
+
+
+@pytest.mark.parametrize("flags", [0x02, 0x06, 0xC2], ids=["id", "will", "login"])
+def test_b01_a_string_of_connect_that_ends_behind_it(wire: Open, version: int, flags: int) -> None:
+    one = wire(version=version)
+    whole = mqtt.connect("c", version=version, flags=flags)
+
+    one.send(mqtt.packet(0x10, whole[2:-3], LONG))
+
+    one.expect_no_entry(0x81)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +101,26 @@ def test_b04_a_null_in_a_client_identifier_of_5_0(wire: Open) -> None:
     one.expect_close()
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["a\x01b", "a\x1fb", "a\x7fb", "a\x85b", "a\ufdd0b", "a\ufffeb"],
+    ids=lambda text: f"U+{ord(text[1]):04X}",
+)
+def test_b05_a_control_or_non_character(client: Open, wire: Open, version: int, text: str) -> None:
+    publisher, subscriber = client(version=version), client(version=version)
+    named, login = wire(version=version), wire(version=version)
+
+    publisher.send(mqtt.publish(text, version=version))
+    subscriber.send(mqtt.subscribe(text, version=version))
+    named.connect(text, reason=0x85 if version == 5 else 2)
+    login.connect(unique("c"), username=text, password=b"x", reason=0x86 if version == 5 else 4)
+
+    publisher.expect_refusal(0x90)
+    subscriber.expect_refusal(0x8F)
+    named.expect_close()
+    login.expect_close()
+
+
 def test_b06_a_byte_order_mark_is_data(client: Open, version: int) -> None:
     one = client(version=version)
     topic = f"\ufeff{unique()}"
@@ -79,6 +130,46 @@ def test_b06_a_byte_order_mark_is_data(client: Open, version: int) -> None:
     one.publish(topic, b"x")
 
     assert one.receive_publish().payload == b"x"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        mqtt.packet(0x30, mqtt.text("b07"), b"\x7f", b"\x01\x00"),
+        mqtt.packet(0x30, mqtt.text("b07"), b"\x03", mqtt.one_property("content_type", "abc")),
+        mqtt.packet(0x82, b"\x00\x01", b"\x7f", mqtt.text("b07"), b"\x00"),
+        mqtt.packet(0x82, b"\x00\x01", b"\x01\x0b\x01", mqtt.text("b07"), b"\x00"),
+        mqtt.packet(0xE0, b"\x00", b"\x20\x1f\x00\x01a"),
+    ],
+    ids=["publish-beyond", "publish-short", "subscribe-beyond", "subscribe-short", "disconnect"],
+)
+def test_b07_a_property_length_that_is_not_that_of_its_contents(client: Open, data: bytes) -> None:
+    one = client()
+
+    one.send(data, mqtt.pingreq() * 100)
+
+    one.expect_refusal(0x81)
+
+
+@pytest.mark.parametrize("length", [b"\x7f", b"\x04"], ids=["beyond", "short"])
+def test_b07_in_connect(wire: Open, length: bytes) -> None:
+    one = wire()
+    expiry = mqtt.one_property("session_expiry_interval", 60)
+
+    one.send(mqtt.packet(0x10, mqtt.text("MQTT"), b"\x05\x02\x00\x3c", length, expiry, b"\x00\x00"))
+
+    one.expect_no_entry(0x81)
+
+
+def test_b08_a_property_length_of_five_bytes(client: Open, wire: Open) -> None:
+    one, newcomer = client(), wire()
+    five = b"\x80\x80\x80\x80\x01"
+
+    one.send(mqtt.packet(0x30, mqtt.text("b08"), five))
+    newcomer.send(mqtt.packet(0x10, mqtt.text("MQTT"), b"\x05\x02\x00\x3c", five, b"\x00\x00"))
+
+    one.expect_refusal(0x81)
+    newcomer.expect_no_entry(0x81)
 
 
 @pytest.mark.parametrize(
@@ -219,6 +310,38 @@ def test_b16_a_wildcard_in_the_response_topic_of_a_will(wire: Open) -> None:
     )
 
     one.expect_close()
+
+
+def test_b17_correlation_data_counts_as_bytes_of_the_queue(
+    start_broker: Callable[..., Broker], client: Open, topic: str
+) -> None:
+    running = start_broker(queue_bytes=300_000)
+    session = {"session_expiry_interval": 60}
+    away, sender = client("b17", port=running.port, props=session), client(port=running.port)
+    away.subscribe((topic, 1))
+    away.disconnect()
+
+    large = {"correlation_data": b"x" * 60_000, "response_topic": topic}
+    for number in range(1, 21):
+        sender.publish(topic, b"%d" % number, qos=1, packet_id=number, props=large)
+
+    again = client("b17", port=running.port, clean=False, props=session)
+    sender.publish(topic, b"live", qos=1)
+    found = []
+    while (came := again.receive_publish()).payload != b"live":
+        assert came.property("correlation_data") == large["correlation_data"]
+        found.append(came.payload)
+    assert found == [b"1", b"2", b"3", b"4"]
+    assert running.stats()["dropped_queue_full"] == 16
+
+
+def test_b17_correlation_data_counts_as_bytes_of_the_packet(client: Open, topic: str) -> None:
+    one = client()
+    large = {"correlation_data": b"x" * 65_535}
+
+    one.send(mqtt.publish(topic, b"x" * (1_048_576 - 65_535), props=large))
+
+    one.expect_refusal(0x95)
 
 
 def test_b18_a_message_that_expires_at_once(client: Open, topic: str) -> None:

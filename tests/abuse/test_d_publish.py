@@ -56,35 +56,6 @@ def test_d03_a_topic_at_the_caps(client: Open, version: int, topic: str) -> None
     assert one.receive_publish().topic == topic
 
 
-@pytest.mark.parametrize("alias", [0, 11, 65_535])
-def test_d04_an_alias_out_of_range(client: Open, topic: str, alias: int) -> None:
-    one = client()
-
-    one.send(mqtt.publish(topic, props={"topic_alias": alias}))
-
-    one.expect_refusal(0x94)
-
-
-def test_d04_an_alias_that_was_never_set(client: Open) -> None:
-    one = client()
-
-    one.send(mqtt.publish("", props={"topic_alias": 1}))
-
-    one.expect_refusal(0x82)
-
-
-def test_d04_an_alias_of_an_earlier_connection(client: Open, topic: str) -> None:
-    name, session = unique("c"), {"session_expiry_interval": 60}
-    first = client(name, props=session)
-    first.publish(topic, props={"topic_alias": 1})
-    first.disconnect()
-    second = client(name, clean=False, props=session)
-
-    second.send(mqtt.publish("", props={"topic_alias": 1}))
-
-    second.expect_refusal(0x82)
-
-
 @pytest.mark.parametrize(
     "topic", ["$SYS/broker/version", "$SYS", "$share/g/t", "$queue/t", "$CONTROL/x"]
 )

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import wire as mqtt
-from tests.wire import Wire, unique
+from tests.conftest import Bystander
+from tests.soak.run import resident_bytes
+from tests.wire import PATIENCE_S, Wire, unique
+
+if TYPE_CHECKING:
+    from mqttcore import Broker
 
 Open = Callable[..., Wire]
+Beside = Callable[[int], Bystander]
 
 
 @pytest.mark.parametrize("build", [mqtt.subscribe, mqtt.unsubscribe])
@@ -106,6 +115,22 @@ def test_e06_another_case_is_no_group(client: Open, version: int) -> None:
     one.ping()
 
 
+@pytest.mark.parametrize("prefix", ["$queue/", "$exclusive/", "$delayed/5/"])
+def test_e07_prefixes_of_other_brokers_mean_nothing(
+    client: Open, version: int, prefix: str
+) -> None:
+    one = client(version=version)
+
+    # No filter of this broker has such a function: below `$` it is closed.
+    refused = 0x87 if version == 5 else 0x80
+    suback = one.subscribe(prefix + "t", prefix, prefix.rstrip("/"), prefix + "#")
+    assert suback.reasons == (refused,) * 4
+    for wrong in ("a#", "+x", "##"):
+        other = client(version=version)
+        other.send(mqtt.subscribe(prefix + wrong, version=version))
+        other.expect_refusal(0x8F)
+
+
 def test_e08_more_filters_than_a_packet_may_have(client: Open, topic: str, version: int) -> None:
     one = client(version=version)
 
@@ -151,6 +176,47 @@ def test_e12_unsubscribing_what_never_was(client: Open, topic: str, version: int
     assert unsuback.reasons == ((0x11,) * 1_000 if version == 5 else ())
 
 
+def test_e13_one_shot_topics_leave_no_nodes(
+    fresh_broker: Broker, client: Open, beside: Beside
+) -> None:
+    one = client(port=fresh_broker.port)
+    other = beside(fresh_broker.port)
+    before = fresh_broker.stats()["directory_nodes"]
+
+    for page in range(20):
+        names = [f"e13/{page}/{number}/x/+" for number in range(100)]
+        assert set(one.subscribe(*names).reasons) == {0}
+        assert fresh_broker.stats()["directory_nodes"] > before
+        one.unsubscribe(*names)
+        topics = (mqtt.publish(f"e13/{page}/{number}/{page}/x") for number in range(1_000))
+        one.send(*topics)
+        other.check()
+
+    one.ping()
+    assert fresh_broker.stats()["directory_nodes"] <= before
+
+
+def test_e13_one_shot_topics_that_are_retained_and_cleared(
+    fresh_broker: Broker, client: Open
+) -> None:
+    one = client(port=fresh_broker.port)
+
+    def come_and_go(page: int) -> None:
+        names = [f"e13/{page}/{number}/" + "x" * 1_000 for number in range(1_000)]
+        for payload in (b"kept", b""):
+            one.send(*(mqtt.publish(name, payload, retain=True) for name in names))
+            one.ping()
+            assert fresh_broker.stats()["retained_messages"] == (1_000 if payload else 0)
+
+    come_and_go(0)
+    before = resident_bytes(os.getpid())
+    for page in range(1, 11):
+        come_and_go(page)
+
+    # ten times 1,000 topics of a kilobyte each
+    assert resident_bytes(os.getpid()) - before < 5_000_000
+
+
 @pytest.mark.parametrize("filter_", ["+/broker/version", "+/broker/#", "#"])
 def test_e14_a_wildcard_does_not_reach_what_the_broker_says_of_itself(
     client: Open, version: int, filter_: str
@@ -173,6 +239,37 @@ def test_e14_what_the_broker_says_of_itself_must_be_asked_for(client: Open, vers
     one.subscribe("$SYS/broker/version")
 
     assert one.receive_publish().topic == "$SYS/broker/version"
+
+
+def test_e15_replays_of_all_that_is_retained_end_with_their_clients(
+    fresh_broker: Broker, client: Open, beside: Beside
+) -> None:
+    port, other = fresh_broker.port, beside(fresh_broker.port)
+    one = client(port=port)
+    for first in range(0, 3_000, 100):
+        names = (f"e15/{number}" for number in range(first, first + 100))
+        one.send(*(mqtt.publish(name, b"x" * 8_000, retain=True) for name in names))
+    one.ping()
+
+    readers = [client(port=port) for _ in range(20)]
+    before = resident_bytes(os.getpid())
+    for each in readers:
+        each.send(mqtt.subscribe("#"))
+        other.check()
+    assert resident_bytes(os.getpid()) - before < 100_000_000, (
+        "of 480 MB that all of them would get"
+    )
+    for each in readers:
+        each.reset()
+
+    other.check()
+    until = time.monotonic() + PATIENCE_S
+    while fresh_broker.stats()["clients_connected"] > 3:
+        assert time.monotonic() < until
+        other.check()
+    sent = fresh_broker.stats()["messages_sent"]
+    assert sent < 20 * 3_000
+    assert fresh_broker.stats()["messages_sent"] == sent
 
 
 def test_e19_overlapping_filters_bring_all_identifiers(client: Open, topic: str) -> None:

@@ -425,4 +425,60 @@ mod tests {
         assert_eq!(rules.publish(topic("$mine/x")), RuleAnswer::Silent);
         assert_eq!(rules.subscribe(&filter("$SYS/#")), RuleAnswer::Silent);
     }
+
+    /// How much a grant gives, question by question; less is less.
+    fn rights(rules: &Permissions) -> Vec<u8> {
+        let rank = |answer| match answer {
+            RuleAnswer::Denied => 0,
+            RuleAnswer::Silent => 1,
+            RuleAnswer::Allowed => 2,
+        };
+        let topics = ["a", "a/b", "a/secret", "c/b", "c/d/e", "$SYS/x", "$mine"];
+        let filters = ["#", "+", "a/#", "a/+", "a/secret", "+/b", "c/#", "$SYS/#"];
+        let publish = topics.iter().map(|text| rank(rules.publish(topic(text))));
+        let receive = topics
+            .iter()
+            .map(|text| u8::from(rules.receives(topic(text))));
+        let subscribe = filters
+            .iter()
+            .map(|text| rank(rules.subscribe(&filter(text))));
+        publish.chain(receive).chain(subscribe).collect()
+    }
+
+    /// Whether `less` gives nothing that `more` does not give.
+    fn is_within(less: &Permissions, more: &Permissions) -> bool {
+        let (less, more) = (rights(less), rights(more));
+        less.iter().zip(&more).all(|(less, more)| less <= more)
+    }
+
+    /// (abuse G16) Whatever the other rules are.
+    #[test]
+    fn rights_do_not_grow_with_a_deny_rule_more_an_allow_rule_less_or_another_order() {
+        let pool = ["#", "a/#", "a/+", "a/secret", "+/b", "$SYS/#", "$#"];
+        for (first, second, denied, other) in (0..pool.len().pow(4)).map(|number| {
+            let rule = |place: u32| pool[number / pool.len().pow(place) % pool.len()];
+            (rule(0), rule(1), rule(2), rule(3))
+        }) {
+            let whole = grant(&[first, second], &[first, second], &[denied]);
+
+            let denied_more = grant(&[first, second], &[first, second], &[denied, other]);
+            let allowed_less = grant(&[first], &[second], &[denied]);
+            let nothing_denied = grant(&[second, first], &[second, first], &[]);
+            let reordered = grant(&[second, first], &[second, first], &[denied]);
+
+            assert!(
+                is_within(&denied_more, &whole),
+                "{first} {second} {denied} {other}"
+            );
+            assert!(
+                is_within(&allowed_less, &whole),
+                "{first} {second} {denied}"
+            );
+            assert!(
+                is_within(&whole, &nothing_denied),
+                "{first} {second} {denied}"
+            );
+            assert_eq!(rights(&reordered), rights(&whole));
+        }
+    }
 }

@@ -1,0 +1,114 @@
+"""Abuse table C, where the broker runs as a process or hashes passwords."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from mqttcore._core import verify_password
+
+from tests import wire as mqtt
+from tests.conftest import RunningBroker
+from tests.crash.process import Life
+from tests.wire import PATIENCE_S, Wire, unique
+
+Open = Callable[..., Wire]
+
+CONFIGURATION = """\
+[[listeners]]
+address = "127.0.0.1:0"
+anonymous = true
+[limits]
+maximum_packet_size = {size}
+"""
+
+
+def test_c18_a_verifier_hashes_no_more_than_1_024_bytes() -> None:
+    longest = b"x" * 1_024
+
+    def hashed(password: bytes) -> str:
+        digest = hashlib.sha512(password + b"salt").digest()
+        salt = base64.b64encode(b"salt").decode()
+        return f"$6${salt}${base64.b64encode(digest).decode()}"
+
+    assert verify_password(hashed(longest), longest)
+    assert not verify_password(hashed(longest + b"x"), longest + b"x")
+
+
+def test_c18_a_password_of_65_535_bytes_ends_at_the_header(wire: Open, version: int) -> None:
+    one = wire(version=version)
+    data = mqtt.connect(unique("c"), username="u", password=b"x" * 65_535, version=version)
+
+    one.send(data[:24])
+
+    one.expect_no_entry(0x95)
+
+
+def keep_alive_timers(port: int) -> set[str]:
+    """How the kernel calls the timers of the broker's sockets: 2 is that of keep alive."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    fields = [line.split() for line in lines]
+    ours = [each for each in fields if int(each[1].rpartition(":")[2], 16) == port]
+    return {each[5].partition(":")[0] for each in ours if each[3] == "01"}
+
+
+def test_c28_a_peer_that_vanished_is_found_by_tcp(client: Open, broker: RunningBroker) -> None:
+    silent = [client(version=4, keep_alive=0) for _ in range(3)]
+    for each in silent:
+        each.ping()
+
+    until = time.monotonic() + PATIENCE_S
+    # a timer of an acknowledgement that is on its way stands before it, for milliseconds
+    while keep_alive_timers(broker.port) != {"02"} and time.monotonic() < until:
+        silent[0].ping()
+
+    assert keep_alive_timers(broker.port) == {"02"}
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Life]:
+    """A broker of its own process, with a configuration file."""
+    config = tmp_path / "mqttcore.toml"
+    config.write_text(CONFIGURATION.format(size=1_000))
+    one = Life(data=tmp_path / "data", config=config)
+    one.start()
+    yield one
+    one.stop()
+
+
+def reload(life: Life, answer: str) -> None:
+    """Sends SIGHUP and waits until the log has `answer` in a new line."""
+    assert life.process is not None
+    before = len(life.log.read_text())
+    life.process.send_signal(signal.SIGHUP)
+    until = time.monotonic() + PATIENCE_S
+    while answer not in life.log.read_text()[before:]:
+        assert time.monotonic() < until, life.log.read_text()[before:]
+        time.sleep(0.01)
+
+
+def test_c30_a_reload_without_descriptors_keeps_the_configuration(life: Life, wire: Open) -> None:
+    assert life.process is not None
+    assert life.config is not None
+    pid = life.process.pid
+    one = wire(port=life.port)
+    assert one.connect(unique("c")).property("maximum_packet_size") == 1_000
+    life.config.write_text(CONFIGURATION.format(size=2_000))
+
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), hard))
+    reload(life, "Too many open files")
+    one.ping()
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert wire(port=life.port).connect(unique("c")).property("maximum_packet_size") == 1_000
+    reload(life, "reloaded; changed")
+    assert wire(port=life.port).connect(unique("c")).property("maximum_packet_size") == 2_000
+    one.ping()

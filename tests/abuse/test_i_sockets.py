@@ -1,0 +1,118 @@
+"""Abuse table I: sockets that serve something else, and connections that end in the middle."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mqttcore import Broker
+
+from tests import wire as mqtt
+from tests.conftest import both_transports
+from tests.crash.process import Life
+from tests.streams.plant import TOKEN, plant_settings
+from tests.websocket import HttpWire, WebSocketWire, upgrade
+from tests.wire import Will, Wire, unique
+
+Open = Callable[..., Wire]
+
+
+def test_i12_mqtt_has_no_path_where_only_streams_are_served(tmp_path: Path) -> None:
+    with Broker(plant_settings(tmp_path)) as broker:
+        _, port = broker.http_address or ("", 0)
+        bearer = {"Authorization": f"Bearer {TOKEN}", "Sec_WebSocket_Protocol": "mqtt"}
+        for path in ("/mqtt", "/", "/ws", "/mqtt/"):
+            one = HttpWire(port)
+            one.send(upgrade(path, **bearer))
+            assert one.response().status == 404
+            one.close()
+        one = HttpWire(port)
+        one.send(upgrade("/mqtt", Sec_WebSocket_Protocol="mqtt"))
+        assert one.response().status == 401
+        one.close()
+        assert broker.clients() == []
+
+
+def test_i14_an_address_that_a_header_claims_is_not_believed(
+    start_broker: Callable[..., Broker], web: Callable[..., WebSocketWire]
+) -> None:
+    running = start_broker(listeners=both_transports())
+    spoof = {"X_Forwarded_For": "192.0.2.7", "Forwarded": "for=192.0.2.7", "X_Real_IP": "192.0.2.7"}
+    one = web(port=running.addresses[1][1], headers=spoof)
+    one.connect("i14")
+
+    (session,) = running.clients()
+
+    assert session.peer == one.socket.getsockname()
+
+
+def open_sockets(pid: int, table: str) -> set[str]:
+    """The sockets of a process that stand in a table of the kernel, by their inodes."""
+    links = [each.readlink().name for each in Path(f"/proc/{pid}/fd").iterdir()]
+    owned = {link.removeprefix("socket:[").rstrip("]") for link in links if "socket:" in link}
+    rows = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+    return owned & {row.split()[9] for row in rows}
+
+
+def test_i16_nothing_speaks_quic(tmp_path: Path) -> None:
+    life = Life(data=tmp_path / "data")
+    life.start()
+    assert life.process is not None
+
+    assert open_sockets(life.process.pid, "tcp")
+    assert open_sockets(life.process.pid, "udp") | open_sockets(life.process.pid, "udp6") == set()
+    life.stop()
+
+
+@pytest.fixture
+def watcher(client: Open, topic: str) -> Wire:
+    """Sees what is published, and then the will."""
+    one = client()
+    one.subscribe((f"{topic}/#", 2))
+    return one
+
+
+def test_i17_a_reset_before_the_acknowledgement_leaves_whole_messages_and_the_will(
+    client: Open, topic: str, watcher: Wire, version: int
+) -> None:
+    whole = mqtt.publish(f"{topic}/a", b"whole", qos=1, packet_id=7, version=version)
+    for cut in range(1, len(whole) + 1, 3):
+        one = client(version=version, will=Will(topic=f"{topic}/will", payload=b"%d" % cut))
+        one.send(whole[:cut])
+        one.reset()
+
+        found = watcher.receive_publish()
+        if found.payload == b"whole":
+            assert cut == len(whole)
+            found = watcher.receive_publish()
+        assert found.payload == b"%d" % cut
+
+
+def test_i17_a_repeat_after_a_reset_is_no_second_message(
+    client: Open, topic: str, watcher: Wire
+) -> None:
+    name = unique("c")
+    keep = {"version": 4, "clean": False}
+    for number in range(20):
+        one = client(name, **keep)
+        one.send(mqtt.publish(f"{topic}/a", b"%d" % number, qos=2, packet_id=1, version=4))
+        one.reset()
+
+        again = client(name, **keep)
+        again.publish(f"{topic}/a", b"%d" % number, qos=2, packet_id=1, dup=True)
+        again.disconnect()
+
+        assert watcher.receive_publish().payload == b"%d" % number
+    watcher.ping()
+
+
+def test_i17_half_of_a_connection_that_is_closed(client: Open, topic: str, watcher: Wire) -> None:
+    one = client(will=Will(topic=f"{topic}/will", payload=b"will"))
+    one.send(mqtt.publish(f"{topic}/a", b"whole", qos=1, packet_id=1), b"\x32\x20\x00")
+
+    one.socket.shutdown(socket.SHUT_WR)
+
+    one.expect(mqtt.PUBACK)
+    assert [watcher.receive_publish().payload for _ in range(2)] == [b"whole", b"will"]
