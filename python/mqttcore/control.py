@@ -44,9 +44,10 @@ class Control:
         # The folder is this broker's alone: what lies there is left of one that was killed.
         self._path.unlink(missing_ok=True)
         try:
+            # Linux makes the file with the mode of the socket: it is never open to others.
+            os.fchmod(self._socket.fileno(), 0o600)
             with short(self._path) as address:
                 self._socket.bind(address)
-            self._path.chmod(0o600)
             self._socket.listen()
         except OSError:
             self._socket.close()
