@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import wire as mqtt
 from tests.wire import Wire, unique
+
+if TYPE_CHECKING:
+    from mqttcore import Broker
 
 Open = Callable[..., Wire]
 
@@ -219,6 +223,20 @@ def test_a15_other_protocols_are_closed_without_an_answer(wire: Open, data: byte
     one.send(data)
 
     one.expect_close()
+
+
+def test_a15_the_log_says_that_it_was_no_mqtt_and_not_what_it_was(
+    start_broker: Callable[..., Broker], wire: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = start_broker()
+    one = wire(port=running.port)
+
+    one.send(b"GET /canary HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    one.expect_close()
+
+    running.stop()
+    assert "the first packet is not CONNECT" in caplog.text
+    assert "canary" not in caplog.text
 
 
 def test_a16_a_stream_of_pings_starves_nobody(client: Open, topic: str) -> None:

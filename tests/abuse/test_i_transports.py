@@ -127,6 +127,7 @@ def test_i08_a_text_frame_is_closed_with_1003(
         (400, b"GET /mqtt\x00 HTTP/1.1\r\n\r\n"),
         (403, upgrade(Origin="https://evil.example")),
         (403, upgrade(Origin="null")),
+        (403, upgrade(Host="evil.example:8083", Origin="http://evil.example:8083")),
         (404, upgrade("/")),
         (404, upgrade("/mqtt/../admin")),
         (405, upgrade(method="POST")),

@@ -136,3 +136,16 @@ def test_j11_the_control_socket_is_made_with_its_mode(
 
     assert stat.S_IMODE((tmp_path / "control").stat().st_mode) == 0o600
     control.stop()
+
+
+def test_j11_a_folder_that_others_may_write_is_refused(life: Life) -> None:
+    life.stop()
+    life.data.chmod(0o777)
+
+    with pytest.raises(NotUpError, match="exit status 1") as caught:
+        life.start()
+
+    assert "others may write" in str(caught.value)
+    life.data.chmod(0o755)
+    life.start()
+    assert queued(life.port) == [b"retained"]

@@ -59,8 +59,9 @@ class Listener:
     path: UrlPath = WEBSOCKET_PATH
     """The path that WebSocket clients ask for."""
     origins: tuple[Origin, ...] = ()
-    """Origins of the Web pages that may connect, beside those from the listener's own host and
-    port; ``*``: every page. Clients that are no browsers have none."""
+    """Origins of the Web pages that may connect, beside those from its own host and port, if
+    that host is an IP address or ``localhost``; ``*``: every page. Clients
+    that are no browsers have none."""
     protocol_versions: tuple[ProtocolVersion, ...] = get_args(ProtocolVersion)
     """Versions of MQTT that its clients may speak; others are refused with CONNACK."""
     mount_point: MountPoint | None = None

@@ -18,6 +18,8 @@ const FOLDER_MODE: u32 = 0o700;
 const GROUP_MODE: u32 = 0o640;
 const PASSAGE_MODE: u32 = 0o710;
 const GROUP_FOLDER_MODE: u32 = 0o750;
+/// Whoever is neither the owner nor in the group may write.
+const OTHERS_WRITE: u32 = 0o002;
 const LOCK: &str = "lock";
 
 /// A folder of the real file system.
@@ -48,6 +50,22 @@ impl Folder {
             handle: fs::File::open(path)?,
             access: Access::Owner,
         })
+    }
+
+    /// Refuses a folder into which any user may write, and so replace its files (abuse J11).
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::PermissionDenied`], which says what to do; those of the system.
+    pub fn check_private(&self) -> io::Result<()> {
+        let mode = self.handle.metadata()?.permissions().mode() & 0o7777;
+        if mode & OTHERS_WRITE == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "others may write into it (mode {mode:04o}): chmod o-w, or use a folder inside it"
+        );
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
     }
 
     /// Makes a folder at `path` of what `fill` puts into it: it is there whole, or not at all.

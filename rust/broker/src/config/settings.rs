@@ -152,7 +152,8 @@ impl Listener {
 pub struct WebSocketRules {
     /// The path that is asked for, with its leading slash.
     pub path: String,
-    /// Origins of the Web pages that may connect beside the listener's own; `*` is every page.
+    /// Origins of the Web pages that may connect beside the listener's own, by address or as `localhost`;
+    /// `*` is every page.
     /// Clients that are no browsers name none.
     pub origins: Vec<String>,
 }

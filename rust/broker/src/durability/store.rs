@@ -62,7 +62,9 @@ impl DurableLog {
         config: &Config,
         rows: Option<&dyn RowLog>,
     ) -> Result<Arc<Self>, StoreError> {
-        let folder = Folder::open(&data.folder).map_err(|source| StoreError::Io {
+        let opened =
+            Folder::open(&data.folder).and_then(|folder| folder.check_private().map(|()| folder));
+        let folder = opened.map_err(|source| StoreError::Io {
             doing: "open the folder",
             file: data.folder.display().to_string(),
             source: Arc::new(source),

@@ -1,5 +1,6 @@
 //! The HTTP request that turns a connection into a WebSocket, and what is answered to it.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -10,6 +11,7 @@ use tungstenite::handshake::machine::TryParse;
 use tungstenite::handshake::server::{Request, create_response, write_response};
 use tungstenite::http::HeaderMap;
 use tungstenite::http::header::{HOST, HeaderName, HeaderValue, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
+use tungstenite::http::uri::Authority;
 
 use crate::config::WebSocketRules;
 use crate::connection::socket::receive;
@@ -128,6 +130,9 @@ fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
 
 /// Whether the page that connects, if it is one, may: browsers let any page on the Web try, and
 /// a broker on this machine would take it for a client on this machine.
+///
+/// A page of the listener's own host and port may if that host is an address or `localhost`. A name must be listed: the
+/// owner of a page can let its name resolve to this machine (DNS rebinding, abuse I09).
 fn is_welcome(headers: &HeaderMap, rules: &WebSocketRules) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     headers.get_all(ORIGIN).into_iter().all(|origin| {
@@ -136,8 +141,18 @@ fn is_welcome(headers: &HeaderMap, rules: &WebSocketRules) -> bool {
         };
         let own = origin.split_once("://").map(|(_, authority)| authority);
         let is_listed = |listed: &String| listed == "*" || listed.eq_ignore_ascii_case(origin);
+        let is_own = |own: &str| host.is_some_and(|host| host.eq_ignore_ascii_case(own));
         rules.origins.iter().any(is_listed)
-            || own.is_some_and(|own| host.is_some_and(|host| host.eq_ignore_ascii_case(own)))
+            || own.is_some_and(|own| is_own(own) && names_an_address(own))
+    })
+}
+
+/// Whether the host of `authority` is an IP address or `localhost`.
+fn names_an_address(authority: &str) -> bool {
+    authority.parse::<Authority>().is_ok_and(|authority| {
+        let host = authority.host();
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
     })
 }
 
@@ -280,15 +295,15 @@ mod tests {
         }
     }
 
+    fn status_of_page(host: &str, origin: &str, listed: &[&str]) -> u16 {
+        let page = format!("Host: {host}\r\nOrigin: {origin}\r\n");
+        status(&REQUEST.replace("Host: broker:8083\r\n", &page), listed)
+    }
+
     #[test]
     fn a_page_of_another_origin_is_refused_unless_it_is_listed() {
-        let from = |origin: &str| {
-            REQUEST.replace("Connection:", &format!("Origin: {origin}\r\nConnection:"))
-        };
-        let rows: [(&str, &[&str], u16); 7] = [
-            ("http://broker:8083", &[], 101),
-            ("HTTP://BROKER:8083", &[], 101),
-            ("http://broker", &[], 403),
+        let rows: [(&str, &[&str], u16); 5] = [
+            ("http://192.0.2.1", &[], 403),
             ("https://evil.example", &[], 403),
             ("null", &[], 403),
             ("https://good.example", &["https://good.example"], 101),
@@ -296,7 +311,28 @@ mod tests {
         ];
 
         for (origin, listed, wanted) in rows {
-            assert_eq!(status(&from(origin), listed), wanted, "{origin} {listed:?}");
+            let found = status_of_page("192.0.2.1:8083", origin, listed);
+            assert_eq!(found, wanted, "{origin} {listed:?}");
+        }
+    }
+
+    /// (abuse I09) DNS rebinding: the page's own name resolves to this machine.
+    #[test]
+    fn a_page_of_the_same_host_is_refused_if_that_is_a_name_that_is_not_listed() {
+        let rows: [(&str, &[&str], u16); 8] = [
+            ("127.0.0.1:8083", &[], 101),
+            ("[::1]:8083", &[], 101),
+            ("LocalHost:8083", &[], 101),
+            ("evil.example:8083", &[], 403),
+            ("evil.example", &[], 403),
+            ("127.0.0.1.evil.example:8083", &[], 403),
+            ("localhost.evil.example:8083", &[], 403),
+            ("broker:8083", &["http://BROKER:8083"], 101),
+        ];
+
+        for (host, listed, wanted) in rows {
+            let found = status_of_page(host, &format!("http://{host}"), listed);
+            assert_eq!(found, wanted, "{host} {listed:?}");
         }
     }
 
