@@ -8,14 +8,19 @@ import os
 import resource
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mqttcore._core import verify_password
+from mqttcore import Broker, Settings
+from mqttcore._core import hash_password, verify_password
+from mqttcore.auth import hashing
+from mqttcore.auth.password_file import PasswordFile
+from mqttcore.config import Listener
 
 from tests import wire as mqtt
-from tests.conftest import RunningBroker
+from tests.conftest import RunningBroker, common
 from tests.crash.process import Life
 from tests.wire import PATIENCE_S, Wire, unique
 
@@ -112,3 +117,36 @@ def test_c30_a_reload_without_descriptors_keeps_the_configuration(life: Life, wi
     reload(life, "reloaded; changed")
     assert wire(port=life.port).connect(unique("c")).property("maximum_packet_size") == 2_000
     one.ping()
+
+
+@pytest.fixture
+def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    """A broker that hashes passwords, of which 16 may wait."""
+    monkeypatch.setattr(hashing, "WAITING_MAX", 16)
+    path = tmp_path / "passwords"
+    path.write_text(f"joe:{hash_password(b'right', salt=b'0123456789abcdef')}\n")
+    plugin = PasswordFile(PasswordFile.Config(path=path, publish=("#",), subscribe=("#",)))
+    listener = Listener(address="127.0.0.1:0", name="locked")
+    with Broker(Settings(listeners=(listener,), **common), plugins=[plugin]) as running:
+        yield running
+
+
+def test_c17_a_flood_of_logins_is_refused_as_busy_and_delays_no_message(
+    locked: Broker, client: Open, wire: Open, topic: str
+) -> None:
+    honest = {"username": "joe", "password": b"right", "port": locked.port}
+    one = client(**honest)
+    one.subscribe(topic)
+
+    guessers = [wire(port=locked.port) for _ in range(80)]
+    for number, each in enumerate(guessers):
+        user = "joe" if number % 2 else f"nobody-{number}"
+        each.send(mqtt.connect(unique("c"), username=user, password=b"wrong"))
+    for number in range(50):
+        one.publish(topic, b"%d" % number)
+        assert one.receive_publish().payload == b"%d" % number
+
+    reasons = Counter(each.expect(mqtt.CONNACK).reason for each in guessers)
+    assert set(reasons) == {0x86, 0x89}
+    assert reasons[0x86] >= 16
+    client(**honest).ping()
