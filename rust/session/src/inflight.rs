@@ -256,9 +256,4 @@ impl InFlight {
             self.releases = VecDeque::new();
         }
     }
-
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.publishes.capacity() * size_of::<Entry>()
-            + self.releases.capacity() * size_of::<PacketId>()
-    }
 }

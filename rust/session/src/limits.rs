@@ -165,3 +165,26 @@ impl ServerLimits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_decoder_takes_smaller_packets_before_connect_than_afterwards() {
+        let limits = ServerLimits {
+            connect_packet_bytes: 1,
+            maximum_packet_size: 2,
+            user_properties: 3,
+            user_property_bytes: 4,
+            ..ServerLimits::default()
+        };
+
+        let of = |limits: Limits| {
+            let properties = (limits.user_properties, limits.user_property_bytes);
+            (limits.packet_bytes, properties)
+        };
+        assert_eq!(of(limits.before_connect()), (1, (3, 4)));
+        assert_eq!(of(limits.after_connect()), (2, (3, 4)));
+    }
+}

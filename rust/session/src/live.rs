@@ -109,11 +109,10 @@ impl Live {
 
     /// Whether nothing of it would be missed once there is no connection.
     fn is_over(&self) -> bool {
-        let has_gates = |incoming: &Incoming| incoming.received.len() > 0;
         self.events.is_empty()
             && self.in_flight.len() == 0
             && self.will.is_none()
-            && !self.incoming.as_deref().is_some_and(has_gates)
+            && self.incoming.is_none()
     }
 
     /// Gives back the memory of lines that are empty.
@@ -129,28 +128,11 @@ impl Live {
         if self.events.is_empty() {
             self.events = VecDeque::new();
         }
-        if let Some(incoming) = &mut self.incoming {
-            incoming.received.shrink();
-            if incoming.received.len() == 0 && incoming.pending.is_empty() {
-                self.incoming = None;
-            }
+        let is_done =
+            |incoming: &Incoming| incoming.received.len() == 0 && incoming.pending.is_empty();
+        if self.incoming.as_deref().is_some_and(is_done) {
+            self.incoming = None;
         }
-    }
-
-    fn heap_bytes(&self) -> usize {
-        let incoming = self.incoming.as_ref().map_or(0, |incoming| {
-            size_of::<Incoming>() + incoming.received.heap_bytes() + incoming.pending.capacity() * 2
-        });
-        let authentication = self.authentication.as_ref();
-        self.held.heap_bytes()
-            + self.controls.capacity() * size_of::<Control>()
-            + self.backlog.capacity() * size_of::<Outgoing>()
-            + self.in_flight.heap_bytes()
-            + self.events.capacity() * size_of::<Event>()
-            + self.aliases.as_ref().map_or(0, |_| size_of::<Aliases>())
-            + authentication.map_or(0, |_| size_of::<Authentication>())
-            + self.will.as_ref().map_or(0, |_| size_of::<WillMessage>())
-            + incoming
     }
 }
 
@@ -172,11 +154,6 @@ impl Aside {
     /// As it is, if it is.
     pub(crate) fn get_mut(&mut self) -> Option<&mut Live> {
         self.0.as_deref_mut()
-    }
-
-    pub(crate) fn heap_bytes(&self) -> usize {
-        let live = self.0.as_deref();
-        live.map_or(0, |live| size_of::<Live>() + live.heap_bytes())
     }
 }
 

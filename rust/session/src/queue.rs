@@ -375,24 +375,9 @@ impl Queue {
         }
     }
 
-    pub(crate) fn messages_mut(&mut self) -> impl Iterator<Item = &mut Message> {
-        let held = self.held.iter_mut();
-        let all = held.flat_map(|held| held.waiting.iter_mut().chain(&mut held.behind));
-        all.map(|outgoing| &mut outgoing.message)
-    }
-
     pub(crate) fn shrink(&mut self) {
         if self.held.as_deref().is_some_and(|held| held.len() == 0) && self.spilled == 0 {
             self.held = None;
         }
-    }
-
-    pub(crate) fn heap_bytes(&self) -> usize {
-        let of = |held: &Held| {
-            size_of::<Held>()
-                + (held.waiting.capacity() + held.behind.capacity()) * size_of::<Outgoing>()
-                + (held.late.capacity() + held.resident.capacity()) * size_of::<u64>()
-        };
-        self.held.as_deref().map_or(0, of)
     }
 }

@@ -105,21 +105,6 @@ impl ReceivedIds {
             Self::Many { count, .. } => *count as usize,
         }
     }
-
-    pub(crate) fn heap_bytes(&self) -> usize {
-        match self {
-            Self::Few(ids) => ids.capacity() * size_of::<PacketId>(),
-            Self::Many { bits, .. } => size_of_val(&**bits),
-        }
-    }
-
-    pub(crate) fn shrink(&mut self) {
-        if let Self::Few(ids) = self
-            && ids.is_empty()
-        {
-            *ids = Vec::new();
-        }
-    }
 }
 
 /// The word and the bit of `id`; `WORDS` covers every identifier.
@@ -142,10 +127,39 @@ mod tests {
 
         assert!((1..=u16::MAX).all(|value| ids.insert(id(value))));
 
-        assert_eq!((ids.len(), ids.heap_bytes()), (65_535, 8_192));
+        let is_8_kib = |ids: &ReceivedIds| match ids {
+            ReceivedIds::Few(_) => false,
+            ReceivedIds::Many { bits, .. } => size_of_val(&**bits) == 8_192,
+        };
+        assert!(is_8_kib(&ids) && ids.len() == 65_535);
         assert!(!ids.insert(id(7)));
         assert!((1..=u16::MAX).all(|value| ids.remove(id(value))));
-        assert_eq!((ids.len(), ids.heap_bytes()), (0, 0));
+        assert!(matches!(ids, ReceivedIds::Few(few) if few.capacity() == 0));
+    }
+
+    #[test]
+    fn a_list_becomes_bits_when_it_is_full() {
+        let mut ids = ReceivedIds::default();
+
+        assert!((1..=128).all(|value| ids.insert(id(value))));
+        assert!(matches!(ids, ReceivedIds::Few(_)));
+        ids.insert(id(129));
+
+        assert!(matches!(ids, ReceivedIds::Many { count: 129, .. }));
+    }
+
+    #[test]
+    fn an_id_among_many_is_removed_alone_and_once() {
+        let mut ids = ReceivedIds::default();
+        assert!((1..=200).all(|value| ids.insert(id(value))));
+
+        assert!(ids.remove(id(66)));
+        assert!(!ids.remove(id(66)) && !ids.remove(id(201)));
+
+        assert!(!ids.contains(id(66)));
+        let left = (1..=200).filter(|value| *value != 66);
+        assert!(ids.iter().eq(left.map(id)));
+        assert_eq!(ids.len(), 199);
     }
 
     #[test]

@@ -51,4 +51,11 @@ mod tests {
 
         assert_eq!(secret.as_bytes(), [0; 7]);
     }
+
+    #[test]
+    fn a_secret_is_not_printed() {
+        let secret = Secret::from(&b"hunter2"[..]);
+
+        assert_eq!(format!("{secret:?}"), "Secret(..)");
+    }
 }

@@ -218,10 +218,9 @@ impl Session {
         self.live.link.open_publishes as usize
     }
 
-    /// Cuts waiting messages out of the chunks that they came in (decision 18); for a client
-    /// that has not taken what it was sent. Each message then has bytes of its own.
+    /// Cuts messages that are under way out of the chunks that they came in (decision 18); for a client
+    /// that has not taken what it was sent. Queued messages have bytes of their own.
     pub fn release_chunks(&mut self) {
-        self.queue.messages_mut().for_each(Message::release_chunk);
         if let Some(live) = self.live.get_mut() {
             let backlog = live.backlog.iter_mut();
             let backlog = backlog.map(|outgoing| &mut outgoing.message);
@@ -237,11 +236,6 @@ impl Session {
         if let Some(live) = self.live.get_mut() {
             live.shrink();
         }
-    }
-
-    /// Heap bytes of the session's own tables: not the messages, filters and texts they refer to.
-    pub fn heap_bytes(&self) -> usize {
-        self.queue.heap_bytes() + self.subscriptions.heap_bytes() + self.live.heap_bytes()
     }
 
     pub(crate) fn push_control(&mut self, kind: Kind) {

@@ -83,11 +83,4 @@ impl Subscriptions {
         }
         true
     }
-
-    pub(crate) fn heap_bytes(&self) -> usize {
-        match self {
-            Self::Many(held) => held.capacity() * size_of::<Subscription>(),
-            _ => 0,
-        }
-    }
 }

@@ -192,6 +192,16 @@ fn mqtt_4_12_1_1_a_client_authenticates_again() {
 }
 
 #[test]
+fn the_method_of_a_client_is_known_as_long_as_it_is_connected() {
+    let mut wire = authenticated();
+    assert_eq!(wire.session.authentication_method(), Some("m"));
+
+    wire.lose();
+
+    assert_eq!(wire.session.authentication_method(), None);
+}
+
+#[test]
 fn a_second_beginning_or_a_step_of_nothing_is_a_protocol_error() {
     let mut wire = authenticated();
 

@@ -165,6 +165,18 @@ fn mqtt_3_2_2_22_without_server_keep_alive_the_clients_value_holds() {
 }
 
 #[test]
+fn without_a_cap_the_clients_keep_alive_holds() {
+    let mut wire = Wire::with(ServerLimits {
+        keep_alive_max_s: 0,
+        ..generous()
+    });
+
+    wire.connect(CONNECT_5);
+
+    assert_eq!(wire.session.keep_alive_s(), 60);
+}
+
+#[test]
 fn a_session_expiry_above_the_cap_is_lowered_and_told() {
     let limits = ServerLimits {
         session_expiry_max_s: 10,
@@ -240,6 +252,23 @@ fn mqtt_3_1_2_24_a_connack_is_measured_before_it_is_needed() {
         let found = request.takes_connack(wire.now, &terms);
 
         assert_eq!(found, fits, "{limit} {keep_alive_s:?}");
+    }
+}
+
+/// Its promises do not wait for the store.
+#[test]
+fn the_connack_of_a_durable_session_is_measured_at_once() {
+    let wire = Wire::with(generous());
+    let request = wire.parse(&connect_5(0x02, &[0x27, 0, 0, 0, 5])).unwrap();
+
+    for (durable, changes_kept) in [(true, false), (false, true)] {
+        let terms = Terms {
+            durable,
+            changes_kept,
+            ..wire.terms()
+        };
+
+        assert!(request.takes_connack(wire.now, &terms));
     }
 }
 
@@ -414,6 +443,7 @@ fn mqtt_3_2_2_12_a_will_above_the_maximum_qos_is_refused() {
     let violation = wire.parse(&connect_with_will(0x0e, b"w")).unwrap_err();
 
     assert_eq!(violation.reason, ReasonCode::QOS_NOT_SUPPORTED);
+    assert!(wire.parse(&connect_with_will(0x06, b"w")).is_ok());
 }
 
 #[test]
@@ -601,6 +631,17 @@ fn mqtt_3_1_2_4_a_clean_start_drops_everything() {
         (wire.session.queued(), wire.session.subscriptions().len()),
         (0, 0)
     );
+}
+
+#[test]
+fn a_session_that_was_not_found_drops_everything() {
+    let mut wire = Wire::connected(CONNECT_5_KEPT);
+    wire.ok(b"\x82\x07\x00\x01\x00\x00\x01t\x01");
+    wire.lose();
+
+    wire.connect(CONNECT_5_KEPT);
+
+    assert!(wire.session.subscriptions().is_empty());
 }
 
 fn generous() -> ServerLimits {

@@ -5,9 +5,11 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Asked, CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, Wire, framed, seconds};
+use common::{
+    Asked, CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, Wire, framed, message, seconds,
+};
 use mqttcore_codec::{QoS, ReasonCode};
-use mqttcore_session::{Cause, Event, Expiry, Message};
+use mqttcore_session::{Cause, Event, Expiry, Message, ServerLimits};
 
 #[test]
 fn mqtt_3_1_2_22_silence_for_one_and_a_half_keep_alives_ends_the_connection() {
@@ -65,6 +67,18 @@ fn mqtt_3_1_1_3_1_2_8_the_will_is_published_when_the_connection_is_lost() {
     assert_eq!((will.qos(), will.retain()), (QoS::AtLeastOnce, true));
     assert_eq!(departure.expiry, Expiry::Now);
     assert!(wire.lose().will.is_none(), "once");
+}
+
+/// Without a delay the will does not wait for the end of a session that is kept.
+#[test]
+fn mqtt_3_1_2_8_a_will_without_a_delay_is_due_with_the_end_of_the_connection() {
+    let mut wire = Wire::connected(&will_5(0, 100));
+    assert_eq!(wire.session.will().unwrap().message.topic(), "w");
+
+    let departure = wire.lose();
+
+    assert_eq!(departure.will.unwrap().topic(), "w");
+    assert!(wire.session.will().is_none());
 }
 
 #[test]
@@ -156,6 +170,33 @@ fn events_about_messages_stop_at_a_will_and_at_the_end_of_the_session() {
 }
 
 #[test]
+fn an_event_about_a_message_is_polled_as_any_other() {
+    let mut wire = Wire::connected(CONNECT_5_KEPT);
+    wire.lose();
+    wire.deliver(&message("t", b"!", QoS::AtLeastOnce), QoS::AtLeastOnce);
+    wire.session.keep_queued(|_| false);
+
+    let event = wire.session.poll_message_event();
+
+    assert!(matches!(event, Some(Event::Dropped { .. })), "{event:?}");
+    assert!(wire.session.poll_message_event().is_none());
+}
+
+#[test]
+fn a_client_that_is_not_read_is_not_silent() {
+    let mut wire = Wire::connected(CONNECT_5_KEPT);
+    let later = wire.now + seconds(50);
+
+    wire.session.excuse_silence(later);
+    assert_eq!(wire.session.poll_timeout(), Some(later + seconds(90)));
+    wire.lose();
+    wire.session.excuse_silence(later);
+
+    let end = wire.now + seconds(100);
+    assert_eq!(wire.session.poll_timeout(), Some(end), "of the session");
+}
+
+#[test]
 fn a_delayed_will_is_due_at_once_when_the_session_ends_with_the_connection() {
     let mut wire = Wire::connected(&will_5(100, 0));
 
@@ -233,7 +274,7 @@ fn a_session_without_expiry_ends_with_its_connection() {
 
 #[test]
 fn a_session_may_be_kept_for_ever_if_the_limits_allow_it() {
-    let mut wire = Wire::with(mqttcore_session::ServerLimits {
+    let mut wire = Wire::with(ServerLimits {
         session_expiry_max_s: u32::MAX,
         ..Default::default()
     });
@@ -261,6 +302,20 @@ fn disconnect_may_not_keep_a_session_that_connect_did_not_keep() {
 
     assert_eq!(reason, ReasonCode::PROTOCOL_ERROR);
     wire.ok(b"\xe0\x07\x00\x05\x11\x00\x00\x00\x00");
+}
+
+/// The client asked for 100 s in CONNECT, and the server keeps nothing.
+#[test]
+fn disconnect_may_repeat_an_expiry_that_was_not_granted() {
+    let mut wire = Wire::with(ServerLimits {
+        session_expiry_max_s: 0,
+        ..ServerLimits::default()
+    });
+    wire.connect(CONNECT_5_KEPT);
+
+    wire.ok(b"\xe0\x07\x00\x05\x11\x00\x00\x00\x64");
+
+    assert_eq!(wire.lose().expiry, Expiry::Now);
 }
 
 fn due(wire: &mut Wire, after_s: u64) -> Vec<Message> {

@@ -6,9 +6,9 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use common::{CONNECT_3, CONNECT_5_KEPT, Wire, connect_5, message};
+use common::{CONNECT_3, CONNECT_5_KEPT, Wire, connect_5, message, start};
 use mqttcore_codec::{QoS, ReasonCode, Version, decode};
-use mqttcore_session::{Cause, Delivery, Message, Session};
+use mqttcore_session::{Cause, Delivered, Delivery, Message, Secret, ServerLimits, Session};
 
 /// Counts what this thread allocates.
 struct Counting;
@@ -16,7 +16,12 @@ struct Counting;
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
     static BYTES: Cell<isize> = const { Cell::new(0) };
+    /// How many blocks of [`WATCHED_BYTES`] were freed without being wiped.
+    static NOT_WIPED: Cell<usize> = const { Cell::new(0) };
 }
+
+/// The size of a secret that no other block has.
+const WATCHED_BYTES: usize = 4_099;
 
 fn count(bytes: isize) {
     // A thread that is being torn down has no counters any more.
@@ -35,6 +40,12 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-layout.size().cast_signed());
+        if layout.size() == WATCHED_BYTES {
+            // SAFETY: whoever frees a block of bytes has written all of them.
+            let bytes = unsafe { std::slice::from_raw_parts(pointer, WATCHED_BYTES) };
+            let is_wiped = bytes.iter().all(|byte| *byte == 0);
+            let _ = NOT_WIPED.try_with(|count| count.set(count.get() + usize::from(!is_wiped)));
+        }
         // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -98,6 +109,15 @@ fn a_session_whose_client_is_away_is_smaller() {
 fn the_parts_that_queue_up_are_small() {
     assert_eq!(size_of::<Message>(), 56);
     assert!(size_of::<mqttcore_session::Control>() <= 16);
+}
+
+#[test]
+fn a_message_tells_what_it_has_on_the_heap() {
+    let before = BYTES.get();
+    // 24 bytes: the allocator is asked for whole words.
+    let message = message("fleet/7/command", b"a payload", QoS::AtMostOnce);
+
+    assert_eq!(BYTES.get() - before, message.heap_bytes().cast_signed());
 }
 
 #[test]
@@ -197,4 +217,202 @@ fn encoding_for_a_subscription_identifier_allocates_nothing_once_warm() {
     round();
 
     assert_eq!(allocations(|| (0..1_000).for_each(|_| round())), 0);
+}
+
+#[test]
+fn a_secret_is_wiped_before_its_memory_is_freed() {
+    let before = NOT_WIPED.get();
+
+    drop(vec![b'x'; WATCHED_BYTES]);
+    assert_eq!(NOT_WIPED.get(), before + 1, "whatever is no secret");
+    drop(Secret::from(&[b'x'; WATCHED_BYTES][..]));
+
+    assert_eq!(NOT_WIPED.get(), before + 1);
+}
+
+/// Abuse D08: 3.x has no Receive Maximum; the engine reads less when many are open.
+#[test]
+fn a_3_x_client_may_open_every_id_and_costs_one_bit_each() {
+    let mut wire = Wire::connected(CONNECT_3);
+    let before = BYTES.get();
+
+    for id in 1..=u16::MAX {
+        let [high, low] = id.to_be_bytes();
+        wire.ok(&[0x34, 6, 0, 1, b't', high, low, b'!']);
+        wire.receive();
+    }
+
+    wire.session.shrink();
+    assert_eq!(wire.session.unreleased_ids().count(), 65_535);
+    let grown = BYTES.get() - before;
+    assert!(grown < 10_000, "{grown} bytes");
+}
+
+/// Two subscriptions, and messages in both directions, at every QoS, more than the window takes.
+fn work(wire: &mut Wire) {
+    wire.ok(b"\x82\x0b\x00\x01\x00\x00\x01u\x01\x00\x01v\x01");
+    wire.receive();
+    for payload in 0..60_u8 {
+        let qos = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce][usize::from(payload % 3)];
+        wire.deliver(&message("t", &[payload], qos), QoS::ExactlyOnce);
+        wire.ok(&[0x34, 7, 0, 1, b't', 0, payload + 1, 0, b'!']);
+    }
+    for id in 1..=60_u8 {
+        wire.ok(&[0x62, 2, 0, id]);
+    }
+    loop {
+        let packets = wire.receive();
+        if packets.is_empty() {
+            break;
+        }
+        for packet in packets {
+            match packet[..] {
+                [0x32, _, 0, 1, b't', high, low, ..] => wire.ok(&[0x40, 2, high, low]),
+                [0x34, _, 0, 1, b't', high, low, ..] => wire.ok(&[0x50, 2, high, low]),
+                [0x62, _, high, low, ..] => wire.ok(&[0x70, 2, high, low]),
+                _ => continue,
+            };
+        }
+    }
+    assert_eq!(wire.session.in_flight() + wire.session.queued(), 0);
+    wire.ok(b"\xa2\x09\x00\x01\x00\x00\x01u\x00\x01v");
+    wire.receive();
+    wire.events();
+}
+
+#[test]
+fn a_client_that_was_busy_costs_no_more_than_one_that_was_not() {
+    let mut wire = Wire::connected(CONNECT_5_KEPT);
+    wire.session.shrink();
+    let before = BYTES.get();
+
+    work(&mut wire);
+    wire.session.shrink();
+
+    assert_eq!(BYTES.get(), before);
+}
+
+/// The client asked for no aliases, as most do.
+#[test]
+fn a_client_without_aliases_has_no_table_of_them() {
+    let connected = |alias_maximum: u8| {
+        let connect = connect_5(2, &[0x22, 0, alias_maximum]);
+        heap_bytes(move || Wire::connected(&connect))
+    };
+
+    assert!(connected(0) < connected(1));
+}
+
+/// Stores a message under `key`; the session may let go of it.
+fn deliver(wire: &mut Wire, key: u64) -> Delivered {
+    let delivery = Delivery {
+        key,
+        ..Delivery::new(QoS::AtLeastOnce, &[])
+    };
+    let message = message("t", b"a payload of 30 bytes for this", QoS::AtLeastOnce);
+    wire.session.deliver(wire.now, &message, delivery)
+}
+
+#[test]
+fn a_closed_queue_holds_nothing_but_figures() {
+    let mut wire = Wire::new();
+    wire.durable = true;
+    wire.connect(CONNECT_5_KEPT);
+    wire.lose();
+    assert!(wire.session.spill());
+    wire.events();
+    let before = BYTES.get();
+
+    for key in 1..=1_000 {
+        deliver(&mut wire, key);
+    }
+
+    assert_eq!(wire.session.queued(), 1_000);
+    let grown = BYTES.get() - before;
+    assert!(grown < 200, "{grown} bytes");
+}
+
+/// Whether its client is here and slow or away.
+#[test]
+fn a_queue_beyond_memory_holds_what_memory_may_hold_and_figures() {
+    for is_here in [false, true] {
+        let mut wire = Wire::with(ServerLimits {
+            inflight_max: 3,
+            queue_messages: 12,
+            queue_bytes: 12 * 130,
+            ..ServerLimits::default()
+        });
+        wire.durable = true;
+        wire.connect(CONNECT_5_KEPT);
+        wire.receive();
+        if !is_here {
+            wire.lose();
+        }
+        let before = BYTES.get();
+
+        for key in 1..=2_000 {
+            deliver(&mut wire, key);
+            wire.events();
+        }
+
+        let grown = BYTES.get() - before;
+        assert!(grown < 5_000, "{grown} bytes");
+    }
+}
+
+fn restored() -> Wire {
+    let mut wire = Wire::new();
+    wire.session = Session::restored(
+        Version::V5,
+        std::sync::Arc::clone(&wire.limits),
+        start(),
+        100,
+    );
+    wire
+}
+
+#[test]
+fn a_queue_without_messages_in_the_store_is_opened_for_nothing() {
+    let mut wire = restored();
+
+    let allocated = allocations(|| {
+        wire.session.restore_maybe_sent(0);
+        wire.session.begin_paging(1);
+    });
+
+    assert_eq!(allocated, 0);
+}
+
+/// Only that some of what waits may have been sent takes memory.
+#[test]
+fn a_queue_that_is_spilled_again_remembers_a_crash_as_long_as_that_concerns_it() {
+    let at = |key| Delivery {
+        key,
+        ..Delivery::new(QoS::AtLeastOnce, &[])
+    };
+    let message = |payload| message("t", payload, QoS::AtLeastOnce);
+    let spilled_again = |maybe_sent_below, last_of_old| {
+        heap_bytes(|| {
+            let mut wire = restored();
+            wire.session.restore_spilled(2, 4);
+            wire.session.restore_maybe_sent(maybe_sent_below);
+            // Session Expiry Interval 100 s, Receive Maximum 1.
+            wire.resume(&connect_5(0, b"\x11\x00\x00\x00\x64\x21\x00\x01"));
+            wire.session.begin_paging(10);
+            let page = [6, 7].map(|key| (message(b"a"), at(key)));
+            wire.session.page(wire.now, page, true, |_| true);
+            wire.session.deliver(wire.now, &message(b"b"), at(10));
+            wire.receive();
+            for id in 1..=last_of_old {
+                wire.ok(&[0x40, 2, 0, id]);
+                wire.receive();
+            }
+            wire.lose();
+            assert!(wire.session.spill());
+            wire
+        })
+    };
+
+    assert!(spilled_again(8, 0) > spilled_again(0, 0));
+    assert_eq!(spilled_again(8, 1), spilled_again(0, 1));
 }

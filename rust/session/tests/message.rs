@@ -180,6 +180,27 @@ fn a_message_is_made_of_a_source_that_lies_elsewhere() {
     assert_eq!(built.len(), 1);
 }
 
+/// The packet was decoded from a copy of the frame, which lies behind it.
+#[test]
+fn a_message_whose_packet_was_decoded_elsewhere_is_copied() {
+    let frame = b"\x3a\x0b\x00\x05topic\x00\x09xy";
+    let both = [frame, &frame[..]].concat();
+    let (source, copy) = both.split_at(frame.len());
+    let limits = ServerLimits::default().after_connect();
+    let (packet, _) = decode(copy, Version::V3_1_1, &limits).unwrap().unwrap();
+    let Packet::Publish(publish) = packet else {
+        panic!("not a PUBLISH")
+    };
+
+    let chunk = source.into();
+    let message = Message::from_publish(start(), Version::V3_1_1, &publish, source, &chunk, 0);
+
+    assert_eq!((message.topic(), message.payload()), ("topic", &b"xy"[..]));
+    assert_eq!((message.qos(), message.dup()), (QoS::AtLeastOnce, true));
+    assert!(!message.is_empty() && !message.retain());
+    assert_eq!(Arc::strong_count(&chunk), 1);
+}
+
 fn decoded(version: Version, source: &[u8], chunk: &Arc<[u8]>, at: usize) -> Message {
     let limits = ServerLimits::default().after_connect();
     let (packet, len) = decode(source, version, &limits).unwrap().unwrap();

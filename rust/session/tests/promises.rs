@@ -75,6 +75,24 @@ fn puback_and_pubrec_wait_for_their_tokens_in_order() {
     assert_eq!(wire.receive(), [b"\x50\x02\x00\x02"]);
 }
 
+/// For DISCONNECT, which goes behind them; before CONNACK nothing is sent [MQTT-3.2.0-1].
+#[test]
+fn what_waits_for_a_promise_is_taken_out_once_connack_has_left() {
+    let mut wire = waiting();
+    let connack = wire.session.last_token();
+    assert!(!wire.session.is_confirmed(connack));
+    assert!(wire.session.take_unconfirmed().is_empty());
+    wire.session.confirm(connack);
+    assert!(wire.session.is_confirmed(connack));
+    assert_eq!(wire.receive().len(), 1);
+    wire.ok(b"\x32\x06\x00\x01t\x00\x07!");
+    accept(&mut wire, 7, QoS::AtLeastOnce);
+
+    assert_eq!(wire.session.take_unconfirmed().len(), 1);
+
+    assert!(wire.session.take_unconfirmed().is_empty());
+}
+
 #[test]
 fn what_promises_nothing_overtakes_what_waits() {
     let mut wire = durable();

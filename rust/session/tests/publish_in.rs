@@ -4,8 +4,8 @@
 mod common;
 
 use common::{Asked, CONNECT_3, CONNECT_5, CONNECT_5_KEPT, CONNECT_5_TERSE, Wire};
-use mqttcore_codec::{PacketId, QoS, ReasonCode};
-use mqttcore_session::{Cause, ServerLimits};
+use mqttcore_codec::{PacketId, QoS, ReasonCode, Version, decode};
+use mqttcore_session::{Cause, Fault, Request, ServerLimits};
 
 /// QoS 2, identifier 1, topic `t`, payload `!`.
 const QOS_2: &[u8] = b"\x34\x07\x00\x01t\x00\x01\x00!";
@@ -262,24 +262,18 @@ fn mqtt_4_9_0_1_the_last_acknowledgement_gives_quota_back() {
     }
 }
 
-/// Abuse D08: 3.x has no Receive Maximum; the engine reads less when many are open.
+/// PUBREL with an error ends no publish of the client's.
 #[test]
-fn a_3_x_client_may_open_every_id_and_costs_one_bit_each() {
-    let mut wire = Wire::connected(CONNECT_3);
+fn mqtt_4_9_0_1_an_answer_to_a_stray_pubrec_gives_no_quota_back() {
+    let mut wire = Wire::connected(CONNECT_5);
+    wire.obliging = false;
+    wire.ok(QOS_1);
+    assert_eq!(wire.session.open_publishes(), 1);
 
-    for id in 1..=u16::MAX {
-        let [high, low] = id.to_be_bytes();
-        wire.ok(&[0x34, 6, 0, 1, b't', high, low, b'!']);
-        wire.receive();
-    }
+    wire.ok(b"\x50\x02\x00\x09");
 
-    wire.session.shrink();
-    assert_eq!(wire.session.unreleased_ids().count(), 65_535);
-    assert!(
-        wire.session.heap_bytes() < 10_000,
-        "{}",
-        wire.session.heap_bytes()
-    );
+    assert_eq!(wire.receive()[0][..2], *b"\x62\x1e");
+    assert_eq!(wire.session.open_publishes(), 1);
 }
 
 #[test]
@@ -337,6 +331,36 @@ fn mqtt_3_3_2_2_a_topic_name_that_is_none_is_refused() {
         let publish = common::framed(0x30, body);
 
         assert_eq!(wire.refused(&publish), ReasonCode::TOPIC_NAME_INVALID);
+    }
+}
+
+/// MQTT 5.0 section 4.8.1: the text is valid, and longer than this server takes.
+#[test]
+fn a_topic_name_with_too_many_levels_is_above_a_limit() {
+    let mut wire = Wire::connected(CONNECT_5);
+    let deep = [&[0, 200][..], &[b'/'; 200], b"\x00"].concat();
+
+    let beyond = wire.send(&common::framed(0x30, &deep)).unwrap_err();
+    let wrong = wire.send(b"\x30\x04\x00\x01#\x00").unwrap_err();
+
+    assert_eq!((beyond.fault, wrong.fault), (Fault::Limit, Fault::Protocol));
+}
+
+#[test]
+fn a_publish_is_handed_over_as_it_came() {
+    let mut wire = Wire::connected(CONNECT_5);
+    let limits = wire.limits.after_connect();
+    for (flags, retain) in [(0x30, false), (0x31, true)] {
+        let bytes = [flags, 7, 0, 1, b't', 2, 0x01, 1, b'!'];
+        let (packet, _) = decode(&bytes, Version::V5, &limits).unwrap().unwrap();
+
+        let request = wire.session.handle_packet(wire.now, packet).unwrap();
+
+        let Request::Publish(publish) = request else {
+            panic!("a PUBLISH")
+        };
+        assert_eq!((publish.payload(), publish.retain()), (&b"!"[..], retain));
+        assert_eq!(publish.properties().as_bytes(), b"\x01\x01");
     }
 }
 

@@ -131,6 +131,35 @@ fn limited(max_inflight_bytes: usize) -> Wire {
     wire
 }
 
+/// A member of a shared subscription that is full gets nothing while another one is not.
+#[test]
+fn a_session_is_full_when_a_message_would_wait() {
+    let mut wire = Wire::connected(&connect_5(2, b"\x21\x00\x01"));
+    assert!(!wire.session.is_full());
+    wire.deliver(&message("t", b"!", ONCE), ONCE);
+    assert!(wire.session.is_full(), "the window");
+    wire.receive();
+    wire.ok(b"\x40\x02\x00\x01");
+    assert!(!wire.session.is_full());
+
+    let mut behind = Wire::connected(CONNECT_5_KEPT);
+    behind.lose();
+    behind.session.restore_spilled(1, 2);
+    behind.resume(CONNECT_5_KEPT);
+
+    assert!(behind.session.is_full(), "the queue");
+}
+
+#[test]
+fn a_queue_has_room_until_its_limit() {
+    let mut wire = away(2, QueuePolicy::DropNewest);
+
+    assert!(wire.session.has_queue_room());
+    deliver_letters(&mut wire, b"ab");
+
+    assert!(!wire.session.has_queue_room());
+}
+
 /// Topics have one byte, so that these have 10, 10 and 1.
 #[test]
 fn no_more_bytes_are_under_way_than_the_limit_says() {
@@ -747,6 +776,108 @@ fn mqtt_3_1_2_25_a_message_too_large_for_the_client_is_dropped() {
             wire.receive().iter().map(Vec::len).collect::<Vec<_>>(),
             if fits { vec![11] } else { vec![] }
         );
+    }
+}
+
+/// MQTT 5.0 section 1.5.5: a length of 128 bytes has two bytes, one of 16,384 has three.
+#[test]
+fn mqtt_3_1_2_25_maximum_packet_size_counts_the_bytes_of_the_length() {
+    for body in [127, 128, 16_383, 16_384_u32] {
+        let length = 1 + u32::from(body > 127) + u32::from(body > 16_383);
+        let len = 1 + length + body;
+        // Topic with its length, packet identifier, length of no properties.
+        let payload = vec![b'!'; body as usize - 6];
+        for (limit, is_sent) in [(len, true), (len - 1, false)] {
+            let limit = [&[0x27][..], &limit.to_be_bytes()].concat();
+            let mut wire = Wire::connected(&connect_5(2, &limit));
+
+            wire.deliver(&message("t", &payload, ONCE), ONCE);
+
+            let lens: Vec<usize> = wire.receive().iter().map(Vec::len).collect();
+            let expected: &[usize] = if is_sent { &[len as usize] } else { &[] };
+            assert_eq!(lens, expected, "{body}");
+        }
+    }
+}
+
+/// The publisher's alias is not forwarded, and a Subscription Identifier comes beside the properties: 10 bytes.
+#[test]
+fn mqtt_3_1_2_25_maximum_packet_size_counts_the_properties_that_are_forwarded() {
+    let frame = b"\x30\x0a\x00\x01t\x05\x23\x00\x01\x01\x01!";
+    let plain = b"\x30\x07\x00\x01t\x02\x01\x01!";
+    let id = [NonZeroU32::new(5).unwrap()];
+    for (frame, ids, len) in [
+        (&frame[..], &[][..], 9),
+        (&frame[..], &id[..], 11),
+        (&plain[..], &[][..], 9),
+        (&plain[..], &id[..], 11),
+    ] {
+        for (limit, is_sent) in [(len, true), (len - 1, false)] {
+            let mut publisher = Wire::connected(CONNECT_5);
+            let common::Asked::Publish(message) = publisher.ok(frame) else {
+                panic!("a PUBLISH")
+            };
+            let mut wire = Wire::connected(&connect_5(2, &[0x27, 0, 0, 0, limit]));
+
+            let delivery = Delivery::new(QoS::AtMostOnce, ids);
+            wire.session.deliver(wire.now, &message, delivery);
+
+            let lens: Vec<usize> = wire.receive().iter().map(Vec::len).collect();
+            let expected: &[usize] = if is_sent { &[usize::from(len)] } else { &[] };
+            assert_eq!(lens, expected, "{ids:?} {limit}");
+        }
+    }
+}
+
+/// Whatever a client gets that the publisher did not write: its own QoS, RETAIN, alias, topic and identifiers.
+#[test]
+fn the_publishers_frame_goes_to_clients_that_get_nothing_of_their_own() {
+    let frame = b"\x30\x0d\x00\x09plant/1/t\x00!";
+    let mut publisher = Wire::connected(CONNECT_5);
+    let common::Asked::Publish(message) = publisher.ok(frame) else {
+        panic!("a PUBLISH")
+    };
+    let mounted = |path: Option<&str>, upgrade_outgoing_qos, alias_maximum| {
+        let mut wire = Wire::with(ServerLimits {
+            upgrade_outgoing_qos,
+            ..ServerLimits::default()
+        });
+        let connect = connect_5(2, &[0x22, 0, alias_maximum]);
+        let mut request = wire.parse(&connect).unwrap();
+        if let Some(path) = path {
+            request.mount(MountPoint::parse(path).unwrap()).unwrap();
+        }
+        wire.session.connect(wire.now, &request, wire.terms());
+        wire.receive();
+        assert_eq!(wire.session.mount_point().is_some(), path.is_some());
+        wire
+    };
+    let plain = || mounted(None, false, 0);
+    let at = |qos| Delivery::new(qos, &[]);
+    let retained = Delivery {
+        retain: true,
+        ..at(ONCE)
+    };
+    let id = [NonZeroU32::MIN];
+    let cases: [(&str, Wire, Delivery<'_>); 6] = [
+        ("nothing", plain(), at(ONCE)),
+        ("QoS", mounted(None, true, 0), at(ONCE)),
+        ("RETAIN", plain(), retained),
+        ("alias", mounted(None, false, 1), at(ONCE)),
+        ("topic", mounted(Some("plant"), false, 0), at(ONCE)),
+        ("identifiers", plain(), Delivery::new(ONCE, &id)),
+    ];
+    for (own, mut wire, delivery) in cases {
+        wire.session.deliver(wire.now, &message, delivery);
+
+        let Some(Transmit::Publish(publish)) = wire.session.poll_transmit() else {
+            panic!("a PUBLISH")
+        };
+        let is_shared = publish.shared_frame(Version::V5).is_some();
+        assert_eq!(is_shared, own == "nothing", "{own}");
+        assert_eq!(publish.qos() == ONCE, own == "QoS");
+        assert_eq!(publish.retain(), own == "RETAIN");
+        assert_eq!(publish.alias().is_some(), own == "alias");
     }
 }
 

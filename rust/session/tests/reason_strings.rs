@@ -222,6 +222,37 @@ fn a_suback_says_why_the_session_refused() {
     assert_eq!(wire.receive(), [expected.concat()]);
 }
 
+#[test]
+fn a_suback_says_what_the_server_does_not_offer() {
+    let cases: [(&[u8], &str); 3] = [
+        (
+            b"\x00\x00\x0a$share/g/t\x00",
+            "no shared subscriptions here",
+        ),
+        (b"\x00\x00\x01#\x00", "no wildcards here"),
+        (
+            b"\x02\x0b\x01\x00\x01t\x00",
+            "no subscription identifiers here",
+        ),
+    ];
+    for (filter, why) in cases {
+        let mut wire = Wire::with(mqttcore_session::ServerLimits {
+            shared_subscription_available: false,
+            wildcard_subscription_available: false,
+            subscription_identifiers_available: false,
+            ..mqttcore_session::ServerLimits::default()
+        });
+        wire.connect(CONNECT_5);
+        wire.receive();
+
+        wire.ok(&framed(0x82, &[b"\x00\x01", filter].concat()));
+
+        let suback = &wire.receive()[0];
+        let said = suback.windows(why.len()).any(|part| part == why.as_bytes());
+        assert!(said, "{why}: {suback:x?}");
+    }
+}
+
 /// Text that MQTT cannot carry is left out, and the rest is sent.
 #[test]
 fn a_reason_string_that_is_no_text_is_left_out() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{CONNECT_5_KEPT, Wire, connect_5, message, seconds, start};
 use mqttcore_codec::{PacketId, Properties, QoS, Version};
 use mqttcore_session::{
-    Delivery, Event, Message, ServerLimits, Session, Subscription, WillMessage,
+    Delivery, Event, Message, QueuePolicy, ServerLimits, Session, Subscription, WillMessage,
 };
 use mqttcore_topics::{Options, SubscriptionFilter, TopicLimits, TopicName};
 
@@ -72,6 +72,7 @@ fn what_was_open_counts_towards_the_bytes_under_way() {
 
     wire.deliver(&message("t", b"cd", ONCE), ONCE);
 
+    assert_eq!(wire.session.queued(), 1);
     assert!(wire.receive().is_empty());
     wire.ok(b"\x40\x02\x00\x07");
     assert_eq!(wire.receive().len(), 1);
@@ -108,38 +109,6 @@ fn mqtt_3_3_1_1_what_may_have_been_sent_at_qos_1_goes_with_dup_and_nothing_else_
             b"\x32\x07\x00\x01t\x00\x04\x00c",
         ]
     );
-}
-
-/// Only that some of what waits may have been sent takes memory.
-#[test]
-fn a_queue_that_is_spilled_again_remembers_a_crash_as_long_as_that_concerns_it() {
-    let at = |key| Delivery {
-        key,
-        ..Delivery::new(ONCE, &[])
-    };
-    let spilled_again = |maybe_sent_below, last_of_old| {
-        let mut wire = restored(1);
-        wire.session.restore_spilled(2, 4);
-        wire.session.restore_maybe_sent(maybe_sent_below);
-        // Session Expiry Interval 100 s, Receive Maximum 1.
-        wire.resume(&connect_5(0, b"\x11\x00\x00\x00\x64\x21\x00\x01"));
-        wire.session.begin_paging(10);
-        let page = [6, 7].map(|key| (message("t", b"a", ONCE), at(key)));
-        wire.session.page(wire.now, page, true, |_| true);
-        wire.session
-            .deliver(wire.now, &message("t", b"b", ONCE), at(10));
-        wire.receive();
-        for id in 1..=last_of_old {
-            wire.ok(&[0x40, 2, 0, id]);
-            wire.receive();
-        }
-        wire.lose();
-        assert!(wire.session.spill());
-        wire.session.heap_bytes()
-    };
-
-    assert!(spilled_again(8, 0) > spilled_again(0, 0));
-    assert_eq!(spilled_again(8, 1), spilled_again(0, 1));
 }
 
 /// What memory let go of is read again.
@@ -276,4 +245,89 @@ fn what_was_accepted_waits_whatever_the_limits_are_today() {
     wire.session.page(wire.now, page, true, |_| true);
 
     assert_eq!(wire.receive().len(), 4, "CONNACK and three messages");
+}
+
+#[test]
+fn messages_in_the_store_count_with_as_many_bytes_as_those_in_memory() {
+    let mut here = Wire::connected(CONNECT_5_KEPT);
+    here.lose();
+    for _ in 0..3 {
+        here.deliver(&message("t", b"abc", ONCE), ONCE);
+    }
+
+    let mut wire = restored(1);
+    wire.session.restore_spilled(3, 3 * 4);
+
+    assert_eq!(wire.session.queued_bytes(), here.session.queued_bytes());
+}
+
+/// The client left before its first page was there.
+#[test]
+fn mqtt_3_3_1_1_what_was_not_read_in_a_connection_goes_with_dup_in_the_next() {
+    let mut wire = restored(1);
+    wire.session.restore_spilled(1, 2);
+    wire.session.restore_maybe_sent(8);
+    wire.resume(CONNECT_5_KEPT);
+    wire.session.begin_paging(8);
+    wire.lose();
+    assert!(wire.session.spill());
+
+    wire.resume(CONNECT_5_KEPT);
+    wire.session.begin_paging(8);
+    let delivery = Delivery {
+        key: 7,
+        ..Delivery::new(ONCE, &[])
+    };
+    let page = [(message("t", b"a", ONCE), delivery)];
+    wire.session.page(wire.now, page, true, |_| true);
+
+    assert_eq!(wire.receive()[1..], [b"\x3a\x07\x00\x01t\x00\x01\x00a"]);
+}
+
+/// It was read for a connection that is gone, and the queue was emptied since.
+#[test]
+fn a_page_that_nobody_waits_for_is_left_out() {
+    let mut wire = restored(1);
+    wire.resume(CONNECT_5_KEPT);
+
+    let page = [(message("t", b"a", ONCE), Delivery::new(ONCE, &[]))];
+    wire.session.page(wire.now, page, true, |_| true);
+
+    assert_eq!(wire.receive().len(), 1, "CONNACK alone");
+}
+
+/// With `DropOldest` the oldest have to be known before they can be dropped.
+#[test]
+fn the_oldest_of_a_queue_that_is_too_long_are_dropped_when_they_were_read() {
+    let letters = [b"a", b"b", b"c", b"d"];
+    let cost = {
+        let mut wire = restored(1);
+        wire.session.restore_spilled(1, 2);
+        wire.session.queued_bytes()
+    };
+    for (queue_messages, queue_bytes, left) in [
+        (2, 1 << 20, &b"cd"[..]),
+        (100, 2 * cost, b"cd"),
+        (4, 4 * cost, b"abcd"),
+    ] {
+        let mut wire = Wire::with(ServerLimits {
+            queue_policy: QueuePolicy::DropOldest,
+            queue_messages,
+            queue_bytes,
+            ..ServerLimits::default()
+        });
+        wire.session = Session::restored(Version::V5, Arc::clone(&wire.limits), start(), 100);
+        wire.session.restore_spilled(4, 8);
+        wire.session.begin_paging(5);
+        assert!(wire.session.wants_page(), "its client is away");
+
+        let page = letters.map(|letter| (message("t", letter, ONCE), Delivery::new(ONCE, &[])));
+        wire.session.page(wire.now, page, true, |_| true);
+
+        assert_eq!(wire.events().len(), 4 - left.len());
+        wire.resume(CONNECT_5_KEPT);
+        let packets = wire.receive();
+        let payloads = packets[1..].iter().map(|packet| packet[8]);
+        assert!(payloads.eq(left.iter().copied()));
+    }
 }

@@ -207,3 +207,34 @@ fn a_session_may_come_back_with_another_version() {
 
     assert_eq!(wire.receive()[1], b"\x3a\x06\x00\x01t\x00\x01!");
 }
+
+/// Memory is given back only if nothing is open.
+#[test]
+fn what_is_open_outlives_a_look_at_the_events_of_an_absent_client() {
+    let mut received = Wire::connected(CONNECT_5_KEPT);
+    received.ok(b"\x34\x07\x00\x01t\x00\x03\x00!");
+    received.receive();
+    let mut sent = Wire::connected(CONNECT_5_KEPT);
+    sent.deliver(&message("t", b"!", ONCE), ONCE);
+    sent.receive();
+    for wire in [&mut received, &mut sent] {
+        wire.lose();
+        assert!(wire.events().is_empty());
+        wire.resume(CONNECT_5_KEPT);
+    }
+
+    assert_eq!(sent.receive()[1], b"\x3a\x07\x00\x01t\x00\x01\x00!");
+    let repeat = received.ok(b"\x3c\x07\x00\x01t\x00\x03\x00!");
+    assert!(matches!(repeat, common::Asked::Nothing), "{repeat:?}");
+}
+
+#[test]
+fn a_client_is_away_since_its_connection_ended() {
+    let mut wire = Wire::connected(CONNECT_5_KEPT);
+    assert_eq!(wire.session.away_since(), None);
+    wire.now += common::seconds(7);
+
+    wire.lose();
+
+    assert_eq!(wire.session.away_since(), Some(wire.now));
+}

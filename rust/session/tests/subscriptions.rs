@@ -393,6 +393,22 @@ fn mqtt_4_1_0_1_subscriptions_outlive_the_connection() {
 
 /// Abuse F16.
 #[test]
+fn the_end_of_one_subscription_is_not_that_of_others() {
+    let mut wire = Wire::connected(CONNECT_5);
+    for filter in *b"abc" {
+        wire.ok(&[0x82, 7, 0, 1, 0, 0, 1, filter, 0]);
+    }
+
+    for (ends, left) in [(b'b', &["a", "c"][..]), (b'a', &["c"]), (b'c', &[])] {
+        wire.ok(&[0xa2, 6, 0, 1, 0, 0, 1, ends]);
+
+        let held = wire.session.subscriptions();
+        let held: Vec<_> = held.iter().map(|held| held.filter.as_str()).collect();
+        assert_eq!(held, left);
+    }
+}
+
+#[test]
 fn a_revoked_subscription_is_gone() {
     let mut wire = Wire::connected(CONNECT_5);
     wire.ok(b"\x82\x07\x00\x01\x00\x00\x01a\x00");
