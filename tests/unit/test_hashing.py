@@ -3,11 +3,13 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import pytest
 from mqttcore.auth import hashing
 from mqttcore.auth.hashing import password_matches
 from mqttcore.errors import OverloadedError
+from mqttcore.plugin import clock
 
 
 @pytest.mark.parametrize(
@@ -18,10 +20,10 @@ def test_only_a_password_beside_a_hash_can_match(
     monkeypatch: pytest.MonkeyPatch, password: bytes | None, known: str | None, is_yes: bool
 ) -> None:
     """An unknown user costs a hash that somebody's password may fit: that is no yes."""
-    hashed: list[str] = []
+    hashed: list[tuple[str, bytes]] = []
 
-    def verified(text: str, _: bytes) -> bool:
-        hashed.append(text)
+    def verified(text: str, password: bytes) -> bool:
+        hashed.append((text, password))
         return True
 
     monkeypatch.setattr(hashing, "verify_password", verified)
@@ -29,7 +31,31 @@ def test_only_a_password_beside_a_hash_can_match(
     found = asyncio.run(password_matches(password, known, stand_in="stand-in"))
 
     assert found is is_yes
-    assert hashed == [known or "stand-in"]
+    assert hashed == [(known or "stand-in", password or b"")]
+
+
+def test_a_password_is_not_hashed_for_a_hook_whose_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed: list[str] = []
+    monkeypatch.setattr(hashing, "verify_password", lambda text, _: not hashed.append(text))
+
+    class Over:
+        """The clock of a hook that nobody waits for."""
+
+        def pause(self) -> None:
+            """Waits for a place."""
+
+        def restart(self) -> bool:
+            """Nobody waits for the answer."""
+            return False
+
+    async def asked() -> bool:
+        clock.current.set(cast("clock.HookClock", Over()))
+        return await password_matches(b"pw", "hash")
+
+    assert asyncio.run(asked()) is False
+    assert not hashed
 
 
 def test_so_many_wait_and_no_more_and_each_gives_its_place_back(
@@ -54,3 +80,4 @@ def test_so_many_wait_and_no_more_and_each_gives_its_place_back(
             *answers, refused = asyncio.run(crowd())
             assert answers == [True, True]
             assert isinstance(refused, OverloadedError)
+            assert str(refused) == "too many passwords wait to be hashed"

@@ -131,6 +131,7 @@ def test_a_rule_with_a_wrong_filter_is_a_fault_of_the_configuration() -> None:
     ("user", "client_id", "rules"),
     [
         ("joe", "c1", ["u/joe/#", "c/c1", "joe/c1/joe", "plain"]),
+        ("Xaver", "c1", ["u/Xaver/#", "c/c1", "Xaver/c1/Xaver", "plain"]),
         ("+", "c1", ["c/c1", "plain"]),
         ("a/b", "c1", ["c/c1", "plain"]),
         ("joe", "a/b", ["u/joe/#", "plain"]),
@@ -147,6 +148,16 @@ def test_names_go_into_rules_and_never_change_their_shape(
     templates = ("u/%u/#", "c/%c", "%u/%c/%u", "plain")
 
     assert filled(templates, {"%u": user, "%c": client_id}) == rules
+
+
+def test_a_rule_that_does_not_hold_is_logged_with_the_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    filled(("c/%c",), {"%u": "joe", "%c": "a/ä"})
+
+    (record,) = caplog.records
+    told = "rule 'c/%c' does not hold for %c 'a/\\xe4': +, #, / or none, or $ first"
+    assert record.getMessage() == told
 
 
 @pytest.mark.parametrize(

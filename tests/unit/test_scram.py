@@ -58,13 +58,13 @@ class Client:
         """Answers the challenge."""
         return self.answer(data)
 
-    def answer(self, challenge: bytes) -> bytes:
-        """The proof."""
+    def answer(self, challenge: bytes, extension: str = "") -> bytes:
+        """The proof, with an extension in front of it."""
         fields = dict(field.split("=", 1) for field in challenge.decode().split(","))
         salt = base64.b64decode(fields["s"])
         key = hashlib.pbkdf2_hmac("sha256", self._password, salt, int(fields["i"]))
         client_key = hmac.digest(key, b"Client Key", "sha256")
-        plain = f"c=biws,r={fields['r']}"
+        plain = f"c=biws,r={fields['r']}{extension}"
         covered = f"{self.bare},{challenge.decode()},{plain}".encode()
         signature = hmac.digest(hashlib.sha256(client_key).digest(), covered, "sha256")
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
@@ -124,19 +124,22 @@ def test_a_wrong_password_proves_nothing() -> None:
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (b"", "no proof"),
-        (PROOF.replace(b"c=biws", b"c=eSws"), "another channel"),
-        (PROOF.replace(b"k0,", b"k1,"), "another exchange"),
-        (PROOF[:-4], "another length"),
-        (PROOF[:-1], "no base64"),
-        (PROOF[:-44] + "\u00e4".encode(), "no base64"),
-        (b"\xff", "no text"),
-        (b"x" * 5_000, "too long"),
+        (b"", "no proof, or one for another channel"),
+        (PROOF.replace(b"c=biws", b"c=eSws"), "no proof, or one for another channel"),
+        (PROOF.replace(b"k0,", b"k1,"), "a proof for another exchange"),
+        (PROOF[:-4], "the proof has another length"),
+        (PROOF[:-1], "the proof is no base64"),
+        (PROOF[:-44] + "\u00e4".encode(), "the proof is no base64"),
+        (PROOF[:-44] + b"!" + PROOF[-44:], "the proof is no base64"),
+        (b"\xff", "the message is no text"),
+        (b"x" * 4_096, "no proof, or one for another channel"),
+        (b"x" * 4_097, "the message is too long"),
     ],
 )
 def test_what_is_no_proof_is_an_error(message: bytes, why: str) -> None:
-    with pytest.raises(ScramError, match=why):
+    with pytest.raises(ScramError) as caught:
         conversation().check(message)
+    assert str(caught.value) == why
 
 
 def test_extensions_that_nobody_knows_are_covered_and_ignored() -> None:
@@ -151,27 +154,41 @@ def test_extensions_that_nobody_knows_are_covered_and_ignored() -> None:
     assert server.check(changed) is None  # the proof does not cover it
 
 
+@pytest.mark.parametrize("extension", [",z=1", ",p=z", ",r=z"])
+def test_an_extension_that_the_proof_covers_is_accepted(extension: str) -> None:
+    client = Client("user", "pencil")
+    server = Conversation(ClientFirst.parse(client.first), PENCIL, nonce="x")
+
+    proof = client.answer(server.challenge(), extension)
+
+    assert server.check(proof) == client.expected
+
+
+NO_NAME, NOT_ESCAPED = "no user name or no nonce", "the user name is not escaped"
+
+
 @pytest.mark.parametrize(
-    "message",
+    ("message", "why"),
     [
-        b"",
-        b"n,",
-        b"n,,",
-        b"n,,n=user",
-        b"n,,n=user,r=",
-        b"n,,n=,r=abc",
-        b"n,,m=1,n=user,r=abc",
-        b"n,,n=a=b,r=abc",
-        b"n,,n=a=2cb,r=abc",
-        b"n,,n=a=3=2CD,r=abc",
-        b"n,a=other,n=user,r=abc",
-        b"p=tls-unique,,n=user,r=abc",
-        b"x,,n=user,r=abc",
+        (b"", "no SCRAM"),
+        (b"n,", "no SCRAM"),
+        (b"n,,", NO_NAME),
+        (b"n,,n=user", NO_NAME),
+        (b"n,,n=user,r=", NO_NAME),
+        (b"n,,n=,r=abc", NOT_ESCAPED),
+        (b"n,,m=1,n=user,r=abc", NO_NAME),
+        (b"n,,n=a=b,r=abc", NOT_ESCAPED),
+        (b"n,,n=a=2cb,r=abc", NOT_ESCAPED),
+        (b"n,,n=a=3=2CD,r=abc", NOT_ESCAPED),
+        (b"n,a=other,n=user,r=abc", "nobody acts for somebody else here"),
+        (b"p=tls-unique,,n=user,r=abc", "channel binding is not offered"),
+        (b"x,,n=user,r=abc", "no SCRAM"),
     ],
 )
-def test_what_is_no_beginning_is_an_error(message: bytes) -> None:
-    with pytest.raises(ScramError):
+def test_what_is_no_beginning_is_an_error(message: bytes, why: str) -> None:
+    with pytest.raises(ScramError) as caught:
         ClientFirst.parse(message)
+    assert str(caught.value) == why
 
 
 def test_names_are_unescaped() -> None:
@@ -289,26 +306,35 @@ def test_a_verifier_is_what_postgresql_writes() -> None:
         "WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
     )
 
-    assert str(PENCIL) == text
-    assert Verifier.parse(text) == PENCIL
-    assert "WG5d" not in repr(PENCIL)
+    made = Verifier.of("pencil", salt=SALT, iterations=4_096)
+
+    assert str(made) == text
+    assert Verifier.parse(text) == made
+    assert repr(made) == "<Verifier ***>"
+
+
+OTHER_FORMAT = "no SCRAM-SHA-256 verifier"
+NOT_OURS = "no SCRAM-SHA-256 verifier of at least 4096 iterations"
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "why"),
     [
-        "",
-        "$argon2id$v=19$m=1,t=1,p=1$x$y",
-        str(PENCIL).replace("SHA-256", "SHA-1"),
-        str(PENCIL).replace("4096", "4095"),
-        str(PENCIL).replace("WG5d", ""),
-        str(PENCIL).replace("W22ZaJ0SNY7soEsUEjb6gQ==", ""),
-        str(PENCIL).replace("=:", ":"),
+        ("", OTHER_FORMAT),
+        ("$argon2id$v=19$m=1,t=1,p=1$x$y", OTHER_FORMAT),
+        (str(PENCIL).replace("SHA-256", "SHA-1"), NOT_OURS),
+        (str(PENCIL).replace("4096", "4095"), NOT_OURS),
+        (str(PENCIL).replace("WG5d", ""), NOT_OURS),
+        (str(PENCIL).replace("W22ZaJ0SNY7soEsUEjb6gQ==", ""), NOT_OURS),
+        (str(PENCIL).replace("=:", ":"), OTHER_FORMAT),
+        (str(PENCIL).replace("WG5d", "!WG5d"), OTHER_FORMAT),
+        (str(PENCIL).replace("W22Z", "!W22Z"), OTHER_FORMAT),
     ],
 )
-def test_anything_else_is_no_verifier(text: str) -> None:
-    with pytest.raises(PasswordHashError):
+def test_anything_else_is_no_verifier(text: str, why: str) -> None:
+    with pytest.raises(PasswordHashError) as caught:
         Verifier.parse(text)
+    assert str(caught.value) == why
 
 
 def test_a_broken_file_keeps_the_broker_from_starting(users: pathlib.Path) -> None:
@@ -356,6 +382,7 @@ def test_an_unknown_key_is_refused() -> None:
         ("\u00aa", "a"),
         ("\u2168", "IX"),
         ("a\u00a0b", "a b"),
+        ("a\u1680b", "a b"),
         ("\u0627\u0031\u0628", "\u0627\u0031\u0628"),
     ],
 )
@@ -363,7 +390,16 @@ def test_passwords_are_prepared_as_rfc_4013_says(password: str, done: str) -> No
     assert prepared(password) == done
 
 
-@pytest.mark.parametrize("password", ["\u0007", "\u0627\u0031", "a\u0627", "\u0221"])
-def test_passwords_that_clients_would_not_agree_about_are_refused(password: str) -> None:
-    with pytest.raises(ValueError, match="the password"):
+@pytest.mark.parametrize(
+    ("password", "why"),
+    [
+        ("\u0007", "has characters that SCRAM does not allow"),
+        ("\u0627\u0031", "mixes directions of writing"),
+        ("a\u0627", "mixes directions of writing"),
+        ("\u0221", "has characters that SCRAM does not know"),
+    ],
+)
+def test_passwords_that_clients_would_not_agree_about_are_refused(password: str, why: str) -> None:
+    with pytest.raises(ValueError, match="the password") as caught:
         prepared(password)
+    assert str(caught.value) == f"the password {why}"

@@ -18,7 +18,7 @@ import pathlib
 from collections.abc import Callable
 
 from mqttcore._core import Login, check_password_hash
-from mqttcore.auth.hashing import DUMMY_HASH, password_matches
+from mqttcore.auth.hashing import password_matches
 from mqttcore.auth.rules import UserRules, grant_of
 from mqttcore.errors import PasswordFileError, PasswordHashError
 from mqttcore.plugin.answers import Allow, Deny
@@ -44,7 +44,7 @@ class PasswordFile(Plugin):
             PasswordFileError: it cannot be used; the text names the line.
         """
         self._hashes = read_password_file(self.config.path)
-        self._stand_in = next(iter(self._hashes.values()), DUMMY_HASH)
+        self._stand_in = next(iter(self._hashes.values()))
 
     @hook.authenticate(timeout=10.0)
     async def login(self, login: Login) -> Allow | Deny | None:
