@@ -45,7 +45,7 @@ BIN := .venv/bin
 EXTENSION := .make/extension-$(PROFILE)$(FEATURES:%=-%)
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 # Crates that must stay free of sockets, runtimes and Python, dependencies included.
-SANS_IO := codec topics panics publisher columnar session store
+SANS_IO := codec topics panics publisher columnar session store tls
 CARGO_DENY := 0.20.2
 CARGO_MUTANTS := 27.1.0
 MUTMUT := 3.8.1

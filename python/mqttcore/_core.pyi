@@ -13,6 +13,7 @@ from mqttcore.sessions.policy import SessionPolicy
 __all__ = [
     "Ask",
     "Client",
+    "ClientCertificate",
     "Directory",
     "Engine",
     "Event",
@@ -49,6 +50,7 @@ __all__ = [
     "has_kafka",
     "has_streams",
     "hash_password",
+    "make_certificates",
     "parse_toml",
     "read_stream_file_meta",
     "store_backup",
@@ -385,6 +387,31 @@ class Session:
 # --- plugins
 
 @final
+class ClientCertificate:
+    """A verified client certificate; its names have no control characters."""
+
+    def __new__(
+        cls,
+        *,
+        common_name: str | None = None,
+        subject: str = "",
+        alternative_names: Sequence[tuple[str, str]] = ...,
+    ) -> ClientCertificate:
+        """Make one by hand, to try a plugin without a network."""
+
+    @property
+    def common_name(self) -> str | None:
+        """The common name of the subject."""
+
+    @property
+    def subject(self) -> str:
+        """The whole subject, as RFC 4514 writes it: ``CN=truck-1,O=Fleet``."""
+
+    @property
+    def alternative_names(self) -> list[tuple[str, str]]:
+        """Pairs of ``dns``, ``email``, ``uri`` or ``ip`` and the name, in their order."""
+
+@final
 class Login:
     """One CONNECT: who wants in, from where, with what."""
 
@@ -402,6 +429,8 @@ class Login:
         session_expiry_interval: int = 0,
         will_topic: str | None = None,
         user_properties: Sequence[tuple[str, str]] = ...,
+        certificate: ClientCertificate | None = None,
+        is_certified: bool = False,
     ) -> Login:
         """Make one by hand, to try a plugin without a network."""
 
@@ -416,6 +445,14 @@ class Login:
     @property
     def password(self) -> bytes | None:
         """The password, when one was sent; the broker forgets it once the client is let in."""
+
+    @property
+    def certificate(self) -> ClientCertificate | None:
+        """The certificate that the client presented, verified; none where none is asked for."""
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether the user name is that of the certificate, as the listener's `identity` says."""
 
     @property
     def peer(self) -> tuple[str, int]:
@@ -752,6 +789,9 @@ def check_password_hash(hash: str, /) -> None:  # noqa: A002 - positional only
 
 def verify_password(hash: str, password: bytes, /) -> bool:  # noqa: A002 - positional only
     """Whether ``password`` belongs to ``hash``; blocks for as long as the hash costs, detached."""
+
+def make_certificates(folder: StrPath, /, *, hosts: Sequence[str], client: str) -> None:
+    """Write a CA, a certificate of a server and one of a client into ``folder``."""
 
 def hash_password(password: bytes, /, *, salt: bytes) -> str:
     """A new Argon2id hash; ``salt`` must be 16 fresh random bytes."""

@@ -30,6 +30,7 @@ LISTENER = (
     "session",
     "promise",
     "queue_policy",
+    "tls",
 )
 """What changes at a listener that is bound."""
 
@@ -74,6 +75,8 @@ class Bound:
         for old, new in zip(self.before, self.after, strict=True):
             if old is not None and new is not None:
                 changed = [name for name in differing(old, new) if name in LISTENER]
+                if "tls" in changed and (old.tls is None) != (new.tls is None):
+                    changed.remove("tls")
                 yield from (f"listener {new.title}: {name}" for name in changed)
 
     def restart(self, begun: Sequence[Listener], new: Sequence[Listener]) -> Iterable[str]:
@@ -83,6 +86,8 @@ class Bound:
                 yield f"listener {old.title}: removed"
                 continue
             changed = [name for name in differing(old, now) if name in BOUND]
+            if (old.tls is None) != (now.tls is None):
+                changed.append("tls")
             yield from (f"listener {now.title}: {name}" for name in changed)
         kept = [id(listener) for listener in self.after]
         yield from (f"listener {one.title}: new" for one in new if id(one) not in kept)

@@ -157,7 +157,9 @@ def banner(broker: Broker, *, has_file: bool) -> str:
 def place(listener: Listener, host: str, port: int) -> str:
     """Where clients connect, as they are told it."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return f"ws://{address}{listener.path}" if listener.transport == "websocket" else address
+    if listener.transport == "websocket":
+        return f"{'wss' if listener.tls else 'ws'}://{address}{listener.path}"
+    return f"mqtts://{address}" if listener.tls else address
 
 
 def reload(broker: Broker, options: argparse.Namespace) -> None:

@@ -225,7 +225,7 @@ def test_a15_other_protocols_are_closed_without_an_answer(wire: Open, data: byte
     one.expect_close()
 
 
-def test_a15_the_log_says_that_it_was_no_mqtt_and_not_what_it_was(
+def test_a15_the_log_says_which_protocol_it_was_and_none_of_its_bytes(
     start_broker: Callable[..., Broker], wire: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     running = start_broker()
@@ -235,7 +235,7 @@ def test_a15_the_log_says_that_it_was_no_mqtt_and_not_what_it_was(
     one.expect_close()
 
     running.stop()
-    assert "the first packet is not CONNECT" in caplog.text
+    assert "HTTP on a listener that is not for it" in caplog.text
     assert "canary" not in caplog.text
 
 

@@ -1,9 +1,11 @@
-"""The Eclipse Paho client against the broker, in all three versions, over both transports."""
+"""The Eclipse Paho client against the broker, in all versions, over TCP and WebSocket, with TLS."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import queue
+import ssl
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -14,7 +16,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tests.conftest import RunningBroker
+from tests.conftest import RunningBroker, both_transports, start
+from tests.tls import Files
 from tests.wire import PATIENCE_S, unique
 
 Message = paho.MQTTMessage
@@ -25,7 +28,14 @@ class PahoClient:
     """A client whose network loop runs in its own thread; `messages` is what came."""
 
     def __init__(
-        self, port: int, client_id: str, version: int, *, clean: bool, transport: Transport
+        self,
+        port: int,
+        client_id: str,
+        version: int,
+        *,
+        clean: bool,
+        transport: Transport,
+        context: ssl.SSLContext | None = None,
     ) -> None:
         self.version = version
         self.messages: queue.Queue[Message] = queue.Queue()
@@ -39,6 +49,8 @@ class PahoClient:
             transport=transport,
             **options,
         )
+        if context is not None:
+            self.client.tls_set_context(context)
         self.clean = clean
         self.port = port
         self.client.on_message = lambda _c, _u, message: self.messages.put(message)
@@ -95,21 +107,49 @@ class PahoClient:
             sock.close()
 
 
-@pytest.fixture(params=["tcp", "websockets"])
+@dataclasses.dataclass(frozen=True, slots=True)
+class Encrypted:
+    """A broker with TLS over TCP, then over WebSocket."""
+
+    ports: tuple[int, int]
+    context: ssl.SSLContext
+
+
+@pytest.fixture(scope="module")
+def encrypted(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Encrypted]:
+    """A broker of this module, with a CA of its own."""
+    if request.config.getoption("--address"):
+        pytest.skip("needs a broker of its own")
+    files = Files.make(tmp_path_factory.mktemp("tls"))
+    both = [dataclasses.replace(one, tls=files.tls()) for one in both_transports()]
+    with start(listeners=tuple(both)) as running:
+        (_, tcp), (_, web) = running.addresses
+        yield Encrypted((tcp, web), files.context())
+
+
+@pytest.fixture(params=["tcp", "websockets", "tcp with TLS", "websockets with TLS"])
 def paho_client(
     request: pytest.FixtureRequest, broker: RunningBroker
 ) -> Iterator[Callable[..., PahoClient]]:
     """Makes connected clients, and ends them."""
-    transport: Transport = request.param
+    words = request.param.split()
+    transport: Transport = words[0]
     framed = transport == "websockets"
-    port = request.getfixturevalue("websocket_port") if framed else broker.port
+    context = None
+    if "TLS" in words:
+        own: Encrypted = request.getfixturevalue("encrypted")
+        port, context = own.ports[framed], own.context
+    else:
+        port = request.getfixturevalue("websocket_port") if framed else broker.port
     with contextlib.ExitStack() as stack:
 
         def make(
             version: int, client_id: str | None = None, *, clean: bool = True, connect: bool = True
         ) -> PahoClient:
             name = client_id or unique("paho")
-            one = PahoClient(port, name, version, clean=clean, transport=transport)
+            one = PahoClient(port, name, version, clean=clean, transport=transport, context=context)
             stack.callback(one.disconnect)
             if connect:
                 one.connect()

@@ -60,7 +60,7 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         "mqttcore.toml:2:10: shards: expected a whole number, found 'two'; allowed: 0 to 64",
         "mqttcore.toml:5:1: listeners[0].adress: unknown key; allowed: address, anonymous,"
         " insecure, mount_point, name, origins, path, promise, protocol_versions, queue_policy,"
-        ' session, transport; did you mean "address"?',
+        ' session, tls, transport; did you mean "address"?',
         "mqttcore.toml:8:11: listeners[1].address: '127.0.0.1' has no port; allowed: IP address or"
         " localhost, and port, as 127.0.0.1:1883 or [::1]:1883",
         "mqttcore.toml:9:13: listeners[1].anonymous: expected true or false or a table, found"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from mqttcore import Settings
-from mqttcore.config import HttpListener, Listener, ServerLimits, TopicRule, load
+from mqttcore.config import HttpListener, Listener, ServerLimits, Tls, TopicRule, load
 from mqttcore.sessions import SessionLimits, SessionPolicy
 from mqttcore.streams.kafka import Kafka
 from mqttcore.streams.settings import Retention, Stream
@@ -113,10 +113,10 @@ def test_the_example_file_names_every_key() -> None:
     named = set(re.findall(r"^#? ?(\w+) =", text, re.MULTILINE))
 
     clients = (Settings, Listener, ServerLimits, SessionPolicy, SessionLimits)
-    kinds = (*clients, TopicRule, Stream, Retention, HttpListener, Kafka)
+    kinds = (*clients, Tls, TopicRule, Stream, Retention, HttpListener, Kafka)
     keys = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     tables = {"listeners", "limits", "plugins", "session", "streams", "retention", "http", "topics"}
-    assert keys - named == tables | {"kafka"}
+    assert keys - named == tables | {"kafka", "sni", "tls"}
 
 
 def readme_blocks() -> list[str]:

@@ -8,6 +8,7 @@ from mqttcore._schema import did_you_mean
 
 TOOLS = {
     "serve": "runs the broker",
+    "certs": "makes certificates for trying TLS",
     "passwd": "writes password files",
     "pipeline": "makes tables of a stream, and alerts",
     "store": "checks, mends and copies a durable store",

@@ -5,17 +5,28 @@ that is wrong is reported at once, each fault with its place, its key, what is a
 misspelt word, what was probably meant. The keys of the file are the fields of these classes.
 """
 
-from mqttcore.config.parts import Access, HttpListener, Listener, PluginUse, ServerLimits, TopicRule
+from mqttcore.config.parts import (
+    Access,
+    CertificateFiles,
+    HttpListener,
+    Listener,
+    PluginUse,
+    ServerLimits,
+    Tls,
+    TopicRule,
+)
 from mqttcore.config.reading import load
 from mqttcore.config.settings import Settings
 
 __all__ = [
     "Access",
+    "CertificateFiles",
     "HttpListener",
     "Listener",
     "PluginUse",
     "ServerLimits",
     "Settings",
+    "Tls",
     "TopicRule",
     "load",
 ]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mqttcore._core import has_streams
 from mqttcore._schema import Entry, Faults, Made, Place
-from mqttcore.config.parts import HttpListener, Listener, TopicRule
+from mqttcore.config.parts import HttpListener, Listener, Tls, TopicRule
 from mqttcore.config.values import WEBSOCKET_PATH, is_loopback
 from mqttcore.errors import ConfigError
 from mqttcore.streams.kafka import check_kafka
@@ -70,6 +70,8 @@ def check_listeners(
             where = f"{key}.protocol_versions"
             faults.add(place(where), where, "there is none", "allowed: one or more")
         check_transport(listener, key, place, faults)
+        if listener.tls is not None:
+            check_tls(listener.tls, f"{key}.tls", place, faults)
 
 
 def check_promises(
@@ -118,6 +120,20 @@ def check_transport(
         if is_given:
             where = f"{key}.{name}"
             faults.add(place(where), where, f"does nothing beside {listener.transport!r}")
+
+
+def check_tls(tls: Tls, key: str, place: Callable[[str], Place], faults: Faults) -> None:
+    """Refuses keys that contradict each other; the files are read when the broker starts."""
+    asks = tls.client_certificates != "none"
+    if asks and tls.client_ca is None:
+        where = f"{key}.client_certificates"
+        what = f"{tls.client_certificates!r} does nothing without client_ca"
+        faults.add(place(where), where, what, "allowed: none, or a file with CAs in client_ca")
+    for name in ("client_ca", "crl", "identity"):
+        if not asks and getattr(tls, name) is not None:
+            where = f"{key}.{name}"
+            what = "does nothing unless client_certificates is 'optional' or 'required'"
+            faults.add(place(where), where, what)
 
 
 def is_free_port(listener: Listener) -> bool:

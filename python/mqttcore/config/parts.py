@@ -40,6 +40,35 @@ EVERYTHING = Access(publish=("#",), subscribe=("#", "$SYS/#"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateFiles:
+    """A certificate and its key, as PEM files."""
+
+    certificate: pathlib.Path
+    """The certificate of the server first, then those between it and its CA."""
+    key: pathlib.Path
+    """The key of the first certificate, not encrypted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls(CertificateFiles):
+    """Certificates of a listener, and what it asks of clients. Changed files are taken over."""
+
+    sni: tuple[CertificateFiles, ...] = ()
+    """More certificates, for clients that ask for a host name that the first one lacks."""
+    client_certificates: Literal["none", "optional", "required"] = "none"
+    """Whether clients present certificates; one that is not valid is refused in any case."""
+    client_ca: pathlib.Path | None = None
+    """The CAs that issue client certificates, as a PEM file."""
+    crl: pathlib.Path | None = None
+    """The revocation lists of those CAs; None: no certificate counts as revoked."""
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    """The oldest version of TLS that is spoken."""
+    identity: Literal["cn", "subject", "san"] | None = None
+    """Which part of a client certificate is the user name, whatever CONNECT says: the common name,
+    the whole subject, or the only alternative name; None: CONNECT says it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """One address that clients connect to."""
 
@@ -62,6 +91,8 @@ class Listener:
     """Origins of the Web pages that may connect, beside those from its own host and port, if
     that host is an IP address or ``localhost``; ``*``: every page. Clients
     that are no browsers have none."""
+    tls: Tls | None = None
+    """Certificates; None: nothing is encrypted."""
     protocol_versions: tuple[ProtocolVersion, ...] = get_args(ProtocolVersion)
     """Versions of MQTT that its clients may speak; others are refused with CONNACK."""
     mount_point: MountPoint | None = None

@@ -25,7 +25,7 @@ endless loop) is left alone on it, and another thread takes over; a `def` hook m
 While a hook holds four threads it is not called.
 """
 
-from mqttcore._core import Ask, Client, Event, Login
+from mqttcore._core import Ask, Client, ClientCertificate, Event, Login
 from mqttcore.plugin.answers import Allow, Deny, Disconnect, Grant, Limits
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.exchange import Exchange
@@ -38,6 +38,7 @@ __all__ = [
     "Allow",
     "Ask",
     "Client",
+    "ClientCertificate",
     "Deny",
     "Disconnect",
     "Event",

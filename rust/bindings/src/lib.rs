@@ -3,6 +3,7 @@
 
 mod answers;
 mod broker;
+mod certificates;
 mod codec;
 mod columns;
 mod config;
@@ -41,6 +42,8 @@ mod _core {
     #[pymodule_export]
     use super::broker::{PyEngine, PyMessageProperties, PySession};
     #[pymodule_export]
+    use super::certificates::make_certificates;
+    #[pymodule_export]
     use super::codec::{decode_packet, encode_packet};
     #[pymodule_export]
     use super::config::{PyTomlValue, parse_toml};
@@ -56,7 +59,7 @@ mod _core {
     #[pymodule_export]
     use super::passwords::{check_password_hash, hash_password, verify_password};
     #[pymodule_export]
-    use super::plugin::{PyAsk, PyClient, PyEvent, PyLogin};
+    use super::plugin::{PyAsk, PyClient, PyClientCertificate, PyEvent, PyLogin};
     #[cfg(feature = "streams")]
     #[pymodule_export]
     use super::publisher::PyPublisher;

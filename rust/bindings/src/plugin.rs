@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use mqttcore_broker::tls::{AlternativeName, ClientCertificate};
 use mqttcore_broker::{Action, Ask, Event, EventKind, Login};
 use mqttcore_codec::Version;
 use pyo3::prelude::*;
@@ -14,6 +15,70 @@ use crate::topics::{parse_filter, qos_of};
 
 /// Host and port.
 type Peer = (String, u16);
+
+/// A verified client certificate; its names have no control characters.
+#[pyclass(name = "ClientCertificate", module = "mqttcore.plugin", frozen)]
+pub(crate) struct PyClientCertificate(Arc<ClientCertificate>);
+
+#[pymethods]
+impl PyClientCertificate {
+    /// Makes one by hand, to try a plugin without a network.
+    #[new]
+    #[pyo3(signature = (*, common_name = None, subject = "", alternative_names = Vec::new()))]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "an argument made out of a Python list"
+    )]
+    fn new(
+        common_name: Option<&str>,
+        subject: &str,
+        alternative_names: Vec<(String, String)>,
+    ) -> Result<Self, CoreError> {
+        let names = alternative_names
+            .iter()
+            .map(|(kind, name)| alternative_name(kind, name));
+        Ok(Self(Arc::new(ClientCertificate {
+            common_name: common_name.map(Into::into),
+            subject: subject.into(),
+            alternative_names: names.collect::<Result<_, _>>()?,
+            not_after: SystemTime::UNIX_EPOCH,
+        })))
+    }
+
+    /// The common name of the subject.
+    #[getter]
+    fn common_name(&self) -> Option<&str> {
+        self.0.common_name.as_deref()
+    }
+
+    /// The whole subject, as RFC 4514 writes it: ``CN=truck-1,O=Fleet``.
+    #[getter]
+    fn subject(&self) -> &str {
+        &self.0.subject
+    }
+
+    /// Pairs of ``dns``, ``email``, ``uri`` or ``ip`` and the name, in their order.
+    #[getter]
+    fn alternative_names(&self) -> Vec<(&'static str, String)> {
+        let names = self.0.alternative_names.iter();
+        names.map(|name| (name.kind(), name.to_string())).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<ClientCertificate {:?}>", self.0.subject)
+    }
+}
+
+fn alternative_name(kind: &str, name: &str) -> Result<AlternativeName, CoreError> {
+    let argument = |what: &str| CoreError::Argument(what.into());
+    Ok(match kind {
+        "dns" => AlternativeName::Dns(name.into()),
+        "email" => AlternativeName::Email(name.into()),
+        "uri" => AlternativeName::Uri(name.into()),
+        "ip" => AlternativeName::Ip(name.parse().map_err(|_| argument("not an IP address"))?),
+        _ => return Err(argument("a kind is dns, email, uri or ip")),
+    })
+}
 
 /// One CONNECT: who wants in, from where, with what.
 #[pyclass(name = "Login", module = "mqttcore.plugin", frozen)]
@@ -26,7 +91,8 @@ impl PyLogin {
     #[pyo3(signature = (
         *, client_id, username = None, password = None, peer = ("127.0.0.1", 0),
         listener = "default", version = 5, clean_start = true, keep_alive = 60,
-        session_expiry_interval = 0, will_topic = None, user_properties = Vec::new()
+        session_expiry_interval = 0, will_topic = None, user_properties = Vec::new(),
+        certificate = None, is_certified = false
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -44,6 +110,8 @@ impl PyLogin {
         session_expiry_interval: u32,
         will_topic: Option<&str>,
         user_properties: Vec<(String, String)>,
+        certificate: Option<&PyClientCertificate>,
+        is_certified: bool,
     ) -> Result<Self, CoreError> {
         let argument = |what: &str| CoreError::Argument(what.into());
         Ok(Self(Arc::new(Login {
@@ -52,6 +120,8 @@ impl PyLogin {
                 .ok_or_else(|| argument("version is 3, 4 or 5"))?,
             username: username.map(Into::into),
             password: password.map(|bytes| Arc::new(bytes.into())),
+            certificate: certificate.map(|one| Arc::clone(&one.0)),
+            is_certified,
             peer: SocketAddr::new(
                 peer.0
                     .parse()
@@ -86,6 +156,19 @@ impl PyLogin {
             .password
             .as_ref()
             .map(|secret| PyBytes::new(py, secret.as_bytes()))
+    }
+
+    /// The certificate that the client presented, verified; none where the listener asks for none.
+    #[getter]
+    fn certificate(&self) -> Option<PyClientCertificate> {
+        let certificate = self.0.certificate.as_ref();
+        certificate.map(|one| PyClientCertificate(Arc::clone(one)))
+    }
+
+    /// Whether the user name is that of the certificate, as the listener's `identity` says.
+    #[getter]
+    fn is_certified(&self) -> bool {
+        self.0.is_certified
     }
 
     /// Address and port of the client.

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use mqttcore_broker::tls::{
+    CertificateFiles, ClientCertificates, Identity, MinVersion, TlsSettings,
+};
 use mqttcore_broker::{
     Config, Data, FullQueuePolicy, Listener, Promise, TopicPromise, TopicQueuePolicy,
     WebSocketRules,
@@ -50,8 +53,29 @@ struct ListenerFields<'py> {
     transport: String,
     path: String,
     origins: Vec<String>,
+    tls: Option<TlsFields>,
     protocol_versions: Vec<String>,
     mount_point: Option<String>,
+}
+
+/// `mqttcore.config.CertificateFiles`.
+#[derive(FromPyObject)]
+struct CertificateFields {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+/// `mqttcore.config.Tls`.
+#[derive(FromPyObject)]
+pub(crate) struct TlsFields {
+    certificate: PathBuf,
+    key: PathBuf,
+    sni: Vec<CertificateFields>,
+    client_certificates: String,
+    client_ca: Option<PathBuf>,
+    crl: Option<PathBuf>,
+    min_version: String,
+    identity: Option<String>,
 }
 
 /// The fields of `mqttcore.config.ServerLimits`, in its order.
@@ -174,6 +198,7 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
         path: fields.path,
         origins: fields.origins,
     };
+    let tls = fields.tls.map(tls_settings).transpose()?;
     let mount_point = fields.mount_point.as_deref().map(MountPoint::parse);
     Ok(Listener {
         mount_point: mount_point.transpose().map_err(CoreError::Name)?,
@@ -187,8 +212,41 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
             .map(|name| version_named(name))
             .collect::<PyResult<_>>()?,
         queue_policy: fields.queue_policy.map(|policy| policy.0),
+        tls,
         websocket: (fields.transport == "websocket").then_some(rules),
     })
+}
+
+/// The words of `mqttcore.config.Tls` as the engine has them.
+pub(crate) fn tls_settings(fields: TlsFields) -> PyResult<TlsSettings> {
+    let unknown = |key: &str, word: &str| PyValueError::new_err(format!("unknown {key} {word:?}"));
+    let mut settings = TlsSettings::new(fields.certificate, fields.key);
+    let more = fields.sni.into_iter().map(|pair| CertificateFiles {
+        certificate: pair.certificate,
+        key: pair.key,
+    });
+    settings.certificates.extend(more);
+    settings.client_certificates = match fields.client_certificates.as_str() {
+        "none" => ClientCertificates::None,
+        "optional" => ClientCertificates::Optional,
+        "required" => ClientCertificates::Required,
+        word => return Err(unknown("client_certificates", word)),
+    };
+    settings.min_version = match fields.min_version.as_str() {
+        "1.2" => MinVersion::Tls12,
+        "1.3" => MinVersion::Tls13,
+        word => return Err(unknown("min_version", word)),
+    };
+    settings.identity = match fields.identity.as_deref() {
+        None => None,
+        Some("cn") => Some(Identity::CommonName),
+        Some("subject") => Some(Identity::Subject),
+        Some("san") => Some(Identity::AlternativeName),
+        Some(word) => return Err(unknown("identity", word)),
+    };
+    settings.client_ca = fields.client_ca;
+    settings.crl = fields.crl;
+    Ok(settings)
 }
 
 fn version_named(name: &str) -> PyResult<Version> {

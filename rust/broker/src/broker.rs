@@ -12,13 +12,16 @@ use std::time::{Duration, Instant, SystemTime};
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 use mqttcore_session::{Message, MessageError, ServerLimits};
 use mqttcore_store::{Level, StoreError};
+use mqttcore_tls::TlsError;
 use mqttcore_topics::{TopicError, TopicName};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
-use crate::admission::listener;
+use crate::admission::{listener, tls};
 use crate::config::grants::GrantError;
-use crate::config::hooks::Hooks;
-use crate::config::listener_policy::{InvalidGrant, listener_policies, policies_of, successors};
+use crate::config::hooks::{Hooks, LogLevel};
+use crate::config::listener_policy::{
+    InvalidListener, ListenerError, listener_policies, policies_of, successors,
+};
 use crate::config::{Config, Data, Listener};
 use crate::durability::events::StoreEvents;
 use crate::durability::outcomes::{OutcomeEvents, Outcomes};
@@ -79,6 +82,14 @@ pub enum StartError {
         /// The rule and its fault.
         error: GrantError,
     },
+    /// The files of a listener do not make a TLS configuration.
+    #[error("listener {name}: {error}")]
+    Tls {
+        /// The listener's name.
+        name: String,
+        /// The file, what is wrong with it, and what to do.
+        error: TlsError,
+    },
     /// The operating system gives no thread or event queue.
     #[error("cannot start shard {shard}: {error}")]
     Shard {
@@ -95,11 +106,12 @@ pub enum StartError {
     Service(ServiceError),
 }
 
-impl From<InvalidGrant> for StartError {
-    fn from(InvalidGrant { listener, error }: InvalidGrant) -> Self {
-        Self::Grant {
-            name: listener,
-            error,
+impl From<InvalidListener> for StartError {
+    fn from(InvalidListener { listener, error }: InvalidListener) -> Self {
+        let name = listener;
+        match error {
+            ListenerError::Grant(error) => Self::Grant { name, error },
+            ListenerError::Tls(error) => Self::Tls { name, error },
         }
     }
 }
@@ -174,7 +186,9 @@ impl Broker {
         hooks: &Arc<dyn Hooks>,
         extensions: Extensions,
     ) -> Result<Self, StartError> {
-        let listener_policies = listener_policies(&config)?;
+        let compiled = listener_policies(&config)?;
+        let listener_policies = compiled.policies;
+        let has_tls = listener_policies.iter().any(|door| door.tls.is_some());
         let mut sockets = Vec::new();
         for listener in &config.listeners {
             let bound = listener::bind(listener.address);
@@ -206,6 +220,9 @@ impl Broker {
             log.serve(&events);
         }
         begin_rows(&world)?;
+        for line in compiled.warnings {
+            hooks.log(LogLevel::Warning, line);
+        }
         let broker = Self {
             world: Arc::clone(&world),
             addresses,
@@ -249,6 +266,11 @@ impl Broker {
                 let accept = listener::accept(Rc::clone(shard), socket, door);
                 let world = Arc::clone(&shard.world);
                 tokio::task::spawn_local(critical(world, "the acceptor", accept));
+            }
+            if has_tls {
+                let world = Arc::clone(&shard.world);
+                let watch = tls::watch_files(Rc::clone(shard));
+                tokio::task::spawn_local(critical(world, "the watch over certificates", watch));
             }
         };
         world.run_on(0, Box::new(accept));
@@ -354,18 +376,24 @@ impl Broker {
     ///
     /// # Errors
     ///
-    /// A grant with a rule that is no filter; nothing changes then.
+    /// A grant with a rule that is no filter, or files that do not make a TLS configuration; nothing
+    /// changes then.
     pub fn reload(
         &self,
         config: &Config,
         hooks: Arc<dyn Hooks>,
     ) -> Result<Vec<Option<usize>>, StartError> {
         let places = successors(&self.listeners, &config.listeners);
-        let listener_policies = policies_of(&self.listeners, &places, config)?;
+        let current = self.ask(0, |shard| shard.listener_policies());
+        let current = current.unwrap_or_default();
+        let compiled = policies_of(&self.listeners, &current, &places, config)?;
+        for line in compiled.warnings {
+            hooks.log(LogLevel::Warning, line);
+        }
         let mut config = config.clone();
         config.data = keep_folder(self.folder.as_deref(), config.data);
         *self.limits() = Arc::clone(&config.limits);
-        let rules = (Arc::new(config), hooks, listener_policies);
+        let rules = (Arc::new(config), hooks, compiled.policies);
         self.ask_all(move |shard| shard.reload(rules.clone()));
         Ok(places)
     }

@@ -61,6 +61,7 @@ pub use durability::outcomes::{Outcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};
 pub use mqttcore_session::Secret;
 pub use mqttcore_store::Level as Promise;
+pub use mqttcore_tls as tls;
 pub use runtime::failure::{Failure, ServiceError};
 pub use runtime::metrics::{Figures, Stats};
 pub use service::{BrokerHandle, BrokerStopped, Extensions, Service};

@@ -9,8 +9,12 @@ mod handling;
 mod kept;
 #[path = "memory/level.rs"]
 mod level;
+#[path = "common/tls.rs"]
+mod tls_client;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{Read, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +23,7 @@ use mqttcore_codec::{Delivery, Packet, Properties, Publish, QoS, Text, Version, 
 
 use common::frames::{BINARY, PING, PONG, REQUEST, Socket, websocket_config};
 use common::{Client, config, config_with_limits, eventually, start, v3, v5};
+use tls_client::{Dial, Files, TlsSocket, connect_packet, open, tls_config};
 
 struct Counting;
 
@@ -459,6 +464,39 @@ fn an_idle_websocket_that_took_large_messages_holds_little_more_than_a_plain_con
     let each = heap.grown() / CLIENTS;
     assert!(each < 4 * KIB, "{each} bytes each");
     drop(sockets);
+}
+
+/// Both ends of TLS are in this process. The client's end is about as large as the broker's; the goal for the latter
+/// is 24 KiB.
+#[test]
+fn an_idle_client_of_tls_holds_little() {
+    const CLIENTS: usize = 50;
+    let files = Files::new("client");
+    let dial = Dial::new(&files.made.ca).config();
+    let alone = Heap::alone();
+    let broker = start(Config {
+        shards: 1,
+        ..tls_config(files.settings())
+    });
+    let connect = |id: &str| {
+        let mut socket =
+            open(Arc::clone(&dial), "localhost", broker.addresses()[0]).expect("let in");
+        socket
+            .write_all(&connect_packet(id))
+            .expect("the broker reads");
+        socket.read_exact(&mut [0; 4]).expect("CONNACK");
+        socket
+    };
+    let first = connect("first");
+    let heap = Heap::count(&alone);
+
+    let sockets: Vec<TlsSocket> = (0..CLIENTS)
+        .map(|index| connect(&format!("idle-{index}")))
+        .collect();
+
+    let each = heap.grown() / CLIENTS;
+    assert!(each < 24 * KIB, "{each} bytes for both ends");
+    drop((first, sockets));
 }
 
 /// A header announces what it likes: room is made for what comes.

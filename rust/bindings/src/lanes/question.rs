@@ -306,6 +306,8 @@ mod tests {
             version: Version::V5,
             username: None,
             password: None,
+            certificate: None,
+            is_certified: false,
             peer: SocketAddr::from(([127, 0, 0, 1], 1)),
             listener: "l".into(),
             clean_start: true,

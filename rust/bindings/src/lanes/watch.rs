@@ -173,6 +173,8 @@ mod tests {
             version: Version::V5,
             username: None,
             password: None,
+            certificate: None,
+            is_certified: false,
             peer: ([127, 0, 0, 1], 1).into(),
             listener: "test".into(),
             clean_start: true,

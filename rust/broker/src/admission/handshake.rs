@@ -13,17 +13,19 @@ use std::task::{Context, Poll, ready};
 
 use mqttcore_codec::{ReasonCode, decode_connect};
 use mqttcore_session::{ConnectRequest, Recipient, Violation, wipe};
+use mqttcore_tls::ClientCertificate;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use crate::admission::arrival::{Arrival, Greeting, arrive};
 use crate::admission::rejection::{Denied, RejectReason, broken_connect, part, refuse};
+use crate::admission::tls;
 use crate::clients::outbox::Outbox;
 use crate::clients::topic::topic_of;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::config::hooks::Login;
 use crate::config::listener_policy::ListenerPolicy;
-use crate::connection::socket::Stop;
+use crate::connection::socket::{Socket, Stop};
 use crate::connection::transport::Transport;
 use crate::connection::websocket::{self, Framing, WebSocket};
 use crate::sessions::loading;
@@ -77,12 +79,16 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     let mut unread = Vec::new();
     let outcome = match opened {
         Err(refusal) => Err(refusal),
-        Ok(buffer) => {
+        Ok(Opened {
+            certificate,
+            bytes: buffer,
+        }) => {
             let mut handshake = Handshake {
                 shard: &shard,
                 transport: &mut transport,
                 peer,
                 door,
+                certificate,
                 buffer,
             };
             let admitted = timeout_at(deadline, handshake.admit()).await;
@@ -103,15 +109,33 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     }
 }
 
+/// What is known of a connection that may carry packets.
+struct Opened {
+    /// The client's certificate, verified.
+    certificate: Option<Arc<ClientCertificate>>,
+    /// The first bytes of packets.
+    bytes: Vec<u8>,
+}
+
 /// Finds out what carries the packets, and the first bytes of them.
 async fn open(
     shard: &Shard,
-    mut stream: TcpStream,
+    tcp: TcpStream,
     door: &ListenerPolicy,
     deadline: Instant,
-) -> (Transport, Result<Vec<u8>, RejectReason>) {
+) -> (Transport, Result<Opened, RejectReason>) {
+    let (mut stream, certificate) = match &door.tls {
+        None => (Socket::Plain(tcp), Ok(None)),
+        // Boxed, so that no other handshake carries the space that it needs.
+        Some(server) => Box::pin(tls::accept(shard, tcp, server, deadline)).await,
+    };
+    let certificate = match certificate {
+        Ok(certificate) => certificate,
+        Err(refusal) => return (Transport::Stream(stream), Err(refusal)),
+    };
+    let opened = |bytes| Opened { certificate, bytes };
     let Some(rules) = &door.websocket else {
-        return (Transport::Tcp(stream), Ok(Vec::new()));
+        return (Transport::Stream(stream), Ok(opened(Vec::new())));
     };
     match websocket::accept(&mut stream, rules, deadline, shard.metrics()).await {
         Ok(mut bytes) => {
@@ -119,9 +143,12 @@ async fn open(
             let kept = framing.decode(&mut bytes);
             bytes.truncate(kept);
             let socket = WebSocket::new(stream, framing);
-            (Transport::WebSocket(Box::new(socket)), Ok(bytes))
+            (Transport::WebSocket(Box::new(socket)), Ok(opened(bytes)))
         }
-        Err(refused) => (Transport::Tcp(stream), Err(RejectReason::Upgrade(refused))),
+        Err(refused) => {
+            let refusal = RejectReason::Upgrade(refused);
+            (Transport::Stream(stream), Err(refusal))
+        }
     }
 }
 
@@ -138,6 +165,8 @@ pub(crate) struct Handshake<'a> {
     pub(crate) transport: &'a mut Transport,
     pub(crate) peer: SocketAddr,
     pub(crate) door: &'a ListenerPolicy,
+    /// What the client presented, verified.
+    pub(crate) certificate: Option<Arc<ClientCertificate>>,
     /// What was read and not handled.
     pub(crate) buffer: Vec<u8>,
 }
@@ -145,7 +174,8 @@ pub(crate) struct Handshake<'a> {
 impl Handshake<'_> {
     async fn admit(&mut self) -> Result<Box<Admitted>, RejectReason> {
         let mut request = self.receive_connect().await?;
-        let login = Arc::new(self.login(&mut request));
+        let is_certified = self.name_by_certificate(&mut request)?;
+        let login = Arc::new(self.login(&mut request, is_certified));
         let identified = self.authenticate(&mut request, &login).await?;
         let login = identified.name.apply(login);
         check_will(&request, &login, &identified.access)?;

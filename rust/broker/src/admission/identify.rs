@@ -54,8 +54,32 @@ impl Name {
 }
 
 impl Handshake<'_> {
+    /// Puts the user name of the client's certificate into `request` if the listener takes it from there, whatever
+    /// CONNECT says; false if it does not, or there is no certificate.
+    ///
+    /// # Errors
+    ///
+    /// The certificate has no such name: the client is refused, not let in as somebody else.
+    pub(crate) fn name_by_certificate(
+        &self,
+        request: &mut ConnectRequest,
+    ) -> Result<bool, RejectReason> {
+        let identity = self
+            .door
+            .tls
+            .as_ref()
+            .and_then(|tls| tls.settings().identity);
+        let Some((identity, certificate)) = identity.zip(self.certificate.as_ref()) else {
+            return Ok(false);
+        };
+        let name = certificate.username(identity);
+        let name = name.map_err(|error| RejectReason::Tls(error.to_string()))?;
+        request.username = Some(name.into());
+        Ok(true)
+    }
+
     /// Takes the password out of `request`.
-    pub(crate) fn login(&self, request: &mut ConnectRequest) -> Login {
+    pub(crate) fn login(&self, request: &mut ConnectRequest, is_certified: bool) -> Login {
         let assigned = || format!("mqttcore-{:016x}", self.shard.world.unique());
         let client_id = match &request.client_id {
             Some(id) => Arc::clone(id),
@@ -66,6 +90,8 @@ impl Handshake<'_> {
             version: request.version,
             username: request.username.as_deref().map(Arc::from),
             password: request.password.take().map(Arc::new),
+            certificate: self.certificate.clone(),
+            is_certified,
             peer: self.peer,
             listener: Arc::clone(&self.door.name),
             clean_start: request.clean_start,

@@ -5,3 +5,4 @@ pub(crate) mod handshake;
 pub(crate) mod identify;
 pub(crate) mod listener;
 pub(crate) mod rejection;
+pub(crate) mod tls;

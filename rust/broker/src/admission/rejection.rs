@@ -29,6 +29,8 @@ pub(crate) enum RejectReason {
     Upgrade(websocket::Refused),
     /// They were no WebSocket frames.
     Unframed(Fault),
+    /// The TLS handshake failed, or the client's certificate is not an identity.
+    Tls(String),
     /// A packet breaks a rule.
     Violation(Recipient, Violation),
     /// CONNECT is well formed, but this client may not come in.
@@ -105,6 +107,7 @@ pub(crate) fn refuse(
             refused.why.to_owned()
         }
         RejectReason::Unframed(fault) => fault.to_string(),
+        RejectReason::Tls(error) => format!("TLS: {error}"),
         RejectReason::Violation(to, violation) => {
             to.refuse(
                 violation.reason,
@@ -142,8 +145,38 @@ fn reason_text(denied: &Denied) -> String {
     words
 }
 
+/// Which other protocol the first bytes of a connection belong to (abuse A15), and what to do.
+pub(crate) fn foreign_protocol(bytes: &[u8]) -> Option<&'static str> {
+    let is_connect = |level: &[u8]| {
+        bytes.first() == Some(&0x10) && bytes.windows(level.len()).any(|part| part == level)
+    };
+    let begins = |words: &[&str]| words.iter().any(|word| bytes.starts_with(word.as_bytes()));
+    if bytes.starts_with(&[0x16, 0x03]) {
+        Some(
+            "TLS on a listener without TLS: connect without it, or give the listener a certificate",
+        )
+    } else if is_connect(b"\0\x04MQTT") || is_connect(b"\0\x06MQIsdp") {
+        Some("MQTT without TLS on a listener with TLS: connect with TLS")
+    } else if begins(&["GET ", "HEAD ", "POST ", "PUT ", "OPTIONS ", "CONNECT "]) {
+        Some(
+            "HTTP on a listener that is not for it: WebSocket clients need one with transport = \"websocket\"",
+        )
+    } else if begins(&["SSH-"]) {
+        Some("SSH on a listener for MQTT")
+    } else if begins(&["PROXY ", "\r\n\r\n\0\r\nQUIT\n"]) {
+        Some("a PROXY header on a listener that does not take any")
+    } else {
+        None
+    }
+}
+
 /// The CONNACK that a broken CONNECT may still get; most get none.
 pub(crate) fn broken_connect(bytes: &[u8], error: DecodeError) -> RejectReason {
+    if let Some(hint) = foreign_protocol(bytes)
+        && bytes.first() != Some(&0x10)
+    {
+        return RejectReason::Silent(hint);
+    }
     let mut farewell = Vec::new();
     if let Some((version, connack)) = mqttcore_codec::refusal(bytes, error) {
         let encoded = encode(&Packet::ConnAck(connack), version, &mut farewell);

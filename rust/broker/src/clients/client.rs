@@ -117,6 +117,8 @@ impl Client {
                 version: self.session.borrow().version(),
                 username: username.clone(),
                 password: None,
+                certificate: None,
+                is_certified: false,
                 peer: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
                 listener: Arc::default(),
                 clean_start: false,

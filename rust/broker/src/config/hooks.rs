@@ -11,6 +11,7 @@ use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::{QoS, ReasonCode, Version};
 use mqttcore_session::Secret;
+use mqttcore_tls::ClientCertificate;
 use mqttcore_topics::TopicFilter;
 use tokio::sync::oneshot;
 
@@ -103,6 +104,10 @@ pub struct Login {
     pub username: Option<Arc<str>>,
     /// The password, when one was sent, until the client is let in. Never printed.
     pub password: Option<Arc<Secret>>,
+    /// The certificate that the client presented, verified.
+    pub certificate: Option<Arc<ClientCertificate>>,
+    /// The user name is that of the certificate.
+    pub is_certified: bool,
     /// Where the client comes from.
     pub peer: SocketAddr,
     /// Name of the listener that it came to.

@@ -5,17 +5,39 @@ use std::sync::Arc;
 
 use mqttcore_codec::Version;
 use mqttcore_store::Level;
+use mqttcore_tls::{TlsError, TlsServer};
 use mqttcore_topics::MountPoint;
 
 use crate::config::grants::{Access, GrantError};
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::config::{Config, Listener, WebSocketRules};
 
-/// The anonymous grant of a listener has a rule that is no filter.
+/// What a listener says cannot be done.
 #[derive(Debug)]
-pub(crate) struct InvalidGrant {
+pub(crate) struct InvalidListener {
     pub(crate) listener: String,
-    pub(crate) error: GrantError,
+    pub(crate) error: ListenerError,
+}
+
+/// Why it cannot.
+#[derive(Debug)]
+pub(crate) enum ListenerError {
+    /// The anonymous grant has a rule that is no filter.
+    Grant(GrantError),
+    /// Its files do not make a TLS configuration.
+    Tls(TlsError),
+}
+
+impl From<GrantError> for ListenerError {
+    fn from(error: GrantError) -> Self {
+        Self::Grant(error)
+    }
+}
+
+impl From<TlsError> for ListenerError {
+    fn from(error: TlsError) -> Self {
+        Self::Tls(error)
+    }
 }
 
 /// One listener's rules, compiled once and shared by all who come through it.
@@ -32,31 +54,72 @@ pub(crate) struct ListenerPolicy {
     pub(crate) mount_point: Option<MountPoint>,
     /// How its clients ask for WebSocket frames; `None`: there are none.
     pub(crate) websocket: Option<Arc<WebSocketRules>>,
+    /// The certificates in force; `None`: nothing is encrypted.
+    pub(crate) tls: Option<Arc<TlsServer>>,
 }
 
-/// Compiles the rules of every listener, in the order of the configuration.
+/// The rules of every listener, in the order of the configuration.
+pub(crate) struct Compiled {
+    pub(crate) policies: Arc<[ListenerPolicy]>,
+    /// Lines for the log.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Compiles the rules of every listener.
 ///
 /// # Errors
 ///
-/// An anonymous grant with a rule that is no filter.
-pub(crate) fn listener_policies(config: &Config) -> Result<Arc<[ListenerPolicy]>, InvalidGrant> {
-    let door = |listener: &Listener| {
-        let compiled = listener.anonymous.clone().map(Access::new).transpose();
-        let anonymous = compiled.map_err(|error| InvalidGrant {
+/// An anonymous grant with a rule that is no filter, or files that do not make a TLS configuration.
+pub(crate) fn listener_policies(config: &Config) -> Result<Compiled, InvalidListener> {
+    let mut warnings = Vec::new();
+    let policies = config.listeners.iter().map(|listener| {
+        let compiled = compile(listener, &mut warnings);
+        compiled.map_err(|error| InvalidListener {
             listener: listener.name.clone(),
             error,
-        })?;
-        Ok(ListenerPolicy {
-            name: Arc::from(listener.name.as_str()),
-            anonymous: anonymous.map(Arc::new),
-            promise: listener.promise,
-            protocol_versions: listener.protocol_versions.as_slice().into(),
-            queue_policy: listener.queue_policy,
-            mount_point: listener.mount_point.clone(),
-            websocket: listener.websocket.clone().map(Arc::new),
         })
+    });
+    Ok(Compiled {
+        policies: policies.collect::<Result<_, _>>()?,
+        warnings,
+    })
+}
+
+fn compile(
+    listener: &Listener,
+    warnings: &mut Vec<String>,
+) -> Result<ListenerPolicy, ListenerError> {
+    let anonymous = listener.anonymous.clone().map(Access::new).transpose()?;
+    let tls = load_tls(listener, warnings)?;
+    Ok(ListenerPolicy {
+        name: Arc::from(listener.name.as_str()),
+        anonymous: anonymous.map(Arc::new),
+        promise: listener.promise,
+        protocol_versions: listener.protocol_versions.as_slice().into(),
+        queue_policy: listener.queue_policy,
+        mount_point: listener.mount_point.clone(),
+        websocket: listener.websocket.clone().map(Arc::new),
+        tls,
+    })
+}
+
+/// Reads the files of a listener. A client that names no protocol by ALPN is welcome.
+fn load_tls(
+    listener: &Listener,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Arc<TlsServer>>, TlsError> {
+    let Some(settings) = &listener.tls else {
+        return Ok(None);
     };
-    config.listeners.iter().map(door).collect()
+    let alpn = match listener.websocket {
+        None => "mqtt",
+        Some(_) => "http/1.1",
+    };
+    let loaded = TlsServer::load(settings.clone(), &[alpn])?;
+    let name = &listener.name;
+    let lines = loaded.warnings.iter();
+    warnings.extend(lines.map(|line| format!("listener {name}: {line}")));
+    Ok(Some(Arc::new(loaded.server)))
 }
 
 /// Whether a bound listener and a configured one are the same.
@@ -66,7 +129,9 @@ type Same<'a> = &'a dyn Fn(&Listener, &Listener) -> bool;
 /// its address, else of its name.
 pub(crate) fn successors(bound: &[Listener], configured: &[Listener]) -> Vec<Option<usize>> {
     let is_at = |old: &Listener, new: &Listener| {
-        old.address == new.address && old.websocket.is_some() == new.websocket.is_some()
+        old.address == new.address
+            && old.websocket.is_some() == new.websocket.is_some()
+            && old.tls.is_some() == new.tls.is_some()
     };
     let is_named = |old: &Listener, new: &Listener| old.name == new.name;
     let is_both = |old: &Listener, new: &Listener| is_at(old, new) && is_named(old, new);
@@ -85,20 +150,21 @@ pub(crate) fn successors(bound: &[Listener], configured: &[Listener]) -> Vec<Opt
 }
 
 /// What `config` gives at the listeners that are bound, which have become those at `places`; nothing
-/// to anonymous clients of one that the configuration no longer has. What is spoken there stays; who
-/// may ask for it need not.
+/// to anonymous clients of one that the configuration no longer has. What is spoken there stays, TLS
+/// too, with the certificates of `current` if `config` names none; who may ask for it need not.
 ///
 /// # Errors
 ///
 /// As [`listener_policies`].
 pub(crate) fn policies_of(
     bound: &[Listener],
+    current: &[ListenerPolicy],
     places: &[Option<usize>],
     config: &Config,
-) -> Result<Arc<[ListenerPolicy]>, InvalidGrant> {
+) -> Result<Compiled, InvalidListener> {
     let configured = listener_policies(config)?;
-    let door = |(bound, place): (&Listener, &Option<usize>)| {
-        let found = place.and_then(|place| configured.get(place));
+    let door = |((bound, current), place): ((&Listener, &ListenerPolicy), &Option<usize>)| {
+        let found = place.and_then(|place| configured.policies.get(place));
         let rules = found.and_then(|door| door.websocket.clone());
         ListenerPolicy {
             name: found.map_or_else(|| bound.name.as_str().into(), |door| Arc::clone(&door.name)),
@@ -117,7 +183,14 @@ pub(crate) fn policies_of(
                 .websocket
                 .clone()
                 .map(|own| rules.unwrap_or(Arc::new(own))),
+            tls: current.tls.as_ref().map(|own| {
+                let new = found.and_then(|door| door.tls.as_ref());
+                Arc::clone(new.unwrap_or(own))
+            }),
         }
     };
-    Ok(bound.iter().zip(places).map(door).collect())
+    Ok(Compiled {
+        policies: bound.iter().zip(current).zip(places).map(door).collect(),
+        warnings: configured.warnings,
+    })
 }

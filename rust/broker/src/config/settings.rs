@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use mqttcore_codec::Version;
 use mqttcore_session::ServerLimits;
 use mqttcore_store::Level;
+use mqttcore_tls::TlsSettings;
 use mqttcore_topics::{MountPoint, Strategy};
 
 use crate::config::grants::Grant;
@@ -120,6 +121,8 @@ pub struct Listener {
     pub anonymous: Option<Grant>,
     /// Packets come in WebSocket frames, for requests that these rules let in; `None`: plain TCP.
     pub websocket: Option<WebSocketRules>,
+    /// Certificates and what is asked of clients; `None`: nothing is encrypted.
+    pub tls: Option<TlsSettings>,
     /// How safe what its clients do is, where their grants do not say; `None`: as the broker says.
     pub promise: Option<Level>,
     /// Versions of MQTT that its clients may speak.
@@ -139,6 +142,7 @@ impl Listener {
             address,
             anonymous: None,
             websocket: None,
+            tls: None,
             promise: None,
             protocol_versions: Version::ALL.to_vec(),
             queue_policy: None,

@@ -5,10 +5,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::connection::socket::Socket;
 use crate::shard::Shard;
 
 /// How long a client may take to read its last bytes and close.
@@ -22,14 +23,12 @@ const DISCARDED: usize = 1 << 20;
 ///
 /// Closing at once, with bytes of the client still unread, would make the kernel reset the
 /// connection, and the client would never see why it was refused.
-pub(crate) async fn linger(shard: &Rc<Shard>, mut stream: TcpStream, farewell: Vec<u8>) {
+pub(crate) async fn linger(shard: &Rc<Shard>, mut stream: Socket, farewell: Vec<u8>) {
     let end = async {
-        if !farewell.is_empty() {
-            stream.write_all(&farewell).await?;
-            shard.metrics().bytes_sent.add(farewell.len() as u64);
-        }
+        let sent = stream.write_all(&farewell).await?;
+        shard.metrics().bytes_sent.add(sent as u64);
         stream.shutdown().await?;
-        discard(&mut stream).await
+        discard(stream.tcp_mut()).await
     };
     // A client that is gone, or too slow, loses its last bytes: there is nobody to tell.
     let longest = if shard.world.is_stopping() {

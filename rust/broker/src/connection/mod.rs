@@ -9,6 +9,7 @@ pub(crate) mod requests;
 pub(crate) mod socket;
 mod task;
 pub(crate) mod throttle;
+pub(crate) mod tls;
 pub(crate) mod transport;
 pub(crate) mod websocket;
 

@@ -1,12 +1,16 @@
 //! Bytes off a socket and onto it, whatever carries the packets.
 
 use std::future::poll_fn;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, ReadBuf};
+use mqttcore_tls::rustls::ServerConnection;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tungstenite::protocol::frame::coding::CloseCode;
+
+use crate::connection::tls::TlsStream;
 
 /// What one read brought: bytes off the socket, and bytes of packets among them, at the front.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +50,127 @@ impl Fault {
     }
 }
 
+/// A TCP stream, encrypted or not.
+pub(crate) enum Socket {
+    Plain(TcpStream),
+    Tls(TlsStream),
+}
+
+/// The same on its way to another shard.
+pub(crate) struct DetachedSocket {
+    tcp: std::net::TcpStream,
+    session: Option<Box<ServerConnection>>,
+}
+
+impl Socket {
+    /// Reads once.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<Result<Input, Stop>> {
+        match self {
+            Self::Plain(tcp) => {
+                let raw = ready!(poll_receive_raw(tcp, cx, bytes))?;
+                Poll::Ready(Ok(Input { raw, payload: raw }))
+            }
+            Self::Tls(stream) => stream.poll_read(cx, bytes),
+        }
+    }
+
+    /// Writes once: one `send`, or one `writev`.
+    pub(crate) fn poll_write_slices(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<Output>> {
+        match self {
+            Self::Plain(tcp) => {
+                let raw = match slices {
+                    [bytes] => ready!(Pin::new(tcp).poll_write(cx, bytes))?,
+                    slices => ready!(Pin::new(tcp).poll_write_vectored(cx, slices))?,
+                };
+                Poll::Ready(Ok(Output { raw, payload: raw }))
+            }
+            Self::Tls(stream) => stream.poll_write_slices(cx, slices),
+        }
+    }
+
+    /// Whether it has bytes to write that it took before.
+    pub(crate) fn has_output(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.has_output(),
+        }
+    }
+
+    /// The stream below.
+    pub(crate) fn tcp_mut(&mut self) -> &mut TcpStream {
+        match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(stream) => stream.tcp_mut(),
+        }
+    }
+
+    /// Writes all of `bytes`; returns how many bytes that were on the wire.
+    pub(crate) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let (mut left, mut raw) = (bytes, 0);
+        while !left.is_empty() || self.has_output() {
+            let slices = [IoSlice::new(left)];
+            let written = poll_fn(|cx| self.poll_write_slices(cx, &slices)).await?;
+            if written.raw == 0 && written.payload == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            left = left.get(written.payload..).unwrap_or_default();
+            raw += written.raw;
+        }
+        Ok(raw)
+    }
+
+    /// Closes the sending half.
+    pub(crate) async fn shutdown(&mut self) -> io::Result<()> {
+        poll_fn(|cx| match self {
+            Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Self::Tls(stream) => stream.poll_shutdown(cx),
+        })
+        .await
+    }
+
+    /// Takes it off this shard's runtime.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says; the connection is closed then.
+    pub(crate) fn park(self) -> io::Result<DetachedSocket> {
+        let (tcp, session) = match self {
+            Self::Plain(tcp) => (tcp, None),
+            Self::Tls(stream) => {
+                let (tcp, session) = stream.into_parts();
+                (tcp, Some(session))
+            }
+        };
+        let tcp = tcp.into_std()?;
+        Ok(DetachedSocket { tcp, session })
+    }
+}
+
+impl DetachedSocket {
+    /// Puts it on this shard's runtime.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says; the connection is closed then.
+    pub(crate) fn unpark(self) -> io::Result<Socket> {
+        let tcp = TcpStream::from_std(self.tcp)?;
+        Ok(match self.session {
+            None => Socket::Plain(tcp),
+            Some(session) => Socket::Tls(TlsStream::from_parts(tcp, session)),
+        })
+    }
+}
+
 /// Reads once; no byte means that the peer is gone.
-pub(crate) fn poll_receive(
+pub(crate) fn poll_receive_raw(
     stream: &mut TcpStream,
     cx: &mut Context<'_>,
     bytes: &mut [u8],
@@ -62,19 +185,37 @@ pub(crate) fn poll_receive(
     })
 }
 
-/// Appends what one read brings to `buffer`, and returns how many bytes those were.
+/// Appends what one read of the stream itself brings to `buffer`, and returns how many bytes those were.
+///
+/// # Errors
+///
+/// [`Stop::Lost`].
+pub(crate) async fn receive_raw(
+    stream: &mut TcpStream,
+    buffer: &mut Vec<u8>,
+) -> Result<usize, Stop> {
+    poll_fn(|cx| {
+        let mut bytes = [0; 2048];
+        let len = ready!(poll_receive_raw(stream, cx, &mut bytes))?;
+        buffer.extend_from_slice(bytes.get(..len).unwrap_or_default());
+        Poll::Ready(Ok(len))
+    })
+    .await
+}
+
+/// Appends what one read brings to `buffer`, and returns how many bytes came over the wire.
 ///
 /// The bytes come over the stack: a connection that is silent holds no buffer.
 ///
 /// # Errors
 ///
 /// [`Stop::Lost`].
-pub(crate) async fn receive(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<usize, Stop> {
+pub(crate) async fn receive(stream: &mut Socket, buffer: &mut Vec<u8>) -> Result<usize, Stop> {
     poll_fn(|cx| {
         let mut bytes = [0; 2048];
-        let len = ready!(poll_receive(stream, cx, &mut bytes))?;
-        buffer.extend_from_slice(bytes.get(..len).unwrap_or_default());
-        Poll::Ready(Ok(len))
+        let input = ready!(stream.poll_read(cx, &mut bytes))?;
+        buffer.extend_from_slice(bytes.get(..input.payload).unwrap_or_default());
+        Poll::Ready(Ok(input.raw))
     })
     .await
 }

@@ -478,7 +478,7 @@ impl Connection {
             self.link.outbox.borrow_mut().advance(written.payload);
             self.link.blocked_since.set(None);
         }
-        if !self.link.outbox.borrow().is_empty() {
+        if !self.link.outbox.borrow().is_empty() || self.transport.has_output() {
             self.hold_back();
         }
         Ok(())

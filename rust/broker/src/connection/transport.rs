@@ -1,28 +1,26 @@
-//! What carries a connection's packets: a TCP stream itself, or WebSocket frames on one.
+//! What carries a connection's packets: a socket itself, or WebSocket frames on one.
 //!
-//! The pump sees bytes of packets either way. A plain stream pays one branch for it.
+//! The pump sees bytes of packets either way. A plain stream pays two branches for it.
 
 use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 
 use crate::clients::outbox::Outbox;
-use crate::connection::socket::{Input, Output, Stop, poll_receive};
+use crate::connection::socket::{DetachedSocket, Input, Output, Socket, Stop};
 use crate::connection::websocket::{Framing, WebSocket};
 
 /// A connection's two directions, on the shard where it is read and written.
 pub(crate) enum Transport {
-    Tcp(TcpStream),
+    Stream(Socket),
     /// Boxed, so that a plain connection does not carry the space.
     WebSocket(Box<WebSocket>),
 }
 
 /// The same on its way to another shard.
 pub(crate) struct DetachedTransport {
-    socket: std::net::TcpStream,
+    socket: DetachedSocket,
     framing: Option<Box<Framing>>,
 }
 
@@ -34,10 +32,7 @@ impl Transport {
         bytes: &mut [u8],
     ) -> Poll<Result<Input, Stop>> {
         match self {
-            Self::Tcp(stream) => {
-                let raw = ready!(poll_receive(stream, cx, bytes))?;
-                Poll::Ready(Ok(Input { raw, payload: raw }))
-            }
+            Self::Stream(socket) => socket.poll_read(cx, bytes),
             Self::WebSocket(socket) => socket.poll_read(cx, bytes),
         }
     }
@@ -49,10 +44,7 @@ impl Transport {
         outbox: &Outbox,
     ) -> Poll<io::Result<Output>> {
         match self {
-            Self::Tcp(stream) => {
-                let raw = ready!(poll_send(stream, cx, outbox))?;
-                Poll::Ready(Ok(Output { raw, payload: raw }))
-            }
+            Self::Stream(socket) => poll_send(socket, cx, outbox),
             Self::WebSocket(socket) => socket.poll_write(cx, outbox),
         }
     }
@@ -60,7 +52,7 @@ impl Transport {
     /// Whether it has bytes of its own to write, whatever the outbox holds.
     pub(crate) fn has_output(&self) -> bool {
         match self {
-            Self::Tcp(_) => false,
+            Self::Stream(socket) => socket.has_output(),
             Self::WebSocket(socket) => socket.has_output(),
         }
     }
@@ -68,7 +60,7 @@ impl Transport {
     /// Whether the peer said that it closes, and waits to hear the same.
     pub(crate) fn owes_close(&self) -> bool {
         match self {
-            Self::Tcp(_) => false,
+            Self::Stream(_) => false,
             Self::WebSocket(socket) => socket.owes_close(),
         }
     }
@@ -78,26 +70,26 @@ impl Transport {
         let mut byte = [0; 1];
         let mut peeked = ReadBuf::new(&mut byte);
         let stream = match self {
-            Self::Tcp(stream) => stream,
-            Self::WebSocket(socket) => socket.stream_mut(),
+            Self::Stream(socket) => socket,
+            Self::WebSocket(socket) => socket.socket_mut(),
         };
-        let peeked = ready!(stream.poll_peek(cx, &mut peeked));
+        let peeked = ready!(stream.tcp_mut().poll_peek(cx, &mut peeked));
         Poll::Ready(matches!(peeked, Ok(0) | Err(_)))
     }
 
     /// Bytes that are left of the packet of `outbox` that the peer has a part of.
     pub(crate) fn begun(&self, outbox: &Outbox) -> usize {
         match self {
-            Self::Tcp(_) => outbox.begun(),
+            Self::Stream(_) => outbox.begun(),
             // Of a packet whose frame has begun it may have the header of the frame alone.
             Self::WebSocket(socket) => socket.begun(),
         }
     }
 
     /// The stream, and `farewell` as the last bytes that it carries.
-    pub(crate) fn into_last(self, farewell: Vec<u8>) -> (TcpStream, Vec<u8>) {
+    pub(crate) fn into_last(self, farewell: Vec<u8>) -> (Socket, Vec<u8>) {
         match self {
-            Self::Tcp(stream) => (stream, farewell),
+            Self::Stream(socket) => (socket, farewell),
             Self::WebSocket(socket) => socket.into_last(&farewell),
         }
     }
@@ -109,13 +101,13 @@ impl Transport {
     /// What the runtime says; the connection is closed then.
     pub(crate) fn park(self) -> io::Result<DetachedTransport> {
         let (stream, framing) = match self {
-            Self::Tcp(stream) => (stream, None),
+            Self::Stream(stream) => (stream, None),
             Self::WebSocket(socket) => {
                 let (stream, framing) = socket.into_parts();
                 (stream, Some(Box::new(framing)))
             }
         };
-        let socket = stream.into_std()?;
+        let socket = stream.park()?;
         Ok(DetachedTransport { socket, framing })
     }
 }
@@ -127,24 +119,23 @@ impl DetachedTransport {
     ///
     /// What the runtime says; the connection is closed then.
     pub(crate) fn unpark(self) -> io::Result<Transport> {
-        let stream = TcpStream::from_std(self.socket)?;
+        let stream = self.socket.unpark()?;
         Ok(match self.framing {
-            None => Transport::Tcp(stream),
+            None => Transport::Stream(stream),
             Some(framing) => Transport::WebSocket(Box::new(WebSocket::new(stream, *framing))),
         })
     }
 }
 
 fn poll_send(
-    stream: &mut TcpStream,
+    socket: &mut Socket,
     cx: &mut Context<'_>,
     outbox: &Outbox,
-) -> Poll<io::Result<usize>> {
-    let stream = Pin::new(stream);
+) -> Poll<io::Result<Output>> {
     if let Some(bytes) = outbox.single() {
-        return stream.poll_write(cx, bytes);
+        return socket.poll_write_slices(cx, &[IoSlice::new(bytes)]);
     }
     let mut slices: [IoSlice<'_>; _] = Outbox::empty_slices();
     let count = outbox.fill(&mut slices);
-    stream.poll_write_vectored(cx, &slices[..count])
+    socket.poll_write_slices(cx, &slices[..count])
 }

@@ -25,9 +25,10 @@ pub(crate) enum LogCategory {
     Clock,
     Kafka,
     Queue,
+    Tls,
 }
 
-const CLASSES: usize = LogCategory::Queue as usize + 1;
+const CLASSES: usize = LogCategory::Tls as usize + 1;
 
 /// The log of one shard.
 pub(crate) struct Logger {
@@ -72,7 +73,7 @@ impl Logger {
             more => format!("{} ({more} more like it since the last line)", text()),
         };
         let level = match class {
-            LogCategory::Panic | LogCategory::Store => LogLevel::Error,
+            LogCategory::Panic | LogCategory::Store | LogCategory::Tls => LogLevel::Error,
             _ => LogLevel::Warning,
         };
         self.write(level, line);

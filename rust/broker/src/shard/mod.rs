@@ -1,6 +1,7 @@
 //! A shard and what all shards share: the state of the layers below, put together, and messages between shards.
 
 pub(crate) mod guard;
+mod handshakes;
 mod held;
 mod outcome_events;
 mod outgoing;

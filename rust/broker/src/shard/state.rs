@@ -30,6 +30,7 @@ use crate::runtime::log::Logger;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::wheel::Wheel;
 use crate::shard::guard::contained;
+use crate::shard::handshakes::HandshakeSteps;
 use crate::shard::{EngineState, Held, Job, ShardMessage};
 
 /// Bytes that one read takes at most.
@@ -53,6 +54,8 @@ pub(crate) struct Shard {
     pub(crate) registry: RefCell<Registry>,
     pub(crate) wheel: RefCell<Wheel>,
     pub(crate) log: Logger,
+    /// Whose TLS handshake has its turn.
+    pub(crate) handshakes: HandshakeSteps,
     /// The way to the store, if there is one.
     pub(crate) journal: Option<Journal>,
     /// The way to an external log, if a stream goes there.
@@ -102,6 +105,7 @@ impl Shard {
             registry: RefCell::new(Registry::default()),
             wheel: RefCell::new(Wheel::new(Instant::now())),
             log: Logger::new(Arc::clone(&hooks)),
+            handshakes: HandshakeSteps::default(),
             journal: world
                 .log
                 .clone()

@@ -4,6 +4,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/tls.rs"]
+mod tls_client;
 
 mod aftermath;
 mod authenticate;
@@ -37,4 +39,5 @@ mod slow;
 mod spilled;
 mod stop;
 mod takeover;
+mod tls;
 mod websocket;

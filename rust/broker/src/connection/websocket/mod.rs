@@ -10,26 +10,20 @@ mod outbound;
 mod upgrade;
 
 use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
 use tungstenite::protocol::frame::coding::CloseCode;
 
 use self::inbound::{Ending, Inbound};
 use self::outbound::{Headers, Outbound};
 use crate::clients::outbox::Outbox;
-use crate::connection::socket::Input;
-use crate::connection::socket::Output;
-use crate::connection::socket::Stop;
-use crate::connection::socket::poll_receive;
+use crate::connection::socket::{Input, Output, Socket, Stop};
 
 pub(crate) use self::upgrade::{Refused, accept};
 
-/// A stream of frames on a TCP stream.
+/// A stream of frames on a socket.
 pub(crate) struct WebSocket {
-    stream: TcpStream,
+    stream: Socket,
     framing: Framing,
 }
 
@@ -41,15 +35,15 @@ pub(crate) struct Framing {
 }
 
 impl WebSocket {
-    pub(crate) fn new(stream: TcpStream, framing: Framing) -> Self {
+    pub(crate) fn new(stream: Socket, framing: Framing) -> Self {
         Self { stream, framing }
     }
 
-    pub(crate) fn into_parts(self) -> (TcpStream, Framing) {
+    pub(crate) fn into_parts(self) -> (Socket, Framing) {
         (self.stream, self.framing)
     }
 
-    pub(crate) fn stream_mut(&mut self) -> &mut TcpStream {
+    pub(crate) fn socket_mut(&mut self) -> &mut Socket {
         &mut self.stream
     }
 
@@ -64,9 +58,9 @@ impl WebSocket {
             Some(Ending::Close(_)) => return Poll::Ready(Err(Stop::Lost)),
             Some(Ending::Fault(fault)) => return Poll::Ready(Err(Stop::Fault(fault))),
         }
-        let raw = ready!(poll_receive(&mut self.stream, cx, bytes))?;
-        let payload = self.framing.decode(&mut bytes[..raw]);
-        Poll::Ready(Ok(Input { raw, payload }))
+        let input = ready!(self.stream.poll_read(cx, bytes))?;
+        let payload = self.framing.decode(&mut bytes[..input.payload]);
+        Poll::Ready(Ok(Input { payload, ..input }))
     }
 
     /// Writes once: what is left of the frame under way, and a frame for each packet that waits.
@@ -84,14 +78,14 @@ impl WebSocket {
         let mut headers = Headers::default();
         let mut slices: [IoSlice<'_>; _] = Outbox::empty_slices();
         let count = outbound.plan(outbox, &mut headers, &mut slices);
-        let stream = Pin::new(&mut self.stream);
-        let raw = ready!(stream.poll_write_vectored(cx, &slices[..count]))?;
-        let payload = outbound.advance(raw, &headers);
-        Poll::Ready(Ok(Output { raw, payload }))
+        let written = ready!(self.stream.poll_write_slices(cx, &slices[..count]))?;
+        let payload = outbound.advance(written.payload, &headers);
+        Poll::Ready(Ok(Output { payload, ..written }))
     }
 
     pub(crate) fn has_output(&self) -> bool {
-        self.framing.outbound.has_head() || self.framing.inbound.has_ping()
+        let Framing { inbound, outbound } = &self.framing;
+        outbound.has_head() || inbound.has_ping() || self.stream.has_output()
     }
 
     pub(crate) fn owes_close(&self) -> bool {
@@ -103,7 +97,7 @@ impl WebSocket {
         self.framing.outbound.begun()
     }
 
-    pub(crate) fn into_last(self, farewell: &[u8]) -> (TcpStream, Vec<u8>) {
+    pub(crate) fn into_last(self, farewell: &[u8]) -> (Socket, Vec<u8>) {
         (self.stream, self.framing.into_last(farewell))
     }
 }

@@ -3,8 +3,6 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tungstenite::error::{Error, ProtocolError};
 use tungstenite::handshake::machine::TryParse;
@@ -14,7 +12,7 @@ use tungstenite::http::header::{HOST, HeaderName, HeaderValue, ORIGIN, SEC_WEBSO
 use tungstenite::http::uri::Authority;
 
 use crate::config::WebSocketRules;
-use crate::connection::socket::receive;
+use crate::connection::socket::{Socket, receive};
 use crate::runtime::metrics::Metrics;
 
 /// From the accepted socket to the end of the request's head (abuse I09).
@@ -38,7 +36,7 @@ pub(crate) struct Refused {
 ///
 /// [`Refused`], with the response still to be sent.
 pub(crate) async fn accept(
-    stream: &mut TcpStream,
+    stream: &mut Socket,
     rules: &WebSocketRules,
     deadline: Instant,
     metrics: &Metrics,
@@ -50,8 +48,8 @@ pub(crate) async fn accept(
         .map_err(late)??;
     let response = respond(&request, rules)?;
     match timeout_at(deadline, stream.write_all(&response)).await {
-        Ok(Ok(())) => {
-            metrics.bytes_sent.add(response.len() as u64);
+        Ok(Ok(sent)) => {
+            metrics.bytes_sent.add(sent as u64);
             Ok(rest)
         }
         Ok(Err(_)) | Err(_) => Err(gone()),
@@ -59,7 +57,7 @@ pub(crate) async fn accept(
 }
 
 async fn receive_request(
-    stream: &mut TcpStream,
+    stream: &mut Socket,
     metrics: &Metrics,
 ) -> Result<(Request, Vec<u8>), Refused> {
     let mut head = Vec::new();
@@ -67,6 +65,16 @@ async fn receive_request(
         let seen = head.len();
         let received = receive(stream, &mut head).await.map_err(|_| gone())?;
         metrics.bytes_received.add(received as u64);
+        if head.is_empty() {
+            // A record of TLS that is not whole.
+            continue;
+        }
+        if head.starts_with(&[0x16, 0x03]) {
+            return Err(refused(
+                400,
+                "TLS on a listener without TLS: connect to ws:// instead of wss://, or give the listener a certificate",
+            ));
+        }
         if !head.first().is_some_and(u8::is_ascii_uppercase) {
             return Err(refused(400, "not an HTTP request"));
         }

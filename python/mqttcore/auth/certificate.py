@@ -1,0 +1,38 @@
+"""Clients whose user name is that of their certificate, all with the same rules.
+
+    [listeners.tls]
+    client_certificates = "required"
+    client_ca = "ca.pem"
+    identity = "cn"
+
+    [[plugins]]
+    use = "mqttcore.auth.certificate"
+    [plugins.config]
+    publish = ["device/%u/#"]
+    subscribe = ["device/%u/#", "news/#"]
+
+The broker has verified the certificate; no password is asked for. ``%u`` and ``%c`` are those of
+`mqttcore.auth.password_file`. Other clients are left to the next plugin.
+"""
+
+from mqttcore._core import Login
+from mqttcore.auth.rules import UserRules, grant_of
+from mqttcore.plugin.answers import Allow
+from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.hooks import hook
+
+
+class Certificate(Plugin):
+    """Lets in clients with a certificate, where the listener takes the user name from it."""
+
+    class Config(UserRules):
+        """Keys of ``[plugins.config]``."""
+
+    config: Config
+
+    @hook.authenticate()
+    def login(self, login: Login) -> Allow | None:
+        """Allows a user whom a certificate names; anybody else is the next plugin's."""
+        if not login.is_certified or login.username is None:
+            return None
+        return Allow(grant_of(self.config, user=login.username, client_id=login.client_id))

@@ -1,0 +1,162 @@
+//! TLS handshakes of accepted sockets: one step at a time on each shard, and between two steps everybody else's turn.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use mqttcore_tls::{ClientCertificate, IdentityError, TlsError, TlsServer};
+use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::admission::rejection::{RejectReason, foreign_protocol};
+use crate::connection::socket::{Socket, Stop, receive_raw};
+use crate::connection::tls::TlsStream;
+use crate::runtime::log::LogCategory;
+use crate::shard::Shard;
+
+/// Bytes that a client may take for its handshake; a chain of certificates has some thousands.
+const HANDSHAKE_BYTES: usize = 32 * 1024;
+
+/// Does the handshake of a client on `tcp`.
+///
+/// Whatever it ends with, the socket is returned: an alert may still have to leave.
+pub(crate) async fn accept(
+    shard: &Shard,
+    mut tcp: TcpStream,
+    server: &TlsServer,
+    deadline: Instant,
+) -> (Socket, Result<Option<Arc<ClientCertificate>>, RejectReason>) {
+    // Nothing is set up for a client that sends nothing.
+    let first = timeout_at(deadline, receive_first(shard, &mut tcp)).await;
+    let first = match first.unwrap_or_else(|_| Err(late())) {
+        Ok(first) => first,
+        Err(refusal) => return (Socket::Plain(tcp), Err(refusal)),
+    };
+    let mut stream = match TlsStream::new(tcp, server.config()) {
+        Ok(stream) => stream,
+        Err((tcp, error)) => {
+            let refusal = RejectReason::Tls(error.to_string());
+            return (Socket::Plain(tcp), Err(refusal));
+        }
+    };
+    let done = timeout_at(deadline, shake_hands(shard, &mut stream, first)).await;
+    let outcome = done.unwrap_or_else(|_| Err(late())).and_then(|()| {
+        let certificate = stream.peer_certificate().map(|der| identity(der));
+        let certificate = certificate.transpose();
+        certificate.map_err(|error| RejectReason::Tls(error.to_string()))
+    });
+    (Socket::Tls(stream), outcome)
+}
+
+fn late() -> RejectReason {
+    RejectReason::Silent("no whole TLS handshake before the deadline")
+}
+
+/// The first bytes of a client, if they may be TLS.
+async fn receive_first(shard: &Shard, tcp: &mut TcpStream) -> Result<Vec<u8>, RejectReason> {
+    let first = receive(shard, tcp).await?;
+    if first.first() == Some(&HANDSHAKE_RECORD) {
+        return Ok(first);
+    }
+    let hint = foreign_protocol(&first).unwrap_or("not TLS, on a listener with TLS");
+    Err(RejectReason::Silent(hint))
+}
+
+async fn receive(shard: &Shard, tcp: &mut TcpStream) -> Result<Vec<u8>, RejectReason> {
+    let mut bytes = Vec::new();
+    let received = receive_raw(tcp, &mut bytes).await;
+    let len = received
+        .map_err(|_: Stop| RejectReason::Silent("closed before the end of the TLS handshake"))?;
+    shard.metrics().bytes_received.add(len as u64);
+    Ok(bytes)
+}
+
+async fn shake_hands(
+    shard: &Shard,
+    stream: &mut TlsStream,
+    first: Vec<u8>,
+) -> Result<(), RejectReason> {
+    let (mut records, mut received) = (first, 0);
+    loop {
+        received += records.len();
+        if received > HANDSHAKE_BYTES {
+            return Err(RejectReason::Silent(
+                "the TLS handshake is longer than 32 KiB",
+            ));
+        }
+        step(shard, stream, &records).await?;
+        flush(shard, stream).await?;
+        if !stream.is_handshaking() {
+            return Ok(());
+        }
+        records = receive(shard, stream.tcp_mut()).await?;
+    }
+}
+
+/// Takes a part of the handshake, when it is this handshake's turn.
+async fn step(shard: &Shard, stream: &mut TlsStream, records: &[u8]) -> Result<(), RejectReason> {
+    let step = || {
+        let done = stream.handshake(records);
+        // An answer or the end: more than a part of a message.
+        (done, stream.has_output() || !stream.is_handshaking())
+    };
+    let (done, _) = shard.handshakes.take(step, |(_, was_long)| *was_long).await;
+    done.map_err(|error| RejectReason::Tls(error.to_string()))
+}
+
+async fn flush(shard: &Shard, stream: &mut TlsStream) -> Result<(), RejectReason> {
+    let sent = std::future::poll_fn(|cx| stream.poll_flush(cx)).await;
+    let sent = sent.map_err(|_| RejectReason::Silent("closed during the TLS handshake"))?;
+    shard.metrics().bytes_sent.add(sent as u64);
+    Ok(())
+}
+
+/// Who a verified certificate is for. A session that was resumed may have outlived it.
+fn identity(der: &[u8]) -> Result<Arc<ClientCertificate>, IdentityError> {
+    let certificate = ClientCertificate::parse(der)?;
+    if certificate.not_after < SystemTime::now() {
+        return Err(IdentityError::Expired);
+    }
+    Ok(Arc::new(certificate))
+}
+
+/// Looks at the files of all listeners until the broker stops, and takes changed ones into force.
+pub(crate) async fn watch_files(shard: Rc<Shard>) {
+    loop {
+        sleep(WATCH_EVERY).await;
+        for door in shard.listener_policies().iter() {
+            let Some(server) = door.tls.clone() else {
+                continue;
+            };
+            // A disk may take its time.
+            let read = spawn_blocking(move || server.refresh()).await;
+            let Ok(Some(outcome)) = read else { continue };
+            report(&shard, &door.name, outcome);
+        }
+    }
+}
+
+/// Says what became of files that were read again.
+fn report(shard: &Shard, listener: &str, outcome: Result<Vec<String>, TlsError>) {
+    match outcome {
+        Ok(warnings) => {
+            shard.log.say(format!(
+                "listener {listener}: certificates are read again, and in force"
+            ));
+            for line in warnings {
+                shard.log.warn(LogCategory::Tls, shard.refresh_now(), || {
+                    format!("listener {listener}: {line}")
+                });
+            }
+        }
+        Err(error) => shard.log.warn(LogCategory::Tls, shard.refresh_now(), || {
+            format!("listener {listener}: {error}; the certificates of before stay in force")
+        }),
+    }
+}
+
+/// How often the files of certificates are looked at.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
+/// The first byte of a TLS connection.
+const HANDSHAKE_RECORD: u8 = 0x16;

@@ -1,0 +1,206 @@
+//! TLS on a TCP stream: records taken apart where they were read, and a bounded buffer of those to be written.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use mqttcore_tls::rustls::pki_types::CertificateDer;
+use mqttcore_tls::rustls::{Error, ServerConfig, ServerConnection};
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+
+use crate::connection::socket::{Input, Output, Stop, poll_receive_raw};
+
+/// Bytes of records that wait for the socket; the outbox holds what comes behind them.
+const SEALED_BYTES: usize = 32 * 1024;
+
+/// A TLS session of the server's side, and the stream that carries it.
+pub(crate) struct TlsStream {
+    tcp: TcpStream,
+    session: Box<ServerConnection>,
+}
+
+impl TlsStream {
+    /// A session whose handshake is still to come.
+    ///
+    /// # Errors
+    ///
+    /// The configuration is not one for a server; the stream comes back.
+    pub(crate) fn new(
+        tcp: TcpStream,
+        config: Arc<ServerConfig>,
+    ) -> Result<Self, (TcpStream, Error)> {
+        match ServerConnection::new(config) {
+            Ok(mut session) => {
+                session.set_buffer_limit(Some(SEALED_BYTES));
+                Ok(Self::from_parts(tcp, Box::new(session)))
+            }
+            Err(error) => Err((tcp, error)),
+        }
+    }
+
+    pub(crate) fn from_parts(tcp: TcpStream, session: Box<ServerConnection>) -> Self {
+        Self { tcp, session }
+    }
+
+    pub(crate) fn into_parts(self) -> (TcpStream, Box<ServerConnection>) {
+        (self.tcp, self.session)
+    }
+
+    pub(crate) fn tcp_mut(&mut self) -> &mut TcpStream {
+        &mut self.tcp
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.session.is_handshaking()
+    }
+
+    /// The client's certificate, if it presented one.
+    pub(crate) fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.session.peer_certificates()?.first()
+    }
+
+    /// Takes records of the handshake, and answers them.
+    pub(crate) fn handshake(&mut self, mut records: &[u8]) -> Result<(), Error> {
+        while !records.is_empty() {
+            let taken = self.session.read_tls(&mut records);
+            if !matches!(taken, Ok(1..)) {
+                return Err(Error::General("the records are too long".to_owned()));
+            }
+            self.session.process_new_packets()?;
+        }
+        Ok(())
+    }
+
+    /// Reads once into `bytes`; what the records held stands at its front.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<Result<Input, Stop>> {
+        // Longer than what was read, because a record had begun before.
+        let payload = self.take_payload(bytes)?;
+        if payload > 0 {
+            return Poll::Ready(Ok(Input { raw: 0, payload }));
+        }
+        let raw = ready!(poll_receive_raw(&mut self.tcp, cx, bytes))?;
+        Poll::Ready(match self.open(bytes, raw) {
+            Ok(payload) => Ok(Input { raw, payload }),
+            Err(_) => Err(Stop::Lost),
+        })
+    }
+
+    /// Takes the `raw` bytes at the front as records, and puts what they hold in their place.
+    fn open(&mut self, bytes: &mut [u8], raw: usize) -> Result<usize, Error> {
+        let (mut taken, mut payload) = (0, 0);
+        while taken < raw {
+            let mut records = &bytes[taken..raw];
+            match self.session.read_tls(&mut records) {
+                Ok(len @ 1..) => taken += len,
+                _ => return Err(Error::General("the records are too long".to_owned())),
+            }
+            let state = self.session.process_new_packets()?;
+            if state.plaintext_bytes_to_read() > 0 {
+                let read = self.session.reader().read(&mut bytes[payload..taken]);
+                payload += read.unwrap_or_default();
+            }
+        }
+        Ok(payload)
+    }
+
+    /// What records held that were taken before.
+    fn take_payload(&mut self, bytes: &mut [u8]) -> Result<usize, Stop> {
+        match self.session.reader().read(bytes) {
+            // The peer has closed its half.
+            Ok(0) => Err(Stop::Lost),
+            Ok(len) => Ok(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(_) => Err(Stop::Lost),
+        }
+    }
+
+    /// Writes what is sealed, then seals of `slices` what fits.
+    pub(crate) fn poll_write_slices(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<Output>> {
+        let mut raw = 0;
+        if self.poll_send(cx, &mut raw)?.is_pending() {
+            // Some bytes are progress, though not all.
+            return match raw {
+                0 => Poll::Pending,
+                raw => Poll::Ready(Ok(Output { raw, payload: 0 })),
+            };
+        }
+        let payload = self.session.writer().write_vectored(slices)?;
+        // What the socket does not take now, it takes when it is written again.
+        let _ = self.poll_send(cx, &mut raw)?;
+        Poll::Ready(Ok(Output { raw, payload }))
+    }
+
+    /// Whether bytes are sealed that the socket has not taken.
+    pub(crate) fn has_output(&self) -> bool {
+        self.session.wants_write()
+    }
+
+    /// Writes all that is sealed, and counts it.
+    fn poll_send(&mut self, cx: &mut Context<'_>, sent: &mut usize) -> Poll<io::Result<()>> {
+        while self.session.wants_write() {
+            let mut sender = Sender {
+                tcp: &mut self.tcp,
+                cx,
+            };
+            match self.session.write_tls(&mut sender) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(len) => *sent += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut sent = 0;
+        ready!(self.poll_send(cx, &mut sent))?;
+        Poll::Ready(Ok(sent))
+    }
+
+    /// Tells the peer that nothing follows, and closes the sending half.
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.session.send_close_notify();
+        ready!(self.poll_flush(cx))?;
+        Pin::new(&mut self.tcp).poll_shutdown(cx)
+    }
+}
+
+/// A stream as rustls writes to it.
+struct Sender<'a, 'b> {
+    tcp: &'a mut TcpStream,
+    cx: &'a mut Context<'b>,
+}
+
+impl Sender<'_, '_> {
+    fn unless_pending(written: Poll<io::Result<usize>>) -> io::Result<usize> {
+        match written {
+            Poll::Ready(written) => written,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl Write for Sender<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Self::unless_pending(Pin::new(&mut *self.tcp).poll_write(self.cx, bytes))
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        Self::unless_pending(Pin::new(&mut *self.tcp).poll_write_vectored(self.cx, slices))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

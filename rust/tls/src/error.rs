@@ -1,0 +1,56 @@
+//! Why files do not make a TLS configuration.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Files do not make a TLS configuration: what, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{what} {path}: cannot be read: {error}")]
+    Unreadable {
+        /// The key of the configuration.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// A file is longer than anything of its kind.
+    #[error("{what} {path}: longer than {limit} bytes")]
+    TooLong {
+        /// The key of the configuration.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The longest that is read.
+        limit: u64,
+    },
+    /// A file holds something else.
+    #[error("{what} {path}: {why}")]
+    Content {
+        /// The key of the configuration.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what is expected.
+        why: String,
+    },
+    /// A key belongs to another certificate.
+    #[error(
+        "key {key}: does not belong to certificate {certificate}: name the key that the certificate was made for"
+    )]
+    Mismatch {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+    },
+    /// Client certificates are asked for, and nothing says who issues them; or the other way round.
+    #[error("{0}")]
+    Settings(&'static str),
+    /// The cryptography library refuses.
+    #[error("TLS cannot be set up: {0}")]
+    Library(String),
+}

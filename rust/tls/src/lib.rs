@@ -1,0 +1,32 @@
+//! TLS of every listener: PEM files become a rustls configuration, which a reload replaces as a whole.
+//!
+//! [`TlsServer`] reads certificates, keys, CA and CRL and hands out the configuration in force;
+//! [`ClientCertificate`] is the identity that a verified client certificate gives. The crate has no socket, starts no
+//! thread and knows nothing of MQTT: the ALPN names are an argument.
+//!
+//! ```
+//! use mqttcore_tls::{TlsServer, TlsSettings};
+//!
+//! let settings = TlsSettings::new("missing.pem", "missing.key");
+//! let error = TlsServer::load(settings, &["mqtt"]).expect_err("there is no such file");
+//! assert!(error.to_string().contains("missing.pem"));
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod certificate;
+mod der;
+mod error;
+mod load;
+#[cfg(feature = "make")]
+mod make;
+mod server;
+mod settings;
+
+pub use certificate::{AlternativeName, ClientCertificate, IdentityError};
+pub use error::TlsError;
+#[cfg(feature = "make")]
+pub use make::{MadeFiles, make_files};
+pub use rustls;
+pub use server::{Loaded, TlsServer};
+pub use settings::{CertificateFiles, ClientCertificates, Identity, MinVersion, TlsSettings};

@@ -1,0 +1,130 @@
+//! The TLS configuration of one listener, replaced as a whole when its files change.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::ServerConfig;
+
+use crate::error::TlsError;
+use crate::load::make;
+use crate::settings::TlsSettings;
+
+/// The TLS of one listener.
+pub struct TlsServer {
+    settings: TlsSettings,
+    alpn: Box<[&'static str]>,
+    state: Mutex<State>,
+}
+
+struct State {
+    config: Arc<ServerConfig>,
+    /// The files as they were when they were read last, whatever came of it.
+    read: Stamps,
+    /// The files as they were when they were looked at last.
+    seen: Stamps,
+}
+
+/// What tells one state of a file from another; `None`: it is not there.
+type Stamps = Vec<Option<[i64; 6]>>;
+
+/// A TLS configuration that was read, and what an operator should know about its files.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration, to be asked for at each handshake.
+    pub server: TlsServer,
+    /// Lines for the log.
+    pub warnings: Vec<String>,
+}
+
+impl TlsServer {
+    /// Reads the files of `settings`. Clients that name protocols by ALPN are to name one of `alpn`.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`]: a file that cannot be read or is something else, or a key of another certificate.
+    pub fn load(settings: TlsSettings, alpn: &[&'static str]) -> Result<Loaded, TlsError> {
+        // Before the files are read: what changes meanwhile is seen as a change.
+        let stamps = stamps(&settings);
+        let made = make(&settings, alpn)?;
+        let state = State {
+            config: made.config,
+            read: stamps.clone(),
+            seen: stamps,
+        };
+        let server = Self {
+            settings,
+            alpn: alpn.into(),
+            state: Mutex::new(state),
+        };
+        Ok(Loaded {
+            server,
+            warnings: made.warnings,
+        })
+    }
+
+    /// What the listener says.
+    pub fn settings(&self) -> &TlsSettings {
+        &self.settings
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.state().config)
+    }
+
+    /// Reads the files again if they changed, and have not changed since the call before: a certificate and its key
+    /// are two files. Session tickets of the old configuration end with it. `None`: nothing was read.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load); the old configuration stays in force.
+    pub fn refresh(&self) -> Option<Result<Vec<String>, TlsError>> {
+        let now = stamps(&self.settings);
+        {
+            let mut state = self.state();
+            let is_settled = state.seen == now;
+            state.seen.clone_from(&now);
+            if !is_settled || state.read == now {
+                return None;
+            }
+            state.read = now;
+        }
+        let made = make(&self.settings, &self.alpn);
+        Some(made.map(|made| {
+            self.state().config = made.config;
+            made.warnings
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for TlsServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsServer")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+fn stamps(settings: &TlsSettings) -> Stamps {
+    let stamp = |path| {
+        let file = fs::metadata(path).ok()?;
+        let size = i64::try_from(file.size()).unwrap_or(i64::MAX);
+        let inode = file.ino().cast_signed();
+        let (changed, changed_ns) = (file.ctime(), file.ctime_nsec());
+        Some([
+            file.mtime(),
+            file.mtime_nsec(),
+            changed,
+            changed_ns,
+            size,
+            inode,
+        ])
+    };
+    settings.files().map(stamp).collect()
+}

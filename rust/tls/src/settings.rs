@@ -1,0 +1,88 @@
+//! What a listener says of TLS.
+
+use std::path::PathBuf;
+
+/// A certificate chain and its key, each a PEM file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CertificateFiles {
+    /// The server's certificate first, then those between it and its CA.
+    pub certificate: PathBuf,
+    /// The key of the first certificate: PKCS#8, PKCS#1 or SEC1, not encrypted.
+    pub key: PathBuf,
+}
+
+/// Whether clients present certificates.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ClientCertificates {
+    /// None is asked for.
+    #[default]
+    None,
+    /// One is asked for; a client without one is accepted, one whose certificate is not valid is refused.
+    Optional,
+    /// A client without a valid certificate is refused.
+    Required,
+}
+
+/// The oldest version of TLS that is spoken.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum MinVersion {
+    /// TLS 1.2 and 1.3.
+    #[default]
+    Tls12,
+    /// TLS 1.3 alone.
+    Tls13,
+}
+
+/// Which part of a client certificate is the client's user name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Identity {
+    /// The common name of the subject.
+    CommonName,
+    /// The whole subject, as RFC 4514 writes it.
+    Subject,
+    /// The only DNS name, e-mail address or URI among the alternative names.
+    AlternativeName,
+}
+
+/// What a listener says of TLS.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TlsSettings {
+    /// The first is presented to clients that name no server, or one that no certificate is for.
+    pub certificates: Vec<CertificateFiles>,
+    /// Whether clients present certificates.
+    pub client_certificates: ClientCertificates,
+    /// PEM file with the CAs that issue client certificates.
+    pub client_ca: Option<PathBuf>,
+    /// File with the revocation lists of those CAs, PEM or one in DER.
+    pub crl: Option<PathBuf>,
+    /// The oldest version that is spoken.
+    pub min_version: MinVersion,
+    /// Which part of a client certificate is the user name; `None`: CONNECT says it.
+    pub identity: Option<Identity>,
+}
+
+impl TlsSettings {
+    /// One certificate, TLS 1.2 and 1.3, and no client certificates.
+    pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self {
+            certificates: vec![CertificateFiles {
+                certificate: certificate.into(),
+                key: key.into(),
+            }],
+            client_certificates: ClientCertificates::default(),
+            client_ca: None,
+            crl: None,
+            min_version: MinVersion::default(),
+            identity: None,
+        }
+    }
+
+    /// Every file that is read, in a fixed order.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let pairs = self.certificates.iter();
+        pairs
+            .flat_map(|pair| [&pair.certificate, &pair.key])
+            .chain(&self.client_ca)
+            .chain(&self.crl)
+    }
+}
