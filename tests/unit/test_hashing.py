@@ -38,7 +38,12 @@ def test_a_password_is_not_hashed_for_a_hook_whose_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hashed: list[str] = []
-    monkeypatch.setattr(hashing, "verify_password", lambda text, _: not hashed.append(text))
+
+    def verified(text: str, _: bytes) -> bool:
+        hashed.append(text)
+        return True
+
+    monkeypatch.setattr(hashing, "verify_password", verified)
 
     class Over:
         """The clock of a hook that nobody waits for."""

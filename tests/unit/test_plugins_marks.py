@@ -1,0 +1,122 @@
+"""What decorators note on hooks, and the configuration that a plugin declares."""
+
+import dataclasses
+from typing import Any, cast
+
+import pytest
+from mqttcore.plugin import Allow, Ask, Deny, Event, Exchange, Login, PluginConfig, Secret, hook
+from mqttcore.plugin.hooks import MARK, METHOD_BYTES_MAX, Mark
+
+
+async def lead(_self: object, _talk: Exchange) -> Allow | Deny:
+    return Deny()
+
+
+async def decide(_self: object, _login: Login) -> Allow | None:
+    return None
+
+
+def ask(_self: object, _ask: Ask) -> bool | None:
+    return None
+
+
+def tell(_self: object, _events: list[Event]) -> None:
+    return None
+
+
+def noted(function: object) -> Mark:
+    mark: Mark = getattr(function, MARK)
+    return mark
+
+
+def test_a_decorator_notes_what_it_was_told() -> None:
+    talk = noted(hook.enhanced_auth("M", timeout=3.0)(lead))
+    assert talk == Mark(point="enhanced_auth", is_async=True, timeout=3.0, method="M")
+    login = noted(hook.authenticate(timeout=2.0, cache=7.0)(decide))
+    assert login == Mark(point="authenticate", is_async=True, timeout=2.0, cache=7.0)
+    asked = noted(hook.authorize(action="subscribe", filter="a/#", timeout=4.0, cache=5.0)(ask))
+    assert asked == Mark(
+        point="authorize",
+        is_async=False,
+        timeout=4.0,
+        cache=5.0,
+        action="subscribe",
+        filter="a/#",
+    )
+    told = noted(hook.events("connected", batch=3, every=0.5)(cast("Any", tell)))
+    assert told == Mark(
+        point="events", is_async=False, kinds=frozenset({"connected"}), batch=3, every=0.5
+    )
+
+
+def test_what_a_decorator_is_not_told_is_as_documented() -> None:
+    assert noted(hook.enhanced_auth("M")(lead)).timeout == 10.0
+    login = noted(hook.authenticate(decide))
+    assert (login.timeout, login.cache) == (5.0, 0.0)
+    asked = noted(hook.authorize(action="publish", filter="#")(ask))
+    assert (asked.timeout, asked.cache) == (1.0, 60.0)
+    told = noted(hook.events("connected")(cast("Any", tell)))
+    assert (told.batch, told.every) == (256, 0.05)
+
+
+def test_a_method_is_named() -> None:
+    with pytest.raises(TypeError) as caught:
+        hook.enhanced_auth(cast("str", lead))
+    assert str(caught.value) == 'name the method: @hook.enhanced_auth("SCRAM-SHA-256")'
+
+
+def test_a_method_has_as_many_bytes_as_a_packet_can_carry() -> None:
+    longest = "x" * METHOD_BYTES_MAX
+
+    assert noted(hook.enhanced_auth(longest)(lead)).method == longest
+    for wrong in ("", longest + "x", "a\0"):
+        with pytest.raises(ValueError, match=rf"^method is 1 to {METHOD_BYTES_MAX} bytes of text$"):
+            hook.enhanced_auth(wrong)
+
+
+def test_a_conversation_is_a_coroutine() -> None:
+    with pytest.raises(TypeError) as caught:
+        hook.enhanced_auth("M")(cast("Any", ask))
+    told = "a hook of enhanced_auth is a conversation: write async def"
+    assert str(caught.value) == told
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, 60.1])
+def test_a_time_that_means_nothing_is_refused(timeout: float) -> None:
+    with pytest.raises(ValueError, match=r"^timeout is 0 to 60 s, cache 0 to 86400 s$"):
+        hook.enhanced_auth("M", timeout=timeout)
+    assert noted(hook.enhanced_auth("M", timeout=60.0)(lead)).timeout == 60.0
+
+
+@pytest.mark.parametrize("cache", [-1.0, 86_401.0])
+def test_a_cache_is_for_a_day_at_most(cache: float) -> None:
+    with pytest.raises(ValueError, match=r"^timeout is 0 to 60 s, cache 0 to 86400 s$"):
+        hook.authenticate(cache=cache)
+    assert noted(hook.authenticate(cache=86_400.0)(decide)).cache == 86_400.0
+
+
+def test_a_configuration_is_a_frozen_dataclass_of_keywords() -> None:
+    class Config(PluginConfig):
+        """One key."""
+
+        path: str
+
+    config = Config(path="x")
+
+    assert config == Config(path="x")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.path = "y"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Config("x")  # type: ignore[call-arg]
+
+
+def test_a_secret_shows_itself_to_nobody() -> None:
+    secret = Secret("hunter2")
+
+    assert repr(secret) == f"{secret}" == "Secret('***')"
+    assert secret.reveal() == "hunter2"
+    assert secret == Secret("hunter2") != Secret("hunter3")
+    assert secret != secret.reveal()
+    assert hash(secret) == hash(Secret("hunter2")) != hash(Secret("hunter3"))
+    with pytest.raises(TypeError, match=r"^a Secret is not written out$"):
+        secret.__reduce__()
