@@ -12,6 +12,7 @@ engine in `docs/architecture.md` has to be that of the source.
     python -m tests.modules --check         fails when a number has grown, or could shrink
     python -m tests.modules --draw broker   the folders, as in docs/architecture.md
     python -m tests.modules --cycles broker each cycle with its members and arrows
+    python -m tests.modules --sizes         long functions and files
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+
+from tests import sizes
 
 ROOT = Path(__file__).parent.parent
 ALLOWED = ROOT / "tests/modules.toml"
@@ -269,7 +272,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--draw", metavar="CRATE")
     parser.add_argument("--cycles", metavar="CRATE")
+    parser.add_argument("--sizes", action="store_true")
     arguments = parser.parse_args()
+    if arguments.sizes:
+        print(sizes.report())
+        return 0
     found = crates()
     by_name = {crate.name: crate for crate in found}
     if arguments.draw:

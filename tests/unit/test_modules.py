@@ -1,9 +1,10 @@
-"""The module graph that `make borders` checks, of crates made up for it."""
+"""The module graph that `make borders` checks, of crates made up for it; sizes of functions."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tests import sizes
 from tests.modules import Crate, layers
 
 
@@ -75,3 +76,38 @@ def test_layers_are_drawn_from_the_top() -> None:
     graph = {"top": {"left", "right"}, "left": {"right"}, "right": {"left", "leaf"}, "leaf": set()}
 
     assert layers(graph) == [["top"], ["left", "right"], ["leaf"]]
+
+
+def test_sizes_count_code_without_comments_texts_and_tests() -> None:
+    source = """//! A module.
+fn long(
+    bytes: [u8; 4],
+) -> String {
+    // why
+    let braces = "}}";
+
+    format!("{braces}
+    ")
+}
+
+trait Face {
+    fn declared(&self);
+}
+
+#[cfg(test)]
+mod tests {
+    fn unseen() {}
+}
+"""
+
+    found = [(length.name, length.line, length.lines) for length in sizes.rust("a.rs", source)]
+
+    assert found == [("", 1, 10), ("long", 2, 7)]
+
+
+def test_sizes_of_python_are_without_docstrings() -> None:
+    source = 'def one() -> int:\n    """Says it.\n\n    Twice.\n    """\n    # why\n    return 1\n'
+
+    found = [(length.name, length.lines) for length in sizes.python("a.py", source)]
+
+    assert found == [("", 2), ("one", 2)]
