@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mqttcore_store::files::{Files, Folder};
-use mqttcore_store::record::{Message, Opened, PacketIdsBuf, RecipientsBuf, Record};
+use mqttcore_store::record::{Away, Message, Opened, PacketIdsBuf, RecipientsBuf, Record};
 use mqttcore_store::{
     Batch, DurableStore, Journal, JournalOptions, Level, Need, Store, StoreOptions,
 };
@@ -482,12 +482,12 @@ fn fill(files: &Arc<dyn Files>, options: &StoreOptions, sessions: u64, queued: u
             options: 1,
             id: 0,
         });
-        batch.push(&Record::Away {
+        batch.push(&Record::Away(Away {
             session,
             at_ms: 2,
             expiry_s: u32::MAX,
             maybe_sent_below: 0,
-        });
+        }));
         if batch.records() >= 1_000 {
             hand_over(&mut batch);
         }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::Files;
 use mqttcore_store::record::{
-    Message, Opened, PacketIdsBuf, Recipient, RecipientsBuf, Record, RowsBuf, Streamed, WillSet,
+    Away, Message, Opened, PacketIdsBuf, Recipient, RecipientsBuf, Record, RowsBuf, Streamed,
+    WillSet,
 };
 use mqttcore_store::{Batch, Journal, JournalOptions, Level, Need};
 use proptest::prelude::*;
@@ -125,8 +126,8 @@ proptest! {
             client_id: &client_id,
             username: username.as_deref(),
         }))?;
-        same(Record::Away { session, at_ms, expiry_s, maybe_sent_below: 0 })?;
-        same(Record::Away { session, at_ms, expiry_s, maybe_sent_below: at_ms })?;
+        same(Record::Away(Away { session, at_ms, expiry_s, maybe_sent_below: 0 }))?;
+        same(Record::Away(Away { session, at_ms, expiry_s, maybe_sent_below: at_ms }))?;
         same(Record::Stream { stream: expiry_s, epoch: at_ms, name: &client_id })?;
         same(Record::Sealed { stream: expiry_s, partition: u16::from(version), end: at_ms })?;
         same(Record::Ended { session })?;

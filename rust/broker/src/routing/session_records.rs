@@ -6,7 +6,7 @@ use std::rc::Rc;
 use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::{AckToken, ConnectRequest, Record as Told, WillMessage};
 use mqttcore_store::Level;
-use mqttcore_store::record::{Opened, PacketIdsBuf, Record, WillSet};
+use mqttcore_store::record::{Away, Opened, PacketIdsBuf, Record, WillSet};
 use mqttcore_topics::{Options, SubscriptionFilter};
 
 use crate::clients::client::{Client, KeptWill};
@@ -133,12 +133,12 @@ pub(crate) fn expired(shard: &Shard, topics: &[String]) {
 /// have been sent.
 pub(crate) fn away(shard: &Shard, client: &Client, maybe_sent_below: u64) {
     if let Some((journal, session)) = kept(shard, client) {
-        let away = Record::Away {
+        let away = Record::Away(Away {
             session,
             at_ms: kept_ms(shard, shard.now()),
             expiry_s: client.session.borrow().expiry_interval_s(),
             maybe_sent_below,
-        };
+        });
         journal.write(client.kept_at(), &away);
     }
 }

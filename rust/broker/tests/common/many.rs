@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mqttcore_store::files::{Files, Folder};
-use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
+use mqttcore_store::record::{Away, Message, Opened, RecipientsBuf, Record};
 use mqttcore_store::{Batch, DurableStore, Level, Need, Store, StoreOptions};
 
 /// Clients that there are so many of that their sessions are not read at once.
@@ -40,12 +40,12 @@ pub fn fill(folder: &Path, sessions: u64, more: impl FnOnce(&mut Batch)) {
             options: 1,
             id: 0,
         });
-        batch.push(&Record::Away {
+        batch.push(&Record::Away(Away {
             session,
             at_ms: 2,
             expiry_s: u32::MAX,
             maybe_sent_below: 0,
-        });
+        }));
         recipients.clear();
         recipients.push(session, 1, false, &[]);
         batch.push(&Record::Message(Message {

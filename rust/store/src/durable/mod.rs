@@ -6,7 +6,7 @@ mod serving;
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -184,33 +184,8 @@ impl DurableStore {
         let numbers = AtomicU64::new(index.next_number);
         let index = Arc::new(Mutex::new(index));
         let (sender, requests) = channel();
-        let mut rows = None;
-        let to_index = sender.clone();
-        let to_thread = if streams.is_some() {
-            let (to_rows, groups) = channel();
-            rows = Some((groups, to_index));
-            to_rows
-        } else {
-            to_index
-        };
-        let forward = move |_: &Arc<Shared>| -> Forward {
-            Box::new(move |group, written| {
-                // The thread ends before its sender only when it panicked, and has stopped the log then.
-                let _ = to_thread.send(Request::Group(group, written));
-            })
-        };
-        let journal = Journal::start(committer, options.journal.line_bytes, forward)?;
-        let rows = match (streams, rows) {
-            (Some(streams), Some((groups, to_index))) => {
-                streams.follow(Arc::clone(&journal.shared.durable_lsn));
-                let shared = Arc::clone(&journal.shared);
-                let on_panic = Arc::clone(&shared).stop_on_panic();
-                let intake = Intake { streams, shared };
-                let take_in = move || intake.run(&groups, &to_index);
-                Some(spawn("rows", on_panic, take_in)?)
-            }
-            _ => None,
-        };
+        let line_bytes = options.journal.line_bytes;
+        let (journal, rows) = start_journal(committer, line_bytes, streams, &sender)?;
         let checkpoints = Arc::new(Checkpoints::begin());
         let behind = Behind {
             files: Arc::clone(files),
@@ -362,6 +337,48 @@ fn open_checkpoint(
     }
     let (index, meta) = Index::open_new(files, cache_bytes)?;
     Ok((index, meta, Some(damage)))
+}
+
+/// Starts the log, which hands the groups that it wrote to `index`: with streams, by way of a thread that takes in
+/// their rows.
+fn start_journal(
+    committer: Committer,
+    line_bytes: usize,
+    streams: Option<Arc<Streams>>,
+    index: &Sender<Request>,
+) -> Result<(Journal, Option<JoinHandle<()>>), StoreError> {
+    let (to_rows, groups) = channel();
+    let next_thread = if streams.is_some() {
+        to_rows
+    } else {
+        index.clone()
+    };
+    let journal = Journal::start(committer, line_bytes, |_| forward_to(next_thread))?;
+    let start_rows = |streams| start_rows(streams, groups, index.clone(), &journal.shared);
+    let rows = streams.map(start_rows).transpose()?;
+    Ok((journal, rows))
+}
+
+/// Hands each group that was written to another thread.
+fn forward_to(thread: Sender<Request>) -> Forward {
+    Box::new(move |group, written| {
+        // The thread ends before its sender only when it panicked, and has stopped the log then.
+        let _ = thread.send(Request::Group(group, written));
+    })
+}
+
+/// Starts the thread that takes in the rows of each group and hands the group on.
+fn start_rows(
+    streams: Arc<Streams>,
+    groups: Receiver<Request>,
+    next_thread: Sender<Request>,
+    shared: &Arc<Shared>,
+) -> Result<JoinHandle<()>, StoreError> {
+    streams.follow(Arc::clone(&shared.durable_lsn));
+    let shared = Arc::clone(shared);
+    let on_panic = Arc::clone(&shared).stop_on_panic();
+    let intake = Intake { streams, shared };
+    spawn("rows", on_panic, move || intake.run(&groups, &next_thread))
 }
 
 pub(crate) fn spawn<T: Send + 'static>(

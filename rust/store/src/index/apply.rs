@@ -13,7 +13,7 @@ use crate::journal::frame;
 use crate::journal::open::read_record;
 use crate::journal::writer::Written;
 use crate::journal::{Logged, Place};
-use crate::record::{Message, Recipients, Record};
+use crate::record::{Away, Message, Opened, Recipients, Record};
 
 impl Index {
     /// Does what the record says. Steps of sessions that have ended say nothing any more.
@@ -70,6 +70,7 @@ impl Index {
         self.apply_group(&batch.bytes, &written)
     }
 
+    /// One arm for each record: longer than other functions, so that a new record cannot be forgotten here.
     fn step(&mut self, record: &Record<'_>, place: Place) -> Result<(), StoreError> {
         match record {
             Record::Message(message) => self.add_message(message, place),
@@ -96,35 +97,9 @@ impl Index {
             } => packet_ids
                 .iter()
                 .try_for_each(|packet_id| self.complete(*session, packet_id)),
-            Record::Dropped { session, delivery } => {
-                let taken = self.unqueue(*session, *delivery)?;
-                taken.map_or(Ok(()), |delivery| self.release(delivery.message))
-            }
-            Record::Opened(opened) => {
-                self.next_number = self.next_number.max(opened.session.saturating_add(1));
-                let cached = self.cached_session(opened.session)?;
-                cached.is_changed = true;
-                let row = cached.row.get_or_insert_default();
-                row.open().map_err(wrong)?.open(opened);
-                row.pack();
-                Ok(())
-            }
-            Record::Away {
-                session,
-                at_ms,
-                expiry_s,
-                maybe_sent_below,
-            } => {
-                self.change(*session, |row| {
-                    row.away_since_ms = Some(*at_ms);
-                    row.expiry_s = *expiry_s;
-                    row.maybe_sent_below = row.maybe_sent_below.max(*maybe_sent_below);
-                })?;
-                if let Some(row) = &mut self.cached_session(*session)?.row {
-                    row.pack();
-                }
-                Ok(())
-            }
+            Record::Dropped { session, delivery } => self.drop_queued(*session, *delivery),
+            Record::Opened(opened) => self.open_session(opened),
+            Record::Away(away) => self.disconnect(away),
             Record::Ended { session } => self.end_session(*session),
             Record::Subscribed {
                 session,
@@ -255,6 +230,33 @@ impl Index {
             }
         })?;
         taken.map_or(Ok(()), |delivery| self.release(delivery.message))
+    }
+
+    fn drop_queued(&mut self, session: u64, delivery: u64) -> Result<(), StoreError> {
+        let taken = self.unqueue(session, delivery)?;
+        taken.map_or(Ok(()), |delivery| self.release(delivery.message))
+    }
+
+    fn open_session(&mut self, opened: &Opened<'_>) -> Result<(), StoreError> {
+        self.use_up(opened.session, 1);
+        let cached = self.cached_session(opened.session)?;
+        cached.is_changed = true;
+        let row = cached.row.get_or_insert_default();
+        row.open().map_err(wrong)?.open(opened);
+        row.pack();
+        Ok(())
+    }
+
+    fn disconnect(&mut self, away: &Away) -> Result<(), StoreError> {
+        self.change(away.session, |row| {
+            row.away_since_ms = Some(away.at_ms);
+            row.expiry_s = away.expiry_s;
+            row.maybe_sent_below = row.maybe_sent_below.max(away.maybe_sent_below);
+        })?;
+        if let Some(row) = &mut self.cached_session(away.session)?.row {
+            row.pack();
+        }
+        Ok(())
     }
 
     pub(super) fn end_session(&mut self, session: u64) -> Result<(), StoreError> {

@@ -14,6 +14,7 @@ pub(crate) mod bodies;
 mod changes;
 mod chunk;
 pub(crate) mod copying;
+mod database;
 pub(crate) mod flush;
 mod gaps;
 mod messages;
@@ -257,22 +258,7 @@ impl Index {
             .layers()
             .filter_map(|layer| layer.queue(session))
             .collect();
-        let is_gone = |number: u64, layers: &[&QueueChange]| {
-            layers.iter().any(|layer| layer.has_removed(number))
-        };
-        let mut waiting = BTreeMap::new();
-        'stored: for chunk in self.tables.chunks(session, from)? {
-            for delivery in chunk?.deliveries() {
-                let delivery = delivery.map_err(wrong)?;
-                if delivery.number < from || is_gone(delivery.number, &changes) {
-                    continue;
-                }
-                waiting.insert(delivery.number, delivery);
-                if waiting.len() >= limit {
-                    break 'stored;
-                }
-            }
-        }
+        let mut waiting = self.stored_queue(session, from, limit, &changes)?;
         let own = self.changes.queue(session);
         for change in &changes {
             let mut taken = 0;
@@ -289,6 +275,31 @@ impl Index {
             }
         }
         Ok(waiting.into_values().take(limit).collect())
+    }
+
+    /// As [`queue`](Self::queue), of the deliveries in the checkpoint, without those that `changes` removed.
+    fn stored_queue(
+        &self,
+        session: u64,
+        from: u64,
+        limit: usize,
+        changes: &[&QueueChange],
+    ) -> Result<BTreeMap<u64, Delivery>, StoreError> {
+        let is_gone = |number| changes.iter().any(|change| change.has_removed(number));
+        let mut waiting = BTreeMap::new();
+        for chunk in self.tables.chunks(session, from)? {
+            for delivery in chunk?.deliveries() {
+                let delivery = delivery.map_err(wrong)?;
+                if delivery.number < from || is_gone(delivery.number) {
+                    continue;
+                }
+                waiting.insert(delivery.number, delivery);
+                if waiting.len() >= limit {
+                    return Ok(waiting);
+                }
+            }
+        }
+        Ok(waiting)
     }
 
     /// Every topic with a retained message, and the number of it.

@@ -7,15 +7,15 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use redb::{
-    Database, DatabaseError, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
-    StorageError, TableDefinition, TableError, WriteTransaction,
+    Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
+    TableError, WriteTransaction,
 };
 
 use crate::error::{Damage, StoreError};
-use crate::files::{File, Files};
-use crate::index::backend::Backend;
+use crate::files::Files;
 use crate::index::bodies;
 use crate::index::chunk::Chunk;
+use crate::index::database;
 use crate::index::messages::{self, MessageRow, page_of};
 pub(crate) use crate::index::naming::FILE;
 use crate::index::naming::{UNBORN, begin, name_new};
@@ -89,7 +89,7 @@ impl Tables {
 
     fn open_as(name: &str, files: &dyn Files, cache_bytes: usize) -> Result<Self, StoreError> {
         let opened = contained(|| Self::open_unguarded(name, files, cache_bytes));
-        opened.unwrap_or_else(|_| Err(Damage::whole(FILE, UNREADABLE).into()))
+        opened.unwrap_or_else(|_| Err(Damage::whole(FILE, database::UNREADABLE).into()))
     }
 
     fn open_unguarded(
@@ -105,11 +105,11 @@ impl Tables {
             other => (other.map_err(failed)?, false),
         };
         let is_righted = !is_new && source::right_primary(&*file, files)?;
-        let mut database = Contained(Some(open_database(file, cache_bytes)?));
-        if !is_new {
-            database.check()?;
-        }
-        let database = database.into_inner();
+        let database = if is_new {
+            database::open(file, cache_bytes)?
+        } else {
+            database::open_checked(file, cache_bytes)?
+        };
         if is_new && name == FILE {
             name_new(files)?;
         }
@@ -398,18 +398,10 @@ fn rows<T>(
     }))
 }
 
-fn open_database(file: Arc<dyn File>, cache_bytes: usize) -> Result<Database, StoreError> {
-    let mut builder = Database::builder();
-    let opened = builder
-        .set_cache_size(cache_bytes)
-        .create_with_backend(Backend(file));
-    opened.map_err(unopened)
-}
-
 /// A new checkpoint, empty, to be written and closed; [`name_new`] names it then.
 pub(super) fn create_new(files: &dyn Files, cache_bytes: usize) -> Result<Database, StoreError> {
     let file = begin(files).map_err(|error| StoreError::io("make", UNBORN, error))?;
-    open_database(file, cache_bytes)
+    database::open(file, cache_bytes)
 }
 
 /// Writes what the checkpoint says about itself.
@@ -455,53 +447,6 @@ pub(crate) fn put_streams(
     let mut table = transaction.open_table(META).map_err(checkpoint)?;
     table.insert(STREAMS, &bytes[..]).map_err(checkpoint)?;
     Ok(())
-}
-
-const UNREADABLE: &str = "its checksums or its structure are wrong";
-
-/// A database whose checksums are not compared yet. It may be so damaged that closing it panics.
-struct Contained(Option<Database>);
-
-impl Contained {
-    fn check(&mut self) -> Result<(), StoreError> {
-        let Some(database) = &mut self.0 else {
-            return Ok(());
-        };
-        // What can be mended is an older state of it; the log then has what is behind that.
-        database.check_integrity().map(drop).map_err(unopened)
-    }
-
-    fn into_inner(mut self) -> Database {
-        // INVARIANT: only this takes it out.
-        self.0.take().expect("it is there")
-    }
-}
-
-impl Drop for Contained {
-    fn drop(&mut self) {
-        let database = self.0.take();
-        // Nothing of it is used any more.
-        let _ = contained(|| drop(database));
-    }
-}
-
-/// Why redb does not open the file: it is damaged, or the system failed.
-fn unopened(error: DatabaseError) -> StoreError {
-    let is_damaged = match &error {
-        DatabaseError::Storage(StorageError::Io(error)) => matches!(
-            error.kind(),
-            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
-        ),
-        DatabaseError::Storage(StorageError::Corrupted(_))
-        | DatabaseError::RepairAborted
-        | DatabaseError::UpgradeRequired(_) => true,
-        _ => false,
-    };
-    if is_damaged {
-        Damage::whole(FILE, UNREADABLE).into()
-    } else {
-        checkpoint(error)
-    }
 }
 
 /// Any error of redb's.

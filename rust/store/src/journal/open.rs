@@ -126,21 +126,10 @@ pub(crate) fn open(
         let writer = Writer::begin(Arc::clone(files), known.store, known.segment_bytes)?;
         return Ok((writer, Recovery::default()));
     }
-    let mut reading = Reading {
-        files: &**files,
-        known,
-        visit,
-        buffer: Vec::new(),
-        recovery: Recovery {
-            rebuilt,
-            ..Recovery::default()
-        },
-        older: VecDeque::new(),
-        next_lsn: 0,
-    };
+    let mut reading = Reading::new(&**files, known, visit);
     let (current, durable_lsn) = reading.segments(&headers)?;
     let (older, next_lsn, mut recovery) = (reading.older, reading.next_lsn, reading.recovery);
-    recovery.last_lsn = next_lsn - 1;
+    (recovery.rebuilt, recovery.last_lsn) = (rebuilt, next_lsn - 1);
     let mut writer = Writer {
         files: Arc::clone(files),
         store: current.header.store,
@@ -182,6 +171,14 @@ pub(crate) fn check_segment(
     Ok(())
 }
 
+/// Where the first group begins that may not be safe, of groups with their offset, last LSN and number of records.
+fn first_unsure(groups: &[(usize, u64, u32)], durable_lsn: u64) -> Option<usize> {
+    // A marker without records has nobody who vouches for it, and what follows it needs it.
+    let is_sure = |group: &(usize, u64, u32)| group.2 > 0 && group.1 <= durable_lsn;
+    let first = groups.iter().rposition(is_sure).map_or(0, |last| last + 1);
+    groups.get(first).map(|group| group.0)
+}
+
 /// How far opening has come.
 struct Reading<'a, 'v> {
     files: &'a dyn Files,
@@ -193,7 +190,19 @@ struct Reading<'a, 'v> {
     next_lsn: u64,
 }
 
-impl Reading<'_, '_> {
+impl<'a, 'v> Reading<'a, 'v> {
+    fn new(files: &'a dyn Files, known: &'a Known, visit: &'a mut Visit<'v>) -> Self {
+        Self {
+            files,
+            known,
+            visit,
+            buffer: Vec::new(),
+            recovery: Recovery::default(),
+            older: VecDeque::new(),
+            next_lsn: 0,
+        }
+    }
+
     /// Reads all segments; returns the last one, and the LSN up to which everything is safe.
     fn segments(&mut self, headers: &[Header]) -> Result<(Current, u64), StoreError> {
         // INVARIANT: the caller has a segment.
@@ -264,11 +273,7 @@ impl Reading<'_, '_> {
             return Err(damage(&name, &groups, proven.max(evidence.last_lsn)).into());
         }
         let (end, bytes) = (groups.end, buffer.len() as u64);
-        // A marker without records has nobody who vouches for it, and what follows it needs it.
-        let is_sure =
-            |&(_, last_lsn, records): &(usize, u64, u32)| records > 0 && last_lsn <= durable_lsn;
-        let first_unsure = ends.iter().rposition(is_sure).map_or(0, |last| last + 1);
-        let unsure = ends.get(first_unsure).map_or(end, |(offset, ..)| *offset);
+        let unsure = first_unsure(&ends, durable_lsn).unwrap_or(end);
         self.recovery.renewed = groups.next_lsn - 1 - durable_lsn;
         let header = Header { bytes, ..*header };
         self.settle(&*file, &header, &groups, &buffer[unsure..end])?;

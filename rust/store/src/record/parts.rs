@@ -52,6 +52,20 @@ pub struct Opened<'a> {
     pub username: Option<&'a str>,
 }
 
+/// The end of a session's connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Away {
+    /// The session.
+    pub session: u64,
+    /// Since when, in unix milliseconds.
+    pub at_ms: u64,
+    /// How long it is kept from then on, in seconds; `u32::MAX` is for ever.
+    pub expiry_s: u32,
+    /// The broker died with the client connected: deliveries in its queue with a lower number may have been
+    /// sent. 0 if the end of the connection was seen.
+    pub maybe_sent_below: u64,
+}
+
 /// A will.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WillSet<'a> {
@@ -79,6 +93,7 @@ const EXPIRY: u8 = 1 << 5;
 const SOURCE: u8 = 1 << 6;
 const STREAMED: u8 = 1 << 7;
 const USERNAME: u8 = 1;
+const MAYBE_SENT: u8 = 1;
 /// Between a source and its user name.
 const BEHIND_SOURCE: &str = "\0";
 
@@ -194,6 +209,41 @@ impl<'a> Opened<'a> {
                 None
             } else {
                 Some(from.text()?)
+            },
+        })
+    }
+}
+
+impl Away {
+    pub(super) fn flags(self) -> u8 {
+        if self.maybe_sent_below > 0 {
+            MAYBE_SENT
+        } else {
+            0
+        }
+    }
+
+    pub(super) fn encode(self, out: &mut Vec<u8>) {
+        put_varint(self.session, out);
+        put_u64(self.at_ms, out);
+        put_u32(self.expiry_s, out);
+        if self.maybe_sent_below > 0 {
+            put_varint(self.maybe_sent_below, out);
+        }
+    }
+
+    pub(super) fn decode(flags: u8, from: &mut Reader<'_>) -> Result<Self, BodyError> {
+        if flags & !MAYBE_SENT != 0 {
+            return Err(BodyError::Flags);
+        }
+        Ok(Self {
+            session: from.varint()?,
+            at_ms: from.u64()?,
+            expiry_s: from.u32()?,
+            maybe_sent_below: if flags == MAYBE_SENT {
+                from.varint()?
+            } else {
+                0
             },
         })
     }

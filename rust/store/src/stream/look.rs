@@ -78,13 +78,20 @@ fn describe_one(
             verify(identity, partition, &history, expected.sealed)?;
         }
         let end = index.streams.numbering.next(key).max(history.end());
-        let sealed_end = expected.sealed.max(history.end());
-        info.rows += end.saturating_sub(earliest);
-        info.unsealed_rows += end.saturating_sub(sealed_end);
-        info.files += history.files.len() as u64;
-        info.bytes += history.files.iter().map(|file| file.bytes).sum::<u64>();
+        info.add(&history, expected.sealed, end);
     }
     Ok(info)
+}
+
+impl StreamInfo {
+    /// Counts a partition in whose rows are sealed up to `sealed`, and end at `end`.
+    fn add(&mut self, history: &History, sealed: u64, end: u64) {
+        let sealed_end = sealed.max(history.end());
+        self.rows += end.saturating_sub(history.earliest);
+        self.unsealed_rows += end.saturating_sub(sealed_end);
+        self.files += history.files.len() as u64;
+        self.bytes += history.files.iter().map(|file| file.bytes).sum::<u64>();
+    }
 }
 
 /// Compares the rows in files with what they should be: those from the first that may be read to

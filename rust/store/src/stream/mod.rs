@@ -22,6 +22,7 @@ mod manifest;
 pub(crate) mod open;
 mod parquet_io;
 mod reads;
+mod refill;
 mod row;
 pub(crate) mod sealer;
 pub(crate) mod sealing;

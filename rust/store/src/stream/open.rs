@@ -3,31 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-
 use crate::backup::{RESTORED, STREAMS};
 use crate::error::StoreError;
 use crate::files::{Access, Files};
 use crate::index::Index;
 use crate::journal::batch::Batch;
 use crate::journal::commit::Committer;
-use crate::journal::frame::Frame;
-use crate::journal::salvage;
-use crate::journal::scan::Groups;
-use crate::journal::segment::{self, HEADER, Header, StoreId};
-use crate::record::{Message, Record};
+use crate::journal::segment::{self, StoreId};
+use crate::record::Record;
 use crate::stream::definition::{Definition, Key};
 use crate::stream::history::{self, Expected, History};
 use crate::stream::holds::{HOLD_MAX, Kept};
 use crate::stream::manifest::{
-    self, ALIASES, Column, FORMAT, HOLDS, Holds, Identity, KnownAliases, SEALED, STREAM, Schema,
-    Sealed,
+    self, ALIASES, FORMAT, HOLDS, Holds, Identity, KnownAliases, SEALED, STREAM, Sealed,
 };
+use crate::stream::refill::{FindFrames, refill, salvaged, whole};
 use crate::stream::sealing::Wanted;
 use crate::stream::streams::{Known, Partition, Stream, StreamOptions, Streams, now_us};
 use crate::stream::tail::Tail;
-use crate::stream::typed::Typed;
+use crate::stream::typed::{Typed, schema_of};
 use mqttcore_columnar::Aliases;
 
 /// Opens the streams that are defined or that are in the folder; `None` if there are none.
@@ -82,21 +76,6 @@ fn write(
     index.apply_group(&batch.bytes, &written)?;
     writer.numbering = index.streams.numbering.clone();
     Ok(())
-}
-
-/// Finds the records of a segment.
-type FindFrames = for<'s> fn(&'s [u8], &Header) -> Box<dyn Iterator<Item = Frame<'s>> + 's>;
-
-/// Those of a segment that was just opened.
-fn whole<'s>(segment: &'s [u8], header: &Header) -> Box<dyn Iterator<Item = Frame<'s>> + 's> {
-    let groups = Groups::new(segment, header.seed(), HEADER, header.first_lsn);
-    Box::new(groups.flat_map(|group| group.records().map(|(_, frame)| frame)))
-}
-
-/// Those of a damaged one.
-fn salvaged<'s>(segment: &'s [u8], header: &Header) -> Box<dyn Iterator<Item = Frame<'s>> + 's> {
-    let saved = salvage::frames(segment, header);
-    Box::new(saved.into_iter().map(|saved| saved.frame))
 }
 
 fn open_from(
@@ -279,7 +258,7 @@ impl Opening<'_, '_> {
             store: store.to_owned(),
             // One of that name was there, and somebody may know offsets of it.
             epoch: known.map_or(1, |(_, known)| known.epoch + 1),
-            schema: columns(definition, None),
+            schema: schema_of(definition, None),
             created_us: now_us(),
         }
     }
@@ -364,18 +343,9 @@ impl Opening<'_, '_> {
         histories: Vec<History>,
         holds: Holds,
     ) -> Result<Stream, StoreError> {
-        let partitions = (0..).zip(histories).map(|(number, mut history)| {
+        let partitions = (0..).zip(histories).map(|(number, history)| {
             let sealed = self.index.streams.sealed((identity.id, number));
-            let earliest = history.earliest;
-            let old = history.files.extract_if(.., |file| file.last < earliest);
-            // Nobody has begun to read them in this life.
-            let doomed = old.map(|file| (file.file, 0)).collect();
-            let tail = Tail::new(number, sealed.max(history.end()));
-            Mutex::new(Partition {
-                tail,
-                history,
-                doomed,
-            })
+            Mutex::new(partition_of(number, history, sealed))
         });
         let partitions: Vec<Mutex<Partition>> = partitions.collect();
         let damaged = |what: &str| wrong(&identity.name, &format!("{STREAM} has no {what}"));
@@ -404,6 +374,20 @@ impl Opening<'_, '_> {
             holds: Mutex::new(Kept::new(holds)),
             identity,
         })
+    }
+}
+
+/// A partition whose rows are sealed up to `sealed`; its files that nobody may read any more are to be removed.
+fn partition_of(number: u16, mut history: History, sealed: u64) -> Partition {
+    let earliest = history.earliest;
+    let old = history.files.extract_if(.., |file| file.last < earliest);
+    // Nobody has begun to read them in this life.
+    let doomed = old.map(|file| (file.file, 0)).collect();
+    let tail = Tail::new(number, sealed.max(history.end()));
+    Partition {
+        tail,
+        history,
+        doomed,
     }
 }
 
@@ -439,7 +423,7 @@ fn adapt(identity: &mut Identity, definition: &Definition) -> Result<(), StoreEr
         return Err(wrong(&identity.name, &problem));
     }
     identity.filters.clone_from(&definition.filters);
-    let schema = columns(definition, identity.schema.as_ref());
+    let schema = schema_of(definition, identity.schema.as_ref());
     let (old, new) = (identity.schema.as_ref(), schema.as_ref());
     let kept = old.map_or(&[][..], |old| &old.columns);
     if !new.map_or(&[][..], |new| &new.columns).starts_with(kept) {
@@ -447,79 +431,6 @@ fn adapt(identity: &mut Identity, definition: &Definition) -> Result<(), StoreEr
         return Err(wrong(&identity.name, problem));
     }
     identity.schema = schema;
-    Ok(())
-}
-
-/// The typed columns of a definition; their version grows with them.
-fn columns(definition: &Definition, old: Option<&Schema>) -> Option<Schema> {
-    let decode = definition.decode.clone()?;
-    let column = |(name, r#type): &(String, String)| Column {
-        name: name.clone(),
-        r#type: r#type.clone(),
-    };
-    let columns: Vec<_> = definition.columns.iter().map(column).collect();
-    let protobuf = definition.protobuf.as_ref();
-    let descriptor = protobuf.map(|known| BASE64_STANDARD.encode(&known.descriptor));
-    let new = Schema {
-        version: old.map_or(0, |old| old.version),
-        decode,
-        descriptor,
-        message: protobuf.map(|known| known.name.clone()),
-        columns,
-    };
-    let version = new.version + u32::from(old != Some(&new));
-    Some(Schema { version, ..new })
-}
-
-/// Puts rows that are in no file back into memory.
-fn refill(
-    files: &Arc<dyn Files>,
-    index: &mut Index,
-    streams: &Streams,
-    find_frames: FindFrames,
-) -> Result<(), StoreError> {
-    let ids: Vec<u32> = streams
-        .list
-        .iter()
-        .map(|stream| stream.identity.id)
-        .collect();
-    // Rows of a stream whose folder is gone will never be sealed.
-    index.streams.forget_rows(|stream| ids.contains(&stream));
-    let Some(first) = index.streams.pinned() else {
-        return Ok(());
-    };
-    let mut touched = Vec::new();
-    let numbers = segment::numbers(&**files)?;
-    for &number in &numbers {
-        if number >= first {
-            let add = &mut |message: &Message<'_>| streams.add(message, &mut touched);
-            let number = (number, numbers.last() != Some(&number));
-            read_segment(&**files, number, index.store(), find_frames, add)?;
-        }
-    }
-    // What opening has read is safe: it was, or it was written again.
-    streams.mark(&mut touched, 0);
-    Ok(())
-}
-
-/// Hands every row of a segment to `add`.
-fn read_segment(
-    files: &dyn Files,
-    number: (u64, bool),
-    store: StoreId,
-    find_frames: FindFrames,
-    add: &mut dyn FnMut(&Message<'_>) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
-    let bytes = segment::content(files, number.0)?;
-    let header = salvage::header_of(files, store, number)?;
-    for frame in find_frames(&bytes, &header) {
-        if crate::record::is_streamed(frame.kind, frame.flags)
-            && let Ok(Record::Message(message)) =
-                Record::decode(frame.kind, frame.flags, frame.body)
-        {
-            add(&message)?;
-        }
-    }
     Ok(())
 }
 

@@ -164,14 +164,8 @@ impl Wanted<'_> {
 
     /// Refuses rows that are not safe yet, and names those that are gone, or else in files.
     fn check_tier(&self, bounds: Bounds) -> Result<(), StreamError> {
-        let (
-            partition,
-            Range {
-                start: from,
-                end: to,
-            },
-        ) = (self.partition, self.rows.clone());
-        let stream = self.stream.to_owned();
+        let (from, to) = (self.rows.start, self.rows.end);
+        let (stream, partition) = (self.stream.to_owned(), self.partition);
         let Bounds {
             earliest,
             sealed_end,

@@ -85,19 +85,7 @@ impl Streams {
         // The last time may have ended between SEAL and index.
         self.let_go(stream)?;
         let mut aliases = lock(&stream.aliases).now.clone();
-        let mut written = Vec::new();
-        for number in 0..stream.identity.partitions {
-            let runs = {
-                let mut partition = self.partition(stream, number);
-                if !is_due(&partition.tail) {
-                    continue;
-                }
-                partition.tail.runs(self.limits().file_bytes)
-            };
-            for run in runs {
-                written.push((number, self.write(stream, number, &run, &mut aliases)?));
-            }
-        }
+        let written = self.write_due(stream, is_due, &mut aliases)?;
         if written.is_empty() {
             return Ok(());
         }
@@ -127,6 +115,29 @@ impl Streams {
         }
         lock(&stream.aliases).next = Some(aliases);
         self.let_go(stream)
+    }
+
+    /// Writes the rows of the partitions that are due; returns the files, each with its partition.
+    fn write_due(
+        &self,
+        stream: &Stream,
+        is_due: &dyn Fn(&Tail) -> bool,
+        aliases: &mut Aliases,
+    ) -> Result<Vec<(u16, SealedFile)>, StoreError> {
+        let mut written = Vec::new();
+        for number in 0..stream.identity.partitions {
+            let runs = {
+                let mut partition = self.partition(stream, number);
+                if !is_due(&partition.tail) {
+                    continue;
+                }
+                partition.tail.runs(self.limits().file_bytes)
+            };
+            for run in runs {
+                written.push((number, self.write(stream, number, &run, aliases)?));
+            }
+        }
+        Ok(written)
     }
 
     fn write(

@@ -6,7 +6,8 @@ use arrow_array::RecordBatch;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-use crate::stream::manifest::Schema;
+use crate::stream::definition::Definition;
+use crate::stream::manifest::{Column, Schema};
 use mqttcore_columnar::{
     Aliases, CORRUPT, ColumnarError, Decoder, Format, OnError, parse_payload_schema, row_schema,
 };
@@ -81,4 +82,25 @@ fn add(decoder: Option<&mut Decoder>, batch: &RecordBatch) -> Result<RecordBatch
     let typed = names.iter().filter(|field| field.name() != CORRUPT).count();
     let wanted: Vec<usize> = (0..width + typed).collect();
     Ok(whole.project(&wanted)?)
+}
+
+/// The typed columns of a definition; their version grows with them.
+pub(super) fn schema_of(definition: &Definition, old: Option<&Schema>) -> Option<Schema> {
+    let decode = definition.decode.clone()?;
+    let column = |(name, r#type): &(String, String)| Column {
+        name: name.clone(),
+        r#type: r#type.clone(),
+    };
+    let columns: Vec<_> = definition.columns.iter().map(column).collect();
+    let protobuf = definition.protobuf.as_ref();
+    let descriptor = protobuf.map(|known| BASE64_STANDARD.encode(&known.descriptor));
+    let new = Schema {
+        version: old.map_or(0, |old| old.version),
+        decode,
+        descriptor,
+        message: protobuf.map(|known| known.name.clone()),
+        columns,
+    };
+    let version = new.version + u32::from(old != Some(&new));
+    Some(Schema { version, ..new })
 }

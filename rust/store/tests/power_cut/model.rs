@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mqttcore_store::record::{Message, Opened, PacketIdsBuf, RecipientsBuf, Record, WillSet};
+use mqttcore_store::record::{Away, Message, Opened, PacketIdsBuf, RecipientsBuf, Record, WillSet};
 use mqttcore_store::{Batch, Delivery, KeptSession, Store, StoreError};
 
 /// A step of the workload.
@@ -111,12 +111,12 @@ impl Step {
                 session,
                 at_ms,
                 maybe_sent_below,
-            } => batch.push(&Record::Away {
+            } => batch.push(&Record::Away(Away {
                 session: *session,
                 at_ms: *at_ms,
                 expiry_s: 60,
                 maybe_sent_below: *maybe_sent_below,
-            }),
+            })),
             Self::End { session } => batch.push(&Record::Ended { session: *session }),
             Self::Subscribe {
                 session,

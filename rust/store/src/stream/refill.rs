@@ -1,0 +1,87 @@
+//! Puts the rows of a stream that are in no file back into memory, out of the log.
+
+use std::sync::Arc;
+
+use crate::error::StoreError;
+use crate::files::Files;
+use crate::index::Index;
+use crate::journal::frame::Frame;
+use crate::journal::salvage;
+use crate::journal::scan::Groups;
+use crate::journal::segment::{self, HEADER, Header, StoreId};
+use crate::record::{Message, Record};
+use crate::stream::streams::Streams;
+
+/// Finds the records of a segment.
+pub(super) type FindFrames =
+    for<'s> fn(&'s [u8], &Header) -> Box<dyn Iterator<Item = Frame<'s>> + 's>;
+
+/// Those of a segment that was just opened.
+pub(super) fn whole<'s>(
+    segment: &'s [u8],
+    header: &Header,
+) -> Box<dyn Iterator<Item = Frame<'s>> + 's> {
+    let groups = Groups::new(segment, header.seed(), HEADER, header.first_lsn);
+    Box::new(groups.flat_map(|group| group.records().map(|(_, frame)| frame)))
+}
+
+/// Those of a damaged one.
+pub(super) fn salvaged<'s>(
+    segment: &'s [u8],
+    header: &Header,
+) -> Box<dyn Iterator<Item = Frame<'s>> + 's> {
+    let saved = salvage::frames(segment, header);
+    Box::new(saved.into_iter().map(|saved| saved.frame))
+}
+
+/// Puts rows that are in no file back into memory.
+pub(super) fn refill(
+    files: &Arc<dyn Files>,
+    index: &mut Index,
+    streams: &Streams,
+    find_frames: FindFrames,
+) -> Result<(), StoreError> {
+    let ids: Vec<u32> = streams
+        .list
+        .iter()
+        .map(|stream| stream.identity.id)
+        .collect();
+    // Rows of a stream whose folder is gone will never be sealed.
+    index.streams.forget_rows(|stream| ids.contains(&stream));
+    let Some(first) = index.streams.pinned() else {
+        return Ok(());
+    };
+    let mut touched = Vec::new();
+    let numbers = segment::numbers(&**files)?;
+    for &number in &numbers {
+        if number >= first {
+            let add = &mut |message: &Message<'_>| streams.add(message, &mut touched);
+            let number = (number, numbers.last() != Some(&number));
+            read_segment(&**files, number, index.store(), find_frames, add)?;
+        }
+    }
+    // What opening has read is safe: it was, or it was written again.
+    streams.mark(&mut touched, 0);
+    Ok(())
+}
+
+/// Hands every row of a segment to `add`.
+fn read_segment(
+    files: &dyn Files,
+    number: (u64, bool),
+    store: StoreId,
+    find_frames: FindFrames,
+    add: &mut dyn FnMut(&Message<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let bytes = segment::content(files, number.0)?;
+    let header = salvage::header_of(files, store, number)?;
+    for frame in find_frames(&bytes, &header) {
+        if crate::record::is_streamed(frame.kind, frame.flags)
+            && let Ok(Record::Message(message)) =
+                Record::decode(frame.kind, frame.flags, frame.body)
+        {
+            add(&message)?;
+        }
+    }
+    Ok(())
+}
