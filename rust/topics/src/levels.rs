@@ -130,12 +130,8 @@ fn common_len(one: &[u8], two: &[u8]) -> usize {
         (one.last_chunk::<STRIDE>(), two.last_chunk::<STRIDE>())
     {
         let differ = u64::from_le_bytes(*one_last) ^ u64::from_le_bytes(*two_last);
-        let equal = if differ == 0 {
-            STRIDE
-        } else {
-            (differ.trailing_zeros() / 8) as usize
-        };
-        return len - STRIDE + equal;
+        // Eight zero bytes have 64 zeros.
+        return len - STRIDE + (differ.trailing_zeros() / 8) as usize;
     }
     // So it is with four bytes or more, and two steps of four.
     if let (Some(one_first), Some(two_first), Some(one_last), Some(two_last)) = (

@@ -96,12 +96,21 @@ impl Default for Entry {
     }
 }
 
+/// What a result is of.
+#[derive(Clone, Copy)]
+struct Key<'t> {
+    hash: u64,
+    /// The changes that were over when it is looked up.
+    changes: u64,
+    topic: &'t [u8],
+}
+
 impl Entry {
     #[inline]
-    fn is_of(&self, hash: u64, changes: u64, topic: &[u8]) -> bool {
-        self.hash == hash
-            && self.changes == changes
-            && self.topic.get(..self.topic_len.into()) == Some(topic)
+    fn is_of(&self, key: Key<'_>) -> bool {
+        self.hash == key.hash
+            && self.changes == key.changes
+            && self.topic.get(..self.topic_len.into()) == Some(key.topic)
     }
 
     #[inline]
@@ -110,11 +119,11 @@ impl Entry {
     }
 
     /// Keeps a result, whose topic and receivers are few enough; makes room for the receivers.
-    fn keep(&mut self, hash: u64, changes: u64, topic: &[u8]) {
-        self.topic[..topic.len()].copy_from_slice(topic);
+    fn keep(&mut self, key: Key<'_>) {
+        self.topic[..key.topic.len()].copy_from_slice(key.topic);
         // INVARIANT: at most `TOPIC_BYTES`.
-        self.topic_len = u16::try_from(topic.len()).unwrap_or(0);
-        (self.hash, self.changes, self.receiver_count) = (hash, changes, 0);
+        self.topic_len = u16::try_from(key.topic.len()).unwrap_or(0);
+        (self.hash, self.changes, self.receiver_count) = (key.hash, key.changes, 0);
     }
 
     fn add(&mut self, receiver: Receiver) {
@@ -205,23 +214,13 @@ impl Directory {
         random: u64,
         visitor: &mut impl Visitor,
     ) -> bool {
-        let text = topic.as_str().as_bytes();
-        if text.len() > TOPIC_BYTES || !cache.takes_part() {
+        let Some(key) = self.key_in(cache, topic) else {
             self.snapshot().match_one(topic, publisher, random, visitor);
             return false;
-        }
-        cache.belong_to(self);
-        let hash = self.hasher.hash(text);
-        // ORDERING: Acquire pairs with the release of a change: a result that is looked up from here on shows it.
-        let changes = self.changes.load(Acquire);
-        if cache.entries.is_empty() {
-            cache.hits += u32::from(cache.probe.saw(hash, changes));
-            self.snapshot().match_one(topic, publisher, random, visitor);
-            return false;
-        }
-        let places = places(hash);
+        };
+        let places = places(key.hash);
         let mut entries = places.into_iter().map(|place| &cache.entries[place]);
-        if let Some(entry) = entries.find(|entry| entry.is_of(hash, changes, text)) {
+        if let Some(entry) = entries.find(|entry| entry.is_of(key)) {
             cache.hits += 1;
             visitor.searched(Search {
                 steps: 1,
@@ -231,24 +230,58 @@ impl Directory {
             receivers.for_each(|receiver| receiver.visit(visitor));
             return true;
         }
-        let snapshot = self.snapshot();
-        let lane = snapshot.search(topic);
-        let mut sums = SmallVec::new();
-        if !summarize(&lane, &mut sums) {
-            let message = Message {
-                topic,
-                publisher,
-                random,
-            };
-            snapshot.deliver(&lane, message, visitor);
-            return false;
-        }
-        visitor.searched(lane.search());
+        let message = Message {
+            topic,
+            publisher,
+            random,
+        };
         // The second place is for who finds the first taken by a topic that may be hot as well.
         let [first, second] = places;
-        let is_taken = cache.entries[first].changes == changes;
+        let is_taken = cache.entries[first].changes == key.changes;
         let entry = &mut cache.entries[if is_taken { second } else { first }];
-        entry.keep(hash, changes, text);
+        self.match_and_keep(entry, key, message, visitor);
+        false
+    }
+
+    /// The key of a topic whose result may be in the cache; `None` while the cache has no memory or stands aside.
+    #[inline]
+    fn key_in<'t>(&self, cache: &mut MatchCache, topic: TopicName<'t>) -> Option<Key<'t>> {
+        let topic = topic.as_str().as_bytes();
+        if topic.len() > TOPIC_BYTES || !cache.takes_part() {
+            return None;
+        }
+        cache.belong_to(self);
+        let key = Key {
+            hash: self.hasher.hash(topic),
+            // ORDERING: Acquire pairs with the release of a change: a result that is looked up from here on shows it.
+            changes: self.changes.load(Acquire),
+            topic,
+        };
+        if cache.entries.is_empty() {
+            cache.hits += u32::from(cache.probe.saw(key.hash, key.changes));
+            return None;
+        }
+        Some(key)
+    }
+
+    /// Matches a topic and keeps the result, if it is one that can be kept.
+    #[inline]
+    fn match_and_keep(
+        &self,
+        entry: &mut Entry,
+        key: Key<'_>,
+        message: Message<'_>,
+        visitor: &mut impl Visitor,
+    ) {
+        let snapshot = self.snapshot();
+        let lane = snapshot.search(message.topic);
+        let mut sums = SmallVec::new();
+        if !summarize(&lane, &mut sums) {
+            snapshot.deliver(&lane, message, visitor);
+            return;
+        }
+        visitor.searched(lane.search());
+        entry.keep(key);
         for sum in sums {
             // Under the pin of the snapshot a number means whom it meant in its version. Who left is left out; who
             // leaves from here on changes the count.
@@ -259,7 +292,6 @@ impl Directory {
         }
         let receivers = entry.receivers().iter();
         receivers.for_each(|receiver| receiver.visit(visitor));
-        false
     }
 
     /// As [`match_many`](crate::Snapshot::match_many), by way of a worker's cache where the tree is too small for the

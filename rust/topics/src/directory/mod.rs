@@ -7,6 +7,7 @@
 mod audit;
 mod cache;
 mod change;
+mod choice;
 mod clients;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod corrupted;

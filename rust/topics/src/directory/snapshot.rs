@@ -9,20 +9,16 @@ use super::cache::MOST_CACHED;
 use super::merge::{Merged, merge};
 use super::version::State;
 use super::walk::{Found, LANES, LEVELS_FOR_SURE, Lane, collect, collect_in_turn};
-use crate::subscribers::{self, Group, Subscription, for_each_group, group_of, ring, set};
-use crate::sync::{Pinned, Relaxed};
-use crate::tree::node::Turn;
+use crate::subscribers::{self, Subscription, for_each_group, set};
+use crate::sync::Pinned;
 use crate::tree::word::{View, Word};
-use crate::{Match, Search, Strategy, SubscriberId, SubscriptionFilter, TopicName, Visitor};
+use crate::{Match, SubscriberId, TopicName, Visitor};
 
 /// Below so many topics it does not pay to let them advance in turn.
 const FEW: usize = 2;
 
 /// Sets of more than these are merged without a glance.
 const FEW_SUBSCRIBERS: usize = set::FEW;
-
-/// Most members of a group that one message is offered to, of the available ones and of all.
-const MOST_ASKED: usize = 32;
 
 /// Words of 64 subscribers that a glance tells apart.
 const GLANCE: usize = 4;
@@ -32,8 +28,8 @@ const GLANCE: usize = 4;
 /// It holds back the reclamation of what writers replace meanwhile, so keep it for as long as one read of a socket
 /// takes, never across an `.await` and never around foreign code that blocks.
 pub struct Snapshot<'d> {
-    directory: &'d Directory,
-    version: Pinned<'d, State>,
+    pub(super) directory: &'d Directory,
+    pub(super) version: Pinned<'d, State>,
 }
 
 /// One message on its way to the matching subscriptions.
@@ -265,7 +261,7 @@ impl<'d> Snapshot<'d> {
 
     /// Calls `visit` with the match of a single subscription, if its subscriber is alive.
     #[inline]
-    fn with_match<R>(
+    pub(super) fn with_match<R>(
         &self,
         subscription: Subscription,
         visit: impl FnOnce(Match<'_>) -> R,
@@ -290,149 +286,6 @@ impl<'d> Snapshot<'d> {
             retain_as_published: subscription.retain_as_published(),
             ids: subscription.id().as_slice(),
         }))
-    }
-
-    /// Offers a message of a group to the members that come behind the last one of `tried`, in a ring; those in `tried`
-    /// could not take it. Nobody is asked if the group is gone.
-    pub fn offer_again(
-        &self,
-        group: &SubscriptionFilter,
-        tried: &[SubscriberId],
-        visitor: &mut impl Visitor,
-    ) {
-        let levels = group.as_str().split('/').count();
-        visitor.searched(Search {
-            steps: levels,
-            is_complete: true,
-        });
-        let Some(name) = group.share() else {
-            return;
-        };
-        let hasher = &self.directory.hasher;
-        let found = group_of(self.version.payload(hasher, group.filter()), hasher, name);
-        let may_be_asked = |member: Subscription| !tried.contains(&member.subscriber());
-        let behind = Start::At(SubscriberId(tried.last().map_or(0, |last| last.0 + 1)));
-        if let Some(turn) = found.turn() {
-            self.offer((found, turn), behind, may_be_asked, visitor);
-        }
-    }
-
-    /// Offers the message to the members of one group until one takes it.
-    fn choose(
-        &self,
-        group: Group<'_>,
-        turn: &Turn,
-        message: Message<'_>,
-        visitor: &mut impl Visitor,
-    ) {
-        if self.directory.strategy.hashes() {
-            visitor.probed(ring::PROBES);
-        }
-        visitor.group(&turn.group);
-        let start = self.first_choice(group, turn, message, visitor.takes_turns());
-        let may_be_asked = |member| message.may_go_to(member);
-        self.offer((group, turn), start, may_be_asked, visitor);
-    }
-
-    /// Offers a message to the available members of a group, from `start` on, in a ring;
-    /// if all of those would refuse it, to all members.
-    fn offer(
-        &self,
-        (group, turn): (Group<'_>, &Turn),
-        start: Start,
-        may_be_asked: impl Fn(Subscription) -> bool,
-        visitor: &mut impl Visitor,
-    ) {
-        let mut best: Option<(u8, Subscription)> = None;
-        let clients = &self.directory.clients;
-        for (set, asked) in [
-            (group.available, Word::EMPTY),
-            (group.members, group.available),
-        ] {
-            let in_turn = set::ring(set, start.rank(set)).filter(|member| may_be_asked(*member));
-            let alive = in_turn.filter(|member| !clients.is_dead(member.subscriber()));
-            let was_asked = |member: &Subscription| set::of(asked, member.subscriber()).is_some();
-            for member in alive.take(MOST_ASKED).filter(|member| !was_asked(member)) {
-                let answer = self.with_match(member, |candidate| visitor.shared(candidate));
-                if answer == Some(true) {
-                    if visitor.takes_turns() {
-                        // ORDERING: Relaxed: a preference that orders nothing.
-                        turn.sticky.store(member.subscriber().0 + 1, Relaxed);
-                    }
-                    return;
-                }
-                let standby = self.with_match(member, |candidate| visitor.standby(candidate));
-                let is_better = |standby| best.is_none_or(|(best, _)| standby > best);
-                if let Some(standby) = standby.filter(|standby| is_better(*standby)) {
-                    best = Some((standby, member));
-                }
-            }
-            if best.is_some_and(|(standby, _)| standby > 0) {
-                break;
-            }
-        }
-        if let Some((_, member)) = best {
-            self.with_match(member, |candidate| visitor.shared_offline(candidate));
-        }
-    }
-
-    /// Which member is asked first.
-    fn first_choice(
-        &self,
-        group: Group<'_>,
-        turn: &Turn,
-        message: Message<'_>,
-        takes_turn: bool,
-    ) -> Start {
-        let hasher = &self.directory.hasher;
-        let topic_hash = || hasher.hash(message.topic.as_str().as_bytes());
-        let is_there = |member| {
-            set::of(group.available, member).is_some() && !self.directory.clients.is_dead(member)
-        };
-        let by_hash = |word| {
-            let member = ring::choose(group.ring, hasher, word, is_there);
-            Start::At(member.unwrap_or(SubscriberId(0)))
-        };
-        match (self.directory.strategy, message.publisher) {
-            // ORDERING: Relaxed: each message takes its own number, whatever the order.
-            (Strategy::RoundRobin, _) => {
-                Start::Turn(turn.next.fetch_add(u32::from(takes_turn), Relaxed))
-            }
-            (Strategy::Random, _) => Start::Random(message.random),
-            (Strategy::ClientHash, Some(id)) => {
-                let key = self.directory.clients.key(id).unwrap_or(0);
-                by_hash(key)
-            }
-            (Strategy::ClientHash, None) | (Strategy::TopicHash, _) => by_hash(topic_hash()),
-            // ORDERING: Relaxed: a preference that orders nothing.
-            (Strategy::Sticky, _) => match turn.sticky.load(Relaxed) {
-                0 => Start::Random(message.random),
-                last => Start::At(SubscriberId(last - 1)),
-            },
-        }
-    }
-}
-
-/// Which member of a group is asked first.
-#[derive(Clone, Copy)]
-enum Start {
-    /// The one whose turn it is.
-    Turn(u32),
-    /// Any, by a random word.
-    Random(u64),
-    /// This one, or the next that is there.
-    At(SubscriberId),
-}
-
-impl Start {
-    /// Its rank in a set of members.
-    fn rank(self, set: Word<'_>) -> usize {
-        let len = set::len(set).max(1);
-        match self {
-            Self::Turn(number) => number as usize % len,
-            Self::Random(word) => scale(word, len),
-            Self::At(member) => set::rank(set, member) % len,
-        }
     }
 }
 
@@ -467,7 +320,7 @@ pub(crate) fn summarize(lane: &Lane<'_, '_>, summary: &mut SmallVec<[u64; MOST_C
 
 impl Message<'_> {
     /// [MQTT-3.8.3-3] No Local keeps a message from its own publisher.
-    fn may_go_to(self, subscription: Subscription) -> bool {
+    pub(super) fn may_go_to(self, subscription: Subscription) -> bool {
         !(subscription.no_local() && self.publisher == Some(subscription.subscriber()))
     }
 }
@@ -486,11 +339,4 @@ fn are_apart(found: &[Found<'_>]) -> bool {
                 is_new
             })
     })
-}
-
-/// Maps a word onto `0..len`, evenly.
-fn scale(word: u64, len: usize) -> usize {
-    let scaled = (u128::from(word) * len as u128) >> 64;
-    // INVARIANT: below `len`.
-    usize::try_from(scaled).unwrap_or(0)
 }

@@ -214,16 +214,8 @@ fn apply_to_group<'g>(
         } else {
             old.turn
         };
-        let three = [members, turn, available];
-        let words: [&[Word<'g>]; 2] = [
-            &three,
-            if ring.is_empty() {
-                &[]
-            } else {
-                std::slice::from_ref(&ring)
-            },
-        ];
-        edit.make(Kind::Extended, 1, &words, &[])
+        let ring: &[Word<'g>] = if ring.is_empty() { &[] } else { &[ring] };
+        edit.make(Kind::Extended, 1, &[&[members, turn, available], ring], &[])
     });
     effect
 }

@@ -129,12 +129,10 @@ pub(crate) fn locate<'g>(
                 }
                 return Spot::Other(word, shift);
             }
-            View::Collision(list) => {
-                if item_hash(word, keys, hasher) != hash {
-                    return Spot::Other(word, shift);
-                }
+            View::Collision(list) if item_hash(word, keys, hasher) == hash => {
                 return locate_in_list(word, list, key, keys, frames);
             }
+            View::Collision(_) => return Spot::Other(word, shift),
             _ => return Spot::Vacant,
         }
     }

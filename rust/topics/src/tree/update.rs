@@ -124,6 +124,8 @@ fn level_tag(hasher: &Hasher, level: &[u8]) -> u32 {
 
 /// Walks to the place of `filter` and changes the payload there. Answers the new child of the last frame, or `None`
 /// if nothing changed.
+///
+/// Longer than other functions: node, entry and the rest of the filter go down together, and each step can end the walk.
 fn descend<'g, 'a>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
@@ -140,27 +142,18 @@ fn descend<'g, 'a>(
             return changed(edit, fields[HASH], change);
         }
         let level = split_level(rest).0;
-        let is_plus = level == b"+";
-        let field = if is_plus { PLUS } else { KIDS };
-        frames.push(Frame::Node { entry, field });
-        let hash = if is_plus { 0 } else { hasher.hash(level) };
-        let spot = match (is_plus, fields[field]) {
-            (true, plus) if plus.is_empty() => Spot::Vacant,
-            (true, plus) => Spot::Same(plus),
-            (false, kids) => locate(kids, hash, level, Keys::Level, hasher, frames),
+        let (field, hash) = match level {
+            b"+" => (PLUS, 0),
+            _ => (KIDS, hasher.hash(level)),
         };
-        let word = match spot {
-            Spot::Vacant => {
-                let payload = changed(edit, Word::EMPTY, change)?;
-                return Some(leaf(edit, tag(hash), &[rest], payload));
-            }
-            Spot::Other(item, shift) => {
+        frames.push(Frame::Node { entry, field });
+        let word = match spot_of(&fields, (field, hash), level, hasher, frames) {
+            Spot::Same(word) => word,
+            vacant => {
                 let payload = changed(edit, Word::EMPTY, change)?;
                 let new = leaf(edit, tag(hash), &[rest], payload);
-                let other = (item_hash(item, Keys::Level, hasher), item);
-                return Some(pair(edit, other, (hash, new), shift, Keys::Level));
+                return Some(beside(edit, hasher, vacant, (hash, new)));
             }
-            Spot::Same(word) => word,
         };
         let block = match word.view() {
             View::Entry(block) => block,
@@ -181,6 +174,35 @@ fn descend<'g, 'a>(
                 return Some(divide(edit, hasher, block, rest, payload));
             }
         }
+    }
+}
+
+/// A new leaf in a place where no item has its key: alone, or in a map with the other item that is there.
+fn beside<'g>(
+    edit: &mut Edit<'g>,
+    hasher: &Hasher,
+    place: Spot<'g>,
+    new: (u64, Word<'g>),
+) -> Word<'g> {
+    let Spot::Other(item, shift) = place else {
+        return new.1;
+    };
+    let other = (item_hash(item, Keys::Level, hasher), item);
+    pair(edit, other, new, shift, Keys::Level)
+}
+
+/// The place of a level below a node, by its field and the hash of the level.
+fn spot_of<'g>(
+    fields: &Fields<'g>,
+    (field, hash): (usize, u64),
+    level: &[u8],
+    hasher: &Hasher,
+    frames: &mut SmallVec<[Frame<'g>; 8]>,
+) -> Spot<'g> {
+    match fields[field] {
+        kids if field == KIDS => locate(kids, hash, level, Keys::Level, hasher, frames),
+        plus if plus.is_empty() => Spot::Vacant,
+        plus => Spot::Same(plus),
     }
 }
 

@@ -45,17 +45,9 @@ pub(crate) fn insert<'g>(
                 word = branch.word(1 + shape.slot(digit));
             }
             View::Array(array) => break insert_in_array(edit, word, array.words(), new, dead),
-            View::Inline(bits) if key(word) == subscriber => {
-                break Changed::plain(new.word(), Some(Subscription::from_bits(bits)));
+            View::Inline(bits) => {
+                break insert_beside(edit, word, Subscription::from_bits(bits), new, dead);
             }
-            View::Inline(bits) if is_dead(dead, Subscription::from_bits(bits)) => {
-                break Changed {
-                    set: new.word(),
-                    old: None,
-                    dropped: 1,
-                };
-            }
-            View::Inline(_) => break Changed::plain(pair(edit, word, new.word()), None),
             _ => break Changed::plain(new.word(), None),
         }
     };
@@ -65,6 +57,27 @@ pub(crate) fn insert<'g>(
     let added = u64::from(changed.old.is_none());
     changed.copy(edit, path, added, 0);
     changed
+}
+
+/// Adds a subscription to the set of one, whose word is `word`.
+fn insert_beside<'g>(
+    edit: &mut Edit<'g>,
+    word: Word<'g>,
+    old: Subscription,
+    new: Subscription,
+    dead: Dead<'_>,
+) -> Changed<'g> {
+    if old.subscriber() == new.subscriber() {
+        return Changed::plain(new.word(), Some(old));
+    }
+    if is_dead(dead, old) {
+        return Changed {
+            set: new.word(),
+            old: None,
+            dropped: 1,
+        };
+    }
+    Changed::plain(pair(edit, word, new.word()), None)
 }
 
 /// Removes the subscription of a subscriber.
