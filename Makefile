@@ -45,7 +45,7 @@ BIN := .venv/bin
 EXTENSION := .make/extension-$(PROFILE)$(FEATURES:%=-%)
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 # Crates that must stay free of sockets, runtimes and Python, dependencies included.
-SANS_IO := codec topics panics publisher columnar session store tls
+SANS_IO := codec slab topics panics publisher columnar session store tls
 CARGO_DENY := 0.20.2
 CARGO_MUTANTS := 27.1.0
 MUTMUT := 3.8.1
@@ -159,9 +159,10 @@ miri: .make/tools ## the unsafe parts of the directory under Miri, SEEDS=4 sched
 			-Zmiri-disable-isolation -Zmiri-seed=$$seed" cargo +nightly miri test --quiet --target-dir $(TARGET)/miri \
 			-p mqttcore-topics $(MIRI_TESTS) || exit 1; \
 		done; \
-		echo "the pool of blocks"; \
-		RUSTFLAGS="--cfg pooled" MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-ignore-leaks" \
-			cargo +nightly miri test --quiet --target-dir $(TARGET)/miri -p mqttcore-topics --lib sync:: || exit 1; \
+		echo "the slab allocator, and the directory with it"; \
+		export RUSTFLAGS="--cfg pooled" MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-ignore-leaks -Zmiri-disable-isolation"; \
+		cargo +nightly miri test --quiet --target-dir $(TARGET)/miri -p mqttcore-slab --lib \
+			&& cargo +nightly miri test --quiet --target-dir $(TARGET)/miri -p mqttcore-topics --test heap || exit 1; \
 	else echo "no nightly Rust with Miri: rustup +nightly component add miri rust-src"; fi
 
 mutants: mutants-rust mutants-python ## one-line faults in codec, session, grants, auth, plugin, offsets (hours; SHARD=0/8): docs/proofs.md

@@ -4,12 +4,11 @@
 //! locks, and the plainest grace period there is in the place of the epochs. Reference counts and the
 //! buckets of tables are std's in all builds: no step of theirs is open to another thread of a model.
 
-mod chunks;
 #[cfg(not(any(loom, shuttle)))]
 mod limbo;
-mod pages;
-pub(crate) mod pool;
 pub(crate) mod table;
+
+pub(crate) use mqttcore_slab::{self as slab, prefetch};
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -121,19 +120,6 @@ impl Waste {
         // SAFETY: the maker's promise; a waste is `Send`, and owns what it points to.
         unsafe { guard.defer_unchecked(move || self.is_over()) };
     }
-}
-
-/// Asks the processor for the cache line at an address that will be read soon. A hint: any address will do.
-#[inline]
-pub(crate) fn prefetch<T>(address: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch reads nothing that the program could see, and never faults.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(any(not(target_arch = "x86_64"), miri))]
-    let _ = address;
 }
 
 /// How many bits are set: by one instruction if the processor has it, which a build for any x86-64 may not count on.
@@ -248,8 +234,8 @@ impl<T: Send + Sync + 'static> Unlinked<'_, T> {
 
 /// Puts a value into memory of its own.
 fn place<T>(value: T) -> NonNull<T> {
-    const { assert!(align_of::<T>() <= pool::ALIGNMENT && size_of::<T>() > 0) }
-    let place = pool::allocate(size_of::<T>()).cast::<T>();
+    const { assert!(align_of::<T>() <= slab::ALIGNMENT && size_of::<T>() > 0) }
+    let place = slab::allocate(size_of::<T>()).cast::<T>();
     // SAFETY: the memory is large and aligned enough, and nobody else knows it.
     unsafe { place.write(value) };
     place
@@ -262,7 +248,7 @@ unsafe fn destroy<T>(value: NonNull<()>) {
     // SAFETY: the caller's promise.
     unsafe {
         value.cast::<T>().drop_in_place();
-        pool::release(value.cast(), size_of::<T>());
+        slab::release(value.cast(), size_of::<T>());
     }
 }
 

@@ -27,7 +27,7 @@ use std::hint::spin_loop;
 use crate::subscribers::{Dead, Step, Subscription};
 use crate::sync::{
     Arc, AtomicU64, Guard, Ledger, Relaxed, Release, Root, end_epoch, free_what_is_over, is_pinned,
-    pin, pool, prefetch, reclaim, yield_now,
+    pin, prefetch, reclaim, slab, yield_now,
 };
 use crate::tree::hash::Hasher;
 use crate::tree::node::{Edit, Version, clear};
@@ -424,14 +424,14 @@ impl Directory {
     pub fn trim() {
         drop(pin());
         free_what_is_over();
-        pool::trim();
+        slab::trim();
     }
 
     /// Bytes of memory that blocks of all directories and retained stores take, with those that threads keep for later
     /// commits; for tests and reports.
     #[doc(hidden)]
     pub fn heap_bytes() -> usize {
-        pool::used_bytes()
+        slab::used_bytes()
     }
 
     /// Walks the whole tree and checks its invariants and counts; for tests. Answers the tree's shape as text.

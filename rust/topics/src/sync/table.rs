@@ -6,7 +6,7 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire},
 };
 
-use super::pages::prefer_huge;
+use mqttcore_slab::prefer_huge;
 
 /// Indices of the first bucket; each further bucket doubles the table.
 const FIRST_BITS: u32 = 6;

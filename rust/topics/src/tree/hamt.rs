@@ -88,6 +88,7 @@ pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: Keys) -> Opti
 }
 
 /// What is at the place of a key.
+#[derive(Clone, Copy)]
 pub(crate) enum Spot<'g> {
     /// Nothing.
     Vacant,

@@ -6,7 +6,7 @@ use std::slice;
 
 use super::word::{LINE, View, Word};
 use crate::SubscriptionFilter;
-use crate::sync::{AtomicU32, ones, pool, prefetch};
+use crate::sync::{AtomicU32, ones, prefetch, slab};
 
 /// The first 8 bytes of a block.
 #[repr(C)]
@@ -167,7 +167,7 @@ pub(crate) struct Turn {
 }
 
 /// The heap bytes of a turn, without what the allocator adds.
-pub(crate) const TURN_BYTES: usize = pool::rounded(size_of::<Turn>());
+pub(crate) const TURN_BYTES: usize = slab::rounded(size_of::<Turn>());
 
 /// Where a block lies, its words, and all its bytes.
 pub(super) struct Memory {

@@ -8,7 +8,7 @@ use super::block::{HEADER_BYTES, Header, Memory, Turn, WORD_BYTES};
 use super::waste::{Bag, Version, bytes_of};
 use super::word::{Kind, View, Word};
 use crate::SubscriptionFilter;
-use crate::sync::{AtomicU32, Guard, Ledger, Root, ones, pool};
+use crate::sync::{AtomicU32, Guard, Ledger, Root, ones, slab};
 
 /// What one attempt to commit makes and replaces.
 pub(crate) struct Edit<'g> {
@@ -90,7 +90,7 @@ impl<'g> Edit<'g> {
             text: u16::try_from(text_len).expect("a text fits its length"),
         };
         let bytes = HEADER_BYTES + word_count * WORD_BYTES + text_len;
-        let block = pool::allocate(bytes);
+        let block = slab::allocate(bytes);
         // SAFETY: the allocation holds the header, then `word_count` words, then `text_len` bytes; nobody else
         // knows it yet, and the sources are other allocations.
         unsafe {
@@ -110,7 +110,7 @@ impl<'g> Edit<'g> {
             "a slot a bit: all readers rely on it"
         );
         let bytes = HEADER_BYTES + count * WORD_BYTES;
-        let block = pool::allocate(bytes);
+        let block = slab::allocate(bytes);
         // SAFETY: the allocation holds the bitmap, then `count` words; nobody else knows it yet, and the sources are
         // other allocations.
         unsafe {
@@ -139,7 +139,7 @@ impl<'g> Edit<'g> {
             new.iter().all(|(index, _)| *index < count),
             "only words of the block are replaced"
         );
-        let block = pool::allocate(bytes);
+        let block = slab::allocate(bytes);
         // SAFETY: the allocation is as large as the old block, whose header, words and text are initialized and lie
         // together; nobody else knows it yet. Each index is that of one of the words.
         unsafe {
@@ -151,7 +151,7 @@ impl<'g> Edit<'g> {
         }
         // One comes, one goes: the size stays.
         self.retired.push(word);
-        self.retired_bytes += pool::rounded(bytes);
+        self.retired_bytes += slab::rounded(bytes);
         let copy = word.with_block(block.cast());
         self.fresh.push(copy);
         copy
@@ -164,7 +164,7 @@ impl<'g> Edit<'g> {
 
     /// Makes the turn of a new group.
     pub(crate) fn make_turn(&mut self, group: &SubscriptionFilter) -> Word<'g> {
-        let cell = pool::allocate(size_of::<Turn>());
+        let cell = slab::allocate(size_of::<Turn>());
         let turn = Turn {
             next: AtomicU32::new(0),
             sticky: AtomicU32::new(0),
@@ -177,7 +177,7 @@ impl<'g> Edit<'g> {
 
     fn adopt(&mut self, word: Word<'g>, bytes: usize) -> Word<'g> {
         self.size.nodes += 1;
-        self.size.bytes += pool::rounded(bytes);
+        self.size.bytes += slab::rounded(bytes);
         self.fresh.push(word);
         word
     }
@@ -189,7 +189,7 @@ impl<'g> Edit<'g> {
         let Some(Memory { bytes, .. }) = word.memory() else {
             return;
         };
-        let bytes = pool::rounded(bytes);
+        let bytes = slab::rounded(bytes);
         self.size.nodes -= 1;
         self.size.bytes -= bytes;
         self.retired_bytes += bytes;

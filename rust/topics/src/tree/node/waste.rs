@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::block::{Memory, Turn, WORD_BYTES};
 use super::edit::Size;
 use super::word::{View, Word};
-use crate::sync::{Debt, Ledger, Root, Waste, pool};
+use crate::sync::{Debt, Ledger, Root, Waste, slab};
 
 /// What an epoch keeps of one deferral: 4 words in a list of 64 with a head, which writers close half full.
 const DEFERRAL_BYTES: usize = 72;
@@ -31,8 +31,8 @@ impl Bag {
         (blocks, version): (usize, usize),
     ) -> Self {
         let own = Self::bytes(words.len());
-        let head = pool::allocate(own).cast::<BagHead>();
-        let rest = pool::rounded(version) + pool::rounded(own) + DEFERRAL_BYTES;
+        let head = slab::allocate(own).cast::<BagHead>();
+        let rest = slab::rounded(version) + slab::rounded(own) + DEFERRAL_BYTES;
         let debt = ledger.charge(blocks + rest);
         // SAFETY: the memory holds the head and behind it the words, and nobody else knows it. Only the lifetime of
         // the words changes; the bag frees the blocks when no pin needs them any more.
@@ -76,7 +76,7 @@ impl Bag {
             unsafe { free(*word) };
         }
         // SAFETY: allocated by `new` with these bytes; nobody else knows it.
-        unsafe { pool::release(head.cast(), Self::bytes(count)) };
+        unsafe { slab::release(head.cast(), Self::bytes(count)) };
         drop(debt);
     }
 }
@@ -93,7 +93,7 @@ unsafe fn free(word: Word<'_>) {
     }
     if let Some(Memory { start, bytes, .. }) = word.memory() {
         // SAFETY: blocks are allocated with the size that their header tells, turns with that of their type.
-        unsafe { pool::release(start, bytes) };
+        unsafe { slab::release(start, bytes) };
     }
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn measure(roots: &[Word<'_>]) -> Size {
             continue;
         };
         size.nodes += 1;
-        size.bytes += pool::rounded(bytes);
+        size.bytes += slab::rounded(bytes);
         pending.extend_from_slice(word.children());
     }
     size
@@ -155,5 +155,5 @@ pub(crate) fn measure(roots: &[Word<'_>]) -> Size {
 /// The heap bytes of a block, without what the allocator adds.
 pub(super) fn bytes_of(word: Word<'_>) -> usize {
     word.memory()
-        .map_or(0, |memory| pool::rounded(memory.bytes))
+        .map_or(0, |memory| slab::rounded(memory.bytes))
 }

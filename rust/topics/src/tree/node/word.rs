@@ -11,7 +11,7 @@ const _: () = assert!(
     "a word holds a pointer or a 64-bit subscription"
 );
 
-pub(crate) use crate::sync::pool::ALIGNMENT;
+pub(crate) use mqttcore_slab::ALIGNMENT;
 
 /// Blocks are aligned so that four bits of their address are free for the tag.
 const TAG_BITS: usize = ALIGNMENT - 1;

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 /// Bytes of a huge page, and of what [`map`] returns.
-pub(super) const HUGE_BYTES: usize = 2 << 20;
+pub(crate) const HUGE_BYTES: usize = 2 << 20;
 
 #[cfg(all(target_os = "linux", not(miri)))]
 mod system {
@@ -75,7 +75,7 @@ mod system {
 }
 
 /// Returns [`HUGE_BYTES`] of zeros, aligned to as many; `None` when the system has none left.
-pub(super) fn map() -> Option<NonNull<u8>> {
+pub(crate) fn map() -> Option<NonNull<u8>> {
     system::map()
 }
 
@@ -84,13 +84,13 @@ pub(super) fn map() -> Option<NonNull<u8>> {
 /// # Safety
 ///
 /// `piece` came from [`map`], and nobody uses it any more.
-pub(super) unsafe fn unmap(piece: NonNull<u8>) {
+pub(crate) unsafe fn unmap(piece: NonNull<u8>) {
     // SAFETY: the caller's promise.
     unsafe { system::unmap(piece) };
 }
 
 /// Asks for huge pages under memory that is about to be filled: a hint. Memory that holds none is left as it is.
-pub(super) fn prefer_huge(start: *mut u8, bytes: usize) {
+pub fn prefer_huge(start: *mut u8, bytes: usize) {
     let before = start.align_offset(HUGE_BYTES);
     let whole = bytes.saturating_sub(before) / HUGE_BYTES * HUGE_BYTES;
     if whole > 0 {

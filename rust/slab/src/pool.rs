@@ -10,21 +10,21 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::chunks::Chunks;
-use super::prefetch;
+use crate::chunks::Chunks;
+use crate::prefetch;
 
 /// Every piece of memory is aligned to this.
-pub(crate) const ALIGNMENT: usize = 16;
+pub const ALIGNMENT: usize = 16;
 
 /// Sizes up to here, a full HAMT block, are told apart by [`ALIGNMENT`], ...
-pub(super) const FINE_BYTES: usize = 33 * ALIGNMENT;
+pub(crate) const FINE_BYTES: usize = 33 * ALIGNMENT;
 
 /// ... and up to here by this many bytes; larger ones are no business of the lists.
 const COARSE_STEP: usize = 128;
 const COARSE_BYTES: usize = FINE_BYTES + 12 * COARSE_STEP;
 
 const FINE_CLASSES: usize = FINE_BYTES / ALIGNMENT;
-pub(super) const CLASSES: usize = FINE_CLASSES + (COARSE_BYTES - FINE_BYTES) / COARSE_STEP;
+pub(crate) const CLASSES: usize = FINE_CLASSES + (COARSE_BYTES - FINE_BYTES) / COARSE_STEP;
 
 /// The most that the lists of one thread hold.
 const MOST_BYTES: usize = 2 << 20;
@@ -123,7 +123,7 @@ impl Drop for Pool {
 
 /// Returns how many bytes a piece of at least `bytes` takes.
 #[inline]
-pub(crate) const fn rounded(bytes: usize) -> usize {
+pub const fn rounded(bytes: usize) -> usize {
     if bytes > FINE_BYTES && bytes <= COARSE_BYTES {
         FINE_BYTES + (bytes - FINE_BYTES).next_multiple_of(COARSE_STEP)
     } else {
@@ -159,7 +159,7 @@ static CLASS_BYTES: [usize; CLASSES] = {
 };
 
 #[inline]
-pub(super) const fn class_bytes(class: usize) -> usize {
+pub(crate) const fn class_bytes(class: usize) -> usize {
     CLASS_BYTES[class]
 }
 
@@ -170,7 +170,7 @@ fn layout(rounded: usize) -> Layout {
 
 /// Returns memory of at least `bytes`, which are not 0; [`release`] takes it back.
 #[inline]
-pub(crate) fn allocate(bytes: usize) -> NonNull<u8> {
+pub fn allocate(bytes: usize) -> NonNull<u8> {
     let (true, Some(class)) = (IS_POOLED, class_of(bytes)) else {
         return allocate_apart(rounded(bytes));
     };
@@ -195,7 +195,7 @@ fn allocate_apart(bytes: usize) -> NonNull<u8> {
 ///
 /// `piece` came from [`allocate`] with the same `bytes`, on any thread, and nobody uses it any more.
 #[inline]
-pub(crate) unsafe fn release(piece: NonNull<u8>, bytes: usize) {
+pub unsafe fn release(piece: NonNull<u8>, bytes: usize) {
     let (true, Some(class)) = (IS_POOLED, class_of(bytes)) else {
         // SAFETY: the caller's promise; sizes that differ have the same rounded size or another layout.
         return unsafe { dealloc(piece.as_ptr(), layout(rounded(bytes))) };
@@ -211,13 +211,13 @@ pub(crate) unsafe fn release(piece: NonNull<u8>, bytes: usize) {
 }
 
 /// Gives what this thread's lists hold back, and what no list of any thread holds to the system.
-pub(crate) fn trim() {
+pub fn trim() {
     let _ = POOL.try_with(Pool::trim);
     chunks().trim();
 }
 
 /// Bytes that the pieces of all threads take, those in their lists included.
-pub(crate) fn used_bytes() -> usize {
+pub fn used_bytes() -> usize {
     chunks().used_bytes()
 }
 

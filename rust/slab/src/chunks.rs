@@ -10,8 +10,8 @@
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 
-use super::pages::{HUGE_BYTES, map, prefer_huge, unmap};
-use super::pool::{CLASSES, FINE_BYTES, class_bytes};
+use crate::pages::{HUGE_BYTES, map, prefer_huge, unmap};
+use crate::pool::{CLASSES, FINE_BYTES, class_bytes};
 
 /// Spans of the finer kind in a chunk, the header included.
 const MOST_SPANS: usize = HUGE_BYTES / Grain::Fine.span_bytes();
@@ -152,7 +152,7 @@ const fn capacity(class: usize) -> usize {
 }
 
 /// All chunks of the process, in one hand at a time.
-pub(super) struct Chunks {
+pub(crate) struct Chunks {
     /// Spans with room, by class of size.
     roomy: [Option<NonNull<Span>>; CLASSES],
     /// Chunks with spans that nobody uses, by [`Grain`].
@@ -169,7 +169,7 @@ pub(super) struct Chunks {
 unsafe impl Send for Chunks {}
 
 impl Chunks {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             roomy: [None; CLASSES],
             open: [const { Vec::new() }; 2],
@@ -180,12 +180,12 @@ impl Chunks {
     }
 
     /// Bytes of the pieces in use and of what tells of them.
-    pub(super) fn used_bytes(&self) -> usize {
+    pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes + self.count * size_of::<Chunk>()
     }
 
     /// Takes a piece of a class.
-    pub(super) fn take(&mut self, class: usize) -> NonNull<u8> {
+    pub(crate) fn take(&mut self, class: usize) -> NonNull<u8> {
         let mut span = match self.roomy[class] {
             Some(span) => span,
             None => self.add_span(class),
@@ -216,7 +216,7 @@ impl Chunks {
     /// # Safety
     ///
     /// `piece` came from [`take`](Self::take) of the same class, and nobody uses it any more.
-    pub(super) unsafe fn put(&mut self, class: usize, piece: NonNull<u8>) {
+    pub(crate) unsafe fn put(&mut self, class: usize, piece: NonNull<u8>) {
         let chunk = chunk_of(piece);
         let number = piece.addr().get() % HUGE_BYTES / Grain::of(class_bytes(class)).span_bytes();
         let mut span = span_of(chunk, number);
@@ -239,7 +239,7 @@ impl Chunks {
     }
 
     /// Gives the chunk that nobody uses back to the system.
-    pub(super) fn trim(&mut self) {
+    pub(crate) fn trim(&mut self) {
         if let Some(chunk) = self.spare.take() {
             // SAFETY: it came from `map`, and has no piece in use.
             unsafe { unmap(chunk.cast()) };
@@ -361,7 +361,7 @@ mod tests {
 
         fn take(&mut self, class: usize, mark: u8) {
             let piece = self.chunks.take(class);
-            assert_eq!(piece.addr().get() % super::super::pool::ALIGNMENT, 0);
+            assert_eq!(piece.addr().get() % crate::pool::ALIGNMENT, 0);
             // SAFETY: a piece of the class is as large as it says.
             unsafe { piece.write_bytes(mark, class_bytes(class)) };
             self.pieces.push((class, mark, piece));
