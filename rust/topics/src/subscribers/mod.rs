@@ -203,11 +203,7 @@ fn apply_to_group<'g>(
         }
         edit.retire(payload);
         if members.is_empty() {
-            // Only those that left can still be there.
-            set::retire_all(edit, available);
-            set::retire_all(edit, ring);
-            edit.retire(old.turn);
-            return Word::EMPTY;
+            return retire_group(edit, [available, ring], old.turn);
         }
         let turn = if old.turn.is_empty() {
             edit.make_turn(filter)
@@ -218,6 +214,15 @@ fn apply_to_group<'g>(
         edit.make(Kind::Extended, 1, &[&[members, turn, available], ring], &[])
     });
     effect
+}
+
+/// Retires what is left of a group without members: in its sets there can be only those that left.
+fn retire_group<'g>(edit: &mut Edit<'g>, sets: [Word<'g>; 2], turn: Word<'g>) -> Word<'g> {
+    for set in sets {
+        set::retire_all(edit, set);
+    }
+    edit.retire(turn);
+    Word::EMPTY
 }
 
 /// The group of a filter's payload that has this name; without members if there is none.
