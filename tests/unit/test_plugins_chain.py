@@ -1,5 +1,6 @@
 """`mqttcore.plugin.chain`: which hook is asked next and what the log says, without a broker."""
 
+import dataclasses
 import logging
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -8,7 +9,7 @@ import pytest
 from mqttcore._core import Question
 from mqttcore.errors import OverloadedError
 from mqttcore.plugin import Allow, Ask, Deny, Grant, Login, Plugin, hook
-from mqttcore.plugin.breaker import FAILURES, HELD_MAX
+from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, Breaker
 from mqttcore.plugin.chain import Chain, FailureLog
 
 from tests.clock import Clock
@@ -199,6 +200,23 @@ def test_a_hook_that_keeps_failing_is_left_alone_and_the_log_says_for_how_long(
     assert chain.shut_out(asked, failing)
     assert noted.fate == ["refused"]
     assert failing.stats().shut_out == 1
+
+
+def test_a_hook_that_was_left_alone_answers_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = Clock()
+    chain = Chain([Plain()])
+    bound = dataclasses.replace(chain.logins[0], breaker=Breaker(clock))
+    for _ in range(FAILURES):
+        bound.breaker.fail()
+    clock.now += OPEN_S
+    asked, _ = question()
+    assert not chain.shut_out(asked, bound)
+
+    assert chain.settle(asked, bound, Deny())
+
+    assert lines(caplog) == [f"plugin {bound.title}: answers again"]
+    assert bound.stats().breaker == "closed"
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from mqttcore._schema import Faults, Place
 from mqttcore.auth.scram import Scram
+from mqttcore.config import PluginUse
 from mqttcore.plugin import Plugin
-from mqttcore.plugin.loading import error_text, find_class, hint
+from mqttcore.plugin.loading import error_text, find_class, hint, load_plugin
 
 
 class First(Plugin):
@@ -81,4 +83,16 @@ def test_a_fault_without_a_text_is_told_by_its_type() -> None:
 
 @pytest.mark.parametrize("name", ["mqttcore.auth.password_file", "mqttcore.auth.scram"])
 def test_a_name_that_was_probably_meant_is_told(name: str) -> None:
-    assert name in hint(name[:-1])
+    assert hint(name[:-1]) == f'did you mean "{name}"?'
+
+
+def test_a_plugin_that_cannot_be_made_is_a_fault_at_its_place(module: ModuleType) -> None:
+    def broken(_self: Plugin, _config: object) -> None:
+        raise OSError("no database")
+
+    module.Own.__init__ = broken
+    faults = Faults()
+
+    assert load_plugin(PluginUse(use="house_plugins", place=Place("f", 3, 7)), 2, faults) is None
+
+    assert faults.lines() == ["f:3:7: plugins[2]: 'house_plugins': OSError: no database"]

@@ -1,11 +1,11 @@
 """What decorators note on hooks, and the configuration that a plugin declares."""
 
 import dataclasses
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 from mqttcore.plugin import Allow, Ask, Deny, Event, Exchange, Login, PluginConfig, Secret, hook
-from mqttcore.plugin.hooks import MARK, METHOD_BYTES_MAX, Mark
+from mqttcore.plugin.hooks import MARK, METHOD_BYTES_MAX, EventKind, Mark
 
 
 async def lead(_self: object, _talk: Exchange) -> Allow | Deny:
@@ -79,6 +79,37 @@ def test_a_conversation_is_a_coroutine() -> None:
         hook.enhanced_auth("M")(cast("Any", ask))
     told = "a hook of enhanced_auth is a conversation: write async def"
     assert str(caught.value) == told
+
+
+def test_events_are_named_and_their_numbers_mean_something() -> None:
+    with pytest.raises(TypeError) as unnamed:
+        hook.events(cast("Any", tell))
+    told = 'name what it is told: @hook.events("connected", "disconnected")'
+    assert str(unnamed.value) == told
+    with pytest.raises(ValueError, match="unknown events") as unknown:
+        hook.events(cast("Any", "born"))
+    known = ", ".join(get_args(EventKind))
+    assert str(unknown.value) == f"unknown events: ['born']; allowed: {known}"
+    for numbers in ({"batch": 0}, {"every": -0.1}):
+        with pytest.raises(ValueError, match=r"^batch is at least 1, every at least 0$"):
+            hook.events("connected", **cast("Any", numbers))
+    smallest = noted(hook.events("connected", batch=1, every=0.0)(cast("Any", tell)))
+    assert (smallest.batch, smallest.every) == (1, 0.0)
+
+
+def test_an_action_is_one_that_it_knows() -> None:
+    with pytest.raises(ValueError, match="action") as caught:
+        hook.authorize(action=cast("Any", "read"), filter="#")
+    assert str(caught.value) == "action is 'read'; allowed: publish, subscribe"
+
+
+def test_an_exchange_begins_without_data_and_with_a_connect() -> None:
+    async def ask_client(_data: bytes, _text: str | None) -> bytes:
+        return b""
+
+    talk = Exchange(Login(client_id="c"), method="M", ask=ask_client)
+
+    assert (talk.data, talk.is_again) == (b"", False)
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0, 60.1])
