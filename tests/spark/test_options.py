@@ -50,7 +50,7 @@ def test_spark_may_add_what_its_catalog_needs() -> None:
         ({"topic": "plant/#/x"}, ["topic", "plant/#/x"]),
         ({"stream": "../x"}, ["stream", "../x"]),
         ({"endpoint": "ftp://x"}, ["endpoint", "http://host:port"]),
-        ({"endpoint": "https://x:8884"}, ["endpoint", "https://x:8884", "http://host:port"]),
+        ({"endpoint": "ftp://x:8884"}, ["endpoint", "ftp://x:8884", "https://host:port"]),
         ({"endpoint": "http://x:8884/streams"}, ["endpoint", "http://host:port"]),
         ({"endpoint": "http://x:port"}, ["endpoint", "http://host:port"]),
         ({"endpoint": "http://:8884"}, ["endpoint", "http://host:port"]),

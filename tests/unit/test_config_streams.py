@@ -163,7 +163,7 @@ def test_the_endpoint_stands_on_loopback_unless_it_was_asked_for(
 
     assert faults(write(text)) == [
         f"s.toml:6:11: http.address: {address} can be reached by other machines, and its tokens be"
-        " overheard; allowed: a loopback address, or http.insecure = true"
+        " overheard; allowed: a loopback address, http.tls, or http.insecure = true"
     ]
     assert load(write(text + "insecure = true\n")).http is not None
 

@@ -33,12 +33,17 @@ def check_together(
 
 def check_http(http: HttpListener, place: Callable[[str], Place], faults: Faults) -> None:
     """What an address demands, and whether the token is one."""
-    if not http.insecure and not is_loopback(http.address):
+    if http.tls is not None:
+        check_tls(http.tls, "http.tls", place, faults)
+        if http.tls.identity is not None:
+            what = "does nothing here: requests name no user"
+            faults.add(place("http.tls.identity"), "http.tls.identity", what)
+    if http.tls is None and not http.insecure and not is_loopback(http.address):
         faults.add(
             place("http.address"),
             "http.address",
             f"{http.address} can be reached by other machines, and its tokens be overheard",
-            "allowed: a loopback address, or http.insecure = true",
+            "allowed: a loopback address, http.tls, or http.insecure = true",
         )
     try:
         read_token(http.token_file)

@@ -135,7 +135,9 @@ class HttpListener:
     token_file: pathlib.Path
     """A file with the token that requests bring."""
     insecure: bool = False
-    """Lets it stand on an address that other machines can reach: nothing of it is encrypted."""
+    """Lets it stand without TLS on an address that other machines can reach."""
+    tls: Tls | None = None
+    """Certificates; None: nothing is encrypted."""
 
     @property
     def host_port(self) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:

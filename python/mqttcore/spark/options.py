@@ -3,7 +3,7 @@
 | option | default | meaning |
 | --- | --- | --- |
 | ``path`` | | the folder of a broker's data, or of one stream of it; also ``load(path)`` |
-| ``endpoint`` | socket in ``path`` | ``http://host:port`` or ``unix:/path``; with ``stream`` |
+| ``endpoint`` | socket in ``path`` | ``http(s)://host:port`` or ``unix:/path``; with ``stream`` |
 | ``token`` | | what the HTTP address asks for |
 | ``files`` | ``auto`` | sealed files by ``folder``, by ``endpoint``, or as a machine can |
 | ``stream`` | that of ``path`` | which stream of the broker |
@@ -86,7 +86,7 @@ class SourceOptions:
     path: str | None = None
     """The broker's data folder, or the folder of one stream."""
     endpoint: str | None = None
-    """``http://host:port`` or ``unix:/path``; without it the socket below ``path``."""
+    """``https://host:port``, ``http:`` or ``unix:/path``; without it the socket below ``path``."""
     token: str | None = field(default=None, repr=False)
     files: Files = "auto"
     """Sealed files are read in the broker's folder where a machine sees it, else fetched from its
@@ -229,13 +229,12 @@ def stream_name(text: str) -> str:
 def endpoint(text: str) -> str:
     """Where a broker answers HTTP."""
     try:
-        if not text.startswith(("http:", "unix:/")):
+        if not text.startswith(("https:", "http:", "unix:/")):
             raise ValueError(text)
         Client(text)  # asks nothing yet
     except ValueError as error:
         raise ValueError(
-            "allowed are http://host:port and unix:/path/to/socket; no https://, brokers do not"
-            " encrypt: a tunnel can"
+            "allowed are https://host:port, http://host:port and unix:/path/to/socket"
         ) from error
     return text.rstrip("/")
 

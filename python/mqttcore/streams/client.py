@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import socket
+import ssl
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,8 +40,9 @@ class Client:
     """Asks an endpoint. Threads may share it; each has a connection of its own.
 
     Args:
-        endpoint: ``http://host:port``, ``unix:/path/of/endpoint.sock``, or the folder of a
-            broker's data on this machine.
+        endpoint: ``https://host:port`` (the CAs are the system's, or those of the file that the
+            environment variable ``SSL_CERT_FILE`` names), ``http://host:port``,
+            ``unix:/path/of/endpoint.sock``, or the folder of a broker's data on this machine.
         token: What the TCP address asks for.
         timeout_s: For each step of a request: to connect, to send, to get the next bytes.
     """
@@ -384,8 +386,12 @@ def connector(endpoint: str, timeout_s: float) -> Callable[[], http.client.HTTPC
         return lambda: UnixConnection(pathlib.Path(endpoint, SOCKET_NAME), timeout_s)
     url = urllib.parse.urlsplit(endpoint)
     host, port = url.hostname, url.port
-    if url.scheme != "http" or host is None or url.path.strip("/") or url.query:
-        raise ValueError(f"{endpoint!r} is no endpoint: http://host:port, unix:/path or a folder")
+    if url.scheme not in {"http", "https"} or host is None or url.path.strip("/") or url.query:
+        raise ValueError(f"{endpoint!r} is no endpoint: https://host:port, unix:/path or a folder")
+    if url.scheme == "https":
+        return lambda: http.client.HTTPSConnection(
+            host, port, timeout=timeout_s, context=ssl.create_default_context()
+        )
     return lambda: http.client.HTTPConnection(host, port, timeout=timeout_s)
 
 

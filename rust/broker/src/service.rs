@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::clients::topic::AS_IT_CAME;
 use crate::config::Config;
+use crate::config::hooks::LogLevel;
 use crate::durability::row_log::RowLog;
 use crate::routing::{journal, router};
 use crate::runtime::failure::ServiceError;
@@ -213,6 +214,13 @@ impl BrokerHandle {
     pub fn report(&self, panicked: Panicked) {
         if let Some(world) = self.0.upgrade() {
             world.report(panicked);
+        }
+    }
+
+    /// Writes a line of the log that is no client's doing, so that no limit is needed.
+    pub fn log(&self, level: LogLevel, text: String) {
+        if let Some(world) = self.0.upgrade() {
+            world.run_on(0, Box::new(move |shard| shard.hooks().log(level, text)));
         }
     }
 

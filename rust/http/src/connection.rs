@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use mqttcore_panics::caught;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 use crate::HttpLimits;
 
@@ -68,9 +70,12 @@ impl Guests {
         .await
     }
 
-    /// Serves a connection, if there are not too many.
-    pub(super) fn welcome<S>(self: &Rc<Self>, stream: S, pass: Pass)
-    where
+    /// Serves a connection once it is open, if there are not too many.
+    pub(super) fn welcome<S>(
+        self: &Rc<Self>,
+        opening: impl Future<Output = io::Result<S>> + 'static,
+        pass: Pass,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         if self.inside.get() >= self.limits.connections {
@@ -80,7 +85,7 @@ impl Guests {
         self.inside.set(self.inside.get() + 1);
         let guest = Guest(Rc::clone(self), self.alive.clone());
         let broker = self.app.broker().clone();
-        let served = caught("a connection of the endpoint", guest.serve(stream, pass));
+        let served = caught("a connection of the endpoint", guest.serve(opening, pass));
         tokio::task::spawn_local(async move {
             if let Err(panicked) = served.await {
                 broker.report(panicked);
@@ -102,11 +107,16 @@ impl Drop for Guest {
 }
 
 impl Guest {
-    async fn serve<S>(self, stream: S, pass: Pass)
+    async fn serve<S>(self, opening: impl Future<Output = io::Result<S>>, pass: Pass)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let limits = &self.0.limits;
+        // A TLS handshake has as long as the head of a request.
+        let opening = timeout(limits.header_deadline, opening);
+        let Some(Ok(Ok(stream))) = self.0.unless_stopped(opening).await else {
+            return;
+        };
         let io = TokioIo::new(Patient::new(stream, limits.stall_deadline));
         let service = service_fn(|request| self.answer(request, &pass));
         let connection = http1::Builder::new()

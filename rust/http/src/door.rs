@@ -1,6 +1,7 @@
 //! The sockets of the endpoint, and who may come in through them.
 
 use std::fs;
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -8,14 +9,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use mqttcore_broker::{bind as bind_tcp, is_one_sockets_fault};
+use mqttcore_tls::TlsServer;
 use rustix::process::geteuid;
 use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, UnixListener};
+use tokio_rustls::TlsAcceptor;
 
 use crate::connection::Guests;
 use crate::{BindError, HttpListener};
@@ -29,7 +33,7 @@ const PATH_BYTES: usize = 108;
 /// A bound socket.
 pub(super) enum Door {
     Unix(StdUnixListener),
-    Tcp(std::net::TcpListener, String),
+    Tcp(std::net::TcpListener, String, Option<Arc<TlsServer>>),
 }
 
 /// What a connection has to show with every request.
@@ -41,12 +45,17 @@ pub(super) enum Pass {
     Token(Rc<str>),
 }
 
-/// Binds the Unix socket, in the place of an old one, and the address of `tcp`.
+/// Binds the Unix socket, in the place of an old one, and the address of `tcp`; what an operator should know of its
+/// certificates is added to `warnings`.
 ///
 /// # Errors
 ///
 /// The place, and what the system says about it.
-pub(super) fn bind(path: &Path, tcp: Option<&HttpListener>) -> Result<Vec<Door>, BindError> {
+pub(super) fn bind(
+    path: &Path,
+    tcp: Option<&HttpListener>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Door>, BindError> {
     let unix = bind_unix(path).map_err(|error| BindError::at(path, error))?;
     let mut doors = vec![Door::Unix(unix)];
     if let Some(tcp) = tcp {
@@ -54,7 +63,19 @@ pub(super) fn bind(path: &Path, tcp: Option<&HttpListener>) -> Result<Vec<Door>,
             place: tcp.address.to_string(),
             error,
         })?;
-        doors.push(Door::Tcp(socket, tcp.token.clone()));
+        let tls = tcp
+            .tls
+            .clone()
+            .map(|tls| TlsServer::load(tls, &["http/1.1"]));
+        let tls = tls.transpose().map_err(|error| BindError {
+            place: tcp.address.to_string(),
+            error: io::Error::other(error),
+        })?;
+        let (server, lines) = tls
+            .map(|loaded| (Arc::new(loaded.server), loaded.warnings))
+            .unzip();
+        warnings.extend(lines.unwrap_or_default());
+        doors.push(Door::Tcp(socket, tcp.token.clone(), server));
     }
     Ok(doors)
 }
@@ -89,7 +110,15 @@ impl Door {
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Unix(_) => None,
-            Self::Tcp(socket, _) => socket.local_addr().ok(),
+            Self::Tcp(socket, ..) => socket.local_addr().ok(),
+        }
+    }
+
+    /// The certificates that it presents, if it has any.
+    pub(super) fn tls(&self) -> Option<Arc<TlsServer>> {
+        match self {
+            Self::Unix(_) => None,
+            Self::Tcp(_, _, tls) => tls.clone(),
         }
     }
 
@@ -97,8 +126,8 @@ impl Door {
     pub(super) fn open(self) -> io::Result<OpenDoor> {
         Ok(match self {
             Self::Unix(socket) => OpenDoor::Unix(UnixListener::from_std(socket)?),
-            Self::Tcp(socket, token) => {
-                OpenDoor::Tcp(TcpListener::from_std(socket)?, token.as_str().into())
+            Self::Tcp(socket, token, tls) => {
+                OpenDoor::Tcp(TcpListener::from_std(socket)?, token.as_str().into(), tls)
             }
         })
     }
@@ -107,7 +136,7 @@ impl Door {
 /// A socket that is watched.
 pub(super) enum OpenDoor {
     Unix(UnixListener),
-    Tcp(TcpListener, Rc<str>),
+    Tcp(TcpListener, Rc<str>, Option<Arc<TlsServer>>),
 }
 
 impl OpenDoor {
@@ -130,13 +159,19 @@ impl OpenDoor {
                 let (stream, _) = socket.accept().await?;
                 let peer = stream.peer_cred().map(|peer| peer.uid());
                 if is_trusted(peer, geteuid().as_raw()) {
-                    guests.welcome(stream, Pass::Known);
+                    guests.welcome(ready(Ok(stream)), Pass::Known);
                 }
             }
-            Self::Tcp(socket, token) => {
+            Self::Tcp(socket, token, tls) => {
                 let (stream, _) = socket.accept().await?;
                 stream.set_nodelay(true)?;
-                guests.welcome(stream, Pass::Token(Rc::clone(token)));
+                let pass = Pass::Token(Rc::clone(token));
+                match tls {
+                    None => guests.welcome(ready(Ok(stream)), pass),
+                    Some(server) => {
+                        guests.welcome(TlsAcceptor::from(server.config()).accept(stream), pass);
+                    }
+                }
             }
         }
         Ok(())

@@ -26,8 +26,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc as channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mqttcore_broker::{BrokerHandle, Config, Figures, Service, ServiceError, Stats};
+use mqttcore_broker::{BrokerHandle, Config, Figures, LogLevel, Service, ServiceError, Stats};
 use mqttcore_streams::{Reports, RowStreams, Sink};
+use mqttcore_tls::TlsServer;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 
@@ -102,7 +103,11 @@ impl Endpoint {
 
     /// Binds both sockets and serves them on a new thread.
     fn serve(&self, socket: &Path, app: Arc<App>) -> Result<Serving, BindError> {
-        let doors = door::bind(socket, self.options.tcp.as_ref())?;
+        let mut warnings = Vec::new();
+        let doors = door::bind(socket, self.options.tcp.as_ref(), &mut warnings)?;
+        for line in warnings {
+            app.broker().log(LogLevel::Warning, format!("http: {line}"));
+        }
         let address = doors.iter().find_map(Door::address);
         let (stop, stopping) = watch::channel(None);
         let limits = Arc::new(self.options.limits);
@@ -198,6 +203,30 @@ impl Drop for Serving {
     }
 }
 
+/// Looks at the files of certificates until the endpoint stops, and takes changed ones into force.
+async fn watch_files(broker: BrokerHandle, server: Arc<TlsServer>) {
+    loop {
+        tokio::time::sleep(mqttcore_tls::WATCH_EVERY).await;
+        let own = Arc::clone(&server);
+        // A disk may take its time.
+        let read = tokio::task::spawn_blocking(move || own.refresh()).await;
+        match read.ok().flatten() {
+            None => {}
+            Some(Ok(warnings)) => {
+                let text = "http: certificates are read again, and in force";
+                broker.log(LogLevel::Info, text.to_owned());
+                for line in warnings {
+                    broker.log(LogLevel::Warning, format!("http: {line}"));
+                }
+            }
+            Some(Err(error)) => {
+                let text = format!("http: {error}; the certificates of before stay in force");
+                broker.log(LogLevel::Error, text);
+            }
+        }
+    }
+}
+
 /// The whole life of the thread.
 fn run(
     doors: Vec<Door>,
@@ -221,6 +250,11 @@ fn run(
     runtime.block_on(async {
         // Each connection holds a sender: when nobody can send any more, all are gone.
         let (alive, mut all_gone) = mpsc::channel(1);
+        for server in doors.iter().filter_map(Door::tls) {
+            let watch = watch_files(broker.clone(), server);
+            let watch = broker.critical("the watch over the endpoint's certificates", watch);
+            tokio::task::spawn_local(watch);
+        }
         let doors: io::Result<Vec<_>> = doors.into_iter().map(Door::open).collect();
         let is_open = doors
             .as_ref()

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use mqttcore_tls::TlsSettings;
+
 /// Where rows can be read, beside the Unix socket in the folder of the data, and by whom.
 #[derive(Clone, Debug, Default)]
 pub struct HttpOptions {
@@ -19,6 +21,8 @@ pub struct HttpListener {
     pub address: SocketAddr,
     /// What requests bring to be let in.
     pub token: String,
+    /// Certificates and what is asked of clients; `None`: nothing is encrypted.
+    pub tls: Option<TlsSettings>,
 }
 
 /// What a peer of the streams' endpoint may use.

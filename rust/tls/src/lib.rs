@@ -28,5 +28,5 @@ pub use error::TlsError;
 #[cfg(feature = "make")]
 pub use make::{MadeFiles, make_files};
 pub use rustls;
-pub use server::{Loaded, TlsServer};
+pub use server::{Loaded, TlsServer, WATCH_EVERY};
 pub use settings::{CertificateFiles, ClientCertificates, Identity, MinVersion, TlsSettings};

@@ -4,12 +4,16 @@ use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 
 use crate::error::TlsError;
 use crate::load::make;
 use crate::settings::TlsSettings;
+
+/// How often [`TlsServer::refresh`] is called.
+pub const WATCH_EVERY: Duration = Duration::from_secs(2);
 
 /// The TLS of one listener.
 pub struct TlsServer {

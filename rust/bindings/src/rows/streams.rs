@@ -11,6 +11,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::kafka::{KafkaFields, kafka};
+use crate::settings::{TlsFields, tls_settings};
 
 /// The streams of a broker, and their endpoint.
 pub(crate) struct Rows {
@@ -63,6 +64,7 @@ struct ColumnFields {
 struct HttpFields {
     host_port: (IpAddr, u16),
     token: String,
+    tls: Option<TlsFields>,
 }
 
 impl Rows {
@@ -76,10 +78,7 @@ impl Rows {
             kafka: kafka(fields.kafka, &outside)?,
         }));
         let http = HttpOptions {
-            tcp: fields.http.map(|http| HttpListener {
-                address: http.host_port.into(),
-                token: http.token,
-            }),
+            tcp: fields.http.map(http_listener).transpose()?,
             limits: HttpLimits::default(),
         };
         let endpoint = Arc::new(Endpoint::new(Arc::clone(&streams), http));
@@ -103,6 +102,14 @@ impl Rows {
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.endpoint.address()
     }
+}
+
+fn http_listener(fields: HttpFields) -> PyResult<HttpListener> {
+    Ok(HttpListener {
+        address: fields.host_port.into(),
+        token: fields.token,
+        tls: fields.tls.map(tls_settings).transpose()?,
+    })
 }
 
 fn stream(fields: StreamFields) -> PyResult<Stream> {

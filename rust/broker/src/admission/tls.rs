@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use mqttcore_tls::{ClientCertificate, IdentityError, TlsError, TlsServer};
+use mqttcore_tls::{ClientCertificate, IdentityError, TlsError, TlsServer, WATCH_EVERY};
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -156,7 +156,5 @@ fn report(shard: &Shard, listener: &str, outcome: Result<Vec<String>, TlsError>)
     }
 }
 
-/// How often the files of certificates are looked at.
-const WATCH_EVERY: Duration = Duration::from_secs(2);
 /// The first byte of a TLS connection.
 const HANDSHAKE_RECORD: u8 = 0x16;

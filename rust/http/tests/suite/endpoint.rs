@@ -34,6 +34,7 @@ impl Served {
         let tcp = Some(HttpListener {
             address: ([127, 0, 0, 1], 0).into(),
             token: TOKEN.into(),
+            tls: None,
         });
         let setup = Setup {
             http: HttpOptions { tcp, limits },
