@@ -1,0 +1,154 @@
+"""Event loops of plugins, without a broker."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from mqttcore._core import Question
+from mqttcore.plugin import Plugin
+from mqttcore.plugin.chain import Chain
+from mqttcore.plugin.event_loop import AsyncLane
+from mqttcore.plugin.loop_thread import LoopThread
+
+
+@pytest.fixture
+def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
+    monkeypatch.setattr("mqttcore.plugin.loop_thread.PULSE_S", 20.0)
+    made = LoopThread("test-loop")
+    yield made
+    made.stop()
+    assert not made.is_alive
+
+
+class Lanes:
+    """One lane that hands these questions out once."""
+
+    def __init__(self, *questions: object) -> None:
+        self.questions = list(questions)
+        self.read, self.write = os.pipe()
+        self.limits: list[int] = []
+
+    def wake_fd(self, number: int) -> int:
+        """Readable when there is a question."""
+        assert number == 0
+        return self.read
+
+    def take_async(self, number: int, limit: int) -> list[object]:
+        """What waits."""
+        assert number == 0
+        self.limits.append(limit)
+        taken, self.questions = self.questions, []
+        return taken
+
+
+class Answered:
+    """A question that comes back with the answer of a client."""
+
+    key, rounds, point, method, position = 1, 1, "authenticate", None, 0
+
+    def __init__(self) -> None:
+        self.refused = threading.Event()
+
+    def refuse(self) -> bool:
+        """Refuses."""
+        self.refused.set()
+        return True
+
+    def is_same(self, other: object) -> bool:
+        """Whether it is this one."""
+        return other is self
+
+
+@pytest.fixture
+def lanes() -> Iterator[Lanes]:
+    made = Lanes()
+    yield made
+    os.close(made.read)
+    os.close(made.write)
+
+
+def begun(thread: LoopThread, lanes: Lanes) -> AsyncLane:
+    lane = AsyncLane(thread, cast("Any", lanes), 0, Chain([Plugin(Plugin.Config())]))
+
+    async def nothing() -> None:
+        """Comes behind what the lane begins with."""
+
+    for _ in range(3):
+        thread.call(nothing, timeout=20.0)
+    return lane
+
+
+def test_a_thread_is_named_and_ends_with_the_program(thread: LoopThread) -> None:
+    (found,) = (one for one in threading.enumerate() if one.name == "test-loop")
+
+    assert found.daemon
+    assert not thread.is_stuck()
+
+
+def test_a_coroutine_that_takes_too_long_is_cancelled(thread: LoopThread) -> None:
+    cancelled = threading.Event()
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    with pytest.raises(TimeoutError):
+        thread.call(hang, timeout=0.0)
+    assert cancelled.wait(20)
+
+
+def test_a_loop_that_is_held_is_stuck_until_its_hook_comes_back(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        release.wait()
+
+    thread.post(hold)
+    assert held.wait(20)
+    monkeypatch.setattr("mqttcore.plugin.loop_thread.PULSE_S", 0.01)
+    assert thread.is_stuck()
+    thread.retire(ended.set)
+    assert not ended.is_set()
+    release.set()
+
+    assert ended.wait(20)
+    thread.stop()
+    assert not thread.is_stuck()
+
+
+def test_a_lane_that_is_retired_ends_its_thread_and_takes_no_more(
+    thread: LoopThread, lanes: Lanes
+) -> None:
+    lane = begun(thread, lanes)
+    culprit, other = (cast("Question", Answered()) for _ in range(2))
+    ended = threading.Event()
+    assert lane.is_alive
+    assert not lane.is_held_by(culprit)
+    assert lane.held_by() is None
+    taken = len(lanes.limits)
+
+    lane.retire(culprit, ended.set)
+
+    assert ended.wait(20)
+    assert lane.is_held_by(culprit)
+    assert not lane.is_held_by(other)
+    os.write(lanes.write, b"!")
+    assert len(lanes.limits) == taken
+
+
+def test_an_answer_that_no_hook_waits_for_is_refused(thread: LoopThread, lanes: Lanes) -> None:
+    answered = Answered()
+    lanes.questions.append(answered)
+
+    begun(thread, lanes)
+
+    assert answered.refused.wait(20)
+    assert lanes.limits[0] == 64
