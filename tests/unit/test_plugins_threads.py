@@ -98,10 +98,12 @@ class Telling:
         self.batches = list(batches)
         self.dropped = dropped
         self.limits: set[tuple[int, float]] = set()
+        self.thread = threading.current_thread()
 
     def events(self, _number: int, limit: int, wait_s: float) -> list[Happened] | None:
         """The next batch."""
         self.limits.add((limit, wait_s))
+        self.thread = threading.current_thread()
         return self.batches.pop(0) if self.batches else None
 
     def take_dropped_events(self, _number: int) -> int:
@@ -150,6 +152,7 @@ def test_events_are_told_by_their_kind_in_batches(caplog: pytest.LogCaptureFixtu
 
     assert observer.told == [["connected", "disconnected"], ["connected"]]
     assert lanes.limits == {(2, 0.5)}
+    assert (lanes.thread.name, lanes.thread.daemon) == ("mqttcore-events", True)
     assert (bound.stats().calls, bound.stats().passed) == (2, 2)
     (record,) = caplog.records
     owner = bound.title.rpartition(".")[0]
