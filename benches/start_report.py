@@ -102,7 +102,7 @@ def measure(folder: Path, sessions: int, place: int) -> tuple[float, float, floa
             page = time.monotonic() - began
         if not first:
             raise SystemExit("nothing waits for the client")
-        while "sessions are there" not in (line := process.stderr.readline()):
+        while "sessions are loaded" not in (line := process.stderr.readline()):
             if not line:
                 raise SystemExit(f"the broker ended: {process.wait(STOP_S)}")
             print(f"    {line.strip()}", flush=True)

@@ -14,8 +14,8 @@ use arrow_array::RecordBatch;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use mqttcore_columnar::{
-    Aliases, Decoder, Format, OnError, Origin, Part, PartitionReader, ReadOptions, Row, RowBuilder,
-    parse_payload_schema, write_parquet,
+    Aliases, Decoder, FilePart, Format, OnError, Origin, PartitionReader, ReadOptions, Row,
+    RowBuilder, parse_payload_schema, write_parquet,
 };
 
 const ROWS: u64 = 250_000;
@@ -126,7 +126,7 @@ fn batches(messages: &[Message]) -> Vec<RecordBatch> {
 /// A file in a folder that is gone with it.
 struct Sealed {
     folder: PathBuf,
-    part: Part,
+    part: FilePart,
 }
 
 impl Sealed {
@@ -138,7 +138,7 @@ impl Sealed {
         let meta = write_parquet(file, batches, &Origin::default(), &mut Aliases::default())
             .expect("dense rows");
         let (base, last) = (meta.base, meta.last);
-        let part = Part { path, base, last };
+        let part = FilePart { path, base, last };
         Self { folder, part }
     }
 

@@ -17,13 +17,13 @@ __all__ = [
     "Directory",
     "Engine",
     "Event",
-    "Lanes",
+    "HookQueues",
     "Login",
     "Match",
     "Matches",
     "MessageProperties",
     "MqttError",
-    "Notes",
+    "Notifications",
     "PasswordHashError",
     "Publisher",
     "Question",
@@ -80,7 +80,7 @@ class StartError(MqttError):
     """The broker did not start: an address or a thread could not be had."""
 
 class StoppedError(MqttError):
-    """The broker does not run, or another process started it."""
+    """The broker is not running, or another process started it."""
 
 class StoreError(MqttError):
     """A durable store cannot be opened or read, or is damaged."""
@@ -262,7 +262,9 @@ def decode_packet(
 class Engine:
     """Sockets, shards and sessions of one broker; `mqttcore.Broker` wraps it."""
 
-    def __new__(cls, settings: Settings, lanes: Lanes, /, *, accepts_clock: bool = False) -> Engine:
+    def __new__(
+        cls, settings: Settings, queues: HookQueues, /, *, accepts_clock: bool = False
+    ) -> Engine:
         """Bind every listener and start; clients can connect when it returns."""
 
     @staticmethod
@@ -302,7 +304,7 @@ class Engine:
     def disconnect(self, client_id: str, /) -> bool:
         """End a client's connection by administrative action; False: it has none."""
 
-    def reload(self, settings: Settings, lanes: Lanes, /) -> list[int | None]:
+    def reload(self, settings: Settings, queues: HookQueues, /) -> list[int | None]:
         """Take new limits, grants and plugins into force; sockets and shards stay.
 
         Answer which of the new listeners each bound one is now; None: it was taken out.
@@ -590,50 +592,50 @@ class Event:
         """When, in seconds since 1970."""
 
 @final
-class Lanes:
+class HookQueues:
     """The queues of one set of plugins, as its Python threads see them."""
 
     def __new__(
         cls,
         *,
-        lanes: Sequence[bool],
+        workers: Sequence[bool],
         logins: int | None,
         methods: Sequence[tuple[str, int]],
         rules: Sequence[tuple[str, str, int]],
         events: Sequence[Sequence[str]],
         sessions: Mapping[str, SessionPolicy],
-    ) -> Lanes:
+    ) -> HookQueues:
         """Make the queues.
 
         Args:
-            lanes: Of each lane, whether its hooks are `async def`.
-            logins: The lane of the first `authenticate` hook; None: there is none.
-            methods: What the `enhanced_auth` hooks offer, and their lanes.
-            rules: Action, filter and lane of each `authorize` hook, in order.
+            workers: Of each worker, whether its hooks are `async def`.
+            logins: The worker of the first `authenticate` hook; None: there is none.
+            methods: What the `enhanced_auth` hooks offer, and their workers.
+            rules: Action, filter and worker of each `authorize` hook, in order.
             events: Of each observer the kinds that it wants.
             sessions: Each listener's policy for sessions of which no plugin speaks.
         """
 
-    def take(self, lane: int, limit: int, /) -> list[Question] | None:
-        """Wait for questions of a lane of `def` hooks; None: the lanes are closed."""
+    def take(self, worker: int, limit: int, /) -> list[Question] | None:
+        """Wait for questions of a worker of `def` hooks; None: the workers are closed."""
 
-    def give_back(self, lane: int, questions: Sequence[Question], /) -> None:
+    def give_back(self, worker: int, questions: Sequence[Question], /) -> None:
         """Put questions back that a thread took and could not ask; they keep their order."""
 
-    def take_async(self, lane: int, limit: int, /) -> list[Question]:
-        """Questions of a lane of `async def` hooks, without waiting."""
+    def take_async(self, worker: int, limit: int, /) -> list[Question]:
+        """Questions of a worker of `async def` hooks, without waiting."""
 
-    def wake_fd(self, lane: int, /) -> int:
-        """Becomes readable when questions of a lane of `async def` hooks wait."""
+    def wake_fd(self, worker: int, /) -> int:
+        """Becomes readable when questions of a worker of `async def` hooks wait."""
 
     def events(self, observer: int, limit: int, wait: float, /) -> list[Event] | None:
         """Wait for an observer's events, up to ``wait`` seconds longer for a batch of ``limit``.
 
-        None: the lanes are closed.
+        None: the workers are closed.
         """
 
-    def notes(self) -> Notes | None:
-        """Wait for what the log shall hear; None: the lanes are closed."""
+    def notifications(self) -> Notifications | None:
+        """Wait for what the log shall hear; None: the workers are closed."""
 
     def take_dropped_events(self, observer: int, /) -> int:
         """How many events of an observer were dropped since the last call."""
@@ -642,8 +644,8 @@ class Lanes:
         """Refuse what waits and wake every thread that waits here."""
 
 @final
-class Notes:
-    """What `Lanes.notes` hands out."""
+class Notifications:
+    """What `HookQueues.notifications` hands out."""
 
     @property
     def lines(self) -> list[tuple[int, str]]:
@@ -686,7 +688,7 @@ class Question:
         """Challenges that the client has answered."""
 
     def challenge(self, data: bytes, /, *, text: str | None = None) -> bool:
-        """Send the client a challenge; the question comes back to the lane with the answer.
+        """Send the client a challenge; the question comes back to the worker with the answer.
 
         False: nobody is there any more, or it is the client's turn.
 
@@ -719,8 +721,8 @@ class Question:
     def pause(self) -> None:
         """Let the time of the hook stand still until `start`: it waits in a queue of the broker."""
 
-    def hand_over(self, lane: int, /) -> None:
-        """Give the question to another lane."""
+    def hand_over(self, worker: int, /) -> None:
+        """Give the question to another worker."""
 
     def answer(self, answer: object, /, *, cache: float = 0.0) -> bool:
         """Answer; False: it was too late. A yes to an ask counts for ``cache`` seconds.

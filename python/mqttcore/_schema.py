@@ -69,7 +69,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that is read later, by whoever knows what may stand in it."""
+    """A table that is validated later, by the code that knows its keys."""
 
     entry: Entry
 
@@ -92,12 +92,12 @@ class Faults:
         self._garbled: set[int] = set()
 
     def add_syntax(self, place: Place, what: str) -> None:
-        """Notes a fault of syntax; what its line seems to say is not looked at any more."""
+        """Records a fault of syntax; what its line seems to say is not looked at any more."""
         self.add(place, "", what)
         self._garbled.add(place.line)
 
     def add(self, place: Place, key: str, what: str, *notes: str) -> None:
-        """Notes one fault: what is wrong, then what would be right."""
+        """Records one fault: what is wrong, then what would be right."""
         if place.line and place.line in self._garbled:
             return
         text = "; ".join([what, *(note for note in notes if note)])

@@ -1,4 +1,4 @@
-"""A broker inside of a Python program."""
+"""The broker embedded in a Python program."""
 
 import atexit
 import json
@@ -17,7 +17,7 @@ from mqttcore.config import Listener, Settings
 from mqttcore.control import Control
 from mqttcore.errors import BrokerFailedError, StoppedError, StoreFailedError
 from mqttcore.plugin.base import Plugin
-from mqttcore.plugin.crew import Crew
+from mqttcore.plugin.host import PluginHost
 from mqttcore.plugin.loading import load_plugins
 from mqttcore.plugin.stats import HookStats
 from mqttcore.streams.info import StreamInfo, info
@@ -50,7 +50,7 @@ class Broker:
         self._bound: list[Listener | None] = []
         self._lock = threading.Lock()
         self._engine: Engine | None = None
-        self._crew: Crew | None = None
+        self._plugin_host: PluginHost | None = None
         self._control: Control | None = None
         self._leaving: list[threading.Thread] = []
         self._failure: StoppedError | None = None
@@ -76,13 +76,15 @@ class Broker:
         with self._lock:
             if self._engine is not None:
                 return self
-            crew = self._make_crew(self._settings)
+            plugin_host = self._make_plugin_host(self._settings)
             try:
-                self._engine = Engine(self._settings, crew.lanes, accepts_clock=accept_clock)
+                self._engine = Engine(
+                    self._settings, plugin_host.queues, accepts_clock=accept_clock
+                )
             except BaseException:
-                crew.stop()
+                plugin_host.stop()
                 raise
-            self._crew = crew
+            self._plugin_host = plugin_host
             self._begun, self._bound = self._settings, list(self._settings.listeners)
             self._control = self._open_control()
             self._failure = None
@@ -101,11 +103,11 @@ class Broker:
             PluginError: a plugin did not start.
             StartError: an address cannot be had.
         """
-        crew = self._make_crew(self._settings)
+        plugin_host = self._make_plugin_host(self._settings)
         try:
             Engine.check(self._settings)
         finally:
-            crew.stop()
+            plugin_host.stop()
 
     def stop(self, *, deadline: float = STOP_DEADLINE_S) -> None:
         """Disconnects every client, then ends. A second call does nothing.
@@ -115,7 +117,7 @@ class Broker:
         """
         with self._lock:
             engine, self._engine = self._engine, None
-            crew, self._crew = self._crew, None
+            plugin_host, self._plugin_host = self._plugin_host, None
             control, self._control = self._control, None
             running.discard(self)
             if self._process != os.getpid():
@@ -127,8 +129,8 @@ class Broker:
                 engine.stop(deadline)
                 self._failure = failure_of(engine)
         finally:
-            if crew is not None:
-                crew.stop()
+            if plugin_host is not None:
+                plugin_host.stop()
             for leaving in self._leaving:
                 leaving.join()
 
@@ -145,14 +147,14 @@ class Broker:
             PluginError: a plugin did not start.
         """
         new = settings if isinstance(settings, Settings) else config.load(settings)
-        crew = self._make_crew(new)
+        plugin_host = self._make_plugin_host(new)
         with self._lock:
             try:
-                places = self._started().reload(new, crew.lanes)
+                places = self._started().reload(new, plugin_host.queues)
             except BaseException:
-                crew.stop()
+                plugin_host.stop()
                 raise
-            old, self._crew = self._crew, crew
+            old, self._plugin_host = self._plugin_host, plugin_host
             bound = [None if place is None else new.listeners[place] for place in places]
             both = Bound(before=self._bound, after=bound)
             found = changes(self._settings, new, begun=self._begun, bound=both)
@@ -226,13 +228,13 @@ class Broker:
         Raises:
             StoppedError: the broker does not run.
         """
-        crew = self._crew
-        if crew is None:
-            raise StoppedError("the broker does not run")
-        return crew.hook_stats()
+        plugin_host = self._plugin_host
+        if plugin_host is None:
+            raise StoppedError("the broker is not running")
+        return plugin_host.hook_stats()
 
     def backup(self, to: pathlib.Path | str) -> int:
-        """Copies what is kept into a new or empty folder, while everything goes on.
+        """Copies the data folder into a new or empty folder while the broker runs.
 
         All that was acknowledged before is in the copy, which a broker can be started on. Full
         segments of the log are shared with it (hard links) where the file system allows.
@@ -309,7 +311,7 @@ class Broker:
             raise failure
 
     def failure(self, *, within: float = 0.0) -> StoppedError | None:
-        """Why the broker cannot go on, as the error that every call raises; None: all is well.
+        """The failure of the broker, as the error that every call raises; None without one.
 
         A broker whose store has failed (`StoreFailedError`: look at the disk), or a thread of which
         has panicked (`BrokerFailedError`: a fault of ours, please report it), acknowledges nothing,
@@ -324,7 +326,7 @@ class Broker:
 
     def _started(self) -> Engine:
         if self._engine is None:
-            raise StoppedError("the broker does not run")
+            raise StoppedError("the broker is not running")
         if failure := self.failure():
             raise failure
         return self._engine
@@ -335,12 +337,12 @@ class Broker:
         try:
             return Control(pathlib.Path(self._settings.data), {"backup": self.backup})
         except OSError as error:
-            log.warning("tools cannot reach this broker: %s", error)
+            log.warning("tools such as `mqttcore store` cannot reach this broker: %s", error)
             return None
 
-    def _make_crew(self, settings: Settings) -> Crew:
+    def _make_plugin_host(self, settings: Settings) -> PluginHost:
         named = load_plugins(settings)
-        return Crew(
+        return PluginHost(
             [*named, *self._own_plugins],
             {entry.title: entry.session for entry in settings.listeners},
             observers=[
@@ -352,7 +354,7 @@ class Broker:
 
 
 def failure_of(engine: Engine, within: float = 0.0) -> StoppedError | None:
-    """Why an engine cannot go on; waits up to ``within`` seconds for it to fail."""
+    """Returns the failure of an engine; waits up to ``within`` seconds for one."""
     failed = engine.wait_for_failure(within)
     if failed is None:
         return None

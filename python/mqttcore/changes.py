@@ -1,4 +1,4 @@
-"""What a reload has changed, and what of the new settings takes a restart."""
+"""Compares settings at a reload: what has changed, and which changes need a restart."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""The door of a running broker for tools beside it: a socket in the folder of its data.
+"""The control socket of a running broker, in its data folder, for tools such as `store backup`.
 
 A request is one line of JSON, ``{"do": "backup", "with": "/copy"}``; so is the answer, with
 ``"done"`` or ``"error"``. Who may not look into the folder does not reach it.
@@ -91,7 +91,7 @@ class Control:
             asked = json.loads(request)
             action, argument = self._actions[asked["do"]], str(asked["with"])
         except (KeyError, TypeError, ValueError, RecursionError):
-            answer = {"error": "not a request that this version knows"}
+            answer = {"error": "unknown request for this version"}
         else:
             with beating(line):
                 answer = self._do(action, argument)
@@ -144,12 +144,12 @@ def ask(folder: pathlib.Path, action: str, argument: str) -> int:
                 answer = lines.readline()
         except TimeoutError as error:
             raise StoreError(
-                f"{folder}: its broker has said nothing for {SILENCE_S:g} s"
+                f"{folder}: its broker did not answer within {SILENCE_S:g} s"
             ) from error
         except OSError as error:
-            raise StoreError(f"the broker ended before it was done: {error}") from error
+            raise StoreError(f"the broker ended before the request was done: {error}") from error
     if not answer.endswith(b"\n"):
-        raise StoreError("the broker ended before it was done")
+        raise StoreError("the broker ended before the request was done")
     found = json.loads(answer)
     if "error" in found:
         raise StoreError(found["error"])

@@ -1,4 +1,4 @@
-"""What the operator of a damaged store is told, and how a start goes on without what is lost."""
+"""Damaged stores: the advice to the operator, and the repair before a start (`--accept-loss`)."""
 
 import json
 import logging
@@ -16,12 +16,12 @@ def is_damage(error: Exception) -> bool:
 
 
 def advice(error: Exception) -> str:
-    """What can be done about an error, to be put behind it."""
+    """Returns the advice to append to an error about damage, or an empty text."""
     if not is_damage(error):
         return ""
     return (
-        "; bring back what is missing, from a copy of this folder if there is one, or have"
-        " `mqttcore store repair --accept-loss` or `mqttcore serve --accept-loss` give it up"
+        "; restore the missing files from a copy of this folder, or give up the lost data"
+        " with `mqttcore store repair --accept-loss` or `mqttcore serve --accept-loss`"
     )
 
 
@@ -40,6 +40,6 @@ def accept_loss(directory: pathlib.Path) -> None:
         return
     done = _core.store_repair(directory)
     if done["damage"] is None:
-        log.info("--accept-loss: the folder is whole, nothing is given up")
+        log.info("--accept-loss: the folder is not damaged, no data was given up")
     else:
-        log.error("--accept-loss: the store was mended: %s", json.dumps(done))
+        log.error("--accept-loss: the store was repaired: %s", json.dumps(done))

@@ -1,4 +1,4 @@
-"""Every exception that mqttcore raises, one tree under `MqttError`."""
+"""All exceptions of mqttcore; `MqttError` is their base."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ class ConfigError(MqttError):
 
 
 class OverloadedError(MqttError):
-    """Too much of this waits already; a client that meets it is told to try again."""
+    """A queue is full; the client gets "Server busy" and may try again."""
 
 
 class PacketError(MqttError):
@@ -96,11 +96,11 @@ def _restored(kind: type[EndpointError], text: str, status: int, code: str) -> E
 
 
 class EndpointUnreachableError(EndpointError):
-    """Nobody answers, or an answer broke off: it may go well another time."""
+    """The endpoint does not answer, or a response was incomplete; a retry may succeed."""
 
 
 class StreamUnknownError(EndpointError):
-    """There is no stream of this name."""
+    """The stream does not exist."""
 
 
 class RangeSealedError(EndpointError):
@@ -128,7 +128,7 @@ class PasswordFileError(MqttError):
 
 
 class PipelineError(MqttError):
-    """A pipeline cannot go on: the text says what it met, where, and what to do."""
+    """A pipeline has failed: the text says what, where, and what to do."""
 
 
 class StreamOptionError(MqttError, ValueError):

@@ -100,7 +100,7 @@ class PubRec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PubRel:
-    """PUBREL: lets go of QoS 2."""
+    """PUBREL: releases the packet identifier of a QoS 2 message."""
 
     packet_id: int
     reason: int = 0

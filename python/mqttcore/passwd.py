@@ -41,8 +41,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="mqttcore passwd",
-        description="Sets a user's password in a file for mqttcore.auth.password_file or scram. "
-        "The password is asked for, or read from standard input where that is no terminal.",
+        description="Sets a user's password in a file for mqttcore.auth.password_file or scram."
+        " Asks for the password, or reads it from standard input if that is not a terminal.",
     )
     made.add_argument("file", type=pathlib.Path, metavar="FILE")
     made.add_argument("user", metavar="USER")
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 def check_folder(folder: pathlib.Path) -> None:
     """Refuses a folder that is not there, before anybody types a password."""
     if not folder.is_dir():
-        raise PasswordFileError(f"{folder}: there is no such folder; make it first")
+        raise PasswordFileError(f"{folder}: no such folder; create it first")
 
 
 def hashed(password: bytes, *, is_scram: bool) -> str:
@@ -70,7 +70,7 @@ def hashed(password: bytes, *, is_scram: bool) -> str:
 def checked_user(user: str) -> str:
     """A user name that a line can hold."""
     if not user or user.startswith("#") or any(mark in user for mark in ":\r\n"):
-        raise ValueError("a user name is not empty, does not begin with #, and has no colon")
+        raise ValueError("a user name must not be empty, begin with # or contain a colon")
     return user
 
 
@@ -81,7 +81,7 @@ def ask() -> bytes:
     else:
         password = getpass.getpass("Password: ")
         if getpass.getpass("Again: ") != password:
-            raise ValueError("the two are not the same")
+            raise ValueError("the two passwords differ")
     if not password:
         raise ValueError("the password is empty")
     return password.encode()

@@ -1,4 +1,4 @@
-"""`python -m mqttcore.serve`: the broker as a process of its own.
+"""`python -m mqttcore.serve`: runs the broker in its own process.
 
 Exit status: 0 after SIGINT or SIGTERM, 1 when it cannot start, 2 for a configuration that is wrong,
 74 when what must be kept cannot be kept any more (then nothing was acknowledged that is not kept),
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = read_settings(options)
         if options.check_config:
             Broker(settings).check()
-            print(f"{options.config or 'built-in profile'}: fine")
+            print(f"{options.config or 'built-in profile'}: valid")
             return 0
         return serve(settings, options)
     except ConfigError as error:
@@ -54,8 +54,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="mqttcore serve",
-        description="Runs an MQTT broker. Flags win over MQTTCORE__... variables, and these over "
-        "the file.",
+        description="Runs an MQTT broker. Precedence: flags, then MQTTCORE__... variables, then"
+        " the file.",
     )
     made.add_argument("-c", "--config", type=pathlib.Path, metavar="FILE", help="TOML file")
     made.add_argument(
@@ -63,30 +63,29 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="takes the place of the file's listeners, as 127.0.0.1:1883 or"
+        help="listen on this address instead of the file's listeners, as 127.0.0.1:1883 or"
         " ws://127.0.0.1:8083/mqtt; may be repeated",
     )
     made.add_argument(
-        "--data", metavar="DIR", help="keeps sessions and messages in this folder; made if missing"
+        "--data", metavar="DIR", help="data folder for sessions and messages; created if missing"
     )
     made.add_argument(
         "--accept-loss",
         action="store_true",
-        help="mends a damaged folder before the start: what cannot be read is given up and told;"
-        " for one start, since all of the folder is read",
+        help="repair a damaged data folder before the start: data that cannot be read is given"
+        " up and reported; for one start, since the whole folder is read",
     )
     made.add_argument(
         "--accept-clock",
         action="store_true",
-        help="counts all of the time that the broker was down, as the system's clock has it, for"
-        " what expires and for the age of streams; for one start, after a warning that it is not"
-        " believed",
+        help="count all of the time that the broker was down, by the system clock, for expiry"
+        " and for the age of streams; for one start, after a warning that the clock is implausible",
     )
     made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     made.add_argument(
         "--check-config",
         action="store_true",
-        help="name everything that is wrong, and exit; plugins are started and stopped",
+        help="check the configuration, print all errors, and exit; plugins are started and stopped",
     )
     made.add_argument("--version", action="version", version=f"mqttcore {_core.__version__}")
     return made
@@ -138,11 +137,11 @@ def subject(failure: StoppedError) -> str:
 
 
 def banner(broker: Broker, *, has_file: bool) -> str:
-    """Where it listens, what it promises, and who may come in when nobody said so."""
+    """The banner: listeners, durability, and the warnings of the default profile."""
     settings = broker.settings
     listeners = zip(settings.listeners, broker.addresses, strict=True)
     places = ", ".join(place(listener, *address) for listener, address in listeners)
-    fate = "" if settings.data else "; nothing outlives the process"
+    fate = "" if settings.data else "; all data is lost when the process ends"
     lines = [f"mqttcore {_core.__version__}: listening on {places}; promise: {broker.promises}"]
     if not has_file:
         lines.append(
@@ -150,12 +149,12 @@ def banner(broker: Broker, *, has_file: bool) -> str:
             f" subscribe to # and $SYS/#{fate}"
         )
     elif not settings.plugins and not any(entry.access for entry in settings.listeners):
-        lines.append("no plugin and no anonymous access: every client will be refused")
+        lines.append("no plugin and no anonymous access: every client is rejected")
     return "\n".join(lines)
 
 
 def place(listener: Listener, host: str, port: int) -> str:
-    """Where clients connect, as they are told it."""
+    """The addresses of the listeners, as text."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if listener.transport == "websocket":
         return f"{'wss' if listener.tls else 'ws'}://{address}{listener.path}"
@@ -167,9 +166,9 @@ def reload(broker: Broker, options: argparse.Namespace) -> None:
     try:
         broker.reload(read_settings(options))
     except ConfigError as error:
-        log.error("not reloaded, the old configuration stays:\n%s", "\n".join(error.faults))
+        log.error("reload failed, the old configuration stays:\n%s", "\n".join(error.faults))
     except MqttError as error:
-        log.error("not reloaded, the old configuration stays: %s", error)
+        log.error("reload failed, the old configuration stays: %s", error)
 
 
 class Signals:

@@ -1,4 +1,4 @@
-"""`python -m mqttcore.store verify|repair|seal|dump|backup|info DIR`: looks, mends, copies.
+"""`python -m mqttcore.store verify|repair|seal|dump|backup|info DIR`: tools for data folders.
 
 ``backup`` also copies the store of a running broker, which goes on meanwhile; for everything else
 no broker may have the folder open.
@@ -45,17 +45,17 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="mqttcore store",
-        description="Works on the folder of a durable store. No broker may be running on it,"
-        " but for a backup.",
+        description="Checks, repairs and copies a data folder. All tools but backup need the"
+        " broker to be stopped.",
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     for name, run, words in (
         ("verify", verify, "read everything, compare every checksum, change nothing"),
-        ("repair", repair, "give up what cannot be read, keep all else"),
+        ("repair", repair, "give up data that cannot be read, keep everything else"),
         ("seal", seal, "write all rows of streams into Parquet files"),
         ("dump", dump, "print every record of the log, payloads by their length"),
-        ("backup", backup, "copy the store, of a running broker too, into a new or empty folder"),
-        ("info", info, "tell what the store holds"),
+        ("backup", backup, "copy the store into a new or empty folder, also while the broker runs"),
+        ("info", info, "print a summary of the store"),
     ):
         command = commands.add_parser(name, help=words, description=words)
         command.add_argument("directory", type=pathlib.Path, metavar="DIR")
@@ -66,7 +66,8 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--accept-loss",
                 action="store_true",
-                help="without it nothing is changed: verify tells what would be lost",
+                help="confirms the loss; without it nothing is changed. verify prints what would"
+                " be lost",
             )
     return made
 
@@ -94,7 +95,7 @@ def repair(options: argparse.Namespace) -> int:
 
 
 def seal(options: argparse.Namespace) -> int:
-    """Writes rows into files, so that whoever reads Parquet has all of them."""
+    """Writes all rows into Parquet files, for readers of files."""
     tell({"streams": store_seal(options.directory)})
     return 0
 

@@ -97,7 +97,7 @@ def test_h08_a_flood_of_failing_clients_is_some_lines_and_a_count(
 
     life.stop()
     lines = [line for line in life.log.read_text().splitlines() if "refused" in line]
-    more = [int(count) for line in lines for count in re.findall(r"\((\d+) more like it", line)]
+    more = [int(count) for line in lines for count in re.findall(r"\((\d+) similar", line)]
     assert len(lines) <= seconds + 3
     assert len(lines) + sum(more) == 501
 

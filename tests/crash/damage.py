@@ -264,7 +264,8 @@ KINDS: Sequence[Kind] = (
         name="only segment: cut",
         base=young,
         damage=lambda folder: cut(segments(folder)[0], 20_000),
-        says=r"0001\.log is damaged \(it is shorter than it was made\): LSN \d+ and what followed",
+        says=r"0001\.log is damaged \(it is shorter than when it was created\): LSN \d+ and the"
+        r" records after it are missing",
         kept=0.1,
     ),
     Kind(
@@ -278,7 +279,8 @@ KINDS: Sequence[Kind] = (
         name="last of two segments: removed",
         base=rolled,
         damage=lambda folder: segments(folder)[1].unlink(),
-        says=r"0002\.log is damaged \(it is missing\): LSN \d+ and what followed are not there",
+        says=r"0002\.log is damaged \(it is missing\): LSN \d+ and the records after it are"
+        r" missing",
         kept=0.9,
     ),
     Kind(
@@ -292,7 +294,8 @@ KINDS: Sequence[Kind] = (
         name="last of two segments: cut",
         base=rolled,
         damage=lambda folder: cut(segments(folder)[1], 2_000_000),
-        says=r"0002\.log is damaged \(it is shorter than it was made\): LSN \d+ and what followed",
+        says=r"0002\.log is damaged \(it is shorter than when it was created\): LSN \d+ and the"
+        r" records after it are missing",
         kept=0.9,
     ),
 )
@@ -321,7 +324,8 @@ def examine(kind: Kind, base: Path, acknowledged: int, place: Path) -> Row:
     start, has_started = start_of(started)
     if has_started != (not kind.says) or not re.search(kind.says, start):
         faults.append(f"the start says {start}")
-    if has_started and kind.is_told != bool(re.search("made anew|is righted", start)):
+    says_mended = re.search("rebuilt from the log|was rewritten|was corrected", start)
+    if has_started and kind.is_told != bool(says_mended):
         faults.append(f"told or not: {start}")
     if "Traceback" in start or "panicked" in start:
         faults.append("a traceback")
@@ -368,7 +372,7 @@ def tool(command: str, folder: Path, *options: str) -> str:
         return "nothing to mend"
     keys = ("lost", "sessions", "topics", "unknown", "mended_pages", "lost_pages")
     given_up = [f"{key} {json.dumps(report[key])}" for key in keys if report[key]]
-    rest = re.search(r"LSN \d+ and what followed", report["damage"])
+    rest = re.search(r"LSN \d+ and the records after it are missing", report["damage"])
     given_up += [rest.group()] if rest else []
     return "gives up: " + ", ".join(given_up) if given_up else "gives up nothing"
 
@@ -392,7 +396,7 @@ def table(rows: Sequence[Row]) -> str:
     lines = ["| damage | the start says | `repair --accept-loss` | kept |", "|---|---|---|---|"]
     for row in rows:
         kept = f"{row.kept} of {row.acknowledged}"
-        start = row.start.partition("; bring back")[0]
+        start = row.start.partition("; restore the missing")[0]
         lines.append(f"| {row.kind.name} | {start} | {row.repair} | {kept} |")
     return "\n".join(lines)
 

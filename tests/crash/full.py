@@ -200,7 +200,7 @@ class Full:
             self.check(reason == 0, f"refused with 0x{reason:02X}")
 
     def check(self, is_so: bool, fault: str) -> None:
-        """Notes a fault, and ends the run."""
+        """Records a fault, and ends the run."""
         if not is_so:
             raise FaultError(fault)
 

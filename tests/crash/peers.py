@@ -91,7 +91,7 @@ class Changer(MortalSubscriber):
         self.ask()
 
     def take(self, packet: Packet) -> None:
-        """Notes what was confirmed."""
+        """Records what was confirmed."""
         is_answer = packet.kind in (mqtt.SUBACK, mqtt.UNSUBACK) and packet.packet_id == CHANGE
         if not is_answer or self.asked is None:
             MortalSubscriber.take(self, packet)

@@ -170,7 +170,7 @@ def test_a_newer_format_is_named(life: Life) -> None:
     bare = content[:8] + struct.pack("<I", 2) + content[12:60]
     log.write_bytes(bare + struct.pack("<I", crc32c(bare)) + content[64:])
 
-    with pytest.raises(NotUpError, match="has format 2; this version knows formats up to 1"):
+    with pytest.raises(NotUpError, match="has format 2; this version reads formats up to 1"):
         life.start()
 
     assert "has format 2" in tool("verify", life.data).stderr

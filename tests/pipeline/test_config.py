@@ -58,11 +58,15 @@ def test_what_a_file_does_not_say_has_a_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
-        ('name = "least"', 'name = "Least"', ":1:8: name: 'Least' is no name; allowed: lower-case"),
+        (
+            'name = "least"',
+            'name = "Least"',
+            ":1:8: name: 'Least' is not a name; allowed: lower-case",
+        ),
         ('path = "var"\n', "", "source: needs either path or endpoint"),
         ('path = "var"', 'path = "var"\nendpoint = "http://b"', "needs either path or endpoint"),
         ("[silver]", 'topic = "a/#/b"\n[silver]', ":5:9: source.topic: "),
-        ("[silver]", '[silver]\nwatermark = "soon"', "'soon' is no length of time; allowed: a num"),
+        ("[silver]", '[silver]\nwatermark = "soon"', "'soon' is not a duration; allowed: a num"),
         ("[silver]", '[silver]\nvalid = [" "]', "silver.valid[0]: is empty"),
         ("[silver]", '[silver]\ndecode = "jsn"', 'did you mean "json"?'),
         (
@@ -80,7 +84,7 @@ def test_what_a_file_does_not_say_has_a_default(tmp_path: Path) -> None:
         (
             "[silver]",
             '[silver]\ndecode = "protobuf"\ndescriptor = "pipeline.toml"\nmessage = "a.B"',
-            "pipeline.toml: it is no FileDescriptorSet; allowed: what `protoc",
+            "pipeline.toml: it is not a FileDescriptorSet; allowed: what `protoc",
         ),
     ],
 )
@@ -102,11 +106,11 @@ ALERT = '[[alerts]]\nname = "{}"\ntable = "{}"\nwhen = "n > 1"\ntopic = "\'a\'"\
 @pytest.mark.parametrize(
     ("more", "fault"),
     [
-        (GOLD.format("silver"), 'gold[0].name: there is a table "silver" already'),
-        (GOLD.format("one") * 2, 'gold[1].name: there is a table "one" already'),
-        (ALERT.format("hot", "one"), "alerts[0].table: no such table; allowed: silver"),
-        (ALERT.format("hot", "bronze"), "alerts[0].table: no such table; allowed: silver"),
-        (ALERT.format("hot", "silver") * 2, "alerts[1].name: another alert has this name"),
+        (GOLD.format("silver"), 'gold[0].name: duplicate table "silver"'),
+        (GOLD.format("one") * 2, 'gold[1].name: duplicate table "one"'),
+        (ALERT.format("hot", "one"), "alerts[0].table: unknown table; allowed: silver"),
+        (ALERT.format("hot", "bronze"), "alerts[0].table: unknown table; allowed: silver"),
+        (ALERT.format("hot", "silver") * 2, "alerts[1].name: duplicate name of an alert"),
     ],
 )
 def test_tables_and_alerts_fit_together(tmp_path: Path, more: str, fault: str) -> None:

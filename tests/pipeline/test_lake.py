@@ -142,7 +142,7 @@ def test_another_epoch_is_refused(plant: StreamFolder) -> None:
     described = json.loads((plant.root / "stream.json").read_text())
     (plant.root / "stream.json").write_text(json.dumps(described | {"epoch": 2}))
 
-    with pytest.raises(PipelineError, match=r"epoch .*:1, the stream is in epoch .*:2"):
+    with pytest.raises(PipelineError, match=r"epoch .*:1, but the stream has epoch .*:2"):
         refresh(Folder(plant.root))
 
 
@@ -151,7 +151,7 @@ def test_a_file_that_is_not_what_the_index_says_is_named(plant: StreamFolder) ->
     (entry,) = plant.index()[0]
     change_index(plant, [entry | {"last": 8}], earliest=0)
 
-    with pytest.raises(PipelineError, match=f"{path}: is not the file that"):
+    with pytest.raises(PipelineError, match=f"{path}: differs from the file in"):
         refresh(Folder(plant.root))
 
     assert not list((plant.root / "delta").glob("*.parquet"))

@@ -145,7 +145,7 @@ def test_rule_9_a_pipeline_that_runs_already_is_exit_status_1(
     with locked(file.parent / "tables" / "_checkpoints", "the test"):
         assert main([str(file), "--once"]) == 1
 
-    assert "another pipeline runs here" in capsys.readouterr().err
+    assert "another pipeline uses this folder" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_spark")

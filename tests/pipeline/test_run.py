@@ -259,7 +259,7 @@ def test_two_pipelines_do_not_share_checkpoints(
     first, second = (Runner(spark, pipeline(tmp_path, gold=())) for _ in range(2))
     first.start(once=True)
 
-    with pytest.raises(PipelineError, match="another pipeline runs here"):
+    with pytest.raises(PipelineError, match="another pipeline uses this folder"):
         second.start(once=True)
 
     first.wait()

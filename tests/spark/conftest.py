@@ -37,7 +37,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 class SimulatedTime:
-    """The module `time` of `mqttcore.spark.patience`: waits are noted and take none.
+    """The module `time` of `mqttcore.spark.retry`: waits are noted and take none.
 
     The real one stays as it is: threads of py4j wait by it, too.
     """
@@ -47,7 +47,7 @@ class SimulatedTime:
         self.meanwhile: Callable[[], None] = lambda: None
 
     def sleep(self, seconds: float) -> None:
-        """Notes the wait, and does what happens meanwhile."""
+        """Records the wait, and does what happens meanwhile."""
         self.waits.append(seconds)
         self.meanwhile()
 
@@ -60,7 +60,7 @@ class SimulatedTime:
 def patience(monkeypatch: pytest.MonkeyPatch) -> SimulatedTime:
     """The time by which this process waits for brokers that are away."""
     simulated = SimulatedTime()
-    monkeypatch.setattr("mqttcore.spark.patience.time", simulated)
+    monkeypatch.setattr("mqttcore.spark.retry.time", simulated)
     return simulated
 
 

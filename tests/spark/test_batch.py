@@ -217,7 +217,7 @@ def test_rule_7_offsets_below_retention_are_an_error_unless_loss_is_allowed(
         ({"endingOffsets": '{"0": 6}'}, "partition 0 ends at 5, offsets up to 6"),
         ({"startingOffsets": '{"0": 1, "1": 2}'}, "option startingOffsets: names partitions 0, 1"),
         ({"startingOffsets": "latest"}, "option startingOffsets = 'latest'"),
-        ({"columns": "topc"}, "option columns: topc is no column"),
+        ({"columns": "topc"}, "option columns: topc is not a column"),
         ({"colums": "topic"}, "option 'colums' is unknown; did you mean columns?"),
         ({"stream": "plnt"}, "has no stream plnt: it has plant"),
     ],

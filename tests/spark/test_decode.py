@@ -109,7 +109,7 @@ def test_the_tail_is_decoded_like_files(make_stream: Make, load: Load) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"payloadSchema": "temperature DUBLE"}, "option payloadSchema: there is no type DUBLE"),
+        ({"payloadSchema": "temperature DUBLE"}, "option payloadSchema: unknown type DUBLE"),
         ({"payloadSchema": "topic STRING"}, "option payloadSchema: topic is a column of every row"),
         ({"payloadSchema": SCHEMA, "columns": "unit,topc"}, "allowed are partition, offset"),
     ],

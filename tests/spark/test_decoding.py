@@ -47,11 +47,11 @@ def test_what_does_not_fit_can_go_or_fail(frame: DataFrame) -> None:
 
 
 def test_what_cannot_be_decoded_is_said_before_anything_runs(frame: DataFrame) -> None:
-    with pytest.raises(StreamOptionError, match="no column payload"):
+    with pytest.raises(StreamOptionError, match="unknown column payload"):
         decode(frame.drop("payload"), "t DOUBLE")
-    with pytest.raises(StreamOptionError, match="no column topic"):
+    with pytest.raises(StreamOptionError, match="unknown column topic"):
         decode(frame.drop("topic"), "t DOUBLE", using="auto")
     with pytest.raises(StreamOptionError, match="payload is string"):
         decode(frame.withColumn("payload", frame.payload.cast("string")), "t DOUBLE")
-    with pytest.raises(StreamOptionError, match="Topic is there already"):
+    with pytest.raises(StreamOptionError, match="Topic exists already"):
         decode(frame, "Topic STRING")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mqttcore.errors import StreamEpochError, StreamOptionError
 from mqttcore.spark.admission import Admission, limited
 from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, advanced, lag_rows, split_start
-from mqttcore.spark.planner import Range, plan, ranges_between, task_count
+from mqttcore.spark.planner import OffsetRange, plan, ranges_between, task_count
 
 EPOCH = "8c2e:3"
 spans = st.lists(
@@ -46,11 +46,11 @@ def test_tasks_are_of_one_size(spans_: list[tuple[int, int]], tasks: int) -> Non
 
 
 def test_big_ranges_are_split_and_small_ones_packed() -> None:
-    planned = plan([Range(0, 0, 900), Range(1, 50, 100), Range(2, 0, 50)], 2)
+    planned = plan([OffsetRange(0, 0, 900), OffsetRange(1, 50, 100), OffsetRange(2, 0, 50)], 2)
 
     assert planned == [
-        (Range(0, 0, 500),),
-        (Range(0, 500, 900), Range(1, 50, 100), Range(2, 0, 50)),
+        (OffsetRange(0, 0, 500),),
+        (OffsetRange(0, 500, 900), OffsetRange(1, 50, 100), OffsetRange(2, 0, 50)),
     ]
 
 
@@ -192,7 +192,7 @@ def test_a_checkpoint_of_another_source_is_refused(value: dict[str, Any]) -> Non
 
 
 def test_a_first_batch_without_beginning_is_refused() -> None:
-    with pytest.raises(StreamOptionError, match="no beginning"):
+    with pytest.raises(StreamOptionError, match="no start"):
         split_start(UNRESOLVED, {"epoch": EPOCH, "0": 4})
 
 
@@ -217,5 +217,7 @@ def test_offsets_of_another_number_of_partitions_are_refused() -> None:
 
 
 def test_a_batch_that_ends_nowhere_is_refused() -> None:
-    with pytest.raises(StreamOptionError, match="a batch ends where no offset is known yet"):
+    with pytest.raises(
+        StreamOptionError, match="a batch ends at an offset that does not exist yet"
+    ):
         split_start(UNRESOLVED, UNRESOLVED)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from mqttcore.errors import StreamOptionError, UndeliveredError
-from mqttcore.spark.messages import Place
+from mqttcore.spark.messages import RowPlace
 from mqttcore.spark.mqtt import Foreign
 from mqttcore.spark.sink_options import parse_sink_options
 from pyspark.sql.types import DataType, IntegerType, MapType, StringType, StructType
@@ -34,8 +34,8 @@ TYPES: dict[str, DataType] = {
 }
 
 
-def place(attempt: int = 0) -> Place:
-    return Place(query="q", batch=3, partition=1, attempt=attempt)
+def place(attempt: int = 0) -> RowPlace:
+    return RowPlace(query="q", batch=3, partition=1, attempt=attempt)
 
 
 def foreign(port: int, *columns: str, scheme: str = "mqtt", **options: str) -> Foreign:
@@ -109,7 +109,7 @@ def test_each_row_has_its_name_and_what_no_broker_acknowledges_is_raised(
 
 
 def test_the_older_protocol_refuses_what_it_cannot_carry_before_a_row_is_there() -> None:
-    with pytest.raises(StreamOptionError, match=r"protocol 3.1.1: column expiry: only MQTT 5.0"):
+    with pytest.raises(StreamOptionError, match=r"protocol 3.1.1: column expiry requires MQTT 5.0"):
         foreign(1, "expiry", protocol="3.1.1")
     with pytest.raises(StreamOptionError, match="password without a user name"):
         foreign(1, protocol="3.1.1", password="hush")  # noqa: S106 -- of a test
@@ -127,7 +127,7 @@ def test_the_older_protocol_delivers(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("topic", "words"),
     [
-        (None, "mqttcore-id q/3/1/1: it has no topic"),
+        (None, "mqttcore-id q/3/1/1: the topic is null"),
         ("", 'mqttcore-id q/3/1/1: topic ""'),
         ("a/#", 'mqttcore-id q/3/1/1: topic "a/#".*wildcard'),
         ("a\0", "mqttcore-id q/3/1/1: .*null character"),
@@ -166,7 +166,7 @@ def test_a_message_that_the_broker_refuses_ends_the_task(tmp_path: pathlib.Path)
     batch = pa.record_batch({"topic": ["$SYS/mine"], "payload": ["x"]})
     with (
         open_broker(tmp_path) as broker,
-        pytest.raises(UndeliveredError, match=r"mqttcore-id q/3/1/0 is refused: 0x87"),
+        pytest.raises(UndeliveredError, match=r"the server rejected mqttcore-id q/3/1/0: 0x87"),
     ):
         foreign(broker.port).send([batch], place())
 
@@ -238,7 +238,7 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(UndeliveredError, match=f":{port}: no CONNACK comes"):
+        with pytest.raises(UndeliveredError, match=f":{port}: no CONNACK received"):
             foreign(port, timeout=SHORT).send([], place())
     for batch, words in [
         (rows(0, 7), "7 messages are not acknowledged"),
@@ -266,9 +266,9 @@ def test_a_server_that_refuses_or_talks_nonsense_is_quoted() -> None:
         wire.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     for script, words in [
-        (refuse, r'mqttcore-id q/3/1/0 is refused: 0x97 Quota exceeded \("no room"\)'),
-        (leave, "the server disconnects: 0x8B Server shutting down"),
-        (nonsense, "the server sends no MQTT"),
+        (refuse, r'the server rejected mqttcore-id q/3/1/0: 0x97 Quota exceeded \("no room"\)'),
+        (leave, "the server disconnected: 0x8B Server shutting down"),
+        (nonsense, "the server sent bytes that are not MQTT"),
     ]:
         with made_up(script) as port, pytest.raises(UndeliveredError, match=words):
             foreign(port).send([rows(0, 1)], place())
@@ -350,5 +350,7 @@ def test_mosquitto_gets_every_row(mosquitto: int, protocol: str, qos: str) -> No
 
 
 def test_mosquitto_is_asked_for_nothing_that_it_does_not_take(mosquitto: int) -> None:
-    with pytest.raises(UndeliveredError, match="q/3/1/0: the server takes no retained messages"):
+    with pytest.raises(
+        UndeliveredError, match="q/3/1/0: the server does not support retained messages"
+    ):
         foreign(mosquitto, retain="true").send([rows(0, 1)], place())

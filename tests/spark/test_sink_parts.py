@@ -17,8 +17,8 @@ from mqttcore.errors import (
     StreamOptionError,
 )
 from mqttcore.spark import staging
-from mqttcore.spark.guard import Guard, query_offsets
-from mqttcore.spark.messages import PIECE_BYTES, Form, Place, ipc, rows_of
+from mqttcore.spark.feedback import Guard, query_offsets
+from mqttcore.spark.messages import PIECE_BYTES, Form, RowPlace, ipc, rows_of
 from mqttcore.spark.sink import BatchSink, StreamSink, target_of
 from mqttcore.spark.sink_options import parse_sink_options
 from mqttcore.spark.staging import parts
@@ -39,7 +39,7 @@ from tests.spark.sinks import open_broker
 
 OURS = {"path": "/data"}
 OTHER = {"broker": "mqtt://127.0.0.1:1883"}
-PLACE = Place(query="q", batch=3, partition=1, attempt=0)
+PLACE = RowPlace(query="q", batch=3, partition=1, attempt=0)
 
 
 TYPES: dict[str, DataType] = {
@@ -76,7 +76,7 @@ def form(schema: str, guard: Guard | None = None, **options: str) -> Form:
         ({**OURS, "retain": "yes"}, ["retain", "true and false"]),
         ({**OURS, "txnAppId": "x"}, ["txnAppId and txnVersion need each other"]),
         ({**OURS, "txnAppId": "a/b", "txnVersion": "1"}, ["txnAppId", "letters"]),
-        ({**OURS, "txnAppId": "a", "txnVersion": "-1"}, ["txnVersion", "from 0 on"]),
+        ({**OURS, "txnAppId": "a", "txnVersion": "-1"}, ["txnVersion", "at least 0"]),
         ({**OURS, **OTHER}, ["path is for an mqttcore broker, not for option broker"]),
         ({**OURS, "username": "joe"}, ["username is for option broker"]),
         ({**OURS, "clientid": "joe"}, ["clientId is for option broker"]),
@@ -198,7 +198,7 @@ def test_overwriting_needs_a_prefix_and_retained_messages(tmp_path: pathlib.Path
         (here, True, "option prefix"),
         ({**here, "prefix": "a", "retain": "true"}, False, "option prefix"),
         ({**here, "prefix": "a"}, True, "needs option retain = true"),
-        ({"path": str(tmp_path / "none")}, False, "there is no such folder"),
+        ({"path": str(tmp_path / "none")}, False, "no such folder"),
     ]:
         with pytest.raises(StreamOptionError, match=words):
             target_of(parse_sink_options(given), schema, overwrite=overwrite)

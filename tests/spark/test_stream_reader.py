@@ -21,7 +21,7 @@ from mqttcore.errors import (
 )
 from mqttcore.spark.log import open_log
 from mqttcore.spark.options import parse_options
-from mqttcore.spark.planner import Range
+from mqttcore.spark.planner import OffsetRange
 from mqttcore.spark.reading import RowReader, Task
 from mqttcore.spark.source import BatchReader, MqttcoreDataSource
 from mqttcore.spark.streaming import MqttcoreStreamReader
@@ -410,7 +410,7 @@ def test_a_task_without_a_folder_waits_for_the_list_of_files(
     waits = comes_back(endpoint, patience)
     rows = RowReader(log=far.log, options=far.options, topic=None)
 
-    assert rows.sealed_end(Range(0, 3, 4)) == 10
+    assert rows.sealed_end(OffsetRange(0, 3, 4)) == 10
     assert waits == [0.05, 0.1, 0.2]
 
 

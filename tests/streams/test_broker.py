@@ -146,9 +146,9 @@ def test_what_a_query_tells_is_published_and_bad_reports_are_refused(broker: Bro
         watcher.send(mqtt.subscribe(("$SYS/spark/#", 0)))
         watcher.expect(mqtt.SUBACK)
 
-        with pytest.raises(EndpointError, match="a query has a name of 1 to 128"):
+        with pytest.raises(EndpointError, match="invalid query name"):
             client.report("a/b", {})
-        with pytest.raises(EndpointError, match="up to 8192 bytes"):
+        with pytest.raises(EndpointError, match="at most 8192 are allowed"):
             client.report("a", {"rows": "x" * 9_000})
         client.report("factory.gold", {"rows": 7})
 

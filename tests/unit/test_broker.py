@@ -97,7 +97,7 @@ def test_what_no_publish_can_carry_is_refused_and_nobody_gets_it(broker: Broker)
         for topic in ("x/#", "+", ""):
             with pytest.raises(TopicNameError, match=r"^response topic: "):
                 broker.publish("a", response_topic=topic, qos=1)
-        with pytest.raises(ValueError, match="268435462 bytes of a packet"):
+        with pytest.raises(ValueError, match="the message needs 268435462 bytes"):
             broker.publish("a", bytes(268_435_456), qos=1)
         broker.publish("a", "next", qos=1)
 
@@ -156,7 +156,7 @@ def test_it_can_stop_twice_and_start_again() -> None:
                 wire.connect("c")
         broker.stop()
 
-    with pytest.raises(StoppedError, match="does not run"):
+    with pytest.raises(StoppedError, match="is not running"):
         broker.publish("a")
 
 

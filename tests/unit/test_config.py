@@ -144,7 +144,8 @@ def test_two_listeners_cannot_share_an_address(write: Write) -> None:
     """)
 
     assert faults(path) == [
-        "mqttcore.toml:3:1: listeners[1]: '127.0.0.1:1883' is listeners[0] already"
+        "mqttcore.toml:3:1: listeners[1]: '127.0.0.1:1883' is already the address or name of"
+        " listeners[0]"
     ]
 
 
@@ -233,9 +234,10 @@ def test_the_keys_of_websocket_are_checked(write: Write) -> None:
     assert faults(path) == [
         "mqttcore.toml:2:13: listeners[0].transport: found 'websockets'; allowed: tcp, websocket;"
         ' did you mean "websocket"?',
-        "mqttcore.toml:6:8: listeners[1].path: 'mqtt' is no path; allowed: a path as /mqtt, without"
+        "mqttcore.toml:6:8: listeners[1].path: 'mqtt' is not a path; allowed: a path as /mqtt,"
+        " without"
         " query",
-        "mqttcore.toml:7:35: listeners[1].origins[1]: 'example.org' is no origin; allowed: an"
+        "mqttcore.toml:7:35: listeners[1].origins[1]: 'example.org' is not an origin; allowed: an"
         ' origin as https://example.org, or "*"',
     ]
 
@@ -248,8 +250,8 @@ def test_keys_of_websocket_that_would_do_nothing_are_refused(write: Write) -> No
     """)
 
     assert faults(path) == [
-        "mqttcore.toml:2:8: listeners[0].path: does nothing beside 'tcp'",
-        "mqttcore.toml:3:11: listeners[0].origins: does nothing beside 'tcp'",
+        "mqttcore.toml:2:8: listeners[0].path: has no effect with transport 'tcp'",
+        "mqttcore.toml:3:11: listeners[0].origins: has no effect with transport 'tcp'",
     ]
 
 
@@ -413,15 +415,13 @@ def test_a_promise_that_no_folder_keeps_is_refused(write: Write) -> None:
     path = write(text)
 
     assert faults(path) == [
-        "mqttcore.toml:2:11: listeners[0].promise: 'os' is not kept without a folder for data;"
-        " allowed: memory",
-        "mqttcore.toml:10:11: topics[1].promise: 'fsync' is not kept without a folder for data;"
-        " allowed: memory",
+        "mqttcore.toml:2:11: listeners[0].promise: 'os' needs a data folder; allowed: memory",
+        "mqttcore.toml:10:11: topics[1].promise: 'fsync' needs a data folder; allowed: memory",
     ]
     kept = load(path, data="folder")
     assert kept.listeners[0].promise == "os"
     assert [rule.promise for rule in kept.topics] == ["memory", "fsync"]
-    with pytest.raises(ConfigError, match="without a folder"):
+    with pytest.raises(ConfigError, match="needs a data folder"):
         Settings(listeners=(Listener(promise="fsync"),))
 
 
@@ -442,7 +442,7 @@ def test_a_policy_that_no_folder_gives_a_meaning_is_refused(write: Write) -> Non
         queue_policy = "refuse"
     """)
 
-    why = "'refuse' does nothing without a folder for data: no session is kept"
+    why = "'refuse' has no effect without a data folder: no session is kept"
     assert faults(path) == [
         f"mqttcore.toml:2:16: listeners[0].queue_policy: {why}",
         f"mqttcore.toml:6:16: topics[0].queue_policy: {why}",
@@ -477,7 +477,7 @@ def test_a_rule_of_topics_that_says_nothing_is_refused(write: Write) -> None:
     """)
 
     assert faults(path) == [
-        "mqttcore.toml:1:1: topics[0]: does nothing without promise or queue_policy"
+        "mqttcore.toml:1:1: topics[0]: has no effect without promise or queue_policy"
     ]
 
 

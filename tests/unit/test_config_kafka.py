@@ -96,11 +96,13 @@ def test_every_fault_is_named_with_its_place(write: Write) -> None:
     """)
 
     assert faults(path) == [
-        "k.toml:5:9: streams[0].topic: 'plant/1' is no topic of Kafka; allowed: letters, digits,"
+        "k.toml:5:9: streams[0].topic: 'plant/1' is not a topic of Kafka; allowed: letters, digits,"
         " ., _ and -, up to 249",
-        "k.toml:8:12: kafka.servers[0]: 'kafka-1' is no host and port; allowed: host and port, as"
+        "k.toml:8:12: kafka.servers[0]: 'kafka-1' is not a host and port; allowed: host and"
+        " port, as"
         " kafka-1.example.org:9092",
-        "k.toml:8:23: kafka.servers[1]: 'kafka://kafka-1:9092' is no host and port; allowed: host"
+        "k.toml:8:23: kafka.servers[1]: 'kafka://kafka-1:9092' is not a host and port; allowed:"
+        " host"
         " and port, as kafka-1.example.org:9092",
         "k.toml:9:22: kafka.delivery_timeout_s: 0 is out of range; allowed: 1 to 86_400",
         "k.toml:10:13: kafka.linger_ms: expected a whole number, found 1.5; allowed: 0 to 1_000",
@@ -130,15 +132,15 @@ def test_keys_that_do_nothing_are_refused(write: Write) -> None:
     """)
 
     assert faults(path) == [
-        "k.toml:1:1: streams: rows need a place; allowed: with `data` set to a folder",
-        "k.toml:4:7: streams[0].log: nobody says where Kafka is; allowed: with [kafka]",
-        "k.toml:5:13: streams[0].retention: does nothing with Kafka, which keeps the rows",
-        "k.toml:6:10: streams[0].decode: does nothing with Kafka, which keeps the rows",
-        "k.toml:7:10: streams[0].schema: does nothing with Kafka, which keeps the rows",
-        "k.toml:12:9: streams[1].topic: does nothing without log = kafka",
+        "k.toml:1:1: streams: streams need a data folder; set `data` to a folder",
+        "k.toml:4:7: streams[0].log: needs the address of Kafka; allowed: with [kafka]",
+        "k.toml:5:13: streams[0].retention: has no effect with Kafka, which keeps the rows",
+        "k.toml:6:10: streams[0].decode: has no effect with Kafka, which keeps the rows",
+        "k.toml:7:10: streams[0].schema: has no effect with Kafka, which keeps the rows",
+        "k.toml:12:9: streams[1].topic: has no effect without log = kafka",
     ]
     assert faults(write("[kafka]\nservers = []\n")) == [
-        "k.toml:1:1: kafka: does nothing without a stream whose log is kafka",
+        "k.toml:1:1: kafka: has no effect without a stream whose log is kafka",
         "k.toml:2:11: kafka.servers: there is none; allowed: 1 or more",
     ]
 
@@ -171,5 +173,5 @@ def test_the_build_says_whether_it_has_kafka() -> None:
 def test_settings_of_python_code_are_checked_as_well() -> None:
     stream = Stream(name="plant", filter=("plant/#",), log="kafka")
 
-    with pytest.raises(ConfigError, match="is no host and port"):
+    with pytest.raises(ConfigError, match="is not a host and port"):
         Settings(streams=(stream,), kafka=Kafka(servers=("kafka",)))

@@ -98,18 +98,21 @@ def test_every_fault_of_a_stream_is_named_with_its_place(write: Write) -> None:
     """)
 
     assert faults(path) == [
-        "s.toml:2:8: streams[0].name: 'Plant' is no name of a stream; allowed: a-z, 0-9, _ and -,"
+        "s.toml:2:8: streams[0].name: 'Plant' is not a name of a stream; allowed: a-z, 0-9, _"
+        " and -,"
         " up to 64, the first a-z or 0-9",
         "s.toml:3:11: streams[0].filter[0]: [MQTT-4.7.1-1] `#` is not alone in the last level;"
         " allowed: topic filters, none of them shared",
-        "s.toml:3:19: streams[0].filter[1]: '$share/g/a': a stream gets all messages, it shares"
-        " them with nobody; allowed: topic filters, none of them shared",
+        "s.toml:3:19: streams[0].filter[1]: '$share/g/a': a stream cannot have a shared"
+        " subscription; allowed: topic filters, none of them shared",
         "s.toml:4:14: streams[0].partitions: 0 is out of range; allowed: 1 to 256",
-        "s.toml:5:21: streams[0].retention.age: '7 days' is no age; allowed: a number and s, m, h"
+        "s.toml:5:21: streams[0].retention.age: '7 days' is not an age; allowed: a number and s,"
+        " m, h"
         " or d, as 7d",
         "s.toml:5:39: streams[0].retention.bytes: 1 is out of range; allowed: 1_048_576 to"
         " 9_223_372_036_854_775_807",
-        "s.toml:5:53: streams[0].retention.hold_max: '0d' is no age; allowed: a number and s, m, h"
+        "s.toml:5:53: streams[0].retention.hold_max: '0d' is not an age; allowed: a number and"
+        " s, m, h"
         " or d, as 7d",
         "s.toml:6:7: streams[0].key: found 'payload'; allowed: topic, client_id, sparkplug",
         "s.toml:7:9: streams[0].group: there is no group 'no such group' on this machine; allowed:"
@@ -142,13 +145,13 @@ def test_keys_of_streams_are_held_against_each_other(write: Write) -> None:
     """)
 
     assert faults(path) == [
-        "s.toml:1:1: streams: rows need a place; allowed: with `data` set to a folder",
+        "s.toml:1:1: streams: streams need a data folder; set `data` to a folder",
         "s.toml:3:10: streams[0].filter: there is none; allowed: one or more",
-        "s.toml:4:10: streams[0].decode: does nothing without schema",
-        "s.toml:7:8: streams[1].name: streams[0] has this name already",
-        "s.toml:9:10: streams[1].schema: does nothing without decode; allowed: json, cbor,"
+        "s.toml:4:10: streams[0].decode: has no effect without schema",
+        "s.toml:7:8: streams[1].name: streams[0] has the same name",
+        "s.toml:9:10: streams[1].schema: has no effect without decode; allowed: json, cbor,"
         " msgpack, text, protobuf, sparkplug, auto",
-        "s.toml:15:51: streams[2].schema[1].name: 'T' is there already, case aside",
+        "s.toml:15:51: streams[2].schema[1].name: 'T' exists already (case is ignored)",
     ]
 
 
@@ -162,8 +165,8 @@ def test_the_endpoint_stands_on_loopback_unless_it_was_asked_for(
     text = f'{STREAM}[http]\naddress = "{address}"\ntoken_file = "token"\n'
 
     assert faults(write(text)) == [
-        f"s.toml:6:11: http.address: {address} can be reached by other machines, and its tokens be"
-        " overheard; allowed: a loopback address, http.tls, or http.insecure = true"
+        f"s.toml:6:11: http.address: {address} can be reached by other machines, and tokens are"
+        " not encrypted; allowed: a loopback address, http.tls, or http.insecure = true"
     ]
     assert load(write(text + "insecure = true\n")).http is not None
 
@@ -171,10 +174,10 @@ def test_the_endpoint_stands_on_loopback_unless_it_was_asked_for(
 @pytest.mark.parametrize(
     ("token", "mode", "fault"),
     [
-        ("0123456789abcdef", 0o644, "token can be read by everybody on this machine"),
-        ("short", 0o600, "token holds no token"),
-        ("", 0o600, "token holds no token"),
-        ("two words of a token", 0o600, "token holds no token"),
+        ("0123456789abcdef", 0o644, "token can be read by all users of this machine"),
+        ("short", 0o600, "token has no valid token"),
+        ("", 0o600, "token has no valid token"),
+        ("two words of a token", 0o600, "token has no valid token"),
     ],
 )
 def test_a_token_is_long_and_only_its_owners(
@@ -183,8 +186,8 @@ def test_a_token_is_long_and_only_its_owners(
     text = f'{STREAM}[http]\naddress = "127.0.0.1:0"\ntoken_file = "token"\n'
 
     assert faults(write(text, token=token, mode=mode)) == [
-        f"s.toml:7:14: http.token_file: {fault}; allowed: a file for its owner with 16 to 4_096"
-        " printable characters"
+        f"s.toml:7:14: http.token_file: {fault}; allowed: a file that only its owner can read,"
+        f" with 16 to 4_096 printable characters"
     ]
 
 
@@ -199,7 +202,7 @@ def test_a_token_file_that_is_missing_is_a_fault(write: Write) -> None:
 def test_an_endpoint_without_streams_is_a_fault(write: Write) -> None:
     path = write('[http]\naddress = "127.0.0.1:0"\ntoken_file = "token"\n')
 
-    assert faults(path) == ["s.toml:1:1: http: does nothing without streams"]
+    assert faults(path) == ["s.toml:1:1: http: has no effect without [[streams]]"]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +213,7 @@ def test_ages_are_numbers_with_units(text: str, seconds: int) -> None:
 
 
 def test_settings_made_in_python_are_checked_alike() -> None:
-    with pytest.raises(ConfigError, match="rows need a place"):
+    with pytest.raises(ConfigError, match="streams need a data folder"):
         Settings(streams=(Stream(name="plant", filter=("#",)),))
 
 
@@ -243,7 +246,7 @@ def test_a_descriptor_says_what_messages_of_protocol_buffers_are(write: Write) -
             ["[0].descriptor: decode = protobuf needs a file", "streams[0].me"],
         ),
         ("protobuf", f'descriptor = "{MACHINE}"', ["streams[0].message: decode = protobuf needs"]),
-        ("json", 'message = "a.B"', ["message: does nothing without decode = protobuf"]),
+        ("json", 'message = "a.B"', ["message: has no effect without decode = protobuf"]),
         (
             "protobuf",
             'descriptor = "gone.binpb"\nmessage = "a.B"',
@@ -252,12 +255,12 @@ def test_a_descriptor_says_what_messages_of_protocol_buffers_are(write: Write) -
         (
             "protobuf",
             'descriptor = "token"\nmessage = "a.B"',
-            ["s.toml:8:14: streams[0].descriptor: token: it is no FileDescriptorSet"],
+            ["s.toml:8:14: streams[0].descriptor: token: it is not a FileDescriptorSet"],
         ),
         (
             "protobuf",
             f'descriptor = "{MACHINE}"\nmessage = "Engine"',
-            ['machine.binpb: there is no message "Engine" in it; it has', "factory.Machine"],
+            ['machine.binpb: it has no message "Engine", only', "factory.Machine"],
         ),
     ],
 )

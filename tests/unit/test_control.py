@@ -10,7 +10,7 @@ from mqttcore import control
 from mqttcore.control import NAME, Control, NobodyThereError, ask, short
 from mqttcore.errors import StoreError
 
-NOT_KNOWN = "not a request"
+NOT_KNOWN = "unknown request"
 
 
 def done(argument: str) -> int:
@@ -68,7 +68,7 @@ def test_a_request_that_takes_long_is_waited_for(
     sent: list[bytes] = []
 
     class Line(socket.socket):
-        """Notes what is read, and says when two beats have come."""
+        """Records what is read, and says when two beats have come."""
 
         def recv_into(self, *given: object, **named: object) -> int:
             count = super().recv_into(*given, **named)  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def test_a_broker_that_ended_has_not_done_it(
 
     impostor(end)
 
-    with pytest.raises(StoreError, match="ended before it was done"):
+    with pytest.raises(StoreError, match="ended before the request was done"):
         ask(tmp_path, "backup", "/copy")
 
 
@@ -143,7 +143,7 @@ def test_a_broker_that_says_nothing_any_more_is_not_waited_for(
 
     impostor(be_silent)
 
-    with pytest.raises(StoreError, match=r"said nothing for 0\.05 s"):
+    with pytest.raises(StoreError, match=r"did not answer within 0\.05 s"):
         ask(tmp_path, "backup", "/copy")
     given_up.set()
 

@@ -142,7 +142,7 @@ def test_what_the_decoder_refuses_is_not_written(packet: Packet) -> None:
 
 
 def test_what_is_no_packet_is_refused() -> None:
-    with pytest.raises(ValueError, match="str is no packet"):
+    with pytest.raises(ValueError, match="str is not a packet"):
         encode_packet("PINGREQ")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="version is 3, 4 or 5"):
         encode_packet(PingReq(), version=6)

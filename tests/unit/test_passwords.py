@@ -100,7 +100,7 @@ def test_every_wrong_line_is_named_and_no_hash_is_shown(
         f"{path}:2: expected user:hash",
         f"{path}:3: expected user:hash",
         f"{path}:4: expected user:hash",
-        f"{path}:5: user 'joe' is there already",
+        f"{path}:5: duplicate user 'joe'",
         f"{path}:6: unknown format: expected $argon2id$, $7$ or $6$",
     ]
     assert "canary" not in str(caught.value)
@@ -156,7 +156,10 @@ def test_a_rule_that_does_not_hold_is_logged_with_the_name(
     filled(("c/%c",), {"%u": "joe", "%c": "a/ä"})
 
     (record,) = caplog.records
-    told = "rule 'c/%c' does not hold for %c 'a/\\xe4': +, #, / or none, or $ first"
+    told = (
+        "rule 'c/%c' does not apply for %c 'a/\\xe4': the name is empty, contains +, # or /, or"
+        " begins with $"
+    )
     assert record.getMessage() == told
 
 
@@ -317,7 +320,7 @@ def test_the_tool_says_that_the_folder_is_missing(
     assert passwd.main([str(tmp_path / "none" / "passwords"), "joe"]) == 1
 
     said = capsys.readouterr().err
-    assert said == f"mqttcore passwd: {tmp_path / 'none'}: there is no such folder; make it first\n"
+    assert said == f"mqttcore passwd: {tmp_path / 'none'}: no such folder; create it first\n"
 
 
 @pytest.mark.skipif(

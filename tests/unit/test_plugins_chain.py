@@ -89,8 +89,8 @@ def test_one_line_a_second_says_how_many_were_left_out(caplog: pytest.LogCapture
     told = "plugin p.login: client 'c': what"
     assert lines(caplog) == [
         told,
-        f"{told} (2 more like it since the last line)",
-        f"{told} (1 more like it since the last line)",
+        f"{told} (2 similar since the last line)",
+        f"{told} (1 similar since the last line)",
         told,
         "plugin p.other: client 'c': what",
     ]
@@ -170,10 +170,10 @@ def test_a_hook_holds_as_many_threads_as_it_may_and_no_more(
     may = [chain.hold(held) for _ in range(HELD_MAX + 2)]
 
     assert may == [True] * HELD_MAX + [False] * 2
-    one = f"plugin {held.title} holds its thread; another one takes over"
+    one = f"plugin {held.title}: a hook blocks its thread; another thread takes over"
     all_of_them = (
-        f"plugin {held.title} holds {HELD_MAX} threads; no more are started: it is not called"
-        " until one of them comes back"
+        f"plugin {held.title}: its hooks block {HELD_MAX} threads, which is the limit: it is not"
+        f" called until one of them returns"
     )
     assert lines(caplog) == [one] * HELD_MAX + [all_of_them]
     assert caplog.records[-1].levelno == logging.ERROR
@@ -193,8 +193,8 @@ def test_a_hook_that_keeps_failing_is_left_alone_and_the_log_says_for_how_long(
         chain.expire(asked, failing.title, 0.5, is_fault=True)
 
     assert lines(caplog)[-1] == (
-        f"plugin {failing.title}: 20 failures within 10 s: not asked for 5 s, what it would be"
-        " asked is refused"
+        f"plugin {failing.title}: 20 failures within 10 s: it is not called for 5 s, and its"
+        f" questions are refused"
     )
     asked, noted = question()
     assert chain.shut_out(asked, failing)

@@ -41,7 +41,7 @@ def test_a_class_is_found_by_its_module_alone_or_with_its_name(module: ModuleTyp
 def test_what_is_no_plugin_class_is_named(name: str) -> None:
     with pytest.raises(LookupError) as caught:
         find_class(name)
-    assert str(caught.value) == f"{name} is no plugin class"
+    assert str(caught.value) == f"{name} is not a plugin class"
 
 
 def test_a_module_with_none_or_several_has_to_be_told_which(module: ModuleType) -> None:
@@ -72,7 +72,7 @@ def test_an_installed_package_may_offer_a_plugin_by_a_name(
     assert find_class("house") is First
     assert found == [{"group": "mqttcore.plugins", "name": "house"}]
     offered = 7
-    with pytest.raises(LookupError, match=r"^house is no plugin class$"):
+    with pytest.raises(LookupError, match=r"^house is not a plugin class$"):
         find_class("house")
 
 

@@ -10,7 +10,7 @@ import pytest
 from mqttcore._core import Question
 from mqttcore.plugin import Plugin
 from mqttcore.plugin.chain import Chain
-from mqttcore.plugin.event_loop import AsyncLane
+from mqttcore.plugin.event_loop import AsyncHookWorker
 from mqttcore.plugin.loop_thread import LoopThread
 
 
@@ -24,7 +24,7 @@ def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
 
 
 class Lanes:
-    """One lane that hands these questions out once."""
+    """One worker that hands these questions out once."""
 
     def __init__(self, *questions: object) -> None:
         self.questions = list(questions)
@@ -63,22 +63,22 @@ class Answered:
 
 
 @pytest.fixture
-def lanes() -> Iterator[Lanes]:
+def queues() -> Iterator[Lanes]:
     made = Lanes()
     yield made
     os.close(made.read)
     os.close(made.write)
 
 
-def begun(thread: LoopThread, lanes: Lanes) -> AsyncLane:
-    lane = AsyncLane(thread, cast("Any", lanes), 0, Chain([Plugin(Plugin.Config())]))
+def begun(thread: LoopThread, queues: Lanes) -> AsyncHookWorker:
+    worker = AsyncHookWorker(thread, cast("Any", queues), 0, Chain([Plugin(Plugin.Config())]))
 
     async def nothing() -> None:
-        """Comes behind what the lane begins with."""
+        """Comes behind what the worker begins with."""
 
     for _ in range(3):
         thread.call(nothing, timeout=20.0)
-    return lane
+    return worker
 
 
 def test_a_thread_is_named_and_ends_with_the_program(thread: LoopThread) -> None:
@@ -125,30 +125,30 @@ def test_a_loop_that_is_held_is_stuck_until_its_hook_comes_back(
 
 
 def test_a_lane_that_is_retired_ends_its_thread_and_takes_no_more(
-    thread: LoopThread, lanes: Lanes
+    thread: LoopThread, queues: Lanes
 ) -> None:
-    lane = begun(thread, lanes)
+    worker = begun(thread, queues)
     culprit, other = (cast("Question", Answered()) for _ in range(2))
     ended = threading.Event()
-    assert lane.is_alive
-    assert not lane.is_held_by(culprit)
-    assert lane.held_by() is None
-    taken = len(lanes.limits)
+    assert worker.is_alive
+    assert not worker.is_held_by(culprit)
+    assert worker.held_by() is None
+    taken = len(queues.limits)
 
-    lane.retire(culprit, ended.set)
+    worker.retire(culprit, ended.set)
 
     assert ended.wait(20)
-    assert lane.is_held_by(culprit)
-    assert not lane.is_held_by(other)
-    os.write(lanes.write, b"!")
-    assert len(lanes.limits) == taken
+    assert worker.is_held_by(culprit)
+    assert not worker.is_held_by(other)
+    os.write(queues.write, b"!")
+    assert len(queues.limits) == taken
 
 
-def test_an_answer_that_no_hook_waits_for_is_refused(thread: LoopThread, lanes: Lanes) -> None:
+def test_an_answer_that_no_hook_waits_for_is_refused(thread: LoopThread, queues: Lanes) -> None:
     answered = Answered()
-    lanes.questions.append(answered)
+    queues.questions.append(answered)
 
-    begun(thread, lanes)
+    begun(thread, queues)
 
     assert answered.refused.wait(20)
-    assert lanes.limits[0] == 64
+    assert queues.limits[0] == 64

@@ -179,7 +179,7 @@ class Bystander(Plugin):
 
     @hook.events("connected", every=0)
     async def record(self, events: Sequence[Event]) -> None:
-        """Notes."""
+        """Records it."""
         self.told.extend(event.client_id for event in events)
 
 
@@ -256,7 +256,7 @@ def test_a_thread_that_is_held_is_replaced_for_the_other_questions_of_the_plugin
         assert login_reason(broker, "passed-on") == 0
 
         assert not trap.release.is_set()
-    assert caplog.text.count("another one takes over") == 1
+    assert caplog.text.count("another thread takes over") == 1
 
 
 @pytest.mark.parametrize("kind", [Def, AsyncDef])
@@ -293,7 +293,7 @@ def test_a_hook_of_events_that_hangs_is_told_later_events_by_another_thread(
     eventually(lambda: numbers(broker, kind, "record").passed == 1)
     found = numbers(broker, kind, "record")
     assert (found.calls, found.timed_out, found.in_flight) == (2, 1, 1)
-    assert f"{kind.__name__}.record holds its thread" in caplog.text
+    assert f"{kind.__name__}.record: a hook blocks its thread" in caplog.text
 
 
 @pytest.mark.parametrize("kind", [Def, AsyncDef])
@@ -303,7 +303,7 @@ def test_no_more_threads_than_its_share_are_held_by_a_hook(
     broker = start(kind(trap), Bystander())
     for _ in range(4):
         assert login_reason(broker, "evil") == UNAVAILABLE
-    eventually(lambda: "holds 4 threads; no more are started" in caplog.text)
+    eventually(lambda: "block 4 threads, which is the limit" in caplog.text)
 
     assert login_reason(broker, "evil") == UNAVAILABLE
     found = numbers(broker, kind, "login")
@@ -470,7 +470,7 @@ def test_a_coroutine_on_a_loop_that_another_one_blocks_is_not_at_fault(
     assert numbers(broker, Patient, "login").breaker == "open"
 
 
-def test_time_in_the_queue_of_the_next_lane_is_not_taken_from_the_hook_before(
+def test_time_in_the_queue_of_the_next_worker_is_not_taken_from_the_hook_before(
     start: Start, trap: Trap
 ) -> None:
     class Passes(Plugin):

@@ -11,7 +11,7 @@ from mqttcore._core import Question
 from mqttcore.plugin import Event, Grant, Limits, Plugin, hook
 from mqttcore.plugin.breaker import HELD_MAX
 from mqttcore.plugin.chain import BoundHook, Chain
-from mqttcore.plugin.lanes import CallThread, EventLane, SyncLane
+from mqttcore.plugin.workers import CallThread, EventWorker, SyncHookWorker
 
 
 def threads_of(name: str) -> set[threading.Thread]:
@@ -56,7 +56,7 @@ def test_a_call_that_raises_is_over() -> None:
 
 
 class NoQuestions:
-    """Lanes that are closed."""
+    """Queues that are closed."""
 
     def take(self, _number: int, _limit: int) -> None:
         """Nothing comes."""
@@ -72,16 +72,16 @@ class Asked:
 
 @pytest.mark.parametrize("is_its_own", [True, False])
 def test_a_thread_is_retired_by_the_question_that_holds_it_alone(*, is_its_own: bool) -> None:
-    lane = SyncLane(cast("Any", NoQuestions()), 0, cast("Chain", None))
-    lane.join()
+    worker = SyncHookWorker(cast("Any", NoQuestions()), 0, cast("Chain", None))
+    worker.join()
     first, other = cast("Question", Asked()), cast("Question", Asked())
     hook = cast("BoundHook", object())
 
-    assert not lane.retire_if_held_by(first, hook), "nothing runs"
-    lane._current = first
+    assert not worker.retire_if_held_by(first, hook), "nothing runs"
+    worker._current = first
 
-    assert lane.retire_if_held_by(first if is_its_own else other, hook) is is_its_own
-    assert lane._culprit is (hook if is_its_own else None)
+    assert worker.retire_if_held_by(first if is_its_own else other, hook) is is_its_own
+    assert worker._culprit is (hook if is_its_own else None)
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Happened:
 
 
 class Telling:
-    """Lanes that tell these batches, and then the end."""
+    """Queues that tell these batches, and then the end."""
 
     def __init__(self, *batches: list[Happened], dropped: int = 0) -> None:
         self.batches = list(batches)
@@ -128,7 +128,7 @@ class Observer(Plugin):
             raise self.error
 
 
-def tell_all(observer: Observer, lanes: Telling, *, held: int = 0) -> BoundHook:
+def tell_all(observer: Observer, queues: Telling, *, held: int = 0) -> BoundHook:
     chain = Chain([observer])
     for _ in range(held):
         chain.events[0].breaker.hold()
@@ -137,8 +137,8 @@ def tell_all(observer: Observer, lanes: Telling, *, held: int = 0) -> BoundHook:
     def no_loop() -> Any:  # noqa: ANN401 -- never called
         raise AssertionError("no hook is a coroutine")
 
-    lane = EventLane(cast("Any", lanes), 0, chain.events, chain, new_loop=no_loop)
-    lane.join()
+    worker = EventWorker(cast("Any", queues), 0, chain.events, chain, new_loop=no_loop)
+    worker.join()
     assert threads_of("mqttcore-events") <= before
     return chain.events[0]
 
@@ -146,13 +146,13 @@ def tell_all(observer: Observer, lanes: Telling, *, held: int = 0) -> BoundHook:
 def test_events_are_told_by_their_kind_in_batches(caplog: pytest.LogCaptureFixture) -> None:
     observer = Observer()
     five = [Happened(kind) for kind in ("connected", "other", "disconnected", "connected")]
-    lanes = Telling(five, [Happened("other")], dropped=3)
+    queues = Telling(five, [Happened("other")], dropped=3)
 
-    bound = tell_all(observer, lanes)
+    bound = tell_all(observer, queues)
 
     assert observer.told == [["connected", "disconnected"], ["connected"]]
-    assert lanes.limits == {(2, 0.5)}
-    assert (lanes.thread.name, lanes.thread.daemon) == ("mqttcore-events", True)
+    assert queues.limits == {(2, 0.5)}
+    assert (queues.thread.name, queues.thread.daemon) == ("mqttcore-events", True)
     assert (bound.stats().calls, bound.stats().passed) == (2, 2)
     (record,) = caplog.records
     owner = bound.title.rpartition(".")[0]
@@ -170,7 +170,7 @@ def test_a_hook_of_events_that_raises_is_logged_and_told_more(
     bound = tell_all(observer, Telling(*batches))
 
     first = caplog.records[0]
-    assert first.getMessage() == f"plugin {bound.title}: client -: raised over 1 events"
+    assert first.getMessage() == f"plugin {bound.title}: client -: raised an exception for 1 events"
     assert first.exc_info is not None
     assert first.exc_info[1] is observer.error
     assert (bound.stats().failed, len(observer.told)) == (2, 2)
@@ -188,9 +188,9 @@ def test_a_hook_of_events_that_holds_its_threads_is_told_nothing() -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"publish": "a/#"}, "publish is one string: write ['a/#']"),
-        ({"subscribe": "a/#"}, "subscribe is one string: write ['a/#']"),
-        ({"deny": "a/#"}, "deny is one string: write ['a/#']"),
+        ({"publish": "a/#"}, "publish is a string, but must be a list: write ['a/#']"),
+        ({"subscribe": "a/#"}, "subscribe is a string, but must be a list: write ['a/#']"),
+        ({"deny": "a/#"}, "deny is a string, but must be a list: write ['a/#']"),
         ({"expires_at": datetime(2030, 1, 1)}, "expires_at has no time zone"),
         ({"promise": "disk"}, "promise is 'disk': one of memory, os, fsync"),
         ({"queue_policy": "keep"}, "queue_policy is 'keep': one of drop, refuse"),

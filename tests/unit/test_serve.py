@@ -169,7 +169,7 @@ def test_sighup_reads_the_file_anew_or_keeps_the_old_one(
 
     file.write_text(listener('"nobody"'))
     process.send_signal(signal.SIGHUP)
-    said(process, "not reloaded, the old configuration stays")
+    said(process, "reload failed, the old configuration stays")
     assert "mqttcore.toml:3:13: listeners[0].anonymous" in process.stderr.readline()
     assert code() == 0x87
 
@@ -383,7 +383,7 @@ def test_a_configuration_that_lets_nobody_in_says_so(serve: Serve, tmp_path: pat
 
     assert process.stdout is not None
     assert process.stdout.readline() == (
-        "no plugin and no anonymous access: every client will be refused\n"
+        "no plugin and no anonymous access: every client is rejected\n"
     )
 
 

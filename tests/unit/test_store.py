@@ -247,7 +247,7 @@ def test_a_newer_format_is_refused(
 
     assert store.main(["verify", str(folder)]) == 1
 
-    assert "has format 9; this version knows formats up to 1" in capsys.readouterr().err
+    assert "has format 9; this version reads formats up to 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("make", [True, False])

@@ -287,7 +287,7 @@ def test_a_forked_child_has_a_connection_of_its_own(tcp: str, script: Script) ->
 
 @pytest.mark.parametrize("endpoint", ["https://", "http://127.0.0.1:1/v2", "ftp://host", "http://"])
 def test_what_is_no_endpoint_is_refused_at_once(endpoint: str) -> None:
-    with pytest.raises(ValueError, match="is no endpoint"):
+    with pytest.raises(ValueError, match="is not an endpoint"):
         Client(endpoint)
 
 

@@ -78,7 +78,7 @@ async def password_matches(
 
 
 def verify(hook: clock.HookClock | None, password: bytes, hashed: str) -> bool:
-    """Hashes, unless nobody waits for the answer of the hook any more."""
+    """Computes the hash, unless the hook has been cancelled."""
     if hook is not None and not hook.restart():
         return False
     return verify_password(hashed, password)

@@ -66,7 +66,7 @@ def read_password_file(
     """User names and hashes, each of which ``check`` accepts.
 
     Raises:
-        PasswordFileError: the file cannot be read, has no users, or a line is wrong.
+        PasswordFileError: the file cannot be read, it has no users, or a line is wrong.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -78,7 +78,7 @@ def read_password_file(
         if not line.startswith("#") and (fault := add_line(hashes, line, check)):
             faults.append(f"{path}:{number}: {fault}")
     if not hashes and not faults:
-        faults.append(f"{path}: has no users")
+        faults.append(f"{path}: it has no users")
     if faults:
         raise PasswordFileError("\n".join(faults))
     return hashes
@@ -90,7 +90,7 @@ def add_line(hashes: dict[str, str], line: str, check: Callable[[str], object]) 
     if not colon or not user:
         return "expected user:hash"
     if user in hashes:
-        return f"user {user!r} is there already"
+        return f"duplicate user {user!r}"
     try:
         check(hashed)
     except PasswordHashError as error:

@@ -1,4 +1,4 @@
-"""What all users of a plugin may do, with their names put into topic filters."""
+"""Grant rules that all users of a plugin share, with `%u` and `%c` replaced by their names."""
 
 import logging
 import re
@@ -61,7 +61,11 @@ def misfit(rule: str, names: dict[str, str]) -> str | None:
         is_dollar = name.startswith("$") and rule.startswith(mark)
         if not name or set(name) & set("+#/") or is_dollar:
             log.warning(
-                "rule %r does not hold for %s %a: +, #, / or none, or $ first", rule, mark, name
+                "rule %r does not apply for %s %a: the name is empty, contains +, # or /, or"
+                " begins with $",
+                rule,
+                mark,
+                name,
             )
             return mark
     return None

@@ -1,4 +1,4 @@
-"""Users who prove that they know their password and never send it: SCRAM-SHA-256 in AUTH packets.
+"""SCRAM-SHA-256 in AUTH packets: users prove their password without sending it.
 
 For clients of MQTT 5.0 that name the Authentication Method ``SCRAM-SHA-256``. The steps are those
 of RFC 5802 and RFC 7677; the client's first message comes with CONNECT, the server's last one with
@@ -42,7 +42,7 @@ ESCAPED = {"2C": ",", "3D": "="}
 
 
 class ScramError(ValueError):
-    """A message that is none of SCRAM's, or not the one that its turn asks for."""
+    """A message that is not valid SCRAM, or not the expected one."""
 
 
 class Scram(Plugin):
@@ -140,10 +140,10 @@ class Verifier:
                 server_key=server_key,
             )
         except ValueError as error:
-            raise PasswordHashError("no SCRAM-SHA-256 verifier") from error
+            raise PasswordHashError("not a SCRAM-SHA-256 verifier") from error
         has_keys = len(made.stored_key) == len(made.server_key) == hashlib.sha256().digest_size
         if method != METHOD or not has_keys or made.iterations < ITERATIONS_MIN or not made.salt:
-            raise PasswordHashError("no SCRAM-SHA-256 verifier of at least 4096 iterations")
+            raise PasswordHashError("not a SCRAM-SHA-256 verifier with at least 4096 iterations")
         return made
 
     def __str__(self) -> str:
@@ -175,12 +175,14 @@ class ClientFirst:
         flag, comma, rest = decoded(data).partition(",")
         identity, second, bare = rest.partition(",")
         if not comma or not second or flag not in ("n", "y"):
-            raise ScramError("channel binding is not offered" if flag[:2] == "p=" else "no SCRAM")
+            raise ScramError(
+                "channel binding is not supported" if flag[:2] == "p=" else "not a SCRAM message"
+            )
         if identity:
-            raise ScramError("nobody acts for somebody else here")
+            raise ScramError("authorization identities are not supported")
         name, nonce, *_ = [*bare.split(","), ""]
         if not name.startswith("n=") or not nonce.startswith("r=") or len(nonce) == len("r="):
-            raise ScramError("no user name or no nonce")
+            raise ScramError("the user name or the nonce is missing")
         return cls(header=f"{flag},,", bare=bare, user=unescaped(name[2:]), nonce=nonce[2:])
 
 
@@ -207,9 +209,9 @@ class Conversation:
         binding, _, rest = without_proof.partition(",r=")
         nonce = rest.partition(",")[0]
         if not comma or binding != f"c={encoded(self._first.header.encode())}":
-            raise ScramError("no proof, or one for another channel")
+            raise ScramError("the proof is missing, or the channel binding is wrong")
         if not hmac.compare_digest(nonce.encode(), self._nonce.encode()):
-            raise ScramError("a proof for another exchange")
+            raise ScramError("the nonce is wrong")
         covered = f"{self._first.bare},{self._challenge()},{without_proof}".encode()
         signature = hmac.digest(self._verifier.stored_key, covered, "sha256")
         key = bytes(a ^ b for a, b in zip(signature, unpacked(proof), strict=True))
@@ -229,7 +231,7 @@ def decoded(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise ScramError("the message is no text") from error
+        raise ScramError("the message is not UTF-8") from error
 
 
 def unpacked(proof: str) -> bytes:
@@ -237,9 +239,9 @@ def unpacked(proof: str) -> bytes:
     try:
         found = base64.b64decode(proof, validate=True)
     except ValueError as error:
-        raise ScramError("the proof is no base64") from error
+        raise ScramError("the proof is not base64") from error
     if len(found) != hashlib.sha256().digest_size:
-        raise ScramError("the proof has another length")
+        raise ScramError("the proof has the wrong length")
     return found
 
 
@@ -286,9 +288,9 @@ def prepared(password: str) -> str:
     if any(is_in(char) for char in done for is_in in PROHIBITED):
         raise ValueError("the password has characters that SCRAM does not allow")
     if any(stringprep.in_table_a1(char) for char in done):
-        raise ValueError("the password has characters that SCRAM does not know")
+        raise ValueError("the password has characters that Unicode 3.2 does not assign")
     if any(map(stringprep.in_table_d1, done)):
         is_pure = not any(map(stringprep.in_table_d2, done))
         if not (is_pure and stringprep.in_table_d1(done[0]) and stringprep.in_table_d1(done[-1])):
-            raise ValueError("the password mixes directions of writing")
+            raise ValueError("the password mixes right-to-left with other characters")
     return done

@@ -10,8 +10,8 @@ TOOLS = {
     "serve": "runs the broker",
     "certs": "makes certificates for trying TLS",
     "passwd": "writes password files",
-    "pipeline": "makes tables of a stream, and alerts",
-    "store": "checks, mends and copies a durable store",
+    "pipeline": "builds tables and alerts from a stream",
+    "store": "checks, repairs and copies a data folder",
 }
 
 HOMES = {"pipeline": "mqttcore.pipeline.__main__"}

@@ -1,4 +1,4 @@
-"""From TOML, environment and flags to checked `Settings`.
+"""Reads TOML, environment and flags, and validates them: `Settings`.
 
 Later ones win: defaults, file, environment (``MQTTCORE__LISTENERS__0__ADDRESS``), flags. Everything
 that is wrong is reported at once, each fault with its place, its key, what is allowed and, for a

@@ -1,4 +1,4 @@
-"""What one value of a configuration alone cannot know."""
+"""Validation that needs more than one value of the configuration."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ def check_together(
         if not has_streams:
             faults.add(place("http"), "http", BUILD)
         elif not any(stream.log == "mqttcore" for stream in streams):
-            faults.add(place("http"), "http", "does nothing without streams")
+            faults.add(place("http"), "http", "has no effect without [[streams]]")
 
 
 def check_http(http: HttpListener, place: Callable[[str], Place], faults: Faults) -> None:
@@ -42,13 +42,15 @@ def check_http(http: HttpListener, place: Callable[[str], Place], faults: Faults
         faults.add(
             place("http.address"),
             "http.address",
-            f"{http.address} can be reached by other machines, and its tokens be overheard",
+            f"{http.address} can be reached by other machines, and tokens are not encrypted",
             "allowed: a loopback address, http.tls, or http.insecure = true",
         )
     try:
         read_token(http.token_file)
     except ValueError as error:
-        allowed = "allowed: a file for its owner with 16 to 4_096 printable characters"
+        allowed = (
+            "allowed: a file that only its owner can read, with 16 to 4_096 printable characters"
+        )
         faults.add(place("http.token_file"), "http.token_file", str(error), allowed)
 
 
@@ -63,7 +65,9 @@ def check_listeners(
         key = f"listeners[{index}]"
         if taken.setdefault(listener.title, index) != index and not is_free_port(listener):
             other = f"listeners[{taken[listener.title]}]"
-            faults.add(place(key), key, f"{listener.title!r} is {other} already")
+            faults.add(
+                place(key), key, f"{listener.title!r} is already the address or name of {other}"
+            )
         if listener.access and not listener.insecure and not is_loopback(listener.address):
             faults.add(
                 place(f"{key}.anonymous"),
@@ -90,7 +94,7 @@ def check_promises(
         for index, entry in enumerate(values.get(name, ())):
             if entry.promise in ("os", "fsync"):
                 key = f"{name}[{index}].promise"
-                what = f"{entry.promise!r} is not kept without a folder for data"
+                what = f"{entry.promise!r} needs a data folder"
                 faults.add(place(key), key, what, "allowed: memory")
             if entry.queue_policy == "refuse":
                 refuse_policy(f"{name}[{index}].queue_policy", place, faults)
@@ -103,12 +107,12 @@ def check_topics(
     for index, rule in enumerate(topics):
         if rule.promise is None and rule.queue_policy is None:
             key = f"topics[{index}]"
-            faults.add(place(key), key, "does nothing without promise or queue_policy")
+            faults.add(place(key), key, "has no effect without promise or queue_policy")
 
 
 def refuse_policy(key: str, place: Callable[[str], Place], faults: Faults) -> None:
     """Only messages that the store keeps are refused instead of dropped."""
-    what = "'refuse' does nothing without a folder for data: no session is kept"
+    what = "'refuse' has no effect without a data folder: no session is kept"
     faults.add(place(key), key, what)
 
 
@@ -124,7 +128,7 @@ def check_transport(
     ):
         if is_given:
             where = f"{key}.{name}"
-            faults.add(place(where), where, f"does nothing beside {listener.transport!r}")
+            faults.add(place(where), where, f"has no effect with transport {listener.transport!r}")
 
 
 def check_tls(tls: Tls, key: str, place: Callable[[str], Place], faults: Faults) -> None:

@@ -1,4 +1,4 @@
-"""What a configuration is made of; the keys of the file are the fields of these classes."""
+"""Parts of a configuration: the fields of these classes are the keys of the file."""
 
 import ipaddress
 import pathlib
@@ -109,7 +109,7 @@ class Listener:
 
     @property
     def title(self) -> str:
-        """The name, or the address where there is none."""
+        """The name, or the address by default."""
         return self.name or self.address
 
     @property
@@ -163,7 +163,7 @@ class ServerLimits:
     """What clients may use; the defaults are those of SECURITY.md."""
 
     receive_maximum: Annotated[int, Range(1, 65_535)] = 64
-    """QoS 1 and 2 publishes that a v5 client may have under way to the broker."""
+    """Receive Maximum for v5 clients: QoS 1 and 2 messages in flight to the broker."""
     maximum_packet_size: Annotated[int, Range(20, 268_435_460)] = 1 << 20
     """Largest packet after CONNECT, in bytes."""
     connect_packet_bytes: Annotated[int, Range(64, 268_435_460)] = 8 << 10
@@ -191,7 +191,7 @@ class ServerLimits:
     client_id_strict: bool = True
     """Refuses client identifiers with ``+ #`` or control characters."""
     inflight_max: Annotated[int, Range(1, 65_535)] = 32
-    """QoS 1 and 2 publishes under way to a client."""
+    """Maximum number of QoS 1 and 2 messages in flight to a client."""
     max_inflight_bytes: Annotated[int, Range(0, 2**63 - 1)] = 0
     """Bytes of QoS 1 and 2 messages that a client has not acknowledged; a larger one goes alone;
     0: no limit."""
@@ -233,9 +233,9 @@ class ServerLimits:
     payload_format_checked: bool = False
     """Refuses payloads that claim to be UTF-8 and are not."""
     connect_deadline_s: Annotated[float, Range(0.1, 3_600)] = 10.0
-    """From the accepted socket until the client is let in; as long to authenticate again."""
+    """Seconds from accept to CONNACK, and for a re-authentication."""
     pending_connections: Annotated[int, Range(1, 2**32 - 1)] = 4_096
-    """Connections whose client is not let in yet."""
+    """Maximum number of connections without CONNACK."""
     connections: Annotated[int, Range(1, 2**32 - 1)] = 100_000
     """Clients connected."""
     sessions: Annotated[int, Range(1, 2**32 - 1)] = 1_000_000
@@ -253,7 +253,7 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRule:
-    """What holds for messages on some topics, whoever publishes them."""
+    """Rules for messages by topic; the first matching filter applies."""
 
     filter: Filter
     """The topics."""

@@ -1,4 +1,4 @@
-"""From TOML, environment and flags to `Settings`: later ones win."""
+"""Reads the configuration. Precedence: flags, then environment, then TOML file."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -102,7 +102,12 @@ def apply_environment(root: Entry, environment: Mapping[str, str], faults: Fault
             steps = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
             place = Place(name)
             if not put(root, steps, Entry(environment[name], "text", place, place)):
-                faults.add(place, "", "names no place", "allowed: keys and indexes joined by __")
+                faults.add(
+                    place,
+                    "",
+                    "is not a configuration key",
+                    "allowed: keys and indexes joined by __",
+                )
 
 
 def put(entry: Entry, steps: Sequence[str], new: Entry) -> bool:

@@ -1,4 +1,4 @@
-"""A whole, checked configuration."""
+"""The complete, validated configuration."""
 
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal
@@ -13,7 +13,7 @@ from mqttcore.streams.settings import Stream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that a broker is told before it starts.
+    """The complete configuration of a broker.
 
     Raises:
         ConfigError: a value is not allowed.

@@ -1,4 +1,4 @@
-"""Addresses, paths and filters as a configuration writes them."""
+"""Value types of the configuration: addresses, paths, filters."""
 
 import ipaddress
 import re
@@ -30,7 +30,7 @@ def split_address(text: str) -> tuple[str, int]:
     bracketed = host.startswith("[") and host.endswith("]")
     address = ipaddress.ip_address(host[1:-1] if bracketed else host)
     if bracketed != (address.version == 6):
-        raise ValueError(f"{text!r}: an IPv6 address, and only that, stands in brackets")
+        raise ValueError(f"{text!r}: write IPv6 addresses in brackets, others without")
     return str(address), int(port)
 
 
@@ -59,13 +59,13 @@ GrantRule = Annotated[
 def check_path(text: str) -> None:
     """Refuses what no HTTP request can ask for."""
     if not re.fullmatch(r"/[!-~]*", text) or re.search(r"[?#]", text):
-        raise ValueError(f"{text!r} is no path")
+        raise ValueError(f"{text!r} is not a path")
 
 
 def check_origin(text: str) -> None:
     """Refuses what no browser sends as an origin."""
     if text != "*" and not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+", text):
-        raise ValueError(f"{text!r} is no origin")
+        raise ValueError(f"{text!r} is not an origin")
 
 
 UrlPath = Annotated[str, Parsed(check_path, "a path as /mqtt, without query")]

@@ -1,4 +1,4 @@
-"""The ready pipeline: a stream's messages as raw, decoded and counted tables, and alerts.
+"""The ready-made pipeline: a stream as raw, decoded and aggregated tables, and alerts.
 
 ``python -m mqttcore.pipeline FILE`` runs what `config` describes; `run` does the same from Python.
 Needs the extra ``mqttcore[pipeline]``.

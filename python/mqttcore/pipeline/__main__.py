@@ -55,15 +55,17 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="mqttcore pipeline",
-        description="A stream's messages into tables, and alerts back.",
-        epilog="`emit-sdp FILE FOLDER` writes the pipeline as a declarative one of Spark;"
-        " `delta DATA STREAM` makes a Delta table of a stream's own files.",
+        description="Writes the messages of a stream into tables, and publishes alerts.",
+        epilog="`emit-sdp FILE FOLDER` writes the pipeline as a declarative pipeline of Spark;"
+        " `delta DATA STREAM` creates a Delta table from the stream's own files.",
     )
     made.add_argument("file", type=Path, metavar="FILE", help="TOML file")
-    made.add_argument("--once", action="store_true", help="read what there is, then end")
-    made.add_argument("--dry-run", action="store_true", help="show the tables, write nothing")
-    made.add_argument("--explain", action="store_true", help="show Spark's plans, write nothing")
-    made.add_argument("--json", action="store_true", help="progress as JSON, a line a batch")
+    made.add_argument("--once", action="store_true", help="read all available rows, then stop")
+    made.add_argument("--dry-run", action="store_true", help="print the tables, write nothing")
+    made.add_argument("--explain", action="store_true", help="print Spark's plans, write nothing")
+    made.add_argument(
+        "--json", action="store_true", help="print progress as JSON, one line for each batch"
+    )
     return made
 
 
@@ -71,8 +73,8 @@ def delta_parser() -> argparse.ArgumentParser:
     """The command line of `delta`."""
     made = argparse.ArgumentParser(
         prog="mqttcore pipeline delta",
-        description="Have DATA/streams/STREAM/delta, a Delta table of the stream's sealed files,"
-        " without a copy of them. Run it again when more was sealed.",
+        description="Creates or updates DATA/streams/STREAM/delta, a Delta table of the stream's"
+        " sealed files, which are not copied. Run it again after more files were sealed.",
     )
     made.add_argument("data", metavar="DATA", help="the broker's data folder")
     made.add_argument("stream", metavar="STREAM", help="the stream's name")
@@ -86,7 +88,9 @@ def emission_parser() -> argparse.ArgumentParser:
         description="Write a pipeline for `spark-pipelines run --spec FOLDER/spark-pipeline.yml`.",
     )
     made.add_argument("file", type=Path, metavar="FILE", help="TOML file")
-    made.add_argument("folder", type=Path, metavar="FOLDER", help="where it is written")
+    made.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="folder for the declarative pipeline"
+    )
     return made
 
 

@@ -1,4 +1,4 @@
-"""Alerts: rows of a batch that are published as messages, all of them once, or none yet.
+"""Alerts: publishes rows of a batch as messages, all or none, exactly once.
 
 They go the way of `mqttcore.spark`'s sink, under ``(query id, batch id)``: the broker answers a
 commit that it has seen before without publishing again. So a batch that Spark repeats has its
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from mqttcore.pipeline.tables import Batch
 
-__all__ = ["Publisher", "alert_messages"]
+__all__ = ["AlertPublisher", "alert_messages"]
 
 
-class Publisher:
+class AlertPublisher:
     """Sends alerts to the broker that the pipeline reads from."""
 
     def __init__(self, source: Source) -> None:

@@ -1,4 +1,4 @@
-"""Progress in a terminal: a bar a query, of how much of its stream it has read."""
+"""Progress bars in a terminal: for each query, how much of its stream it has read."""
 
 from types import TracebackType
 from typing import Self

@@ -1,4 +1,4 @@
-"""What a pipeline is, as TOML and as checked values.
+"""The configuration of a pipeline: TOML and validated classes.
 
 ```toml
 name = "factory"
@@ -53,15 +53,15 @@ TAKEN = frozenset({"bronze", "silver", "quarantine"})
 
 
 def check_name(text: str) -> None:
-    """Refuses what is no name of a table."""
+    """Refuses what is not a name of a table."""
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", text):
-        raise ValueError(f"{text!r} is no name")
+        raise ValueError(f"{text!r} is not a name")
 
 
 def check_duration(text: str) -> None:
     """Refuses what Spark does not take for a length of time."""
     if not re.fullmatch(r"[1-9]\d* (millisecond|second|minute|hour|day)s?", text):
-        raise ValueError(f"{text!r} is no length of time")
+        raise ValueError(f"{text!r} is not a duration")
 
 
 def check_trigger(text: str) -> None:
@@ -248,7 +248,7 @@ def check_names(pipeline: Pipeline, root: Entry, faults: Faults) -> None:
     for index, gold in enumerate(pipeline.gold):
         key = f"gold[{index}].name"
         if gold.name in taken:
-            faults.add(place_of(root, key), key, f'there is a table "{gold.name}" already')
+            faults.add(place_of(root, key), key, f'duplicate table "{gold.name}"')
         taken.add(gold.name)
     tables = ["silver", *(gold.name for gold in pipeline.gold)]
     seen = set[str]()
@@ -256,7 +256,7 @@ def check_names(pipeline: Pipeline, root: Entry, faults: Faults) -> None:
         key = f"alerts[{index}]"
         if alert.table not in tables:
             allowed = "allowed: " + ", ".join(tables)
-            faults.add(place_of(root, f"{key}.table"), f"{key}.table", "no such table", allowed)
+            faults.add(place_of(root, f"{key}.table"), f"{key}.table", "unknown table", allowed)
         if alert.name in seen:
-            faults.add(place_of(root, f"{key}.name"), f"{key}.name", "another alert has this name")
+            faults.add(place_of(root, f"{key}.name"), f"{key}.name", "duplicate name of an alert")
         seen.add(alert.name)

@@ -1,4 +1,4 @@
-"""A pipeline as one of Spark's declarative pipelines, for clusters and services that run those.
+"""Writes a pipeline as a declarative pipeline of Spark.
 
 ``python -m mqttcore.pipeline emit-sdp FILE FOLDER`` writes ``spark-pipeline.yml`` and
 ``transformations/<name>.py``; ``spark-pipelines run --spec FOLDER/spark-pipeline.yml`` runs them

@@ -1,4 +1,4 @@
-"""Files of a pipeline, written so that they outlive a power cut, and folders with one writer."""
+"""Durable writes of small files, and folders with one writer."""
 
 import fcntl
 import os

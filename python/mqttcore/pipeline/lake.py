@@ -1,4 +1,4 @@
-"""A stream's sealed files as a Delta table, without a second copy of a row.
+"""A Delta table of a stream's sealed files, without a copy of their rows.
 
 ``python -m mqttcore.pipeline delta DATA STREAM`` makes ``DATA/streams/<stream>/delta``: hard links
 to the sealed files, which never change, and Delta's log beside them. It takes in what was sealed,
@@ -60,7 +60,7 @@ def refresh(folder: StreamFolder) -> Change:
     path = folder.path / "delta"
     if not any(folder.index().files) and not path.exists():
         return Change(0, 0, 0)
-    with locked(path, "another process brings it up to date"):
+    with locked(path, "another process updates it"):
         wanted = linked(folder, path)
         table = opened(path, wanted, told.epoch)
         changed = commit(table, path, wanted, told.name)
@@ -84,7 +84,7 @@ def linked(folder: StreamFolder, path: Path) -> Files:
         if not wrong:
             sync_path(path)
             return wanted
-    raise PipelineError(f"{wrong[0]}: is not the file that {folder.path}/sealed.json says")
+    raise PipelineError(f"{wrong[0]}: differs from the file in {folder.path}/sealed.json")
 
 
 def name_of(partition: int, file: SealedFile) -> str:
@@ -119,7 +119,7 @@ def link(file: SealedFile, target: Path) -> bool:
 
 
 def opened(path: Path, wanted: Files, epoch: str) -> "deltalake.DeltaTable":
-    """The table with all columns that its files have, made if there is none."""
+    """Returns the table with all columns of its files; creates it if it does not exist."""
     import deltalake
 
     schemas = [columns(path / name) for name in wanted]
@@ -134,8 +134,8 @@ def opened(path: Path, wanted: Files, epoch: str) -> "deltalake.DeltaTable":
     found = table.metadata().configuration.get(EPOCH)
     if found != epoch:
         raise PipelineError(
-            f"{path}: has rows of epoch {found}, the stream is in epoch {epoch}: offsets may mean"
-            " other rows now. Remove that folder to begin anew"
+            f"{path}: has rows of epoch {found}, but the stream has epoch {epoch}: the same"
+            f" offsets may be other rows. Remove that folder to start again"
         )
     known = {field.name for field in table.schema().fields}
     fresh = [field for field in joined(schemas) if field.name not in known]

@@ -1,4 +1,4 @@
-"""What a running pipeline tells: a line a batch, for people or as JSON.
+"""Progress of a running pipeline: one line for each batch, as text or JSON.
 
 | key | what |
 | --- | --- |
@@ -58,7 +58,7 @@ class Progress:
     watermark: str = ""
 
     def figures(self) -> list[str]:
-        """What people are told of the batch."""
+        """The progress of a batch as one line of text."""
         told = [
             f"{self.rows:9,} rows {self.rows_per_s:11,.0f}/s {self.batch_ms:6,} ms",
             f"lag {self.lag_messages:,} ({self.lag_s:,.1f} s)",
@@ -121,7 +121,7 @@ class Told:
             self._is_heard = True
         except EndpointError as error:
             if self._is_heard:
-                logger.warning("progress is not told to the broker: %s", error)
+                logger.warning("cannot report progress to the broker: %s", error)
             self._is_heard = False
 
 
@@ -155,7 +155,7 @@ def behind(end: str | None, latest: str | None) -> int:
 
 
 def offset_of(text: str | None) -> SourceOffset | None:
-    """An offset out of Spark's progress, which says in words when it has none."""
+    """Parses an offset of Spark's progress, which is a text if it has none."""
     try:
         value = json.loads(text or "null")
     except ValueError:
@@ -192,7 +192,7 @@ def telling(
         yield
     finally:
         if not ended.wait((str(query.runId) for query in queries), TOLD_S):
-            logger.warning("%s*: the last batches may not have been told of", prefix)
+            logger.warning("%s*: the last status reports may be missing", prefix)
         spark.streams.removeListener(told)
 
 
@@ -210,7 +210,7 @@ class Ended:
             self._more.notify_all()
 
     def wait(self, runs: Iterable[str], limit_s: float) -> bool:
-        """Returns when all of ``runs`` have ended; False when the time is over before."""
+        """Waits until all of ``runs`` have ended; returns False on timeout."""
         wanted = set(runs)
         with self._more:
             return self._more.wait_for(lambda: wanted <= self._runs, limit_s)
@@ -239,7 +239,7 @@ def listener(prefix: str, reporter: Reporter, ended: Ended) -> "StreamingQueryLi
             """Nothing new came."""
 
         def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-            """Whoever waits for the query is told why."""
+            """Passes the error to the thread that waits for the query."""
             ended.add(str(event.runId))
 
     return Listening()

@@ -1,4 +1,4 @@
-"""`run`: a pipeline from its file to its end."""
+"""`run`: runs a pipeline from its file until it ends."""
 
 import signal
 import sys

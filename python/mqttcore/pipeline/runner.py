@@ -1,4 +1,4 @@
-"""Runs the queries of a pipeline, each batch into its tables once."""
+"""Runs the queries of a pipeline; each batch is written to its tables exactly once."""
 
 import contextlib
 import json
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqttcore.errors import EndpointError, PipelineError
-from mqttcore.pipeline.alerts import Publisher
+from mqttcore.pipeline.alerts import AlertPublisher
 from mqttcore.pipeline.config import Pipeline
 from mqttcore.pipeline.files import locked
 from mqttcore.pipeline.progress import Reporter, telling
 from mqttcore.pipeline.stages import Output, Stage, stages
-from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, Table
+from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, PipelineTable
 from mqttcore.spark.checkpoint import done_offsets, read_offsets
 from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, split_start
 
@@ -46,7 +46,7 @@ class Runner:
     def __init__(
         self, spark: "SparkSession", pipeline: Pipeline, reporter: Reporter | None = None
     ) -> None:
-        """Plans; nothing runs yet. ``reporter`` is told of every batch before `stop` returns.
+        """Plans the queries, starts none. ``reporter`` gets every batch before `stop` returns.
 
         Raises:
             PipelineError: an expression does not fit the columns.
@@ -57,11 +57,11 @@ class Runner:
         self._spark = spark
         self._reporter = reporter
         self._checkpoints = pipeline.checkpoints or pipeline.tables / "_checkpoints"
-        self._alerts = Publisher(pipeline.source)
+        self._alerts = AlertPublisher(pipeline.source)
         self._open = contextlib.ExitStack()
         self._is_over = threading.Event()
 
-    def table(self, output: Output) -> Table:
+    def table(self, output: Output) -> PipelineTable:
         """The table that an output goes to."""
         path = self.pipeline.tables / output.table
         if self.pipeline.format == "parquet":
@@ -74,7 +74,7 @@ class Runner:
         Raises:
             PipelineError: another process runs on these checkpoints.
         """
-        busy = "another pipeline runs here; stop it first"
+        busy = "another pipeline uses this folder; stop it first"
         self._open.enter_context(locked(self._checkpoints, busy))
         self._open.callback(self._tell_holds)
         if self._reporter is not None:
@@ -139,8 +139,8 @@ class Runner:
                     for done in done_ends(self._checkpoints / stage.name, epoch):
                         broker.hold(stream, self._name(stage), done)
             except EndpointError as error:
-                # it is told with the first batch of the next run
-                logger.warning("query %s: no hold is placed: %s", self.pipeline.name, error)
+                # it is reported with the first batch of the next run
+                logger.warning("query %s: cannot place a hold: %s", self.pipeline.name, error)
 
     def _name(self, stage: Stage) -> str:
         return f"{self.pipeline.name}.{stage.name}"
@@ -166,7 +166,7 @@ class Runner:
 
 
 def is_at_work(query: "StreamingQuery") -> bool:
-    """Whether a batch is under way."""
+    """Whether a batch is running."""
     return query.isActive and bool(query.status["isTriggerActive"])
 
 
@@ -189,7 +189,7 @@ def read_offset(checkpoint: Path, number: int) -> dict[str, Any]:
 
 
 def done_ends(checkpoint: Path, epoch: str) -> Iterator[tuple[int, ...]]:
-    """Where a query goes on, if that is known and is of this epoch of the stream."""
+    """The offsets at which a query continues, if they are known and of this epoch of the stream."""
     for value in done_offsets(checkpoint):
         offset = SourceOffset.parse(value)
         if offset is not None and offset.epoch == epoch:

@@ -1,4 +1,4 @@
-"""From a stream to tables: one streaming query for the raw messages, silver, and each gold table.
+"""The streaming queries of a pipeline: bronze, silver, and one for each gold table.
 
 Every query reads the stream for itself, so each has its own place in it and none waits for another.
 What a query computes follows from the source's offsets alone, so a batch that Spark repeats has the

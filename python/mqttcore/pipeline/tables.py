@@ -1,4 +1,4 @@
-"""Where the rows of a pipeline end: Delta tables without a jar, or Parquet files.
+"""Output tables of a pipeline: Delta tables without a jar, or Parquet files.
 
 A batch of a streaming query is known by ``(query id, batch id)``; Spark repeats it after a crash.
 `append` takes each of them once, however often it is called. It also holds each batch against the
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction
     from pyspark.sql import DataFrame, Row
 
-__all__ = ["Batch", "DeltaTable", "ParquetTable", "Table"]
+__all__ = ["Batch", "DeltaTable", "ParquetTable", "PipelineTable"]
 
 # What an executor reports of each file that it wrote.
 WRITTEN = "path string, size long, rows long, day string, stats string"
@@ -52,7 +52,7 @@ class Batch:
     """Offset behind the last one of each source partition."""
 
 
-class Table(Protocol):
+class PipelineTable(Protocol):
     """Takes each batch once."""
 
     path: Path
@@ -77,7 +77,7 @@ def is_next(table: Path, batch: Batch, last: int | None, ends: Sequence[int] | N
     Args:
         table: Its folder, for the error.
         batch: What comes.
-        last: Number of the last batch of this query id in the table; None: there is none.
+        last: Number of the last batch of this query id in the table; None without a batch.
         ends: How far the table has the source; None: nothing yet.
 
     Raises:
@@ -90,9 +90,9 @@ def is_next(table: Path, batch: Batch, last: int | None, ends: Sequence[int] | N
     if tuple(ends) != found:
         doing = "comes again up to" if is_repeat else "begins at"
         raise PipelineError(
-            f"{table}: has the source up to offsets {list(ends)}, and batch {batch.number} of"
+            f"{table}: has the source up to offsets {list(ends)}, but batch {batch.number} of"
             f" {batch.name} {doing} {list(found)}: the checkpoint and the table do not belong"
-            " together. Restore both, or remove both"
+            f" together. Restore both, or remove both"
         )
     return not is_repeat
 
@@ -110,7 +110,7 @@ class DeltaTable:
         self.partitioned = partitioned
 
     def append(self, rows: "DataFrame", batch: Batch) -> int | None:
-        """See `Table.append`."""
+        """See `PipelineTable.append`."""
         import deltalake
 
         table = self._open(rows)
@@ -148,7 +148,7 @@ class DeltaTable:
             table.vacuum(dry_run=False, full=True)
         except DeltaError as error:
             # somebody else changed the table; there is another time
-            logging.getLogger(__name__).warning("%s: not made tidy: %s", self.path, error)
+            logging.getLogger(__name__).warning("%s: compaction failed: %s", self.path, error)
 
     def _added(self, file: "Row") -> "AddAction":
         """What the table's log says of one file."""
@@ -164,7 +164,7 @@ class DeltaTable:
         )
 
     def _open(self, rows: "DataFrame") -> "deltalake.DeltaTable":
-        """The table, made with the columns of ``rows`` when there is none."""
+        """Returns the table; creates it with the columns of ``rows`` if it does not exist."""
         import deltalake
 
         if deltalake.DeltaTable.is_deltatable(str(self.path)):
@@ -189,7 +189,7 @@ class ParquetTable:
         self.path = path
 
     def append(self, rows: "DataFrame", batch: Batch) -> int | None:
-        """See `Table.append`."""
+        """See `PipelineTable.append`."""
         book = self.path / "_batches" / f"{batch.name}.json"
         known = json.loads(book.read_text()) if book.exists() else {}
         last = known["batch"] if known.get("query") == batch.query else None

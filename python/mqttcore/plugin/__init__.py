@@ -1,4 +1,4 @@
-"""What plugin authors import: the hooks, what they are asked, and what they may answer.
+"""The public names for plugin authors: hooks, their arguments, and their answers.
 
 A plugin is a class with hooks. It runs only where the configuration names it, in that order:
 

@@ -1,4 +1,4 @@
-"""What a hook may answer: small frozen classes, checked when they are made."""
+"""Answers of hooks: small frozen classes, validated when they are created."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -81,7 +81,7 @@ class Grant:
         for name in ("publish", "subscribe", "deny"):
             rules = getattr(self, name)
             if isinstance(rules, str):
-                raise ValueError(f"{name} is one string: write [{rules!r}]")
+                raise ValueError(f"{name} is a string, but must be a list: write [{rules!r}]")
             for rule in rules:
                 check_grant_rule(rule)
             object.__setattr__(self, name, tuple(rules))

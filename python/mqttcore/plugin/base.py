@@ -1,4 +1,4 @@
-"""The class that plugins are made of."""
+"""`Plugin`, the base class of plugins."""
 
 from typing import ClassVar
 

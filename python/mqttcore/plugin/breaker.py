@@ -1,4 +1,4 @@
-"""When a hook that keeps failing is left alone for a while; knows no hook, no question, no log."""
+"""The circuit breaker of a hook: pauses a hook that keeps failing."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ HELD_MAX = 4
 """Threads that one hook may hold by calls that do not come back."""
 
 BreakerState = Literal["closed", "open", "half_open"]
-"""Asked as usual; not asked; the next question, or the one under way, tells."""
+"""Closed: the hook is called. Open: it is not. Half open: one call decides."""
 
 
 class Breaker:

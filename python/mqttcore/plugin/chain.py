@@ -1,4 +1,4 @@
-"""Which hook is asked next, and what becomes of its answer; knows neither threads nor queues."""
+"""The order of hooks: selects the next hook for a question and handles its answer."""
 
 import logging
 import time
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqttcore.plugins")
 
 LOG_INTERVAL_S = 1.0
-NO_LANE = -1
-"""Of a hook of events: nobody asks it."""
+NO_WORKER = -1
+"""The worker of an events hook: it gets no questions."""
 
 
 class FailureLog:
@@ -41,7 +41,7 @@ class FailureLog:
             return
         self._last[hook] = now
         more = self._silent.pop(hook, 0)
-        suffix = f" ({more} more like it since the last line)" if more else ""
+        suffix = f" ({more} similar since the last line)" if more else ""
         log.warning("plugin %s: client %s: %s%s", hook, client, what, suffix, exc_info=error)
 
 
@@ -55,7 +55,7 @@ class BoundHook:
     function: Callable[[Any], Any]  # Any: each hook point has its own argument and answer
     breaker: Breaker
     meter: Meter
-    lane: int
+    worker: int
     """Number of the queue of its questions: that of all `def` or `async def` hooks of a plugin."""
 
     def stats(self) -> HookStats:
@@ -66,7 +66,7 @@ class BoundHook:
 def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
     """The hooks of each instance; from the second of a name on, titles tell them apart."""
     count: Counter[str] = Counter()
-    lanes: dict[tuple[int, bool], int] = {}
+    workers: dict[tuple[int, bool], int] = {}
     bound: list[list[BoundHook]] = []
     for index, plugin in enumerate(plugins):
         count[plugin.name] += 1
@@ -74,11 +74,11 @@ def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
         owner = plugin.name if number == 1 else f"{plugin.name}#{number}"
         bound.append([])
         for name, mark in plugin.hooks.items():
-            lane = NO_LANE
+            worker = NO_WORKER
             if mark.point != "events":
-                lane = lanes.setdefault((index, mark.is_async), len(lanes))
+                worker = workers.setdefault((index, mark.is_async), len(workers))
             title, function = f"{owner}.{name}", getattr(plugin, name)
-            bound[-1].append(BoundHook(plugin, title, mark, function, Breaker(), Meter(), lane))
+            bound[-1].append(BoundHook(plugin, title, mark, function, Breaker(), Meter(), worker))
     return bound
 
 
@@ -103,10 +103,10 @@ class Chain:
         self._cache = login_cache() if any(hook.mark.cache for hook in self.logins) else None
 
     @property
-    def lanes(self) -> list[bool]:
-        """Of each lane, by its number, whether its hooks are `async def`."""
-        kinds = {hook.lane: hook.mark.is_async for hook in self._asked.values()}
-        return [kinds[lane] for lane in sorted(kinds)]
+    def workers(self) -> list[bool]:
+        """Of each worker, by its number, whether its hooks are `async def`."""
+        kinds = {hook.worker: hook.mark.is_async for hook in self._asked.values()}
+        return [kinds[worker] for worker in sorted(kinds)]
 
     def leave_out(self, observer: Plugin) -> None:
         """Tells a plugin nothing; one that is asked something cannot be left out."""
@@ -193,7 +193,7 @@ class Chain:
         return self._asked.get(title) or self.next_hook(question)
 
     def expire(self, question: Question, title: str, timeout: float, *, is_fault: bool) -> None:
-        """Notes that a question was refused for lateness.
+        """Records that a question was refused for lateness.
 
         Args:
             question: It has its answer already.
@@ -213,16 +213,16 @@ class Chain:
             hook.breaker.release()
 
     def hold(self, hook: BoundHook) -> bool:
-        """Notes that a call holds its thread, which another one replaces; False: no more may."""
+        """Records that a call holds its thread, which another one replaces; False: no more may."""
         held = hook.breaker.hold()
         if held > HELD_MAX:
             hook.breaker.let_go()
             return False
-        log.warning("plugin %s holds its thread; another one takes over", hook.title)
+        log.warning("plugin %s: a hook blocks its thread; another thread takes over", hook.title)
         if held == HELD_MAX:
             log.error(
-                "plugin %s holds %d threads; no more are started: it is not called until one of"
-                " them comes back",
+                "plugin %s: its hooks block %d threads, which is the limit: it is not called"
+                " until one of them returns",
                 hook.title,
                 HELD_MAX,
             )
@@ -245,8 +245,8 @@ class Chain:
         hook.meter.count(result)
         if hook.breaker.fail():
             log.warning(
-                "plugin %s: %d failures within %g s: not asked for %g s, what it would be asked is"
-                " refused",
+                "plugin %s: %d failures within %g s: it is not called for %g s, and its"
+                " questions are refused",
                 hook.title,
                 FAILURES,
                 WINDOW_S,
@@ -254,7 +254,7 @@ class Chain:
             )
 
     def exhaust(self, question: Question) -> None:
-        """Nobody had an answer: no, unless a listener takes those whom nobody knows."""
+        """Refuses a question that no hook decided; a login goes to the listener's policy."""
         if question.point == "authenticate":
             question.leave_undecided()
         else:

@@ -1,4 +1,4 @@
-"""The time that a hook has: it stands still while the hook waits in a queue of the broker's own."""
+"""The time limit of a hook; it pauses while the hook waits in a queue of the broker."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class HookClock:
         self.question.pause()
 
     def restart(self) -> bool:
-        """It has the place, and its whole time again. False: nobody waits for the answer."""
+        """Starts with the full timeout. Returns False if the question is over."""
         return self.question.start(self.title, self.timeout)
 
 

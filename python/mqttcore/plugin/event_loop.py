@@ -1,9 +1,9 @@
-"""How `async def` hooks are asked: coroutines on the event loop of their plugin."""
+"""The hook worker of `async def` hooks: coroutines on the event loop of their plugin."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from mqttcore._core import Ask, Lanes, Login, Question
+from mqttcore._core import Ask, HookQueues, Login, Question
 from mqttcore.errors import OverloadedError
 from mqttcore.plugin import clock
 from mqttcore.plugin.chain import BoundHook, Chain
@@ -12,27 +12,27 @@ from mqttcore.plugin.loop_thread import LoopThread
 
 CONCURRENT = 64
 CHALLENGED_MAX = 4_096
-"""Clients that have a challenge to answer; more are told that the server is busy."""
+"""Maximum number of clients with an open challenge; others get "Server busy"."""
 ABANDONED_CHECK_S = 0.25
 
 Prepare = Callable[[], Coroutine[object, object, None]]
 
 
-class AsyncLane:
-    """Asks the `async def` hooks of one plugin, `CONCURRENT` questions at a time.
+class AsyncHookWorker:
+    """Runs the `async def` hooks of one plugin, up to `CONCURRENT` questions at a time.
 
     Args:
         thread: Its event loop.
-        lanes: Where questions come from.
-        number: Which of them are its own.
-        chain: What becomes of answers.
+        queues: The source of questions.
+        number: Number of its queue.
+        chain: Handles answers.
         prepare: Runs before the first question is taken.
     """
 
     def __init__(
         self,
         thread: LoopThread,
-        lanes: Lanes,
+        queues: HookQueues,
         number: int,
         chain: Chain,
         *,
@@ -40,7 +40,7 @@ class AsyncLane:
     ) -> None:
         self._thread = thread
         self._loop = thread.loop
-        self._lanes = lanes
+        self._queues = queues
         self._number = number
         self._chain = chain
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -87,12 +87,12 @@ class AsyncLane:
     async def _serve(self) -> None:
         if self._prepare is not None:
             await self._prepare()
-        self._loop.add_reader(self._lanes.wake_fd(self._number), self._drain)
+        self._loop.add_reader(self._queues.wake_fd(self._number), self._drain)
         self._loop.call_later(ABANDONED_CHECK_S, self._cancel_abandoned)
         self._drain()
 
     def _leave(self) -> None:
-        self._loop.remove_reader(self._lanes.wake_fd(self._number))
+        self._loop.remove_reader(self._queues.wake_fd(self._number))
         if not self._tasks:
             self._thread.finish()
 
@@ -101,7 +101,7 @@ class AsyncLane:
             return
         # a hook whose client is thinking takes no place
         running = len(self._tasks) - len(self._challenged)
-        for question in self._lanes.take_async(self._number, max(0, CONCURRENT - running)):
+        for question in self._queues.take_async(self._number, max(0, CONCURRENT - running)):
             if question.rounds:
                 self._resume(question)
                 continue
@@ -133,8 +133,8 @@ class AsyncLane:
 
     async def _ask(self, question: Question) -> None:
         while hook := self._chain.next_hook(question):
-            if hook.lane != self._number:
-                question.hand_over(hook.lane)
+            if hook.worker != self._number:
+                question.hand_over(hook.worker)
                 return
             if not question.start(hook.title, hook.mark.timeout):
                 return
@@ -152,9 +152,9 @@ class AsyncLane:
 
         async def ask(data: bytes, text: str | None) -> bytes:
             if question.key in self._challenged:
-                raise RuntimeError("the last challenge is not answered yet")
+                raise RuntimeError("the last challenge is not answered")
             if len(self._challenged) >= CHALLENGED_MAX:
-                raise OverloadedError("too many clients have a challenge to answer")
+                raise OverloadedError("too many clients have an open challenge")
             with hook.meter.rest():
                 return await self._challenge(question, data, text)
 

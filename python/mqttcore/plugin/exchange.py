@@ -1,4 +1,4 @@
-"""An enhanced authentication, as the hook that leads it sees it."""
+"""`Exchange`: an enhanced authentication, for the hook that runs it."""
 
 from collections.abc import Awaitable, Callable
 
@@ -37,7 +37,7 @@ class Exchange:
         self._ask = ask
 
     async def challenge(self, data: bytes, *, text: str | None = None) -> bytes:
-        """Sends ``data`` and waits for what the client answers; empty is none.
+        """Sends ``data`` and waits for the answer of the client; empty data is left out.
 
         Between the client's answers a hook has its timeout each time. A client that leaves, or
         takes longer than the listener gives it to connect, cancels the hook here.

@@ -1,4 +1,4 @@
-"""The decorators that make a method a hook; they only note what the lanes need to know."""
+"""The decorators that mark methods as hooks; they only store what the workers need."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -117,12 +117,12 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
             raise TypeError('name the method: @hook.enhanced_auth("SCRAM-SHA-256")')
         check_times(timeout, 0.0)
         if not method or len(method.encode()) > METHOD_BYTES_MAX or "\0" in method:
-            raise ValueError(f"method is 1 to {METHOD_BYTES_MAX} bytes of text")
+            raise ValueError(f"method must have 1 to {METHOD_BYTES_MAX} bytes")
 
         def mark(function: ExchangeHookT) -> ExchangeHookT:
             is_async = inspect.iscoroutinefunction(function)
             if not is_async:
-                raise TypeError("a hook of enhanced_auth is a conversation: write async def")
+                raise TypeError("a hook of enhanced_auth must be async def")
             note = Mark(point="enhanced_auth", is_async=is_async, timeout=timeout, method=method)
             setattr(function, MARK, note)
             return function
@@ -186,13 +186,13 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
             every: The longest that an event waits for company, in seconds.
         """
         if not all(isinstance(kind, str) for kind in kinds):
-            raise TypeError('name what it is told: @hook.events("connected", "disconnected")')
+            raise TypeError('name the events: @hook.events("connected", "disconnected")')
         unknown = set(kinds) - set(get_args(EventKind))
         if unknown or not kinds:
             known = ", ".join(get_args(EventKind))
             raise ValueError(f"unknown events: {sorted(unknown)}; allowed: {known}")
         if batch < 1 or every < 0:
-            raise ValueError("batch is at least 1, every at least 0")
+            raise ValueError("batch must be at least 1, every at least 0")
 
         def mark(function: EventsHookT) -> EventsHookT:
             note = Mark(
@@ -211,4 +211,4 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
 def check_times(timeout: float, cache: float) -> None:
     """Refuses times that mean nothing."""
     if not 0 < timeout <= 60 or not 0 <= cache <= 86_400:
-        raise ValueError("timeout is 0 to 60 s, cache 0 to 86400 s")
+        raise ValueError("timeout must be 0 to 60 s, cache 0 to 86400 s")

@@ -1,4 +1,4 @@
-"""From ``use = "..."`` to a plugin: found by name, its configuration checked with its places."""
+"""Loads plugins by ``use = "..."``: imports the class and validates its configuration."""
 
 import importlib
 from collections.abc import Sequence
@@ -101,4 +101,4 @@ def as_plugin(found: object, name: str) -> type[Plugin]:
     """``found`` itself when it is a plugin class."""
     if isinstance(found, type) and issubclass(found, Plugin):
         return found
-    raise LookupError(f"{name} is no plugin class")
+    raise LookupError(f"{name} is not a plugin class")

@@ -1,4 +1,4 @@
-"""Logins that were allowed a moment ago, for hooks that ask for it with ``cache=``."""
+"""The cache of allowed logins, for hooks with ``cache=``."""
 
 import hashlib
 import os

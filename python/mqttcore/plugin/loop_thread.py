@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own.
+"""An event loop on its own thread.
 
 A module of its own, because asyncio takes a third of the broker's start: it is imported only where
 a plugin has a coroutine.
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from mqttcore.plugin.lanes import JOIN_S
+from mqttcore.plugin.workers import JOIN_S
 
 TIMEOUT_GRACE_S = 0.05
 PULSE_S = 1.0
@@ -67,7 +67,7 @@ class LoopThread:
         return not pulse.wait(PULSE_S)
 
     def retire(self, at_end: Callable[[], None]) -> None:
-        """Ends the thread as soon as what holds it comes back, and tells that by ``at_end``."""
+        """Ends the thread as soon as its blocking call returns, and then calls ``at_end``."""
         self.at_end = at_end
         self.post(self.finish)
 

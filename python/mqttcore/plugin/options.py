@@ -1,4 +1,4 @@
-"""What a plugin may be told in the configuration file."""
+"""Base classes for the configuration of a plugin: `PluginConfig`, `Secret`."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
@@ -32,7 +32,7 @@ class Secret(Generic[T]):
         return hash((Secret, self._text))
 
     def __reduce__(self) -> Any:  # noqa: ANN401 - the type that the pickle protocol names
-        raise TypeError("a Secret is not written out")
+        raise TypeError("a Secret cannot be pickled")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

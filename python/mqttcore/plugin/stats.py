@@ -1,4 +1,4 @@
-"""What became of the calls of each hook."""
+"""Counters of the calls of each hook."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ class HookStats:
     denied: int
     """Results: no, or `OverloadedError`."""
     passed: int
-    """Results: None. A hook of events that comes back has passed."""
+    """Results: None. An events hook that returns counts as passed."""
     failed: int
     """Results: an exception, or an answer that it must not give."""
     timed_out: int
@@ -94,7 +94,7 @@ class Meter:
             return self._in_flight > 0
 
     def count(self, result: Result) -> None:
-        """Notes what became of a call, or of a question without one."""
+        """Records what became of a call, or of a question without one."""
         with self._lock:
             self._results[result] += 1
 

@@ -1,4 +1,4 @@
-"""How a session is kept, as data: Python decides at CONNECT, the engine enforces."""
+"""Session policies: a plugin chooses one at CONNECT, the engine enforces it."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -39,6 +39,6 @@ class SessionPolicy:
     expiry_max_s: Annotated[float, Range(0, 2**32 - 1)] | None = None
     """Longest time that it outlives its connection, in seconds; None: the broker's own limit."""
     takeover: Literal["same_user", "anyone", "never"] = "same_user"
-    """Who may take over a live session: only the same user name, any client, nobody."""
+    """Who may take over a live session: the same user name, any client, or none."""
     limits: SessionLimits = SessionLimits()
     """Caps for this session."""

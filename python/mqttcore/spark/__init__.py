@@ -1,4 +1,4 @@
-"""Streams of an mqttcore broker as tables of Spark, each row exactly once.
+"""Streams of an mqttcore broker as a Spark data source and sink, each row exactly once.
 
 It needs Java 17 or newer and the extra: ``pip install mqttcore[spark]``. Workers of Spark import
 only what reads rows; nothing here starts a thread or opens a socket before it is used.

@@ -1,4 +1,4 @@
-"""How many of the rows that wait a micro-batch takes."""
+"""Limits a micro-batch to a number of rows or bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

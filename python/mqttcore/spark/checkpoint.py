@@ -1,4 +1,4 @@
-"""What Spark notes in a query's checkpoint before it runs a batch."""
+"""Reads the offsets that Spark stores in a query's checkpoint before it runs a batch."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Payloads of any DataFrame as typed columns, by the decoders that the source has."""
+"""`decode`: decodes payloads of any DataFrame into typed columns."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def decode(
         message: The full name of the message in it.
 
     Raises:
-        StreamOptionError: a type that no payload is decoded to, a column that is there already,
-            or one that is missing.
+        StreamOptionError: a type that payloads cannot be decoded to, a column that exists
+            already or is missing.
     """
     make = partial(
         StreamDecoder, using, schema, on_error=on_error, descriptor=descriptor, message=message
@@ -73,12 +73,12 @@ def check(have: StructType, made: StructType, wanted: list[str]) -> None:
     """Refuses what the workers would stumble over."""
     for name in wanted:
         if name not in have.names:
-            raise StreamOptionError(f"decode: there is no column {name}, only {have.names}")
+            raise StreamOptionError(f"decode: unknown column {name}; columns: {have.names}")
     if (kind := have["payload"].dataType.simpleString()) != "binary":
         raise StreamOptionError(f"decode: column payload is {kind}; cast it to binary")
     for name in made.names:
         if name.lower() in map(str.lower, have.names):
-            raise StreamOptionError(f"decode: column {name} is there already")
+            raise StreamOptionError(f"decode: column {name} exists already")
 
 
 def decoding(make: Callable[[], StreamDecoder]) -> Callable[[Batches], Batches]:

@@ -1,4 +1,4 @@
-"""The folder of a stream, as it lies on the disk: readable while no broker runs.
+"""Reads the folder of a stream on disk, also while no broker runs.
 
 ``stream.json`` says what the stream is, ``sealed.json`` which Parquet files hold which offsets. A
 file that the index does not name does not count, whatever lies beside it.
@@ -127,7 +127,9 @@ class StreamFolder:
         """
         found = self.read("stream.json")
         if found is None:
-            raise StreamFolderError(f"{self.path} is no folder of a stream: it has no stream.json")
+            raise StreamFolderError(
+                f"{self.path} is not the folder of a stream: stream.json is missing"
+            )
         if found.get("format") != FORMAT:
             raise StreamFolderError(
                 f"{self.path}: stream.json has format {found.get('format')!r}, this version reads"
@@ -142,7 +144,7 @@ class StreamFolder:
                 filters=tuple(found.get("filters", ())),
             )
         except KeyError as error:
-            raise StreamFolderError(f"{self.path}: stream.json has no {error}") from error
+            raise StreamFolderError(f"{self.path}: stream.json: key {error} is missing") from error
 
     def index(self) -> SealedIndex:
         """Reads ``sealed.json``, if it changed since the last time.
@@ -168,7 +170,9 @@ class StreamFolder:
                 f"{self.path}: sealed.json cannot be read: {error!r}"
             ) from error
         if len(index.files) != partitions or len(index.earliest) != partitions:
-            raise StreamFolderError(f"{self.path}: sealed.json is not of {partitions} partitions")
+            raise StreamFolderError(
+                f"{self.path}: sealed.json does not have {partitions} partitions"
+            )
         return index
 
     def forget(self) -> None:
@@ -195,7 +199,7 @@ class StreamFolder:
         )
 
     def read(self, name: str) -> Any:  # noqa: ANN401 -- JSON
-        """The JSON in a file of this folder; None if there is no such file."""
+        """Reads a JSON file of this folder; None if it does not exist."""
         try:
             return json.loads((self.path / name).read_bytes())
         except FileNotFoundError:
@@ -263,7 +267,7 @@ def first_in(partition: int, file: SealedFile, timestamp_us: int) -> int:
         if place < len(times):
             return offset + place
         offset += len(times)
-    raise StreamRangeError(f"{file.path}: its timestamps are not those that the index says")
+    raise StreamRangeError(f"{file.path}: its timestamps differ from the index")
 
 
 def find_folder(path: str, stream: str | None) -> StreamFolder:

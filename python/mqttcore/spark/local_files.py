@@ -1,4 +1,4 @@
-"""Files that Spark's driver writes to this machine's disk, without a process for each of them.
+"""Writes checkpoint files of Spark's driver to the local disk without a process for each file.
 
 Hadoop without its native library runs `chmod` for every file that it makes, two of them a
 micro-batch: 17 ms of 100. The class of `LocalFiles.java` asks the system itself. It is compiled
@@ -50,4 +50,4 @@ def without_chmod(spark: SparkSession) -> None:
         systems.get(place, settings).close()
         systems.get(place, ours)
     except (Py4JError, PySparkException, TypeError) as error:
-        logger.warning("checkpoints take a process for each file: %s", error)
+        logger.warning("Spark starts a process for each checkpoint file: %s", error)

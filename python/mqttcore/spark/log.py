@@ -1,4 +1,4 @@
-"""A stream as the source sees it: sealed files, and the tail at the endpoint of the broker."""
+"""The log of a stream for the source: sealed files, and the tail from the broker's endpoint."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mqttcore.errors import (
     StreamOptionError,
 )
 from mqttcore.spark.folder import StreamFolder, find_folder
-from mqttcore.spark.patience import PATIENCE_S, patiently
 from mqttcore.spark.remote import RemoteFolder
+from mqttcore.spark.retry import RETRY_S, with_retries
 from mqttcore.spark.typed import TypedColumns, typed_columns
 from mqttcore.streams.client import SOCKET_NAME, Client
 
@@ -86,7 +86,7 @@ class StreamLog:
     def sealed_state(self) -> State:
         """What the folder says: without the broker nothing else can be read."""
         if self.folder is None:
-            raise TypeError("without a folder only the broker knows")
+            raise TypeError("without a folder, only the broker knows them")
         index = self.folder.index()
         described = self.folder.describe()
         return State(
@@ -98,22 +98,22 @@ class StreamLog:
             filters=described.filters,
         )
 
-    def patiently(
+    def with_retries(
         self,
         ask: Callable[[], Answer],
         *,
         meanwhile: Callable[[EndpointError], None] | None = None,
-        patience_s: float = PATIENCE_S,
+        retry_s: float = RETRY_S,
     ) -> Answer:
-        """What the broker answers about this stream; waits while it is away (`patience`)."""
+        """What the broker answers about this stream; waits while it is away (`retry`)."""
         what = f"stream {self.name}"
-        return patiently(ask, what=what, meanwhile=meanwhile, patience_s=patience_s)
+        return with_retries(ask, what=what, meanwhile=meanwhile, retry_s=retry_s)
 
     def files(self) -> StreamFolder | RemoteFolder:
         """The sealed files: in the folder, or, not seen here, at the endpoint."""
         return self.folder or self.remote
 
-    def on_this_machine(self, *, patience_s: float = PATIENCE_S) -> StreamLog:
+    def on_this_machine(self, *, retry_s: float = RETRY_S) -> StreamLog:
         """The same for a worker, which may not see what the driver sees.
 
         Raises:
@@ -123,7 +123,7 @@ class StreamLog:
             return self
         try:
             # what should be on this machine, and is not, will not come back either
-            self.patiently(self.live_state, patience_s=0.0 if self.is_local else patience_s)
+            self.with_retries(self.live_state, retry_s=0.0 if self.is_local else retry_s)
         except EndpointUnreachableError as error:
             raise StreamFolderError(
                 f"stream {self.name}: {self.folder.path} is not on {socket.gethostname()}, and no"
@@ -156,7 +156,7 @@ class StreamLog:
         try:
             self.client.hold(self.name, consumer, offsets)
         except EndpointUnreachableError as error:
-            logger.warning("stream %s: no hold for %s: %s", self.name, consumer, error)
+            logger.warning("stream %s: cannot place a hold for %s: %s", self.name, consumer, error)
 
     def close(self) -> None:
         """Ends the connection to the broker."""
@@ -191,9 +191,9 @@ def open_log(options: SourceOptions) -> StreamLog:
     seen = None if options.files == "endpoint" else shared_folder(client, options.stream)
     if seen is None and options.files == "folder":
         raise StreamFolderError(
-            f"stream {options.stream}: its files are in a folder that this machine does not see;"
-            " mount the broker's data folder at the same path or name it with option path, or have"
-            " the files fetched with option files = auto"
+            f"stream {options.stream}: its files are in a folder that this machine cannot read;"
+            " mount the broker's data folder at the same path or name it with option path, or"
+            " set option files = auto, which fetches the files"
         )
     here = is_local(options.endpoint)
     return StreamLog(name=options.stream, folder=seen, client=client, is_local=here)

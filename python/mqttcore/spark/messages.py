@@ -1,4 +1,4 @@
-"""Rows of a DataFrame in the form that a broker takes: columns checked and cast, nothing a row."""
+"""Prepares a DataFrame for publishing: columns are checked and cast, without work per row."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 
 from mqttcore._core import TopicFilter
 from mqttcore.errors import StreamOptionError
-from mqttcore.spark.guard import Guard
+from mqttcore.spark.feedback import Guard
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from mqttcore.spark.sink_options import SinkOptions
 
-__all__ = ["Form", "Place", "ipc", "rows_of"]
+__all__ = ["Form", "RowPlace", "ipc", "rows_of"]
 
 INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 PAIRS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
@@ -44,7 +44,7 @@ PIECE_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RowPlace:
     """Which attempt of which task rows belong to."""
 
     query: str
@@ -113,7 +113,7 @@ def check_columns(found: dict[str, str]) -> None:
     for name, kind in found.items():
         if name not in COLUMNS:
             raise StreamOptionError(
-                f"column {name} is none of a message; allowed are {', '.join(COLUMNS)}:"
+                f"column {name} is not a column of messages; allowed are {', '.join(COLUMNS)}:"
                 " select those"
             )
         if kind not in COLUMNS[name][0]:

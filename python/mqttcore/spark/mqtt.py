@@ -1,4 +1,4 @@
-"""Rows to any broker over MQTT, at least once.
+"""Publishes rows to any broker over MQTT, at least once.
 
 Each task connects for itself and ends when the broker has acknowledged all of its messages. What a
 task repeats, the broker gets again: over MQTT 5.0 each message has the user property
@@ -22,13 +22,13 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from mqttcore._core import Publisher
 from mqttcore.errors import StreamOptionError, UndeliveredError
-from mqttcore.spark.guard import guard_of
+from mqttcore.spark.feedback import guard_of
 from mqttcore.spark.messages import Form, ipc
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from mqttcore.spark.messages import Place
+    from mqttcore.spark.messages import RowPlace
     from mqttcore.spark.sink_options import SinkOptions
 
 __all__ = ["Delivered", "Foreign"]
@@ -39,7 +39,7 @@ READ_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered(WriterCommitMessage):
-    """What a task tells the driver: it is over."""
+    """The message of a task to the driver: the task is done."""
 
     rows: int
 
@@ -63,7 +63,7 @@ class Foreign:
         except UndeliveredError as error:
             raise StreamOptionError(f"protocol {options.protocol}: {error}") from error
 
-    def send(self, batches: Iterable[pa.RecordBatch], place: Place) -> Delivered:
+    def send(self, batches: Iterable[pa.RecordBatch], place: RowPlace) -> Delivered:
         """Publishes the rows of a task.
 
         Raises:
@@ -82,7 +82,7 @@ class Foreign:
         """What is published stays so."""
 
 
-def client_id(prefix: str, place: Place) -> str:
+def client_id(prefix: str, place: RowPlace) -> str:
     """Of one attempt, never shared: a second client of the name would end the first one."""
     return f"{prefix}-{place.query}-{place.batch}-{place.partition}-{place.attempt}"
 
@@ -107,7 +107,7 @@ class Connection:
     the next rows nothing is open, and a broker that does not wait that long is connected to again.
     """
 
-    def __init__(self, options: SinkOptions, place: Place) -> None:
+    def __init__(self, options: SinkOptions, place: RowPlace) -> None:
         """Connects on entering."""
         self.options = options
         self.client = client_id(options.client_id, place)
@@ -132,7 +132,7 @@ class Connection:
 
     @contextlib.contextmanager
     def naming_the_broker(self) -> Iterator[None]:
-        """Whatever goes wrong is told as one kind of error."""
+        """Raises all failures as one type of error."""
         try:
             yield
         except (OSError, UndeliveredError) as error:
@@ -173,15 +173,15 @@ class Connection:
         return False
 
     def drive(self, is_over: Callable[[], bool]) -> None:
-        """Moves bytes until it is over, or nothing goes on."""
-        patience_s = self.options.timeout_s
-        deadline = time.monotonic() + patience_s
+        """Transfers bytes until `is_over`, or until nothing has progressed for `timeout_s`."""
+        retry_s = self.options.timeout_s
+        deadline = time.monotonic() + retry_s
         while not is_over():
             before = self.publisher.in_flight, self.publisher.next_row
             self.blocked_on = selectors.EVENT_READ
             sent, received = self.write(), self.read()
             if sent or before != (self.publisher.in_flight, self.publisher.next_row):
-                deadline = time.monotonic() + patience_s
+                deadline = time.monotonic() + retry_s
             elif time.monotonic() > deadline:
                 raise UndeliveredError(self.silence())
             if not (sent or received):
@@ -190,7 +190,7 @@ class Connection:
     def silence(self) -> str:
         """What the broker does not answer."""
         if not self.publisher.is_connected:
-            return "no CONNACK comes"
+            return "no CONNACK received"
         return f"{self.publisher.in_flight} messages are not acknowledged"
 
     def wait(self, deadline: float) -> None:
@@ -233,7 +233,7 @@ class Connection:
             self.blocked_on |= selectors.EVENT_WRITE
             return False
         if not data:
-            raise UndeliveredError("the broker closes the connection")
+            raise UndeliveredError("the broker closed the connection")
         self.publisher.handle_bytes(data)
         return True
 

@@ -57,8 +57,8 @@ class SourceOffset:
             return cls(epoch=epoch, ends=ends, reads=reads)
         except (KeyError, TypeError, ValueError) as error:
             raise StreamOptionError(
-                f"checkpoint: {dict(value)!r} is no offset of this source; each query needs a"
-                " checkpointLocation of its own"
+                f"checkpoint: {dict(value)!r} is not an offset of this source; each query needs"
+                f" its own checkpointLocation"
             ) from error
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,8 +91,9 @@ def check_epoch(what: str, epoch: str, *, stream: str, has: str) -> None:
     if epoch != has:
         raise StreamEpochError(
             f"stream {stream}: {what} is of epoch {epoch}, the stream has epoch {has}: it was"
-            f" restored, repaired or made anew, so its offsets name other rows. Begin anew, a query"
-            " with a new checkpointLocation, and at startingTimestamp if rows must not come twice"
+            f" restored, repaired or created again, so its offsets are other rows. Start the"
+            f" query with a new checkpointLocation, and with startingTimestamp if rows must not"
+            f" be read twice"
         )
 
 
@@ -120,11 +121,11 @@ def split_start(
     last = SourceOffset.parse(end)
     before = SourceOffset.parse(start)
     if last is None:
-        raise StreamOptionError("checkpoint: a batch ends where no offset is known yet")
+        raise StreamOptionError("checkpoint: a batch ends at an offset that does not exist yet")
     if before is not None:
         return last, before.ends
     if last.starts is None:
-        raise StreamOptionError(f"checkpoint: the first batch, {dict(end)!r}, has no beginning")
+        raise StreamOptionError(f"checkpoint: the first batch, {dict(end)!r}, has no start")
     return last, last.starts
 
 

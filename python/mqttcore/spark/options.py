@@ -153,7 +153,7 @@ def read_options(given: Mapping[str, str], table: "Table") -> dict[str, object]:
 
 
 def refuse_unknown(values: Mapping[str, str], table: "Table") -> None:
-    """An option that nobody reads is a mistake; Spark's own bookkeeping is not."""
+    """Rejects unknown options, except those that Spark adds itself."""
     known = {name.lower(): name for name in table}
     for name in values:
         if name in known or name in SPARKS_OWN:
@@ -251,7 +251,7 @@ def column_names(text: str) -> tuple[str, ...]:
         raise ValueError("allowed is a list of columns with commas between them")
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{name} stands there twice")
+            raise ValueError(f"{name} is listed twice")
     return names
 
 

@@ -1,17 +1,17 @@
-"""Cuts ranges of rows into Spark tasks: each row in exactly one, big ranges split, small packed."""
+"""Splits row ranges into Spark tasks: large ranges are split, small ones packed together."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Range", "plan", "ranges_between", "task_count"]
+__all__ = ["OffsetRange", "plan", "ranges_between", "task_count"]
 
 ROWS_PER_TASK: Final = 250_000
 """A task of Spark costs 35 ms CPU: fewer rows than this are not worth one of their own."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Range:
+class OffsetRange:
     """Rows ``[start, end)`` of one partition of a stream."""
 
     partition: int
@@ -24,10 +24,10 @@ class Range:
         return self.end - self.start
 
 
-def ranges_between(start: Sequence[int], end: Sequence[int]) -> list[Range]:
+def ranges_between(start: Sequence[int], end: Sequence[int]) -> list[OffsetRange]:
     """What lies between two places of a stream, partition by partition."""
     return [
-        Range(partition, first, last)
+        OffsetRange(partition, first, last)
         for partition, (first, last) in enumerate(zip(start, end, strict=True))
         if first < last
     ]
@@ -40,14 +40,14 @@ def task_count(rows: int, *, cores: int, min_partitions: int | None, max_rows_pe
     return min(max(wanted, needed, min_partitions or 1), max(rows, 1))
 
 
-def plan(ranges: Iterable[Range], tasks: int) -> list[tuple[Range, ...]]:
-    """Deals ranges to at most ``tasks`` tasks of equal size; nothing to read is no task.
+def plan(ranges: Iterable[OffsetRange], tasks: int) -> list[tuple[OffsetRange, ...]]:
+    """Distributes ranges over at most ``tasks`` tasks of equal size; empty ranges make no task.
 
     Rows keep their order: a partition's rows stand in consecutive tasks, ascending.
     """
     waiting = [one for one in ranges if one.rows > 0]
     rows = sum(one.rows for one in waiting)
-    planned: list[tuple[Range, ...]] = []
+    planned: list[tuple[OffsetRange, ...]] = []
     done = 0
     for number in range(1, tasks + 1):
         quota = rows * number // tasks - done
@@ -57,12 +57,12 @@ def plan(ranges: Iterable[Range], tasks: int) -> list[tuple[Range, ...]]:
     return planned
 
 
-def take(waiting: list[Range], rows: int) -> Iterable[Range]:
+def take(waiting: list[OffsetRange], rows: int) -> Iterable[OffsetRange]:
     """Removes so many rows from the front of ``waiting``."""
     while rows > 0:
         first = waiting.pop(0)
         cut = min(first.rows, rows)
         if cut < first.rows:
-            waiting.insert(0, Range(first.partition, first.start + cut, first.end))
-        yield Range(first.partition, first.start, first.start + cut)
+            waiting.insert(0, OffsetRange(first.partition, first.start + cut, first.end))
+        yield OffsetRange(first.partition, first.start, first.start + cut)
         rows -= cut

@@ -1,4 +1,4 @@
-"""What the options of a query come to: its columns, its offsets, its tasks."""
+"""Resolves the options of a query to its columns, offsets and tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mqttcore._core import StreamOptions
 from mqttcore.errors import StreamOptionError, StreamRangeError
 from mqttcore.spark.offsets import check_epoch
 from mqttcore.spark.options import BY_TOPIC, CORRUPT
-from mqttcore.spark.planner import Range, plan, task_count
+from mqttcore.spark.planner import OffsetRange, plan, task_count
 from mqttcore.spark.positions import AtOffsets, Position, resolve
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ SPARKS_WORDS: Final = {
 def reader_options(
     options: SourceOptions, topic: str | None, *, aliases: str | None = None, tail: bool = False
 ) -> StreamOptions:
-    """What the reader in Rust is told; it checks the columns and the types.
+    """Options for the reader in Rust, which checks columns and types.
 
     ``aliases`` are those of Sparkplug that an earlier reader told. Typed columns of the stream
     itself are in its files, but not in its ``tail``, nor in files that are older than they are.
@@ -67,7 +67,7 @@ def reader_options(
     for name in options.columns or ():
         if name not in known:
             raise StreamOptionError(
-                f"option columns: {name} is no column; allowed are {', '.join(known)}"
+                f"option columns: {name} is not a column; allowed are {', '.join(known)}"
             )
     return StreamOptions(columns=options.columns or known, **told)
 
@@ -123,9 +123,9 @@ def with_schema(options: SourceOptions, schema: StructType) -> SourceOptions:
         if known.get(field.name) != field.dataType:
             have = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
             raise StreamOptionError(
-                f"schema: {field.name} {field.dataType.simpleString()} is no column of this source;"
-                f" it has {have}. Option payloadSchema adds typed ones, option columns leaves some"
-                " out"
+                f"schema: {field.name} {field.dataType.simpleString()} is not a column of this"
+                f" source, which has {have}. Option payloadSchema adds typed columns, option"
+                f" columns selects some"
             )
     return dataclasses.replace(options, columns=tuple(schema.fieldNames()))
 
@@ -148,7 +148,7 @@ def place_of(option: str, position: Position, state: State, log: StreamLog) -> t
 def not_before_earliest(
     start: Sequence[int], state: State, options: SourceOptions
 ) -> tuple[int, ...]:
-    """Where reading can begin: behind the rows that retention deleted, which is told.
+    """The first readable offsets, after rows that retention deleted; deleted rows are reported.
 
     Raises:
         StreamRangeError: there are such rows, and loss is not allowed.
@@ -156,17 +156,17 @@ def not_before_earliest(
     for partition, (wanted, first) in enumerate(zip(start, state.earliest, strict=True)):
         if wanted >= first:
             continue
-        lost = Range(partition, wanted, first)
+        lost = OffsetRange(partition, wanted, first)
         if options.fail_on_data_loss:
             raise StreamRangeError(
-                f"{deleted(state.name, lost)}; failOnDataLoss=false goes on behind them, and the"
-                " query gets each row at most once"
+                f"{deleted(state.name, lost)}; with failOnDataLoss=false the query continues"
+                f" after them and gets each row at most once"
             )
         tell_loss(state.name, lost)
     return tuple(max(pair) for pair in zip(start, state.earliest, strict=True))
 
 
-def deleted(stream: str, lost: Range) -> str:
+def deleted(stream: str, lost: OffsetRange) -> str:
     """Which rows retention took."""
     return (
         f"stream {stream}: partition {lost.partition}, offsets {lost.start} to {lost.end}"
@@ -174,7 +174,7 @@ def deleted(stream: str, lost: Range) -> str:
     )
 
 
-def tell_loss(stream: str, lost: Range) -> None:
+def tell_loss(stream: str, lost: OffsetRange) -> None:
     """Says what a query that may lose rows has lost."""
     logger.warning(
         "%s and were not read: with failOnDataLoss=false a query gets each row at most once",
@@ -182,17 +182,19 @@ def tell_loss(stream: str, lost: Range) -> None:
     )
 
 
-def check_ends(ranges: Sequence[Range], state: State) -> None:
+def check_ends(ranges: Sequence[OffsetRange], state: State) -> None:
     """Refuses what is not there yet."""
     for one in ranges:
         if one.end > state.end[one.partition]:
             raise StreamRangeError(
                 f"stream {state.name}: partition {one.partition} ends at"
-                f" {state.end[one.partition]}, offsets up to {one.end} were asked for"
+                f" {state.end[one.partition]}, offsets up to {one.end} were requested"
             )
 
 
-def tasks_of(ranges: Sequence[Range], options: SourceOptions) -> list[tuple[Range, ...]]:
+def tasks_of(
+    ranges: Sequence[OffsetRange], options: SourceOptions
+) -> list[tuple[OffsetRange, ...]]:
     """Deals ranges to tasks."""
     tasks = task_count(
         sum(one.rows for one in ranges),

@@ -1,4 +1,4 @@
-"""Where in a stream a query begins or ends, as text says it, and as offsets."""
+"""Start and end positions of a query: parses them and resolves them to offsets."""
 
 import json
 import re
@@ -76,7 +76,7 @@ def parse_position(text: str) -> Position:
 def partition_of(key: str) -> int:
     """The number of a partition, written as a key of JSON."""
     if not key.isascii() or not key.isdigit():
-        raise ValueError(f"{key!r} is no partition; {ALLOWED}")
+        raise ValueError(f"{key!r} is not a partition; {ALLOWED}")
     return int(key)
 
 
@@ -87,7 +87,7 @@ def place_of(place: object) -> int | Edge:
     if place == "latest":
         return "latest"
     if isinstance(place, bool) or not isinstance(place, int) or place < 0:
-        raise ValueError(f"{place!r} is no offset; {ALLOWED}")
+        raise ValueError(f"{place!r} is not an offset; {ALLOWED}")
     return place
 
 

@@ -1,4 +1,4 @@
-"""Rows of a small batch, read on the driver while it plans.
+"""Reads the rows of a small batch on the driver while it plans.
 
 A task that reads rows hands itself to a Python worker and waits for it: 25 ms of a micro-batch of
 100. The driver has a Python process for the query anyway, and Spark takes rows from it together
@@ -43,6 +43,6 @@ def few_rows(tasks: Sequence[Task], reader: RowReader) -> list[pa.RecordBatch] |
             if size_bytes > FEW_BYTES:
                 return None
     except MqttError as error:
-        logger.debug("rows are left to a task: %s", error)
+        logger.debug("cannot prefetch, a task reads the rows: %s", error)
         return None
     return batches

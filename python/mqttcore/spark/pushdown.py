@@ -1,4 +1,4 @@
-"""Spark's filters as what the source can leave out: offsets, times, partitions, topics."""
+"""Filter pushdown: offsets, times, partitions, topics."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def is_literal(text: str) -> bool:
 
 
 def span_of(one: spark.Filter, value: int) -> tuple[int | None, int | None] | None:
-    """A comparison with a whole number as ``[first, end)``; None if it is no comparison."""
+    """A comparison with a whole number as ``[first, end)``; None if it is not a comparison."""
     match one:
         case spark.EqualTo():
             return value, value + 1

@@ -1,4 +1,4 @@
-"""Reads one task's ranges in a Spark worker: sealed files, then the tail at the endpoint.
+"""Reads the ranges of one task in a Spark worker: sealed files, then the tail.
 
 The tier is chosen by offset when a range is read, not when it was planned: what was in the tail
 then may be sealed by now. Nothing here outlives the task, since workers fork and are used again.
@@ -28,9 +28,9 @@ from mqttcore.errors import (
     StreamRangeError,
 )
 from mqttcore.spark.folder import FileMovedError
-from mqttcore.spark.patience import PATIENCE_S
-from mqttcore.spark.planner import Range
+from mqttcore.spark.planner import OffsetRange
 from mqttcore.spark.planning import reader_options, remembers, tell_loss
+from mqttcore.spark.retry import RETRY_S
 
 if TYPE_CHECKING:
     from mqttcore._core import StreamBatch, StreamOptions
@@ -52,12 +52,12 @@ class Task(InputPartition):
     """The ranges of one Spark task, all of one epoch of the stream."""
 
     epoch: str
-    ranges: tuple[Range, ...]
+    ranges: tuple[OffsetRange, ...]
     sealed: tuple[int, ...]
     """Where the sealed rows of each partition ended when it was planned, or behind that."""
 
 
-def tasks_for(state: State, planned: Sequence[tuple[Range, ...]]) -> list[Task]:
+def tasks_for(state: State, planned: Sequence[tuple[OffsetRange, ...]]) -> list[Task]:
     """What Spark is given; always a task, or Spark would make one of its own."""
     return [Task(state.epoch, ranges, state.sealed) for ranges in planned or [()]]
 
@@ -72,7 +72,7 @@ class RowReader:
     """The topic filter: that of the options, or a narrower one."""
     aliases: str | None = None
     """What the rows so far told of Sparkplug's aliases, for files that do not say it themselves."""
-    patience_s: float = PATIENCE_S
+    retry_s: float = RETRY_S
     """How long a broker may be away."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -85,7 +85,7 @@ class RowReader:
         """
         if not isinstance(partition, Task):
             raise TypeError(f"{partition!r} was not made by this source")
-        self.log = self.log.on_this_machine(patience_s=self.patience_s)
+        self.log = self.log.on_this_machine(retry_s=self.retry_s)
         self.check_epoch(partition.epoch)
         for one in partition.ranges:
             yield from self.rows(one, partition.sealed[one.partition])
@@ -95,17 +95,17 @@ class RowReader:
         if self.log.folder is not None:
             found = self.log.folder.describe().epoch
         else:
-            found = self.log.patiently(self.log.live_state, patience_s=self.patience_s).epoch
+            found = self.log.with_retries(self.log.live_state, retry_s=self.retry_s).epoch
         if found != epoch:
             raise StreamEpochError(
                 f"stream {self.log.name}: planned in epoch {epoch}, it has {found} now"
             )
 
-    def rows(self, wanted: Range, sealed: int) -> Iterator[pa.RecordBatch]:
+    def rows(self, wanted: OffsetRange, sealed: int) -> Iterator[pa.RecordBatch]:
         """One range, piece by piece; below ``sealed`` rows are in files for sure."""
         place, tries = wanted.start, 0
         while place < wanted.end:
-            rest = Range(wanted.partition, place, wanted.end)
+            rest = OffsetRange(wanted.partition, place, wanted.end)
             try:
                 end, batches = self.sealed(rest) if place < sealed else self.tail(rest)
             except (RangeSealedError, FileMovedError) as error:
@@ -119,7 +119,7 @@ class RowReader:
             yield from batches
             place, tries = end, 0
 
-    def sealed(self, wanted: Range) -> tuple[int, Iterator[pa.RecordBatch]]:
+    def sealed(self, wanted: OffsetRange) -> tuple[int, Iterator[pa.RecordBatch]]:
         """The rows of a range that the file with the first of them holds, and where they end.
 
         Raises:
@@ -134,7 +134,7 @@ class RowReader:
             def at_hand() -> str:
                 return held.enter_context(self.log.files().at_hand(file, start, end))
 
-            path = self.patiently(wanted, at_hand)
+            path = self.with_retries(wanted, at_hand)
             reader = Rows(
                 [(path, file.base, file.last)],
                 partition=wanted.partition,
@@ -151,24 +151,24 @@ class RowReader:
                 raise FileMovedError(path) from error
         return end, self.batches(first, reader)
 
-    def file_with_start(self, wanted: Range) -> SealedFile:
+    def file_with_start(self, wanted: OffsetRange) -> SealedFile:
         """Of the files that hold the first row, the one that reaches farthest."""
         holders = self.index(wanted).between(wanted.partition, wanted.start, wanted.start + 1)
         if not holders:
             raise StreamRangeError(self.nowhere(wanted))
         return max(holders, key=lambda file: file.last)
 
-    def sealed_end(self, wanted: Range) -> int:
+    def sealed_end(self, wanted: OffsetRange) -> int:
         """Where the files of a partition end now."""
         return self.index(wanted).ends[wanted.partition]
 
-    def index(self, wanted: Range) -> SealedIndex:
+    def index(self, wanted: OffsetRange) -> SealedIndex:
         """Which files there are."""
         files = self.log.files()
         # a folder asks nobody
-        return files.index() if self.log.folder else self.patiently(wanted, files.index)
+        return files.index() if self.log.folder else self.with_retries(wanted, files.index)
 
-    def tail(self, wanted: Range) -> tuple[int, Iterator[pa.RecordBatch]]:
+    def tail(self, wanted: OffsetRange) -> tuple[int, Iterator[pa.RecordBatch]]:
         """The first rows of a range out of the broker's memory, and where they end.
 
         Raises:
@@ -189,15 +189,15 @@ class RowReader:
         return end, self.batches([], reader)
 
     def reader_options(self, *, tail: bool = False) -> StreamOptions:
-        """What the next reader in Rust is told."""
+        """Options of the next reader in Rust."""
         return reader_options(self.options, self.topic, aliases=self.aliases, tail=tail)
 
     def batches(self, first: Sequence[StreamBatch], reader: Rows) -> Iterator[pa.RecordBatch]:
-        """Everything that a reader has; the next reader goes on with what this one learnt."""
+        """Returns all rows of a reader; the next reader continues with its aliases."""
         yield from map(pa.record_batch, itertools.chain(first, reader))
         self.aliases = reader.aliases or self.aliases
 
-    def tail_bytes(self, wanted: Range, end: int) -> bytes:
+    def tail_bytes(self, wanted: OffsetRange, end: int) -> bytes:
         """An Arrow IPC stream with the rows up to ``end``."""
 
         def ask() -> bytes:
@@ -205,9 +205,9 @@ class RowReader:
                 self.log.name, partition=wanted.partition, start=wanted.start, end=end
             )
 
-        return self.patiently(wanted, ask)
+        return self.with_retries(wanted, ask)
 
-    def patiently(self, wanted: Range, ask: Callable[[], Answer]) -> Answer:
+    def with_retries(self, wanted: OffsetRange, ask: Callable[[], Answer]) -> Answer:
         """What the broker answers about a range; waits while it is away."""
 
         def look_at_files(error: EndpointError) -> None:
@@ -216,22 +216,24 @@ class RowReader:
                 raise RangeSealedError(str(error)) from error
 
         try:
-            return self.log.patiently(ask, meanwhile=look_at_files, patience_s=self.patience_s)
+            return self.log.with_retries(ask, meanwhile=look_at_files, retry_s=self.retry_s)
         except EndpointUnreachableError as error:
             raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
 
-    def lost(self, wanted: Range, error: RangeGoneError) -> tuple[int, Iterator[pa.RecordBatch]]:
+    def lost(
+        self, wanted: OffsetRange, error: RangeGoneError
+    ) -> tuple[int, Iterator[pa.RecordBatch]]:
         """Rows that retention deleted after they were planned."""
-        earliest = self.patiently(wanted, self.log.state).earliest[wanted.partition]
+        earliest = self.with_retries(wanted, self.log.state).earliest[wanted.partition]
         if self.options.fail_on_data_loss or earliest <= wanted.start:
             raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
         end = min(earliest, wanted.end)
-        tell_loss(self.log.name, Range(wanted.partition, wanted.start, end))
+        tell_loss(self.log.name, OffsetRange(wanted.partition, wanted.start, end))
         return end, iter(())
 
-    def nowhere(self, wanted: Range) -> str:
+    def nowhere(self, wanted: OffsetRange) -> str:
         """What is missing."""
         return (
             f"stream {self.log.name}: partition {wanted.partition}, offsets {wanted.start} to"
-            f" {wanted.end} (exclusive) are nowhere to be read"
+            f" {wanted.end} (exclusive) cannot be read anywhere"
         )

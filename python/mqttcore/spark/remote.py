@@ -1,4 +1,4 @@
-"""Sealed files of a broker whose folder this machine does not see, by its endpoint.
+"""Reads sealed files over HTTP, for machines that cannot read the broker's folder.
 
 What is needed of a file is fetched into a file of the same size with holes: its footer, and the row
 groups with the wanted rows. The reader in Rust reads it as any other.
@@ -107,7 +107,7 @@ class Fetch:
         length = int.from_bytes(self.copy.read(4), "little")
         begin = size - len(MAGIC) - 4 - length
         if self.copy.read() != MAGIC or begin < 0:
-            raise StreamFileError(f"{self.file.path}: it does not end as a Parquet file")
+            raise StreamFileError(f"{self.file.path}: it does not end like a Parquet file")
         if begin < known:
             self.part(begin, known)
         self.copy.flush()

@@ -1,4 +1,4 @@
-"""A local Spark that is set up for streams, and the same settings for a Spark that runs already."""
+"""Creates a local Spark session tuned for streams, or tunes an existing one."""
 
 import contextlib
 import os

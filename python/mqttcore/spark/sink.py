@@ -17,9 +17,9 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from mqttcore.errors import StreamOptionError
-from mqttcore.spark.messages import Place, rows_of
+from mqttcore.spark.messages import RowPlace, rows_of
 from mqttcore.spark.mqtt import Foreign
-from mqttcore.spark.staging import Broker
+from mqttcore.spark.staging import BrokerAddress
 from mqttcore.spark.workers import spare_collector
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ ROWS_A_BATCH = 10_000
 class Target(Protocol):
     """Where messages go."""
 
-    def send(self, batches: Iterable[pa.RecordBatch], place: Place) -> WriterCommitMessage:
+    def send(self, batches: Iterable[pa.RecordBatch], place: RowPlace) -> WriterCommitMessage:
         """Runs in a task: its messages."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Runs on the driver when all tasks are done."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Runs on the driver when a task has failed for good."""
+        """Runs on the driver after the last retry of a task has failed."""
 
 
 def target_of(
@@ -77,7 +77,7 @@ def target_of(
     if overwrite and options.retain is not True:
         raise StreamOptionError('mode("overwrite") needs option retain = true')
     if options.broker is None:
-        return Broker(options, schema, is_first=is_first)
+        return BrokerAddress(options, schema, is_first=is_first)
     return Foreign(options, schema)
 
 
@@ -93,7 +93,7 @@ class BatchSink(DataSourceArrowWriter):
         """Runs in a task."""
         spare_collector()
         task = task_context()
-        place = Place(
+        place = RowPlace(
             query=self.query,
             batch=self.number,
             partition=task.partitionId(),
@@ -115,7 +115,7 @@ class StreamSink(StreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         if not TAKES_ARROW:
-            logger.warning("Spark 4.0 hands streams over row by row: 4.1 is several times as fast")
+            logger.warning("Spark 4.0 passes streams row by row: 4.1 is several times faster")
         if options.app_id is not None:
             raise StreamOptionError("options txnAppId and txnVersion are for batches")
         self.schema = schema
@@ -125,7 +125,7 @@ class StreamSink(StreamArrowWriter):
         """Runs in a task."""
         spare_collector()
         task = task_context()
-        place = Place(
+        place = RowPlace(
             query=str(task.getLocalProperty("sql.streaming.queryId")),
             batch=int(task.getLocalProperty("streaming.sql.batchId") or 0),
             partition=task.partitionId(),
@@ -149,5 +149,5 @@ def task_context() -> TaskContext:
     """The task that this runs in."""
     context = TaskContext.get()
     if context is None:
-        raise RuntimeError("a sink writes in tasks of Spark only")
+        raise RuntimeError("a sink can write only in tasks of Spark")
     return context

@@ -114,7 +114,7 @@ def refuse_contradictions(options: SinkOptions, given: set[str]) -> None:
         raise StreamOptionError("options txnAppId and txnVersion need each other")
     if options.broker is not None and options.qos == 0:
         raise StreamOptionError(
-            "option qos = 0: no broker acknowledges that; with option broker 1 and 2 are allowed"
+            "option qos = 0 is never acknowledged; with option broker, 1 and 2 are allowed"
         )
 
 
@@ -152,7 +152,7 @@ def quality(text: str) -> int:
 def batch_number(text: str) -> int:
     """A number that counts up."""
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise ValueError("allowed is a whole number from 0 on")
+        raise ValueError("allowed is a whole number of at least 0")
     return int(text)
 
 

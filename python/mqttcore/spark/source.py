@@ -1,4 +1,4 @@
-"""``spark.read.format("mqttcore")``: the data source that Spark finds by itself.
+"""``spark.read.format("mqttcore")``: the batch data source.
 
 Its class name is part of every checkpoint and does not change.
 """
@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.log import State, open_log
 from mqttcore.spark.options import SourceOptions, parse_options
-from mqttcore.spark.planner import Range, ranges_between
+from mqttcore.spark.planner import OffsetRange, ranges_between
 from mqttcore.spark.planning import (
     check_ends,
     not_before_earliest,
@@ -128,7 +128,7 @@ class BatchReader(DataSourceReader):
         finally:
             self.log.close()
 
-    def ranges(self, state: State) -> list[Range]:
+    def ranges(self, state: State) -> list[OffsetRange]:
         """What the options and the filters leave of the stream."""
         start = self.place("startingOffsets", self.options.starting or "earliest", state)
         end = self.place("endingOffsets", self.options.ending or "latest", state)
@@ -141,7 +141,7 @@ class BatchReader(DataSourceReader):
         """Offsets of a position."""
         return place_of(option, position, state, self.log)
 
-    def narrowed(self, start: Sequence[int], end: Sequence[int]) -> list[Range]:
+    def narrowed(self, start: Sequence[int], end: Sequence[int]) -> list[OffsetRange]:
         """Less what pushed filters leave out."""
         pushed = self.narrowing
         if pushed.nothing:

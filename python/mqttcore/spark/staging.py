@@ -1,4 +1,4 @@
-"""Rows to an mqttcore broker: staged by tasks, published by one commit, exactly once."""
+"""Publishes rows to an mqttcore broker: tasks stage, one commit publishes, exactly once."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from mqttcore.errors import EndpointError, StreamOptionError
-from mqttcore.spark.guard import guard_of
+from mqttcore.spark.feedback import guard_of
 from mqttcore.spark.messages import Form, ipc
-from mqttcore.spark.patience import patiently
+from mqttcore.spark.retry import with_retries
 from mqttcore.streams.client import Client
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from mqttcore.spark.messages import Place
+    from mqttcore.spark.messages import RowPlace
     from mqttcore.spark.sink_options import SinkOptions
 
-__all__ = ["Broker", "Staged"]
+__all__ = ["BrokerAddress", "Staged"]
 
 logger = logging.getLogger(__name__)
 COMMIT_S: Final = 600.0
@@ -46,7 +46,7 @@ class Staged(WriterCommitMessage):
     rows: int
 
 
-class Broker:
+class BrokerAddress:
     """The endpoint of an mqttcore broker as a target of rows. It pickles without connections."""
 
     def __init__(self, options: SinkOptions, schema: StructType, *, is_first: bool = False) -> None:
@@ -64,12 +64,12 @@ class Broker:
         try:
             if is_first:
                 self.client.streams()
-            guard = patiently(partial(guard_of, options, self.client), what=TARGET)
+            guard = with_retries(partial(guard_of, options, self.client), what=TARGET)
             self.form = Form(options, schema, guard)
         finally:
             self.client.close()
 
-    def send(self, batches: Iterable[pa.RecordBatch], place: Place) -> Staged:
+    def send(self, batches: Iterable[pa.RecordBatch], place: RowPlace) -> Staged:
         """Stages the rows of a task.
 
         Raises:
@@ -77,12 +77,12 @@ class Broker:
         """
         stages, rows = [], 0
         for part in parts(self.form.messages(batches)):
-            stage, count = patiently(partial(self.stage, place, part), what=TARGET)
+            stage, count = with_retries(partial(self.stage, place, part), what=TARGET)
             stages.append(stage)
             rows += count
         return Staged(query=place.query, batch=place.batch, stages=tuple(stages), rows=rows)
 
-    def stage(self, place: Place, part: Sequence[pa.RecordBatch]) -> tuple[str, int]:
+    def stage(self, place: RowPlace, part: Sequence[pa.RecordBatch]) -> tuple[str, int]:
         """One try, under a name that no other try has."""
         stage = secrets.token_hex(16)
         return stage, self.client.stage(place.query, place.batch, stage, ipc(part))
@@ -96,7 +96,7 @@ class Broker:
         for (query, batch), stages in staged(messages).items():
             if not stages and self.replacing is None:
                 continue
-            if not patiently(partial(self.publish, query, batch, stages), what=TARGET):
+            if not with_retries(partial(self.publish, query, batch, stages), what=TARGET):
                 logger.info("batch %d of %s was published before", batch, query)
                 self.client.abort(query, batch, stages)
         self.client.close()
@@ -111,7 +111,12 @@ class Broker:
             try:
                 self.client.abort(query, batch, stages)
             except EndpointError as error:
-                logger.warning("stages of batch %d of %s stay for a day: %s", batch, query, error)
+                logger.warning(
+                    "cannot remove the stages of batch %d of %s, they stay for a day: %s",
+                    batch,
+                    query,
+                    error,
+                )
         self.client.close()
 
 
@@ -125,7 +130,7 @@ def client_of(options: SinkOptions) -> Client:
     if place is None:
         path = pathlib.Path(options.path or "").absolute()
         if not path.is_dir():
-            raise StreamOptionError(f"option path = {options.path!r}: there is no such folder")
+            raise StreamOptionError(f"option path = {options.path!r}: no such folder")
         place = str(path)
     return Client(place, token=options.token, timeout_s=COMMIT_S)
 

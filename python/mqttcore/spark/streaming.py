@@ -1,4 +1,4 @@
-"""``spark.readStream.format("mqttcore")``: what a micro-batch reads, decided on the driver.
+"""``spark.readStream.format("mqttcore")``: plans micro-batches on the driver.
 
 Spark asks in this order, and exactly once hangs on each answer: `initialOffset` (twice, and never
 stored: so it is a constant), `latestOffset` (stored before anything is read), `partitions` (the
@@ -19,11 +19,11 @@ from mqttcore.errors import StreamOptionError
 from mqttcore.spark.admission import Admission
 from mqttcore.spark.log import State, open_log
 from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, advanced, split_start
-from mqttcore.spark.patience import PATIENCE_S
 from mqttcore.spark.planner import ranges_between
 from mqttcore.spark.planning import check_ends, not_before_earliest, place_of, tasks_of
 from mqttcore.spark.prefetch import few_rows
 from mqttcore.spark.reading import RowReader, tasks_for
+from mqttcore.spark.retry import RETRY_S
 from mqttcore.spark.workers import spare_collector
 
 try:
@@ -101,8 +101,8 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
         """Fixes the end: what comes later is for the next run."""
-        self.target = self.log.patiently(self.log.state).end
-        # nobody would bring the rows that such a limit waits for
+        self.target = self.log.with_retries(self.log.state).end
+        # no further rows would arrive for such a limit
         self.admission.min_rows = None
 
     def latestOffset(  # noqa: N802 -- Spark's name
@@ -111,7 +111,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends; the same dict as ``start`` if there is nothing to read."""
         start = self.last if start is None else start
         # a broker that was never there has failed already, when the stream was opened
-        return self.log.patiently(partial(self.next_offset, start, limit))
+        return self.log.with_retries(partial(self.next_offset, start, limit))
 
     def next_offset(self, start: dict[str, Any], limit: limits.ReadLimit | None) -> dict[str, Any]:
         """The same while the broker is there."""
@@ -145,12 +145,12 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of one batch, which may be one that was begun before a restart."""
         offset, begin = split_start(start, end)
         if self.seen is None:
-            self.seen = self.log.patiently(self.log.state)
+            self.seen = self.log.with_retries(self.log.state)
             offset.check_epoch(self.seen.epoch, self.log.name)
         begin = not_before_earliest(begin, self.seen, self.options)
         ranges = ranges_between(begin, advanced(begin, offset.ends))
         tasks = tasks_for(self.seen, tasks_of(ranges, self.options))
-        rows = few_rows(tasks, self.rows_reader(patience_s=0.0)) if TAKES_ROWS else None
+        rows = few_rows(tasks, self.rows_reader(retry_s=0.0)) if TAKES_ROWS else None
         if rows is not None:
             Carrying.take(self, rows)
         return tasks
@@ -163,10 +163,10 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         finally:
             self.log.close()
 
-    def rows_reader(self, *, patience_s: float = PATIENCE_S) -> RowReader:
+    def rows_reader(self, *, retry_s: float = RETRY_S) -> RowReader:
         """Reads rows of this query."""
         return RowReader(
-            log=self.log, options=self.options, topic=self.options.topic, patience_s=patience_s
+            log=self.log, options=self.options, topic=self.options.topic, retry_s=retry_s
         )
 
     def commit(self, end: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Whole streams as DataFrames: history at the speed of Spark's own Parquet, the tail behind it."""
+"""Whole streams as DataFrames: sealed files by Spark's Parquet reader, then the tail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mqttcore.spark.kafka import from_kafka
 from mqttcore.spark.log import State, StreamLog, open_log
 from mqttcore.spark.offsets import SourceOffset
 from mqttcore.spark.options import SourceOptions, parse_options
-from mqttcore.spark.planner import Range, ranges_between
+from mqttcore.spark.planner import OffsetRange, ranges_between
 from mqttcore.spark.planning import check_ends, place_of, reader_options, schema_of
 from mqttcore.spark.positions import parse_position
 from mqttcore.spark.reading import RowReader, tasks_for
@@ -255,7 +255,7 @@ def by_source(
 
 
 def rows_at_hand(
-    log: StreamLog, state: State, options: SourceOptions, ranges: Sequence[Range]
+    log: StreamLog, state: State, options: SourceOptions, ranges: Sequence[OffsetRange]
 ) -> pa.Table:
     """Rows that are read here and now, as a task would."""
     [task] = tasks_for(state, [tuple(ranges)])

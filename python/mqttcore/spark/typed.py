@@ -1,4 +1,4 @@
-"""The typed columns that a stream has of its own: in files they are there, the tail is decoded."""
+"""Typed columns of a stream: stored in its files, decoded for the tail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark's Python workers are spared between their tasks."""
+"""Keeps Python workers of Spark from repeated work between their tasks."""
 
 import gc
 

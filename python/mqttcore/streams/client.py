@@ -1,4 +1,4 @@
-"""A client of the endpoint that serves streams: over its Unix socket, or over TCP with a token.
+"""A client of the HTTP endpoint of streams: Unix socket, or TCP with a token.
 
 It blocks, needs nothing but the standard library, starts no thread and keeps no state outside of
 its objects. Spark's driver and executors use it.
@@ -234,7 +234,7 @@ class Client:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise EndpointError(f"{self._endpoint}: the answer is no JSON: {error}") from error
+            raise EndpointError(f"{self._endpoint}: the answer is not JSON: {error}") from error
 
     def _whole(self, method: str, target: str, body: bytes | None = None) -> bytes:
         """One request that may be sent twice without harm, over the connection that is kept."""
@@ -243,7 +243,7 @@ class Client:
             try:
                 return self._answer(connection, method, target, body)
             except EndpointUnreachableError:
-                # the other side may close what was idle: that is no answer
+                # the server may close an idle connection: that is not an answer
                 self.close()
         connection = self._own.connection = self._connect()
         self._own.process = os.getpid()
@@ -387,7 +387,10 @@ def connector(endpoint: str, timeout_s: float) -> Callable[[], http.client.HTTPC
     url = urllib.parse.urlsplit(endpoint)
     host, port = url.hostname, url.port
     if url.scheme not in {"http", "https"} or host is None or url.path.strip("/") or url.query:
-        raise ValueError(f"{endpoint!r} is no endpoint: https://host:port, unix:/path or a folder")
+        raise ValueError(
+            f"{endpoint!r} is not an endpoint; allowed are https://host:port, unix:/path and a"
+            f" folder"
+        )
     if url.scheme == "https":
         return lambda: http.client.HTTPSConnection(
             host, port, timeout=timeout_s, context=ssl.create_default_context()

@@ -1,4 +1,4 @@
-"""What payloads are that are messages of Protocol Buffers: a descriptor, and a message in it."""
+"""Configuration of Protocol Buffers payloads: a descriptor and a message type."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_protobuf(
     if decode != "protobuf":
         for key, value in {"descriptor": descriptor, "message": message}.items():
             if value is not None:
-                fault(key, "does nothing without decode = protobuf")
+                fault(key, "has no effect without decode = protobuf")
         return
     if descriptor is None:
         fault("descriptor", "decode = protobuf needs a file", MADE_BY)

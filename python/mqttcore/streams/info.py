@@ -1,4 +1,4 @@
-"""What there is to know of a stream, as its endpoint tells it."""
+"""Descriptions of a stream that its endpoint returns."""
 
 import pathlib
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class StreamName:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Offsets of one partition: rows are there from ``earliest`` on, before ``end``."""
+    """Offsets of one partition: it has the rows from ``earliest`` to ``end`` (exclusive)."""
 
     earliest: int
     sealed_end: int

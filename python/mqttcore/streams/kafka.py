@@ -1,4 +1,4 @@
-"""What the broker is told of the Kafka that streams with ``log = "kafka"`` go to."""
+"""The configuration of Kafka for streams with ``log = "kafka"``."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,13 +12,13 @@ from mqttcore._schema import Faults, Parsed, Place, Range
 def check_topic(text: str) -> None:
     """Refuses what Kafka takes for no topic."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text) or text in (".", ".."):
-        raise ValueError(f"{text!r} is no topic of Kafka")
+        raise ValueError(f"{text!r} is not a topic of Kafka")
 
 
 def check_server(text: str) -> None:
-    """Refuses what is no host and port; the host may be a name."""
+    """Refuses what is not a host and port; the host may be a name."""
     if not re.fullmatch(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}", text):
-        raise ValueError(f"{text!r} is no host and port")
+        raise ValueError(f"{text!r} is not a host and port")
 
 
 KafkaTopic = Annotated[str, Parsed(check_topic, "letters, digits, ., _ and -, up to 249")]
@@ -65,10 +65,10 @@ def check_kafka(
     if kafka is not None and not kafka.servers:
         faults.add(place("kafka.servers"), "kafka.servers", "there is none", "allowed: 1 or more")
     if kafka is not None and not named:
-        faults.add(place("kafka"), "kafka", "does nothing without a stream whose log is kafka")
+        faults.add(place("kafka"), "kafka", "has no effect without a stream whose log is kafka")
     for index in named:
         key = f"streams[{index}].log"
         if not has_kafka:
             faults.add(place(key), key, BUILD)
         elif kafka is None:
-            faults.add(place(key), key, "nobody says where Kafka is", "allowed: with [kafka]")
+            faults.add(place(key), key, "needs the address of Kafka", "allowed: with [kafka]")

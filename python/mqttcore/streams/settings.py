@@ -1,4 +1,4 @@
-"""What a stream is told before the broker starts, and where its rows can be read."""
+"""The configuration of streams and of their HTTP endpoint."""
 
 import grp
 import pathlib
@@ -32,20 +32,20 @@ FORMATS: Final[tuple[str, ...]] = get_args(Format)
 def check_name(text: str) -> None:
     """Refuses what cannot be a folder and a part of a URL everywhere."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", text):
-        raise ValueError(f"{text!r} is no name of a stream")
+        raise ValueError(f"{text!r} is not a name of a stream")
 
 
 def check_filter(text: str) -> None:
     """Refuses filters that no topic can match as a stream would be expected to."""
     TopicFilter(text)
     if text.startswith("$share/"):
-        raise ValueError(f"{text!r}: a stream gets all messages, it shares them with nobody")
+        raise ValueError(f"{text!r}: a stream cannot have a shared subscription")
 
 
 def check_column(text: str) -> None:
     """Refuses names that the readers of the files would stumble over."""
     if not text or not text.isprintable() or len(text.encode()) > 255:
-        raise ValueError(f"{text!r} is no name of a column")
+        raise ValueError(f"{text!r} is not a name of a column")
     if text.lower() in OWN_COLUMNS or text.startswith("_"):
         raise ValueError(f"{text!r} is a column of every stream")
 
@@ -58,7 +58,7 @@ def age_s(text: str) -> int:
     """
     found = re.fullmatch(r"([1-9][0-9]{0,9})([smhd])", text)
     if not found:
-        raise ValueError(f"{text!r} is no age")
+        raise ValueError(f"{text!r} is not an age")
     return int(found[1]) * UNITS_S[found[2]]
 
 
@@ -86,9 +86,9 @@ def read_token(path: pathlib.Path) -> str:
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     if stat.S_IMODE(mode) & stat.S_IRWXO:
-        raise ValueError(f"{path} can be read by everybody on this machine")
+        raise ValueError(f"{path} can be read by all users of this machine")
     if not re.fullmatch(rb"[!-~]{%d,%d}" % (TOKEN_BYTES_MIN, TOKEN_BYTES_MAX), token):
-        raise ValueError(f"{path} holds no token")
+        raise ValueError(f"{path} has no valid token")
     return token.decode("ascii")
 
 
@@ -192,14 +192,14 @@ def check_streams(
         faults.add(place("streams"), "streams", BUILD)
     if not data and any(stream.log == "mqttcore" for stream in streams):
         faults.add(
-            place("streams"), "streams", "rows need a place", "allowed: with `data` set to a folder"
+            place("streams"), "streams", "streams need a data folder", "set `data` to a folder"
         )
     taken: dict[str, int] = {}
     for index, stream in enumerate(streams):
         key = f"streams[{index}]"
         if taken.setdefault(stream.name, index) != index:
             where = f"{key}.name"
-            faults.add(place(where), where, f"streams[{taken[stream.name]}] has this name already")
+            faults.add(place(where), where, f"streams[{taken[stream.name]}] has the same name")
         check_stream(stream, key, place, faults)
 
 
@@ -215,29 +215,29 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
     if stream.schema and stream.decode == "none":
         fault(
             "schema",
-            "does nothing without decode",
+            "has no effect without decode",
             f"allowed: {', '.join(FORMATS)}",
         )
     if stream.decode != "none" and not stream.schema:
-        fault("decode", "does nothing without schema")
+        fault("decode", "has no effect without schema")
     check_protobuf(stream.decode, stream.descriptor, stream.message, fault)
     columns: set[str] = set()
     for index, column in enumerate(stream.schema):
         if column.name.lower() in columns:
-            fault(f"schema[{index}].name", f"{column.name!r} is there already, case aside")
+            fault(f"schema[{index}].name", f"{column.name!r} exists already (case is ignored)")
         columns.add(column.name.lower())
 
 
 PLAIN: Final = Stream(name="plain", filter=())
-"""What every key is that nobody gave."""
+"""The default of every key."""
 
 
 def check_log(stream: Stream, fault: Callable[..., None]) -> None:
     """Refuses what another log would need."""
     if stream.log == "mqttcore":
         if stream.topic is not None:
-            fault("topic", "does nothing without log = kafka")
+            fault("topic", "has no effect without log = kafka")
         return
     for name in ("retention", "schema", "decode", "descriptor", "message", "group"):
         if getattr(stream, name) != getattr(PLAIN, name):
-            fault(name, "does nothing with Kafka, which keeps the rows")
+            fault(name, "has no effect with Kafka, which keeps the rows")

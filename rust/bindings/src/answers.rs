@@ -1,4 +1,4 @@
-//! What a plugin answers, as the engine takes it.
+//! Converts answers of plugins (`Allow`, `Deny`, `Grant`, ...) to values of the engine.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -42,7 +42,7 @@ struct SessionPolicyFields {
 
 /// `mqttcore.plugin.Limits`.
 #[derive(FromPyObject)]
-struct LimitsFields {
+struct GrantLimitsFields {
     max_qos: Option<u8>,
     messages_per_second: Option<u32>,
 }
@@ -53,18 +53,18 @@ struct GrantFields<'py> {
     publish: Vec<String>,
     subscribe: Vec<String>,
     deny: Vec<String>,
-    limits: LimitsFields,
+    limits: GrantLimitsFields,
     session: Option<SessionTerms>,
-    promise: Option<Level>,
+    promise: Option<DurabilityWord>,
     queue_policy: Option<FullQueuePolicyWord>,
     expires_at: Option<Bound<'py, PyAny>>,
 }
 
 /// One of the words of `mqttcore.sessions.policy.Promise`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Level(pub(crate) Promise);
+pub(crate) struct DurabilityWord(pub(crate) Promise);
 
-impl<'a, 'py> FromPyObject<'a, 'py> for Level {
+impl<'a, 'py> FromPyObject<'a, 'py> for DurabilityWord {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
@@ -276,7 +276,7 @@ fn text_of(answer: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     answer.getattr("text")?.extract()
 }
 
-/// Authentication Data for a client; empty is none.
+/// Authentication Data for a client; empty means that it is left out.
 ///
 /// # Errors
 ///

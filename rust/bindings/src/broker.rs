@@ -1,4 +1,4 @@
-//! The running broker.
+//! Python classes of a running broker: `Engine`, its statistics and its sessions.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::CoreError;
-use crate::lanes::PyLanes;
+use crate::hooks::PyHookQueues;
 use crate::rows::Rows;
 use crate::settings::engine_config;
 use crate::topics::qos_of;
@@ -29,11 +29,11 @@ pub(crate) struct PyEngine {
 impl PyEngine {
     /// Binds every listener and starts; clients can connect when it returns.
     #[new]
-    #[pyo3(signature = (settings, lanes, /, *, accepts_clock = false))]
+    #[pyo3(signature = (settings, queues, /, *, accepts_clock = false))]
     fn new(
         py: Python<'_>,
         settings: &Bound<'_, PyAny>,
-        lanes: &PyLanes,
+        queues: &PyHookQueues,
         accepts_clock: bool,
     ) -> PyResult<Self> {
         let config = Config {
@@ -41,7 +41,7 @@ impl PyEngine {
             ..engine_config(settings)?
         };
         let rows = Rows::read(settings)?;
-        let (hooks, extensions) = (lanes.hooks(), rows.extensions());
+        let (hooks, extensions) = (queues.hooks(), rows.extensions());
         let broker = py.detach(|| Broker::start_with(config, &hooks, extensions));
         Ok(Self {
             broker: Some(broker.map_err(CoreError::Start)?),
@@ -103,7 +103,7 @@ impl PyEngine {
         Ok(clients.into_iter().map(PySession).collect())
     }
 
-    /// What readers are told of each stream, as JSON.
+    /// The description of each stream for readers, as JSON.
     fn streams(&self, py: Python<'_>) -> Result<Vec<String>, CoreError> {
         self.running()?;
         Ok(py.detach(|| self.rows.described()))
@@ -139,17 +139,17 @@ impl PyEngine {
 
     /// Takes new limits, grants and plugins into force; sockets and shards stay. Answers which of
     /// the new listeners each bound one is now; None: it was taken out.
-    #[pyo3(signature = (settings, lanes, /))]
+    #[pyo3(signature = (settings, queues, /))]
     fn reload(
         &self,
         py: Python<'_>,
         settings: &Bound<'_, PyAny>,
-        lanes: &PyLanes,
+        queues: &PyHookQueues,
     ) -> PyResult<Vec<Option<usize>>> {
         let broker = self.running()?;
         let config = engine_config(settings)?;
         Rows::read(settings)?;
-        let hooks = lanes.hooks();
+        let hooks = queues.hooks();
         let places = py.detach(|| broker.reload(&config, hooks));
         Ok(places.map_err(CoreError::Start)?)
     }

@@ -1,4 +1,4 @@
-//! Columns of numbers between Python and Rust, without numpy.
+//! Numeric columns as arguments and results of Python calls, without numpy.
 
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::conversion::FromPyObjectOwned;
@@ -8,12 +8,12 @@ use pyo3::types::PyBytes;
 use crate::error::CoreError;
 
 /// One value for all rows, or one a row.
-pub(crate) enum Column<T> {
+pub(crate) enum InputColumn<T> {
     All(T),
     Each(Vec<T>),
 }
 
-impl<T: Copy> Column<T> {
+impl<T: Copy> InputColumn<T> {
     /// Reads an integer, a sequence of integers, or a buffer of them: `array.array`, `bytes`, a numpy array.
     pub(crate) fn read<'py>(
         name: &str,

@@ -1,4 +1,4 @@
-//! TOML read into values that know their place in the text.
+//! Parses TOML into values that record their position in the text.
 //!
 //! Nothing is checked here but the syntax: what a key may hold is decided in `mqttcore.config`.
 

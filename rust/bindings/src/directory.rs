@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyDict;
 
-use crate::columns::{Column, array, array_of_words};
+use crate::columns::{InputColumn, array, array_of_words};
 use crate::error::CoreError;
 use crate::topics::{parse_name, qos_of, strategy_named};
 
@@ -101,9 +101,9 @@ impl PyDirectory {
         filters: Vec<PyBackedStr>,
         qos: Option<&Bound<'_, PyAny>>,
     ) -> Result<usize, CoreError> {
-        let clients: Column<u64> = Column::read("clients", clients, filters.len())?;
-        let qos: Column<u8> = qos.map_or(Ok(Column::All(0)), |qos| {
-            Column::read("qos", qos, filters.len())
+        let clients: InputColumn<u64> = InputColumn::read("clients", clients, filters.len())?;
+        let qos: InputColumn<u8> = qos.map_or(Ok(InputColumn::All(0)), |qos| {
+            InputColumn::read("qos", qos, filters.len())
         })?;
         py.detach(|| {
             let mut rows = Vec::with_capacity(filters.len());
@@ -211,7 +211,7 @@ impl PyDirectory {
 
     fn subscribe_rows(
         &self,
-        clients: &Column<u64>,
+        clients: &InputColumn<u64>,
         rows: &[(SubscriptionFilter, Options)],
     ) -> usize {
         let (mut start, mut added) = (0, 0);

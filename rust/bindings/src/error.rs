@@ -5,7 +5,7 @@ use mqttcore_codec::{DecodeError, EncodeError, TextError};
 #[cfg(feature = "streams")]
 use mqttcore_columnar::ColumnarError;
 #[cfg(feature = "streams")]
-use mqttcore_publisher::Failure;
+use mqttcore_publisher::PublisherFailure;
 use mqttcore_session::MessageError;
 use mqttcore_topics::TopicError;
 use pyo3::call::PyCallArgs;
@@ -45,7 +45,7 @@ create_exception!(
     mqttcore,
     StartError,
     MqttError,
-    "The broker did not start: an address or a thread could not be had."
+    "The broker did not start: an address is not available, or a thread cannot be started."
 );
 create_exception!(
     mqttcore,
@@ -57,7 +57,7 @@ create_exception!(
     mqttcore,
     StoppedError,
     MqttError,
-    "The broker does not run, or another process started it."
+    "The broker is not running, or another process started it."
 );
 /// Any core error on its way to Python, so that `?` works in every binding.
 pub(crate) enum CoreError {
@@ -79,7 +79,7 @@ pub(crate) enum CoreError {
     Decode(DecodeError),
     /// Rows that do not become acknowledged messages.
     #[cfg(feature = "streams")]
-    Undelivered(Failure),
+    Undelivered(PublisherFailure),
     /// A forked child touches the broker of its parent.
     Forked,
     Hash(HashError),
@@ -151,8 +151,8 @@ impl From<DecodeError> for CoreError {
 }
 
 #[cfg(feature = "streams")]
-impl From<Failure> for CoreError {
-    fn from(error: Failure) -> Self {
+impl From<PublisherFailure> for CoreError {
+    fn from(error: PublisherFailure) -> Self {
         Self::Undelivered(error)
     }
 }
@@ -210,7 +210,7 @@ impl From<CoreError> for PyErr {
                 python_error(class, (error.to_string(),))
             }
             CoreError::Forked => StoppedError::new_err(
-                "the broker belongs to the process that started it, and this one is its fork",
+                "the broker was started by another process, and this process is a fork of it",
             ),
             CoreError::Hash(error) => PasswordHashError::new_err(error.to_string()),
             CoreError::Store(error) => StoreError::new_err(error.to_string()),

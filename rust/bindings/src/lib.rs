@@ -9,7 +9,7 @@ mod columns;
 mod config;
 mod directory;
 mod error;
-mod lanes;
+mod hooks;
 mod passwords;
 mod plugin;
 #[cfg(feature = "streams")]
@@ -55,7 +55,7 @@ mod _core {
         TopicNameError,
     };
     #[pymodule_export]
-    use super::lanes::{PyLanes, PyNotes, PyQuestion};
+    use super::hooks::{PyHookQueues, PyNotifications, PyQuestion};
     #[pymodule_export]
     use super::passwords::{check_password_hash, hash_password, verify_password};
     #[pymodule_export]

@@ -29,7 +29,7 @@ const PASSWORD_BYTES_MAX: usize = 1_024;
 pub(crate) enum HashError {
     #[error("unknown format: expected $argon2id$, $7$ or $6$")]
     UnknownFormat,
-    #[error("a field is missing or one too many")]
+    #[error("wrong number of fields")]
     Fields,
     #[error("salt or hash is not base64")]
     Base64,
@@ -37,7 +37,7 @@ pub(crate) enum HashError {
     Length,
     #[error("a cost is not a number, or out of range")]
     Cost,
-    #[error("only version 19 of Argon2 is known")]
+    #[error("only version 19 of Argon2 is supported")]
     Version,
 }
 

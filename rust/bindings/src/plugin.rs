@@ -1,4 +1,4 @@
-//! What a plugin is asked: frozen views of the engine's own values, fields made on first read.
+//! Python classes that plugins receive (`Login`, `Ask`, `Event`, ...): frozen views, converted on first read.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -149,7 +149,7 @@ impl PyLogin {
         self.0.username.as_deref()
     }
 
-    /// The password, when one was sent; the broker itself forgets it once the client is let in.
+    /// The password, if one was sent; the broker wipes its own copy after admission.
     #[getter]
     fn password<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.0
@@ -244,7 +244,7 @@ impl PyLogin {
     }
 }
 
-/// A client that was let in, without its password.
+/// An authenticated client, without its password.
 #[pyclass(name = "Client", module = "mqttcore.plugin", frozen)]
 pub(crate) struct PyClient(pub(crate) Arc<Login>);
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mqttcore_codec::Version;
 use mqttcore_columnar::read_ipc;
-use mqttcore_publisher::{ID, Login, Publisher};
+use mqttcore_publisher::{ConnectOptions, ID, Publisher};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -33,13 +33,13 @@ impl PyPublisher {
         window: Option<u64>,
         first_row: u64,
     ) -> Result<Self, CoreError> {
-        let login = Login {
+        let login = ConnectOptions {
             version: version(protocol)?,
             client_id,
             username,
             password,
             window: window.map(at_most_all),
-            ..Login::default()
+            ..ConnectOptions::default()
         };
         let publisher = Publisher::new(&login, name, first_row)?;
         Ok(Self(Mutex::new(publisher)))

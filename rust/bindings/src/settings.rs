@@ -1,4 +1,4 @@
-//! `mqttcore.config.Settings`, checked there, as the engine's own configuration.
+//! Converts `mqttcore.config.Settings`, which Python has validated, to the engine's configuration.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use mqttcore_topics::{MountPoint, TopicFilter, TopicLimits};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::answers::{FullQueuePolicyWord, Level, SessionTerms, access};
+use crate::answers::{DurabilityWord, FullQueuePolicyWord, SessionTerms, access};
 use crate::error::CoreError;
 use crate::topics::{parse_filter, qos_of, strategy_named};
 
@@ -28,17 +28,17 @@ struct SettingsFields<'py> {
     shards: usize,
     shared_strategy: String,
     sys_interval_s: f64,
-    limits: LimitsFields,
+    limits: ServerLimitsFields,
     data: String,
     scrub_interval_s: f64,
-    promise: Level,
+    promise: DurabilityWord,
     topics: Vec<TopicFields>,
 }
 
 #[derive(FromPyObject)]
 struct TopicFields {
     filter: String,
-    promise: Option<Level>,
+    promise: Option<DurabilityWord>,
     queue_policy: Option<FullQueuePolicyWord>,
 }
 
@@ -48,7 +48,7 @@ struct ListenerFields<'py> {
     host_port: (IpAddr, u16),
     access: Option<Bound<'py, PyAny>>,
     session: SessionTerms,
-    promise: Option<Level>,
+    promise: Option<DurabilityWord>,
     queue_policy: Option<FullQueuePolicyWord>,
     transport: String,
     path: String,
@@ -81,7 +81,7 @@ pub(crate) struct TlsFields {
 /// The fields of `mqttcore.config.ServerLimits`, in its order.
 #[derive(FromPyObject)]
 #[expect(clippy::struct_excessive_bools, reason = "one key of the file a field")]
-struct LimitsFields {
+struct ServerLimitsFields {
     receive_maximum: u16,
     maximum_packet_size: u32,
     connect_packet_bytes: u32,
@@ -255,7 +255,7 @@ fn version_named(name: &str) -> PyResult<Version> {
         .ok_or_else(|| PyValueError::new_err(format!("unknown protocol version {name:?}")))
 }
 
-fn server_limits(fields: &LimitsFields) -> PyResult<ServerLimits> {
+fn server_limits(fields: &ServerLimitsFields) -> PyResult<ServerLimits> {
     Ok(ServerLimits {
         receive_maximum: fields.receive_maximum,
         maximum_packet_size: fields.maximum_packet_size,
@@ -294,7 +294,7 @@ fn server_limits(fields: &LimitsFields) -> PyResult<ServerLimits> {
     })
 }
 
-/// What is refused, and what a session drops where nothing is, are two things to the engine.
+/// The engine has two values for it: what is refused, and what a session drops otherwise.
 fn full_queue_policy(queue_policy: &str) -> FullQueuePolicy {
     if queue_policy == "refuse" {
         FullQueuePolicy::Refuse

@@ -1,4 +1,4 @@
-//! Functions over `mqttcore_store::tools`, for `mqttcore.store`.
+//! Python functions for `mqttcore.store`, over `mqttcore_store::tools`.
 #![expect(
     clippy::needless_pass_by_value,
     reason = "Python hands over owned values"
@@ -110,17 +110,19 @@ fn seal(files: &Arc<dyn Files>) -> Result<Vec<tools::StreamInfo>, StoreError> {
 
 /// Calls ``line`` with a text for each record of the log in ``directory``, in order.
 ///
-/// Payloads are told by their length only.
+/// Payloads are shown by their length only.
 #[pyfunction]
 #[pyo3(signature = (directory, line, /))]
 pub(crate) fn store_dump(directory: PathBuf, line: &Bound<'_, PyAny>) -> Result<u64, PyErr> {
     let files = open(&directory)?;
     let mut refused = None;
     let dumped = tools::dump(&files, &mut |logged| {
-        line.call1((told(&logged),)).map(|_| ()).map_err(|error| {
-            refused = Some(error);
-            StoreError::Stopped("the reader had enough".into())
-        })
+        line.call1((describe_record(&logged),))
+            .map(|_| ())
+            .map_err(|error| {
+                refused = Some(error);
+                StoreError::Stopped("the reader had enough".into())
+            })
     });
     if let Some(error) = refused {
         return Err(error);
@@ -128,7 +130,7 @@ pub(crate) fn store_dump(directory: PathBuf, line: &Bound<'_, PyAny>) -> Result<
     Ok(dumped.map_err(CoreError::from)?.records)
 }
 
-fn told(logged: &Logged<'_>) -> String {
+fn describe_record(logged: &Logged<'_>) -> String {
     let mut text = format!(
         "{} {}:{} {} ",
         logged.lsn, logged.place.segment, logged.place.offset, logged.place.bytes

@@ -1,4 +1,4 @@
-//! Rows of streams for Python: what a Spark executor uses. No thread, no socket, nothing that a fork would break.
+//! Reads rows of streams for Python, as Spark executors need it: no thread, no socket, safe after a fork.
 #![expect(
     clippy::needless_pass_by_value,
     reason = "Python hands over owned values"
@@ -13,7 +13,7 @@ use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{Schema, SchemaRef};
 use mqttcore_columnar::{
-    Aliases, ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader,
+    Aliases, ColumnarError, Decoder, FileMeta, FilePart, Format, OnError, Origin, PartitionReader,
     ReadOptions, TailReader, parse_payload_schema, read_ipc, write_parquet,
 };
 use pyo3::prelude::*;
@@ -169,8 +169,8 @@ impl PyStreamReader {
         end: i64,
         options: Option<&Bound<'_, PyStreamOptions>>,
     ) -> Result<Self, CoreError> {
-        let part = |(path, base, last)| Part { path, base, last };
-        let parts: Vec<Part> = files.into_iter().map(part).collect();
+        let part = |(path, base, last)| FilePart { path, base, last };
+        let parts: Vec<FilePart> = files.into_iter().map(part).collect();
         let reader = PartitionReader::new(&parts, partition, start..end, taken(options))?;
         Ok(Self {
             schema: reader.schema().clone(),

@@ -136,11 +136,11 @@ pub enum PublishError {
     #[error("the queue of a subscriber is full")]
     QueueFull,
     /// More filters with wildcards agree with parts of the topic than a match may visit.
-    #[error("too many filters with wildcards agree with parts of the topic")]
+    #[error("too many filters with wildcards match parts of the topic")]
     TooManyFilters,
     /// It was delivered, but Kafka did not take it, or something else that the broker itself
     /// published meanwhile.
-    #[error("Kafka did not take the message")]
+    #[error("Kafka did not accept the message")]
     NotLogged,
 }
 

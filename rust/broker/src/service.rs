@@ -63,7 +63,7 @@ impl Extensions {
 
 /// The broker stops: what was asked of it is not done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the broker stops")]
+#[error("the broker is stopping")]
 pub struct BrokerStopped;
 
 /// What a service may ask of its broker, from any thread. It does not keep the broker alive.

@@ -28,7 +28,7 @@ pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
     let cut_off = |shard: &Rc<Shard>| shard.give_up();
     tokio::task::spawn_local(guarded(
         Rc::clone(shard),
-        "the end of a shard",
+        "the shutdown of a shard",
         drain,
         cut_off,
     ));

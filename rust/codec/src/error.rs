@@ -1,4 +1,4 @@
-//! Why bytes are not an MQTT packet, and why a packet cannot become bytes.
+//! Decode and encode errors.
 
 use thiserror::Error;
 
@@ -20,7 +20,7 @@ pub enum DecodeError {
     #[error("[MQTT5 2.1.2] packet type {0} is reserved")]
     ReservedPacketType(u8),
     /// The flags in the first byte are not those of the packet type.
-    #[error("[MQTT-2.1.3-1] fixed header flags do not fit {0:?}")]
+    #[error("[MQTT-2.1.3-1] fixed header flags are not valid for {0:?}")]
     FixedHeaderFlags(PacketType),
     /// A PUBLISH with both QoS bits set.
     #[error("[MQTT-3.3.1-4] PUBLISH has QoS 3")]
@@ -35,9 +35,9 @@ pub enum DecodeError {
     #[error("[MQTT-3.1.0-1] the first packet is not CONNECT")]
     ConnectExpected,
     /// A field ends behind the end of its packet or property list.
-    #[error("[MQTT-4.13.1-1] a field is cut off by the end of the packet")]
+    #[error("[MQTT-4.13.1-1] a field extends beyond the end of the packet")]
     Truncated,
-    /// The packet goes on behind its last field.
+    /// Bytes follow the last field of the packet.
     #[error("[MQTT-4.13.1-1] bytes follow the last field of the packet")]
     TrailingBytes,
     /// A string is not MQTT text.
@@ -73,10 +73,10 @@ pub enum DecodeError {
     #[error("[MQTT-3.2.2-1] reserved connect acknowledge flags are set")]
     ConnAckFlags,
     /// A CONNACK that refuses says that a session is present.
-    #[error("[MQTT-3.2.2-6] session present in a CONNACK that refuses")]
+    #[error("[MQTT-3.2.2-6] Session Present is set in a CONNACK with a failure code")]
     SessionPresentOnError,
     /// A reason or return code that this packet does not have.
-    #[error("[MQTT5 2.4] {1:?} has no reason code 0x{0:02X}")]
+    #[error("[MQTT5 2.4] {1:?} does not allow reason code 0x{0:02X}")]
     ReasonCode(u8, PacketType),
     /// No property has this identifier.
     #[error("[MQTT5 2.2.2.2] unknown property 0x{0:02X}")]
@@ -97,7 +97,7 @@ pub enum DecodeError {
     #[error("too many user properties")]
     TooManyUserProperties,
     /// More bytes than [`Limits::user_property_bytes`](crate::Limits).
-    #[error("user properties are too long together")]
+    #[error("user properties are longer than the limit")]
     UserPropertiesTooLong,
     /// Authentication Data without an Authentication Method.
     #[error("[MQTT5 3.1.2.11.10] authentication data without a method")]
@@ -109,13 +109,13 @@ pub enum DecodeError {
     #[error("[MQTT-3.8.3-2] {0:?} without a topic filter")]
     NoFilters(PacketType),
     /// SUBACK, or UNSUBACK of version 5, without a reason code.
-    #[error("[MQTT-3.8.4-6] no reason code")]
+    #[error("[MQTT-3.8.4-6] the packet has no reason code")]
     NoReasonCodes,
     /// Reserved bits of the subscription options are set.
     #[error("[MQTT-3.8.3-5] reserved subscription options are set")]
     ReservedSubscriptionOptions,
     /// The subscription options ask for QoS 3.
-    #[error("[MQTT5 3.8.3.1] a subscription asks for QoS 3")]
+    #[error("[MQTT5 3.8.3.1] a subscription requests QoS 3")]
     SubscriptionQoS,
     /// The subscription options ask for Retain Handling 3.
     #[error("[MQTT5 3.8.3.1] retain handling is 3")]
@@ -246,13 +246,13 @@ pub enum EncodeError {
     #[error("a field is longer than 65,535 bytes")]
     FieldTooLong,
     /// The packet is longer than 268,435,455 bytes behind its fixed header.
-    #[error("the packet is longer than its length field can say")]
+    #[error("the packet is longer than Remaining Length can express")]
     PacketTooLong,
     /// A value is above 268,435,455.
     #[error("a value is too large for a variable byte integer")]
     VarIntTooLarge,
     /// The version has no such packet.
-    #[error("version {1} has no {0:?}")]
+    #[error("MQTT version {1} has no {0:?}")]
     NotInVersion(PacketType, Version),
     /// The properties do not fit the packet; the decoder would say the same.
     #[error("properties: {0}")]
@@ -264,13 +264,13 @@ pub enum EncodeError {
     #[error("topic name is empty and has no alias")]
     EmptyTopic,
     /// SUBSCRIBE or UNSUBSCRIBE without a topic filter.
-    #[error("no topic filter")]
+    #[error("the packet has no topic filter")]
     NoFilters,
     /// SUBACK, or UNSUBACK of version 5, without a reason code.
-    #[error("no reason code")]
+    #[error("the packet has no reason code")]
     NoReasonCodes,
     /// A CONNACK that refuses says that a session is present.
-    #[error("session present in a CONNACK that refuses")]
+    #[error("Session Present is set in a CONNACK with a failure code")]
     SessionPresentOnError,
     /// A password without a user name, before version 5.
     #[error("a password without a user name")]

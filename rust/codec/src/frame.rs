@@ -1,4 +1,4 @@
-//! The fixed header, and the two ways between bytes and packets.
+//! Fixed headers, and the functions that decode and encode whole packets.
 
 use crate::limits::Limits;
 use crate::packet::{
@@ -101,7 +101,7 @@ pub fn frame_len(src: &[u8], limits: &Limits) -> Result<Option<usize>, DecodeErr
 ///
 /// # Errors
 ///
-/// Any [`DecodeError`]; a fault of the fixed header is told before the body is there.
+/// Any [`DecodeError`]; an invalid fixed header is reported before the body has arrived.
 #[inline]
 pub fn decode<'a>(
     src: &'a [u8],
@@ -154,7 +154,7 @@ fn read_body<'a>(
 /// # Errors
 ///
 /// [`DecodeError::ConnectExpected`] on the first byte of any other packet [MQTT-3.1.0-1];
-/// otherwise as [`decode`]. What may be answered is told by [`refusal`](crate::refusal).
+/// otherwise as [`decode`]. [`refusal`](crate::refusal) returns the CONNACK for an error.
 pub fn decode_connect<'a>(
     src: &'a [u8],
     limits: &Limits,

@@ -1,4 +1,4 @@
-//! What a decoder accepts.
+//! Limits of a decoder: packet size and user properties.
 
 use crate::var_int::VAR_INT_MAX;
 

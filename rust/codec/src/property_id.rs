@@ -1,4 +1,4 @@
-//! The identifiers of properties, and where each may stand.
+//! Property identifiers, and the packets in which each is allowed.
 
 use crate::property_table::property_table;
 use crate::types::PacketType;

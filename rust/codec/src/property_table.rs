@@ -61,7 +61,7 @@ macro_rules! property_table {
             /// How many messages above QoS 0 may be in flight.
             0x21 ReceiveMaximum receive_maximum (value: NonZeroU16 as NonZeroTwoBytes)
                 once [Connect ConnAck] many []
-            /// The highest topic alias that is accepted; 0 is none.
+            /// The highest topic alias that is accepted; 0 disables topic aliases.
             0x22 TopicAliasMaximum topic_alias_maximum (value: u16 as TwoBytes)
                 once [Connect ConnAck] many []
             /// A number that stands for the topic name on this connection.

@@ -1,4 +1,4 @@
-//! Reason codes, the packets each may stand in, and their 3.x counterparts.
+//! Reason codes, the packets in which each is allowed, and their 3.x counterparts.
 
 use std::fmt;
 

@@ -19,7 +19,7 @@ pub enum TextError {
     #[error("[MQTT-1.5.4-1] text is not well-formed UTF-8")]
     InvalidUtf8,
     /// U+0000 is in it.
-    #[error("[MQTT-1.5.4-2] text holds U+0000")]
+    #[error("[MQTT-1.5.4-2] text contains U+0000")]
     NullCharacter,
     /// More than 65,535 bytes.
     #[error("[MQTT-4.7.3-3] text is longer than 65,535 bytes")]

@@ -1,4 +1,4 @@
-//! Small values that every packet shares.
+//! Small types that several packets share: version, QoS, packet identifier.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -72,7 +72,7 @@ pub enum QoS {
 
 /// A number above 2 where a QoS was expected.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("{0} is no QoS")]
+#[error("{0} is not a QoS: allowed are 0, 1 and 2")]
 pub struct UnknownQoS(pub u8);
 
 impl TryFrom<u8> for QoS {

@@ -1,11 +1,11 @@
-//! Bytes in and bytes out: the only place where a length is checked.
+//! Readers and writers of packet fields; every length is checked here.
 
 use crate::text::Text;
 use crate::types::PacketId;
 use crate::var_int::{decode_var_int, var_int_bytes};
 use crate::{DecodeError, EncodeError};
 
-/// What is left of a packet's body, or of a property list.
+/// The unread rest of a packet's body, or of a property list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],

@@ -1,4 +1,4 @@
-//! What Sparkplug's aliases mean where rows begin, so that these can be read without those before them.
+//! Sparkplug B aliases at the start of a range, so that its rows can be decoded without the rows before it.
 //!
 //! A file says it in its footer, rows of the tail in the metadata of their schema: the same table under the same key.
 
@@ -27,7 +27,7 @@ impl FromStr for Aliases {
     fn from_str(text: &str) -> Result<Self, ColumnarError> {
         Self::parse(text).ok_or_else(|| ColumnarError::Option {
             option: "aliases",
-            problem: "it is no table of aliases".to_owned(),
+            problem: "not a valid table of aliases".to_owned(),
         })
     }
 }
@@ -58,7 +58,7 @@ impl Aliases {
     ) -> Result<(), ColumnarError> {
         let topics = Topics::of(column(batch, TOPIC)?)?;
         let payloads = column(batch, PAYLOAD)?.as_binary_opt::<i32>();
-        let payloads = payloads.ok_or_else(|| ColumnarError::column(PAYLOAD, "is no blob"))?;
+        let payloads = payloads.ok_or_else(|| ColumnarError::column(PAYLOAD, "is not binary"))?;
         for row in 0..payloads.len() {
             let topic = topics.get(row);
             if is_sparkplug(topic) {

@@ -1,4 +1,4 @@
-//! The columns that a reader hands out, and how a file comes to have them.
+//! Selects the output columns of a reader, and maps the columns of a file to them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::{ColumnarError, Decoder, ReadOptions};
 
 /// The columns to hand out, in their order.
 #[derive(Clone, Debug)]
-pub(crate) struct Columns {
+pub(crate) struct OutputColumns {
     schema: SchemaRef,
     /// Those that no file has, because they are decoded.
     made: Vec<String>,
 }
 
-impl Columns {
+impl OutputColumns {
     pub(crate) fn of(options: &ReadOptions) -> Result<Self, ColumnarError> {
         let row = row_schema();
         let fields = row.fields().iter().cloned();
@@ -42,7 +42,7 @@ impl Columns {
             problem,
         };
         if names.is_empty() {
-            return Err(wrong("names no column".to_owned()));
+            return Err(wrong("is empty: name at least one column".to_owned()));
         }
         let mut fields = Vec::with_capacity(names.len());
         for (index, name) in names.iter().enumerate() {
@@ -85,7 +85,7 @@ impl Columns {
                 continue;
             };
             if other.data_type() != field.data_type() {
-                let problem = format!("{other} in place of {field}");
+                let problem = format!("found {other}, expected {field}");
                 return Err(ColumnarError::other_file(file, problem));
             }
             places.push(place);

@@ -1,4 +1,4 @@
-//! How large batches are, and where to cut them.
+//! Limits of a batch in rows and bytes, and where to split.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};

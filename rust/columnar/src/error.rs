@@ -1,4 +1,4 @@
-//! Why rows cannot be made, written or read.
+//! Errors of building, writing and reading rows.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub enum ColumnarError {
     NotDense {
         /// The partition.
         partition: i32,
-        /// What is wrong, with the offset.
+        /// A description, with the offset.
         problem: String,
     },
     /// Batches have other columns than a stream has.
@@ -39,7 +39,7 @@ pub enum ColumnarError {
     Column {
         /// Its name.
         column: String,
-        /// What is wrong with it.
+        /// A description of the error.
         problem: String,
     },
     /// The file system failed.
@@ -50,16 +50,16 @@ pub enum ColumnarError {
         /// What the system said.
         source: Arc<io::Error>,
     },
-    /// A file is no Parquet file, or is damaged.
+    /// A file is not a Parquet file, or is damaged.
     #[error("{} cannot be read: {problem}", .file.display())]
     Unreadable {
         /// Which file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// A description of the error.
         problem: String,
     },
     /// A file is not the one that the index says it is.
-    #[error("{} is not what the index says: {problem}", .file.display())]
+    #[error("{} does not match the index: {problem}", .file.display())]
     OtherFile {
         /// Which file.
         file: PathBuf,
@@ -89,7 +89,7 @@ pub enum ColumnarError {
     Option {
         /// Which.
         option: &'static str,
-        /// What is wrong with it.
+        /// A description of the error.
         problem: String,
     },
     /// Arrow or Parquet refused something that no file is the cause of.

@@ -1,4 +1,4 @@
-//! One file of a stream, opened for reading.
+//! A Parquet file of a stream, opened for reading.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -17,15 +17,15 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 
-use super::part::Part;
+use super::part::FilePart;
 use super::pruning::prune;
 use super::schema::{PAYLOAD, TOPIC};
-use super::shape::Shape;
-use super::wanted::Wanted;
+use super::shape::BatchShaper;
+use super::wanted::RowPredicate;
 use super::{ColumnarError, FileMeta, ReadOptions};
 
 /// A file whose footer is what the index says.
-pub(crate) struct SealedFile {
+pub(crate) struct ParquetFile {
     path: PathBuf,
     file: Arc<File>,
     metadata: ArrowReaderMetadata,
@@ -34,7 +34,7 @@ pub(crate) struct SealedFile {
 }
 
 /// A row group, and the offsets that are wanted of it.
-pub(crate) struct Group {
+pub(crate) struct RowGroup {
     pub(crate) index: usize,
     pub(crate) all: Range<i64>,
     pub(crate) wanted: Range<i64>,
@@ -58,12 +58,12 @@ impl FileRows {
     }
 }
 
-impl SealedFile {
+impl ParquetFile {
     /// Opens a file and holds its footer against the index.
     pub(crate) fn open(
-        part: Part,
+        part: FilePart,
         partition: i32,
-        shape: &mut Shape,
+        shape: &mut BatchShaper,
     ) -> Result<Self, ColumnarError> {
         let path = part.path;
         let file = File::open(&path).map_err(|error| ColumnarError::io(&path, error))?;
@@ -108,8 +108,8 @@ impl SealedFile {
     /// Begins to read the wanted rows of a row group; `None` if it has none of them.
     pub(crate) fn read(
         &self,
-        group: &Group,
-        wanted: &Wanted,
+        group: &RowGroup,
+        wanted: &RowPredicate,
         options: &ReadOptions,
     ) -> Result<Option<FileRows>, ColumnarError> {
         contained(&self.path, || {
@@ -118,18 +118,18 @@ impl SealedFile {
     }
 
     /// Has the decoder know of Sparkplug's aliases what it would if it had read all rows before `from`.
-    pub(crate) fn begin(&self, shape: &mut Shape, from: i64) -> Result<(), ColumnarError> {
+    pub(crate) fn begin(&self, shape: &mut BatchShaper, from: i64) -> Result<(), ColumnarError> {
         if let Some(text) = &self.meta.aliases {
             shape.begin(&self.path, text)?;
         }
-        let (births, options) = (Wanted::births()?, ReadOptions::default());
+        let (births, options) = (RowPredicate::births()?, ReadOptions::default());
         let columns = ProjectionMask::columns(self.metadata.parquet_schema(), [TOPIC, PAYLOAD]);
         for (index, all) in self.groups().into_iter().enumerate() {
             let wanted = all.start..all.end.min(from);
             if wanted.is_empty() {
                 break;
             }
-            let group = Group { index, all, wanted };
+            let group = RowGroup { index, all, wanted };
             let read = || self.try_read(&group, &births, &options, &columns);
             let rows = contained(&self.path, read)?.into_iter();
             for batch in rows.flat_map(|rows| rows.batches) {
@@ -141,8 +141,8 @@ impl SealedFile {
 
     fn try_read(
         &self,
-        group: &Group,
-        wanted: &Wanted,
+        group: &RowGroup,
+        wanted: &RowPredicate,
         options: &ReadOptions,
         columns: &ProjectionMask,
     ) -> Result<Option<FileRows>, ParquetError> {
@@ -189,7 +189,7 @@ impl SealedFile {
         ArrowReaderMetadata::try_new(self.metadata.metadata().clone(), options)
     }
 
-    fn filter(&self, mut wanted: Wanted, seen: Arc<AtomicUsize>) -> RowFilter {
+    fn filter(&self, mut wanted: RowPredicate, seen: Arc<AtomicUsize>) -> RowFilter {
         let names = wanted.columns();
         let mask = ProjectionMask::columns(self.metadata.parquet_schema(), names);
         let predicate = ArrowPredicateFn::new(mask, move |batch: RecordBatch| {

@@ -1,4 +1,4 @@
-//! Batches as the bytes of an Arrow IPC stream, which is how the tail travels.
+//! Encodes and decodes batches as Arrow IPC streams, the format of the tail.
 
 use std::io::Read;
 

@@ -4,7 +4,7 @@
 //! batches, and [`PartitionReader`] hands out exactly the rows of a range, or an error that names what is missing.
 //! [`row_schema`] says which columns there are: the same in memory, in files and in Spark.
 //!
-//! Nothing here starts a thread or keeps a file open that is not being read, so that a forked process can go on.
+//! The crate starts no thread, and has a file open only while it reads it, so that it works in a forked process.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -36,7 +36,7 @@ pub use file::contained;
 pub use ipc::read_ipc;
 pub use meta::{FileMeta, Origin};
 pub use options::ReadOptions;
-pub use part::Part;
+pub use part::FilePart;
 pub use pruning::may_have_births;
 pub use reader::PartitionReader;
 pub use row::{MAX_ROW_BYTES, Row, RowBuilder};

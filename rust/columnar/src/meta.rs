@@ -1,4 +1,4 @@
-//! What the footer of a file says about its rows.
+//! Metadata of a stream's file, stored in its Parquet footer.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -55,7 +55,7 @@ impl FileMeta {
     ///
     /// # Errors
     ///
-    /// [`ColumnarError::Io`], [`ColumnarError::Unreadable`] for what is no Parquet file, and
+    /// [`ColumnarError::Io`], [`ColumnarError::Unreadable`] for a file that is not Parquet, and
     /// [`ColumnarError::OtherFile`] for one that no stream wrote, or whose rows are not as many as its offsets.
     pub fn read(path: &Path) -> Result<Self, ColumnarError> {
         let file = File::open(path).map_err(|error| ColumnarError::io(path, error))?;
@@ -69,7 +69,7 @@ impl FileMeta {
     ///
     /// # Errors
     ///
-    /// [`ColumnarError`]: the file is none of ours.
+    /// [`ColumnarError`]: mqttcore has not written the file.
     pub fn of(path: &Path, footer: &ParquetMetaData) -> Result<Self, ColumnarError> {
         let entries = Entries::of(path, footer);
         let columns = footer.file_metadata().schema().get_fields().len();
@@ -154,7 +154,10 @@ impl<'a> Entries<'a> {
     fn number<T: FromStr>(&self, key: &str) -> Result<T, ColumnarError> {
         let text = self.text(key)?;
         text.parse().map_err(|_| {
-            ColumnarError::other_file(self.path, format!("{key} is {text:?}, which is no number"))
+            ColumnarError::other_file(
+                self.path,
+                format!("{key} is {text:?}, which is not a number"),
+            )
         })
     }
 }

@@ -1,9 +1,9 @@
-//! What a reader hands out.
+//! Options of a reader: columns, filters, decoding, batch size.
 
 use arrow_schema::{Field, SchemaRef};
 use mqttcore_topics::TopicFilter;
 
-use super::columns::Columns;
+use super::columns::OutputColumns;
 use super::wanted::ANY_TOPIC;
 use super::{ColumnarError, Decoder};
 
@@ -65,6 +65,6 @@ impl ReadOptions {
     ///
     /// [`ColumnarError::Option`] names a column that there is not, or that is named twice.
     pub fn schema(&self) -> Result<SchemaRef, ColumnarError> {
-        Ok(Columns::of(self)?.schema().clone())
+        Ok(OutputColumns::of(self)?.schema().clone())
     }
 }

@@ -1,4 +1,4 @@
-//! Which files hold a range.
+//! Selects the files that contain a range of offsets.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use super::ColumnarError;
 
 /// A file and the offsets that the index says it holds.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Part {
+pub struct FilePart {
     /// Where it is.
     pub path: PathBuf,
     /// The first offset.
@@ -17,19 +17,19 @@ pub struct Part {
 
 /// A file, and the offsets `from..to` that are to be read of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Span {
-    pub(crate) part: Part,
+pub(crate) struct OffsetSpan {
+    pub(crate) part: FilePart,
     pub(crate) from: i64,
     pub(crate) to: i64,
 }
 
 /// Covers `from..to` with as few files as there are; of files that overlap, that which reaches farthest is read.
 pub(crate) fn cover(
-    parts: &[Part],
+    parts: &[FilePart],
     partition: i32,
     from: i64,
     to: i64,
-) -> Result<Vec<Span>, ColumnarError> {
+) -> Result<Vec<OffsetSpan>, ColumnarError> {
     let mut spans = Vec::new();
     let mut next = from;
     while next < to {
@@ -50,7 +50,7 @@ pub(crate) fn cover(
             });
         };
         let end = part.last.saturating_add(1).min(to);
-        spans.push(Span {
+        spans.push(OffsetSpan {
             part: part.clone(),
             from: next,
             to: end,
@@ -64,8 +64,8 @@ pub(crate) fn cover(
 mod tests {
     use super::*;
 
-    fn parts(ranges: &[(i64, i64)]) -> Vec<Part> {
-        let part = |&(base, last): &(i64, i64)| Part {
+    fn parts(ranges: &[(i64, i64)]) -> Vec<FilePart> {
+        let part = |&(base, last): &(i64, i64)| FilePart {
             path: format!("{base}-{last}").into(),
             base,
             last,
@@ -79,7 +79,7 @@ mod tests {
         to: i64,
     ) -> Result<Vec<(String, i64, i64)>, String> {
         let spans = cover(&parts(ranges), 3, from, to).map_err(|error| error.to_string())?;
-        let span = |span: Span| (span.part.path.display().to_string(), span.from, span.to);
+        let span = |span: OffsetSpan| (span.part.path.display().to_string(), span.from, span.to);
         Ok(spans.into_iter().map(span).collect())
     }
 

@@ -1,4 +1,4 @@
-//! What can be said about a row group without reading its rows.
+//! Row group pruning by statistics, dictionaries and footers.
 
 use std::fs::File;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use parquet::file::statistics::Statistics;
 
 use super::decode::NAMESPACE;
 use super::schema::{TIMESTAMP, TOPIC};
-use super::wanted::Wanted;
+use super::wanted::RowPredicate;
 
 /// How many rows of a row group pass a test.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,10 +28,10 @@ pub(crate) enum Share {
 
 /// Returns what is left of the test within a row group, or `None` if none of its rows is wanted.
 pub(crate) fn prune(
-    wanted: &Wanted,
+    wanted: &RowPredicate,
     file: &Arc<File>,
     group: &RowGroupMetaData,
-) -> Result<Option<Wanted>, ParquetError> {
+) -> Result<Option<RowPredicate>, ParquetError> {
     let times = wanted
         .times()
         .map(|times| share_of_times(times, column(group, TIMESTAMP)));
@@ -74,7 +74,7 @@ fn share_of_times(times: &Range<i64>, column: Option<&ColumnChunkMetaData>) -> S
 }
 
 fn share_of_topics(
-    wanted: &Wanted,
+    wanted: &RowPredicate,
     file: &Arc<File>,
     group: &RowGroupMetaData,
 ) -> Result<Share, ParquetError> {
@@ -157,7 +157,7 @@ impl<'a> Iterator for Values<'a> {
         });
         let Some((value, rest)) = value else {
             self.0 = &[];
-            let problem = "a value of the topic dictionary is cut off".to_owned();
+            let problem = "a value of the topic dictionary is truncated".to_owned();
             return Some(Err(ParquetError::General(problem)));
         };
         self.0 = rest;

@@ -1,4 +1,4 @@
-//! Exactly the rows of a range, out of Parquet files.
+//! Reads exactly the rows of a range from Parquet files.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,11 +7,11 @@ use std::vec;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use super::file::{FileRows, Group, SealedFile, contained, count};
-use super::part::{Span, cover};
-use super::shape::Shape;
-use super::wanted::Wanted;
-use super::{ColumnarError, Part, ReadOptions};
+use super::file::{FileRows, ParquetFile, RowGroup, contained, count};
+use super::part::{OffsetSpan, cover};
+use super::shape::BatchShaper;
+use super::wanted::RowPredicate;
+use super::{ColumnarError, FilePart, ReadOptions};
 
 /// The rows `from..to` of a partition, batch after batch.
 ///
@@ -20,16 +20,16 @@ use super::{ColumnarError, Part, ReadOptions};
 pub struct PartitionReader {
     partition: i32,
     options: ReadOptions,
-    shape: Shape,
-    spans: vec::IntoIter<Span>,
+    shape: BatchShaper,
+    spans: vec::IntoIter<OffsetSpan>,
     file: Option<OpenFile>,
     ready: VecDeque<RecordBatch>,
 }
 
 /// A file, and what is still to be read of it.
 struct OpenFile {
-    file: SealedFile,
-    groups: vec::IntoIter<Group>,
+    file: ParquetFile,
+    groups: vec::IntoIter<RowGroup>,
     reader: Option<GroupReader>,
 }
 
@@ -47,14 +47,14 @@ impl PartitionReader {
     /// [`ColumnarError::Missing`] names the first offsets that are in no file; [`ColumnarError::Option`] says which option
     /// is wrong.
     pub fn new(
-        parts: &[Part],
+        parts: &[FilePart],
         partition: i32,
         range: Range<i64>,
         options: ReadOptions,
     ) -> Result<Self, ColumnarError> {
         Ok(Self {
             partition,
-            shape: Shape::of(&options)?,
+            shape: BatchShaper::of(&options)?,
             spans: cover(parts, partition, range.start, range.end)?.into_iter(),
             options,
             file: None,
@@ -106,15 +106,19 @@ impl Iterator for PartitionReader {
 }
 
 impl OpenFile {
-    fn open(span: Span, partition: i32, shape: &mut Shape) -> Result<Self, ColumnarError> {
-        let file = SealedFile::open(span.part, partition, shape)?;
+    fn open(
+        span: OffsetSpan,
+        partition: i32,
+        shape: &mut BatchShaper,
+    ) -> Result<Self, ColumnarError> {
+        let file = ParquetFile::open(span.part, partition, shape)?;
         if shape.has_memory() {
             file.begin(shape, span.from)?;
         }
         let groups = file.groups().into_iter().enumerate();
         let groups = groups.filter_map(|(index, all)| {
             let wanted = all.start.max(span.from)..all.end.min(span.to);
-            (!wanted.is_empty()).then_some(Group { index, all, wanted })
+            (!wanted.is_empty()).then_some(RowGroup { index, all, wanted })
         });
         Ok(Self {
             groups: groups.collect::<Vec<_>>().into_iter(),
@@ -125,7 +129,7 @@ impl OpenFile {
 
     fn poll(
         &mut self,
-        wanted: &Wanted,
+        wanted: &RowPredicate,
         options: &ReadOptions,
     ) -> Result<Option<RecordBatch>, ColumnarError> {
         loop {
@@ -146,7 +150,7 @@ impl OpenFile {
 }
 
 impl GroupReader {
-    fn poll(&mut self, file: &SealedFile) -> Result<Option<RecordBatch>, ColumnarError> {
+    fn poll(&mut self, file: &ParquetFile) -> Result<Option<RecordBatch>, ColumnarError> {
         let batch = contained(file.path(), || self.rows.batches.next().transpose())?;
         let read = self.rows.read(batch.as_ref());
         let left = self.left.checked_sub(read);
@@ -154,7 +158,7 @@ impl GroupReader {
             ColumnarError::unreadable(file.path(), "more rows than its footer says")
         })?;
         if batch.is_none() && self.left > 0 {
-            let problem = format!("{} rows less than its footer says", self.left);
+            let problem = format!("{} rows fewer than its footer says", self.left);
             return Err(ColumnarError::unreadable(file.path(), &problem));
         }
         Ok(batch)

@@ -1,4 +1,4 @@
-//! Rows, and the batches that they become.
+//! Rows, and the builder that collects them into batches.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The columns that every stream has.
+//! The schema that all streams share.
 
 use std::sync::Arc;
 

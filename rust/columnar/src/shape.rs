@@ -1,4 +1,4 @@
-//! From rows as they are stored to rows as they are handed out: the same for files and for the tail.
+//! Converts stored rows to output rows: filters, decoding, column selection; the same for files and tail.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -7,31 +7,31 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 
 use super::births::ALIASES;
-use super::columns::Columns;
+use super::columns::OutputColumns;
 use super::cut::rows_within;
 use super::decode::filtered;
-use super::wanted::Wanted;
+use super::wanted::RowPredicate;
 use super::{Aliases, ColumnarError, Decoder, ReadOptions};
 
 /// Filters rows, decodes their payloads, brings their columns into order, and cuts batches to size.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
-    wanted: Wanted,
+pub(crate) struct BatchShaper {
+    wanted: RowPredicate,
     decoder: Option<Decoder>,
     /// Makes the decoder of a file that lacks columns.
     late: Option<Decoder>,
-    columns: Columns,
+    columns: OutputColumns,
     batch_rows: usize,
     batch_bytes: usize,
 }
 
-impl Shape {
+impl BatchShaper {
     pub(crate) fn of(options: &ReadOptions) -> Result<Self, ColumnarError> {
-        let columns = Columns::of(options)?;
+        let columns = OutputColumns::of(options)?;
         let is_wanted = |name: &str| columns.schema().field_with_name(name).is_ok();
         let decoder = options.decoder.clone();
         Ok(Self {
-            wanted: Wanted::of(options),
+            wanted: RowPredicate::of(options),
             decoder: decoder.and_then(|decoder| decoder.narrowed(is_wanted)),
             late: options.late.clone(),
             columns,
@@ -45,9 +45,9 @@ impl Shape {
     }
 
     /// Returns the test that rows of a file can be held to before they are read.
-    pub(crate) fn pushed(&self) -> Wanted {
+    pub(crate) fn pushed(&self) -> RowPredicate {
         if self.has_memory() {
-            Wanted::default()
+            RowPredicate::default()
         } else {
             self.wanted.clone()
         }
@@ -62,11 +62,11 @@ impl Shape {
     ///
     /// # Errors
     ///
-    /// [`ColumnarError::OtherFile`] if it is no table of aliases.
+    /// [`ColumnarError::OtherFile`] if `text` is not a valid table of aliases.
     pub(crate) fn begin(&mut self, place: &Path, text: &str) -> Result<(), ColumnarError> {
         let known = Aliases::parse(text);
         let known = known.ok_or_else(|| {
-            ColumnarError::other_file(place, format!("{ALIASES} is no table of aliases"))
+            ColumnarError::other_file(place, format!("{ALIASES} is not a valid table of aliases"))
         })?;
         if let Some(decoder) = &mut self.decoder {
             decoder.update_aliases(&known);

@@ -1,4 +1,4 @@
-//! Exactly the rows of a range, out of batches of the tail.
+//! Reads exactly the rows of a range from batches of the tail.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use arrow_schema::SchemaRef;
 
 use super::births::ALIASES;
 use super::schema::{OFFSET, PARTITION};
-use super::shape::Shape;
+use super::shape::BatchShaper;
 use super::{ColumnarError, ReadOptions};
 
 /// The rows `from..to` of a partition out of batches that hold them, as [`PartitionReader`](super::PartitionReader)
@@ -21,7 +21,7 @@ pub struct TailReader {
     partition: i32,
     /// Offsets that are still to come.
     left: Range<i64>,
-    shape: Shape,
+    shape: BatchShaper,
     batches: vec::IntoIter<RecordBatch>,
     ready: VecDeque<RecordBatch>,
 }
@@ -38,7 +38,7 @@ impl TailReader {
         range: Range<i64>,
         options: &ReadOptions,
     ) -> Result<Self, ColumnarError> {
-        let mut shape = Shape::of(options)?;
+        let mut shape = BatchShaper::of(options)?;
         let schema = batches.first().map(RecordBatch::schema);
         if let Some(text) = schema
             .as_ref()
@@ -91,7 +91,7 @@ impl TailReader {
         Ok(None)
     }
 
-    /// Checks that a batch goes on where the last one ended.
+    /// Checks that a batch continues at the end of the previous one.
     fn advance(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
         let partition = self.partition;
         let not_dense = |problem| ColumnarError::NotDense { partition, problem };
@@ -115,12 +115,14 @@ impl TailReader {
         for &offset in offsets.values() {
             if self.left.is_empty() {
                 return Err(not_dense(format!(
-                    "offset {offset}, which is behind the range"
+                    "offset {offset} is beyond the end of the range"
                 )));
             }
             if offset != self.left.start {
                 let expected = self.left.start;
-                return Err(not_dense(format!("offset {offset} instead of {expected}")));
+                return Err(not_dense(format!(
+                    "found offset {offset}, expected {expected}"
+                )));
             }
             self.left.start += 1;
         }

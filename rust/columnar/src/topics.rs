@@ -1,4 +1,4 @@
-//! The columns of a batch by their names, and topics whether or not a dictionary holds them.
+//! Looks up columns of a batch, and reads topics with or without a dictionary.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
@@ -28,7 +28,7 @@ impl<'a> Topics<'a> {
         }
         let dictionary = column.as_dictionary_opt::<Int32Type>();
         let texts = dictionary.and_then(|keys| Some((keys, keys.values().as_string_opt::<i32>()?)));
-        let (keys, values) = texts.ok_or_else(|| ColumnarError::column(TOPIC, "is no text"))?;
+        let (keys, values) = texts.ok_or_else(|| ColumnarError::column(TOPIC, "is not text"))?;
         Ok(Self::Dictionary(keys, values))
     }
 

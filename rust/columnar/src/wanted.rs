@@ -1,4 +1,4 @@
-//! Which rows are wanted: by topic filter and by time.
+//! Row predicates: topic filter and time range.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ pub(crate) const ANY_TOPIC: TopicLimits = TopicLimits {
 
 /// A test of rows. Remembers what it said about the dictionary that it met last.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct RowPredicate {
     /// One of them has to match, if there are any.
     topics: Vec<TopicFilter>,
     times: Option<Range<i64>>,
     known: Option<(ArrayRef, BooleanBuffer)>,
 }
 
-impl Wanted {
+impl RowPredicate {
     pub(crate) fn of(options: &ReadOptions) -> Self {
         let (start, end) = (options.start_us, options.end_us);
         let times = start.unwrap_or(i64::MIN)..end.unwrap_or(i64::MAX);
@@ -86,7 +86,8 @@ impl Wanted {
         if let Some(times) = &self.times {
             let column = column(batch, TIMESTAMP)?;
             let column = column.as_primitive_opt::<TimestampMicrosecondType>();
-            let column = column.ok_or_else(|| ColumnarError::column(TIMESTAMP, "is no instant"))?;
+            let column =
+                column.ok_or_else(|| ColumnarError::column(TIMESTAMP, "is not a timestamp"))?;
             let wanted = |row| times.contains(&column.value(row)) && column.is_valid(row);
             mask = &mask & &BooleanBuffer::collect_bool(column.len(), wanted);
         }
@@ -123,7 +124,7 @@ impl Wanted {
         BooleanBuffer::collect_bool(texts.len(), wanted)
     }
 
-    /// Whether the filters take a topic; an empty text is none.
+    /// Whether a filter matches the topic, or there are no filters; an empty text is not a topic.
     pub(crate) fn matches_topic(&self, topic: &str) -> bool {
         if self.topics.is_empty() {
             return true;

@@ -1,4 +1,4 @@
-//! Batches of one partition as a Parquet file.
+//! Writes batches of one partition to a Parquet file.
 
 use std::io::Write;
 
@@ -34,7 +34,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// # Errors
 ///
 /// [`ColumnarError::Column`] for other columns, [`ColumnarError::NotDense`] for a gap, a repeat, another partition or no
-/// row at all, [`ColumnarError::Arrow`] if `out` refuses bytes. What is written by then is no file.
+/// row at all, [`ColumnarError::Arrow`] if `out` refuses bytes. The bytes written so far are not a valid file.
 pub fn write_parquet<'a, W: Write + Send>(
     out: W,
     batches: impl IntoIterator<Item = &'a RecordBatch>,
@@ -110,7 +110,7 @@ struct Extent {
 }
 
 impl Extent {
-    /// Checks that a batch with rows goes on where `before` ended.
+    /// Checks that a non-empty batch continues at the end of `before`.
     fn of(batch: &RecordBatch, before: Option<&FileMeta>) -> Result<Self, ColumnarError> {
         check_columns(batch)?;
         let column = |name: &str| batch.column_by_name(name).map(|column| &**column);
@@ -144,7 +144,9 @@ impl Extent {
             .clone()
             .find(|(expected, found)| expected != *found)
         {
-            return Err(not_dense(format!("offset {found} instead of {expected}")));
+            return Err(not_dense(format!(
+                "found offset {found}, expected {expected}"
+            )));
         }
         Ok(Self {
             partition,
@@ -177,7 +179,7 @@ fn check_columns(batch: &RecordBatch) -> Result<(), ColumnarError> {
         let found = schema.fields().get(index);
         let found = found.ok_or_else(|| ColumnarError::column(expected.name(), "is missing"))?;
         if found.name() != expected.name() || found.data_type() != expected.data_type() {
-            let problem = format!("is {found} in place of {expected}");
+            let problem = format!("is {found}, expected {expected}");
             return Err(ColumnarError::column(expected.name(), &problem));
         }
     }

@@ -13,7 +13,7 @@ use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMicrosecondTyp
 use arrow_array::{Array, ArrayRef, Int32Array, StringArray};
 use arrow_schema::Schema;
 use mqttcore_columnar::{
-    Aliases, ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader,
+    Aliases, ColumnarError, Decoder, FileMeta, FilePart, Format, OnError, Origin, PartitionReader,
     ReadOptions, Row, RowBuilder, TailReader, parse_payload_schema, row_schema, write_parquet,
 };
 use mqttcore_topics::{TopicLimits, TopicName};
@@ -164,7 +164,7 @@ fn unfold(batch: &RecordBatch, partition: i32) -> Vec<(i64, OwnedRow)> {
 }
 
 fn read(
-    parts: &[Part],
+    parts: &[FilePart],
     partition: i32,
     from: i64,
     to: i64,
@@ -193,7 +193,7 @@ impl Folder {
         Self(path)
     }
 
-    fn write(&self, batches: &[RecordBatch]) -> Part {
+    fn write(&self, batches: &[RecordBatch]) -> FilePart {
         let path = self.0.join("new.parquet");
         let file = File::create(&path).expect("a new file");
         let meta =
@@ -201,11 +201,11 @@ impl Folder {
         self.keep(&path, &meta)
     }
 
-    fn keep(&self, path: &Path, meta: &FileMeta) -> Part {
+    fn keep(&self, path: &Path, meta: &FileMeta) -> FilePart {
         let (base, last) = (meta.base, meta.last);
         let kept = self.0.join(format!("{base:020}-{last}.parquet"));
         fs::rename(path, &kept).expect("renamed");
-        Part {
+        FilePart {
             path: kept,
             base,
             last,
@@ -252,7 +252,7 @@ fn write_by_hand(
     meta: &FileMeta,
     group_rows: usize,
     dictionary: bool,
-) -> Part {
+) -> FilePart {
     let entry = |key: &str, value: String| KeyValue::new(format!("mqttcore.{key}"), value);
     let entries = vec![
         entry("stream", meta.origin.stream.clone()),
@@ -395,15 +395,15 @@ fn a_tail_that_is_not_the_range_is_refused() {
     );
     assert_eq!(
         refused(vec![batch(3)], 3..7),
-        "partition 0: offset 7, which is behind the range"
+        "partition 0: offset 7 is beyond the end of the range"
     );
     assert_eq!(
         refused(vec![batch(3)], 2..8),
-        "partition 0: offset 3 instead of 2"
+        "partition 0: found offset 3, expected 2"
     );
     assert_eq!(
         refused(vec![batch(3), batch(9)], 3..14),
-        "partition 0: offset 9 instead of 8"
+        "partition 0: found offset 9, expected 8"
     );
     let other = batches(&plain_rows(1), 1, 0, &[]).remove(0);
     assert_eq!(
@@ -453,7 +453,7 @@ proptest! {
 }
 
 /// Everything that a reader makes of a file, however it is.
-fn read_all(part: &Part) -> Result<usize, ColumnarError> {
+fn read_all(part: &FilePart) -> Result<usize, ColumnarError> {
     let schema = parse_payload_schema("a INT").expect("a schema");
     let decoder = Decoder::new(Format::Json, schema, OnError::Null).expect("a decoder");
     let filter = ReadOptions::parse_filter("plant/1").expect("a filter");
@@ -528,7 +528,7 @@ fn the_footer_says_what_the_file_holds() {
 }
 
 /// Rows with JSON as payload, and a typed column of before there was another.
-fn early_file(folder: &Folder) -> Part {
+fn early_file(folder: &Folder) -> FilePart {
     let rows = (0..3).map(|number| format!(r#"{{"a":{number},"b":{}}}"#, number + 10));
     let mut builder = RowBuilder::new(0);
     for (offset, payload) in (0..).zip(rows) {
@@ -628,7 +628,10 @@ fn a_wrong_column_is_named() {
         refused(&["qos", "qos"]),
         "option columns: column \"qos\" is named twice"
     );
-    assert_eq!(refused(&[]), "option columns: names no column");
+    assert_eq!(
+        refused(&[]),
+        "option columns: is empty: name at least one column"
+    );
 }
 
 #[test]
@@ -641,10 +644,10 @@ fn rows_that_are_not_dense_are_no_file() {
 
     let mut gap = batches(&rows, 2, 0, &[]);
     gap.extend(batches(&rows, 2, 4, &[]));
-    assert_eq!(refused(&gap), "partition 2: offset 4 instead of 3");
+    assert_eq!(refused(&gap), "partition 2: found offset 4, expected 3");
     let mut repeat = batches(&rows, 2, 0, &[]);
     repeat.extend(batches(&rows, 2, 2, &[]));
-    assert_eq!(refused(&repeat), "partition 2: offset 2 instead of 3");
+    assert_eq!(refused(&repeat), "partition 2: found offset 2, expected 3");
     let mut other = batches(&rows, 2, 0, &[]);
     other.extend(batches(&rows, 1, 3, &[]));
     assert_eq!(refused(&other), "partition 2: a row of partition 1");
@@ -655,7 +658,7 @@ fn rows_that_are_not_dense_are_no_file() {
 fn a_file_that_is_not_what_the_index_says_is_refused() {
     let folder = Folder::new();
     let part = folder.write(&batches(&plain_rows(10), 0, 0, &[]));
-    let refused = |part: Part, partition| {
+    let refused = |part: FilePart, partition| {
         let (from, to) = (part.base, part.last + 1);
         read(&[part], partition, from, to)
             .expect_err("refused")
@@ -663,11 +666,10 @@ fn a_file_that_is_not_what_the_index_says_is_refused() {
     };
     let file = part.path.display().to_string();
 
-    let other =
-        format!("{file} is not what the index says: it holds offsets 0 to 9 of partition 0");
+    let other = format!("{file} does not match the index: it holds offsets 0 to 9 of partition 0");
     assert_eq!(
         refused(
-            Part {
+            FilePart {
                 last: 8,
                 ..part.clone()
             },

@@ -582,7 +582,7 @@ fn aliases_go_on_in_another_decoder() {
         .expect_err("no table");
     assert_eq!(
         wrong.to_string(),
-        "option aliases: it is no table of aliases"
+        "option aliases: not a valid table of aliases"
     );
 }
 

@@ -1,4 +1,4 @@
-//! What goes back: JSON, or a body that is made as it leaves.
+//! HTTP responses: JSON, errors, and bodies that are produced while they are sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,45 +11,47 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::files::Part;
+use super::files::FileRange;
 
 /// Media type of JSON.
 pub(super) const JSON: &str = "application/json";
 
 /// The answer to a request.
-pub(super) type Answer = Response<Content>;
+pub(super) type HttpResponse = Response<Content>;
 
 /// The body of an answer.
 pub(super) enum Content {
     Whole(Full<Bytes>),
     /// Made piece by piece, as fast as the peer takes it.
-    Pieces(Box<dyn Pieces>),
+    BodyStream(Box<dyn BodyStream>),
     /// Bytes of a file, read as fast as the peer takes them.
-    File(Part),
+    File(FileRange),
 }
 
 /// What an answer is made of that does not have to be in memory as a whole.
-pub(super) trait Pieces {
-    /// The next one; an error breaks the answer off, so that nobody takes a part for the whole.
-    fn next(&mut self) -> Option<Result<Bytes, Broken>>;
+pub(super) trait BodyStream {
+    /// Returns the next piece of the body; an error aborts the response, so that a part is not mistaken for the whole.
+    fn next(&mut self) -> Option<Result<Bytes, ResponseAborted>>;
 }
 
 /// Why an answer that was begun cannot be ended.
-pub(super) type Broken = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type ResponseAborted = Box<dyn std::error::Error + Send + Sync>;
 
 impl Body for Content {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = ResponseAborted;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseAborted>>> {
         match self.get_mut() {
             Self::Whole(whole) => Pin::new(whole)
                 .poll_frame(cx)
                 .map_err(|never| match never {}),
-            Self::Pieces(pieces) => Poll::Ready(pieces.next().map(|piece| piece.map(Frame::data))),
+            Self::BodyStream(pieces) => {
+                Poll::Ready(pieces.next().map(|piece| piece.map(Frame::data)))
+            }
             Self::File(part) => part
                 .poll_next(cx)
                 .map(|read| read.map(|read| read.map(Frame::data))),
@@ -59,7 +61,7 @@ impl Body for Content {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(whole) => whole.is_end_stream(),
-            Self::Pieces(_) => false,
+            Self::BodyStream(_) => false,
             Self::File(part) => part.left() == 0,
         }
     }
@@ -67,7 +69,7 @@ impl Body for Content {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(whole) => whole.size_hint(),
-            Self::Pieces(_) => SizeHint::default(),
+            Self::BodyStream(_) => SizeHint::default(),
             Self::File(part) => SizeHint::with_exact(part.left()),
         }
     }
@@ -75,7 +77,7 @@ impl Body for Content {
 
 /// Why a request is refused: a status, a word for programs, and a sentence for people.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct HttpError {
     status: StatusCode,
     code: &'static str,
     text: String,
@@ -84,7 +86,7 @@ pub(super) struct Refusal {
     closes: bool,
 }
 
-impl Refusal {
+impl HttpError {
     pub(super) fn new(status: StatusCode, code: &'static str, text: impl Into<String>) -> Self {
         Self {
             status,
@@ -119,7 +121,7 @@ impl Refusal {
         Self::new(
             StatusCode::UNAUTHORIZED,
             "unauthorized",
-            "bring the token: Authorization: Bearer ...",
+            "send the token in the header: Authorization: Bearer <token>",
         )
         .closing()
     }
@@ -133,19 +135,19 @@ impl Refusal {
     }
 }
 
-impl From<Refusal> for Answer {
-    fn from(refusal: Refusal) -> Self {
-        let text = json!({"error": refusal.text, "code": refusal.code});
+impl From<HttpError> for HttpResponse {
+    fn from(error: HttpError) -> Self {
+        let text = json!({"error": error.text, "code": error.code});
         let mut answer = json(&text);
-        *answer.status_mut() = refusal.status;
+        *answer.status_mut() = error.status;
         let headers = answer.headers_mut();
-        if refusal.status == StatusCode::UNAUTHORIZED {
+        if error.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if let Some(allow) = refusal.allow {
+        if let Some(allow) = error.allow {
             headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
-        if refusal.closes {
+        if error.closes {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         answer
@@ -153,17 +155,17 @@ impl From<Refusal> for Answer {
 }
 
 /// `value` as an answer.
-pub(super) fn json(value: &Value) -> Answer {
+pub(super) fn json(value: &Value) -> HttpResponse {
     let text = Bytes::from(value.to_string());
     of_type(JSON, Content::Whole(Full::new(text)))
 }
 
 /// `pieces` as an answer.
-pub(super) fn pieces(media_type: &'static str, pieces: Box<dyn Pieces>) -> Answer {
-    of_type(media_type, Content::Pieces(pieces))
+pub(super) fn pieces(media_type: &'static str, pieces: Box<dyn BodyStream>) -> HttpResponse {
+    of_type(media_type, Content::BodyStream(pieces))
 }
 
-pub(super) fn of_type(media_type: &'static str, content: Content) -> Answer {
+pub(super) fn of_type(media_type: &'static str, content: Content) -> HttpResponse {
     let mut answer = Response::new(content);
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -172,8 +174,8 @@ pub(super) fn of_type(media_type: &'static str, content: Content) -> Answer {
 }
 
 /// Our own fault.
-pub(super) fn broken(error: &dyn std::error::Error) -> Refusal {
-    Refusal::new(
+pub(super) fn broken(error: &dyn std::error::Error) -> HttpError {
+    HttpError::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "internal",
         error.to_string(),

@@ -1,4 +1,4 @@
-//! What is asked for, and what is answered.
+//! HTTP routes and their handlers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use mqttcore_broker::BrokerHandle;
 use mqttcore_store::stream::{Bounds, StreamError};
-use mqttcore_streams::{ReportError, Reports, Rows, Sink};
+use mqttcore_streams::{QueryReports, ReportError, Rows, Sink};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::HttpLimits;
 
-use super::answer::{Answer, Content, JSON, Refusal, broken, json, of_type, pieces};
+use super::answer::{Content, HttpError, HttpResponse, JSON, broken, json, of_type, pieces};
 use super::body;
-use super::target::{Target, finish, number};
+use super::target::{RequestTarget, finish, number};
 use super::{files, rows, sink};
 
 /// Media type of an Arrow IPC stream.
@@ -31,7 +31,7 @@ pub(crate) struct App {
     folder: PathBuf,
     broker: BrokerHandle,
     figures: Arc<HttpCounters>,
-    reports: Arc<Reports>,
+    reports: Arc<QueryReports>,
 }
 
 /// What became of requests.
@@ -71,7 +71,7 @@ impl HttpCounters {
 /// Where a consumer is.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Hold {
+struct HoldRequest {
     consumer: String,
     offsets: Vec<u64>,
 }
@@ -85,7 +85,7 @@ impl App {
         sink: Sink,
         folder: PathBuf,
         broker: BrokerHandle,
-        (figures, reports): (Arc<HttpCounters>, Arc<Reports>),
+        (figures, reports): (Arc<HttpCounters>, Arc<QueryReports>),
     ) -> Self {
         Self {
             rows,
@@ -119,10 +119,11 @@ impl App {
         &self,
         request: Request<Incoming>,
         limits: &HttpLimits,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<HttpResponse, HttpError> {
         let (head, body) = request.into_parts();
-        let target = Target::parse(head.uri.path(), head.uri.query());
-        let mut target = target.ok_or_else(|| Refusal::bad("the address is not well encoded"))?;
+        let target = RequestTarget::parse(head.uri.path(), head.uri.query());
+        let mut target =
+            target.ok_or_else(|| HttpError::bad("the path is not valid percent-encoding"))?;
         let steps = std::mem::take(&mut target.steps);
         let steps: Vec<&str> = steps.iter().map(|step| &**step).collect();
         let is = |method: Method, allow| expect(&head.method, &method, allow);
@@ -189,18 +190,18 @@ impl App {
                 finish(&target)?;
                 self.report(query, body::json(body, limits).await?)
             }
-            _ => Err(Refusal::not_found("there is nothing at this address")),
+            _ => Err(HttpError::not_found("unknown path")),
         }
     }
 
-    fn names(&self) -> Result<Answer, Refusal> {
+    fn names(&self) -> Result<HttpResponse, HttpError> {
         let mut listed = Vec::new();
         for name in self.rows.streams.names() {
             let description = self
                 .rows
                 .streams
                 .describe(name)
-                .map_err(|error| refusal(&error))?;
+                .map_err(|error| stream_error_response(&error))?;
             listed.push(json!({
                 "name": description.name,
                 "partitions": description.partitions.len(),
@@ -210,23 +211,23 @@ impl App {
         Ok(json(&Value::from(listed)))
     }
 
-    /// What readers are told of each stream.
+    /// The description of each stream, as JSON.
     pub(super) fn streams(&self) -> Vec<String> {
         let names = self.rows.streams.names().into_iter();
         let described = names.filter_map(|name| self.description(name).ok());
         described.map(|value| value.to_string()).collect()
     }
 
-    fn describe(&self, name: &str) -> Result<Answer, Refusal> {
+    fn describe(&self, name: &str) -> Result<HttpResponse, HttpError> {
         self.description(name).map(|value| json(&value))
     }
 
-    fn description(&self, name: &str) -> Result<Value, Refusal> {
+    fn description(&self, name: &str) -> Result<Value, HttpError> {
         let description = self
             .rows
             .streams
             .describe(name)
-            .map_err(|error| refusal(&error))?;
+            .map_err(|error| stream_error_response(&error))?;
         let schema = serde_json::from_str::<Value>(&description.schema);
         let schema = schema.map_err(|error| broken(&error))?;
         Ok(json!({
@@ -241,40 +242,51 @@ impl App {
         }))
     }
 
-    fn rows(&self, name: &str, mut target: Target<'_>) -> Result<Answer, Refusal> {
+    fn rows(&self, name: &str, mut target: RequestTarget<'_>) -> Result<HttpResponse, HttpError> {
         let partition = number(&mut target, "partition")?;
         let (from, to) = (number(&mut target, "from")?, number(&mut target, "to")?);
         finish(&target)?;
         if from > to {
-            return Err(Refusal::bad(format!("from {from} is behind to {to}")));
+            return Err(HttpError::bad(format!(
+                "from = {from} is greater than to = {to}"
+            )));
         }
         let batches = self.rows.streams.tail(name, partition, from, to);
-        let rows = rows::Body::new(batches.map_err(|error| refusal(&error))?)
+        let rows = rows::RowsBody::new(batches.map_err(|error| stream_error_response(&error))?)
             .map_err(|error| broken(&error))?;
         Ok(pieces(ARROW_STREAM, Box::new(rows)))
     }
 
     /// Which files hold the rows that are sealed.
-    fn files(&self, name: &str) -> Result<Answer, Refusal> {
+    fn files(&self, name: &str) -> Result<HttpResponse, HttpError> {
         let sealed = self.rows.streams.sealed(name);
-        let sealed = sealed.map_err(|error| refusal(&error))?;
+        let sealed = sealed.map_err(|error| stream_error_response(&error))?;
         Ok(of_type(JSON, Content::Whole(sealed.into())))
     }
 
     /// One of them, or a part of it. One that retention has given up is there for a while.
-    async fn file(&self, name: &str, file: &str, headers: &HeaderMap) -> Result<Answer, Refusal> {
+    async fn file(
+        &self,
+        name: &str,
+        file: &str,
+        headers: &HeaderMap,
+    ) -> Result<HttpResponse, HttpError> {
         self.known(name)?;
         files::answer(self.folder.join(name).join("data"), file, headers).await
     }
 
     /// Refuses a stream that there is not: its name is a part of a path.
-    fn known(&self, name: &str) -> Result<(), Refusal> {
+    fn known(&self, name: &str) -> Result<(), HttpError> {
         let known = self.rows.streams.find(name);
-        let unknown = || refusal(&StreamError::Unknown(name.to_owned()));
+        let unknown = || stream_error_response(&StreamError::Unknown(name.to_owned()));
         known.map(|_| ()).ok_or_else(unknown)
     }
 
-    async fn offsets(&self, name: &str, mut target: Target<'_>) -> Result<Answer, Refusal> {
+    async fn offsets(
+        &self,
+        name: &str,
+        mut target: RequestTarget<'_>,
+    ) -> Result<HttpResponse, HttpError> {
         let timestamp_us = number(&mut target, "timestamp_us")?;
         finish(&target)?;
         let offsets = self.blocking(name, move |rows, name| {
@@ -283,12 +295,12 @@ impl App {
         Ok(json(&json!({"offsets": offsets.await?})))
     }
 
-    async fn hold(&self, name: &str, hold: Hold) -> Result<Answer, Refusal> {
+    async fn hold(&self, name: &str, hold: HoldRequest) -> Result<HttpResponse, HttpError> {
         if hold.consumer.is_empty() || hold.consumer.len() > CONSUMER_BYTES {
-            let text = format!("a consumer has a name of 1 to {CONSUMER_BYTES} bytes");
-            return Err(Refusal::bad(text));
+            let text = format!("the name of a consumer must have 1 to {CONSUMER_BYTES} bytes");
+            return Err(HttpError::bad(text));
         }
-        let Hold { consumer, offsets } = hold;
+        let HoldRequest { consumer, offsets } = hold;
         self.blocking(name, move |rows, name| {
             rows.streams.hold(name, &consumer, &offsets)
         })
@@ -296,7 +308,7 @@ impl App {
         Ok(json(&json!({})))
     }
 
-    async fn release(&self, name: &str, consumer: &str) -> Result<Answer, Refusal> {
+    async fn release(&self, name: &str, consumer: &str) -> Result<HttpResponse, HttpError> {
         let consumer = consumer.to_owned();
         let had = self.blocking(name, move |rows, name| {
             rows.streams.release(name, &consumer)
@@ -304,42 +316,42 @@ impl App {
         if had.await? {
             Ok(json(&json!({})))
         } else {
-            Err(Refusal::new(
+            Err(HttpError::new(
                 StatusCode::NOT_FOUND,
                 "not_held",
-                "this consumer holds nothing",
+                "this consumer has no hold",
             ))
         }
     }
 
-    async fn seal(&self, name: &str) -> Result<Answer, Refusal> {
+    async fn seal(&self, name: &str) -> Result<HttpResponse, HttpError> {
         self.blocking(name, |rows, name| rows.store.seal(name))
             .await?;
         self.describe(name)
     }
 
-    fn report(&self, query: &str, report: Map<String, Value>) -> Result<Answer, Refusal> {
+    fn report(&self, query: &str, report: Map<String, Value>) -> Result<HttpResponse, HttpError> {
         let text = Value::Object(report).to_string();
         let taken = self.reports.take(query, text, Instant::now());
         taken.map_err(|error| match error {
             ReportError::Many => {
-                Refusal::new(StatusCode::TOO_MANY_REQUESTS, "many", error.to_string())
+                HttpError::new(StatusCode::TOO_MANY_REQUESTS, "many", error.to_string())
             }
-            ReportError::Name(_) | ReportError::Large(_) => Refusal::bad(error.to_string()),
+            ReportError::Name(_) | ReportError::Large(_) => HttpError::bad(error.to_string()),
         })?;
         Ok(json(&json!({})))
     }
 
-    /// Does what may wait for a disk where nobody waits behind it.
+    /// Runs work that may wait for a disk on a thread for blocking calls.
     async fn blocking<T: Send + 'static>(
         &self,
         name: &str,
         work: impl FnOnce(&Rows, &str) -> Result<T, StreamError> + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, HttpError> {
         let (rows, name) = (self.rows.clone(), name.to_owned());
         let done = tokio::task::spawn_blocking(move || work(&rows, &name)).await;
         done.map_err(|error| broken(&error))?
-            .map_err(|error| refusal(&error))
+            .map_err(|error| stream_error_response(&error))
     }
 }
 
@@ -351,15 +363,15 @@ fn bounds(bounds: &Bounds) -> Value {
     })
 }
 
-fn expect(method: &Method, wanted: &Method, allow: &'static str) -> Result<(), Refusal> {
+fn expect(method: &Method, wanted: &Method, allow: &'static str) -> Result<(), HttpError> {
     if method == wanted {
         Ok(())
     } else {
-        Err(Refusal::method(allow))
+        Err(HttpError::method(allow))
     }
 }
 
-fn refusal(error: &StreamError) -> Refusal {
+fn stream_error_response(error: &StreamError) -> HttpError {
     let (status, code) = match error {
         StreamError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_stream"),
         StreamError::Partition { .. } => (StatusCode::NOT_FOUND, "unknown_partition"),
@@ -370,5 +382,5 @@ fn refusal(error: &StreamError) -> Refusal {
         StreamError::Argument { .. } => (StatusCode::BAD_REQUEST, "bad_request"),
         _ => (StatusCode::SERVICE_UNAVAILABLE, "store"),
     };
-    Refusal::new(status, code, error.to_string())
+    HttpError::new(status, code, error.to_string())
 }

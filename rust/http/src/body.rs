@@ -1,4 +1,4 @@
-//! The body of a request, no faster and no larger than it may be.
+//! Reads request bodies, with limits on size and time.
 
 use http_body_util::BodyExt;
 use hyper::StatusCode;
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::HttpLimits;
 
-use super::answer::Refusal;
+use super::answer::HttpError;
 
 /// Reads a body as JSON.
 ///
@@ -18,17 +18,21 @@ use super::answer::Refusal;
 pub(super) async fn json<T: DeserializeOwned>(
     body: Incoming,
     limits: &HttpLimits,
-) -> Result<T, Refusal> {
+) -> Result<T, HttpError> {
     let bytes = timeout(limits.body_deadline, whole(body, limits)).await;
     let bytes = bytes.unwrap_or_else(|_| Err(late()))?;
-    serde_json::from_slice(&bytes).map_err(|error| Refusal::bad(format!("the body: {error}")))
+    serde_json::from_slice(&bytes)
+        .map_err(|error| HttpError::bad(format!("invalid request body: {error}")))
 }
 
 /// All of a body that is small.
-async fn whole(mut body: Incoming, limits: &HttpLimits) -> Result<Vec<u8>, Refusal> {
+async fn whole(mut body: Incoming, limits: &HttpLimits) -> Result<Vec<u8>, HttpError> {
     let too_large = || {
-        let text = format!("the body is larger than {} bytes", limits.body_bytes);
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text).closing()
+        let text = format!(
+            "the request body is larger than {} bytes",
+            limits.body_bytes
+        );
+        HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text).closing()
     };
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limits.body_bytes {
@@ -44,9 +48,9 @@ async fn whole(mut body: Incoming, limits: &HttpLimits) -> Result<Vec<u8>, Refus
     Ok(bytes)
 }
 
-fn late() -> Refusal {
-    let text = "the rest of the body did not come in time";
-    Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", text).closing()
+fn late() -> HttpError {
+    let text = "the request body was not complete before the timeout";
+    HttpError::new(StatusCode::REQUEST_TIMEOUT, "timeout", text).closing()
 }
 
 /// The next bytes of a body; `None` behind the last ones.
@@ -57,14 +61,18 @@ fn late() -> Refusal {
 pub(super) async fn next(
     body: &mut Incoming,
     limits: &HttpLimits,
-) -> Result<Option<Bytes>, Refusal> {
+) -> Result<Option<Bytes>, HttpError> {
     loop {
         let Ok(frame) = timeout(limits.body_deadline, body.frame()).await else {
             return Err(late());
         };
         match frame {
             None => return Ok(None),
-            Some(Err(error)) => return Err(Refusal::bad(format!("the body: {error}")).closing()),
+            Some(Err(error)) => {
+                return Err(
+                    HttpError::bad(format!("cannot read the request body: {error}")).closing(),
+                );
+            }
             Some(Ok(frame)) => {
                 // Trailers say nothing that is asked for.
                 if let Ok(data) = frame.into_data() {

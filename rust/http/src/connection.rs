@@ -1,4 +1,4 @@
-//! One connection to the endpoint, and what all of one door share.
+//! Serves one HTTP connection, and the state that connections share.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -22,17 +22,17 @@ use tokio::time::timeout;
 
 use crate::HttpLimits;
 
-use super::answer::{Answer, Refusal};
+use super::answer::{HttpError, HttpResponse};
 use super::app::App;
-use super::door::Pass;
-use super::patient::Patient;
+use super::socket::AccessToken;
+use super::stall_timeout::StallTimeout;
 
 /// Bytes that a connection holds unread.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// The connections of one door. Each door has a cap of its own, so that strangers at the TCP one
+/// The connections of one socket. Each socket has a cap of its own, so that strangers at the TCP one
 /// cannot shut the other.
-pub(super) struct Guests {
+pub(super) struct HttpConnections {
     limits: Arc<HttpLimits>,
     app: Arc<App>,
     stopping: watch::Receiver<Option<Duration>>,
@@ -40,7 +40,7 @@ pub(super) struct Guests {
     inside: Cell<usize>,
 }
 
-impl Guests {
+impl HttpConnections {
     pub(super) fn new(
         limits: Arc<HttpLimits>,
         app: Arc<App>,
@@ -71,10 +71,10 @@ impl Guests {
     }
 
     /// Serves a connection once it is open, if there are not too many.
-    pub(super) fn welcome<S>(
+    pub(super) fn serve<S>(
         self: &Rc<Self>,
         opening: impl Future<Output = io::Result<S>> + 'static,
-        pass: Pass,
+        token: AccessToken,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
@@ -83,9 +83,12 @@ impl Guests {
             return;
         }
         self.inside.set(self.inside.get() + 1);
-        let guest = Guest(Rc::clone(self), self.alive.clone());
+        let connection = HttpConnection(Rc::clone(self), self.alive.clone());
         let broker = self.app.broker().clone();
-        let served = caught("a connection of the endpoint", guest.serve(opening, pass));
+        let served = caught(
+            "a connection of the endpoint",
+            connection.serve(opening, token),
+        );
         tokio::task::spawn_local(async move {
             if let Err(panicked) = served.await {
                 broker.report(panicked);
@@ -95,19 +98,19 @@ impl Guests {
 }
 
 /// A connection that counts.
-struct Guest(
-    Rc<Guests>,
+struct HttpConnection(
+    Rc<HttpConnections>,
     #[expect(dead_code, reason = "held, never used")] mpsc::Sender<Infallible>,
 );
 
-impl Drop for Guest {
+impl Drop for HttpConnection {
     fn drop(&mut self) {
         self.0.inside.set(self.0.inside.get() - 1);
     }
 }
 
-impl Guest {
-    async fn serve<S>(self, opening: impl Future<Output = io::Result<S>>, pass: Pass)
+impl HttpConnection {
+    async fn serve<S>(self, opening: impl Future<Output = io::Result<S>>, token: AccessToken)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
@@ -117,8 +120,8 @@ impl Guest {
         let Some(Ok(Ok(stream))) = self.0.unless_stopped(opening).await else {
             return;
         };
-        let io = TokioIo::new(Patient::new(stream, limits.stall_deadline));
-        let service = service_fn(|request| self.answer(request, &pass));
+        let io = TokioIo::new(StallTimeout::new(stream, limits.stall_deadline));
+        let service = service_fn(|request| self.answer(request, &token));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.header_deadline)
@@ -128,19 +131,23 @@ impl Guest {
         let mut connection = pin!(connection);
         if self.0.unless_stopped(connection.as_mut()).await.is_none() {
             connection.as_mut().graceful_shutdown();
-            // Whatever ends it: there is nobody to tell.
+            // The error is not reported: the connection has ended.
             let _ = connection.await;
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, pass: &Pass) -> Result<Answer, Infallible> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        token: &AccessToken,
+    ) -> Result<HttpResponse, Infallible> {
         let app = &self.0.app;
-        let answered = if pass.admits(request.headers()) {
+        let answered = if token.admits(request.headers()) {
             app.answer(request, &self.0.limits).await
         } else {
-            Err(Refusal::unauthorized())
+            Err(HttpError::unauthorized())
         };
         app.figures().answered(answered.is_ok());
-        Ok(answered.unwrap_or_else(Answer::from))
+        Ok(answered.unwrap_or_else(HttpResponse::from))
     }
 }

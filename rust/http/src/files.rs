@@ -1,4 +1,4 @@
-//! A file of sealed rows on its way out, whole or a part: for readers that do not see the folder.
+//! Serves a sealed file or a byte range of it, for readers that cannot read the data folder.
 //!
 //! A file never changes, but a merge may take its name. Its `ETag` says which one it is; who fetches it in parts names it in `If-Match`.
 //! Once it is open it stays as it is, whatever becomes of the name.
@@ -17,7 +17,7 @@ use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderValue, IF_MATCH, R
 use hyper::{HeaderMap, StatusCode};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::answer::{Answer, Broken, Content, Refusal, broken, of_type};
+use super::answer::{Content, HttpError, HttpResponse, ResponseAborted, broken, of_type};
 
 /// Media type of a Parquet file.
 const PARQUET: &str = "application/vnd.apache.parquet";
@@ -29,12 +29,12 @@ const PIECE_BYTES: u64 = 256 * 1024;
 ///
 /// # Errors
 ///
-/// There is no such file, it is another one by now, or it has no such bytes.
+/// The file does not exist, has changed, or does not have the requested bytes.
 pub(super) async fn answer(
     folder: PathBuf,
     name: &str,
     headers: &HeaderMap,
-) -> Result<Answer, Refusal> {
+) -> Result<HttpResponse, HttpError> {
     if !is_name(name) {
         return Err(gone(name));
     }
@@ -50,8 +50,8 @@ pub(super) async fn answer(
     };
     let (tag, bytes) = (tag(&metadata), metadata.len());
     if headers.get(IF_MATCH).is_some_and(|wanted| *wanted != tag) {
-        let text = format!("{name} is another file by now");
-        return Err(Refusal::new(
+        let text = format!("{name} has changed");
+        return Err(HttpError::new(
             StatusCode::PRECONDITION_FAILED,
             "changed",
             text,
@@ -63,7 +63,7 @@ pub(super) async fn answer(
         Some(range) if range.is_empty() => {
             let text = format!("{name} has {bytes} bytes");
             let status = StatusCode::RANGE_NOT_SATISFIABLE;
-            return Err(Refusal::new(status, "range", text));
+            return Err(HttpError::new(status, "range", text));
         }
         Some(range) => (range, StatusCode::PARTIAL_CONTENT),
     };
@@ -72,7 +72,7 @@ pub(super) async fn answer(
         range.start,
         range.end.saturating_sub(1)
     );
-    let mut answer = of_type(PARQUET, Content::File(Part::new(file, range)));
+    let mut answer = of_type(PARQUET, Content::File(FileRange::new(file, range)));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(ETAG, tag);
@@ -85,13 +85,13 @@ pub(super) async fn answer(
 }
 
 /// Bytes of a file that are still to leave.
-pub(super) struct Part {
+pub(super) struct FileRange {
     file: Arc<File>,
     left: Range<u64>,
     reading: Option<JoinHandle<io::Result<Bytes>>>,
 }
 
-impl Part {
+impl FileRange {
     fn new(file: File, left: Range<u64>) -> Self {
         Self {
             file: Arc::new(file),
@@ -108,7 +108,7 @@ impl Part {
     pub(super) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Broken>>> {
+    ) -> Poll<Option<Result<Bytes, ResponseAborted>>> {
         if self.left() == 0 {
             return Poll::Ready(None);
         }
@@ -121,8 +121,8 @@ impl Part {
         self.reading = None;
         self.left.start += bytes;
         Poll::Ready(Some(
-            read.map_err(Broken::from)
-                .and_then(|read| read.map_err(Broken::from)),
+            read.map_err(ResponseAborted::from)
+                .and_then(|read| read.map_err(ResponseAborted::from)),
         ))
     }
 }
@@ -175,9 +175,9 @@ fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| is_plain)
 }
 
-fn gone(name: &str) -> Refusal {
+fn gone(name: &str) -> HttpError {
     let text = format!("there is no file {name:?}");
-    Refusal::new(StatusCode::NOT_FOUND, "unknown_file", text)
+    HttpError::new(StatusCode::NOT_FOUND, "unknown_file", text)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The endpoint of streams: HTTP/1.1 on a Unix socket, and on TCP for those who bring a token.
+//! The HTTP endpoint of streams: HTTP/1.1 on a Unix socket, and on TCP with an access token.
 //!
-//! It runs on a thread of its own, which exists only where streams do (decision 21): whoever reads
-//! rows takes no time from clients. The Unix socket is for its own user and root; TCP is for whoever
-//! knows the token.
+//! It runs on its own thread, which exists only if streams are configured (decision 21), so that readers of
+//! rows take no time from MQTT clients. The Unix socket is accessible to the broker's user and root; TCP needs
+//! the token.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -10,12 +10,12 @@ mod answer;
 mod app;
 mod body;
 mod connection;
-mod door;
 mod files;
 mod options;
-mod patient;
 mod rows;
 mod sink;
+mod socket;
+mod stall_timeout;
 mod target;
 
 use std::io;
@@ -27,21 +27,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mqttcore_broker::{BrokerHandle, Config, Figures, LogLevel, Service, ServiceError, Stats};
-use mqttcore_streams::{Reports, RowStreams, Sink};
+use mqttcore_streams::{QueryReports, RowStreams, Sink};
 use mqttcore_tls::TlsServer;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 
 use app::{App, HttpCounters};
-use door::Door;
 pub use options::{HttpLimits, HttpListener, HttpOptions};
+use socket::HttpSocket;
 
 /// The endpoint that serves streams, on a thread of its own; none is there if the broker has no stream.
 pub struct Endpoint {
     streams: Arc<RowStreams>,
     options: HttpOptions,
     figures: Arc<HttpCounters>,
-    reports: Arc<Reports>,
+    reports: Arc<QueryReports>,
     serving: OnceLock<Serving>,
 }
 
@@ -55,7 +55,7 @@ struct Serving {
 
 /// An address of the endpoint cannot be had.
 #[derive(Debug, thiserror::Error)]
-#[error("streams: cannot listen on {place}: {error}")]
+#[error("streams: cannot serve HTTP on {place}: {error}")]
 struct BindError {
     /// A path, an address, or the thread.
     place: String,
@@ -95,7 +95,7 @@ impl Endpoint {
         self.serving.get()?.address
     }
 
-    /// What readers are told of each stream, as JSON: what `GET /v1/streams/NAME` answers.
+    /// Description of each stream as JSON, the response of `GET /v1/streams/NAME`.
     pub fn streams(&self) -> Vec<String> {
         let serving = self.serving.get();
         serving.map_or_else(Vec::new, |serving| serving.app.streams())
@@ -104,16 +104,16 @@ impl Endpoint {
     /// Binds both sockets and serves them on a new thread.
     fn serve(&self, socket: &Path, app: Arc<App>) -> Result<Serving, BindError> {
         let mut warnings = Vec::new();
-        let doors = door::bind(socket, self.options.tcp.as_ref(), &mut warnings)?;
+        let sockets = socket::bind(socket, self.options.tcp.as_ref(), &mut warnings)?;
         for line in warnings {
             app.broker().log(LogLevel::Warning, format!("http: {line}"));
         }
-        let address = doors.iter().find_map(Door::address);
+        let address = sockets.iter().find_map(HttpSocket::address);
         let (stop, stopping) = watch::channel(None);
         let limits = Arc::new(self.options.limits);
         let (sender, started) = channel::sync_channel(1);
         let serving = Arc::clone(&app);
-        let serve = move || run(doors, &limits, &serving, stopping, &sender);
+        let serve = move || run(sockets, &limits, &serving, stopping, &sender);
         let on_panic = app.broker().fail_on_panic();
         let thread = mqttcore_panics::spawn("mqttcore-http", on_panic, serve);
         let thread = thread.map_err(BindError::no_thread)?;
@@ -132,7 +132,7 @@ impl Endpoint {
 impl Service for Endpoint {
     /// # Errors
     ///
-    /// A socket cannot be bound, there is no thread to be had, or the sink cannot be opened.
+    /// A socket cannot be bound, the thread cannot be started, or the sink cannot be opened.
     fn start(&self, broker: &BrokerHandle, config: &Config) -> Result<(), ServiceError> {
         let (Some(data), Some(rows)) = (&config.data, self.streams.rows().cloned()) else {
             return Ok(());
@@ -181,7 +181,7 @@ impl Figures for Endpoint {
 }
 
 impl Serving {
-    /// Takes no new request; those under way have until `deadline`.
+    /// Accepts no new request; open requests have until `deadline`.
     fn begin_to_stop(&self, deadline: Duration) {
         self.stop.send_replace(Some(deadline));
     }
@@ -229,7 +229,7 @@ async fn watch_files(broker: BrokerHandle, server: Arc<TlsServer>) {
 
 /// The whole life of the thread.
 fn run(
-    doors: Vec<Door>,
+    sockets: Vec<HttpSocket>,
     limits: &Arc<HttpLimits>,
     app: &Arc<App>,
     mut stopping: watch::Receiver<Option<Duration>>,
@@ -248,27 +248,27 @@ fn run(
     };
     let broker = app.broker();
     runtime.block_on(async {
-        // Each connection holds a sender: when nobody can send any more, all are gone.
+        // Each connection holds a sender: when the channel closes, all connections have ended.
         let (alive, mut all_gone) = mpsc::channel(1);
-        for server in doors.iter().filter_map(Door::tls) {
+        for server in sockets.iter().filter_map(HttpSocket::tls) {
             let watch = watch_files(broker.clone(), server);
             let watch = broker.critical("the watch over the endpoint's certificates", watch);
             tokio::task::spawn_local(watch);
         }
-        let doors: io::Result<Vec<_>> = doors.into_iter().map(Door::open).collect();
-        let is_open = doors
+        let sockets: io::Result<Vec<_>> = sockets.into_iter().map(HttpSocket::open).collect();
+        let is_open = sockets
             .as_ref()
             .map(|_| ())
             .map_err(|error| io::Error::new(error.kind(), error.to_string()));
         let _ = started.send(is_open);
-        for door in doors.into_iter().flatten() {
-            let guests = connection::Guests::new(
+        for socket in sockets.into_iter().flatten() {
+            let connections = connection::HttpConnections::new(
                 Arc::clone(limits),
                 Arc::clone(app),
                 stopping.clone(),
                 alive.clone(),
             );
-            let accept = door.accept(Rc::new(guests));
+            let accept = socket.accept(Rc::new(connections));
             let accept = broker.critical("the endpoint's acceptor", accept);
             tokio::task::spawn_local(accept);
         }
@@ -279,7 +279,7 @@ fn run(
             Ok(deadline) => deadline.unwrap_or_default(),
             Err(_) => Duration::ZERO,
         };
-        // What is not over by then is cut off.
+        // Connections that are still open then are closed.
         let _ = tokio::time::timeout(deadline, all_gone.recv()).await;
     });
 }

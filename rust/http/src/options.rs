@@ -1,4 +1,4 @@
-//! What the endpoint is told before it starts.
+//! Options of the endpoint.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct HttpOptions {
 pub struct HttpListener {
     /// Port 0 takes a free one.
     pub address: SocketAddr,
-    /// What requests bring to be let in.
+    /// The access token that requests send.
     pub token: String,
     /// Certificates and what is asked of clients; `None`: nothing is encrypted.
     pub tls: Option<TlsSettings>,

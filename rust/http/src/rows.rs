@@ -1,4 +1,4 @@
-//! Rows on their way out: an Arrow IPC stream, one batch in memory at a time.
+//! Streams rows to an HTTP client as Arrow IPC, one record batch at a time.
 
 use std::mem;
 use std::vec;
@@ -9,16 +9,16 @@ use arrow_schema::ArrowError;
 use hyper::body::Bytes;
 use mqttcore_columnar::row_schema;
 
-use super::answer::{Broken, Pieces};
+use super::answer::{BodyStream, ResponseAborted};
 
 /// The schema, batches that are shared with the tail, and the mark of the end.
-pub(super) struct Body {
+pub(super) struct RowsBody {
     writer: StreamWriter<Vec<u8>>,
     batches: vec::IntoIter<RecordBatch>,
     is_over: bool,
 }
 
-impl Body {
+impl RowsBody {
     pub(super) fn new(batches: Vec<RecordBatch>) -> Result<Self, ArrowError> {
         // Beside the columns it says what the rows need to know of those before them.
         let schema = batches.first().map_or_else(row_schema, RecordBatch::schema);
@@ -39,8 +39,8 @@ impl Body {
     }
 }
 
-impl Pieces for Body {
-    fn next(&mut self) -> Option<Result<Bytes, Broken>> {
+impl BodyStream for RowsBody {
+    fn next(&mut self) -> Option<Result<Bytes, ResponseAborted>> {
         if self.is_over {
             return None;
         }

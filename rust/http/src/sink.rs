@@ -1,4 +1,4 @@
-//! Rows that come in, to become messages.
+//! HTTP routes of the sink: stage, commit, abort.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use serde_json::json;
 
 use crate::HttpLimits;
 
-use super::answer::{Answer, Refusal, broken, json};
+use super::answer::{HttpError, HttpResponse, broken, json};
 use super::body;
-use super::target::{Target, finish, number};
+use super::target::{RequestTarget, finish, number};
 
 /// Which stages of a batch are meant.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct StageSelection {
     query: String,
     batch: u64,
     stages: Vec<String>,
@@ -37,17 +37,19 @@ struct Commit {
 /// `POST /v1/sink/stage`: keeps the rows of the body.
 pub(super) async fn stage(
     sink: &Arc<Sink>,
-    mut target: Target<'_>,
+    mut target: RequestTarget<'_>,
     mut body: Incoming,
     limits: &HttpLimits,
-) -> Result<Answer, Refusal> {
-    let missing = |key: &str| Refusal::bad(format!("{key} is missing"));
+) -> Result<HttpResponse, HttpError> {
+    let missing = |key: &str| HttpError::bad(format!("{key} is missing"));
     let query = target.take("query").ok_or_else(|| missing("query"))?;
     let stage = target.take("stage").ok_or_else(|| missing("stage"))?;
     let batch = number(&mut target, "batch")?;
     finish(&target)?;
-    let id = StageId::new(&query, batch, &stage).map_err(|error| refusal(&error))?;
-    let mut staging = sink.stage(id).map_err(|error| refusal(&error))?;
+    let id = StageId::new(&query, batch, &stage).map_err(|error| sink_error_response(&error))?;
+    let mut staging = sink
+        .stage(id)
+        .map_err(|error| sink_error_response(&error))?;
     while let Some(piece) = body::next(&mut body, limits).await? {
         staging = blocking(move || staging.take(&piece).map(|()| staging)).await?;
     }
@@ -60,7 +62,7 @@ pub(super) async fn commit(
     sink: &Arc<Sink>,
     body: Incoming,
     limits: &HttpLimits,
-) -> Result<Answer, Refusal> {
+) -> Result<HttpResponse, HttpError> {
     let Commit {
         query,
         batch,
@@ -72,7 +74,7 @@ pub(super) async fn commit(
     let done = tokio::task::spawn_local(work).await;
     let committed = done
         .map_err(|error| broken(&error))?
-        .map_err(|error| refusal(&error))?;
+        .map_err(|error| sink_error_response(&error))?;
     Ok(json(&json!({"committed": committed})))
 }
 
@@ -81,28 +83,28 @@ pub(super) async fn abort(
     sink: &Sink,
     body: Incoming,
     limits: &HttpLimits,
-) -> Result<Answer, Refusal> {
-    let Named {
+) -> Result<HttpResponse, HttpError> {
+    let StageSelection {
         query,
         batch,
         stages,
     } = body::json(body, limits).await?;
     let removed = sink.abort(&query, batch, &stages).await;
-    let removed = removed.map_err(|error| refusal(&error))?;
+    let removed = removed.map_err(|error| sink_error_response(&error))?;
     Ok(json(&json!({"removed": removed})))
 }
 
 /// Does what may wait for the disk.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SinkError> + Send + 'static,
-) -> Result<T, Refusal> {
+) -> Result<T, HttpError> {
     let done = tokio::task::spawn_blocking(work).await;
     let done = done.map_err(|error| broken(&error))?;
-    // What is left of the body is not worth to be read.
-    done.map_err(|error| refusal(&error).closing())
+    // The rest of the body is not read.
+    done.map_err(|error| sink_error_response(&error).closing())
 }
 
-fn refusal(error: &SinkError) -> Refusal {
+fn sink_error_response(error: &SinkError) -> HttpError {
     let (status, code) = match error {
         SinkError::Name(_) | SinkError::Filter { .. } => (StatusCode::BAD_REQUEST, "bad_request"),
         SinkError::Row { .. } | SinkError::Rows(_) => (StatusCode::BAD_REQUEST, "bad_rows"),
@@ -112,5 +114,5 @@ fn refusal(error: &SinkError) -> Refusal {
         SinkError::Stopped => (StatusCode::SERVICE_UNAVAILABLE, "stopped"),
         SinkError::Io(_) => (StatusCode::SERVICE_UNAVAILABLE, "store"),
     };
-    Refusal::new(status, code, error.to_string())
+    HttpError::new(status, code, error.to_string())
 }

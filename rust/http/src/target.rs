@@ -1,17 +1,17 @@
-//! What a request asks for: the steps of its path, and its query.
+//! Parses path and query of a request.
 
 use std::borrow::Cow;
 
-use super::answer::Refusal;
+use super::answer::HttpError;
 
 /// The path and query of a request, decoded.
-pub(super) struct Target<'a> {
+pub(super) struct RequestTarget<'a> {
     /// What stands between the slashes.
     pub(super) steps: Vec<Cow<'a, str>>,
     query: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> RequestTarget<'a> {
     /// `None` where something is not percent-encoded UTF-8, or a key comes twice.
     pub(super) fn parse(path: &'a str, query: Option<&'a str>) -> Option<Self> {
         let steps = path.strip_prefix('/')?.split('/').map(decoded);
@@ -37,7 +37,7 @@ impl<'a> Target<'a> {
         Some(self.query.swap_remove(at).1)
     }
 
-    /// A key that nobody took.
+    /// A query parameter that no handler has read.
     pub(super) fn left_over(&self) -> Option<&str> {
         self.query.first().map(|(key, _)| &**key)
     }
@@ -67,21 +67,21 @@ fn digit(byte: u8) -> Option<u8> {
 
 /// A number that the query has to name.
 pub(super) fn number<T: std::str::FromStr>(
-    target: &mut Target<'_>,
+    target: &mut RequestTarget<'_>,
     key: &str,
-) -> Result<T, Refusal> {
+) -> Result<T, HttpError> {
     let text = target.take(key);
-    let text = text.ok_or_else(|| Refusal::bad(format!("{key} is missing")))?;
+    let text = text.ok_or_else(|| HttpError::bad(format!("{key} is missing")))?;
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| is_plain);
-    number.ok_or_else(|| Refusal::bad(format!("{key} is no number that it may be: {text:?}")))
+    number.ok_or_else(|| HttpError::bad(format!("{key} is not a valid number: {text:?}")))
 }
 
 /// Refuses a query that says more than is understood.
-pub(super) fn finish(target: &Target<'_>) -> Result<(), Refusal> {
+pub(super) fn finish(target: &RequestTarget<'_>) -> Result<(), HttpError> {
     match target.left_over() {
         None => Ok(()),
-        Some(key) => Err(Refusal::bad(format!("unknown key in the query: {key:?}"))),
+        Some(key) => Err(HttpError::bad(format!("unknown query parameter: {key:?}"))),
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn steps_and_values_are_decoded() {
-        let mut target = Target::parse("/v1/a%2fb", Some("from=3&name=x%20y&flag")).unwrap();
+        let mut target = RequestTarget::parse("/v1/a%2fb", Some("from=3&name=x%20y&flag")).unwrap();
 
         assert_eq!(target.steps, ["v1", "a/b"]);
         assert_eq!(target.take("from").as_deref(), Some("3"));
@@ -111,7 +111,10 @@ mod tests {
             ("/", Some("a=%")),
             ("/", Some("a=1&a=2")),
         ] {
-            assert!(Target::parse(path, query).is_none(), "{path} {query:?}");
+            assert!(
+                RequestTarget::parse(path, query).is_none(),
+                "{path} {query:?}"
+            );
         }
     }
 }

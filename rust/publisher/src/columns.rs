@@ -1,4 +1,4 @@
-//! Rows of a batch as messages.
+//! Reads the rows of a batch as messages.
 //!
 //! | column | type | |
 //! | --- | --- | --- |
@@ -22,7 +22,7 @@ use crate::{ColumnError, RowError};
 
 /// The columns of one batch of messages; it shares their memory.
 #[derive(Clone, Debug)]
-pub struct Columns {
+pub struct MessageColumns {
     rows: usize,
     topic: ArrayRef,
     payload: ArrayRef,
@@ -37,18 +37,18 @@ pub struct Columns {
 
 /// What a message is beside its properties.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Row<'a> {
+pub struct PublishRow<'a> {
     /// Where it goes.
     pub topic: TopicName<'a>,
     /// The message itself; empty for a null.
     pub payload: &'a [u8],
-    /// The QoS; 1 where there is none.
+    /// The QoS; 1 by default.
     pub qos: QoS,
     /// Whether it is retained.
     pub retain: bool,
 }
 
-impl Columns {
+impl MessageColumns {
     /// Looks at names and types; rows are looked at one by one.
     ///
     /// # Errors
@@ -110,12 +110,12 @@ impl Columns {
     ///
     /// # Errors
     ///
-    /// No topic, or one that is no topic name within `limits`; or a number that is no QoS.
-    pub fn row(&self, index: usize, limits: &TopicLimits) -> Result<Row<'_>, RowError> {
+    /// The topic is missing or not a valid topic name within `limits`, or the QoS is not valid.
+    pub fn row(&self, index: usize, limits: &TopicLimits) -> Result<PublishRow<'_>, RowError> {
         let topic = string(Some(&self.topic), index).ok_or(RowError::NoTopic)?;
         let name = TopicName::parse(topic, limits);
         let qos = integer(self.qos.as_ref(), index).unwrap_or(1);
-        Ok(Row {
+        Ok(PublishRow {
             topic: name.map_err(|error| RowError::Topic(topic.to_owned(), error))?,
             payload: bytes(Some(&self.payload), index).unwrap_or_default(),
             qos: match qos {
@@ -288,7 +288,7 @@ mod tests {
             [("key", "unit"), ("value", "K")],
             [("value", "K"), ("key", "unit")],
         ] {
-            let columns = Columns::of(&row(fields)).unwrap();
+            let columns = MessageColumns::of(&row(fields)).unwrap();
             let mut list = PropertiesBuf::default();
 
             columns
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn user_properties_with_other_fields_are_refused() {
-        let refused = Columns::of(&row([("name", "unit"), ("value", "K")]));
+        let refused = MessageColumns::of(&row([("name", "unit"), ("value", "K")]));
 
         assert!(matches!(refused, Err(ColumnError::Pairs(_))), "{refused:?}");
     }

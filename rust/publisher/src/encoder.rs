@@ -1,4 +1,4 @@
-//! Rows as PUBLISH packets.
+//! Encodes rows as PUBLISH packets.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,14 @@ use mqttcore_codec::{
 };
 use mqttcore_topics::TopicLimits;
 
-use crate::columns::{Columns, Row};
-use crate::server::Server;
-use crate::{Failure, ID, RowError};
+use crate::columns::{MessageColumns, PublishRow};
+use crate::server::ServerCapabilities;
+use crate::{ID, PublisherFailure, RowError};
 
 /// Knows what every message of a connection has in common; its memory is that of one row.
 pub(crate) struct Encoder {
     pub(crate) version: Version,
-    pub(crate) server: Server,
+    pub(crate) server: ServerCapabilities,
     /// How ids begin; behind it comes the number of the row.
     name: String,
     id: String,
@@ -26,7 +26,7 @@ impl Encoder {
     pub(crate) fn new(version: Version, name: &str) -> Self {
         Self {
             version,
-            server: Server::ANY,
+            server: ServerCapabilities::ANY,
             name: name.to_owned(),
             id: String::new(),
             properties: PropertiesBuf::default(),
@@ -44,13 +44,13 @@ impl Encoder {
 
     /// # Errors
     ///
-    /// [`Failure::Row`] for a row that cannot be sent.
+    /// [`PublisherFailure::Row`] for a row that cannot be sent.
     pub(crate) fn check(
         &mut self,
-        columns: &Columns,
+        columns: &MessageColumns,
         index: usize,
         number: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), PublisherFailure> {
         let row = message(columns, index);
         let head = row.and_then(|row| self.head(columns, index, &row, number, PacketId::MAX));
         head.map_err(|error| self.failure(number, error))
@@ -63,11 +63,11 @@ impl Encoder {
     /// As [`Self::check`].
     pub(crate) fn append(
         &mut self,
-        columns: &Columns,
+        columns: &MessageColumns,
         (index, number): (usize, u64),
         take: impl FnOnce(QoS) -> Option<PacketId>,
         out: &mut Vec<u8>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, PublisherFailure> {
         let row = message(columns, index).map_err(|error| self.failure(number, error))?;
         let Some(packet_id) = take(row.qos) else {
             return Ok(false);
@@ -82,9 +82,9 @@ impl Encoder {
     /// Writes all of a packet but its payload to `self.head`.
     fn head(
         &mut self,
-        columns: &Columns,
+        columns: &MessageColumns,
         index: usize,
-        row: &Row<'_>,
+        row: &PublishRow<'_>,
         number: u64,
         packet_id: PacketId,
     ) -> Result<(), RowError> {
@@ -117,17 +117,17 @@ impl Encoder {
         self.server.check(row.qos, row.retain, bytes)
     }
 
-    fn failure(&mut self, number: u64, error: RowError) -> Failure {
+    fn failure(&mut self, number: u64, error: RowError) -> PublisherFailure {
         let id = self.id(number).to_owned();
-        Failure::Row { id, error }
+        PublisherFailure::Row { id, error }
     }
 }
 
 /// A row that will be acknowledged: QoS 0 is raised to 1.
-fn message(columns: &Columns, index: usize) -> Result<Row<'_>, RowError> {
+fn message(columns: &MessageColumns, index: usize) -> Result<PublishRow<'_>, RowError> {
     let row = columns.row(index, &TOPICS)?;
     let qos = row.qos.max(QoS::AtLeastOnce);
-    Ok(Row { qos, ..row })
+    Ok(PublishRow { qos, ..row })
 }
 
 fn text(text: &str) -> Result<Text<'_>, RowError> {

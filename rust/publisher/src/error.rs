@@ -1,4 +1,4 @@
-//! Why rows are no messages, and why messages are not delivered.
+//! Errors: rows that are not messages, and messages that are not delivered.
 
 use arrow_schema::DataType;
 use mqttcore_codec::{DecodeError, EncodeError, PacketType, QoS, ReasonCode, TextError};
@@ -12,13 +12,13 @@ use crate::columns::NAMES;
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ColumnError {
-    /// No message has it.
+    /// Messages have no such column.
     #[error("unknown column {0:?}; allowed: {names}", names = NAMES.join(", "))]
     Unknown(String),
-    /// Every message needs it.
+    /// A required column.
     #[error("column {0} is missing")]
     Missing(&'static str),
-    /// It has another type.
+    /// The column has another type.
     #[error("column {column} is {found}; allowed: {allowed:?}")]
     Type {
         /// Which one.
@@ -33,59 +33,59 @@ pub enum ColumnError {
         "column user_properties is {0}; allowed: a list of structs of two texts, key and value"
     )]
     Pairs(DataType),
-    /// The protocol has no place for it.
-    #[error("column {0}: only MQTT 5.0 has a place for it")]
+    /// The protocol version cannot carry it.
+    #[error("column {0} requires MQTT 5.0")]
     NotCarried(&'static str),
 }
 
-/// A row is no message, or none that this server takes.
+/// A row is not a valid message, or the server does not accept it.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum RowError {
     /// The topic is null.
-    #[error("it has no topic")]
+    #[error("the topic is null")]
     NoTopic,
-    /// The topic is no topic name.
-    #[error("topic {topic:?}: {1}", topic = Shown(.0))]
+    /// The topic is not a valid topic name.
+    #[error("topic {topic:?}: {1}", topic = Shortened(.0))]
     Topic(String, TopicError),
-    /// The response topic is no topic name.
-    #[error("response topic {topic:?}: {1}", topic = Shown(.0))]
+    /// The response topic is not a valid topic name.
+    #[error("response topic {topic:?}: {1}", topic = Shortened(.0))]
     ResponseTopic(String, TopicError),
-    /// A number that is neither 0, 1 nor 2.
-    #[error("{0} is no QoS")]
+    /// A QoS other than 0, 1 and 2.
+    #[error("{0} is not a QoS: allowed are 0, 1 and 2")]
     QoS(i64),
     /// Seconds below 0, or more than 32 bits of them.
-    #[error("{0} is no expiry")]
+    #[error("{0} is not a message expiry interval: allowed are 0 to 4294967295 s")]
     Expiry(i64),
     /// A key or a value is null.
-    #[error("a user property has a null")]
+    #[error("a user property has a null key or value")]
     NullProperty,
-    /// A text that MQTT cannot carry.
-    #[error("{text:?}: {1}", text = Shown(.0))]
+    /// Text that MQTT cannot carry.
+    #[error("{text:?}: {1}", text = Shortened(.0))]
     Text(String, TextError),
     /// A value that its field cannot carry.
     #[error(transparent)]
     Field(#[from] EncodeError),
-    /// The server takes less than this QoS.
-    #[error("QoS {qos} is more than the server takes", qos = u8::from(*.0))]
+    /// The QoS is above the server's maximum.
+    #[error("QoS {qos} is above the server's Maximum QoS", qos = u8::from(*.0))]
     MaximumQoS(QoS),
-    /// The server keeps no retained messages.
-    #[error("the server takes no retained messages")]
+    /// The server does not support retained messages.
+    #[error("the server does not support retained messages")]
     RetainNotAvailable,
-    /// The packet is larger than the server takes.
-    #[error("{bytes} bytes are more than a packet to this server may have: {most}")]
+    /// The packet exceeds the server's maximum packet size.
+    #[error("the packet has {bytes} bytes; the server accepts at most {most}")]
     TooLarge {
-        /// What it would have.
+        /// Size of the packet.
         bytes: usize,
-        /// What it may have.
+        /// Maximum size.
         most: usize,
     },
 }
 
-/// A text of a stranger in an error: what is longer than a line is cut.
-struct Shown<'a>(&'a str);
+/// Foreign text in an error, truncated to about one line.
+struct Shortened<'a>(&'a str);
 
-impl std::fmt::Debug for Shown<'_> {
+impl std::fmt::Debug for Shortened<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0.char_indices().nth(SHOWN) {
             Some((end, _)) => write!(f, "{:?}...", self.0.split_at(end).0),
@@ -97,20 +97,20 @@ impl std::fmt::Debug for Shown<'_> {
 /// Characters of a text that an error shows.
 const SHOWN: usize = 100;
 
-/// Why a [`Publisher`](crate::Publisher) cannot go on; it is of no use afterwards.
+/// A [`Publisher`](crate::Publisher) has failed; it cannot be used afterwards.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum PublisherFailure {
     /// Client identifier, user name or password cannot be sent.
-    #[error("the login: {0}")]
+    #[error("client identifier, user name or password: {0}")]
     Login(EncodeError),
-    /// Client identifier or user name is no text of MQTT.
-    #[error("the login: {0}")]
+    /// Client identifier or user name is not a valid MQTT string.
+    #[error("client identifier, user name or password: {0}")]
     LoginText(#[from] TextError),
-    /// A batch has other columns.
+    /// The columns of a batch are not valid.
     #[error(transparent)]
     Columns(#[from] ColumnError),
-    /// A row cannot be sent; none of its batch was.
+    /// A row cannot be sent; no row of its batch was sent.
     #[error("{ID} {id}: {error}")]
     Row {
         /// The row's name.
@@ -118,49 +118,49 @@ pub enum Failure {
         /// What is wrong with it.
         error: RowError,
     },
-    /// The server did not let the client in.
-    #[error("refused: {reason}{}", said(.text.as_ref()))]
+    /// The server rejected the connection.
+    #[error("the server rejected the connection: {reason}{}", said(.text.as_ref()))]
     ConnectionRefused {
         /// Why.
         reason: ReasonCode,
-        /// What the server says of it.
+        /// The server's reason string.
         text: Option<String>,
     },
-    /// The server acknowledges nothing.
-    #[error("the server takes QoS 0 only and would not acknowledge a message")]
+    /// The server supports QoS 0 only.
+    #[error("the server supports QoS 0 only, so it does not acknowledge messages")]
     NothingAcknowledged,
     /// The server refused a message.
-    #[error("{ID} {id} is refused: {reason}{}", said(.text.as_ref()))]
+    #[error("the server rejected {ID} {id}: {reason}{}", said(.text.as_ref()))]
     Refused {
         /// The row's name.
         id: String,
         /// Why.
         reason: ReasonCode,
-        /// What the server says of it.
+        /// The server's reason string.
         text: Option<String>,
     },
     /// The server ended the connection.
-    #[error("the server disconnects: {reason}{}", said(.text.as_ref()))]
+    #[error("the server disconnected: {reason}{}", said(.text.as_ref()))]
     Disconnected {
         /// Why.
         reason: ReasonCode,
-        /// What the server says of it.
+        /// The server's reason string.
         text: Option<String>,
     },
-    /// The server sent bytes that are no packet.
-    #[error("the server sends no MQTT: {0}")]
+    /// The server sent bytes that are not an MQTT packet.
+    #[error("the server sent bytes that are not MQTT: {0}")]
     Undecodable(#[from] DecodeError),
-    /// The server sent a packet that has no place here.
-    #[error("the server sends {0:?} where none belongs")]
+    /// The server sent a packet that is not expected.
+    #[error("the server sent an unexpected {0:?}")]
     Unexpected(PacketType),
-    /// The server acknowledged what it was not sent, or not in this way.
-    #[error("the server sends {0:?} for packet identifier {1}, which does not wait for it")]
+    /// The server sent an acknowledgement that no message waits for.
+    #[error("the server sent {0:?} for packet identifier {1}, which does not wait for it")]
     Unasked(PacketType, u16),
-    /// The server kept a session that was to be a new one.
-    #[error("[MQTT-3.2.2-4] the server kept a session that was to be a new one")]
+    /// The server resumed a session although Clean Start was set.
+    #[error("[MQTT-3.2.2-4] the server resumed a session although Clean Start is set")]
     SessionPresent,
 }
 
 fn said(text: Option<&String>) -> String {
-    text.map_or_else(String::new, |text| format!(" ({:?})", Shown(text)))
+    text.map_or_else(String::new, |text| format!(" ({:?})", Shortened(text)))
 }

@@ -1,21 +1,21 @@
 //! Arrow rows as MQTT messages, and the client that publishes them to any broker.
 //!
-//! [`Columns`] reads a record batch of messages; the broker's own sink reads the same. A
+//! [`MessageColumns`] reads a record batch of messages; the broker's own sink reads the same. A
 //! [`Publisher`] is one connection of a client that does nothing but publish, at QoS 1 and 2: rows
 //! and received bytes go in, bytes to send come out, and a message is over when the server has
 //! acknowledged it. Over MQTT 5.0 each has the user property [`ID`], by which a consumer tells
 //! a repeat.
 //!
 //! The crate refuses to open sockets, to wait, to read clocks, and to keep what was sent: when a
-//! connection is lost, whoever has the rows sends them again.
+//! connection is lost, the caller sends its rows again.
 //!
 //! ```
 //! use std::sync::Arc;
 //!
 //! use arrow_array::{ArrayRef, RecordBatch, StringArray};
-//! use mqttcore_publisher::{Login, Publisher};
+//! use mqttcore_publisher::{ConnectOptions, Publisher};
 //!
-//! let login = Login { client_id: "me", ..Login::default() };
+//! let login = ConnectOptions { client_id: "me", ..ConnectOptions::default() };
 //! let mut publisher = Publisher::new(&login, "nightly/0/0", 0)?;
 //! let mut out = Vec::new();
 //! publisher.poll_transmit(&mut out)?;
@@ -42,6 +42,6 @@ mod publisher;
 mod server;
 mod window;
 
-pub use columns::{Columns, Row};
-pub use error::{ColumnError, Failure, RowError};
-pub use publisher::{ID, Login, Publisher};
+pub use columns::{MessageColumns, PublishRow};
+pub use error::{ColumnError, PublisherFailure, RowError};
+pub use publisher::{ConnectOptions, ID, Publisher};

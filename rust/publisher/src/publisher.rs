@@ -1,4 +1,4 @@
-//! One connection of a client that publishes rows.
+//! The protocol state of one connection that publishes rows.
 
 use std::collections::VecDeque;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -9,18 +9,18 @@ use mqttcore_codec::{
     ReasonCode, Text, Version, decode, encode,
 };
 
-use crate::columns::Columns;
+use crate::columns::MessageColumns;
 use crate::encoder::Encoder;
-use crate::server::Server;
-use crate::window::{Outcome, Window};
-use crate::{ColumnError, Failure};
+use crate::server::ServerCapabilities;
+use crate::window::{AckOutcome, Window};
+use crate::{ColumnError, PublisherFailure};
 
 /// User property of each message over MQTT 5.0: the publisher's name and the number of the row.
 pub const ID: &str = "mqttcore-id";
 
 /// Who connects, and how.
 #[derive(Clone, Copy)]
-pub struct Login<'a> {
+pub struct ConnectOptions<'a> {
     /// The version to speak.
     pub version: Version,
     /// Who the client says it is.
@@ -33,12 +33,12 @@ pub struct Login<'a> {
     /// and 20 before MQTT 5.0: there a server cannot say how many it takes, 20 is what most
     /// clients send, and Mosquitto 2.0 forgets to deliver what goes beyond.
     pub window: Option<NonZeroU16>,
-    /// The longest silence of the client, in seconds; 0 is no limit.
+    /// Keep Alive in seconds; 0 disables it.
     pub keep_alive_s: u16,
 }
 
 /// MQTT 5.0, without a name, 60 s.
-impl Default for Login<'_> {
+impl Default for ConnectOptions<'_> {
     fn default() -> Self {
         Self {
             version: Version::V5,
@@ -51,12 +51,12 @@ impl Default for Login<'_> {
     }
 }
 
-impl Login<'_> {
+impl ConnectOptions<'_> {
     /// CONNECT of a session that ends with its connection.
-    fn packet(&self) -> Result<Vec<u8>, Failure> {
+    fn packet(&self) -> Result<Vec<u8>, PublisherFailure> {
         let (mut out, mut properties) = (Vec::new(), PropertiesBuf::default());
         let most = Property::MaximumPacketSize(RECEIVED_BYTES);
-        properties.push(most).map_err(Failure::Login)?;
+        properties.push(most).map_err(PublisherFailure::Login)?;
         let connect = Connect {
             version: self.version,
             is_bridge: false,
@@ -68,14 +68,15 @@ impl Login<'_> {
             username: self.username.map(Text::new).transpose()?,
             password: self.password.map(str::as_bytes),
         };
-        encode(&Packet::Connect(connect), self.version, &mut out).map_err(Failure::Login)?;
+        encode(&Packet::Connect(connect), self.version, &mut out)
+            .map_err(PublisherFailure::Login)?;
         Ok(out)
     }
 }
 
-/// Publishes rows over one connection; whoever has the socket drives it.
+/// Publishes rows over one connection; the owner of the socket drives it.
 ///
-/// A message of QoS 0 is published at QoS 1: the promise is that each is acknowledged.
+/// Messages of QoS 0 are published at QoS 1, so that each one is acknowledged.
 pub struct Publisher {
     encoder: Encoder,
     window: Window,
@@ -84,7 +85,7 @@ pub struct Publisher {
     window_size: u16,
     keep_alive_s: u16,
     /// Batches with rows that have not been sent.
-    batches: VecDeque<Columns>,
+    batches: VecDeque<MessageColumns>,
     /// Rows of the first one that have been.
     sent: usize,
     /// The number of the next row to send.
@@ -107,8 +108,12 @@ impl Publisher {
     ///
     /// # Errors
     ///
-    /// [`Failure::Login`] and [`Failure::LoginText`].
-    pub fn new(login: &Login<'_>, name: &str, first_row: u64) -> Result<Self, Failure> {
+    /// [`PublisherFailure::Login`] and [`PublisherFailure::LoginText`].
+    pub fn new(
+        login: &ConnectOptions<'_>,
+        name: &str,
+        first_row: u64,
+    ) -> Result<Self, PublisherFailure> {
         let window = match login.version {
             Version::V5 => 1000,
             _ => 20,
@@ -132,14 +137,14 @@ impl Publisher {
     ///
     /// # Errors
     ///
-    /// [`Failure::Columns`], and [`Failure::Row`] for the first row that cannot be sent.
-    pub fn publish(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
-        let columns = Columns::of(batch)?;
+    /// [`PublisherFailure::Columns`], and [`PublisherFailure::Row`] for the first row that cannot be sent.
+    pub fn publish(&mut self, batch: &RecordBatch) -> Result<(), PublisherFailure> {
+        let columns = MessageColumns::of(batch)?;
         let has_place = self.encoder.version.has_properties();
         if let Some(name) = columns.needs_5().filter(|_| !has_place) {
             return Err(ColumnError::NotCarried(name).into());
         }
-        let waiting: usize = self.batches.iter().map(Columns::rows).sum();
+        let waiting: usize = self.batches.iter().map(MessageColumns::rows).sum();
         let first = self.next_row + (waiting - self.sent) as u64;
         for index in 0..columns.rows() {
             self.encoder.check(&columns, index, first + index as u64)?;
@@ -155,8 +160,8 @@ impl Publisher {
     ///
     /// # Errors
     ///
-    /// [`Failure::Row`] for a row that came before CONNACK, and that the server does not take.
-    pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Result<(), Failure> {
+    /// [`PublisherFailure::Row`] for a row that came before CONNACK, and that the server does not take.
+    pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Result<(), PublisherFailure> {
         out.append(&mut self.answers);
         while out.len() < CHUNK_BYTES {
             let Some(columns) = self.batches.front().cloned() else {
@@ -176,7 +181,11 @@ impl Publisher {
     }
 
     /// Sends the next row of the first batch; false: the window has no room for it.
-    fn send_row(&mut self, columns: &Columns, out: &mut Vec<u8>) -> Result<bool, Failure> {
+    fn send_row(
+        &mut self,
+        columns: &MessageColumns,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, PublisherFailure> {
         let (place, window) = ((self.sent, self.next_row), &mut self.window);
         let take = |qos| window.take(place.1, qos);
         let has_room = self.encoder.append(columns, place, take, out)?;
@@ -192,7 +201,7 @@ impl Publisher {
     /// # Errors
     ///
     /// The server refuses something, or says what it must not say.
-    pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), PublisherFailure> {
         let mut torn = std::mem::take(&mut self.torn);
         torn.extend_from_slice(bytes);
         let mut rest = torn.as_slice();
@@ -206,7 +215,7 @@ impl Publisher {
         Ok(())
     }
 
-    fn decode<'b>(&self, bytes: &'b [u8]) -> Result<Option<(Packet<'b>, usize)>, Failure> {
+    fn decode<'b>(&self, bytes: &'b [u8]) -> Result<Option<(Packet<'b>, usize)>, PublisherFailure> {
         let error = match decode(bytes, self.encoder.version, &RECEIVED) {
             Ok(found) => return Ok(found),
             Err(error) => error,
@@ -223,11 +232,11 @@ impl Publisher {
         }
     }
 
-    fn handle_packet(&mut self, packet: &Packet<'_>) -> Result<(), Failure> {
+    fn handle_packet(&mut self, packet: &Packet<'_>) -> Result<(), PublisherFailure> {
         let packet_type = packet.packet_type();
         match (self.phase, packet) {
             (Phase::Connecting, Packet::ConnAck(connack)) => {
-                self.encoder.server = Server::of(connack)?;
+                self.encoder.server = ServerCapabilities::of(connack)?;
                 let most = self.encoder.server.receive_maximum;
                 self.window = Window::new(self.window_size.min(most));
                 self.phase = Phase::Connected;
@@ -241,28 +250,34 @@ impl Publisher {
             // Servers may subscribe their clients to something: nobody here wants it, and what is
             // not acknowledged ends with the connection.
             (Phase::Connected, Packet::Publish(_)) => Ok(()),
-            (Phase::Connected, Packet::Disconnect(disconnect)) => Err(Failure::Disconnected {
-                reason: disconnect.reason,
-                text: reason_string(disconnect.properties),
-            }),
-            _ => Err(Failure::Unexpected(packet_type)),
+            (Phase::Connected, Packet::Disconnect(disconnect)) => {
+                Err(PublisherFailure::Disconnected {
+                    reason: disconnect.reason,
+                    text: reason_string(disconnect.properties),
+                })
+            }
+            _ => Err(PublisherFailure::Unexpected(packet_type)),
         }
     }
 
-    fn acknowledge(&mut self, packet_type: PacketType, ack: &Ack<'_>) -> Result<(), Failure> {
+    fn acknowledge(
+        &mut self,
+        packet_type: PacketType,
+        ack: &Ack<'_>,
+    ) -> Result<(), PublisherFailure> {
         let id = ack.packet_id;
         match self.window.acknowledge(packet_type, id, ack.reason) {
-            Some(Outcome::Delivered) => Ok(()),
-            Some(Outcome::Release(id)) => {
+            Some(AckOutcome::Delivered) => Ok(()),
+            Some(AckOutcome::Release(id)) => {
                 self.answer(&Packet::PubRel(Ack::success(id)));
                 Ok(())
             }
-            Some(Outcome::Refused(row)) => Err(Failure::Refused {
+            Some(AckOutcome::Refused(row)) => Err(PublisherFailure::Refused {
                 id: self.encoder.id(row).to_owned(),
                 reason: ack.reason,
                 text: reason_string(ack.properties),
             }),
-            None => Err(Failure::Unasked(packet_type, id.get())),
+            None => Err(PublisherFailure::Unasked(packet_type, id.get())),
         }
     }
 
@@ -305,7 +320,7 @@ impl Publisher {
         self.next_row
     }
 
-    /// The longest silence that the server takes, in seconds; 0 is no limit.
+    /// The Keep Alive that the server requires, in seconds; 0 disables it.
     pub fn keep_alive_s(&self) -> u16 {
         let asked = self.encoder.server.keep_alive_s;
         asked.unwrap_or(self.keep_alive_s)
@@ -318,7 +333,7 @@ pub(crate) fn reason_string(properties: Properties<'_>) -> Option<String> {
     Some(text.as_str().to_owned())
 }
 
-/// What is taken from the server, which is told so: its packets are small.
+/// Maximum size of packets from the server, announced in CONNECT; its packets are small.
 const RECEIVED: Limits = Limits {
     packet_bytes: RECEIVED_BYTES.get(),
     user_properties: 64,

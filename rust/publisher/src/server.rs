@@ -1,13 +1,13 @@
-//! What a server said in its CONNACK.
+//! Capabilities that a server announced in its CONNACK.
 
 use mqttcore_codec::{ConnAck, QoS};
 
 use crate::publisher::reason_string;
-use crate::{Failure, RowError};
+use crate::{PublisherFailure, RowError};
 
 /// What a server takes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerCapabilities {
     pub(crate) receive_maximum: u16,
     pub(crate) maximum_qos: QoS,
     pub(crate) retain_available: bool,
@@ -16,7 +16,7 @@ pub(crate) struct Server {
     pub(crate) keep_alive_s: Option<u16>,
 }
 
-impl Server {
+impl ServerCapabilities {
     /// A server that says nothing: all that the protocol has.
     pub(crate) const ANY: Self = Self {
         receive_maximum: u16::MAX,
@@ -29,20 +29,20 @@ impl Server {
     /// # Errors
     ///
     /// The connection is refused, is the rest of an old one, or acknowledges nothing.
-    pub(crate) fn of(connack: &ConnAck<'_>) -> Result<Self, Failure> {
+    pub(crate) fn of(connack: &ConnAck<'_>) -> Result<Self, PublisherFailure> {
         let said = connack.properties;
         if connack.reason.is_error() {
-            return Err(Failure::ConnectionRefused {
+            return Err(PublisherFailure::ConnectionRefused {
                 reason: connack.reason,
                 text: reason_string(said),
             });
         }
         if connack.session_present {
-            return Err(Failure::SessionPresent);
+            return Err(PublisherFailure::SessionPresent);
         }
         let maximum_qos = said.maximum_qos().unwrap_or(QoS::ExactlyOnce);
         if maximum_qos == QoS::AtMostOnce {
-            return Err(Failure::NothingAcknowledged);
+            return Err(PublisherFailure::NothingAcknowledged);
         }
         let packet_bytes = said.maximum_packet_size().map(|size| size.get() as usize);
         Ok(Self {

@@ -1,4 +1,4 @@
-//! The messages that a server has not acknowledged, by their packet identifiers.
+//! Messages in flight, by packet identifier.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ struct Slot {
 
 /// What an acknowledgement means.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Outcome {
+pub(crate) enum AckOutcome {
     /// The message is over.
     Delivered,
     /// PUBREL has to go out.
@@ -53,26 +53,26 @@ impl Window {
         Some(id)
     }
 
-    /// Takes note of an acknowledgement; none: nobody waits for it.
+    /// Handles an acknowledgement; returns `None` if no message waits for it.
     pub(crate) fn acknowledge(
         &mut self,
         packet_type: PacketType,
         id: PacketId,
         reason: ReasonCode,
-    ) -> Option<Outcome> {
+    ) -> Option<AckOutcome> {
         let slot = self.slot(id)?;
         let waiting = (*slot).filter(|waiting| waiting.awaited == packet_type)?;
         if packet_type == PacketType::PubRec && !reason.is_error() {
             let awaited = PacketType::PubComp;
             *slot = Some(Slot { awaited, ..waiting });
-            return Some(Outcome::Release(id));
+            return Some(AckOutcome::Release(id));
         }
         *slot = None;
         self.free.push_back(id);
         Some(if reason.is_error() {
-            Outcome::Refused(waiting.row)
+            AckOutcome::Refused(waiting.row)
         } else {
-            Outcome::Delivered
+            AckOutcome::Delivered
         })
     }
 
@@ -105,7 +105,7 @@ mod tests {
 
         for acknowledged in [2, 1] {
             let outcome = window.acknowledge(PacketType::PubAck, id(acknowledged), OK);
-            assert_eq!(outcome, Some(Outcome::Delivered));
+            assert_eq!(outcome, Some(AckOutcome::Delivered));
         }
 
         assert_eq!(window.in_flight(), 1);
@@ -120,11 +120,11 @@ mod tests {
         assert_eq!(window.acknowledge(PacketType::PubAck, taken, OK), None);
         assert_eq!(window.acknowledge(PacketType::PubComp, taken, OK), None);
         let outcome = window.acknowledge(PacketType::PubRec, taken, OK);
-        assert_eq!(outcome, Some(Outcome::Release(taken)));
+        assert_eq!(outcome, Some(AckOutcome::Release(taken)));
         assert_eq!(window.acknowledge(PacketType::PubRec, taken, OK), None);
         assert!(window.take(0, QoS::AtLeastOnce).is_none());
         let outcome = window.acknowledge(PacketType::PubComp, taken, OK);
-        assert_eq!(outcome, Some(Outcome::Delivered));
+        assert_eq!(outcome, Some(AckOutcome::Delivered));
         assert_eq!(window.in_flight(), 0);
     }
 
@@ -139,7 +139,7 @@ mod tests {
 
             let refused = window.acknowledge(packet_type, taken, ReasonCode::NOT_AUTHORIZED);
 
-            assert_eq!(refused, Some(Outcome::Refused(9)));
+            assert_eq!(refused, Some(AckOutcome::Refused(9)));
             assert_eq!(window.in_flight(), 0);
         }
     }

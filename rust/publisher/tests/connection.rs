@@ -5,7 +5,7 @@ mod common;
 
 use common::{CONNACK, batch, connected, connecting, flags, numbers, rows, sent, texts};
 use mqttcore_codec::Version;
-use mqttcore_publisher::{Failure, Login, Publisher};
+use mqttcore_publisher::{ConnectOptions, Publisher, PublisherFailure};
 
 /// The PUBLISH of row `number` of [`rows`] over MQTT 5.0, in one byte of length each.
 fn publish(first_byte: u8, packet_id: u8, number: u8) -> Vec<u8> {
@@ -37,12 +37,12 @@ fn failure(publisher: &mut Publisher, bytes: &[u8]) -> String {
 
 #[test]
 fn it_begins_with_connect() {
-    let login = Login {
+    let login = ConnectOptions {
         client_id: "me",
         username: Some("u"),
         password: Some("pw"),
         keep_alive_s: 60,
-        ..Login::default()
+        ..ConnectOptions::default()
     };
     let mut publisher = Publisher::new(&login, "q", 0).unwrap();
 
@@ -61,10 +61,10 @@ fn it_begins_with_connect() {
 #[test]
 fn before_5_it_begins_without_properties() {
     let version = Version::V3_1_1;
-    let login = Login {
+    let login = ConnectOptions {
         version,
         client_id: "me",
-        ..Login::default()
+        ..ConnectOptions::default()
     };
     let mut publisher = Publisher::new(&login, "q", 0).unwrap();
 
@@ -76,25 +76,30 @@ fn before_5_it_begins_without_properties() {
 fn a_login_that_cannot_be_sent_is_refused() {
     let text = "x".repeat(65_536);
     for login in [
-        Login {
+        ConnectOptions {
             client_id: "a\0b",
-            ..Login::default()
+            ..ConnectOptions::default()
         },
-        Login {
+        ConnectOptions {
             username: Some("u"),
             password: Some(&text),
-            ..Login::default()
+            ..ConnectOptions::default()
         },
-        Login {
+        ConnectOptions {
             version: Version::V3_1_1,
             password: Some("pw"),
-            ..Login::default()
+            ..ConnectOptions::default()
         },
     ] {
         let Err(refused) = Publisher::new(&login, "q", 0) else {
             panic!("it is taken")
         };
-        assert!(refused.to_string().starts_with("the login: "), "{refused}");
+        assert!(
+            refused
+                .to_string()
+                .starts_with("client identifier, user name or password: "),
+            "{refused}"
+        );
     }
 }
 
@@ -117,7 +122,7 @@ fn rows_go_out_with_their_names_as_the_window_has_room() {
 
 #[test]
 fn nothing_but_connect_goes_out_before_the_server_answers() {
-    let mut publisher = connecting(&Login::default());
+    let mut publisher = connecting(&ConnectOptions::default());
     publisher.publish(&rows(&[1])).unwrap();
     assert_eq!(sent(&mut publisher).unwrap(), []);
 
@@ -144,9 +149,9 @@ fn where_the_server_cannot_say_how_many_it_takes_it_gets_few() {
         (Version::V5, &CONNACK[..], 1000),
         (Version::V3_1_1, &[0x20, 2, 0, 0], 20),
     ] {
-        let login = Login {
+        let login = ConnectOptions {
             version,
-            ..Login::default()
+            ..ConnectOptions::default()
         };
         let mut publisher = connecting(&login);
         publisher.handle_bytes(connack).unwrap();
@@ -200,11 +205,11 @@ fn a_refused_message_is_named_with_the_servers_reason() {
 
     assert_eq!(
         failure(&mut publisher, b"\x40\x0a\x00\x02\x87\x06\x1f\x00\x03not"),
-        "mqttcore-id q/3/1/1 is refused: 0x87 Not authorized (\"not\")"
+        "the server rejected mqttcore-id q/3/1/1: 0x87 Not authorized (\"not\")"
     );
     assert_eq!(
         failure(&mut publisher, &[0x50, 3, 0, 3, 0x97]),
-        "mqttcore-id q/3/1/2 is refused: 0x97 Quota exceeded"
+        "the server rejected mqttcore-id q/3/1/2: 0x97 Quota exceeded"
     );
 }
 
@@ -213,22 +218,19 @@ fn a_server_that_lets_nobody_in_says_why() {
     for (answer, words) in [
         (
             &b"\x20\x03\x00\x86\x00"[..],
-            "refused: 0x86 Bad User Name or Password",
+            "the server rejected the connection: 0x86 Bad User Name or Password",
         ),
         // a server without MQTT 5.0 answers in its own form
         (
             b"\x20\x02\x00\x01",
-            "refused: 0x84 Unsupported Protocol Version",
+            "the server rejected the connection: 0x84 Unsupported Protocol Version",
         ),
         (b"\x20\x03\x01\x00\x00", "[MQTT-3.2.2-4]"),
-        (b"\x20\x05\x00\x00\x02\x24\x00", "QoS 0 only"),
-        (
-            b"\xe0\x00",
-            "the server sends Disconnect where none belongs",
-        ),
-        (b"\x40\x02\x00\x01", "PubAck where none belongs"),
+        (b"\x20\x05\x00\x00\x02\x24\x00", "supports QoS 0 only"),
+        (b"\xe0\x00", "the server sent an unexpected Disconnect"),
+        (b"\x40\x02\x00\x01", "unexpected PubAck"),
     ] {
-        let mut publisher = connecting(&Login::default());
+        let mut publisher = connecting(&ConnectOptions::default());
         let said = failure(&mut publisher, answer);
         assert!(said.contains(words), "{said}");
     }
@@ -242,7 +244,7 @@ fn a_server_that_ends_the_connection_says_why() {
 
     assert_eq!(
         said,
-        "the server disconnects: 0x8B Server shutting down (\"bye\")"
+        "the server disconnected: 0x8B Server shutting down (\"bye\")"
     );
 }
 
@@ -253,11 +255,14 @@ fn what_no_server_may_say_is_an_error() {
         (&[0x50, 2, 0, 1], "PubRec for packet identifier 1"),
         (&[0x70, 2, 0, 1], "PubComp for packet identifier 1"),
         (&[0x40, 2, 0xFF, 0xFF], "PubAck for packet identifier 65535"),
-        (&[0x40, 2, 0, 0], "no MQTT: [MQTT-2.2.1-3]"),
-        (&CONNACK, "ConnAck where none belongs"),
-        (&[0x62, 2, 0, 1], "PubRel where none belongs"),
-        (&[0xC0, 0], "PingReq where none belongs"),
-        (b"HTTP/1.1 400 Bad Request", "the server sends no MQTT"),
+        (&[0x40, 2, 0, 0], "not MQTT: [MQTT-2.2.1-3]"),
+        (&CONNACK, "unexpected ConnAck"),
+        (&[0x62, 2, 0, 1], "unexpected PubRel"),
+        (&[0xC0, 0], "unexpected PingReq"),
+        (
+            b"HTTP/1.1 400 Bad Request",
+            "the server sent bytes that are not MQTT",
+        ),
         (
             &[0x30, 0xFF, 0xFF, 0xFF, 0x7F],
             "larger than the maximum packet size",
@@ -335,7 +340,7 @@ fn refused(properties: &[u8], topic: &str, payload: &str, qos: i64, retain: bool
 
     let failure = publisher.publish(&wrong).unwrap_err();
 
-    assert!(matches!(failure, Failure::Row { .. }));
+    assert!(matches!(failure, PublisherFailure::Row { .. }));
     assert_eq!(sent(&mut publisher).unwrap(), [], "the first row went out");
     failure.to_string()
 }
@@ -353,24 +358,24 @@ fn a_row_that_no_server_takes_is_named_before_its_batch_goes_out() {
         assert!(said.starts_with("mqttcore-id q/3/1/1: "), "{said}");
         assert!(said.contains(words) && said.len() < 300, "{said}");
     }
-    assert!(refused(&[], "t", "", 3, false).ends_with("3 is no QoS"));
+    assert!(refused(&[], "t", "", 3, false).ends_with("3 is not a QoS: allowed are 0, 1 and 2"));
 }
 
 #[test]
 fn a_row_that_this_server_does_not_take_is_named_before_its_batch_goes_out() {
     assert_eq!(
         refused(&[36, 1], "t", "", 2, false),
-        "mqttcore-id q/3/1/1: QoS 2 is more than the server takes"
+        "mqttcore-id q/3/1/1: QoS 2 is above the server's Maximum QoS"
     );
     assert_eq!(
         refused(&[37, 0], "t", "", 1, true),
-        "mqttcore-id q/3/1/1: the server takes no retained messages"
+        "mqttcore-id q/3/1/1: the server does not support retained messages"
     );
     // 5 of header and topic, 2 of the identifier, 1 + 23 of the properties
     let said = refused(&[39, 0, 0, 0, 40], "t", "1234567890", 1, false);
     assert_eq!(
         said,
-        "mqttcore-id q/3/1/1: 41 bytes are more than a packet to this server may have: 40"
+        "mqttcore-id q/3/1/1: the packet has 41 bytes; the server accepts at most 40"
     );
 }
 
@@ -386,7 +391,7 @@ fn a_packet_as_large_as_the_server_takes_goes_out() {
 
 #[test]
 fn rows_that_came_before_the_server_are_held_against_it_too() {
-    let mut publisher = connecting(&Login::default());
+    let mut publisher = connecting(&ConnectOptions::default());
     publisher.publish(&rows(&[1, 2])).unwrap();
     publisher.handle_bytes(&[0x20, 5, 0, 0, 2, 36, 1]).unwrap();
 
@@ -397,9 +402,9 @@ fn rows_that_came_before_the_server_are_held_against_it_too() {
 
 #[test]
 fn columns_that_the_protocol_cannot_carry_are_refused() {
-    let login = Login {
+    let login = ConnectOptions {
         version: Version::V3_1_1,
-        ..Login::default()
+        ..ConnectOptions::default()
     };
     let mut publisher = connecting(&login);
     publisher.handle_bytes(&[0x20, 2, 0, 0]).unwrap();
@@ -410,7 +415,7 @@ fn columns_that_the_protocol_cannot_carry_are_refused() {
         ("expiry", numbers(&[60])),
     ]);
     let failure = publisher.publish(&more).unwrap_err().to_string();
-    assert_eq!(failure, "column expiry: only MQTT 5.0 has a place for it");
+    assert_eq!(failure, "column expiry requires MQTT 5.0");
 
     publisher.publish(&rows(&[1])).unwrap();
     assert_eq!(
@@ -421,7 +426,7 @@ fn columns_that_the_protocol_cannot_carry_are_refused() {
 
 #[test]
 fn numbers_go_on_where_another_connection_ended() {
-    let mut publisher = Publisher::new(&Login::default(), "q/3/1", 7).unwrap();
+    let mut publisher = Publisher::new(&ConnectOptions::default(), "q/3/1", 7).unwrap();
     sent(&mut publisher).unwrap();
     publisher.handle_bytes(&CONNACK).unwrap();
 
@@ -447,7 +452,10 @@ fn a_row_behind_others_that_wait_is_named_by_its_own_number() {
 
     let failure = publisher.publish(&rows(&[1, 7])).unwrap_err().to_string();
 
-    assert_eq!(failure, "mqttcore-id q/3/1/4: 7 is no QoS");
+    assert_eq!(
+        failure,
+        "mqttcore-id q/3/1/4: 7 is not a QoS: allowed are 0, 1 and 2"
+    );
 }
 
 #[test]

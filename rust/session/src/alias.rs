@@ -1,4 +1,4 @@
-//! Topic aliases, both directions; they live as long as one connection [MQTT-3.3.2-7].
+//! Topic aliases of one connection, in both directions [MQTT-3.3.2-7].
 
 use std::mem;
 use std::num::NonZeroU16;

@@ -1,9 +1,9 @@
-//! Enhanced authentication: the exchange before CONNACK, and the one that a client begins later.
+//! Enhanced authentication: the exchange before CONNACK, and re-authentication.
 
 use mqttcore_codec::{Auth, Packet, PacketType, PropertiesBuf, Property, ReasonCode, Text};
 
 use crate::connect::ConnectRequest;
-use crate::control::{Control, Details, Kind, PropertiesBody};
+use crate::control::{Control, ControlKind, Details, PropertiesBody};
 use crate::handshake::add;
 use crate::limits::ServerLimits;
 use crate::request::Request;
@@ -21,14 +21,14 @@ pub struct Authentication {
     /// AUTH packets of the client in this exchange, its CONNECT included.
     rounds: u8,
     rounds_max: u8,
-    turn: Turn,
+    turn: NextSender,
 }
 
 /// Who speaks next.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Turn {
-    /// No exchange is under way.
-    Nobody,
+enum NextSender {
+    /// No exchange is open.
+    Idle,
     Client,
     Server,
 }
@@ -51,7 +51,7 @@ impl Authentication {
             method,
             rounds: 0,
             rounds_max: limits.authentication_rounds,
-            turn: Turn::Server,
+            turn: NextSender::Server,
         })
     }
 
@@ -79,42 +79,42 @@ impl Authentication {
 
     /// The server's next step: AUTH 0x18 [MQTT-4.12.0-2]. The client answers it once.
     pub fn continue_with(&mut self, data: Option<&[u8]>, details: Details) -> Control {
-        self.turn = Turn::Client;
+        self.turn = NextSender::Client;
         self.packet(ReasonCode::CONTINUE_AUTHENTICATION, data, details)
     }
 
     /// The client's next step in an exchange: AUTH 0x18 with the method that it began with.
     fn advance<'p>(&mut self, auth: &Auth<'p>) -> Result<Option<&'p [u8]>, Violation> {
         self.check_method(auth)?;
-        let is_its_turn = self.turn == Turn::Client;
+        let is_its_turn = self.turn == NextSender::Client;
         if !is_its_turn || auth.reason != ReasonCode::CONTINUE_AUTHENTICATION {
             return Err(OUT_OF_STEP);
         }
         self.count_round()?;
-        self.turn = Turn::Server;
+        self.turn = NextSender::Server;
         Ok(auth.properties.authentication_data())
     }
 
     /// The client begins again: AUTH 0x19 [MQTT-4.12.1-1].
     fn restart<'p>(&mut self, auth: &Auth<'p>) -> Result<Option<&'p [u8]>, Violation> {
         self.check_method(auth)?;
-        if self.turn != Turn::Nobody {
+        if self.turn != NextSender::Idle {
             return Err(OUT_OF_STEP);
         }
         self.rounds = 0;
         self.count_round()?;
-        self.turn = Turn::Server;
+        self.turn = NextSender::Server;
         Ok(auth.properties.authentication_data())
     }
 
     fn succeed(&mut self, data: Option<&[u8]>, details: Details) -> Control {
-        self.turn = Turn::Nobody;
+        self.turn = NextSender::Idle;
         self.packet(ReasonCode::SUCCESS, data, details)
     }
 
     /// The exchange before CONNACK has ended well.
     pub(crate) fn finished(mut self) -> Self {
-        self.turn = Turn::Nobody;
+        self.turn = NextSender::Idle;
         self
     }
 
@@ -135,7 +135,7 @@ impl Authentication {
     fn packet(&self, reason: ReasonCode, data: Option<&[u8]>, details: Details) -> Control {
         let mut properties = PropertiesBuf::default();
         self.add_step(&mut properties, data);
-        Control(Kind::Auth(Box::new(PropertiesBody {
+        Control(ControlKind::Auth(Box::new(PropertiesBody {
             reason,
             properties,
             details,
@@ -150,7 +150,7 @@ impl Authentication {
         Err(Violation::protocol(
             ReasonCode::PROTOCOL_ERROR,
             "MQTT-4.12.0-5",
-            "AUTH without the method of CONNECT",
+            "AUTH has another authentication method than CONNECT",
         ))
     }
 
@@ -160,7 +160,7 @@ impl Authentication {
             return Err(Violation::limit(
                 ReasonCode::QUOTA_EXCEEDED,
                 "limit authentication_rounds",
-                "authentication takes too many rounds",
+                "authentication exceeds the limit of rounds",
             ));
         }
         Ok(())
@@ -178,7 +178,7 @@ pub fn reauthentication_refusal(reason: ReasonCode) -> ReasonCode {
 }
 
 impl Session {
-    /// The server's next step in a re-authentication; nothing if none is under way.
+    /// Returns the server's next step in a re-authentication; `None` if none is open.
     ///
     /// Without Request Problem Information the details are left out [MQTT-3.1.2-29].
     pub fn auth_continue(&mut self, data: Option<&[u8]>, details: Details) {
@@ -187,13 +187,13 @@ impl Session {
             .live
             .authentication
             .as_deref_mut()
-            .filter(|running| running.turn == Turn::Server);
+            .filter(|running| running.turn == NextSender::Server);
         if let Some(control) = running.map(|running| running.continue_with(data, details)) {
             self.live.controls.push_back(control);
         }
     }
 
-    /// Ends a re-authentication well; nothing if none is under way. To end it badly, disconnect
+    /// Completes a re-authentication with success; does nothing if none is open. To reject it, disconnect
     /// with [`reauthentication_refusal`] [MQTT-4.12.1-2].
     pub fn auth_succeed(&mut self, data: Option<&[u8]>, details: Details) {
         let details = self.allowed(details);
@@ -201,7 +201,7 @@ impl Session {
             .live
             .authentication
             .as_deref_mut()
-            .filter(|running| running.turn == Turn::Server);
+            .filter(|running| running.turn == NextSender::Server);
         if let Some(control) = running.map(|running| running.succeed(data, details)) {
             self.live.controls.push_back(control);
         }
@@ -240,10 +240,10 @@ impl Session {
 const OUT_OF_STEP: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,
     "MQTT5 4.12",
-    "AUTH out of step with the exchange",
+    "AUTH is not expected at this step of the exchange",
 );
 const NO_METHOD: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,
     "MQTT-4.12.0-7",
-    "AUTH from a client that named no method",
+    "AUTH, but CONNECT has no authentication method",
 );

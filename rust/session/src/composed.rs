@@ -1,4 +1,4 @@
-//! Messages that no client sent as a PUBLISH: wills, and those of the embedding program, of a sink, of a plugin.
+//! Messages without a PUBLISH of a client: wills, and messages of the embedding program, a sink or a plugin.
 
 use mqttcore_codec::{Properties, Property, QoS};
 use mqttcore_topics::{TopicError, TopicName};
@@ -18,11 +18,11 @@ pub enum MessageError {
     /// The response topic is not a topic name [MQTT-3.3.2-14].
     #[error("response topic: {0}")]
     ResponseTopic(TopicError),
-    /// Payload Format Indicator says text, the payload is none, and the limits have it checked.
-    #[error("[MQTT5 3.3.2.3.2] payload is not the UTF-8 text that it says it is")]
+    /// Payload Format Indicator is 1, the payload is not UTF-8, and the limits require the check.
+    #[error("[MQTT5 3.3.2.3.2] payload is not UTF-8, but its Payload Format Indicator is 1")]
     PayloadFormat,
     /// No PUBLISH can carry it.
-    #[error("the message takes {0} bytes of a packet, which has {REMAINING_BYTES_MAX} at most")]
+    #[error("the message needs {0} bytes; a packet has at most {REMAINING_BYTES_MAX}")]
     TooLarge(u64),
 }
 

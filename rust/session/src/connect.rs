@@ -1,4 +1,4 @@
-//! CONNECT as a server sees it: owned, typed and checked.
+//! CONNECT as the server uses it: owned, typed and validated.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use mqttcore_codec::{Connect, Properties, Property, ReasonCode, Text, Version, W
 use mqttcore_topics::{MountPoint, TopicLimits, TopicName};
 
 use crate::control::{Control, Details};
-use crate::handshake::refusal;
+use crate::handshake::connack_failure;
 use crate::limits::ServerLimits;
 use crate::message::Message;
 use crate::secret::Secret;
@@ -30,7 +30,7 @@ pub struct ConnectRequest {
     pub mount_point: Option<MountPoint>,
     /// Drop an existing session first; Clean Session in 3.x.
     pub clean_start: bool,
-    /// The Keep Alive asked for in seconds; 0 is none.
+    /// The requested Keep Alive in seconds; 0 disables it.
     pub keep_alive_s: u16,
     /// Who the client says it is; `None` asks the broker to assign an identifier.
     pub client_id: Option<Arc<str>>,
@@ -38,7 +38,7 @@ pub struct ConnectRequest {
     pub username: Option<Box<str>>,
     /// The password.
     pub password: Option<Secret>,
-    /// What is published when the client vanishes.
+    /// The will: published if the connection ends without a DISCONNECT.
     pub will: Option<Box<WillMessage>>,
     /// How long the session should outlive the connection in seconds; `u32::MAX` is for ever.
     /// A 3.x session without Clean Session asks for ever.
@@ -63,7 +63,7 @@ pub struct ConnectRequest {
 
 /// Whom an answer to a CONNECT is for, as far as it decides what the answer may look like.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Recipient {
+pub struct ConnAckFormat {
     /// The version that the client speaks.
     pub version: Version,
     /// The largest packet that it takes; `u32::MAX` without a limit.
@@ -72,7 +72,7 @@ pub struct Recipient {
     pub request_problem_information: bool,
 }
 
-impl Recipient {
+impl ConnAckFormat {
     /// The sender of `connect`, whether or not the rest of it is acceptable.
     pub fn of(connect: &Connect<'_>) -> Self {
         let properties = connect.properties;
@@ -85,12 +85,13 @@ impl Recipient {
         }
     }
 
-    /// Appends the CONNACK that refuses it, as [`refusal`](crate::refusal) has it: without the
+    /// Appends the CONNACK that refuses it, as [`connack_failure`](crate::connack_failure) has it: without the
     /// details if it did not ask for them or they do not fit [MQTT-3.2.2-19, -20]. Answers
     /// whether anything was appended.
     pub fn refuse(&self, reason: ReasonCode, details: Details, out: &mut Vec<u8>) -> bool {
         let details = self.allowed(details);
-        refusal(self.version, reason, None, details).is_some_and(|connack| self.tell(&connack, out))
+        connack_failure(self.version, reason, None, details)
+            .is_some_and(|connack| self.tell(&connack, out))
     }
 
     /// The details if it asked for them [MQTT-3.1.2-29].
@@ -110,8 +111,8 @@ impl Recipient {
 
 impl ConnectRequest {
     /// Whom the answer is for.
-    pub fn recipient(&self) -> Recipient {
-        Recipient {
+    pub fn recipient(&self) -> ConnAckFormat {
+        ConnAckFormat {
             version: self.version,
             maximum_packet_size: self.maximum_packet_size,
             request_problem_information: self.request_problem_information,
@@ -127,7 +128,7 @@ impl ConnectRequest {
     /// control characters in the user name, 0x90 for the will's topic, 0x9B and 0x9A for a will
     /// above what is offered [MQTT-3.2.2-12, -13], 0x82 for an empty will topic and for a will's
     /// response topic with wildcards, 0x99 for a will that is not the text that it says it is.
-    /// [`refusal`](crate::refusal) makes the CONNACK of it.
+    /// [`connack_failure`](crate::connack_failure) makes the CONNACK of it.
     pub fn parse(connect: &Connect<'_>, limits: &ServerLimits) -> Result<Self, Violation> {
         let client_id = check_client_id(connect, limits)?;
         check_username(connect.username)?;
@@ -245,7 +246,7 @@ fn check_client_id(
         return Err(Violation::limit(
             ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
             "limit client_id_strict",
-            "client identifier holds a refused character",
+            "client identifier contains a character that is not allowed",
         ));
     }
     Ok(Some(id.as_str().into()))
@@ -256,7 +257,7 @@ fn check_username(username: Option<Text<'_>>) -> Result<(), Violation> {
         return Err(Violation::protocol(
             ReasonCode::BAD_USER_NAME_OR_PASSWORD,
             "MQTT-1.5.4-1",
-            "user name holds a control character or a non-character",
+            "user name contains a control character or a non-character",
         ));
     }
     Ok(())
@@ -276,7 +277,7 @@ fn check_will(will: &Will<'_>, limits: &ServerLimits) -> Result<WillMessage, Vio
         return Err(Violation::limit(
             ReasonCode::RETAIN_NOT_SUPPORTED,
             "MQTT-3.2.2-13",
-            "retained will on a server without retained messages",
+            "will has RETAIN set, but retained messages are not available",
         ));
     }
     let (properties, payload) = (will.properties, will.payload);

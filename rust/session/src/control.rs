@@ -1,4 +1,4 @@
-//! Every packet to the client but PUBLISH.
+//! Packets to the client other than PUBLISH.
 
 use mqttcore_codec::{
     Ack, Auth, ConnAck, Disconnect, EncodeError, Packet, PacketId, PacketType, Properties,
@@ -9,10 +9,10 @@ use mqttcore_codec::{
 ///
 /// Small, because acknowledgements queue up; what is rare or long is boxed.
 #[derive(Clone, Debug)]
-pub struct Control(pub(crate) Kind);
+pub struct Control(pub(crate) ControlKind);
 
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ControlKind {
     ConnAck(Box<ConnAckBody>),
     PubAck(PacketId, ReasonCode),
     PubRec(PacketId, ReasonCode),
@@ -131,13 +131,13 @@ impl Control {
     ) -> Self {
         if details.is_empty() {
             return Self(match packet_type {
-                PacketType::PubAck => Kind::PubAck(packet_id, reason),
-                PacketType::PubRec => Kind::PubRec(packet_id, reason),
-                PacketType::PubRel => Kind::PubRel(packet_id, reason),
-                _ => Kind::PubComp(packet_id, reason),
+                PacketType::PubAck => ControlKind::PubAck(packet_id, reason),
+                PacketType::PubRec => ControlKind::PubRec(packet_id, reason),
+                PacketType::PubRel => ControlKind::PubRel(packet_id, reason),
+                _ => ControlKind::PubComp(packet_id, reason),
             });
         }
-        Self(Kind::Explained(Box::new(ExplainedAck {
+        Self(ControlKind::Explained(Box::new(ExplainedAck {
             packet_type,
             packet_id,
             reason,
@@ -145,7 +145,7 @@ impl Control {
         })))
     }
 
-    /// A CONNACK that refuses; there is no session [MQTT-3.2.2-6].
+    /// A CONNACK with a failure code, without a session [MQTT-3.2.2-6].
     pub(crate) fn refused(reason: ReasonCode, properties: PropertiesBuf, details: Details) -> Self {
         let body = ConnAckBody {
             session_present: false,
@@ -153,23 +153,23 @@ impl Control {
             properties,
             details,
         };
-        Self(Kind::ConnAck(Box::new(body)))
+        Self(ControlKind::ConnAck(Box::new(body)))
     }
 
     /// The packet that this becomes.
     pub fn packet_type(&self) -> PacketType {
         match self.0 {
-            Kind::ConnAck(_) => PacketType::ConnAck,
-            Kind::PubAck(..) => PacketType::PubAck,
-            Kind::PubRec(..) => PacketType::PubRec,
-            Kind::PubRel(..) => PacketType::PubRel,
-            Kind::PubComp(..) => PacketType::PubComp,
-            Kind::Explained(ref body) => body.packet_type,
-            Kind::SubAck(_) => PacketType::SubAck,
-            Kind::UnsubAck(_) => PacketType::UnsubAck,
-            Kind::PingResp => PacketType::PingResp,
-            Kind::Disconnect(_) => PacketType::Disconnect,
-            Kind::Auth(_) => PacketType::Auth,
+            ControlKind::ConnAck(_) => PacketType::ConnAck,
+            ControlKind::PubAck(..) => PacketType::PubAck,
+            ControlKind::PubRec(..) => PacketType::PubRec,
+            ControlKind::PubRel(..) => PacketType::PubRel,
+            ControlKind::PubComp(..) => PacketType::PubComp,
+            ControlKind::Explained(ref body) => body.packet_type,
+            ControlKind::SubAck(_) => PacketType::SubAck,
+            ControlKind::UnsubAck(_) => PacketType::UnsubAck,
+            ControlKind::PingResp => PacketType::PingResp,
+            ControlKind::Disconnect(_) => PacketType::Disconnect,
+            ControlKind::Auth(_) => PacketType::Auth,
         }
     }
 
@@ -198,21 +198,21 @@ impl Control {
     ) -> Result<(), EncodeError> {
         let mut put = |packet: Packet<'_>| encode(&packet, version, out);
         match &self.0 {
-            Kind::PubAck(id, reason) => put(Packet::PubAck(ack(*id, *reason))),
-            Kind::PubRec(id, reason) => put(Packet::PubRec(ack(*id, *reason))),
-            Kind::PubRel(id, reason) => put(Packet::PubRel(ack(*id, *reason))),
-            Kind::PubComp(id, reason) => put(Packet::PubComp(ack(*id, *reason))),
-            Kind::Explained(body) => body.write(version, detail, put),
-            Kind::PingResp => put(Packet::PingResp),
-            Kind::ConnAck(body) => body.write(version, detail, put),
-            Kind::SubAck(body) => body.write(version, detail, |body, properties| {
+            ControlKind::PubAck(id, reason) => put(Packet::PubAck(ack(*id, *reason))),
+            ControlKind::PubRec(id, reason) => put(Packet::PubRec(ack(*id, *reason))),
+            ControlKind::PubRel(id, reason) => put(Packet::PubRel(ack(*id, *reason))),
+            ControlKind::PubComp(id, reason) => put(Packet::PubComp(ack(*id, *reason))),
+            ControlKind::Explained(body) => body.write(version, detail, put),
+            ControlKind::PingResp => put(Packet::PingResp),
+            ControlKind::ConnAck(body) => body.write(version, detail, put),
+            ControlKind::SubAck(body) => body.write(version, detail, |body, properties| {
                 put(Packet::SubAck(SubAck {
                     packet_id: body.packet_id,
                     properties,
                     reasons: body.reasons.clone(),
                 }))
             }),
-            Kind::UnsubAck(body) => body.write(version, detail, |body, properties| {
+            ControlKind::UnsubAck(body) => body.write(version, detail, |body, properties| {
                 put(Packet::UnsubAck(UnsubAck {
                     packet_id: body.packet_id,
                     properties,
@@ -220,11 +220,13 @@ impl Control {
                 }))
             }),
             // 3.x has no DISCONNECT from the server, and no AUTH at all.
-            Kind::Disconnect(_) | Kind::Auth(_) if !version.has_properties() => Ok(()),
-            Kind::Disconnect(body) => body.write(detail, |reason, properties| {
+            ControlKind::Disconnect(_) | ControlKind::Auth(_) if !version.has_properties() => {
+                Ok(())
+            }
+            ControlKind::Disconnect(body) => body.write(detail, |reason, properties| {
                 put(Packet::Disconnect(Disconnect { reason, properties }))
             }),
-            Kind::Auth(body) => body.write(detail, |reason, properties| {
+            ControlKind::Auth(body) => body.write(detail, |reason, properties| {
                 put(Packet::Auth(Auth { reason, properties }))
             }),
         }
@@ -379,7 +381,7 @@ mod tests {
 
     #[test]
     fn nothing_is_written_for_a_version_without_such_a_packet() {
-        for kind in [Kind::Disconnect, Kind::Auth] {
+        for kind in [ControlKind::Disconnect, ControlKind::Auth] {
             let body = PropertiesBody {
                 reason: ReasonCode::SUCCESS,
                 properties: PropertiesBuf::default(),

@@ -1,13 +1,13 @@
-//! The end of a connection and of a session, and what becomes of the will.
+//! The end of a connection or of a session, and the decision about the will.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::cause::Cause;
-use crate::event::Event;
-use crate::gate::Held;
+use crate::event::SessionEvent;
+use crate::gate::HeldAcks;
 use crate::inflight::InFlight;
-use crate::live::Link;
+use crate::live::ConnectionState;
 use crate::message::Message;
 use crate::queue::Queue;
 use crate::session::{LinkState, Session};
@@ -15,11 +15,11 @@ use crate::subscriptions::Subscriptions;
 use crate::timers::{Expiry, is_due};
 use crate::will::WillMessage;
 
-/// What is left to do after a connection ended.
+/// What the engine has to do after a connection has ended.
 #[derive(Debug)]
-pub struct Departure {
+pub struct DetachOutcome {
     /// The will, if it is due at once. A delayed one stays with the session and comes as
-    /// [`Event::WillDue`](crate::Event::WillDue).
+    /// [`SessionEvent::WillDue`](crate::SessionEvent::WillDue).
     pub will: Option<Message>,
     /// How long the session is kept.
     pub expiry: Expiry,
@@ -31,10 +31,10 @@ impl Session {
     /// Publishes that the engine has not accepted yet must be dropped; the client sends them
     /// again. Returns the will if it is due, and how long to keep the session. Without a
     /// connection nothing changes.
-    pub fn detach(&mut self, now: Instant, cause: Cause) -> Departure {
+    pub fn detach(&mut self, now: Instant, cause: Cause) -> DetachOutcome {
         if !self.is_connected() {
             let expiry = Expiry::after(self.since.unwrap_or(now), self.expiry_interval_s);
-            return Departure { will: None, expiry };
+            return DetachOutcome { will: None, expiry };
         }
         self.end_link();
         self.since = Some(now);
@@ -45,7 +45,7 @@ impl Session {
             live.will = None;
         }
         let will = self.take_due_will(now);
-        Departure { will, expiry }
+        DetachOutcome { will, expiry }
     }
 
     /// Takes the will that the end of the connection makes due at once: any but a delayed one whose
@@ -81,7 +81,7 @@ impl Session {
         if let Some(will) = self.take_will(now)
             && fires
         {
-            self.live.events.push_back(Event::WillDue(will));
+            self.live.events.push_back(SessionEvent::WillDue(will));
         }
     }
 
@@ -98,8 +98,8 @@ impl Session {
         let Some(live) = self.live.get_mut() else {
             return;
         };
-        live.link = Link::AWAY;
-        live.held = Held::NONE;
+        live.link = ConnectionState::AWAY;
+        live.held = HeldAcks::NONE;
         live.controls = VecDeque::new();
         live.backlog = VecDeque::new();
         live.backlog_bytes = 0;

@@ -1,4 +1,4 @@
-//! What a session tells its engine besides packets.
+//! Events of a session for the engine.
 
 use mqttcore_codec::{PacketId, QoS};
 
@@ -7,14 +7,14 @@ use crate::message::Message;
 
 /// Something the engine has to do or may want to count.
 #[derive(Clone, Debug)]
-pub enum Event {
-    /// Durable sessions only: write `record`. With a token, a promise waits for it: confirm the
+pub enum SessionEvent {
+    /// Durable sessions only: write `record`. With a token, an acknowledgement waits for it: confirm the
     /// token once the record is safe; without one it may be written late.
     Record {
         /// What to confirm.
         token: Option<AckToken>,
         /// What to write.
-        record: Record,
+        record: ExchangeRecord,
     },
     /// A message that was accepted for this client will not reach it. If it has a key and the session is durable:
     /// write that the delivery ended, and confirm [`Session::last_token`](crate::Session::last_token) once that is safe.
@@ -39,7 +39,7 @@ pub enum Event {
 /// Steps that the engine takes itself (a CONNECT, a publish, a subscription) are not told: it
 /// holds their token already.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Record {
+pub enum ExchangeRecord {
     /// A message got a packet identifier and is about to be sent. Above QoS 1 the PUBLISH waits for
     /// it, and it is told even with key 0: whoever forgets the identifier may use it again, and the
     /// client would take the new message for a repeat.

@@ -1,4 +1,4 @@
-//! Promises that wait until what they promise is safe.
+//! The acknowledgement gate: holds acknowledgements until the engine confirms their token.
 
 use std::collections::VecDeque;
 
@@ -18,18 +18,18 @@ impl AckToken {
 
 /// What was promised, and how much of it is safe.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct AckGate {
     last: AckToken,
     confirmed: AckToken,
 }
 
 /// Acknowledgements that are held back, in the order of what they acknowledge [MQTT-4.6.0-2].
 #[derive(Debug)]
-pub(crate) struct Held(VecDeque<(AckToken, Control)>);
+pub(crate) struct HeldAcks(VecDeque<(AckToken, Control)>);
 
-impl Gate {
+impl AckGate {
     /// Gives the next token; whatever carries it waits for `confirm`.
-    pub(crate) fn promise(&mut self) -> AckToken {
+    pub(crate) fn issue_token(&mut self) -> AckToken {
         self.last.0 += 1;
         self.last
     }
@@ -48,7 +48,7 @@ impl Gate {
     }
 }
 
-impl Held {
+impl HeldAcks {
     pub(crate) const NONE: Self = Self(VecDeque::new());
 
     /// Lets `control` leave once `token` and everything before it is confirmed.
@@ -57,7 +57,7 @@ impl Held {
         self.0.push_back((token, control));
     }
 
-    pub(crate) fn poll(&mut self, gate: &Gate) -> Option<Control> {
+    pub(crate) fn poll(&mut self, gate: &AckGate) -> Option<Control> {
         let (token, _) = self.0.front()?;
         if !gate.is_open(*token) {
             return None;
@@ -70,7 +70,7 @@ impl Held {
         self.0.drain(..).map(|(_, control)| control).collect()
     }
 
-    /// What is held, oldest first.
+    /// The held acknowledgements, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Control> {
         self.0.iter().map(|(_, control)| control)
     }
@@ -87,16 +87,16 @@ mod tests {
     use mqttcore_codec::{PacketId, ReasonCode};
 
     use super::*;
-    use crate::control::Kind;
+    use crate::control::ControlKind;
 
     /// Two acknowledgements that wait for two promises.
-    fn held() -> Held {
-        let (mut gate, mut held) = (Gate::default(), Held::NONE);
+    fn held() -> HeldAcks {
+        let (mut gate, mut held) = (AckGate::default(), HeldAcks::NONE);
         for number in [1, 2] {
             let id = PacketId::new(number).unwrap();
             held.push(
-                gate.promise(),
-                Control(Kind::PubAck(id, ReasonCode::SUCCESS)),
+                gate.issue_token(),
+                Control(ControlKind::PubAck(id, ReasonCode::SUCCESS)),
             );
         }
         held
@@ -109,7 +109,7 @@ mod tests {
         let taken = held.take();
 
         let id = |control: &Control| match &control.0 {
-            Kind::PubAck(id, _) => id.get(),
+            ControlKind::PubAck(id, _) => id.get(),
             other => panic!("{other:?}"),
         };
         assert_eq!(taken.iter().map(id).collect::<Vec<_>>(), [1, 2]);

@@ -1,4 +1,4 @@
-//! The words at both ends of a connection: CONNACK with all that it settles, and DISCONNECT.
+//! CONNACK with the properties that both sides have agreed on, and DISCONNECT.
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use mqttcore_codec::{PacketType, PropertiesBuf, Property, QoS, ReasonCode, Text,
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::auth::Authentication;
 use crate::connect::ConnectRequest;
-use crate::control::{ConnAckBody, Control, Details, Kind, PropertiesBody, listed};
+use crate::control::{ConnAckBody, Control, ControlKind, Details, PropertiesBody, listed};
 use crate::event::DropReason;
 use crate::gate::AckToken;
 use crate::limits::{PACKET_BYTES_MAX, ServerLimits};
-use crate::live::{Aliases, Link, Live};
+use crate::live::{ActiveState, ConnectionState, TopicAliases};
 use crate::secret::Secret;
 use crate::session::{LinkState, Session};
 use crate::transmit::Transmit;
@@ -40,7 +40,7 @@ pub struct Terms {
     /// Reason string and user properties for CONNACK.
     pub details: Details,
     /// The session's state is kept on disk: its promises wait for [`Session::confirm`]
-    /// (decision 2), and [`Event::Record`](crate::Event::Record) tells what to write.
+    /// (decision 2), and [`SessionEvent::Record`](crate::SessionEvent::Record) tells what to write.
     pub durable: bool,
     /// Something on disk changes with this CONNACK, such as its will or a session that ends: it waits
     /// for [`Session::confirm`] even if nothing of the session is kept.
@@ -116,7 +116,7 @@ impl ConnectRequest {
 /// 3.x has a return code for few reasons [MQTT-3.1.1 3.2.2-6].
 ///
 /// `server_reference` goes with 0x9C and 0x9D.
-pub fn refusal(
+pub fn connack_failure(
     version: Version,
     reason: ReasonCode,
     server_reference: Option<&str>,
@@ -193,13 +193,13 @@ impl Session {
             .authentication
             .map(|authentication| Box::new(authentication.finished()));
         let token = if terms.durable || terms.changes_kept {
-            self.gate.promise()
+            self.gate.issue_token()
         } else {
             AckToken::default()
         };
         self.live
             .held
-            .push(token, Control(Kind::ConnAck(Box::new(connack))));
+            .push(token, Control(ControlKind::ConnAck(Box::new(connack))));
         self.resend(now);
         token
     }
@@ -223,14 +223,14 @@ impl Session {
             properties,
             details: self.allowed(details),
         };
-        Some(Control(Kind::Disconnect(Box::new(body))))
+        Some(Control(ControlKind::Disconnect(Box::new(body))))
     }
 
     /// Takes out the acknowledgements that wait for [`Session::confirm`], oldest first, for a server that ends the
     /// connection: they may still be written in front of DISCONNECT once [`Session::last_token`] is safe.
     ///
     /// None before CONNACK has left [MQTT-3.2.0-1].
-    pub fn take_unconfirmed(&mut self) -> Vec<Control> {
+    pub fn take_held_acks(&mut self) -> Vec<Control> {
         if self.state != LinkState::Open {
             return Vec::new();
         }
@@ -243,7 +243,7 @@ impl Session {
     /// the open PUBLISHes are polled from the window, in their original order.
     fn resend(&mut self, now: Instant) {
         let version = self.version;
-        let Live {
+        let ActiveState {
             link, in_flight, ..
         } = &mut *self.live;
         let removed =
@@ -257,7 +257,7 @@ impl Session {
         let live = &mut *self.live;
         let releases = live.in_flight.releases();
         live.controls.extend(
-            releases.map(|packet_id| Control(Kind::PubRel(packet_id, ReasonCode::SUCCESS))),
+            releases.map(|packet_id| Control(ControlKind::PubRel(packet_id, ReasonCode::SUCCESS))),
         );
         self.refill(now);
     }
@@ -350,8 +350,8 @@ fn announce(limits: &ServerLimits, properties: &mut PropertiesBuf) {
     }
 }
 
-fn link(request: &ConnectRequest, terms: &Terms) -> Link {
-    Link {
+fn link(request: &ConnectRequest, terms: &Terms) -> ConnectionState {
+    ConnectionState {
         problem_information: request.request_problem_information,
         is_bridge: request.is_bridge,
         mount_point: request.mount_point.clone(),
@@ -362,17 +362,17 @@ fn link(request: &ConnectRequest, terms: &Terms) -> Link {
         packet_bytes: request.maximum_packet_size,
         expiry_max_s: terms.session_expiry_max_s(),
         keep_alive_s: terms.keep_alive_s(request),
-        ..Link::AWAY
+        ..ConnectionState::AWAY
     }
 }
 
 /// Tables for aliases, if either side may use any.
-fn aliases(request: &ConnectRequest, limits: &ServerLimits) -> Option<Box<Aliases>> {
+fn aliases(request: &ConnectRequest, limits: &ServerLimits) -> Option<Box<TopicAliases>> {
     let outgoing = request
         .topic_alias_maximum
         .min(limits.outgoing_topic_alias_maximum);
     (outgoing > 0).then(|| {
-        Box::new(Aliases {
+        Box::new(TopicAliases {
             incoming: IncomingAliases::default(),
             outgoing: OutgoingAliases::new(outgoing),
         })

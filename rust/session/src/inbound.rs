@@ -1,4 +1,4 @@
-//! Messages from the client: PUBLISH and PUBREL in, PUBACK, PUBREC and PUBCOMP out.
+//! Messages from the client: handles PUBLISH and PUBREL, sends PUBACK, PUBREC and PUBCOMP.
 
 use std::num::NonZeroU16;
 
@@ -7,11 +7,11 @@ use mqttcore_topics::TopicName;
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::composed::check_property;
-use crate::control::{Control, Details, Kind, listed};
-use crate::event::{Event, Record};
+use crate::control::{Control, ControlKind, Details, listed};
+use crate::event::{ExchangeRecord, SessionEvent};
 use crate::gate::AckToken;
-use crate::live::Aliases;
-use crate::request::{PublishRequest, Request, Topic};
+use crate::live::TopicAliases;
+use crate::request::{PublishRequest, Request, TopicSource};
 use crate::session::Session;
 use crate::violation::Violation;
 
@@ -32,10 +32,10 @@ impl Session {
             QoS::AtMostOnce => self.gate.last(),
             QoS::AtLeastOnce => {
                 let reason = listed(reason, PacketType::PubAck);
-                self.promise(Control(Kind::PubAck(packet_id, reason)))
+                self.hold_ack(Control(ControlKind::PubAck(packet_id, reason)))
             }
             QoS::ExactlyOnce => match self.settle_exactly_once(packet_id, reason) {
-                Some(reason) => self.promise(Control(Kind::PubRec(packet_id, reason))),
+                Some(reason) => self.hold_ack(Control(ControlKind::PubRec(packet_id, reason))),
                 None => self.gate.last(),
             },
         }
@@ -55,12 +55,12 @@ impl Session {
             QoS::AtMostOnce => self.gate.last(),
             QoS::AtLeastOnce => {
                 let told = (packet_id, listed(reason, PacketType::PubAck));
-                self.promise(Control::explained(PacketType::PubAck, told, details))
+                self.hold_ack(Control::explained(PacketType::PubAck, told, details))
             }
             QoS::ExactlyOnce => match self.settle_exactly_once(packet_id, reason) {
                 Some(reason) => {
                     let told = (packet_id, reason);
-                    self.promise(Control::explained(PacketType::PubRec, told, details))
+                    self.hold_ack(Control::explained(PacketType::PubRec, told, details))
                 }
                 None => self.gate.last(),
             },
@@ -97,11 +97,11 @@ impl Session {
         if !incoming.received.remove(packet_id) {
             return Ok(self.complete_unknown(packet_id));
         }
-        let done = Control(Kind::PubComp(packet_id, ReasonCode::SUCCESS));
+        let done = Control(ControlKind::PubComp(packet_id, ReasonCode::SUCCESS));
         if self.is_durable {
-            let token = self.promise(done);
-            let record = Record::Released { packet_id };
-            self.live.events.push_back(Event::Record {
+            let token = self.hold_ack(done);
+            let record = ExchangeRecord::Released { packet_id };
+            self.live.events.push_back(SessionEvent::Record {
                 token: Some(token),
                 record,
             });
@@ -125,7 +125,7 @@ impl Session {
         Request::None
     }
 
-    fn request<'p>(&self, publish: Publish<'p>, topic: Topic<'p>) -> PublishRequest<'p> {
+    fn request<'p>(&self, publish: Publish<'p>, topic: TopicSource<'p>) -> PublishRequest<'p> {
         PublishRequest {
             version: self.version,
             publish,
@@ -133,9 +133,9 @@ impl Session {
         }
     }
 
-    /// Holds `control` behind a new token; without a connection only the promise is left.
-    fn promise(&mut self, control: Control) -> AckToken {
-        let token = self.gate.promise();
+    /// Holds `control` until a new token is confirmed; without a connection only the token remains.
+    fn hold_ack(&mut self, control: Control) -> AckToken {
+        let token = self.gate.issue_token();
         if self.is_connected() {
             self.live.held.push(token, control);
         }
@@ -162,7 +162,7 @@ impl Session {
     }
 
     /// Whether a QoS 2 PUBLISH is a new message, whatever its DUP flag says. A repeat gets
-    /// PUBREC again, but not before the first promise is safe.
+    /// Sends PUBREC again, but not before the first one is confirmed.
     fn is_first(&mut self, packet_id: PacketId) -> bool {
         let incoming = self.live.incoming.get_or_insert_default();
         if incoming.pending.contains(&packet_id) {
@@ -172,9 +172,10 @@ impl Session {
             incoming.pending.push(packet_id);
             return true;
         }
-        let answers = |held: &Control| matches!(held.0, Kind::PubRec(id, _) if id == packet_id);
+        let answers =
+            |held: &Control| matches!(held.0, ControlKind::PubRec(id, _) if id == packet_id);
         if !self.live.held.iter().any(answers) {
-            let again = Control(Kind::PubRec(packet_id, ReasonCode::SUCCESS));
+            let again = Control(ControlKind::PubRec(packet_id, ReasonCode::SUCCESS));
             self.live.held.push(self.gate.last(), again);
         }
         false
@@ -217,12 +218,15 @@ impl Session {
         &mut self,
         text: Text<'p>,
         alias: Option<NonZeroU16>,
-    ) -> Result<Topic<'p>, Violation> {
+    ) -> Result<TopicSource<'p>, Violation> {
         let maximum = self.limits.topic_alias_maximum;
         if let Some(alias) = alias
             && text.is_empty()
         {
-            return self.aliases().resolve(alias, maximum).map(Topic::Owned);
+            return self
+                .aliases()
+                .resolve(alias, maximum)
+                .map(TopicSource::Owned);
         }
         let topic = TopicName::parse(text.as_str(), &self.limits.topic);
         let topic = topic.map_err(Violation::topic_name)?;
@@ -234,12 +238,12 @@ impl Session {
             let topic = mounted.as_deref().unwrap_or(topic.as_str());
             self.aliases().set(alias, topic, maximum)?;
         }
-        Ok(mounted.map_or(Topic::Packet(topic), Topic::Owned))
+        Ok(mounted.map_or(TopicSource::Packet(topic), TopicSource::Owned))
     }
 
     fn aliases(&mut self) -> &mut IncomingAliases {
         let empty = || {
-            Box::new(Aliases {
+            Box::new(TopicAliases {
                 incoming: IncomingAliases::default(),
                 outgoing: OutgoingAliases::new(0),
             })
@@ -256,17 +260,17 @@ const QOS_ABOVE_MAXIMUM: Violation = Violation::limit(
 const RETAIN_UNAVAILABLE: Violation = Violation::limit(
     ReasonCode::RETAIN_NOT_SUPPORTED,
     "MQTT-3.2.2-14",
-    "RETAIN on a server without retained messages",
+    "RETAIN is set, but retained messages are not available",
 );
 const RECEIVE_MAXIMUM: Violation = Violation::limit(
     ReasonCode::RECEIVE_MAXIMUM_EXCEEDED,
     "MQTT-3.3.4-7",
-    "more publishes open than Receive Maximum",
+    "more messages in flight than Receive Maximum",
 );
 const SUBSCRIPTION_ID: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,
     "MQTT-3.3.4-6",
-    "Subscription Identifier in a client's PUBLISH",
+    "PUBLISH of a client has a Subscription Identifier",
 );
 const EARLY_RELEASE: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,

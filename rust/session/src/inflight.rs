@@ -1,17 +1,17 @@
-//! QoS 1 and 2 messages under way to the client, in the order in which they were first sent.
+//! QoS 1 and 2 messages in flight to the client, in the order of their first transmission.
 
 use std::collections::VecDeque;
 use std::mem;
 
 use mqttcore_codec::{PacketId, QoS};
 
-use crate::gate::{AckToken, Gate};
+use crate::gate::{AckGate, AckToken};
 use crate::message::Message;
-use crate::packet_ids::PacketIds;
+use crate::packet_ids::PacketIdAllocator;
 use crate::queue::Outgoing;
 use crate::transmit::PublishTransmit;
 
-/// How much may be under way.
+/// Limits of the messages in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     /// PUBLISHes and PUBRELs that wait for an answer.
@@ -21,7 +21,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Whether `message_bytes` may join `bytes` that are under way: alone, whatever their number.
+    /// Whether a message of `message_bytes` may be sent while `bytes` are in flight; a single message may have any size.
     fn takes(self, bytes: usize, message_bytes: usize) -> bool {
         self.bytes == 0 || bytes == 0 || bytes.saturating_add(message_bytes) <= self.bytes
     }
@@ -31,7 +31,7 @@ impl Window {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     /// PUBLISHes without PUBACK or PUBREC, in their original order [MQTT-4.6.0-1].
-    publishes: VecDeque<Entry>,
+    publishes: VecDeque<InFlightEntry>,
     /// How many of them were sent on this connection: a front part of `publishes`.
     sent: u16,
     /// Bytes of all `publishes`.
@@ -40,12 +40,12 @@ pub(crate) struct InFlight {
     sent_bytes: usize,
     /// PUBRELs without PUBCOMP, in the order of their PUBRECs [MQTT-4.6.0-4].
     releases: VecDeque<PacketId>,
-    ids: PacketIds,
+    ids: PacketIdAllocator,
 }
 
 /// A PUBLISH with its identifier.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct InFlightEntry {
     pub(crate) outgoing: Outgoing,
     pub(crate) packet_id: PacketId,
     /// It left on some connection: the next time it is a repeat [MQTT-3.3.1-1].
@@ -65,7 +65,7 @@ pub(crate) enum Stage {
     Unknown,
 }
 
-impl Entry {
+impl InFlightEntry {
     /// One that may have left in an earlier life of the broker.
     pub(crate) fn restored(outgoing: Outgoing, packet_id: PacketId) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl InFlight {
         bytes: 0,
         sent_bytes: 0,
         releases: VecDeque::new(),
-        ids: PacketIds::ALL,
+        ids: PacketIdAllocator::ALL,
     };
 
     /// What counts against the client's Receive Maximum [MQTT-4.9.0-1].
@@ -122,7 +122,7 @@ impl InFlight {
 
     pub(crate) fn push(&mut self, outgoing: Outgoing, packet_id: PacketId, token: AckToken) {
         self.bytes += outgoing.message.len();
-        self.publishes.push_back(Entry {
+        self.publishes.push_back(InFlightEntry {
             outgoing,
             packet_id,
             was_sent: false,
@@ -131,7 +131,7 @@ impl InFlight {
     }
 
     /// Puts back what an earlier life of the broker left open, in its order.
-    pub(crate) fn restore(&mut self, entry: Entry) {
+    pub(crate) fn restore(&mut self, entry: InFlightEntry) {
         self.ids.use_up();
         self.bytes += entry.bytes();
         self.publishes.push_back(entry);
@@ -143,7 +143,7 @@ impl InFlight {
     }
 
     /// The next PUBLISH to send, first what an earlier connection left open.
-    pub(crate) fn poll(&mut self, window: Window, gate: &Gate) -> Option<PublishTransmit> {
+    pub(crate) fn poll(&mut self, window: Window, gate: &AckGate) -> Option<PublishTransmit> {
         let place = usize::from(self.sent);
         let on_the_wire = place + self.releases.len();
         let entry = self.publishes.get_mut(place)?;
@@ -176,19 +176,19 @@ impl InFlight {
     fn place(&self, packet_id: PacketId) -> Option<usize> {
         let first = self.publishes.front()?.packet_id.get();
         let guess = usize::from(packet_id.get().wrapping_sub(first));
-        let is_there = |entry: &Entry| entry.packet_id == packet_id;
+        let is_there = |entry: &InFlightEntry| entry.packet_id == packet_id;
         if self.publishes.get(guess).is_some_and(is_there) {
             return Some(guess);
         }
         self.publishes.iter().position(is_there)
     }
 
-    pub(crate) fn get(&self, place: usize) -> &Entry {
+    pub(crate) fn get(&self, place: usize) -> &InFlightEntry {
         &self.publishes[place]
     }
 
     /// Ends the exchange at `place`; its identifier is free.
-    pub(crate) fn remove(&mut self, place: usize) -> Option<Entry> {
+    pub(crate) fn remove(&mut self, place: usize) -> Option<InFlightEntry> {
         let entry = self.publishes.remove(place)?;
         self.bytes -= entry.bytes();
         if place < usize::from(self.sent) {
@@ -199,7 +199,7 @@ impl InFlight {
     }
 
     /// The client has the message: from now on only its release counts [MQTT-4.3.3-6].
-    pub(crate) fn release(&mut self, place: usize) -> Option<Entry> {
+    pub(crate) fn release(&mut self, place: usize) -> Option<InFlightEntry> {
         let entry = self.remove(place)?;
         self.releases.push_back(entry.packet_id);
         Some(entry)
@@ -229,7 +229,7 @@ impl InFlight {
     }
 
     /// Takes out what `fits` refuses, for a client whose limits have changed.
-    pub(crate) fn remove_unless(&mut self, fits: impl Fn(&Outgoing) -> bool) -> Vec<Entry> {
+    pub(crate) fn remove_unless(&mut self, fits: impl Fn(&Outgoing) -> bool) -> Vec<InFlightEntry> {
         if self.publishes.iter().all(|entry| fits(&entry.outgoing)) {
             return Vec::new();
         }
@@ -238,7 +238,7 @@ impl InFlight {
             .into_iter()
             .partition(|entry| fits(&entry.outgoing));
         self.publishes = kept;
-        self.bytes = self.publishes.iter().map(Entry::bytes).sum();
+        self.bytes = self.publishes.iter().map(InFlightEntry::bytes).sum();
         Vec::from(removed)
     }
 

@@ -1,6 +1,6 @@
 //! One MQTT client's whole protocol state, without sockets, clocks or locks.
 //!
-//! A [`Session`] takes decoded packets and the time, and hands out [`Transmit`]s, [`Event`]s and
+//! A [`Session`] takes decoded packets and the time, and hands out [`Transmit`]s, [`SessionEvent`]s and
 //! deadlines. It knows every rule of MQTT 3.1, 3.1.1 and 5.0 that one client's session can obey:
 //! both QoS exchanges, the windows, packet identifiers, topic aliases, Keep Alive, the will, the
 //! expiries, and the order in which all of it leaves. Who may do what, where a message goes, and
@@ -13,7 +13,7 @@
 //! # How an engine drives it
 //!
 //! 1. CONNECT: [`ConnectRequest::parse`], then authenticate (with [`Authentication`] if the
-//!    client names a method), then [`Session::connect`], or [`refusal`] and close.
+//!    client names a method), then [`Session::connect`], or [`connack_failure`] and close.
 //! 2. Every packet: [`Session::handle_packet`]; do what the [`Request`] asks, and answer it.
 //! 3. Every message for it: [`Session::deliver`].
 //! 4. After any of these: [`Session::poll_event`] and [`Session::poll_transmit`] until `None`,
@@ -26,7 +26,7 @@
 //! for the token of [`Session::accept_publish`] in every session, since the message may go to
 //! somebody durable: with nothing to wait for, confirm it at once. The rest waits in durable
 //! sessions only: CONNACK, SUBACK and UNSUBACK for the token that their call returned; PUBREL,
-//! PUBCOMP and QoS 2 PUBLISH for the token in [`Event::Record`]. Tokens are confirmed in order:
+//! PUBCOMP and QoS 2 PUBLISH for the token in [`SessionEvent::Record`]. Tokens are confirmed in order:
 //! [`Session::confirm`] opens everything up to one. So poll events before taking the next token,
 //! and line up theirs first.
 //!
@@ -34,7 +34,7 @@
 //!
 //! * Acknowledgements, SUBSCRIBE and the rest are answered in the order of the calls; messages to
 //!   the client overtake promises that wait.
-//! * A PUBLISH that was handed out and not accepted when its connection ends is nobody's: drop it.
+//! * Drop a PUBLISH that the session handed out and the engine had not accepted when the connection ended.
 //!   The client sends it again, and it is new then.
 //! * QoS 1 and 2 messages behind a full window wait in the queue, in the order of
 //!   [`Session::deliver`]; they are cut out of the chunk that they came in (decision 18).
@@ -108,12 +108,12 @@ pub use alias::AliasUse;
 pub use auth::{AuthStep, Authentication, reauthentication_refusal};
 pub use cause::Cause;
 pub use composed::MessageError;
-pub use connect::{ConnectRequest, Recipient};
+pub use connect::{ConnAckFormat, ConnectRequest};
 pub use control::{Control, Details};
-pub use departure::Departure;
-pub use event::{DropReason, Event, Record};
+pub use departure::DetachOutcome;
+pub use event::{DropReason, ExchangeRecord, SessionEvent};
 pub use gate::AckToken;
-pub use handshake::{Terms, refusal};
+pub use handshake::{Terms, connack_failure};
 pub use limits::{PACKET_BYTES_MAX, QueuePolicy, ServerLimits};
 pub use message::Message;
 pub use outbound::{Delivered, Delivery, QueueRoom};
@@ -125,5 +125,5 @@ pub use session::Session;
 pub use subscriptions::Subscription;
 pub use timers::Expiry;
 pub use transmit::{PublishTransmit, Transmit};
-pub use violation::{Fault, Violation};
+pub use violation::{Violation, ViolationKind};
 pub use will::WillMessage;

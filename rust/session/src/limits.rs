@@ -1,4 +1,4 @@
-//! What one session may use: the caps and defaults of the threat model.
+//! Limits of one session, with the defaults of the threat model.
 
 use mqttcore_codec::{Limits, QoS};
 use mqttcore_topics::TopicLimits;
@@ -16,7 +16,7 @@ pub const PACKET_BYTES_MAX: u32 = 268_435_460;
     reason = "each is one switch of the configuration"
 )]
 pub struct ServerLimits {
-    /// QoS 1 and 2 publishes that a v5 client may have under way to the server, at least 1.
+    /// QoS 1 and 2 messages that a v5 client may have in flight to the server, at least 1.
     pub receive_maximum: u16,
     /// Largest packet that is accepted once CONNECT is, in bytes with its fixed header.
     pub maximum_packet_size: u32,
@@ -44,7 +44,7 @@ pub struct ServerLimits {
     pub client_id_bytes: usize,
     /// Refuses client identifiers with `+`, `#`, control or non-characters (abuse C12).
     pub client_id_strict: bool,
-    /// QoS 1 and 2 publishes under way to the client, whatever its Receive Maximum; at least 1.
+    /// QoS 1 and 2 messages in flight to the client, whatever its Receive Maximum; at least 1.
     pub inflight_max: u16,
     /// Bytes of topics, properties and payloads of the QoS 1 and 2 publishes that the client has not
     /// acknowledged; one of more bytes goes alone. 0: no limit.

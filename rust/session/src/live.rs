@@ -1,4 +1,4 @@
-//! What a session has only while something goes on: a connection, or an exchange that is open.
+//! Optional state of a session: on the heap only during a connection or an open exchange.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -9,8 +9,8 @@ use mqttcore_topics::MountPoint;
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::auth::Authentication;
 use crate::control::Control;
-use crate::event::Event;
-use crate::gate::{AckToken, Held};
+use crate::event::SessionEvent;
+use crate::gate::{AckToken, HeldAcks};
 use crate::inflight::InFlight;
 use crate::queue::Outgoing;
 use crate::received::ReceivedIds;
@@ -18,10 +18,10 @@ use crate::will::WillMessage;
 
 /// Everything of a session but its name, its subscriptions and its queue.
 #[derive(Debug)]
-pub(crate) struct Live {
-    pub(crate) link: Link,
-    /// Packets that wait until what they promise is safe.
-    pub(crate) held: Held,
+pub(crate) struct ActiveState {
+    pub(crate) link: ConnectionState,
+    /// Acknowledgements that wait until their token is confirmed.
+    pub(crate) held: HeldAcks,
     /// Packets that wait for nothing.
     pub(crate) controls: VecDeque<Control>,
     /// QoS 0 messages to be polled.
@@ -30,29 +30,29 @@ pub(crate) struct Live {
     pub(crate) in_flight: InFlight,
     /// The last drop of a message that the store has: no later QoS 1 message leaves before this is confirmed.
     pub(crate) dropped: AckToken,
-    pub(crate) events: VecDeque<Event>,
+    pub(crate) events: VecDeque<SessionEvent>,
     pub(crate) incoming: Option<Box<Incoming>>,
-    pub(crate) aliases: Option<Box<Aliases>>,
+    pub(crate) aliases: Option<Box<TopicAliases>>,
     pub(crate) authentication: Option<Box<Authentication>>,
     pub(crate) will: Option<Box<WillMessage>>,
 }
 
 /// What belongs to one connection.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ConnectionState {
     pub(crate) problem_information: bool,
     /// The client is a bridge of another broker.
     pub(crate) is_bridge: bool,
     /// What stands in front of its topics.
     pub(crate) mount_point: Option<MountPoint>,
-    /// QoS 1 and 2 publishes under way to the client at most.
+    /// Maximum number of QoS 1 and 2 messages in flight to the client.
     pub(crate) window: u16,
     /// Acknowledgements of nothing so far.
     pub(crate) strays: u16,
     pub(crate) keep_alive_s: u16,
     /// QoS 1 and 2 publishes of the client's without their last acknowledgement.
     pub(crate) open_publishes: u32,
-    /// New filters of SUBSCRIBEs that are under way: they count against the limit.
+    /// New filters of SUBSCRIBEs that are not answered yet: they count against the limit.
     pub(crate) requested: u32,
     /// The client's Maximum Packet Size.
     pub(crate) packet_bytes: u32,
@@ -63,7 +63,7 @@ pub(crate) struct Link {
 /// QoS 2 publishes of the client's.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
-    /// Accepted, not released: a repeat is no new message [MQTT-4.3.3-10].
+    /// Accepted and not released identifiers: a PUBLISH with one of them is a repeat [MQTT-4.3.3-10].
     pub(crate) received: ReceivedIds,
     /// Handed to the engine, not accepted yet; forgotten with the connection.
     pub(crate) pending: Vec<PacketId>,
@@ -71,12 +71,12 @@ pub(crate) struct Incoming {
 
 /// Topic aliases of one connection.
 #[derive(Debug)]
-pub(crate) struct Aliases {
+pub(crate) struct TopicAliases {
     pub(crate) incoming: IncomingAliases,
     pub(crate) outgoing: OutgoingAliases,
 }
 
-impl Link {
+impl ConnectionState {
     pub(crate) const AWAY: Self = Self {
         problem_information: true,
         is_bridge: false,
@@ -91,10 +91,10 @@ impl Link {
     };
 }
 
-impl Live {
+impl ActiveState {
     const REST: Self = Self {
-        link: Link::AWAY,
-        held: Held::NONE,
+        link: ConnectionState::AWAY,
+        held: HeldAcks::NONE,
         controls: VecDeque::new(),
         backlog: VecDeque::new(),
         backlog_bytes: 0,
@@ -107,7 +107,7 @@ impl Live {
         will: None,
     };
 
-    /// Whether nothing of it would be missed once there is no connection.
+    /// Whether it can be dropped when there is no connection.
     fn is_over(&self) -> bool {
         self.events.is_empty()
             && self.in_flight.len() == 0
@@ -136,38 +136,38 @@ impl Live {
     }
 }
 
-/// A [`Live`] that is on the heap while it is needed: most kept sessions wait for clients that are
+/// A [`ActiveState`] that is on the heap while it is needed: most kept sessions wait for clients that are
 /// away, and have nothing of it.
 ///
 /// It reads as one where nothing goes on, and comes to be when it is written to.
 #[derive(Debug, Default)]
-pub(crate) struct Aside(Option<Box<Live>>);
+pub(crate) struct OptionalState(Option<Box<ActiveState>>);
 
-impl Aside {
+impl OptionalState {
     /// Lets go of it if there is nothing in it that outlives a connection; there must be none.
     pub(crate) fn rest(&mut self) {
-        if self.0.as_deref().is_some_and(Live::is_over) {
+        if self.0.as_deref().is_some_and(ActiveState::is_over) {
             self.0 = None;
         }
     }
 
     /// As it is, if it is.
-    pub(crate) fn get_mut(&mut self) -> Option<&mut Live> {
+    pub(crate) fn get_mut(&mut self) -> Option<&mut ActiveState> {
         self.0.as_deref_mut()
     }
 }
 
-impl Deref for Aside {
-    type Target = Live;
+impl Deref for OptionalState {
+    type Target = ActiveState;
 
-    fn deref(&self) -> &Live {
-        const REST: &Live = &Live::REST;
+    fn deref(&self) -> &ActiveState {
+        const REST: &ActiveState = &ActiveState::REST;
         self.0.as_deref().unwrap_or(REST)
     }
 }
 
-impl DerefMut for Aside {
-    fn deref_mut(&mut self) -> &mut Live {
-        self.0.get_or_insert_with(|| Box::new(Live::REST))
+impl DerefMut for OptionalState {
+    fn deref_mut(&mut self) -> &mut ActiveState {
+        self.0.get_or_insert_with(|| Box::new(ActiveState::REST))
     }
 }

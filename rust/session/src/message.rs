@@ -1,4 +1,4 @@
-//! A published message, shared by everyone that it goes to.
+//! A published message, shared by all recipients.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub struct Message {
     end: u32,
     topic_bytes: u16,
     header_bytes: u8,
-    form: Form,
+    form: FrameForm,
     qos: QoS,
     retain: bool,
     dup: bool,
@@ -34,7 +34,7 @@ pub struct Message {
 
 /// Whether the bytes around the message are a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Form {
+enum FrameForm {
     /// Topic, properties, payload and nothing else.
     Bare,
     /// A whole QoS 0 PUBLISH of this version, fit to be forwarded byte for byte.
@@ -143,7 +143,7 @@ impl Message {
         self.retain
     }
 
-    /// The DUP flag that it came with: nobody's business but that of who keeps what came.
+    /// The DUP flag of the PUBLISH, for rows of streams; it is never forwarded.
     pub fn dup(&self) -> bool {
         self.dup
     }
@@ -193,7 +193,7 @@ impl Message {
     /// byte: RETAIN 0, no topic alias, no Subscription Identifier, no Message Expiry, and the
     /// same form (3.1 and 3.1.1 write PUBLISH alike).
     pub fn frame(&self, receiver: Version) -> Option<(&Arc<[u8]>, Range<usize>)> {
-        let Form::Frame(version) = self.form else {
+        let FrameForm::Frame(version) = self.form else {
             return None;
         };
         let start = self.topic_at as usize - usize::from(self.header_bytes);
@@ -217,7 +217,7 @@ impl Message {
         self.topic_at = 0;
         self.properties_at = topic_bytes;
         self.payload_at = topic_bytes + properties_bytes;
-        self.form = Form::Bare;
+        self.form = FrameForm::Bare;
         self.bytes = bytes.into();
     }
 
@@ -266,7 +266,7 @@ impl Message {
         let properties = publish.properties.as_bytes();
         let topic_at = offset_of(source, topic.as_bytes())?;
         let payload_at = source.len().checked_sub(publish.payload.len())?;
-        let facts = Facts::of(now, publish.properties);
+        let facts = PropertyFacts::of(now, publish.properties);
         let qos = publish.delivery.qos();
         let is_frame = qos == QoS::AtMostOnce
             && !publish.retain
@@ -282,9 +282,9 @@ impl Message {
             topic_bytes: u16::try_from(topic.len()).ok()?,
             header_bytes: u8::try_from(topic_at).ok()?,
             form: if is_frame {
-                Form::Frame(version)
+                FrameForm::Frame(version)
             } else {
-                Form::Bare
+                FrameForm::Bare
             },
             qos,
             retain: publish.retain,
@@ -324,7 +324,7 @@ impl Message {
             bytes: bytes.into(),
             topic_bytes,
             header_bytes: 0,
-            form: Form::Bare,
+            form: FrameForm::Bare,
             qos,
             retain,
             dup: false,
@@ -353,12 +353,12 @@ impl fmt::Debug for Message {
 }
 
 /// What one walk over the properties tells.
-struct Facts {
+struct PropertyFacts {
     rewrites: bool,
     expires_at: Option<Instant>,
 }
 
-impl Facts {
+impl PropertyFacts {
     fn of(now: Instant, properties: Properties<'_>) -> Self {
         let mut facts = Self {
             rewrites: false,

@@ -1,16 +1,16 @@
-//! Messages to the client: the way through queue, window and backlog, and its acknowledgements.
+//! Messages to the client: queue, send quota, QoS 0 backlog, and acknowledgements of the client.
 
 use std::num::NonZeroU32;
 use std::time::Instant;
 
 use mqttcore_codec::{Ack, PacketId, PacketType, QoS, ReasonCode, Version};
 
-use crate::control::{Control, Details, Kind};
-use crate::event::{DropReason, Event, Record};
+use crate::control::{Control, ControlKind, Details};
+use crate::event::{DropReason, ExchangeRecord, SessionEvent};
 use crate::gate::AckToken;
 use crate::inflight::{Stage, Window};
 use crate::limits::{PACKET_BYTES_MAX, QueuePolicy};
-use crate::live::Link;
+use crate::live::ConnectionState;
 use crate::message::Message;
 use crate::queue::{Outgoing, SubscriptionIds};
 use crate::request::Request;
@@ -83,7 +83,7 @@ impl Session {
     ) -> Delivered {
         let delivered = self.send_or_queue(now, message, delivery);
         if matches!(delivered, Delivered::Dropped(_)) {
-            self.promise_drop(delivery.key);
+            self.hold_drop(delivery.key);
         }
         delivered
     }
@@ -121,10 +121,10 @@ impl Session {
         Delivered::Sent
     }
 
-    /// Drops what waits in the queue and `keep` refuses, such as after a resume with fewer rights
-    /// (abuse F16); each comes as [`Event::Dropped`]. What was sent before stays in flight.
+    /// Drops queued messages that `keep` rejects, such as after a resume with fewer rights
+    /// (abuse F16); each comes as [`SessionEvent::Dropped`]. What was sent before stays in flight.
     pub fn keep_queued(&mut self, keep: impl Fn(&Message) -> bool) {
-        for outgoing in self.queue.take_unless(keep) {
+        for outgoing in self.queue.remove_unless_kept(keep) {
             self.drop_message(DropReason::Revoked, outgoing);
         }
     }
@@ -212,7 +212,7 @@ impl Session {
         }
     }
 
-    /// Moves what waits into the window, as far as it has room.
+    /// Moves queued messages into flight, as far as the send quota allows.
     pub(crate) fn refill(&mut self, now: Instant) {
         while let Some(front) = self.queue.front() {
             let reason = if front.message.is_expired(now) {
@@ -237,8 +237,8 @@ impl Session {
 
     pub(crate) fn drop_message(&mut self, reason: DropReason, outgoing: Outgoing) {
         let Outgoing { message, key, .. } = outgoing;
-        self.promise_drop(key);
-        self.live.events.push_back(Event::Dropped {
+        self.hold_drop(key);
+        self.live.events.push_back(SessionEvent::Dropped {
             reason,
             key,
             message,
@@ -247,9 +247,9 @@ impl Session {
 
     /// The store still has a message that was dropped until it has the record of that, and would deliver it after
     /// a crash. Later messages wait for the record: else this one came behind them.
-    fn promise_drop(&mut self, key: u64) {
+    fn hold_drop(&mut self, key: u64) {
         if key != 0 && self.is_durable && self.is_connected() {
-            self.live.dropped = self.gate.promise();
+            self.live.dropped = self.gate.issue_token();
         }
     }
 
@@ -262,7 +262,7 @@ impl Session {
 
     fn deliver_at_most_once(&mut self, outgoing: Outgoing) -> Delivered {
         let bytes = self.live.backlog_bytes + outgoing.cost_bytes();
-        // What waits counts: a client for which nothing waits takes one message of any size.
+        // Queued bytes count: a client with an empty queue takes one message of any size.
         if self.live.backlog_bytes > 0 && bytes > self.limits.qos0_backlog_bytes {
             return Delivered::Dropped(DropReason::BacklogFull);
         }
@@ -319,7 +319,7 @@ impl Session {
 
     fn refuse_newest(&mut self) -> Delivered {
         if self.limits.queue_policy == QueuePolicy::Disconnect && self.is_connected() {
-            self.live.events.push_back(Event::Overflowed);
+            self.live.events.push_back(SessionEvent::Overflowed);
         }
         Delivered::Dropped(DropReason::QueueFull)
     }
@@ -358,13 +358,15 @@ impl Session {
         if key == 0 && qos != QoS::ExactlyOnce {
             return AckToken::NONE;
         }
-        let token = (qos == QoS::ExactlyOnce).then(|| self.gate.promise());
-        let record = Record::Sending {
+        let token = (qos == QoS::ExactlyOnce).then(|| self.gate.issue_token());
+        let record = ExchangeRecord::Sending {
             packet_id,
             qos,
             key,
         };
-        self.live.events.push_back(Event::Record { token, record });
+        self.live
+            .events
+            .push_back(SessionEvent::Record { token, record });
         token.unwrap_or(self.live.dropped)
     }
 
@@ -387,9 +389,9 @@ impl Session {
         }
         self.live.in_flight.release(place);
         let token = if self.is_durable && key != 0 {
-            let token = self.gate.promise();
-            let record = Record::Received { packet_id, key };
-            self.live.events.push_back(Event::Record {
+            let token = self.gate.issue_token();
+            let record = ExchangeRecord::Received { packet_id, key };
+            self.live.events.push_back(SessionEvent::Record {
                 token: Some(token),
                 record,
             });
@@ -405,7 +407,7 @@ impl Session {
 
     /// Sends PUBREL once `token` is confirmed.
     fn hold_release(&mut self, token: AckToken, packet_id: PacketId) {
-        let release = Control(Kind::PubRel(packet_id, ReasonCode::SUCCESS));
+        let release = Control(ControlKind::PubRel(packet_id, ReasonCode::SUCCESS));
         if self.is_durable {
             self.live.held.push(token, release);
         } else {
@@ -422,8 +424,8 @@ impl Session {
     /// The identifier is free, whatever became of its message.
     pub(crate) fn record_completed(&mut self, packet_id: PacketId) {
         if self.is_durable {
-            let record = Record::Completed { packet_id };
-            self.live.events.push_back(Event::Record {
+            let record = ExchangeRecord::Completed { packet_id };
+            self.live.events.push_back(SessionEvent::Record {
                 token: None,
                 record,
             });
@@ -454,7 +456,7 @@ impl Session {
     }
 }
 
-impl Link {
+impl ConnectionState {
     /// Why a message cannot go over this connection: the client's mount point hides its topic, or its Maximum Packet
     /// Size or MQTT allow no such packet [MQTT-3.1.2-24].
     pub(crate) fn obstacle(&self, outgoing: &Outgoing, version: Version) -> Option<DropReason> {
@@ -499,5 +501,5 @@ const EARLY_PUBCOMP: Violation = Violation::protocol(
 const STRAY_FLOOD: Violation = Violation::limit(
     ReasonCode::MESSAGE_RATE_TOO_HIGH,
     "limit stray_acknowledgements",
-    "too many acknowledgements of nothing",
+    "too many acknowledgements of messages that are not in flight",
 );

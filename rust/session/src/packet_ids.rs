@@ -1,4 +1,4 @@
-//! Which packet identifier the next outgoing PUBLISH gets.
+//! Allocates packet identifiers for outgoing PUBLISH packets.
 
 use mqttcore_codec::PacketId;
 
@@ -11,14 +11,14 @@ const RING: u32 = 65_535;
 /// Going around the ring, instead of taking the lowest free one, keeps a late acknowledgement
 /// from hitting a newer message.
 #[derive(Debug)]
-pub(crate) struct PacketIds {
+pub(crate) struct PacketIdAllocator {
     /// The identifier that is looked at next.
     next: u16,
     /// How many identifiers from `next` on are known to be free.
     free_run: u16,
 }
 
-impl PacketIds {
+impl PacketIdAllocator {
     /// All are free.
     pub(crate) const ALL: Self = Self {
         next: 1,
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn ids_count_up_and_wrap_past_zero() {
-        let mut ids = PacketIds::ALL;
+        let mut ids = PacketIdAllocator::ALL;
 
         let taken: Vec<u16> = (0..65_536_u32)
             .map(|_| ids.take(std::iter::empty).unwrap().get())
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn ids_in_use_are_stepped_over() {
-        let mut ids = PacketIds {
+        let mut ids = PacketIdAllocator {
             next: 1,
             free_run: 0,
         };
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn no_id_is_given_when_all_are_in_use() {
-        let mut ids = PacketIds {
+        let mut ids = PacketIdAllocator {
             next: 1,
             free_run: 0,
         };

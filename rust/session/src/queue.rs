@@ -1,4 +1,4 @@
-//! Messages that wait for the client: behind the window, or while it is away.
+//! The message queue of a session: for send quota, or for its client to return.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -68,18 +68,18 @@ impl SubscriptionIds {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     /// Messages that are in the store alone; in the line they stand behind those in
-    /// `Held::waiting`, of which they are the rest.
+    /// `MemoryQueue::waiting`, of which they are the rest.
     spilled: u32,
     /// What comes and is in the store is counted, not held: the client is away for long, or memory holds enough.
     is_closed: bool,
     /// What the spilled ones count with.
     spilled_bytes: usize,
-    held: Option<Box<Held>>,
+    held: Option<Box<MemoryQueue>>,
 }
 
 /// Messages in memory.
 #[derive(Debug, Default)]
-struct Held {
+struct MemoryQueue {
     waiting: VecDeque<Outgoing>,
     /// What came after the spilled ones.
     behind: VecDeque<Outgoing>,
@@ -100,7 +100,7 @@ struct Held {
     maybe_sent_below: u64,
 }
 
-impl Held {
+impl MemoryQueue {
     fn len(&self) -> usize {
         self.waiting.len() + self.behind.len()
     }
@@ -144,7 +144,7 @@ impl Held {
 
 impl Queue {
     pub(crate) fn len(&self) -> usize {
-        self.spilled() + self.held.as_deref().map_or(0, Held::len)
+        self.spilled() + self.held.as_deref().map_or(0, MemoryQueue::len)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -156,7 +156,7 @@ impl Queue {
     }
 
     /// Messages that can leave before the next page is there, with bytes of all that memory holds.
-    pub(crate) fn at_hand(&self) -> (usize, usize) {
+    pub(crate) fn sendable(&self) -> (usize, usize) {
         let held = self.held.as_deref();
         held.map_or((0, 0), |held| (held.waiting.len(), held.bytes))
     }
@@ -170,7 +170,7 @@ impl Queue {
         self.held.as_ref().is_some_and(|held| held.qos0 > 0)
     }
 
-    /// The next one that is at hand.
+    /// Returns the next message in memory.
     pub(crate) fn front(&self) -> Option<&Outgoing> {
         self.held.as_ref()?.waiting.front()
     }
@@ -219,7 +219,7 @@ impl Queue {
         self.held.as_deref().is_some_and(|held| held.stored() > 0)
     }
 
-    /// Whether it is no longer than the limits allow.
+    /// Whether it is within the limits.
     pub(crate) fn is_within(&self, limits: &ServerLimits) -> bool {
         self.len() <= limits.queue_messages && self.bytes() <= limits.queue_bytes
     }
@@ -256,7 +256,7 @@ impl Queue {
     }
 
     /// Takes out what `keep` does not want kept; the order of the rest stays.
-    pub(crate) fn take_unless(&mut self, keep: impl Fn(&Message) -> bool) -> Vec<Outgoing> {
+    pub(crate) fn remove_unless_kept(&mut self, keep: impl Fn(&Message) -> bool) -> Vec<Outgoing> {
         let mut taken = Vec::new();
         let Some(held) = self.held.as_deref_mut() else {
             return taken;
@@ -280,7 +280,7 @@ impl Queue {
         self.is_closed = true;
         let held = self.held.take().unwrap_or_default();
         if self.spilled > 0 || held.waiting.iter().any(|outgoing| outgoing.maybe_sent) {
-            self.doubt_below(held.maybe_sent_below);
+            self.mark_maybe_sent_below(held.maybe_sent_below);
         }
         for outgoing in held.waiting.into_iter().chain(held.behind) {
             self.push(outgoing);
@@ -314,7 +314,7 @@ impl Queue {
     }
 
     /// Notes which spilled ones may have been sent in an earlier life of the engine.
-    pub(crate) fn doubt_below(&mut self, key: u64) {
+    pub(crate) fn mark_maybe_sent_below(&mut self, key: u64) {
         if key > 0 {
             self.held.get_or_insert_default().maybe_sent_below = key;
         }
@@ -341,7 +341,7 @@ impl Queue {
         }
     }
 
-    /// Counts the next one from the store out; false if it was at hand already. What becomes of
+    /// Counts the next one from the store out; false if it was in memory already. What becomes of
     /// it is the caller's: [`Queue::put_back`], or nothing.
     pub(crate) fn fetch(&mut self, outgoing: &Outgoing) -> bool {
         if let Some(held) = self.held.as_deref_mut() {
@@ -357,7 +357,7 @@ impl Queue {
         true
     }
 
-    /// Puts one that was fetched behind what is at hand.
+    /// Appends a message that was read from the store to those in memory.
     pub(crate) fn put_back(&mut self, outgoing: Outgoing) {
         let held = self.held.get_or_insert_default();
         held.count_in(&outgoing);

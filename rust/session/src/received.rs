@@ -1,4 +1,4 @@
-//! QoS 2 packet identifiers that the client has not released yet.
+//! QoS 2 packet identifiers that the client has not released.
 
 use std::mem;
 

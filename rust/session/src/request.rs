@@ -1,4 +1,4 @@
-//! What a packet of the client asks of the engine.
+//! Requests of a client that the engine decides: PUBLISH, SUBSCRIBE, UNSUBSCRIBE, AUTH.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use mqttcore_topics::{Options, SubscriptionFilter, TopicLimits, TopicName};
 use crate::cause::Cause;
 use crate::message::Message;
 
-/// What is left to do after the session has handled a packet.
+/// What the engine has to do after the session has handled a packet.
 #[derive(Debug)]
 pub enum Request<'p> {
     /// Nothing.
@@ -28,7 +28,7 @@ pub enum Request<'p> {
         /// The client's first data.
         data: Option<&'p [u8]>,
     },
-    /// The client goes on in an exchange that is under way; answer as above.
+    /// The client continues an open exchange; answer as above.
     Authenticate {
         /// The client's next data.
         data: Option<&'p [u8]>,
@@ -45,12 +45,12 @@ pub enum Request<'p> {
 pub struct PublishRequest<'p> {
     pub(crate) version: Version,
     pub(crate) publish: Publish<'p>,
-    pub(crate) topic: Topic<'p>,
+    pub(crate) topic: TopicSource<'p>,
 }
 
 /// Where the topic's text lives.
 #[derive(Debug)]
-pub(crate) enum Topic<'p> {
+pub(crate) enum TopicSource<'p> {
     Packet(TopicName<'p>),
     /// It came as an alias, or stands behind a mount point.
     Owned(Arc<str>),
@@ -60,9 +60,9 @@ impl<'p> PublishRequest<'p> {
     /// The topic, resolved if it came as an alias, behind the mount point if there is one.
     pub fn topic(&self) -> TopicName<'_> {
         match &self.topic {
-            Topic::Packet(topic) => *topic,
+            TopicSource::Packet(topic) => *topic,
             // INVARIANT: it was parsed when it was made.
-            Topic::Owned(text) => TopicName::parse(text, &TopicLimits::AS_IT_CAME)
+            TopicSource::Owned(text) => TopicName::parse(text, &TopicLimits::AS_IT_CAME)
                 .expect("an alias stands for a valid topic"),
         }
     }
@@ -105,10 +105,10 @@ impl<'p> PublishRequest<'p> {
         frame_at: usize,
     ) -> Message {
         match self.topic {
-            Topic::Packet(_) => {
+            TopicSource::Packet(_) => {
                 Message::from_publish(now, self.version, &self.publish, source, chunk, frame_at)
             }
-            Topic::Owned(_) => self.to_owned_message(now),
+            TopicSource::Owned(_) => self.to_owned_message(now),
         }
     }
 
@@ -138,9 +138,9 @@ pub struct SubscribeRequest {
 /// One filter of a SUBSCRIBE.
 #[derive(Clone, Debug)]
 pub struct SubscribeEntry {
-    /// What is subscribed to.
+    /// The topic filter.
     pub filter: SubscriptionFilter,
-    /// What is granted: the engine may lower the QoS.
+    /// The granted options: the engine may lower the QoS.
     pub options: Options,
     /// What to do with retained messages; never any on a shared subscription (decision 12).
     pub retain_handling: RetainHandling,
@@ -181,7 +181,7 @@ pub struct UnsubscribeRequest {
 /// One filter of an UNSUBSCRIBE.
 #[derive(Clone, Debug)]
 pub struct UnsubscribeEntry {
-    /// What is unsubscribed from.
+    /// The topic filter.
     pub filter: SubscriptionFilter,
     /// The session has such a subscription; the engine takes it out of the directory.
     pub exists: bool,

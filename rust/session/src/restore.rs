@@ -1,12 +1,11 @@
-//! A session made again out of what a store kept of it, before its client is back; and what a store
-//! has to know of one.
+//! Restores a session from a store, and lists what a store has to keep of one.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use mqttcore_codec::{PacketId, Version};
 
-use crate::inflight::Entry;
+use crate::inflight::InFlightEntry;
 use crate::limits::ServerLimits;
 use crate::message::Message;
 use crate::outbound::Delivery;
@@ -46,13 +45,13 @@ impl Session {
     }
 
     /// Puts back a QoS 2 identifier of the client's that it has not released: a repeat of its
-    /// PUBLISH is no new message [MQTT-4.3.3-10].
+    /// PUBLISH is a repeat [MQTT-4.3.3-10].
     pub fn restore_received(&mut self, packet_id: PacketId) {
         let incoming = self.live.incoming.get_or_insert_default();
         incoming.received.insert(packet_id);
     }
 
-    /// Puts back a message that was under way, at the QoS of `delivery`: it is sent again under its
+    /// Restores a message in flight, at the QoS of `delivery`: it is sent again under its
     /// own identifier, as a repeat [MQTT-4.4.0-1, MQTT-3.3.1-1].
     pub fn restore_publish(
         &mut self,
@@ -63,7 +62,7 @@ impl Session {
         let outgoing = outgoing(message, delivery);
         self.live
             .in_flight
-            .restore(Entry::restored(outgoing, packet_id));
+            .restore(InFlightEntry::restored(outgoing, packet_id));
     }
 
     /// Puts back an identifier whose PUBREL waits for PUBCOMP [MQTT-4.3.3-6].

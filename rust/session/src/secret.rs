@@ -1,4 +1,4 @@
-//! Passwords and authentication data: never printed, and wiped when nobody needs them.
+//! Passwords and authentication data: never printed, wiped when dropped.
 
 use std::fmt;
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use std::hint::black_box;
 pub struct Secret(Box<[u8]>);
 
 impl Secret {
-    /// The bytes, for whoever checks them.
+    /// The bytes, for a check of the password.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -35,7 +35,7 @@ impl fmt::Debug for Secret {
 /// Overwrites bytes that a secret came in, such as those of a CONNECT in a read buffer.
 pub fn wipe(bytes: &mut [u8]) {
     bytes.fill(0);
-    // Nobody reads them any more: without this the compiler may leave them as they are.
+    // The bytes are not read again: without this the compiler may remove the wipe.
     black_box(bytes);
 }
 

@@ -1,4 +1,4 @@
-//! The session itself: its state, the way in for packets, the ways out.
+//! The session: its state, its input, its outputs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,11 +7,11 @@ use mqttcore_codec::{Disconnect, Packet, PacketType, ReasonCode, Version};
 use mqttcore_topics::MountPoint;
 
 use crate::cause::Cause;
-use crate::control::{Control, Kind};
-use crate::event::Event;
-use crate::gate::{AckToken, Gate};
+use crate::control::{Control, ControlKind};
+use crate::event::SessionEvent;
+use crate::gate::{AckGate, AckToken};
 use crate::limits::ServerLimits;
-use crate::live::Aside;
+use crate::live::OptionalState;
 use crate::message::Message;
 use crate::queue::{Outgoing, Queue};
 use crate::request::Request;
@@ -21,7 +21,7 @@ use crate::violation::Violation;
 
 /// One client's protocol state: what survives a connection, and the connection if there is one.
 ///
-/// Sans-IO: decoded packets and the time go in, [`Transmit`]s, [`Event`]s and deadlines come out.
+/// Sans-IO: decoded packets and the time go in, [`Transmit`]s, [`SessionEvent`]s and deadlines come out.
 /// After every call that can change something, poll transmits and events until there are none,
 /// and ask for the next deadline.
 #[derive(Debug)]
@@ -34,23 +34,23 @@ pub struct Session {
     pub(crate) version: Version,
     /// The session outlives a crash of the broker: its promises are recorded first.
     pub(crate) is_durable: bool,
-    pub(crate) gate: Gate,
+    pub(crate) gate: AckGate,
     pub(crate) queue: Queue,
     pub(crate) subscriptions: Subscriptions,
     /// Nothing, for most clients that are away.
-    pub(crate) live: Aside,
+    pub(crate) live: OptionalState,
 }
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LinkState {
-    /// There is none.
+    /// No connection.
     Away,
     /// CONNACK has not left: nothing else may [MQTT-3.2.0-1].
     Accepting,
     /// CONNACK has left.
     Open,
-    /// There is none, and there will be none: the session is over.
+    /// No connection, and no further one: the session has ended.
     Ended,
 }
 
@@ -64,10 +64,10 @@ impl Session {
             state: LinkState::Away,
             version: Version::V5,
             is_durable: false,
-            gate: Gate::default(),
+            gate: AckGate::default(),
             queue: Queue::default(),
             subscriptions: Subscriptions::default(),
-            live: Aside::default(),
+            live: OptionalState::default(),
         }
     }
 
@@ -117,7 +117,7 @@ impl Session {
     }
 
     /// The next thing to do or to count.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<SessionEvent> {
         let event = self.live.get_mut().and_then(|live| live.events.pop_front());
         if event.is_none() && !self.is_connected() {
             self.live.rest();
@@ -125,11 +125,11 @@ impl Session {
         event
     }
 
-    /// As [`poll_event`](Self::poll_event), for events about messages alone: it stops at [`Event::WillDue`] and
-    /// [`Event::Expired`].
-    pub fn poll_message_event(&mut self) -> Option<Event> {
+    /// As [`poll_event`](Self::poll_event), for events about messages alone: it stops at [`SessionEvent::WillDue`] and
+    /// [`SessionEvent::Expired`].
+    pub fn poll_message_event(&mut self) -> Option<SessionEvent> {
         let next = self.live.get_mut().and_then(|live| live.events.front());
-        let is_of_session = matches!(next, Some(Event::WillDue(_) | Event::Expired));
+        let is_of_session = matches!(next, Some(SessionEvent::WillDue(_) | SessionEvent::Expired));
         if is_of_session {
             None
         } else {
@@ -137,12 +137,12 @@ impl Session {
         }
     }
 
-    /// The token of the latest promise, confirmed or not.
+    /// The token of the latest held acknowledgement, confirmed or not.
     pub fn last_token(&self) -> AckToken {
         self.gate.last()
     }
 
-    /// Lets every promise up to `token` leave: what they promise is safe.
+    /// Releases all acknowledgements up to `token`: what they confirm is durable.
     pub fn confirm(&mut self, token: AckToken) {
         self.gate.confirm(token);
     }
@@ -167,7 +167,7 @@ impl Session {
         self.live.link.packet_bytes
     }
 
-    /// The agreed Keep Alive in seconds; 0 is none.
+    /// The agreed Keep Alive in seconds; 0 disables it.
     pub fn keep_alive_s(&self) -> u16 {
         self.live.link.keep_alive_s
     }
@@ -208,7 +208,7 @@ impl Session {
         self.queue.bytes()
     }
 
-    /// QoS 1 and 2 messages under way to the client.
+    /// QoS 1 and 2 messages in flight to the client.
     pub fn in_flight(&self) -> usize {
         self.live.in_flight.len()
     }
@@ -238,7 +238,7 @@ impl Session {
         }
     }
 
-    pub(crate) fn push_control(&mut self, kind: Kind) {
+    pub(crate) fn push_control(&mut self, kind: ControlKind) {
         self.live.controls.push_back(Control(kind));
     }
 
@@ -254,13 +254,13 @@ impl Session {
     /// Follows the client's quota: what ends one of its exchanges leaves now [MQTT-4.9.0-1].
     fn note_sent(&mut self, control: &Control) {
         let ends = match control.0 {
-            Kind::ConnAck(_) => {
+            ControlKind::ConnAck(_) => {
                 self.state = LinkState::Open;
                 false
             }
-            Kind::PubAck(..) | Kind::PubComp(..) => true,
-            Kind::PubRec(_, reason) => reason.is_error(),
-            Kind::Explained(ref body) => {
+            ControlKind::PubAck(..) | ControlKind::PubComp(..) => true,
+            ControlKind::PubRec(_, reason) => reason.is_error(),
+            ControlKind::Explained(ref body) => {
                 body.packet_type != PacketType::PubRel && body.reason.is_error()
             }
             _ => false,
@@ -271,7 +271,7 @@ impl Session {
 
     fn handle_ping(&mut self) -> Request<'static> {
         self.shrink();
-        self.push_control(Kind::PingResp);
+        self.push_control(ControlKind::PingResp);
         Request::None
     }
 
@@ -306,5 +306,5 @@ const SERVER_PACKET: Violation = Violation::protocol(
 const LATE_EXPIRY: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,
     "MQTT5 3.14.2.2.2",
-    "DISCONNECT keeps a session that CONNECT did not keep",
+    "DISCONNECT sets a Session Expiry Interval, but that of CONNECT is 0",
 );

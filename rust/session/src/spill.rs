@@ -1,4 +1,4 @@
-//! A queue that waits in the engine's store: counted while the client is away, read back in pages.
+//! Spilled queues: messages that only the engine's store keeps; paging reads them back.
 //!
 //! What may be let go of is what the store has: messages that were delivered with a
 //! [`Delivery::key`]. The engine closes the queue of a client that stays away
@@ -15,7 +15,7 @@ use crate::outbound::Delivery;
 use crate::restore::outgoing;
 use crate::session::Session;
 
-/// Messages at hand below which the next page is wanted.
+/// If fewer messages are in memory, the next page is requested.
 const AT_HAND: usize = 128;
 
 impl Session {
@@ -59,7 +59,7 @@ impl Session {
     /// Says that the engine died with the client connected: messages of an earlier life at QoS 1 that wait and have
     /// a key below `key` may have been sent, so they go with DUP [MQTT-3.3.1-1].
     pub fn restore_maybe_sent(&mut self, key: u64) {
-        self.queue.doubt_below(key);
+        self.queue.mark_maybe_sent_below(key);
     }
 
     /// Waiting messages that the store alone has.
@@ -83,7 +83,7 @@ impl Session {
     /// messages have to be known. If the queue is closed and all pages were read, open it first.
     pub fn wants_page(&self) -> bool {
         let has_use = self.is_connected() || self.drops_oldest();
-        let (messages, bytes) = self.queue.at_hand();
+        let (messages, bytes) = self.queue.sendable();
         let is_short = messages == 0 || messages < AT_HAND && bytes <= self.limits.queue_bytes;
         self.queue.spilled() > 0 && has_use && (is_short || self.drops_oldest())
     }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use mqttcore_codec::{PacketType, ReasonCode, Subscribe, SubscriptionOptions, Unsubscribe};
 use mqttcore_topics::{Options, SubscriptionFilter};
 
-use crate::control::{Control, Details, Kind, ReasonsBody, listed};
+use crate::control::{Control, ControlKind, Details, ReasonsBody, listed};
 use crate::gate::AckToken;
 use crate::limits::ServerLimits;
 use crate::request::{
@@ -49,7 +49,7 @@ impl Session {
             reasons,
             details,
         };
-        self.answer(Control(Kind::SubAck(Box::new(body))))
+        self.answer(Control(ControlKind::SubAck(Box::new(body))))
     }
 
     /// Ends an UNSUBSCRIBE: forgets the subscriptions and queues UNSUBACK, with 0x11 where there
@@ -76,7 +76,7 @@ impl Session {
             reasons,
             details,
         };
-        self.answer(Control(Kind::UnsubAck(Box::new(body))))
+        self.answer(Control(ControlKind::UnsubAck(Box::new(body))))
     }
 
     /// Takes away a subscription that the client no longer has the right to (abuse F16), without
@@ -94,7 +94,7 @@ impl Session {
         let parsed = parse_entries(subscribe, id, &self.limits)?;
         let mut entries: Vec<SubscribeEntry> = Vec::with_capacity(parsed.len());
         for (index, mut entry) in parsed.into_iter().enumerate() {
-            entry.refused = refusal(&entry, index, &self.limits);
+            entry.refused = subscribe_failure(&entry, index, &self.limits);
             entry.filter = self.mounted(entry.filter)?;
             if self.live.link.is_bridge {
                 // No Local is not for shared subscriptions [MQTT-3.8.3-4].
@@ -182,7 +182,7 @@ impl Session {
             }
             return AckToken::default();
         }
-        let token = self.gate.promise();
+        let token = self.gate.issue_token();
         if self.is_connected() {
             self.live.held.push(token, control);
         }
@@ -190,7 +190,7 @@ impl Session {
     }
 }
 
-/// Parses every filter: one that is none condemns the packet (abuse E02, E06).
+/// Parses every filter: an invalid filter makes the packet a violation (abuse E02, E06).
 fn parse_entries(
     subscribe: &Subscribe<'_>,
     id: Option<NonZeroU32>,
@@ -219,7 +219,11 @@ fn parse_entries(
 }
 
 /// Why a valid filter is not wanted here.
-fn refusal(entry: &SubscribeEntry, index: usize, limits: &ServerLimits) -> Option<ReasonCode> {
+fn subscribe_failure(
+    entry: &SubscribeEntry,
+    index: usize,
+    limits: &ServerLimits,
+) -> Option<ReasonCode> {
     if index >= limits.filters_per_packet {
         return Some(ReasonCode::QUOTA_EXCEEDED);
     }
@@ -235,14 +239,18 @@ fn refusal(entry: &SubscribeEntry, index: usize, limits: &ServerLimits) -> Optio
     None
 }
 
-/// The refusals above in words.
+/// Reason strings of the failures above.
 fn why_refused(entry: &SubscribeEntry) -> Option<&'static str> {
     match entry.refused? {
         ReasonCode::QUOTA_EXCEEDED => Some("too many subscriptions"),
-        ReasonCode::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED => Some("no shared subscriptions here"),
-        ReasonCode::WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED => Some("no wildcards here"),
+        ReasonCode::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED => {
+            Some("shared subscriptions are not supported")
+        }
+        ReasonCode::WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED => {
+            Some("wildcard subscriptions are not supported")
+        }
         ReasonCode::SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED => {
-            Some("no subscription identifiers here")
+            Some("subscription identifiers are not supported")
         }
         _ => None,
     }
@@ -251,10 +259,10 @@ fn why_refused(entry: &SubscribeEntry) -> Option<&'static str> {
 const ANSWER_TOO_LARGE: Violation = Violation::limit(
     ReasonCode::PACKET_TOO_LARGE,
     "MQTT-3.1.2-24",
-    "the answer would be larger than the client takes",
+    "the acknowledgement exceeds the client's Maximum Packet Size",
 );
 const NO_LOCAL_SHARED: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,
     "MQTT-3.8.3-4",
-    "No Local on a shared subscription",
+    "No Local is set on a shared subscription",
 );

@@ -1,10 +1,10 @@
-//! What time does to a session: the silence of a client, its will, its end.
+//! Deadlines of a session: keep-alive, will delay, session expiry.
 
 use std::time::{Duration, Instant};
 
 use mqttcore_codec::ReasonCode;
 
-use crate::event::Event;
+use crate::event::SessionEvent;
 use crate::session::{LinkState, Session};
 use crate::violation::Violation;
 
@@ -65,18 +65,18 @@ impl Session {
         if (has_ended || is_due(self.will_deadline(), now))
             && let Some(will) = self.take_will(now)
         {
-            self.live.events.push_back(Event::WillDue(will));
+            self.live.events.push_back(SessionEvent::WillDue(will));
         }
         if has_ended {
             self.state = LinkState::Ended;
-            self.live.events.push_back(Event::Expired);
+            self.live.events.push_back(SessionEvent::Expired);
         }
         Ok(())
     }
 
     /// Starts the silence of a connected client anew: the engine does not read it for a while,
     /// so that its packets may wait unseen.
-    pub fn excuse_silence(&mut self, now: Instant) {
+    pub fn restart_keep_alive(&mut self, now: Instant) {
         if self.is_connected() {
             self.since = Some(now);
         }
@@ -122,5 +122,5 @@ pub(crate) fn is_due(deadline: Option<Instant>, now: Instant) -> bool {
 const SILENT_CLIENT: Violation = Violation::protocol(
     ReasonCode::KEEP_ALIVE_TIMEOUT,
     "MQTT-3.1.2-22",
-    "no packet within one and a half Keep Alives",
+    "no packet within 1.5 times the Keep Alive",
 );

@@ -1,4 +1,4 @@
-//! What a session hands out to be written to its client.
+//! Packets and messages that the engine writes to the client.
 
 use std::num::NonZeroU32;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! What a client did wrong, and which statement says so.
+//! Protocol violations of a client, with the statement that each one breaks.
 
 use mqttcore_codec::{DecodeError, ReasonCode};
 use mqttcore_topics::TopicError;
@@ -8,7 +8,7 @@ use crate::composed::MessageError;
 
 /// A packet, or a silence, that ends the connection [MQTT-4.13.1-1].
 ///
-/// Before CONNACK the reason travels in [`refusal`](crate::refusal), afterwards in
+/// Before CONNACK the reason travels in [`connack_failure`](crate::connack_failure), afterwards in
 /// [`Session::disconnect_packet`](crate::Session::disconnect_packet); a 3.x client is told
 /// nothing, its connection is closed [MQTT-3.1.1 4.8.0-1].
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
@@ -21,12 +21,12 @@ pub struct Violation {
     /// What happened, in plain words; never text of the client's.
     pub what: &'static str,
     /// Whose rule was broken.
-    pub fault: Fault,
+    pub fault: ViolationKind,
 }
 
 /// Whose rule a client broke.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Fault {
+pub enum ViolationKind {
     /// The protocol's: the client is broken or hostile.
     Protocol,
     /// Ours: the packet is valid, but above a limit or outside of what the server offers.
@@ -40,7 +40,7 @@ impl Violation {
             reason,
             statement,
             what,
-            fault: Fault::Protocol,
+            fault: ViolationKind::Protocol,
         }
     }
 
@@ -50,7 +50,7 @@ impl Violation {
             reason,
             statement,
             what,
-            fault: Fault::Limit,
+            fault: ViolationKind::Limit,
         }
     }
 
@@ -100,12 +100,12 @@ impl Violation {
     }
 }
 
-fn fault_of(error: TopicError) -> Fault {
+fn fault_of(error: TopicError) -> ViolationKind {
     match error {
         TopicError::TooLong | TopicError::TooManyLevels | TopicError::ControlCharacter => {
-            Fault::Limit
+            ViolationKind::Limit
         }
-        _ => Fault::Protocol,
+        _ => ViolationKind::Protocol,
     }
 }
 
@@ -116,18 +116,18 @@ impl From<MessageError> for Violation {
             MessageError::ResponseTopic(TopicError::WildcardInName) => Self::protocol(
                 ReasonCode::PROTOCOL_ERROR,
                 "MQTT-3.3.2-14",
-                "response topic holds a wildcard",
+                "response topic contains a wildcard",
             ),
             MessageError::ResponseTopic(error) => Self::topic_name(error),
             MessageError::PayloadFormat => Self::protocol(
                 ReasonCode::PAYLOAD_FORMAT_INVALID,
                 "MQTT5 3.3.2.3.2",
-                "payload is not the UTF-8 text that it says it is",
+                "payload is not UTF-8, but its Payload Format Indicator is 1",
             ),
             MessageError::TooLarge(_) => Self::limit(
                 ReasonCode::PACKET_TOO_LARGE,
                 "MQTT5 1.5.5",
-                "message is larger than a packet",
+                "message is larger than the largest packet",
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! The message that a client leaves for the case that its connection is lost.
+//! The will message.
 
 use crate::message::Message;
 

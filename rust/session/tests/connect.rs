@@ -7,7 +7,7 @@ use common::{
     ACCEPTED_3, CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, Wire, connect_5, framed,
 };
 use mqttcore_codec::{ReasonCode, Version};
-use mqttcore_session::{Details, Secret, ServerLimits, Terms, refusal};
+use mqttcore_session::{Details, Secret, ServerLimits, Terms, connack_failure};
 
 #[test]
 fn mqtt_3_1_1_3_1_4_4_a_valid_connect_gets_return_code_0() {
@@ -507,7 +507,7 @@ fn mqtt_3_2_2_6_a_v5_client_is_told_why() {
 #[test]
 fn a_client_is_sent_to_another_server() {
     let details = Details::none();
-    let control = refusal(
+    let control = connack_failure(
         Version::V5,
         ReasonCode::USE_ANOTHER_SERVER,
         Some("b"),
@@ -534,7 +534,7 @@ fn mqtt_3_1_1_3_2_2_6_a_3_x_client_is_closed_without_a_fitting_code() {
     ];
 
     for (reason, code) in codes {
-        let control = refusal(Version::V3_1_1, reason, None, Details::none());
+        let control = connack_failure(Version::V3_1_1, reason, None, Details::none());
         let mut out = Vec::new();
         if let Some(control) = control {
             control.encode(Version::V3_1_1, u32::MAX, &mut out);
@@ -655,7 +655,7 @@ fn generous() -> ServerLimits {
 
 fn refused(version: Version, reason: ReasonCode) -> Vec<u8> {
     let mut out = Vec::new();
-    refusal(version, reason, None, Details::none())
+    connack_failure(version, reason, None, Details::none())
         .expect("a CONNACK")
         .encode(version, u32::MAX, &mut out);
     out

@@ -9,7 +9,7 @@ use common::{
     Asked, CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, Wire, framed, message, seconds,
 };
 use mqttcore_codec::{QoS, ReasonCode};
-use mqttcore_session::{Cause, Event, Expiry, Message, ServerLimits};
+use mqttcore_session::{Cause, Expiry, Message, ServerLimits, SessionEvent};
 
 #[test]
 fn mqtt_3_1_2_22_silence_for_one_and_a_half_keep_alives_ends_the_connection() {
@@ -149,7 +149,10 @@ fn mqtt_3_1_2_8_a_will_does_not_outlive_its_session() {
 
     let events = wire.events();
     assert!(
-        matches!(&events[..], [Event::WillDue(_), Event::Expired]),
+        matches!(
+            &events[..],
+            [SessionEvent::WillDue(_), SessionEvent::Expired]
+        ),
         "{events:?}"
     );
     assert_eq!(wire.session.poll_timeout(), None);
@@ -164,9 +167,15 @@ fn events_about_messages_stop_at_a_will_and_at_the_end_of_the_session() {
     wire.session.handle_timeout(wire.now).unwrap();
 
     assert!(wire.session.poll_message_event().is_none());
-    assert!(matches!(wire.session.poll_event(), Some(Event::WillDue(_))));
+    assert!(matches!(
+        wire.session.poll_event(),
+        Some(SessionEvent::WillDue(_))
+    ));
     assert!(wire.session.poll_message_event().is_none());
-    assert!(matches!(wire.session.poll_event(), Some(Event::Expired)));
+    assert!(matches!(
+        wire.session.poll_event(),
+        Some(SessionEvent::Expired)
+    ));
 }
 
 #[test]
@@ -178,7 +187,10 @@ fn an_event_about_a_message_is_polled_as_any_other() {
 
     let event = wire.session.poll_message_event();
 
-    assert!(matches!(event, Some(Event::Dropped { .. })), "{event:?}");
+    assert!(
+        matches!(event, Some(SessionEvent::Dropped { .. })),
+        "{event:?}"
+    );
     assert!(wire.session.poll_message_event().is_none());
 }
 
@@ -187,10 +199,10 @@ fn a_client_that_is_not_read_is_not_silent() {
     let mut wire = Wire::connected(CONNECT_5_KEPT);
     let later = wire.now + seconds(50);
 
-    wire.session.excuse_silence(later);
+    wire.session.restart_keep_alive(later);
     assert_eq!(wire.session.poll_timeout(), Some(later + seconds(90)));
     wire.lose();
-    wire.session.excuse_silence(later);
+    wire.session.restart_keep_alive(later);
 
     let end = wire.now + seconds(100);
     assert_eq!(wire.session.poll_timeout(), Some(end), "of the session");
@@ -223,7 +235,7 @@ fn coming_back_too_late_does_not_cancel_the_will() {
 
     wire.resume(CONNECT_5_KEPT);
 
-    assert!(matches!(&wire.events()[..], [Event::WillDue(_)]));
+    assert!(matches!(&wire.events()[..], [SessionEvent::WillDue(_)]));
 }
 
 /// A clean start ends the session, and with it the wait.
@@ -235,7 +247,10 @@ fn a_clean_start_publishes_a_waiting_will() {
     let mut ended = Wire::connected(&will_5(10, 100));
     ended.lose();
 
-    assert!(matches!(&connected.events()[..], [Event::WillDue(_)]));
+    assert!(matches!(
+        &connected.events()[..],
+        [SessionEvent::WillDue(_)]
+    ));
     assert!(ended.session.end(ended.now).is_some());
 }
 
@@ -263,7 +278,7 @@ fn mqtt_3_1_2_23_a_session_is_kept_for_its_expiry() {
     assert_eq!(departure.expiry, Expiry::At(wire.now + seconds(100)));
     wire.now += seconds(100);
     wire.session.handle_timeout(wire.now).unwrap();
-    assert!(matches!(wire.events()[..], [Event::Expired]));
+    assert!(matches!(wire.events()[..], [SessionEvent::Expired]));
 }
 
 #[test]
@@ -322,7 +337,7 @@ fn due(wire: &mut Wire, after_s: u64) -> Vec<Message> {
     wire.now += seconds(after_s);
     wire.session.handle_timeout(wire.now).unwrap();
     let wills = wire.events().into_iter().filter_map(|event| match event {
-        Event::WillDue(will) => Some(will),
+        SessionEvent::WillDue(will) => Some(will),
         _ => None,
     });
     wills.collect()

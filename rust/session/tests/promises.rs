@@ -6,7 +6,8 @@ mod common;
 use common::{CONNECT_3_KEPT, CONNECT_5_KEPT, Wire, message};
 use mqttcore_codec::{PacketId, QoS, ReasonCode};
 use mqttcore_session::{
-    AckToken, Delivered, Delivery, DropReason, Event, QueuePolicy, Record, ServerLimits,
+    AckToken, Delivered, Delivery, DropReason, ExchangeRecord, QueuePolicy, ServerLimits,
+    SessionEvent,
 };
 
 const EXACTLY: QoS = QoS::ExactlyOnce;
@@ -81,16 +82,16 @@ fn what_waits_for_a_promise_is_taken_out_once_connack_has_left() {
     let mut wire = waiting();
     let connack = wire.session.last_token();
     assert!(!wire.session.is_confirmed(connack));
-    assert!(wire.session.take_unconfirmed().is_empty());
+    assert!(wire.session.take_held_acks().is_empty());
     wire.session.confirm(connack);
     assert!(wire.session.is_confirmed(connack));
     assert_eq!(wire.receive().len(), 1);
     wire.ok(b"\x32\x06\x00\x01t\x00\x07!");
     accept(&mut wire, 7, QoS::AtLeastOnce);
 
-    assert_eq!(wire.session.take_unconfirmed().len(), 1);
+    assert_eq!(wire.session.take_held_acks().len(), 1);
 
-    assert!(wire.session.take_unconfirmed().is_empty());
+    assert!(wire.session.take_held_acks().is_empty());
 }
 
 #[test]
@@ -133,7 +134,7 @@ fn pubcomp_of_a_durable_session_waits_for_the_release() {
 
     wire.ok(b"\x62\x02\x00\x02");
 
-    let token = promised(&mut wire, Record::Released { packet_id: id(2) });
+    let token = promised(&mut wire, ExchangeRecord::Released { packet_id: id(2) });
     assert!(wire.receive().is_empty());
     wire.session.confirm(token);
     assert_eq!(wire.receive(), [b"\x70\x02\x00\x02"]);
@@ -170,7 +171,7 @@ fn mqtt_4_3_3_6_qos_2_to_a_durable_session_waits_twice() {
         },
     );
 
-    let sending = Record::Sending {
+    let sending = ExchangeRecord::Sending {
         packet_id: id(1),
         qos: EXACTLY,
         key: 77,
@@ -183,7 +184,7 @@ fn mqtt_4_3_3_6_qos_2_to_a_durable_session_waits_twice() {
     wire.ok(b"\x50\x02\x00\x01");
     let token = promised(
         &mut wire,
-        Record::Received {
+        ExchangeRecord::Received {
             packet_id: id(1),
             key: 77,
         },
@@ -194,8 +195,10 @@ fn mqtt_4_3_3_6_qos_2_to_a_durable_session_waits_twice() {
 
     wire.ok(b"\x70\x02\x00\x01");
     let events = wire.events();
-    let completed = Record::Completed { packet_id: id(1) };
-    assert!(matches!(&events[..], [Event::Record { token: None, record }] if *record == completed));
+    let completed = ExchangeRecord::Completed { packet_id: id(1) };
+    assert!(
+        matches!(&events[..], [SessionEvent::Record { token: None, record }] if *record == completed)
+    );
 }
 
 /// A durable session whose client was sent a QoS 2 message with number 77 and identifier 1.
@@ -247,8 +250,8 @@ fn a_pubrec_with_an_error_ends_the_exchange_in_the_store() {
 /// The one event is the record that identifier 1 is free.
 fn assert_completed(wire: &mut Wire) {
     let events = wire.events();
-    let completed = Record::Completed { packet_id: id(1) };
-    let is_it = |event: &Event| matches!(event, Event::Record { token: None, record } if *record == completed);
+    let completed = ExchangeRecord::Completed { packet_id: id(1) };
+    let is_it = |event: &SessionEvent| matches!(event, SessionEvent::Record { token: None, record } if *record == completed);
     assert!(matches!(&events[..], [event] if is_it(event)), "{events:?}");
 }
 
@@ -268,7 +271,7 @@ fn qos_1_to_a_durable_session_is_recorded_late_and_leaves_at_once() {
     assert_eq!(wire.receive(), [b"\x32\x06\x00\x01t\x00\x01!"]);
     assert!(matches!(
         &wire.events()[..],
-        [Event::Record { token: None, .. }]
+        [SessionEvent::Record { token: None, .. }]
     ));
 }
 
@@ -363,7 +366,7 @@ fn qos_1_that_the_store_does_not_have_is_not_recorded() {
 fn of_qos_2_that_the_store_does_not_have_the_identifier_is_recorded() {
     let mut wire = durable();
     wire.deliver(&message("t", b"!", EXACTLY), EXACTLY);
-    let sending = Record::Sending {
+    let sending = ExchangeRecord::Sending {
         packet_id: id(1),
         qos: EXACTLY,
         key: 0,
@@ -378,9 +381,11 @@ fn of_qos_2_that_the_store_does_not_have_the_identifier_is_recorded() {
     assert_eq!(wire.receive(), [b"\x62\x02\x00\x01"]);
     wire.ok(b"\x70\x02\x00\x01");
 
-    let completed = Record::Completed { packet_id: id(1) };
+    let completed = ExchangeRecord::Completed { packet_id: id(1) };
     let events = wire.events();
-    assert!(matches!(&events[..], [Event::Record { token: None, record }] if *record == completed));
+    assert!(
+        matches!(&events[..], [SessionEvent::Record { token: None, record }] if *record == completed)
+    );
 }
 
 #[test]
@@ -467,10 +472,10 @@ fn accept(wire: &mut Wire, packet_id: u16, qos: QoS) -> AckToken {
         .accept_publish(id(packet_id), qos, ReasonCode::SUCCESS)
 }
 
-fn promised(wire: &mut Wire, expected: Record) -> AckToken {
+fn promised(wire: &mut Wire, expected: ExchangeRecord) -> AckToken {
     let events = wire.events();
     let [
-        Event::Record {
+        SessionEvent::Record {
             token: Some(token),
             record,
         },

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Asked, CONNECT_3, CONNECT_5, CONNECT_5_KEPT, CONNECT_5_TERSE, Wire};
 use mqttcore_codec::{PacketId, QoS, ReasonCode, Version, decode};
-use mqttcore_session::{Cause, Fault, Request, ServerLimits};
+use mqttcore_session::{Cause, Request, ServerLimits, ViolationKind};
 
 /// QoS 2, identifier 1, topic `t`, payload `!`.
 const QOS_2: &[u8] = b"\x34\x07\x00\x01t\x00\x01\x00!";
@@ -343,7 +343,10 @@ fn a_topic_name_with_too_many_levels_is_above_a_limit() {
     let beyond = wire.send(&common::framed(0x30, &deep)).unwrap_err();
     let wrong = wire.send(b"\x30\x04\x00\x01#\x00").unwrap_err();
 
-    assert_eq!((beyond.fault, wrong.fault), (Fault::Limit, Fault::Protocol));
+    assert_eq!(
+        (beyond.fault, wrong.fault),
+        (ViolationKind::Limit, ViolationKind::Protocol)
+    );
 }
 
 #[test]

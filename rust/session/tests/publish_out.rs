@@ -12,7 +12,7 @@ use common::{
 };
 use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS, ReasonCode, Text, Version};
 use mqttcore_session::{
-    Delivered, Delivery, DropReason, Event, Message, QueuePolicy, ServerLimits, Transmit,
+    Delivered, Delivery, DropReason, Message, QueuePolicy, ServerLimits, SessionEvent, Transmit,
 };
 use mqttcore_topics::{MountPoint, TopicLimits, TopicName};
 
@@ -502,7 +502,7 @@ fn queued_messages_that_the_client_may_not_read_any_more_are_dropped() {
 
     let events = wire.events();
     let [
-        Event::Dropped {
+        SessionEvent::Dropped {
             reason, message, ..
         },
     ] = &events[..]
@@ -533,7 +533,7 @@ fn a_full_queue_drops_the_oldest_if_told_so() {
 
     let events = wire.events();
     let [
-        Event::Dropped {
+        SessionEvent::Dropped {
             reason, message, ..
         },
     ] = &events[..]
@@ -555,7 +555,7 @@ fn a_full_queue_disconnects_a_connected_client_if_told_so() {
     let outcomes = deliver_letters(&mut wire, b"abc");
 
     assert_eq!(outcomes[2], Delivered::Dropped(DropReason::QueueFull));
-    assert!(matches!(wire.events()[..], [Event::Overflowed]));
+    assert!(matches!(wire.events()[..], [SessionEvent::Overflowed]));
 }
 
 #[test]
@@ -659,7 +659,9 @@ fn mqtt_3_3_2_5_an_expired_message_is_not_delivered() {
     let received = wire.receive();
     assert_eq!((received.len(), received[1].last()), (2, Some(&b'l')));
     let reason = DropReason::Expired;
-    assert!(matches!(&wire.events()[..], [Event::Dropped { reason: told, .. }] if *told == reason));
+    assert!(
+        matches!(&wire.events()[..], [SessionEvent::Dropped { reason: told, .. }] if *told == reason)
+    );
 }
 
 /// [MQTT-3.3.2-6] Rounded up; 0xFFFFFFFF does not overflow (abuse B18).

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Asked, CONNECT_3, CONNECT_5, CONNECT_5_TERSE, Wire, connect_5, framed};
 use mqttcore_codec::{QoS, ReasonCode, Version};
-use mqttcore_session::{Details, Recipient, Request};
+use mqttcore_session::{ConnAckFormat, Details, Request};
 
 /// Reason string and user property as they stand in a packet.
 const EVERYTHING: &[u8] = b"\x1f\x00\x01r\x26\x00\x01n\x00\x01v";
@@ -151,7 +151,7 @@ fn mqtt_3_2_2_19_a_refusal_loses_its_details_when_it_is_too_large() {
 
 #[test]
 fn mqtt_3_1_2_29_who_did_not_ask_gets_codes_alone() {
-    let to = Recipient {
+    let to = ConnAckFormat {
         version: Version::V5,
         maximum_packet_size: u32::MAX,
         request_problem_information: false,
@@ -227,12 +227,15 @@ fn a_suback_says_what_the_server_does_not_offer() {
     let cases: [(&[u8], &str); 3] = [
         (
             b"\x00\x00\x0a$share/g/t\x00",
-            "no shared subscriptions here",
+            "shared subscriptions are not supported",
         ),
-        (b"\x00\x00\x01#\x00", "no wildcards here"),
+        (
+            b"\x00\x00\x01#\x00",
+            "wildcard subscriptions are not supported",
+        ),
         (
             b"\x02\x0b\x01\x00\x01t\x00",
-            "no subscription identifiers here",
+            "subscription identifiers are not supported",
         ),
     ];
     for (filter, why) in cases {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{CONNECT_5_KEPT, Wire, connect_5, message, seconds, start};
 use mqttcore_codec::{PacketId, Properties, QoS, Version};
 use mqttcore_session::{
-    Delivery, Event, Message, QueuePolicy, ServerLimits, Session, Subscription, WillMessage,
+    Delivery, Message, QueuePolicy, ServerLimits, Session, SessionEvent, Subscription, WillMessage,
 };
 use mqttcore_topics::{Options, SubscriptionFilter, TopicLimits, TopicName};
 
@@ -182,7 +182,7 @@ fn the_expiry_of_a_session_goes_on_while_the_broker_is_down() {
     wire.now += seconds(1);
     wire.session.handle_timeout(wire.now).unwrap();
 
-    assert!(matches!(wire.events()[..], [Event::Expired]));
+    assert!(matches!(wire.events()[..], [SessionEvent::Expired]));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_will_whose_delay_passed_while_the_broker_was_down_is_due_at_once() {
     wire.session.handle_timeout(wire.now).unwrap();
 
     let events = wire.events();
-    assert!(matches!(&events[..], [Event::WillDue(will)] if will.topic() == "gone"));
+    assert!(matches!(&events[..], [SessionEvent::WillDue(will)] if will.topic() == "gone"));
 }
 
 /// [MQTT-3.1.3-9] The will is published when the session ends, whatever its delay.
@@ -213,7 +213,10 @@ fn a_session_that_ended_with_its_connection_ends_at_once_and_its_will_is_due() {
     wire.session.handle_timeout(wire.now).unwrap();
 
     let events = wire.events();
-    assert!(matches!(&events[..], [Event::WillDue(_), Event::Expired]));
+    assert!(matches!(
+        &events[..],
+        [SessionEvent::WillDue(_), SessionEvent::Expired]
+    ));
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use common::{CONNECT_5_KEPT, Wire, message, message_with, seconds};
 use mqttcore_codec::{Property, QoS};
 use mqttcore_session::{
-    Delivered, Delivery, DropReason, Event, Message, QueuePolicy, QueueRoom, Record, ServerLimits,
-    Transmit,
+    Delivered, Delivery, DropReason, ExchangeRecord, Message, QueuePolicy, QueueRoom, ServerLimits,
+    SessionEvent, Transmit,
 };
 use proptest::prelude::*;
 
@@ -195,11 +195,11 @@ impl World {
     fn look(&mut self) {
         for event in self.wire.events() {
             match event {
-                Event::Record {
-                    record: Record::Sending { key, .. },
+                SessionEvent::Record {
+                    record: ExchangeRecord::Sending { key, .. },
                     ..
                 } => assert!(self.store.remove(&key).is_some(), "{key} was not waiting"),
-                Event::Dropped { key, .. } => {
+                SessionEvent::Dropped { key, .. } => {
                     assert!(self.store.remove(&key).is_some(), "{key} was not waiting");
                     self.dropped.insert(key);
                 }
@@ -403,10 +403,10 @@ fn mqtt_3_3_2_5_what_expired_in_the_store_is_dropped_when_its_page_comes() {
     wire.session.page(wire.now, page, true, |_| true);
 
     assert_eq!(wire.receive().len(), 1);
-    let is_drop = |event: &Event| {
+    let is_drop = |event: &SessionEvent| {
         matches!(
             event,
-            Event::Dropped {
+            SessionEvent::Dropped {
                 reason: DropReason::Expired,
                 key: 1,
                 ..
@@ -434,10 +434,10 @@ fn what_the_client_may_not_have_any_more_is_dropped_when_its_page_comes() {
         .page(wire.now, page, true, |message| message.topic() != "secret");
 
     assert!(wire.receive().is_empty());
-    let is_drop = |event: &Event| {
+    let is_drop = |event: &SessionEvent| {
         matches!(
             event,
-            Event::Dropped {
+            SessionEvent::Dropped {
                 reason: DropReason::Revoked,
                 key: 1,
                 ..

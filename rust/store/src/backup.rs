@@ -216,7 +216,7 @@ impl<'f> Copy<'f> {
                 .and_then(|file| put_header(&*file, header));
             put.map_err(|error| StoreError::io("copy", &name, error))?;
         }
-        let failed = |error| StoreError::io("sync the names of", "the copy", error);
+        let failed = |error| StoreError::io("sync the folder of", "the copy", error);
         for folder in &self.folders {
             folder.sync_names().map_err(failed)?;
         }

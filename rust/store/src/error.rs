@@ -30,7 +30,7 @@ pub enum StoreError {
     #[error("there is no store in this folder")]
     Missing,
     /// A newer version wrote the folder.
-    #[error("{file} has format {found}; this version knows formats up to {known}")]
+    #[error("{file} has format {found}; this version reads formats up to {known}")]
     NewerFormat {
         /// The file.
         file: String,
@@ -149,7 +149,7 @@ impl fmt::Display for Affected<'_> {
             Damage { first_lsn, .. } => {
                 write!(
                     formatter,
-                    ": LSN {first_lsn} and what followed are not there"
+                    ": LSN {first_lsn} and the records after it are missing"
                 )
             }
         }
@@ -161,7 +161,7 @@ struct Wanted<'a>(&'a [String]);
 impl fmt::Display for Wanted<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names = self.0.iter();
-        names.try_for_each(|name| write!(formatter, "; it is wanted by {name}"))
+        names.try_for_each(|name| write!(formatter, "; it is needed by {name}"))
     }
 }
 

@@ -8,7 +8,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{Array, RecordBatch};
 use mqttcore_columnar::{
-    Aliases, ColumnarError, Decoder, FileMeta, Format, OnError, Origin, Part, PartitionReader,
+    Aliases, ColumnarError, Decoder, FileMeta, FilePart, Format, OnError, Origin, PartitionReader,
     ReadOptions, Row, RowBuilder, TailReader, parse_payload_schema, write_parquet,
 };
 use mqttcore_store::Store;
@@ -67,22 +67,22 @@ impl Files {
         Self(path)
     }
 
-    fn part(&self, name: &str, meta: impl FnOnce(File) -> FileMeta) -> Part {
+    fn part(&self, name: &str, meta: impl FnOnce(File) -> FileMeta) -> FilePart {
         let path = self.0.join(name);
         let meta = meta(File::create(&path).expect("a new file"));
         let (base, last) = (meta.base, meta.last);
-        Part { path, base, last }
+        FilePart { path, base, last }
     }
 
     /// A file out of a simulated disk.
-    fn copy(&self, disk: &Disk, base: u64) -> (Part, FileMeta) {
+    fn copy(&self, disk: &Disk, base: u64) -> (FilePart, FileMeta) {
         let name = format!("00000-{base:020}.parquet");
         let content = disk.content(&format!("streams/plant/data/{name}"));
         let path = self.0.join(&name);
         fs::write(&path, content.expect("a file")).expect("written");
         let meta = FileMeta::read(&path).expect("a footer");
         let (base, last) = (meta.base, meta.last);
-        (Part { path, base, last }, meta)
+        (FilePart { path, base, last }, meta)
     }
 }
 
@@ -92,7 +92,7 @@ impl Drop for Files {
     }
 }
 
-fn read(parts: &[Part], from: i64, to: i64) -> Vec<Option<f64>> {
+fn read(parts: &[FilePart], from: i64, to: i64) -> Vec<Option<f64>> {
     speeds(|options| {
         let reader = PartitionReader::new(parts, 0, from..to, options);
         Box::new(reader.expect("a plan"))
@@ -132,7 +132,7 @@ fn a_range_that_begins_behind_its_birth_knows_the_names() {
     for from in 0..8 {
         let begin = usize::try_from(from).expect("small");
         // Retention may have taken what lies before.
-        let left: Vec<Part> = parts
+        let left: Vec<FilePart> = parts
             .iter()
             .filter(|part| part.last >= from)
             .cloned()

@@ -196,7 +196,7 @@ const CASES: &[Case] = &[
             }
         },
         start: Start::Refused(
-            "(it is missing, and messages in it are wanted); it is wanted by client meter",
+            "(it is missing, and messages in it are needed); it is needed by client meter",
         ),
         // The segment that was written to when the checkpoint came is among them.
         lost: 24,
@@ -214,14 +214,14 @@ const CASES: &[Case] = &[
         name: "log: one in the middle zeroed",
         checkpointed: 0,
         damage: |disk| disk.corrupt("00000000000000000004.log", |bytes| bytes.fill(0)),
-        start: Start::Refused("00000000000000000004.log is damaged (the header is broken)"),
+        start: Start::Refused("00000000000000000004.log is damaged (the header is damaged)"),
         lost: 4,
     },
     Case {
         name: "log: last segment removed",
         checkpointed: 0,
         damage: |disk| disk.remove(&last(disk)).unwrap(),
-        start: Start::Refused("(it is missing): LSN 38 and what followed are not there"),
+        start: Start::Refused("(it is missing): LSN 38 and the records after it are missing"),
         lost: 4,
     },
     Case {
@@ -242,7 +242,7 @@ const CASES: &[Case] = &[
         name: "log: last segment cut",
         checkpointed: 0,
         damage: |disk| disk.corrupt(&last(disk), |bytes| bytes.truncate(1_100)),
-        start: Start::Refused("(it is shorter than it was made): LSN"),
+        start: Start::Refused("(it is shorter than when it was created): LSN"),
         lost: 3,
     },
     Case {

@@ -376,7 +376,7 @@ fn a_checkpoint_that_names_its_older_commit_is_righted_and_the_start_says_so() {
     let (store, recovery) = DurableStore::open(&files(&disk), &OPTIONS).unwrap();
     store.close().unwrap();
 
-    let says = "checkpoint.redb named the older of its two last commits";
+    let says = "checkpoint.redb pointed to the older of its last two commits";
     assert!(recovery.rebuilt[0].contains(says), "{recovery:?}");
     assert_eq!(verified.rebuilt, recovery.rebuilt);
     assert!(State::of(&disk).unwrap() == whole);

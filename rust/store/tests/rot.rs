@@ -161,7 +161,7 @@ fn a_rotten_message_is_found_by_whoever_reads_it() {
     assert_eq!(others.len() as u64, EACH - 1);
     let told = by_number.to_string();
     assert!(
-        told.ends_with("; it is wanted by client meter; it is wanted by topic meter"),
+        told.ends_with("; it is needed by client meter; it is needed by topic meter"),
         "{told}"
     );
 }

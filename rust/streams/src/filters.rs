@@ -10,7 +10,7 @@ pub struct InvalidStreamFilter {
     pub name: String,
     /// What was said to be a filter.
     pub filter: String,
-    /// Why it is none.
+    /// The reason.
     pub error: TopicError,
 }
 

@@ -14,6 +14,6 @@ mod sink;
 
 pub use filters::InvalidStreamFilter;
 pub use mqttcore_store::stream::{Definition as Stream, Key as StreamKey, ProtobufMessage};
-pub use reports::{ReportError, Reports};
+pub use reports::{QueryReports, ReportError};
 pub use row_streams::{RowStreams, Rows, StreamsConfig};
 pub use sink::{Sink, SinkError, StageId, Staging};

@@ -1,4 +1,4 @@
-//! What queries that read streams tell of themselves, for `$SYS/spark/<query>`.
+//! Status reports of queries that read streams, published at `$SYS/spark/<query>`.
 //!
 //! The endpoint takes a report whenever a query sends one; `$SYS` publishes the newest with its own
 //! figures, and takes away those of queries that have fallen silent.
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-/// Queries that are told of at a time.
+/// Maximum number of queries with a status report.
 const QUERIES: usize = 64;
 /// Bytes of a report.
 const REPORT_BYTES: usize = 8 << 10;
@@ -20,7 +20,7 @@ const SILENCE: Duration = Duration::from_secs(5 * 60);
 
 /// The newest report of each query.
 #[derive(Default)]
-pub struct Reports {
+pub struct QueryReports {
     queries: Mutex<BTreeMap<String, Report>>,
 }
 
@@ -35,22 +35,24 @@ struct Report {
 #[derive(Debug, Error)]
 pub enum ReportError {
     /// The query's name is not valid.
-    #[error("a query has a name of 1 to {NAME_BYTES} letters, digits, '.', '-' and '_': {0:?}")]
+    #[error(
+        "invalid query name {0:?}: 1 to {NAME_BYTES} letters, digits, '.', '-' and '_' are allowed"
+    )]
     Name(String),
     /// The report has this many bytes.
-    #[error("a report has up to {REPORT_BYTES} bytes, not {0}")]
+    #[error("the status report has {0} bytes; at most {REPORT_BYTES} are allowed")]
     Large(usize),
     /// There are too many queries.
-    #[error("{QUERIES} queries tell of themselves already")]
+    #[error("{QUERIES} queries have status reports already, which is the limit")]
     Many,
 }
 
-impl Reports {
+impl QueryReports {
     /// Takes what `query` tells at `now`.
     ///
     /// # Errors
     ///
-    /// The name is none, the text is too long, or there are too many queries.
+    /// The name is not valid, the text is too long, or there are too many queries.
     pub fn take(&self, query: &str, text: String, now: Instant) -> Result<(), ReportError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
         if !(1..=NAME_BYTES).contains(&query.len()) || !query.bytes().all(is_plain) {
@@ -72,7 +74,7 @@ impl Reports {
         Ok(())
     }
 
-    /// What is new since the last call: a query, and what it tells or that it tells nothing more.
+    /// Changes since the last call: each query with its new report, or `None` if it has ended.
     pub fn news(&self, now: Instant) -> Vec<(String, Option<String>)> {
         let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
         let mut news = Vec::new();
@@ -93,13 +95,13 @@ impl Reports {
 mod tests {
     use super::*;
 
-    fn report(reports: &Reports, query: &str, now: Instant) -> Result<(), ReportError> {
+    fn report(reports: &QueryReports, query: &str, now: Instant) -> Result<(), ReportError> {
         reports.take(query, format!("{{\"of\":\"{query}\"}}"), now)
     }
 
     #[test]
     fn the_newest_report_is_told_once() {
-        let (reports, now) = (Reports::default(), Instant::now());
+        let (reports, now) = (QueryReports::default(), Instant::now());
         report(&reports, "a", now).expect("taken");
         reports.take("a", "{}".into(), now).expect("taken");
 
@@ -109,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_query_that_fell_silent_is_told_of_once_more_and_makes_room() {
-        let (reports, now) = (Reports::default(), Instant::now());
+        let (reports, now) = (QueryReports::default(), Instant::now());
         for number in 0..QUERIES {
             report(&reports, &number.to_string(), now).expect("taken");
         }
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_is_no_name_or_too_long_is_refused() {
-        let (reports, now) = (Reports::default(), Instant::now());
+        let (reports, now) = (QueryReports::default(), Instant::now());
 
         for name in ["", "a/b", "+", "#", "\u{e4}", &"x".repeat(NAME_BYTES + 1)] {
             let refused = report(&reports, name, now).expect_err(name);

@@ -1,4 +1,4 @@
-//! Streams of a broker: rows in its own store, and records of Kafka.
+//! Streams of a broker: rows in its own store, or records of Kafka.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use mqttcore_store::{DurableStore, Recovery, StoreError, StoreOptions};
 use mqttcore_topics::TopicName;
 
 use crate::filters::parse;
-use crate::kafka::{KafkaConfig, Pipe};
+use crate::kafka::{KafkaConfig, KafkaProducer};
 
 /// Which messages become rows, and where.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub struct StreamsConfig {
 pub struct RowStreams {
     config: StreamsConfig,
     rows: OnceLock<Rows>,
-    pipe: OnceLock<Pipe>,
+    producer: OnceLock<KafkaProducer>,
 }
 
 /// The streams in the store of a broker, and that store.
@@ -47,7 +47,7 @@ impl RowStreams {
         Self {
             config,
             rows: OnceLock::new(),
-            pipe: OnceLock::new(),
+            producer: OnceLock::new(),
         }
     }
 
@@ -100,7 +100,7 @@ impl RowLog for RowStreams {
             return Ok(false);
         };
         // As above.
-        let _ = self.pipe.set(Pipe::open(config, outcomes)?);
+        let _ = self.producer.set(KafkaProducer::open(config, outcomes)?);
         Ok(true)
     }
 
@@ -111,16 +111,23 @@ impl RowLog for RowStreams {
             let stored = streams.map(|stream| Self::stored(rows, stream));
             subscriptions = stored.collect::<Result<_, _>>()?;
         }
-        subscriptions.extend(self.pipe.get().into_iter().flat_map(Pipe::subscriptions));
+        subscriptions.extend(
+            self.producer
+                .get()
+                .into_iter()
+                .flat_map(KafkaProducer::subscriptions),
+        );
         Ok(subscriptions)
     }
 
     fn warning(&self) -> Option<String> {
-        self.pipe.get().and_then(Pipe::warning)
+        self.producer.get().and_then(KafkaProducer::warning)
     }
 
     fn promises(&self) -> Vec<String> {
-        self.pipe.get().map_or_else(Vec::new, Pipe::promises)
+        self.producer
+            .get()
+            .map_or_else(Vec::new, KafkaProducer::promises)
     }
 
     fn partition(
@@ -135,49 +142,51 @@ impl RowLog for RowStreams {
                 let streams = &self.rows()?.streams;
                 streams.route(number, topic, client_id, bytes)
             }
-            RowStream::External(number) => self.pipe.get()?.partition(number, topic, client_id),
+            RowStream::External(number) => self.producer.get()?.partition(number, topic, client_id),
         }
     }
 
     fn external_streams(&self, topic: TopicName<'_>) -> Vec<u32> {
-        let pipe = self.pipe.get();
-        pipe.map_or_else(Vec::new, |pipe| pipe.numbers_of(topic))
+        let producer = self.producer.get();
+        producer.map_or_else(Vec::new, |producer| producer.numbers_of(topic))
     }
 
     fn refusal(&self, topic: TopicName<'_>, message: &Message) -> Option<&'static str> {
-        self.pipe.get()?.refusal(topic, message)
+        self.producer.get()?.refusal(topic, message)
     }
 
     fn has_room(&self) -> bool {
-        self.pipe.get().is_none_or(Pipe::has_room)
+        self.producer.get().is_none_or(KafkaProducer::has_room)
     }
 
     fn reserve(&self, message: &Message) -> usize {
-        self.pipe.get().map_or(0, |pipe| pipe.reserve(message))
+        self.producer
+            .get()
+            .map_or(0, |producer| producer.reserve(message))
     }
 
     fn release(&self, bytes: usize) {
-        if let Some(pipe) = self.pipe.get() {
-            pipe.release(bytes);
+        if let Some(producer) = self.producer.get() {
+            producer.release(bytes);
         }
     }
 
     fn send(&self, records: &mut Vec<RowRecord>) {
-        if let Some(pipe) = self.pipe.get() {
-            pipe.send(records);
+        if let Some(producer) = self.producer.get() {
+            producer.send(records);
         }
     }
 
     fn close(&self, limit: Duration) {
-        if let Some(pipe) = self.pipe.get() {
-            pipe.close(limit);
+        if let Some(producer) = self.producer.get() {
+            producer.close(limit);
         }
     }
 }
 
 impl Figures for RowStreams {
     fn add_figures(&self, stats: &mut Stats) {
-        let waiting = self.pipe.get().map_or(0, Pipe::waiting_bytes);
+        let waiting = self.producer.get().map_or(0, KafkaProducer::waiting_bytes);
         stats.kafka_waiting_bytes = waiting as u64;
         let Some(rows) = self.rows() else {
             return;

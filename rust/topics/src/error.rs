@@ -10,10 +10,10 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum TopicError {
     /// The text has no character.
-    #[error("[MQTT-4.7.3-1] a topic has at least one character")]
+    #[error("[MQTT-4.7.3-1] topic is empty")]
     Empty,
-    /// The text holds U+0000.
-    #[error("[MQTT-4.7.3-2] a topic holds no null character")]
+    /// The text contains U+0000.
+    #[error("[MQTT-4.7.3-2] topic contains a null character")]
     NullCharacter,
     /// The text is longer than the limit (or than the 65,535 bytes that the wire can carry).
     #[error("[MQTT-4.7.3-3] topic is longer than the limit")]
@@ -22,28 +22,28 @@ pub enum TopicError {
     #[error("topic has more levels than the limit")]
     TooManyLevels,
     /// The text holds a control character or a Unicode non-character, and the limits refuse them.
-    #[error("[MQTT5 1.5.4] topic holds a control character or a non-character")]
+    #[error("[MQTT5 1.5.4] topic contains a control character or a non-character")]
     ControlCharacter,
     /// A topic name holds `+` or `#`.
-    #[error("[MQTT-4.7.0-1] topic name holds a wildcard")]
+    #[error("[MQTT-4.7.0-1] topic name contains a wildcard")]
     WildcardInName,
     /// `#` is not the last level of a filter, or does not fill its level.
     #[error("[MQTT-4.7.1-1] `#` is not alone in the last level")]
     MisplacedMultiLevelWildcard,
-    /// `+` does not fill its level.
-    #[error("[MQTT-4.7.1-2] `+` does not fill its level")]
+    /// `+` is not alone in its level.
+    #[error("[MQTT-4.7.1-2] `+` is not alone in its level")]
     MisplacedSingleLevelWildcard,
     /// `$share/` is followed by an empty share name.
     #[error("[MQTT-4.8.2-1] share name is empty")]
     EmptyShareName,
     /// The share name holds `+` or `#`.
-    #[error("[MQTT-4.8.2-2] share name holds a wildcard")]
+    #[error("[MQTT-4.8.2-2] share name contains a wildcard")]
     WildcardInShareName,
     /// No topic filter follows the share name.
     #[error("[MQTT-4.8.2-2] share name is not followed by a topic filter")]
     ShareWithoutFilter,
     /// A mount point begins with `$`, as topics do that stand behind none.
-    #[error("a mount point does not begin with `$`")]
+    #[error("mount point begins with `$`")]
     MountPointBeginsWithDollar,
 }
 

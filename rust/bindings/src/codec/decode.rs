@@ -1,4 +1,4 @@
-//! Bytes to packets.
+//! Decodes bytes to the packet classes of `mqttcore.packets`.
 
 use mqttcore_codec::{
     Ack, Connect, Delivery, Limits, Packet, Publish, ReasonCode, Subscribe, Text, Will, decode,

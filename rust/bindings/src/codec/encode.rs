@@ -1,4 +1,4 @@
-//! Packets to bytes.
+//! Encodes the packet classes of `mqttcore.packets` to bytes.
 
 use mqttcore_codec::{
     Ack, Auth, ConnAck, Connect, Delivery, Disconnect, Packet, PacketId, PacketType, PropertiesBuf,
@@ -42,7 +42,7 @@ fn write_packet(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>
         "PingResp" => bytes(&Packet::PingResp, version),
         "Disconnect" => disconnect(object, version),
         "Auth" => auth(object, version),
-        other => Err(CoreError::Argument(format!("{other} is no packet")).into()),
+        other => Err(CoreError::Argument(format!("{other} is not a packet")).into()),
     }
 }
 
@@ -73,7 +73,7 @@ fn packet_id(object: &Bound<'_, PyAny>) -> PyResult<PacketId> {
 
 fn reason_of(value: u8) -> PyResult<ReasonCode> {
     let reason = ReasonCode::new(value);
-    Ok(reason.ok_or_else(|| CoreError::Argument(format!("no reason code has value {value}")))?)
+    Ok(reason.ok_or_else(|| CoreError::Argument(format!("unknown reason code {value}")))?)
 }
 
 fn reason(object: &Bound<'_, PyAny>) -> PyResult<ReasonCode> {

@@ -1,4 +1,4 @@
-//! Packets of `mqttcore.packets` to bytes and back.
+//! The codec for Python: converts between bytes and the classes of `mqttcore.packets`.
 
 mod decode;
 mod encode;

@@ -1,4 +1,4 @@
-//! Properties as pairs of name and value.
+//! Converts MQTT 5.0 properties to and from pairs of name and value.
 
 use std::num::{NonZeroU16, NonZeroU32};
 

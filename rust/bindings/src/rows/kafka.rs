@@ -1,4 +1,4 @@
-//! `mqttcore.streams.settings.Kafka` and its streams, as the engine's own configuration.
+//! Converts `mqttcore.streams.settings.Kafka` and its streams to the engine's configuration.
 
 use pyo3::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Streams and their endpoint, where the extension is built with them: the feature `streams`.
+//! Configuration of streams and their HTTP endpoint; empty without the feature `streams`.
 
 #[cfg(feature = "streams")]
 mod kafka;

@@ -1,4 +1,4 @@
-//! A build that serves MQTT only.
+//! Stands in for `streams.rs` in a build that serves MQTT only.
 
 use std::net::SocketAddr;
 

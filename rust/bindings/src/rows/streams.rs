@@ -1,4 +1,4 @@
-//! What becomes rows, and the endpoint that serves them.
+//! Converts the configuration of streams and of their HTTP endpoint.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Rows {
         }
     }
 
-    /// What readers are told of each stream, as JSON.
+    /// The description of each stream for readers, as JSON.
     pub(crate) fn described(&self) -> Vec<String> {
         self.endpoint.streams()
     }

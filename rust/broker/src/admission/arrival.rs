@@ -1,4 +1,4 @@
-//! An admitted client gets its session on its home shard: it takes over, resumes or creates one.
+//! Binds an authenticated connection to its session on the session's shard: takeover, resume or create.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::sessions::paging;
 use crate::sessions::rights::{drop_lost_rights, identify, on_monotonic_clock};
 use crate::shard::{EventDetails, Shard};
 
-/// A client that was let in, on its way to its home shard.
+/// An authenticated client that moves to its shard.
 pub(crate) struct Arrival {
     pub(crate) transport: DetachedTransport,
     /// Bytes that came behind CONNECT.
@@ -134,7 +134,7 @@ fn attach(
     link
 }
 
-/// Sends CONNACK and what waits for the client, and tells the plugins.
+/// Sends CONNACK and queued messages, and notifies the plugins.
 fn welcome(shard: &Rc<Shard>, client: &Rc<Client>, is_resumed: bool) {
     fill::watch(shard, client);
     paging::resume(shard, client);
@@ -150,14 +150,14 @@ fn welcome(shard: &Rc<Shard>, client: &Rc<Client>, is_resumed: bool) {
     shard.tell(EventKind::Connected, client, EventDetails::default());
 }
 
-/// Why a client that plugins let in may not have this session.
+/// Returns the reason if an authenticated client may not have this session.
 fn refusal(
     shard: &Shard,
     existing: Option<&Rc<Client>>,
     arrival: &Arrival,
 ) -> Option<(ReasonCode, &'static str)> {
     if shard.world.is_stopping() {
-        return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker stops"));
+        return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker is stopping"));
     }
     let request = &arrival.request;
     let terms = terms(shard, arrival, existing.is_some());
@@ -174,7 +174,10 @@ fn refusal(
         let sessions = held + shard.world.loading.to_come().unwrap_or(0);
         let full = sessions >= shard.config().sessions as u64;
         // The new session is refused; existing ones are never evicted (abuse F12).
-        return full.then_some((ReasonCode::QUOTA_EXCEEDED, "there are too many sessions"));
+        return full.then_some((
+            ReasonCode::QUOTA_EXCEEDED,
+            "the limit of sessions is reached",
+        ));
     };
     let same_user = old.is_user(arrival.login.username.as_deref());
     let allowed = match arrival.access.grant.session.takeover {
@@ -184,7 +187,7 @@ fn refusal(
     };
     (!allowed).then_some((
         ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
-        "the client identifier is taken",
+        "another client uses this client identifier",
     ))
 }
 

@@ -1,4 +1,4 @@
-//! From an accepted socket to a client that may come in: CONNECT, authentication, permissions.
+//! The handshake of a connection: CONNECT, authentication, grant.
 //!
 //! All of it has one deadline, counted from the accept, that no byte extends (abuse C13). It runs
 //! on whichever shard the acceptor dealt the socket to; then the socket moves to the shard where
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use mqttcore_codec::{ReasonCode, decode_connect};
-use mqttcore_session::{ConnectRequest, Recipient, Violation, wipe};
+use mqttcore_session::{ConnAckFormat, ConnectRequest, Violation, wipe};
 use mqttcore_tls::ClientCertificate;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -69,7 +69,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     let deadline = Instant::now() + shard.config().connect_deadline;
     let Accepted { socket, peer, door } = accepted;
     let listener_policies = shard.listener_policies();
-    // A listener that a reload took out of the configuration lets nobody in any more.
+    // A listener that a reload removed from the configuration accepts no clients.
     let (Some(door), Ok(stream)) = (listener_policies.get(door), TcpStream::from_std(socket))
     else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
@@ -93,7 +93,9 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
             };
             let admitted = timeout_at(deadline, handshake.admit()).await;
             unread = handshake.buffer;
-            admitted.unwrap_or(Err(RejectReason::Silent("not let in before the deadline")))
+            admitted.unwrap_or(Err(RejectReason::Silent(
+                "not authenticated before the deadline",
+            )))
         }
     };
     drop(pending);
@@ -159,7 +161,7 @@ struct Admitted {
     greeting: Greeting,
 }
 
-/// A connection whose client is not let in yet; `identify` finds out who it is.
+/// A connection before CONNACK; `identify` authenticates its client.
 pub(crate) struct Handshake<'a> {
     pub(crate) shard: &'a Rc<Shard>,
     pub(crate) transport: &'a mut Transport,
@@ -196,7 +198,7 @@ impl Handshake<'_> {
                 .map_err(|error| broken_connect(&self.buffer, error))?;
             match decoded {
                 Some((connect, len)) => {
-                    let to = Recipient::of(&connect);
+                    let to = ConnAckFormat::of(&connect);
                     self.shard.metrics().packets_received.add(1);
                     if !self.door.protocol_versions.contains(&connect.version) {
                         return Err(RejectReason::Violation(to, Violation::protocol_version()));
@@ -238,7 +240,7 @@ impl Handshake<'_> {
             Poll::Ready(input)
         });
         let input = input.await.map_err(|stop| match stop {
-            Stop::Lost => RejectReason::Silent("closed before it was let in"),
+            Stop::Lost => RejectReason::Silent("the client closed the connection before CONNACK"),
             Stop::Fault(fault) => RejectReason::Unframed(fault),
         })?;
         self.shard.metrics().bytes_received.add(input.raw as u64);

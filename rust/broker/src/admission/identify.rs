@@ -1,4 +1,4 @@
-//! Who a client is: nobody in particular, or what the plugins say, at once or in a conversation.
+//! Authenticates a client: anonymous access, the `authenticate` hook, or enhanced authentication.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use mqttcore_codec::{ReasonCode, Version, decode};
-use mqttcore_session::{AuthStep, Authentication, ConnectRequest, Details, Recipient, Secret};
+use mqttcore_session::{AuthStep, Authentication, ConnAckFormat, ConnectRequest, Details, Secret};
 use tokio::sync::oneshot;
 
 use crate::admission::arrival::Greeting;
@@ -29,7 +29,7 @@ pub(crate) enum Name {
     Sent,
     /// A plugin's choice.
     Given(String),
-    /// Nobody, whatever it sent: no plugin vouches for its user name.
+    /// None, whatever it sent: no plugin has verified its user name.
     Nobody,
 }
 
@@ -214,8 +214,9 @@ impl Handshake<'_> {
         outbox.push_with(|out| out.extend_from_slice(packet));
         while self.transport.has_output() || !outbox.is_empty() {
             let written = poll_fn(|cx| self.transport.poll_write(cx, &outbox)).await;
-            let written =
-                written.map_err(|_| RejectReason::Silent("left during authentication"))?;
+            let written = written.map_err(|_| {
+                RejectReason::Silent("the client disconnected during authentication")
+            })?;
             metrics.bytes_sent.add(written.raw as u64);
             outbox.advance(written.payload);
         }
@@ -226,7 +227,7 @@ impl Handshake<'_> {
     /// Reads the client's next step: AUTH, or DISCONNECT [MQTT-3.1.2-30].
     async fn receive_step(
         &mut self,
-        to: Recipient,
+        to: ConnAckFormat,
         authentication: &mut Authentication,
     ) -> Result<Option<Secret>, RejectReason> {
         let limits = self.shard.config().limits.before_connect();
@@ -245,7 +246,7 @@ impl Handshake<'_> {
                 .handle_packet(&packet)
                 .map_err(|violation| RejectReason::Violation(to, violation))?;
             let AuthStep::Data(data) = step else {
-                return Err(RejectReason::Silent("gave up authentication"));
+                return Err(RejectReason::Silent("the client aborted authentication"));
             };
             let data = data.map(Secret::from);
             self.forget(len);
@@ -267,7 +268,7 @@ impl Handshake<'_> {
                 match self.transport.poll_gone(cx) {
                     Poll::Ready(true) => {
                         return Poll::Ready(Err(RejectReason::Silent(
-                            "left during authentication",
+                            "the client disconnected during authentication",
                         )));
                     }
                     Poll::Ready(false) => watching = false,
@@ -281,7 +282,11 @@ impl Handshake<'_> {
 }
 
 /// What a verdict makes of a client.
-fn judge(login: &Arc<Login>, to: Recipient, verdict: Verdict) -> Result<Identified, RejectReason> {
+fn judge(
+    login: &Arc<Login>,
+    to: ConnAckFormat,
+    verdict: Verdict,
+) -> Result<Identified, RejectReason> {
     match verdict {
         Verdict::Allow {
             grant,
@@ -312,8 +317,8 @@ fn judge(login: &Arc<Login>, to: Recipient, verdict: Verdict) -> Result<Identifi
     }
 }
 
-/// A reply that nobody used: authentication fails closed.
-fn unanswered(login: &Arc<Login>, to: Recipient, reason: ReasonCode) -> RejectReason {
+/// A reply that was dropped unused: authentication fails closed.
+fn unanswered(login: &Arc<Login>, to: ConnAckFormat, reason: ReasonCode) -> RejectReason {
     RejectReason::from(Denied {
         fault: Some("no plugin answered".into()),
         ..Denied::new(login, to, reason)

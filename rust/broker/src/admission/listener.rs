@@ -1,4 +1,4 @@
-//! The acceptor: one task for each address, on the first shard, dealing sockets to all of them.
+//! Accepts connections: one task for each address, on the first shard; sockets go to all shards in turn.
 
 use std::io;
 use std::net::SocketAddr;
@@ -47,7 +47,7 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, door
         Ok(listener) => listener,
         Err(error) => {
             shard.log.warn(LogCategory::Accept, shard.now(), || {
-                format!("listener {door}: cannot be watched: {error}")
+                format!("listener {door}: cannot accept connections: {error}")
             });
             return;
         }
@@ -65,7 +65,7 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, door
             Err(error) => {
                 let now = shard.refresh_now();
                 shard.log.warn(LogCategory::Accept, now, || {
-                    format!("listener {door}: accept: {error}")
+                    format!("listener {door}: cannot accept a connection: {error}")
                 });
                 if !is_one_sockets_fault(&error) {
                     tokio::time::sleep(REST).await;
@@ -92,7 +92,7 @@ fn deliver_to_shards(
         shard
             .log
             .warn(LogCategory::Accept, shard.refresh_now(), || {
-                format!("listener {door}: {peer} refused, too many connections")
+                format!("listener {door}: {peer} refused: too many connections")
             });
         return;
     }

@@ -1,4 +1,4 @@
-//! From an accepted socket to a session: listeners, CONNECT, authentication, takeover, refusal.
+//! Admission, from an accepted socket to a session: listeners, CONNECT, authentication, takeover, rejection.
 
 pub(crate) mod arrival;
 pub(crate) mod handshake;

@@ -1,4 +1,4 @@
-//! Clients that are not let in: what is counted and logged, and what they are told.
+//! Rejected connections: counters, log lines, plugin events and the reply to the client.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use mqttcore_codec::{DecodeError, Packet, ReasonCode, encode};
-use mqttcore_session::{Details, Recipient, Violation};
+use mqttcore_session::{ConnAckFormat, Details, Violation};
 
 use crate::config::hooks::{Event, EventKind, Login};
 use crate::connection::linger::linger;
@@ -32,7 +32,7 @@ pub(crate) enum RejectReason {
     /// The TLS handshake failed, or the client's certificate is not an identity.
     Tls(String),
     /// A packet breaks a rule.
-    Violation(Recipient, Violation),
+    Violation(ConnAckFormat, Violation),
     /// CONNECT is well formed, but this client may not come in.
     Denied(Box<Denied>),
 }
@@ -50,10 +50,10 @@ impl RejectReason {
     }
 }
 
-/// Who is not let in, and why.
+/// A rejected client, with the reason.
 pub(crate) struct Denied {
     pub(crate) login: Arc<Login>,
-    pub(crate) to: Recipient,
+    pub(crate) to: ConnAckFormat,
     pub(crate) reason: ReasonCode,
     /// For the client, and for the log.
     pub(crate) text: Option<String>,
@@ -63,7 +63,7 @@ pub(crate) struct Denied {
 
 impl Denied {
     /// A refusal without words.
-    pub(crate) fn new(login: &Arc<Login>, to: Recipient, reason: ReasonCode) -> Self {
+    pub(crate) fn new(login: &Arc<Login>, to: ConnAckFormat, reason: ReasonCode) -> Self {
         Self {
             login: Arc::clone(login),
             to,
@@ -199,7 +199,7 @@ fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
     }
 }
 
-/// Refuses a client that plugins let in but whose session it may not have.
+/// Rejects an authenticated client that may not have the session.
 pub(crate) fn turn_away(shard: &Rc<Shard>, transport: DetachedTransport, denied: Denied) {
     let (peer, listener) = (denied.login.peer, Arc::clone(&denied.login.listener));
     let farewell = refuse(shard, peer, &listener, &denied.into());

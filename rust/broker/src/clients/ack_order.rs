@@ -1,4 +1,4 @@
-//! The order of what waits for the store: a later promise never leaves before an earlier one.
+//! Keeps acknowledgements of one client in order while they wait for the store [MQTT-4.6.0-2].
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! A client: its session for as long as it is kept, its connection while it has one.
+//! A client on its shard: its session while it is kept, and its connection while it has one.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::net::{Ipv4Addr, SocketAddr};

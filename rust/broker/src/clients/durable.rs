@@ -1,4 +1,4 @@
-//! Which sessions the store keeps, readable from every shard.
+//! The set of sessions that the store keeps, readable from every shard.
 
 use std::array;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! Sessions whose queue is full, as publishers of other shards see them: who waits for room, and what they may receive.
+//! Sessions with a full queue, visible to publishers on other shards: who waits for room, and what the sessions may receive.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::config::grants::Access;
 
-/// By the words of their handles. A session that may receive everything and that nobody waits for is left out.
+/// By handle. Sessions that may receive everything and have no waiting publisher are left out.
 #[derive(Default)]
 pub(crate) struct FullSessions(Mutex<HashMap<u64, Full>>);
 
@@ -81,7 +81,7 @@ impl FullSessions {
         }
     }
 
-    /// The session has room again, or has ended: wakes who waits for it, and nobody else.
+    /// The session has room again, or has ended: wakes the publishers that wait for it.
     pub(crate) fn remove(&self, word: u64) {
         let full = self.lock().remove(&word);
         if let Some(full) = full {

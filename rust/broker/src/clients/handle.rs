@@ -1,4 +1,4 @@
-//! Where a session is, or which stream a subscriber is.
+//! Handles of recipients: shard and slot of a session, or number of a stream.
 
 /// Where a session is, in one word that the directory carries for us: from the top the shard (8 bits), the generation,
 /// which tells two sessions apart that had the same slot (24), and the slot (32).

@@ -1,4 +1,4 @@
-//! One network connection, as the rest of the shard sees it.
+//! The shard's view of one network connection.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -72,12 +72,12 @@ pub(crate) struct Link {
     closing: Cell<Option<Closing>>,
 }
 
-/// Why somebody else than its own task ends a connection.
+/// The cause for which code outside of its task ends a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closing {
-    /// What the session is told.
+    /// The cause that the session gets.
     pub(crate) cause: Cause,
-    /// What the client is told, where its version can be told.
+    /// The reason code for a client of MQTT 5.0.
     pub(crate) reason: ReasonCode,
 }
 
@@ -142,7 +142,7 @@ impl Link {
         self.widened.take();
     }
 
-    /// Whether Kafka did not take a message that came over this connection: no promise leaves any more.
+    /// Whether Kafka did not accept a message of this connection: it gets no further acknowledgements.
     pub(crate) fn has_lost_a_record(&self) -> bool {
         self.external_record.get() == LOST
     }

@@ -1,4 +1,4 @@
-//! A client as the broker holds it: its session, its connection's outbox, and where it is found.
+//! Clients: sessions, the outboxes of their connections, and the registry that finds them.
 //!
 //! State and its own functions. Knows no shard: what happens to a client is decided above.
 

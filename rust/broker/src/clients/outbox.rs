@@ -1,4 +1,4 @@
-//! Bytes that wait to be written to one client, shared where many clients get the same.
+//! The outbox of one connection: bytes to write, shared between clients where they are equal.
 //!
 //! A forwarded frame is a span of the chunk that its publisher's read produced; adjacent spans
 //! of one chunk merge, so that sixteen frames of one read leave in one piece. Everything that
@@ -114,7 +114,7 @@ impl Outbox {
         result
     }
 
-    /// Fills `slices` with what waits, front first, and returns how many are filled.
+    /// Fills `slices` with queued bytes, front first, and returns the number of filled slices.
     pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>; PIECES]) -> usize {
         let mut count = 0;
         for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
@@ -125,7 +125,7 @@ impl Outbox {
         count
     }
 
-    /// Walks over what waits, front first.
+    /// Iterates over the queued bytes, front first.
     pub(crate) fn walk(&self) -> Walk<'_> {
         let mut pieces = self.pieces.iter();
         let first = pieces.next().map(Piece::as_slice).unwrap_or_default();
@@ -183,7 +183,7 @@ impl Outbox {
         }
     }
 
-    /// Copies what waits out of chunks that it would otherwise keep alive (decision 18), and what
+    /// Copies queued bytes out of chunks that they would otherwise keep alive (decision 18), and what
     /// comes until the socket takes bytes again.
     ///
     /// A span that is most of its chunk stays shared: many slow clients then hold one copy.

@@ -1,4 +1,4 @@
-//! Which sessions take messages of shared subscriptions at once, as every shard may see.
+//! Availability of sessions for messages of shared subscriptions, visible to every shard.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -11,7 +11,7 @@ pub(crate) struct AvailabilityTable {
     shards: Vec<Vec<AtomicU8>>,
 }
 
-/// What is known of one session. Hints: the session itself decides when the message arrives.
+/// The availability of one session. A hint: the session itself decides when the message arrives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Availability {
     /// It has a connection.

@@ -1,4 +1,4 @@
-//! The sessions of one shard: by slot, by client identifier, and all of them.
+//! The registry of one shard's sessions: by slot and by client identifier.
 
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Retained messages, and how far a subscription has been sent those that were there before it.
+//! Retained messages, and the progress of replaying them to a new subscription.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;

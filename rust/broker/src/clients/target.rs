@@ -1,4 +1,4 @@
-//! Who a message goes to.
+//! Targets of a message: the sessions and streams that receive it.
 
 use std::num::NonZeroU32;
 

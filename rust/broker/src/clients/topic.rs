@@ -1,4 +1,4 @@
-//! The topic of a message that is already in the broker.
+//! Reads the topic of a message that the broker has accepted.
 
 use mqttcore_session::Message;
 use mqttcore_topics::{TopicLimits, TopicName};

@@ -1,4 +1,4 @@
-//! What one client may do: decided by Python at CONNECT, enforced here for every packet.
+//! Compiled grants: plugins decide at CONNECT, the engine enforces the rules for every packet.
 //!
 //! Order of the rules: deny, allow, then what the plugins are asked, then deny by default.
 
@@ -64,9 +64,9 @@ pub enum Takeover {
     /// Only a connection with the same user name (abuse C24).
     #[default]
     SameUser,
-    /// Any connection that is let in.
+    /// Any authenticated connection.
     Anyone,
-    /// Nobody: the new connection is refused.
+    /// None: the new connection is rejected.
     Never,
 }
 
@@ -135,7 +135,7 @@ impl Access {
 pub struct GrantError {
     /// The rule as written.
     pub rule: String,
-    /// What is wrong with it.
+    /// The error.
     pub error: TopicError,
 }
 

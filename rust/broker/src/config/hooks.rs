@@ -1,7 +1,7 @@
-//! The border to the plugins: questions go out, answers come back, nothing blocks.
+//! The interface to plugins: questions, answers and events, without blocking.
 //!
 //! The engine never waits on a thread for an answer. It hands over a question with a [`Reply`],
-//! stops reading from that one client, and goes on when the reply is used. A reply that is
+//! stops reading from that one client, and continues when the reply is used. A reply that is
 //! dropped unused is a refusal: authentication fails closed.
 
 use std::fmt;
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::config::grants::Grant;
 
-/// Answers the engine's questions; implemented by the Python lanes, or by [`NoHooks`].
+/// Answers the engine's questions; implemented by the Python plugins, or by [`NoHooks`].
 ///
 /// Every method returns at once. They are called on shard threads, which must never enter Python.
 pub trait Hooks: Send + Sync + 'static {
@@ -52,7 +52,7 @@ pub trait Hooks: Send + Sync + 'static {
 pub enum LogLevel {
     /// Ordinary life: started, stopped, reloaded.
     Info = 20,
-    /// A client or a plugin misbehaved; the broker goes on.
+    /// A client or a plugin misbehaved; the broker continues.
     Warning = 30,
     /// Something that should not happen happened.
     Error = 40,
@@ -102,7 +102,7 @@ pub struct Login {
     pub version: Version,
     /// User name, when one was sent; an empty one is not the same as none.
     pub username: Option<Arc<str>>,
-    /// The password, when one was sent, until the client is let in. Never printed.
+    /// The password, if one was sent; wiped after admission. Never printed.
     pub password: Option<Arc<Secret>>,
     /// The certificate that the client presented, verified.
     pub certificate: Option<Arc<ClientCertificate>>,
@@ -152,7 +152,7 @@ pub enum Verdict {
     Pass,
     /// Refuse with this code; `text` becomes the reason string where the client may see one.
     Deny {
-        /// 0x80 or above; anything else is told as "not authorized".
+        /// 0x80 or above; other values are sent as "not authorized".
         reason: ReasonCode,
         /// For people; never secrets.
         text: Option<String>,
@@ -201,7 +201,7 @@ pub enum Turn {
     End {
         /// Whether the client is who it says it is.
         verdict: Verdict,
-        /// Last data for a client that is let in.
+        /// The last Authentication Data, for CONNACK.
         data: Option<Secret>,
     },
 }
@@ -246,7 +246,7 @@ pub enum Ruling {
     },
     /// No.
     Deny {
-        /// One below 0x80 is told as "not authorized".
+        /// A value below 0x80 is sent as "not authorized".
         reason: ReasonCode,
         /// For people; never secrets. Told where the client takes reason strings.
         text: Option<String>,
@@ -349,7 +349,7 @@ pub struct Event {
     pub at: SystemTime,
 }
 
-/// No plugins: nobody authenticates, nothing is asked, nothing is told.
+/// No plugins: no authentication hook, no questions, no events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHooks;
 

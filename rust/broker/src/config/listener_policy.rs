@@ -1,5 +1,4 @@
-//! A listener as clients meet it: its name, its transport, and what it gives to those without a
-//! user name.
+//! The policy of one listener: name, transport, protocol versions, and the grant of anonymous clients.
 
 use std::sync::Arc;
 
@@ -12,19 +11,19 @@ use crate::config::grants::{Access, GrantError};
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::config::{Config, Listener, WebSocketRules};
 
-/// What a listener says cannot be done.
+/// A listener with a configuration that cannot be used.
 #[derive(Debug)]
 pub(crate) struct InvalidListener {
     pub(crate) listener: String,
     pub(crate) error: ListenerError,
 }
 
-/// Why it cannot.
+/// The error in the configuration of a listener.
 #[derive(Debug)]
 pub(crate) enum ListenerError {
-    /// The anonymous grant has a rule that is no filter.
+    /// A rule of the anonymous grant is not a valid filter.
     Grant(GrantError),
-    /// Its files do not make a TLS configuration.
+    /// The TLS files are not valid.
     Tls(TlsError),
 }
 
@@ -69,7 +68,7 @@ pub(crate) struct Compiled {
 ///
 /// # Errors
 ///
-/// An anonymous grant with a rule that is no filter, or files that do not make a TLS configuration.
+/// A rule of the anonymous grant is not a valid filter, or files that do not make a TLS configuration.
 pub(crate) fn listener_policies(config: &Config) -> Result<Compiled, InvalidListener> {
     let mut warnings = Vec::new();
     let policies = config.listeners.iter().map(|listener| {

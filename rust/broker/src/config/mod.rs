@@ -1,4 +1,4 @@
-//! What the broker is told: its configuration, what listeners and grants allow, and the hooks that ask plugins.
+//! Configuration: settings, listener policies, grants, durability, and the interface to plugins.
 //!
 //! Plain data and rules about it. Knows no shard and no client.
 

@@ -1,4 +1,4 @@
-//! How safe something is before it is acknowledged: who may say so, and who is heard.
+//! Durability levels: which one applies to a session or message before it is acknowledged.
 //!
 //! * A **client** has the level that its grant names; else that of its listener; else the
 //!   broker's. It is the level of its session, and of what it publishes.
@@ -23,7 +23,7 @@ pub struct TopicPromise {
 }
 
 impl Config {
-    /// The level where nobody says otherwise.
+    /// The default level.
     pub(crate) fn promise(&self) -> Level {
         self.data
             .as_ref()

@@ -1,4 +1,4 @@
-//! `queue_policy` of configurations and grants: what becomes of a publish for a kept session whose queue is full.
+//! `queue_policy`: what happens to a message for a kept session whose queue is full.
 
 use mqttcore_topics::TopicFilter;
 

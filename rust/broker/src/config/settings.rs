@@ -1,4 +1,4 @@
-//! What the engine is told before it starts: checked values, no text to parse.
+//! The engine's configuration: validated values, no text to parse.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,10 +24,10 @@ pub struct Config {
     pub shards: usize,
     /// What one session may use, and what CONNACK announces.
     pub limits: Arc<ServerLimits>,
-    /// From accept until the client is let in, an enhanced authentication included; bytes in between
+    /// From accept to CONNACK, enhanced authentication included; bytes in between
     /// do not extend it (abuse C13). A client that authenticates again has as long.
     pub connect_deadline: Duration,
-    /// Connections whose client is not let in yet, over all listeners (abuse C15).
+    /// Connections without CONNACK, over all listeners (abuse C15).
     pub pending_connections: usize,
     /// Connected clients, over all listeners.
     pub connections: usize,
@@ -52,12 +52,12 @@ pub struct Config {
     pub scrub_every: Duration,
     /// Where sessions and messages are kept; `None` keeps them in memory alone.
     pub data: Option<Data>,
-    /// How safe messages on some topics are, whoever publishes them; the first that matches.
+    /// Durability of messages by topic; the first matching rule applies.
     pub topic_promises: Vec<TopicPromise>,
     /// What becomes of a publish for a kept session whose queue is full, where neither a topic's rule, the publisher's
     /// grant nor its listener says.
     pub queue_policy: FullQueuePolicy,
-    /// The same for some topics, whoever publishes there; the first that matches.
+    /// The same by topic; the first matching rule applies.
     pub topic_queue_policies: Vec<TopicQueuePolicy>,
     /// How long a publish that is to be refused waits for room if its publisher cannot be told.
     pub queue_deadline: Duration,
@@ -75,7 +75,7 @@ pub struct Config {
 pub struct Data {
     /// The folder; it is made if it is missing.
     pub folder: PathBuf,
-    /// What an acknowledgement says about what has to be kept, where nobody says otherwise.
+    /// The default durability of sessions and messages before they are acknowledged.
     pub promise: Level,
 }
 
@@ -119,7 +119,7 @@ pub struct Listener {
     pub address: SocketAddr,
     /// What a client without user name may do; `None` refuses it unless a plugin allows it.
     pub anonymous: Option<Grant>,
-    /// Packets come in WebSocket frames, for requests that these rules let in; `None`: plain TCP.
+    /// Rules for WebSocket requests; `None`: plain TCP.
     pub websocket: Option<WebSocketRules>,
     /// Certificates and what is asked of clients; `None`: nothing is encrypted.
     pub tls: Option<TlsSettings>,

@@ -79,14 +79,14 @@ impl DisconnectCause {
 pub(crate) fn reason_text(closing: Closing) -> &'static str {
     match closing.reason {
         ReasonCode::SESSION_TAKEN_OVER => "another connection took the session over",
-        ReasonCode::KEEP_ALIVE_TIMEOUT => "nothing was heard within one and a half Keep Alives",
-        ReasonCode::MAXIMUM_CONNECT_TIME => "the permissions have ended",
-        ReasonCode::SERVER_SHUTTING_DOWN => "the broker stops",
+        ReasonCode::KEEP_ALIVE_TIMEOUT => "no packet within 1.5 times the Keep Alive",
+        ReasonCode::MAXIMUM_CONNECT_TIME => "the client's permissions have expired",
+        ReasonCode::SERVER_SHUTTING_DOWN => "the broker is stopping",
         ReasonCode::QUOTA_EXCEEDED if closing.cause == Cause::ConnectionLost => {
-            "what waits is not taken"
+            "the client does not read what the broker sends"
         }
-        ReasonCode::QUOTA_EXCEEDED => "too many messages wait",
-        ReasonCode::SERVER_BUSY => "Kafka did not take a message",
+        ReasonCode::QUOTA_EXCEEDED => "the queue of the session is full",
+        ReasonCode::SERVER_BUSY => "Kafka did not accept a message",
         _ => "",
     }
 }

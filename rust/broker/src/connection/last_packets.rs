@@ -45,7 +45,7 @@ pub(crate) fn send_disconnect(
     let acknowledgements = if link.has_lost_a_record() || shard.has_lost_its_store() {
         Vec::new()
     } else {
-        session.take_unconfirmed()
+        session.take_held_acks()
     };
     drop(session);
     if !acknowledgements.is_empty() {

@@ -103,7 +103,7 @@ impl Reauthentication {
             }
         }
         ready!(self.deadline.as_mut().poll(cx));
-        let text = "authentication took too long";
+        let text = "authentication timed out";
         Poll::Ready(Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text)))
     }
 }
@@ -138,7 +138,7 @@ fn conclude(
     let login = client.login();
     if username.is_some() && username.as_deref() != login.username.as_deref() {
         // Its session, with all that waits in it, is that of the first user.
-        let text = "authenticated again as somebody else";
+        let text = "re-authentication with another user name";
         return Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text));
     }
     let Ok(access) = Access::new(*grant) else {

@@ -281,7 +281,7 @@ pub(crate) fn accept_logged(
             NotLogged::Stopped => DisconnectCause::Lost,
             NotLogged::Lost => DisconnectCause::Refused {
                 reason: ReasonCode::SERVER_BUSY,
-                text: "Kafka did not take the message".into(),
+                text: "Kafka did not accept the message".into(),
             },
         })?;
         if let Some(topic) = topic_of(&message) {
@@ -318,7 +318,7 @@ fn accept_now(
         && let Some(packet_id) = packet_id
         && client.login().version.has_properties()
     {
-        let details = Details::reason("there is no room for more retained messages");
+        let details = Details::reason("the limit of retained messages is reached");
         let mut session = client.session.borrow_mut();
         session.refuse_publish(packet_id, qos, ReasonCode::QUOTA_EXCEEDED, details);
         return;

@@ -89,14 +89,12 @@ impl KeptClock {
         let back_ms = noted.system.saturating_sub(self.began_ms);
         let warning = match pause {
             Some(pause) if !is_believed => Some(format!(
-                "the system's clock went on by {} s while the broker was down, which is not believed: {} s are counted for \
-                 what expires and for the age of streams; if it is right, start once with --accept-clock",
+                "the system clock advanced by {} s while the broker was down, which is implausible: {} s are counted for expiry and for the age of streams; if the clock is right, start once with --accept-clock",
                 pause / 1_000,
                 counted / 1_000
             )),
             None if back_ms > SLACK_MS => Some(format!(
-                "the system's clock went back by {} s while the broker was down: no time is counted for what expires and for \
-                 the age of streams; if it is right, start once with --accept-clock",
+                "the system clock went back by {} s while the broker was down: no time is counted for expiry and for the age of streams; if the clock is right, start once with --accept-clock",
                 back_ms / 1_000
             )),
             _ => None,

@@ -103,7 +103,7 @@ pub(crate) fn watch(events: &dyn StoreEvents, share: &Share, kept_bytes: u64) {
         events.warn(
             LogCategory::Queue,
             format!(
-                "messages kept for all sessions are at {percent} % of limits.queues_disk_bytes: {kept_bytes} of {limit} bytes; at the limit messages are dropped, or refused if queue_policy says so"
+                "queued messages of all sessions use {percent} % of limits.queues_disk_bytes: {kept_bytes} of {limit} bytes; at the limit messages are dropped, or refused if queue_policy says so"
             ),
         );
     }

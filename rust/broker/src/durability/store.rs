@@ -209,7 +209,7 @@ impl DurableLog {
             events.warn(LogCategory::Clock, doubt);
         }
         if !self.rebuilt.is_empty() {
-            let rebuilt = format!("nothing is lost, but look at the disk: {}", self.rebuilt);
+            let rebuilt = format!("no data is lost, but check the disk: {}", self.rebuilt);
             events.warn(LogCategory::Store, rebuilt);
         }
     }
@@ -339,15 +339,17 @@ impl DurableLog {
 fn mended(recovery: &Recovery) -> Option<String> {
     let torn = recovery.torn.as_ref().map(|torn| {
         let (bytes, file, offset) = (torn.bytes, &torn.file, torn.offset);
-        format!("{bytes} unfinished bytes at {offset} of {file} were cut off")
+        format!("{bytes} bytes of an incomplete write at offset {offset} of {file} were removed")
     });
     let renewed = Some(recovery.renewed).filter(|records| *records > 0);
     let renewed = renewed.map(|records| {
-        format!("its last {records} records were written again, as they may not have been safe")
+        format!(
+            "its last {records} records were written again, since they may not have been synced"
+        )
     });
     let parts: Vec<String> = torn.into_iter().chain(renewed).collect();
     let all = parts.join("; ");
-    (!all.is_empty()).then(|| format!("the log was not closed in order: {all}"))
+    (!all.is_empty()).then(|| format!("the log was not closed cleanly: {all}"))
 }
 
 /// A page of a queue that a shard wants to have read.
@@ -497,8 +499,7 @@ mod tests {
         assert_eq!(
             mended(&recovery).as_deref(),
             Some(
-                "the log was not closed in order: 12 unfinished bytes at 640 of 1.log were cut off; its last 3 records \
-                 were written again, as they may not have been safe"
+                "the log was not closed cleanly: 12 bytes of an incomplete write at offset 640 of 1.log were removed; its last 3 records were written again, since they may not have been synced"
             )
         );
     }

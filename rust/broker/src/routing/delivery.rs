@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use mqttcore_codec::{QoS, ReasonCode};
-use mqttcore_session::{Cause, Delivered, Delivery, DropReason, Event, Message, QueueRoom};
+use mqttcore_session::{Cause, Delivered, Delivery, DropReason, Message, QueueRoom, SessionEvent};
 
 use crate::clients::client::Client;
 use crate::clients::target::Target;
@@ -177,19 +177,21 @@ pub(crate) fn handle_message_events(shard: &Rc<Shard>, client: &Rc<Client>) {
 }
 
 /// Does what one such event says; nothing for others.
-pub(crate) fn handle_message_event(shard: &Rc<Shard>, client: &Rc<Client>, event: Event) {
+pub(crate) fn handle_message_event(shard: &Rc<Shard>, client: &Rc<Client>, event: SessionEvent) {
     match event {
-        Event::Dropped {
+        SessionEvent::Dropped {
             reason,
             message,
             key,
         } => discard(shard, client, &message, key, Drop::Session(reason)),
-        Event::Overflowed => {
+        SessionEvent::Overflowed => {
             if let Some(link) = client.link() {
                 link.close(Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
             }
         }
-        Event::Record { token, record } => session_records::told(shard, client, token, record),
-        Event::WillDue(_) | Event::Expired => {}
+        SessionEvent::Record { token, record } => {
+            session_records::told(shard, client, token, record);
+        }
+        SessionEvent::WillDue(_) | SessionEvent::Expired => {}
     }
 }

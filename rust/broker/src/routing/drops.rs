@@ -106,10 +106,13 @@ pub(super) fn ledger(shard: &Shard, reason: Drop) -> (&Counter, &'static str) {
         Drop::Session(DropReason::BacklogFull) => {
             (&metrics.dropped_qos0_backlog, "the client reads too slowly")
         }
-        Drop::Session(DropReason::Offline) => (&metrics.dropped_offline, "QoS 0 and not connected"),
+        Drop::Session(DropReason::Offline) => (
+            &metrics.dropped_offline,
+            "QoS 0 and the client is not connected",
+        ),
         Drop::Session(DropReason::Revoked) => (
             &metrics.dropped_denied,
-            "its grant covers the topic no more",
+            "its grant no longer allows the topic",
         ),
         Drop::Session(DropReason::OutsideMountPoint) => (
             &metrics.dropped_denied,
@@ -118,7 +121,7 @@ pub(super) fn ledger(shard: &Shard, reason: Drop) -> (&Counter, &'static str) {
         Drop::Session(DropReason::Expired) => (&metrics.dropped_expired, "it expired"),
         Drop::Session(DropReason::PacketTooLarge) => (
             &metrics.dropped_too_large,
-            "larger than the client's Maximum Packet Size",
+            "it exceeds the client's Maximum Packet Size",
         ),
         Drop::Session(_) => (&metrics.dropped_queue_full, "its queue is full"),
     }

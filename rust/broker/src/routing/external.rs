@@ -154,7 +154,9 @@ pub(crate) fn advance(shard: &Rc<Shard>) {
     });
     while let Some(waiting) = queue.next_settled() {
         // One that fails must not keep the others waiting.
-        contained(shard, "what waited for Kafka", || go_on(shard, waiting));
+        contained(shard, "a continuation that waited for Kafka", || {
+            go_on(shard, waiting);
+        });
     }
     queue.wake_stalled();
 }
@@ -172,7 +174,7 @@ fn settle(shard: &Shard, publisher: Publisher, outcome: Outcome) {
             shard.metrics().kafka_lost.add(1);
             shard.log.warn(LogCategory::Kafka, shard.now(), || {
                 let (topic, why) = (Escaped(&lost.topic), &lost.why);
-                format!("Kafka did not take a message on {topic}: {why}")
+                format!("Kafka did not accept a message on {topic}: {why}")
             });
             tell(shard, publisher, lost);
         }

@@ -38,7 +38,7 @@ pub(crate) fn advance(shard: &Rc<Shard>) {
     };
     while let Some(then) = journal.lines.next_safe(&journal.log) {
         // One that fails must not keep the others waiting.
-        contained(shard, "what waited for the store", || {
+        contained(shard, "a continuation that waited for the store", || {
             go_on(shard, journal, then);
         });
     }

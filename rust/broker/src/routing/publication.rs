@@ -76,7 +76,7 @@ impl Unroutable {
             Self::NotLogged(why) => why,
             Self::NoRoom => "the disk is nearly full",
             Self::QueueFull => "the queue of a subscriber is full",
-            Self::TooManyFilters => "too many filters with wildcards agree with parts of its topic",
+            Self::TooManyFilters => "too many filters with wildcards match parts of its topic",
         }
     }
 

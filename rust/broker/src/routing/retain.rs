@@ -161,7 +161,7 @@ fn change(
         None => true,
     };
     if is_full && is_refused() {
-        refused(shard, &message, "there are too many");
+        refused(shard, &message, "the limit of retained messages is reached");
         return (Retention::Refused, None);
     }
     let source = publisher
@@ -225,7 +225,7 @@ fn refused(shard: &Shard, message: &Message, why: &str) {
     shard.metrics().dropped_retained_full.add(1);
     shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let topic = Escaped(message.topic());
-        format!("retained message on {topic} not kept: {why}")
+        format!("retained message on {topic} not stored: {why}")
     });
 }
 

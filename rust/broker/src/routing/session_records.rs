@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 
 use mqttcore_codec::{PacketId, QoS};
-use mqttcore_session::{AckToken, ConnectRequest, Record as Told, WillMessage};
+use mqttcore_session::{AckToken, ConnectRequest, ExchangeRecord, WillMessage};
 use mqttcore_store::Level;
 use mqttcore_store::record::{Away, Opened, PacketIdsBuf, Record, WillSet};
 use mqttcore_topics::{Options, SubscriptionFilter};
@@ -223,7 +223,12 @@ pub(crate) fn unpack(packed: u8, id: u32) -> Options {
 }
 
 /// Writes what the session of `client` told; promises that wait for it stand in line.
-pub(crate) fn told(shard: &Shard, client: &Rc<Client>, token: Option<AckToken>, record: Told) {
+pub(crate) fn told(
+    shard: &Shard,
+    client: &Rc<Client>,
+    token: Option<AckToken>,
+    record: ExchangeRecord,
+) {
     let Some((journal, session)) = kept(shard, client) else {
         return;
     };
@@ -231,29 +236,29 @@ pub(crate) fn told(shard: &Shard, client: &Rc<Client>, token: Option<AckToken>, 
     let record = match record {
         // The message was never kept. After a crash only its identifier counts: the client may have
         // it, and must not take another message for a repeat.
-        Told::Sending {
+        ExchangeRecord::Sending {
             packet_id, key: 0, ..
         } => Record::Received {
             session,
             packet_id: packet_id.get(),
         },
-        Told::Sending { packet_id, key, .. } => Record::Sending {
+        ExchangeRecord::Sending { packet_id, key, .. } => Record::Sending {
             session,
             delivery: key,
             packet_id: packet_id.get(),
         },
-        Told::Received { packet_id, .. } => Record::Received {
+        ExchangeRecord::Received { packet_id, .. } => Record::Received {
             session,
             packet_id: packet_id.get(),
         },
-        Told::Completed { packet_id } => {
+        ExchangeRecord::Completed { packet_id } => {
             ended.push(packet_id.get());
             Record::Completed {
                 session,
                 packet_ids: ended.as_packet_ids(),
             }
         }
-        Told::Released { packet_id } => Record::Released {
+        ExchangeRecord::Released { packet_id } => Record::Released {
             session,
             packet_id: packet_id.get(),
         },

@@ -1,4 +1,4 @@
-//! What ends a broker that runs: its store, or a panic of a thread or task that it cannot do without.
+//! Failures that stop the broker: its store, or a panic of a thread or task that it needs.
 
 use std::error::Error;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use mqttcore_store::StoreError;
 /// Why something that runs beside the shards does not start.
 pub type ServiceError = Box<dyn Error + Send + Sync>;
 
-/// Why a broker cannot go on.
+/// The reason why a broker must stop.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -22,7 +22,7 @@ pub enum Failure {
     Panicked(#[from] Panicked),
 }
 
-/// The first failure of a broker, for whoever waits for one.
+/// The first failure of a broker, with a wait for it.
 #[derive(Default)]
 pub(crate) struct FailureCell {
     first: Mutex<Option<Failure>>,

@@ -1,4 +1,4 @@
-//! Log lines that a flood cannot turn into a second attack: one a second for each class.
+//! Log lines for operators, limited to one a second for each category, so that a flood of events is no flood of lines.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -54,7 +54,7 @@ impl Logger {
         *self.sink.borrow_mut() = sink;
     }
 
-    /// Tells of ordinary life: of what happens once, so there is no limit.
+    /// Logs an event that happens once, such as a start: without a rate limit.
     pub(crate) fn say(&self, text: String) {
         self.write(LogLevel::Info, text);
     }
@@ -70,7 +70,7 @@ impl Logger {
         state.last.set(Some(now));
         let line = match state.suppressed.take() {
             0 => text(),
-            more => format!("{} ({more} more like it since the last line)", text()),
+            more => format!("{} ({more} similar since the last line)", text()),
         };
         let level = match class {
             LogCategory::Panic | LogCategory::Store | LogCategory::Tls => LogLevel::Error,
@@ -81,7 +81,7 @@ impl Logger {
 
     fn write(&self, level: LogLevel, line: String) {
         let sink = Arc::clone(&self.sink.borrow());
-        // A log that fails is nobody's reason to stop, and there is nowhere to say so.
+        // A failing log must not stop the broker, and there is no other place to report it.
         let _ = catch_unwind(AssertUnwindSafe(|| sink.log(level, line)));
     }
 }
@@ -147,7 +147,7 @@ mod tests {
         let lines = lines.0.lock().unwrap();
         assert_eq!(
             *lines,
-            ["dropped", "dropped (999 more like it since the last line)"]
+            ["dropped", "dropped (999 similar since the last line)"]
         );
     }
 

@@ -1,7 +1,7 @@
-//! Bounded mail between two shards: one lock a batch, one wake a batch.
+//! The bounded queue of shard messages between two shards: one lock and one wake for each batch.
 //!
 //! Draining never waits for sending (decision 17): a full box stops the reading of the publisher
-//! that filled it, and of nobody else.
+//! that filled it, and of no other client.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -49,7 +49,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Takes everything that waits and lets paused senders go on.
+    /// Takes all queued messages and resumes paused senders.
     pub(crate) fn drain(&self, into: &mut Vec<T>) {
         // ORDERING: a message that this misses rings the waker after it.
         if self.len.load(Ordering::Relaxed) == 0 {

@@ -1,4 +1,4 @@
-//! Counters of one shard: written by its thread alone, read by anyone.
+//! Counters of one shard: written by its thread only, read by all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

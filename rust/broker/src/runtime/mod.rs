@@ -1,4 +1,4 @@
-//! What a shard runs on: counters, log, mailboxes, timer wheel, and the first failure.
+//! What a shard runs on: counters, logger, mailboxes, timer wheel, and the first failure.
 //!
 //! Knows the configuration and nothing above it: no client, no message, no shard.
 

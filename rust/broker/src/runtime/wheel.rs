@@ -1,7 +1,7 @@
-//! A hierarchical timer wheel: one deadline a key, 100 ms ticks, nothing early.
+//! A hierarchical timer wheel: one deadline for each key, ticks of 100 ms, never early.
 //!
 //! A key is armed at most once. Arming a later deadline than the one in force does nothing: the
-//! key fires at the earlier one, and whoever handles it arms again. So a keep-alive that every
+//! key fires at the earlier one, and its handler arms it again. So a keep-alive that every
 //! packet pushes back costs nothing a packet.
 
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use mqttcore_codec::ReasonCode;
-use mqttcore_session::{Cause, Event as SessionEvent, Expiry, Message};
+use mqttcore_session::{Cause, Expiry, Message, SessionEvent};
 
 use crate::clients::client::{Client, KeptWill};
 use crate::clients::topic::topic_of;
@@ -171,7 +171,7 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
         let mut session = client.session.borrow_mut();
         session.release_chunks();
         if client.link().is_some_and(|link| link.is_unread.get()) {
-            session.excuse_silence(now);
+            session.restart_keep_alive(now);
         }
         session.handle_timeout(now).err()
     };
@@ -187,7 +187,7 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
             shard.metrics().stalled.add(1);
             shard.log.warn(LogCategory::Stalled, now, || {
                 format!(
-                    "client {} takes no bytes, disconnected",
+                    "client {} disconnected: it does not read",
                     Escaped(&client.id)
                 )
             });

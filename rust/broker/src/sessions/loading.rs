@@ -113,10 +113,12 @@ fn found(shard: &Rc<Shard>, client_id: &Arc<str>, kept: Option<Kept>) {
 fn end(shard: &Rc<Shard>) {
     shard.held.is_over.set(true);
     for then in shard.held.then.take() {
-        contained(shard, "what waited for the sessions", || then(shard));
+        contained(shard, "work that waited for loading", || then(shard));
     }
     for waiting in shard.held.arrivals.take().into_values().flatten() {
-        contained(shard, "a client that waited", || (waiting.admit)(shard));
+        contained(shard, "a client that waited for loading", || {
+            (waiting.admit)(shard);
+        });
     }
     shard.flush_mailboxes();
 }
@@ -178,8 +180,7 @@ impl Loader<'_> {
         numbers.sort_unstable();
         if sessions > 0 {
             self.say(format!(
-                "reading {sessions} sessions that were kept: clients are let in, what they publish \
-                 waits until all are there"
+                "loading {sessions} sessions: clients can connect; SUBSCRIBE and PUBLISH wait until all are loaded"
             ));
         }
         for together in numbers.chunks(MESSAGE_BATCH) {
@@ -201,7 +202,7 @@ impl Loader<'_> {
         if sessions > 0 {
             let taken = self.world.started.elapsed().as_secs_f64();
             self.say(format!(
-                "all {sessions} sessions are there after {taken:.2} s"
+                "all {sessions} sessions are loaded after {taken:.2} s"
             ));
         }
         Ok(())
@@ -315,7 +316,7 @@ impl Loader<'_> {
             match self.dones.recv_timeout(LOOK) {
                 Ok(()) => self.under_way -= 1,
                 Err(RecvTimeoutError::Timeout) if !self.world.is_stopping() => {}
-                Err(_) => return Err(StoreError::Stopped("the broker stops".into())),
+                Err(_) => return Err(StoreError::Stopped("the broker is stopping".into())),
             }
         }
         Ok(())

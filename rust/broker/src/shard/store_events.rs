@@ -33,7 +33,7 @@ impl StoreEvents for EngineState {
                 shard.metrics().store_damaged.add(1);
                 shard.log.warn(LogCategory::Store, shard.now(), || {
                     format!(
-                        "the store is damaged: {damage}; make a backup, and see what `store verify` says"
+                        "the store is damaged: {damage}; make a backup, then run `mqttcore store verify`"
                     )
                 });
             }

@@ -366,7 +366,7 @@ fn a_client_that_begins_again_and_stops_there_is_disconnected() {
     assert_eq!(client.receive(), step("who?"));
     let told = client.until_closed();
     assert_eq!(told, [Received::Disconnect(ReasonCode::NOT_AUTHORIZED)]);
-    assert_eq!(client.reason_string(), "authentication took too long");
+    assert_eq!(client.reason_string(), "authentication timed out");
 }
 
 #[test]

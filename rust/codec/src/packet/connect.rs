@@ -1,4 +1,4 @@
-//! CONNECT, and the CONNACK that may refuse a broken one.
+//! CONNECT, and the CONNACK that answers a malformed one.
 
 use std::fmt;
 
@@ -24,13 +24,13 @@ pub struct Connect<'a> {
     pub is_bridge: bool,
     /// Whether an earlier session is dropped; Clean Session in 3.x.
     pub clean_start: bool,
-    /// The longest silence of the client, in seconds; 0 is no limit.
+    /// Keep Alive in seconds; 0 disables it.
     pub keep_alive_s: u16,
     /// Properties of version 5.
     pub properties: Properties<'a>,
     /// Who the client says it is; may be empty.
     pub client_id: Text<'a>,
-    /// What is published when the connection ends badly.
+    /// The will: published if the connection ends without a DISCONNECT.
     pub will: Option<Will<'a>>,
     /// The user name; an empty one is not the same as none.
     pub username: Option<Text<'a>>,
@@ -253,8 +253,8 @@ const fn protocol_name(version: Version) -> &'static [u8] {
 /// The CONNACK that may answer the CONNECT at the front of `src`, which failed with `error`,
 /// and the version to write it in; `None` where the connection is closed without a word.
 ///
-/// Version 5 is told the reason code; 3.x only that its protocol level is not served
-/// [MQTT 3.1.1 MQTT-3.1.4-1]; a peer that does not open with an MQTT protocol name is told nothing.
+/// Version 5 gets the reason code; 3.x gets an answer only if its protocol level is not supported
+/// [MQTT 3.1.1 MQTT-3.1.4-1]; a peer without an MQTT protocol name gets no answer.
 #[must_use]
 pub fn refusal(src: &[u8], error: DecodeError) -> Option<(Version, ConnAck<'static>)> {
     let version = match error {

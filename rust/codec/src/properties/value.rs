@@ -1,4 +1,4 @@
-//! How the values of properties look on the wire.
+//! Encodings of property values.
 
 use std::num::{NonZeroU16, NonZeroU32};
 

@@ -1,4 +1,4 @@
-//! Steps through the bytes of a binary format.
+//! A cursor over the bytes of a binary format.
 
 use super::value::Malformed;
 

@@ -1,10 +1,10 @@
-//! CBOR (RFC 8949), walked through without a tree.
+//! Decodes CBOR (RFC 8949) without building a tree.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use super::bytes;
-use super::value::{Keys, Malformed, Node, Value};
+use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 
 /// How deep arrays, maps and tags may lie in each other.
 const MAX_DEPTH: usize = 128;
@@ -19,7 +19,7 @@ pub(crate) const BEGINS: RangeInclusive<u8> = 0xA0..=0xDB;
 
 type CborValue<'a> = Value<'a, CborNode<'a>>;
 
-/// Begins a document; [`Value::Missing`] if there is no byte.
+/// Opens a document; returns [`Value::Missing`] for an empty payload.
 pub(crate) fn document(payload: &[u8]) -> Result<CborValue<'_>, Malformed> {
     let mut cursor = Cursor { rest: payload };
     loop {
@@ -40,8 +40,8 @@ pub(crate) fn document(payload: &[u8]) -> Result<CborValue<'_>, Malformed> {
     }
 }
 
-impl<'a> Node<'a> for CborNode<'a> {
-    fn fields(self, keys: &mut Keys, slots: &mut [CborValue<'a>]) -> Result<(), Malformed> {
+impl<'a> DocumentNode<'a> for CborNode<'a> {
+    fn fields(self, keys: &mut SchemaKeys, slots: &mut [CborValue<'a>]) -> Result<(), Malformed> {
         let mut cursor = Cursor { rest: self.0 };
         let mut items = cursor.open(MAP)?;
         let mut likely = 0;
@@ -95,7 +95,7 @@ struct Head {
     number: u64,
 }
 
-/// What is still to be read.
+/// The unread bytes.
 struct Cursor<'a> {
     rest: &'a [u8],
 }
@@ -345,7 +345,7 @@ mod tests {
         ] {
             assert_eq!(document(bytes), Err(Malformed), "{bytes:x?}");
         }
-        let mut keys = Keys::new(["a"].into_iter());
+        let mut keys = SchemaKeys::new(["a"].into_iter());
         for bytes in [
             &[0xA1][..],
             &[0xA1, 0x61, b'a'],
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn keys_are_texts_or_numbers_and_the_last_counts() {
-        let mut keys = Keys::new(["a", "-2", "b"].into_iter());
+        let mut keys = SchemaKeys::new(["a", "-2", "b"].into_iter());
         let mut slots = [Value::Missing, Value::Missing, Value::Missing];
         let map = [
             0xBF, 0x61, b'a', 0x01, 0x21, 0x02, 0xF6, 0x03, 0x61, b'x', 0x82, 0x00, 0xA0, 0x61,

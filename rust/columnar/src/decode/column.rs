@@ -1,4 +1,4 @@
-//! Values of documents, converted and appended to columns.
+//! Converts decoded values and appends them to typed columns.
 //!
 //! What fits is the rule of Spark's `from_json` in its PERMISSIVE mode, one value at a time: the table stands at
 //! [`Decoder`](super::Decoder).
@@ -23,12 +23,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::decimal::parse_decimal;
 use super::time::{parse_date, parse_instant};
-use super::value::{Keys, Malformed, Node, Value};
+use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 use crate::schema::UTC;
 
 /// A column that is being filled.
 #[derive(Debug)]
-pub(crate) enum Column {
+pub(crate) enum ColumnBuilder {
     Boolean(BooleanBuilder),
     Int8(PrimitiveBuilder<Int8Type>),
     Int16(PrimitiveBuilder<Int16Type>),
@@ -49,15 +49,15 @@ pub(crate) enum Column {
 #[derive(Debug)]
 pub(crate) struct StructColumn {
     fields: Fields,
-    keys: Keys,
-    columns: Vec<Column>,
+    keys: SchemaKeys,
+    columns: Vec<ColumnBuilder>,
     valid: NullBufferBuilder,
 }
 
 #[derive(Debug)]
 pub(crate) struct ListColumn {
     item: FieldRef,
-    items: Column,
+    items: ColumnBuilder,
     ends: Vec<i32>,
     valid: NullBufferBuilder,
 }
@@ -65,8 +65,8 @@ pub(crate) struct ListColumn {
 /// Rows that a column has room for from the beginning.
 const ROWS: usize = 1024;
 
-impl Column {
-    /// Begins a column; `None` for a type that no payload is decoded to.
+impl ColumnBuilder {
+    /// Begins a column; `None` for a type that payloads cannot be decoded to.
     pub(crate) fn of(data_type: &DataType) -> Option<Self> {
         Some(match data_type {
             DataType::Boolean => Self::Boolean(BooleanBuilder::new()),
@@ -98,7 +98,7 @@ impl Column {
     }
 
     /// Appends a value, or null for one that does not fit; whether it did.
-    pub(crate) fn append<'a, N: Node<'a>>(&mut self, value: Value<'a, N>) -> bool {
+    pub(crate) fn append<'a, N: DocumentNode<'a>>(&mut self, value: Value<'a, N>) -> bool {
         if let Value::Missing | Value::Null = value {
             self.append_null();
             return true;
@@ -188,22 +188,24 @@ const SLOTS: usize = 12;
 
 impl StructColumn {
     pub(crate) fn of(fields: &Fields) -> Option<Self> {
-        let columns = fields.iter().map(|field| Column::of(field.data_type()));
+        let columns = fields
+            .iter()
+            .map(|field| ColumnBuilder::of(field.data_type()));
         Some(Self {
             fields: fields.clone(),
-            keys: Keys::new(fields.iter().map(|field| field.name().as_str())),
+            keys: SchemaKeys::new(fields.iter().map(|field| field.name().as_str())),
             columns: columns.collect::<Option<Vec<_>>>()?,
             valid: NullBufferBuilder::new(ROWS),
         })
     }
 
     /// Appends an object, or a null for each field if its bytes are none; whether everything fits.
-    pub(crate) fn append<'a, N: Node<'a>>(&mut self, node: N) -> bool {
+    pub(crate) fn append<'a, N: DocumentNode<'a>>(&mut self, node: N) -> bool {
         self.try_append(node)
             .unwrap_or_else(|Malformed| self.append_null())
     }
 
-    fn try_append<'a, N: Node<'a>>(&mut self, node: N) -> Result<bool, Malformed> {
+    fn try_append<'a, N: DocumentNode<'a>>(&mut self, node: N) -> Result<bool, Malformed> {
         let mut slots: SmallVec<[Value<'a, N>; SLOTS]> = smallvec![Value::Missing; self.keys.len()];
         node.fields(&mut self.keys, &mut slots)?;
         self.valid.append_non_null();
@@ -226,18 +228,18 @@ impl StructColumn {
     /// Ends the columns of the fields.
     pub(crate) fn finish_columns(&mut self) -> Vec<ArrayRef> {
         self.valid.finish();
-        self.columns.iter_mut().map(Column::finish).collect()
+        self.columns.iter_mut().map(ColumnBuilder::finish).collect()
     }
 
     fn finish(&mut self) -> StructArray {
         let valid = self.valid.finish();
-        let columns = self.columns.iter_mut().map(Column::finish).collect();
+        let columns = self.columns.iter_mut().map(ColumnBuilder::finish).collect();
         StructArray::new(self.fields.clone(), columns, valid)
     }
 }
 
 impl ListColumn {
-    fn append<'a, N: Node<'a>>(&mut self, node: N) -> bool {
+    fn append<'a, N: DocumentNode<'a>>(&mut self, node: N) -> bool {
         let mut fits = true;
         let mut items = 0;
         let walked = node.items(&mut |item| {
@@ -329,7 +331,7 @@ fn decimal<N>(value: &Value<'_, N>, precision: u8, scale: i8) -> Option<i128> {
 }
 
 /// A text, or what else there is as the document writes it.
-fn text<'a, N: Node<'a>>(value: Value<'a, N>) -> Option<Cow<'a, str>> {
+fn text<'a, N: DocumentNode<'a>>(value: Value<'a, N>) -> Option<Cow<'a, str>> {
     match value {
         Value::Text(text) => Some(text),
         Value::Number(text, _) => Some(Cow::Borrowed(text)),

@@ -1,4 +1,4 @@
-//! Decimal numbers as text.
+//! Parses decimal numbers.
 
 /// Reads a number by the grammar of JSON as a count of `10^-scale`, rounded half up; none if it has more than
 /// `precision` digits then.

@@ -1,8 +1,8 @@
-//! JSON (RFC 8259), walked through without a tree.
+//! Decodes JSON (RFC 8259) without building a tree.
 
 use std::borrow::Cow;
 
-use super::value::{Keys, Malformed, Node, Value};
+use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 
 /// How deep objects and arrays may lie in each other.
 const MAX_DEPTH: usize = 128;
@@ -30,8 +30,8 @@ pub(crate) fn document(payload: &[u8]) -> Result<JsonValue<'_>, Malformed> {
     }
 }
 
-impl<'a> Node<'a> for JsonNode<'a> {
-    fn fields(self, keys: &mut Keys, slots: &mut [JsonValue<'a>]) -> Result<(), Malformed> {
+impl<'a> DocumentNode<'a> for JsonNode<'a> {
+    fn fields(self, keys: &mut SchemaKeys, slots: &mut [JsonValue<'a>]) -> Result<(), Malformed> {
         let mut cursor = Cursor {
             text: self.0,
             at: 0,
@@ -92,7 +92,7 @@ impl<'a> Cursor<'a> {
         self.text.as_bytes().get(self.at..).unwrap_or_default()
     }
 
-    /// Returns the next byte that is no white space, and stands before it.
+    /// Returns the next byte that is not white space, without consuming it.
     fn peek(&mut self) -> Option<u8> {
         loop {
             match self.byte()? {
@@ -134,7 +134,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes a key and the colon behind it by; the place that it has in the schema.
-    fn key(&mut self, keys: &mut Keys, number: usize) -> Result<Option<usize>, Malformed> {
+    fn key(&mut self, keys: &mut SchemaKeys, number: usize) -> Result<Option<usize>, Malformed> {
         self.peek();
         let start = self.at;
         if let Some((len, place)) = keys.known(number, self.rest()) {

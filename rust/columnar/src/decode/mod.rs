@@ -1,4 +1,4 @@
-//! Payloads decoded into typed columns, without a tree between them.
+//! Decodes payloads into typed columns, without building a tree.
 
 mod bytes;
 mod cbor;
@@ -30,7 +30,7 @@ use self::protobuf::Types;
 pub use self::schema::parse_payload_schema;
 pub use self::sparkplug::Aliases;
 pub(crate) use self::sparkplug::{NAMESPACE, Needed, is_sparkplug};
-use self::value::{Malformed, Node, Value};
+use self::value::{DocumentNode, Malformed, Value};
 use super::ColumnarError;
 use super::schema::{OFFSET, PARTITION, PAYLOAD, TOPIC, nullable, row_schema};
 use super::topics::{Topics, column};
@@ -70,7 +70,7 @@ impl FromStr for Format {
             _ => Err(ColumnarError::Option {
                 option: "decode",
                 problem: format!(
-                    "{name:?} is none of json, cbor, msgpack, text, protobuf, sparkplug, auto"
+                    "unknown format {name:?}; allowed: json, cbor, msgpack, text, protobuf, sparkplug, auto"
                 ),
             }),
         }
@@ -99,7 +99,7 @@ impl FromStr for OnError {
             "fail" => Ok(Self::Fail),
             _ => Err(ColumnarError::Option {
                 option: "on_error",
-                problem: format!("{name:?} is none of null, drop, fail"),
+                problem: format!("unknown value {name:?}; allowed: null, drop, fail"),
             }),
         }
     }
@@ -163,7 +163,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// [`ColumnarError::Option`] for a name that every row has already, and for a type that no payload is decoded to.
+    /// [`ColumnarError::Option`] for a name that every row has already, and for it has a type that payloads cannot be decoded to.
     pub fn new(
         format: Format,
         fields: Vec<Field>,
@@ -182,10 +182,13 @@ impl Decoder {
         }
         let fields = Fields::from(fields);
         if StructColumn::of(&fields).is_none() {
-            return Err(wrong("a type that no payload is decoded to".to_owned()));
+            return Err(wrong(
+                "it has a type that payloads cannot be decoded to".to_owned(),
+            ));
         }
         if format == Format::Text && !is_one_value(&fields) {
-            let problem = "decode = text has one column, of no struct, array or binary";
+            let problem =
+                "decode = text needs exactly one column, which is not a struct, array or binary";
             return Err(wrong(problem.to_owned()));
         }
         Ok(Self {
@@ -202,7 +205,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// [`ColumnarError::Option`] if there is no such message, or the descriptor cannot be read or is not whole.
+    /// [`ColumnarError::Option`] if the message type is unknown, or the descriptor is invalid or incomplete.
     pub fn with_descriptor(
         mut self,
         descriptor: &[u8],
@@ -244,7 +247,7 @@ impl Decoder {
         self.aliases.follow(batch)
     }
 
-    /// Leaves out columns that nobody asks for, if no row is judged by what is in them; `None` if nothing is to be done.
+    /// Removes columns that are not selected, if no row is filtered by them; `None` if nothing is left to decode.
     pub(crate) fn narrowed(mut self, is_wanted: impl Fn(&str) -> bool) -> Option<Self> {
         if self.on_error != OnError::Null || is_wanted(CORRUPT) {
             return Some(self);
@@ -307,7 +310,7 @@ impl Decoder {
         wanted: Option<&BooleanArray>,
     ) -> Result<RecordBatch, ColumnarError> {
         let payloads = column(batch, PAYLOAD)?.as_binary_opt::<i32>();
-        let payloads = payloads.ok_or_else(|| ColumnarError::column(PAYLOAD, "is no blob"))?;
+        let payloads = payloads.ok_or_else(|| ColumnarError::column(PAYLOAD, "is not binary"))?;
         // INVARIANT: `new` has made such a column once.
         let mut columns = StructColumn::of(&self.fields).expect("types that can be decoded");
         let fits = match self.format {
@@ -326,7 +329,7 @@ impl Decoder {
             Format::Protobuf => {
                 let types = self.types.as_deref().ok_or(ColumnarError::Option {
                     option: "descriptor",
-                    problem: "decode = protobuf needs one".to_owned(),
+                    problem: "is missing: decode = protobuf needs it".to_owned(),
                 })?;
                 rows(payloads, |_, payload| {
                     append(Ok(types.document(payload)), &mut columns)
@@ -422,7 +425,7 @@ pub(crate) fn filtered(
 }
 
 /// Appends a row; whether it fits.
-fn append<'a, N: Node<'a>>(
+fn append<'a, N: DocumentNode<'a>>(
     document: Result<Value<'a, N>, Malformed>,
     columns: &mut StructColumn,
 ) -> bool {

@@ -1,7 +1,7 @@
-//! MessagePack, walked through without a tree.
+//! Decodes MessagePack without building a tree.
 
 use super::bytes;
-use super::value::{Keys, Malformed, Node, Value};
+use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 
 /// How deep arrays and maps may lie in each other.
 const MAX_DEPTH: usize = 128;
@@ -16,7 +16,7 @@ pub(crate) struct PackNode<'a>(&'a [u8]);
 
 type PackValue<'a> = Value<'a, PackNode<'a>>;
 
-/// Begins a document; [`Value::Missing`] if there is no byte.
+/// Opens a document; returns [`Value::Missing`] for an empty payload.
 pub(crate) fn document(payload: &[u8]) -> Result<PackValue<'_>, Malformed> {
     let mut cursor = Cursor { rest: payload };
     if payload.is_empty() {
@@ -32,8 +32,8 @@ pub(crate) fn document(payload: &[u8]) -> Result<PackValue<'_>, Malformed> {
     }
 }
 
-impl<'a> Node<'a> for PackNode<'a> {
-    fn fields(self, keys: &mut Keys, slots: &mut [PackValue<'a>]) -> Result<(), Malformed> {
+impl<'a> DocumentNode<'a> for PackNode<'a> {
+    fn fields(self, keys: &mut SchemaKeys, slots: &mut [PackValue<'a>]) -> Result<(), Malformed> {
         let mut cursor = Cursor { rest: self.0 };
         let Head::Map(pairs) = cursor.head()? else {
             return Err(Malformed);
@@ -80,7 +80,7 @@ enum Head<'a> {
     Scalar(PackValue<'a>),
 }
 
-/// What is still to be read.
+/// The unread bytes.
 struct Cursor<'a> {
     rest: &'a [u8],
 }
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn what_ends_early_or_late_or_lies_too_deep_is_none() {
         let mut keys = [Value::Missing];
-        let mut names = Keys::new(["a"].into_iter());
+        let mut names = SchemaKeys::new(["a"].into_iter());
         for bytes in [
             &[0x81, 0xA1, b'a'][..],
             &[0x81, 0xA1, b'a', 1, 2],

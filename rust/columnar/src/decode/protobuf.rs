@@ -1,4 +1,4 @@
-//! Protocol Buffers, by the descriptor of a message.
+//! Decodes Protocol Buffers with the descriptor of a message type.
 //!
 //! A descriptor is a `FileDescriptorSet`, as `protoc --include_imports --descriptor_set_out=FILE` writes it. The keys of a
 //! document are the names of the fields. A repeated field is an array, a map an array of `key` and `value`, an enumeration the
@@ -9,8 +9,8 @@
 
 use std::collections::HashMap;
 
-use super::value::{Keys, Malformed, Node, Value};
-use super::wire::{Message, Wire, low_half, utf8};
+use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
+use super::wire::{MessageFields, Wire, low_half, utf8};
 
 /// The types that payloads are made of.
 #[derive(Debug)]
@@ -78,9 +78,9 @@ impl Types {
     ///
     /// # Errors
     ///
-    /// What is wrong, in words.
+    /// A description of the error.
     pub(crate) fn read(descriptor: &[u8], message: &str) -> Result<Self, String> {
-        let malformed = |Malformed| "it is no FileDescriptorSet".to_owned();
+        let malformed = |Malformed| "it is not a FileDescriptorSet".to_owned();
         let files = Raw::all(descriptor, 1).map_err(malformed)?;
         let mut declared = Declared::default();
         for file in files {
@@ -92,15 +92,12 @@ impl Types {
             let mut names: Vec<&str> = declared.messages.keys().map(String::as_str).collect();
             names.sort_unstable();
             names.truncate(20);
-            format!(
-                "there is no message {wanted:?} in it; it has {}",
-                names.join(", ")
-            )
+            format!("it has no message {wanted:?}, only {}", names.join(", "))
         })?;
         declared.resolve(root)
     }
 
-    /// Begins a document; [`Value::Missing`] if there is no byte.
+    /// Opens a document; returns [`Value::Missing`] for an empty payload.
     pub(crate) fn document<'a>(&'a self, payload: &'a [u8]) -> ProtobufValue<'a> {
         if payload.is_empty() {
             return Value::Missing;
@@ -148,7 +145,7 @@ impl Types {
             return Err(Malformed);
         };
         let mut value = self.default(field.kind);
-        for found in Message(bytes) {
+        for found in MessageFields(bytes) {
             let (number, wire) = found?;
             if number == field.number {
                 value = self.value(field.kind, wire)?;
@@ -186,8 +183,12 @@ pub(crate) struct ProtobufNode<'a> {
 
 type ProtobufValue<'a> = Value<'a, ProtobufNode<'a>>;
 
-impl<'a> Node<'a> for ProtobufNode<'a> {
-    fn fields(self, keys: &mut Keys, slots: &mut [ProtobufValue<'a>]) -> Result<(), Malformed> {
+impl<'a> DocumentNode<'a> for ProtobufNode<'a> {
+    fn fields(
+        self,
+        keys: &mut SchemaKeys,
+        slots: &mut [ProtobufValue<'a>],
+    ) -> Result<(), Malformed> {
         if self.array.is_some() {
             return Err(Malformed);
         }
@@ -199,7 +200,7 @@ impl<'a> Node<'a> for ProtobufNode<'a> {
             }
         }
         likely = 0;
-        for found in Message(self.bytes) {
+        for found in MessageFields(self.bytes) {
             let (number, wire) = found?;
             let Some(field) = self.message.field(number) else {
                 continue;
@@ -222,7 +223,7 @@ impl<'a> Node<'a> for ProtobufNode<'a> {
         let Some(field) = self.array else {
             return Err(Malformed);
         };
-        for found in Message(self.bytes) {
+        for found in MessageFields(self.bytes) {
             let (number, wire) = found?;
             if number != field.number {
                 continue;
@@ -232,7 +233,7 @@ impl<'a> Node<'a> for ProtobufNode<'a> {
                     take(self.types.value(field.kind, wire)?);
                 }
                 (kind, Wire::Bytes(packed)) => {
-                    let mut packed = Message(packed);
+                    let mut packed = MessageFields(packed);
                     while !packed.0.is_empty() {
                         let wire = unpacked(kind, &mut packed)?;
                         take(self.types.value(kind, wire)?);
@@ -260,7 +261,7 @@ impl MessageType {
 }
 
 /// One value of a packed field.
-fn unpacked<'a>(kind: Kind, packed: &mut Message<'a>) -> Result<Wire<'a>, Malformed> {
+fn unpacked<'a>(kind: Kind, packed: &mut MessageFields<'a>) -> Result<Wire<'a>, Malformed> {
     Ok(match kind {
         Kind::Scalar(DOUBLE | FIXED64 | SFIXED64) => {
             Wire::Fixed64(u64::from_le_bytes(packed.chunk()?))
@@ -299,7 +300,7 @@ fn scalar(kind: u64, wire: Wire<'_>) -> Result<ProtobufValue<'_>, Malformed> {
 /// `google.protobuf.Timestamp`: seconds and nanoseconds since 1970.
 fn instant<'a>(bytes: &[u8]) -> Result<ProtobufValue<'a>, Malformed> {
     let (mut seconds, mut nanos) = (0_i64, 0_i64);
-    for field in Message(bytes) {
+    for field in MessageFields(bytes) {
         match field? {
             (1, Wire::Varint(bits)) => seconds = bits.cast_signed(),
             (2, Wire::Varint(bits)) => nanos = i64::from(low_half(bits).cast_signed()),
@@ -318,7 +319,7 @@ impl Raw {
     /// All values of a field that is a message or a text.
     fn all(message: &[u8], wanted: u32) -> Result<Vec<&[u8]>, Malformed> {
         let mut found = Vec::new();
-        for field in Message(message) {
+        for field in MessageFields(message) {
             if let (number, Wire::Bytes(bytes)) = field?
                 && number == wanted
             {
@@ -335,7 +336,7 @@ impl Raw {
 
     fn number(message: &[u8], wanted: u32) -> Result<Option<u64>, Malformed> {
         let mut found = None;
-        for field in Message(message) {
+        for field in MessageFields(message) {
             if let (number, Wire::Varint(bits)) = field?
                 && number == wanted
             {
@@ -437,10 +438,11 @@ impl<'d> Declared<'d> {
             MESSAGE => Kind::Message(declared(&self.messages)?),
             ENUM => Kind::Enumeration(declared(&self.enumerations)?),
             kind @ DOUBLE..=SINT64 if kind != 10 => Kind::Scalar(kind),
-            kind => return Err(format!("{name}: type {kind} is not decoded")),
+            kind => return Err(format!("{name}: type {kind} is not supported")),
         };
         Ok(Field {
-            number: u32::try_from(number).map_err(|_| format!("{name}: number {number}"))?,
+            number: u32::try_from(number)
+                .map_err(|_| format!("{name}: field number {number} is out of range"))?,
             name: name.into(),
             kind,
             is_repeated,

@@ -1,4 +1,4 @@
-//! Typed columns as text: `temperature DOUBLE, position STRUCT<x: INT, y: INT>, tags ARRAY<STRING>`.
+//! Parses a schema of typed columns: `temperature DOUBLE, position STRUCT<x: INT, y: INT>, tags ARRAY<STRING>`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::schema::{instant, nullable};
 ///
 /// Types are `BOOLEAN`, `TINYINT`, `SMALLINT`, `INT`, `BIGINT`, `FLOAT`, `DOUBLE`, `DECIMAL(precision, scale)`, `STRING`,
 /// `BINARY`, `TIMESTAMP`, `DATE`, `STRUCT<name: type, ...>` and `ARRAY<type>`, and their other names in Spark, such as
-/// `LONG`. Case does not matter; a name that is no word stands in backquotes.
+/// `LONG`. Case is ignored; a name that is not a word is quoted with backquotes.
 ///
 /// # Errors
 ///
@@ -45,7 +45,7 @@ impl<'a> Parser<'a> {
                 .iter()
                 .any(|field| field.name().eq_ignore_ascii_case(&name))
             {
-                return Err(wrong(format!("{name} stands there twice")));
+                return Err(wrong(format!("duplicate name {name}")));
             }
             fields.push(Arc::new(nullable(&name, data_type)));
             if self.take(',') {
@@ -80,7 +80,7 @@ impl<'a> Parser<'a> {
                 parser.expect('>')?;
                 Ok(DataType::List(Arc::new(nullable("element", item))))
             })?,
-            _ => return Err(wrong(format!("there is no type {name}"))),
+            _ => return Err(wrong(format!("unknown type {name}"))),
         })
     }
 
@@ -92,7 +92,7 @@ impl<'a> Parser<'a> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(wrong(format!(
-                "types lie deeper than {MAX_DEPTH} in each other"
+                "types are nested more than {MAX_DEPTH} levels deep"
             )));
         }
         let data_type = inner(self)?;
@@ -111,7 +111,7 @@ impl<'a> Parser<'a> {
         let is_decimal = (1..=38).contains(&precision)
             && u8::try_from(scale).is_ok_and(|scale| scale <= precision);
         if !is_decimal {
-            return Err(wrong(format!("there is no decimal({precision}, {scale})")));
+            return Err(wrong(format!("invalid type decimal({precision}, {scale})")));
         }
         Ok(DataType::Decimal128(precision, scale))
     }
@@ -249,15 +249,15 @@ mod tests {
             ("a", "a type is missing at the end"),
             ("a int,", "a name is missing at the end"),
             ("a int b int", "a comma is missing before \"b int\""),
-            ("a speed", "there is no type speed"),
-            ("a int, A int", "A stands there twice"),
+            ("a speed", "unknown type speed"),
+            ("a int, A int", "duplicate name A"),
             ("a array<int", "> is missing at the end"),
             ("a struct<>", "a name is missing before \">\""),
             ("`a int", "a name is missing before \"`a int\""),
             ("`` int", "a name is missing before \"`` int\""),
-            ("a decimal(0)", "there is no decimal(0, 0)"),
-            ("a decimal(39)", "there is no decimal(39, 0)"),
-            ("a decimal(5, 6)", "there is no decimal(5, 6)"),
+            ("a decimal(0)", "invalid type decimal(0, 0)"),
+            ("a decimal(39)", "invalid type decimal(39, 0)"),
+            ("a decimal(5, 6)", "invalid type decimal(5, 6)"),
             ("a decimal(x)", "a number is missing before \")\""),
         ] {
             let error = parse_payload_schema(schema).expect_err(schema).to_string();

@@ -1,4 +1,4 @@
-//! Sparkplug B: metrics by name, or by the alias that a BIRTH gave them.
+//! Decodes Sparkplug B: metrics by name, or by the alias that a BIRTH assigned.
 //!
 //! A payload is an object whose keys are the names of its metrics. Beside them there are `_timestamp`, `_seq`, `_uuid` and
 //! `_metrics`, an array of objects with `name`, `alias`, `timestamp`, `datatype` and `value`.
@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use super::value::{Keys, Malformed, Node, Value};
-use super::wire::{Message, Wire, low_half, utf8};
+use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
+use super::wire::{MessageFields, Wire, low_half, utf8};
 
 /// Names of the metrics that have an alias, an edge node. A copy shares what it has in common with its original.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -45,7 +45,7 @@ impl Aliases {
         }
     }
 
-    /// Begins a document that was published to `topic`; [`Value::Missing`] if there is no byte.
+    /// Opens a document that was published to `topic`; returns [`Value::Missing`] for an empty payload.
     pub(crate) fn document<'a>(&'a self, topic: &str, payload: &'a [u8]) -> SparkplugValue<'a> {
         if payload.is_empty() {
             return Value::Missing;
@@ -191,8 +191,12 @@ enum Part {
 
 type SparkplugValue<'a> = Value<'a, SparkplugNode<'a>>;
 
-impl<'a> Node<'a> for SparkplugNode<'a> {
-    fn fields(self, keys: &mut Keys, slots: &mut [SparkplugValue<'a>]) -> Result<(), Malformed> {
+impl<'a> DocumentNode<'a> for SparkplugNode<'a> {
+    fn fields(
+        self,
+        keys: &mut SchemaKeys,
+        slots: &mut [SparkplugValue<'a>],
+    ) -> Result<(), Malformed> {
         match self.part {
             Part::Metric => self.metric_fields(keys, slots),
             _ => self.payload_fields(keys, slots),
@@ -200,7 +204,7 @@ impl<'a> Node<'a> for SparkplugNode<'a> {
     }
 
     fn items(self, take: &mut dyn FnMut(SparkplugValue<'a>)) -> Result<(), Malformed> {
-        for field in Message(self.bytes) {
+        for field in MessageFields(self.bytes) {
             if let (METRICS, Wire::Bytes(bytes)) = field? {
                 take(Value::Object(Self {
                     part: Part::Metric,
@@ -220,7 +224,7 @@ impl<'a> Node<'a> for SparkplugNode<'a> {
 impl<'a> SparkplugNode<'a> {
     fn payload_fields(
         self,
-        keys: &mut Keys,
+        keys: &mut SchemaKeys,
         slots: &mut [SparkplugValue<'a>],
     ) -> Result<(), Malformed> {
         let mut likely = 0;
@@ -237,7 +241,7 @@ impl<'a> SparkplugNode<'a> {
                 ..self
             }),
         );
-        for field in Message(self.bytes) {
+        for field in MessageFields(self.bytes) {
             match field? {
                 (1, Wire::Varint(at_ms)) => put("_timestamp", instant(at_ms)),
                 (METRICS, Wire::Bytes(bytes)) => {
@@ -255,7 +259,7 @@ impl<'a> SparkplugNode<'a> {
 
     fn metric_fields(
         self,
-        keys: &mut Keys,
+        keys: &mut SchemaKeys,
         slots: &mut [SparkplugValue<'a>],
     ) -> Result<(), Malformed> {
         let metric = RawMetric::read(self.bytes)?;
@@ -292,7 +296,7 @@ impl<'a> SparkplugNode<'a> {
 const METRICS: u32 = 2;
 
 fn metrics(payload: &[u8]) -> impl Iterator<Item = Result<RawMetric<'_>, Malformed>> {
-    Message(payload).filter_map(|field| match field {
+    MessageFields(payload).filter_map(|field| match field {
         Ok((METRICS, Wire::Bytes(bytes))) => Some(RawMetric::read(bytes)),
         Ok(_) => None,
         Err(Malformed) => Some(Err(Malformed)),
@@ -314,7 +318,7 @@ struct RawMetric<'a> {
 impl<'a> RawMetric<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut metric = Self::default();
-        for field in Message(bytes) {
+        for field in MessageFields(bytes) {
             match field? {
                 (1, Wire::Bytes(name)) => metric.name = Some(utf8(name)?),
                 (2, Wire::Varint(alias)) => metric.alias = Some(alias),

@@ -1,13 +1,13 @@
-//! Payloads that are one value each: a number, `true`, `false`, or any text.
+//! Decodes payloads of one value: a number, `true`, `false`, or any text.
 
 use super::json;
-use super::value::{Keys, Malformed, Node, Value};
+use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 
 /// A payload as an object of one field, whatever that is called.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct TextNode<'a>(&'a str);
 
-/// Begins a document; [`Value::Missing`] if there is no byte.
+/// Opens a document; returns [`Value::Missing`] for an empty payload.
 pub(crate) fn document(payload: &[u8]) -> Result<Value<'_, TextNode<'_>>, Malformed> {
     let text = str::from_utf8(payload).map_err(|_| Malformed)?;
     Ok(if text.is_empty() {
@@ -17,8 +17,8 @@ pub(crate) fn document(payload: &[u8]) -> Result<Value<'_, TextNode<'_>>, Malfor
     })
 }
 
-impl<'a> Node<'a> for TextNode<'a> {
-    fn fields(self, _: &mut Keys, slots: &mut [Value<'a, Self>]) -> Result<(), Malformed> {
+impl<'a> DocumentNode<'a> for TextNode<'a> {
+    fn fields(self, _: &mut SchemaKeys, slots: &mut [Value<'a, Self>]) -> Result<(), Malformed> {
         let value = match json::document(self.0.as_bytes()) {
             Ok(Value::Number(number, is_integer)) => Value::Number(number, is_integer),
             Ok(Value::Boolean(boolean)) => Value::Boolean(boolean),

@@ -1,9 +1,9 @@
-//! Dates and instants as text.
+//! Parses dates and timestamps.
 
 /// Reads `1970-01-31`, with or without a time of day behind a blank or `T`, and an offset: Unix microseconds.
 ///
 /// The time is `10:20`, `10:20:30` or `10:20:30.123456789` (cut to microseconds); the offset is `Z`, `+01`, `+0130` or
-/// `+01:30`, and UTC if there is none.
+/// `+01:30`, UTC by default.
 pub(crate) fn parse_instant(text: &str) -> Option<i64> {
     let text = text.trim_ascii().as_bytes();
     let (date, rest) = text.split_at_checked(DATE_LEN)?;

@@ -1,4 +1,4 @@
-//! What every payload format has in common: values, objects and arrays, not yet converted.
+//! The document model of all payload formats: values, objects and arrays before conversion.
 
 use std::borrow::Cow;
 
@@ -28,9 +28,9 @@ pub(crate) enum Value<'a, N> {
 pub(crate) struct Malformed;
 
 /// An object or array of a document, whose parts are found by walking through its bytes.
-pub(crate) trait Node<'a>: Copy {
+pub(crate) trait DocumentNode<'a>: Copy {
     /// Puts the value of each known key into its slot; of keys that repeat, the last counts.
-    fn fields(self, keys: &mut Keys, slots: &mut [Value<'a, Self>]) -> Result<(), Malformed>;
+    fn fields(self, keys: &mut SchemaKeys, slots: &mut [Value<'a, Self>]) -> Result<(), Malformed>;
 
     /// Hands over the items in their order.
     fn items(self, take: &mut dyn FnMut(Value<'a, Self>)) -> Result<(), Malformed>;
@@ -41,7 +41,7 @@ pub(crate) trait Node<'a>: Copy {
 
 /// The keys of an object that a schema knows, and how the document before wrote those that it had.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys {
+pub(crate) struct SchemaKeys {
     names: Vec<Box<str>>,
     written: Vec<Written>,
 }
@@ -57,7 +57,7 @@ struct Written {
 /// Keys of a document that are remembered, and how long they may be.
 const REMEMBERED: usize = 64;
 
-impl Keys {
+impl SchemaKeys {
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         Self {
             names: names.map(Box::from).collect(),

@@ -13,9 +13,9 @@ pub(crate) enum Wire<'a> {
 
 /// The fields of a message, in their order.
 #[derive(Clone, Debug)]
-pub(crate) struct Message<'a>(pub(crate) &'a [u8]);
+pub(crate) struct MessageFields<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Iterator for Message<'a> {
+impl<'a> Iterator for MessageFields<'a> {
     type Item = Result<(u32, Wire<'a>), Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -30,7 +30,7 @@ impl<'a> Iterator for Message<'a> {
     }
 }
 
-impl<'a> Message<'a> {
+impl<'a> MessageFields<'a> {
     fn field(&mut self) -> Result<(u32, Wire<'a>), Malformed> {
         let key = self.varint()?;
         let number = u32::try_from(key >> 3).map_err(|_| Malformed)?;
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn fields(bytes: &[u8]) -> Result<Vec<(u32, Wire<'_>)>, Malformed> {
-        Message(bytes).collect()
+        MessageFields(bytes).collect()
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
-use mqttcore_publisher::{Failure, Login, Publisher};
+use mqttcore_publisher::{ConnectOptions, Publisher, PublisherFailure};
 
 /// A CONNACK of MQTT 5.0 without properties.
 pub const CONNACK: [u8; 5] = [0x20, 3, 0, 0, 0];
@@ -44,7 +44,7 @@ pub fn rows(qos: &[i64]) -> RecordBatch {
 }
 
 /// A publisher whose CONNECT is out.
-pub fn connecting(login: &Login<'_>) -> Publisher {
+pub fn connecting(login: &ConnectOptions<'_>) -> Publisher {
     let mut publisher = Publisher::new(login, "q/3/1", 0).unwrap();
     assert_eq!(sent(&mut publisher).unwrap()[0], 0x10);
     publisher
@@ -52,10 +52,10 @@ pub fn connecting(login: &Login<'_>) -> Publisher {
 
 /// A publisher that the server let in with these properties of MQTT 5.0.
 pub fn connected(window: u16, properties: &[u8]) -> Publisher {
-    let login = Login {
+    let login = ConnectOptions {
         client_id: "c",
         window: NonZeroU16::new(window),
-        ..Login::default()
+        ..ConnectOptions::default()
     };
     let mut publisher = connecting(&login);
     let length = u8::try_from(properties.len()).unwrap();
@@ -66,7 +66,7 @@ pub fn connected(window: u16, properties: &[u8]) -> Publisher {
 }
 
 /// What it wants to send.
-pub fn sent(publisher: &mut Publisher) -> Result<Vec<u8>, Failure> {
+pub fn sent(publisher: &mut Publisher) -> Result<Vec<u8>, PublisherFailure> {
     let mut out = Vec::new();
     publisher.poll_transmit(&mut out)?;
     Ok(out)

@@ -14,8 +14,8 @@ use mqttcore_codec::{
     Properties, PropertiesBuf, Property, QoS, ReasonCode, Version, decode, decode_connect,
 };
 use mqttcore_session::{
-    AckToken, Cause, ConnectRequest, Delivered, Delivery, Departure, Details, Event, Message,
-    Request, ServerLimits, Session, Terms, Transmit, Violation,
+    AckToken, Cause, ConnectRequest, Delivered, Delivery, DetachOutcome, Details, Message, Request,
+    ServerLimits, Session, SessionEvent, Terms, Transmit, Violation,
 };
 use mqttcore_topics::{TopicLimits, TopicName};
 
@@ -196,7 +196,7 @@ impl Wire {
         out
     }
 
-    pub fn events(&mut self) -> Vec<Event> {
+    pub fn events(&mut self) -> Vec<SessionEvent> {
         std::iter::from_fn(|| self.session.poll_event()).collect()
     }
 
@@ -205,7 +205,7 @@ impl Wire {
             .deliver(self.now, message, Delivery::new(granted, &[]))
     }
 
-    pub fn lose(&mut self) -> Departure {
+    pub fn lose(&mut self) -> DetachOutcome {
         self.session.detach(self.now, Cause::ConnectionLost)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mqttcore_codec::{PacketId, QoS, Version};
-use mqttcore_session::{AckToken, Delivery, Record, ServerLimits, Session};
+use mqttcore_session::{AckToken, Delivery, ExchangeRecord, ServerLimits, Session};
 
 use crate::common::{message, start};
 
@@ -25,7 +25,7 @@ pub(crate) enum Entry {
         number: u16,
     },
     /// What the session told.
-    Told(Record),
+    Told(ExchangeRecord),
 }
 
 #[derive(Default)]
@@ -94,9 +94,9 @@ impl Kept {
         }
     }
 
-    fn follow(&mut self, record: Record) {
+    fn follow(&mut self, record: ExchangeRecord) {
         match record {
-            Record::Sending {
+            ExchangeRecord::Sending {
                 packet_id,
                 qos,
                 key,
@@ -106,18 +106,20 @@ impl Kept {
                 let (number, _) = self.queue.remove(at).expect("it was found");
                 self.publishes.push((packet_id, number, qos));
             }
-            Record::Received { packet_id, .. } => {
+            ExchangeRecord::Received { packet_id, .. } => {
                 let at = self.published(packet_id).expect("it was under way");
                 let (_, number, _) = self.publishes.remove(at);
                 self.releases.push((packet_id, number));
             }
-            Record::Completed { packet_id } => {
+            ExchangeRecord::Completed { packet_id } => {
                 if let Some(at) = self.published(packet_id) {
                     self.publishes.remove(at);
                 }
                 self.releases.retain(|(open, _)| *open != packet_id);
             }
-            Record::Released { packet_id } => self.received.retain(|held| *held != packet_id),
+            ExchangeRecord::Released { packet_id } => {
+                self.received.retain(|held| *held != packet_id);
+            }
         }
     }
 

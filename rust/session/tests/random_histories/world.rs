@@ -7,8 +7,8 @@ use mqttcore_codec::{
     Packet, PacketId, PacketType, PropertiesBuf, QoS, ReasonCode, decode_connect,
 };
 use mqttcore_session::{
-    AckToken, Cause, ConnectRequest, Delivery, Event, Record, Request, ServerLimits, Session,
-    Terms, Transmit,
+    AckToken, Cause, ConnectRequest, Delivery, ExchangeRecord, Request, ServerLimits, Session,
+    SessionEvent, Terms, Transmit,
 };
 
 use crate::Step;
@@ -117,7 +117,7 @@ impl World {
     /// Polls what is to be written: before the next token is taken, so that they stay in order.
     fn settle_events(&mut self) {
         while let Some(event) = self.session.poll_event() {
-            let Event::Record { token, record } = event else {
+            let SessionEvent::Record { token, record } = event else {
                 panic!("unexpected {event:?}");
             };
             assert!(self.durable, "records are for durable sessions");
@@ -469,12 +469,12 @@ fn first_times(numbers: Option<&Vec<u16>>) -> Vec<u16> {
 }
 
 /// What a record lets leave.
-fn gate_of(record: Record) -> (u8, u16) {
+fn gate_of(record: ExchangeRecord) -> (u8, u16) {
     let (packet_type, packet_id) = match record {
-        Record::Sending { packet_id, .. } => (PacketType::Publish, packet_id),
-        Record::Received { packet_id, .. } => (PacketType::PubRel, packet_id),
-        Record::Released { packet_id } => (PacketType::PubComp, packet_id),
-        Record::Completed { .. } => panic!("nothing waits for the end"),
+        ExchangeRecord::Sending { packet_id, .. } => (PacketType::Publish, packet_id),
+        ExchangeRecord::Received { packet_id, .. } => (PacketType::PubRel, packet_id),
+        ExchangeRecord::Released { packet_id } => (PacketType::PubComp, packet_id),
+        ExchangeRecord::Completed { .. } => panic!("nothing waits for the end"),
     };
     (packet_type as u8, packet_id.get())
 }

@@ -312,7 +312,7 @@ pub(crate) fn open_or_rebuild(
     let aside = damage.as_ref().map(|_| naming::replace_damaged(&**files));
     let aside = aside.transpose()?;
     if let Some((damage, aside)) = damage.zip(aside.as_ref()) {
-        let rebuilt = format!("{damage}; it is set aside as {aside} and made anew from the log");
+        let rebuilt = format!("{damage}; it was renamed to {aside} and rebuilt from the log");
         recovery.rebuilt.push(rebuilt);
     }
     writer.numbering = index.streams.numbering.clone();

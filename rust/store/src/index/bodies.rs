@@ -133,7 +133,7 @@ pub(crate) fn decode(message: u64, row: &[u8]) -> Result<(u8, &[u8]), Damage> {
             is_whole: false,
             first_lsn: lsn,
             last_lsn: lsn,
-            reason: "a message in it is not what it was",
+            reason: "the checksum of a message in it is wrong",
             concerns: Vec::new(),
         }
     })?;

@@ -80,8 +80,8 @@ pub(crate) struct Index {
 /// Room that the first words of a checkpoint take, generously.
 const BEGIN_BYTES: u64 = 1 << 20;
 const RIGHTED: &str =
-    "checkpoint.redb named the older of its two last commits as the one that counts; it is righted";
-const WANTED: &str = "it is missing, and messages in it are wanted";
+    "checkpoint.redb pointed to the older of its last two commits; this was corrected";
+const WANTED: &str = "it is missing, and messages in it are needed";
 
 /// What waits for a session.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -123,7 +123,7 @@ impl Found {
             is_whole: false,
             first_lsn: frame::claimed_lsn(&bytes).unwrap_or_default(),
             last_lsn: frame::claimed_lsn(&bytes).unwrap_or_default(),
-            reason: "a message that was safe cannot be read",
+            reason: "a committed message cannot be read",
             concerns: Vec::new(),
         })?;
         StoredMessage::new(frame.flags, frame.body.to_vec()).map_err(wrong)

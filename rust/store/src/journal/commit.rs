@@ -175,7 +175,7 @@ impl Committer {
     fn remove_ballast(&mut self) -> Result<(), StoreError> {
         let files = &self.writer.files;
         let removed = files.remove(BALLAST).and_then(|()| files.sync_names());
-        removed.map_err(|error| StoreError::io("give up", BALLAST, error))?;
+        removed.map_err(|error| StoreError::io("remove", BALLAST, error))?;
         self.has_ballast = false;
         Ok(())
     }

@@ -41,7 +41,7 @@ pub(super) fn headers(
         } else {
             let is_followed = numbers.last() != Some(&number);
             rebuilt.push(format!(
-                "the header of {} was broken and is made anew",
+                "the header of {} was damaged and was rewritten",
                 segment::name(number)
             ));
             rebuild(files, known, store, (number, is_followed))?
@@ -117,7 +117,7 @@ fn check_ends(files: &dyn Files, known: &Known, headers: &[Header]) -> Result<()
 }
 
 const MISSING: &str = "it is missing";
-pub(super) const CUT: &str = "it is shorter than it was made";
+pub(super) const CUT: &str = "it is shorter than when it was created";
 pub(super) const EMPTIED: &str = "it is empty, but records were written to it";
 
 /// The LSN behind the last record of a segment that can be read.
@@ -162,7 +162,7 @@ fn drop_unborn(files: &dyn Files, known: &Known, numbers: &mut Vec<u64>) -> Resu
         .map_err(|error| StoreError::io("remove", &name, error))?;
     files
         .sync_names()
-        .map_err(|error| StoreError::io("sync the names of", ".", error))
+        .map_err(|error| StoreError::io("sync the folder", ".", error))
 }
 
 /// Whether a segment behind the `older` ones was surely made, header and size included.

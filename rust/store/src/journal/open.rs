@@ -14,7 +14,7 @@ use crate::journal::segment::{self, Header, StoreId};
 use crate::journal::writer::{Current, Past, Writer};
 use crate::record::Record;
 
-pub(super) const BROKEN_HEADER: &str = "the header is broken";
+pub(super) const BROKEN_HEADER: &str = "the header is damaged";
 
 /// Where a record stands in the log.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -320,7 +320,7 @@ impl<'a, 'v> Reading<'a, 'v> {
             .and_then(|()| file.zero(end, bytes - end))
             .and_then(|()| file.sync())
             .and_then(|()| self.files.sync_names())
-            .map_err(|error| StoreError::io("renew the tail of", &name, error))
+            .map_err(|error| StoreError::io("rewrite the tail of", &name, error))
     }
 
     fn visit_group(&mut self, header: &Header, group: &Group<'_>) -> Result<(), StoreError> {
@@ -367,7 +367,7 @@ fn damage(name: &str, groups: &Groups<'_>, last_lsn: u64) -> Damage {
         offset: groups.end as u64,
         first_lsn: groups.next_lsn,
         last_lsn: last_lsn.max(groups.next_lsn),
-        reason: "records that were safe cannot be read",
+        reason: "committed records cannot be read",
         ..Damage::default()
     }
 }

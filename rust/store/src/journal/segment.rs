@@ -148,7 +148,7 @@ pub(crate) fn create(files: &dyn Files, header: Header) -> Result<Arc<dyn File>,
     }
     files
         .sync_names()
-        .map_err(|error| failed("sync the name of", error))?;
+        .map_err(|error| failed("sync the folder of", error))?;
     Ok(file)
 }
 

@@ -198,7 +198,7 @@ impl Writer {
         }
         if is_changed {
             let synced = self.files.sync_names();
-            synced.map_err(|error| StoreError::io("sync the names of", ".", error))?;
+            synced.map_err(|error| StoreError::io("sync the folder", ".", error))?;
         }
         Ok(())
     }

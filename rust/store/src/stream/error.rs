@@ -51,7 +51,7 @@ pub enum StreamError {
     /// The rows were given up because of their age or size.
     #[error(
         "partition {partition} of stream {stream} begins at {earliest}: \
-         offsets {from} to {to} (exclusive) are gone"
+         offsets {from} to {to} (exclusive) are deleted"
     )]
     Gone {
         /// The stream.

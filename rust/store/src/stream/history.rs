@@ -321,7 +321,7 @@ impl History {
             removed.map_err(|error| StoreError::io("remove", name, error))?;
         }
         let synced = self.folder.sync_names();
-        synced.map_err(|error| StoreError::io("sync the names of", "data", error))
+        synced.map_err(|error| StoreError::io("sync the folder", "data", error))
     }
 }
 

@@ -130,7 +130,7 @@ fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Found>, StoreEr
     for definition in &options.definitions {
         let is_valid = is_name(&definition.name) && definition.partitions > 0;
         if !is_valid || definitions.insert(&definition.name, definition).is_some() {
-            let problem = "it has no valid name, the name of another, or no partition";
+            let problem = "its name is not valid or used twice, or it has no partition";
             return Err(wrong(&definition.name, problem));
         }
     }
@@ -148,7 +148,7 @@ fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Found>, StoreEr
         let folder = folder.map_err(|error| StoreError::io("open", &name, error))?;
         // What is believed from here on is there after the next crash, too.
         let synced = folder.sync_names();
-        synced.map_err(|error| StoreError::io("sync the names of", &name, error))?;
+        synced.map_err(|error| StoreError::io("sync the folder", &name, error))?;
         let identity: Option<Identity> = manifest::read(&*folder, STREAM)?;
         if definition.is_some() || identity.is_some() {
             found.push(Found {
@@ -414,12 +414,15 @@ fn known_aliases(
 fn adapt(identity: &mut Identity, definition: &Definition) -> Result<(), StoreError> {
     let (old, new) = (identity.partitions, definition.partitions);
     if old != new {
-        let problem = format!("it has {old} partitions for ever, {new} are configured");
+        let problem = format!(
+            "it was created with {old} partitions, which cannot change; {new} are configured"
+        );
         return Err(wrong(&identity.name, &problem));
     }
     if identity.key != definition.key.name() {
         let (old, new) = (&identity.key, definition.key.name());
-        let problem = format!("its rows are dealt by {old} for ever, {new} is configured");
+        let problem =
+            format!("it was created with key {old}, which cannot change; {new} is configured");
         return Err(wrong(&identity.name, &problem));
     }
     identity.filters.clone_from(&definition.filters);
@@ -427,7 +430,7 @@ fn adapt(identity: &mut Identity, definition: &Definition) -> Result<(), StoreEr
     let (old, new) = (identity.schema.as_ref(), schema.as_ref());
     let kept = old.map_or(&[][..], |old| &old.columns);
     if !new.map_or(&[][..], |new| &new.columns).starts_with(kept) {
-        let problem = "its columns stay as they are: new ones come behind them";
+        let problem = "its columns cannot change: add new ones behind them";
         return Err(wrong(&identity.name, problem));
     }
     identity.schema = schema;

@@ -149,7 +149,7 @@ impl Wanted<'_> {
         let stream = self.stream.to_owned();
         let (partition, Range { start, end }) = (self.partition, &self.rows);
         if start > end {
-            let problem = format!("offsets {start} to {end} are no range");
+            let problem = format!("offsets {start} to {end} are not a range");
             return Err(StreamError::Argument { stream, problem });
         }
         if partition >= partitions {

@@ -1,4 +1,4 @@
-//! What the broker is told of Kafka, and what it asks of whoever speaks to it.
+//! The configuration of Kafka, and the traits that a Kafka client implements.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use mqttcore_store::stream::Key;
 
-use super::{Outcomes, Record};
+use super::{KafkaRecord, Outcomes};
 
-/// Streams whose log is Kafka, and the way there.
+/// Streams whose log is Kafka, and the connection to it.
 #[derive(Clone)]
 pub struct KafkaConfig {
-    /// What becomes records.
+    /// The streams.
     pub streams: Vec<KafkaStream>,
-    /// Bytes on their way to Kafka above which publishers wait, and QoS 0 is dropped.
+    /// Bytes in flight to Kafka above which publishers wait and QoS 0 messages are dropped.
     pub queue_bytes: usize,
-    /// Makes the engine when the broker starts.
-    pub connect: Arc<dyn Connect>,
+    /// Creates the record sender when the broker starts.
+    pub connect: Arc<dyn ConnectKafka>,
 }
 
 impl fmt::Debug for KafkaConfig {
@@ -31,7 +31,7 @@ impl fmt::Debug for KafkaConfig {
 /// One stream: which messages become records of which topic.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct KafkaStream {
-    /// How errors and logs call it.
+    /// Name in errors and log lines.
     pub name: String,
     /// The topic of Kafka.
     pub topic: String,
@@ -43,10 +43,10 @@ pub struct KafkaStream {
     pub key: Key,
 }
 
-/// What an engine found out about the topic of a stream.
+/// Properties of the topic of a stream, read from Kafka.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Topic {
-    /// Copies that Kafka keeps of it.
+pub struct KafkaTopic {
+    /// Replicas of the topic.
     pub copies: u16,
     /// Copies that have a record when it is acknowledged, at least; `None`: Kafka does not say.
     pub in_sync: Option<u16>,
@@ -54,42 +54,41 @@ pub struct Topic {
     pub record_bytes: usize,
 }
 
-/// Makes an engine.
-pub trait Connect: Send + Sync {
+/// Creates a [`RecordSender`].
+pub trait ConnectKafka: Send + Sync {
     /// Reaches Kafka and finds the topics of `streams`, in their order; blocks.
     ///
     /// # Errors
     ///
-    /// Why the broker must not start.
+    /// The broker must not start.
     fn connect(
         &self,
         streams: &[KafkaStream],
         outcomes: Outcomes,
-    ) -> Result<(Box<dyn Engine>, Vec<Topic>), KafkaError>;
+    ) -> Result<(Box<dyn RecordSender>, Vec<KafkaTopic>), KafkaError>;
 }
 
-/// Whoever sends records to Kafka, from threads of its own.
+/// Sends records to Kafka from its own threads.
 ///
-/// Of each record that it was handed it says once what became of it, to the [`Outcomes`] that it
-/// was made with: kept by as many copies as [`Topic::in_sync`] says, or given up.
-pub trait Engine: Send + Sync {
-    /// Takes records over, in their order. It never waits.
-    fn send(&self, records: &mut Vec<Record>);
+/// It reports the outcome of each record once, to the [`Outcomes`] that it was created with: kept by as many copies as [`KafkaTopic::in_sync`] says, or given up.
+pub trait RecordSender: Send + Sync {
+    /// Queues records in their order; never blocks.
+    fn send(&self, records: &mut Vec<KafkaRecord>);
 
-    /// Sends what it has, for as long as this at most, and ends.
+    /// Sends the queued records, for at most `limit`, and stops.
     fn close(&self, limit: Duration);
 }
 
-/// Why there is no way to Kafka.
+/// Kafka cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KafkaError {
-    /// A setting is none, or nobody answers.
+    /// A setting is not valid, or no node answers.
     #[error("{servers}: {why}")]
     Unreachable {
-        /// Where Kafka was looked for.
+        /// The configured addresses.
         servers: String,
-        /// What its client says.
+        /// The error of the client.
         why: String,
     },
     /// The topic of a stream cannot be used as it was asked for.
@@ -99,7 +98,7 @@ pub enum KafkaError {
         stream: String,
         /// The topic of Kafka.
         topic: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! A message as a record of Kafka.
+//! Converts a message to a Kafka record.
 
 use mqttcore_broker::{RecordTicket, RowRecord};
 use mqttcore_codec::Property;
@@ -15,7 +15,7 @@ const OVERHEAD_BYTES: usize = 512;
 /// The key is the topic, the value the payload; all else is in headers, as text but for
 /// correlation data. `mqttcore.spark.from_kafka` reads them.
 #[derive(Clone)]
-pub struct Record {
+pub struct KafkaRecord {
     pub(super) message: Message,
     pub(super) client_id: Box<str>,
     /// The number of its stream in the configuration.
@@ -28,7 +28,7 @@ pub struct Record {
     pub ticket: RecordTicket,
 }
 
-impl Record {
+impl KafkaRecord {
     /// The topic of the message.
     pub fn key(&self) -> &str {
         self.message.topic()
@@ -68,7 +68,7 @@ impl Record {
     }
 }
 
-impl From<RowRecord> for Record {
+impl From<RowRecord> for KafkaRecord {
     fn from(record: RowRecord) -> Self {
         Self {
             message: record.message,
@@ -96,10 +96,10 @@ mod tests {
 
     use super::*;
 
-    fn record(properties: Properties<'_>) -> Record {
+    fn record(properties: Properties<'_>) -> KafkaRecord {
         let topic = TopicName::parse("plant/1", &TopicLimits::default()).unwrap();
         let now = Instant::now();
-        Record {
+        KafkaRecord {
             message: Message::copied(now, topic, properties, b"21.5", QoS::AtLeastOnce, true),
             client_id: "meter-1".into(),
             stream: 0,
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    fn headers(record: &Record) -> Vec<(String, String)> {
+    fn headers(record: &KafkaRecord) -> Vec<(String, String)> {
         let mut found = Vec::new();
         record.headers(|name, value| {
             found.push((name.to_owned(), String::from_utf8(value.to_vec()).unwrap()));

@@ -1,4 +1,4 @@
-//! Why rows are not published.
+//! Errors of the sink.
 
 use std::io;
 
@@ -8,38 +8,38 @@ use mqttcore_broker::BrokerStopped;
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
     /// A name of a query or a stage is not valid.
-    #[error("{0:?} is no name: 1 to 64 letters, digits, - and _")]
+    #[error("invalid name {0:?}: 1 to 64 letters, digits, - and _ are allowed")]
     Name(String),
     /// The topics to replace are not given by a topic filter.
-    #[error("replacing {text:?}: {problem}")]
+    #[error("cannot replace retained messages of {text:?}: {problem}")]
     Filter {
         /// What was given as a filter.
         text: String,
-        /// Why it is none.
+        /// The reason.
         problem: String,
     },
     /// The batch is older than the last one that was committed.
-    #[error("batch {0} was committed before, and a later one after it")]
+    #[error("batch {0} is older than the last committed batch")]
     Late(u64),
     /// A stage is missing or named twice.
-    #[error("there is no stage {0:?}, or it is named twice")]
+    #[error("stage {0:?} does not exist, or is named twice")]
     Stage(String),
     /// A row is not a message.
     #[error("row {row}: {problem}")]
     Row {
         /// Its place in the stage, from 0.
         row: u64,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
     /// The bytes are not rows.
-    #[error("the rows: {0}")]
+    #[error("cannot read the rows: {0}")]
     Rows(String),
-    /// There is no room for what has to be kept.
+    /// The disk is nearly full.
     #[error("the disk is nearly full")]
     Full,
     /// The broker stops before it is done.
-    #[error("the broker stops")]
+    #[error("the broker is stopping")]
     Stopped,
     /// A stage's file cannot be read or written.
     #[error("{0}")]

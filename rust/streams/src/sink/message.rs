@@ -1,18 +1,18 @@
-//! Rows of a batch as the broker's own messages.
+//! Converts rows of a batch to messages of the broker.
 
 use std::time::Instant;
 
 use mqttcore_codec::PropertiesBuf;
-use mqttcore_publisher::Columns;
+use mqttcore_publisher::MessageColumns;
 use mqttcore_session::{Message, ServerLimits};
 
 /// One row as a message.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// The row is not a valid message.
 pub(super) fn message(
-    columns: &Columns,
+    columns: &MessageColumns,
     index: usize,
     limits: &ServerLimits,
     now: Instant,
@@ -22,7 +22,7 @@ pub(super) fn message(
     if row.topic.is_dollar() {
         let topic = row.topic.as_str();
         return Err(format!(
-            "topic {topic:?} begins with $: that is the broker's"
+            "topic {topic:?} begins with $: such topics are reserved for the broker"
         ));
     }
     let mut list = PropertiesBuf::default();
@@ -33,7 +33,7 @@ pub(super) fn message(
     let most = limits.maximum_packet_size as usize;
     if size > most {
         return Err(format!(
-            "{size} bytes are more than a packet may have: {most}"
+            "the message needs {size} bytes; a packet has at most {most}"
         ));
     }
     let (name, payload) = (row.topic, row.payload);

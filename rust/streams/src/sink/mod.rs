@@ -1,4 +1,4 @@
-//! The sink: batches of rows that become messages, all of them or none, once.
+//! The sink: publishes batches of rows as messages, all or none, exactly once.
 //!
 //! A task **stages** rows: they are checked and kept in a file, and no message yet. A **commit**
 //! names the stages of a batch; from the moment that its note is safe in the log, every row of them
@@ -41,27 +41,27 @@ pub struct Sink {
     folder: PathBuf,
     broker: BrokerHandle,
     limits: Arc<ServerLimits>,
-    queries: Mutex<BTreeMap<String, Last>>,
+    queries: Mutex<BTreeMap<String, LastCommit>>,
     /// One commit at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
 /// The last batch of a query that was committed; as JSON in a note of the log.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-struct Last {
+struct LastCommit {
     batch: u64,
-    /// What is still to be published, in this order; empty when it is over.
+    /// Stages that are still to be published, in this order; empty when the batch is complete.
     stages: Vec<String>,
     /// Rows of it that are messages by now.
     rows: u64,
     /// When it was committed: kept time in unix seconds.
     at_s: u64,
-    /// A topic filter: what is retained there and is none of its rows is still to be cleared.
+    /// A topic filter: its retained messages that are not rows of the batch are still to be cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     replacing: Option<String>,
 }
 
-impl Last {
+impl LastCommit {
     /// Whether all of it is done.
     fn is_over(&self) -> bool {
         self.stages.is_empty() && self.replacing.is_none()
@@ -85,7 +85,7 @@ pub struct StageId {
 impl StageId {
     /// # Errors
     ///
-    /// A name that is none.
+    /// The name is not valid.
     pub fn new(query: &str, batch: u64, stage: &str) -> Result<Self, SinkError> {
         let is_name = |text: &str| {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
@@ -130,7 +130,7 @@ impl Sink {
         let mut queries = BTreeMap::new();
         broker.notes(&mut |key, value| {
             let query = key.strip_prefix(NOTE);
-            // INVARIANT: written by `Last::note`.
+            // INVARIANT: written by `LastCommit::note`.
             let last = || serde_json::from_slice(value).expect("a note of this sink");
             queries.extend(query.map(|query| (query.to_owned(), last())));
         })?;
@@ -147,7 +147,7 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// There is no room, or its batch was committed before.
+    /// The disk is nearly full, or the batch was committed before.
     pub fn stage(self: &Arc<Self>, id: StageId) -> Result<Staging, SinkError> {
         self.check_room()?;
         let last = self.queries().get(&id.query).map(|last| last.batch);
@@ -193,7 +193,7 @@ impl Sink {
         }
         self.check_room()?;
         self.forget_the_oldest().await?;
-        let last = Last {
+        let last = LastCommit {
             batch,
             stages,
             rows: 0,
@@ -210,7 +210,7 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// A name that is none, or a file that cannot be removed.
+    /// The name is not valid, or a file cannot be removed.
     pub async fn abort(
         &self,
         query: &str,
@@ -292,7 +292,7 @@ impl Sink {
         }
     }
 
-    fn queries(&self) -> MutexGuard<'_, BTreeMap<String, Last>> {
+    fn queries(&self) -> MutexGuard<'_, BTreeMap<String, LastCommit>> {
         self.queries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

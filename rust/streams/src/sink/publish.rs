@@ -1,4 +1,4 @@
-//! From stages that were committed to messages.
+//! Publishes the messages of committed stages.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use arrow_ipc::reader::StreamReader;
-use mqttcore_publisher::Columns;
+use mqttcore_publisher::MessageColumns;
 use mqttcore_session::{Message, ServerLimits};
 use mqttcore_topics::TopicLimits;
 use tokio::sync::mpsc;
 
 use super::message::message;
-use super::{Last, NOTE, Sink, SinkError, filter, remove, replace};
+use super::{LastCommit, NOTE, Sink, SinkError, filter, remove, replace};
 
 /// Messages of one piece at most.
 const PIECE_ROWS: usize = 512;
@@ -24,7 +24,7 @@ const PIECE_BYTES: usize = 1 << 20;
 const REST: Duration = Duration::from_millis(100);
 
 /// Notes `last` about a query; returns when that is safe.
-pub(super) async fn note(sink: &Sink, query: &str, last: &Last) -> Result<(), SinkError> {
+pub(super) async fn note(sink: &Sink, query: &str, last: &LastCommit) -> Result<(), SinkError> {
     write(sink, query, value(last)).await
 }
 
@@ -57,7 +57,7 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
         let rows = last.rows + piece.len() as u64;
         let before = last.clone();
         let note = move |count| {
-            value(&Last {
+            value(&LastCommit {
                 rows: before.rows + count,
                 ..before.clone()
             })
@@ -105,7 +105,7 @@ fn read_all(
         let reader = StreamReader::try_new(BufReader::new(File::open(file)?), None);
         for batch in reader.map_err(|error| wrong(error.to_string()))? {
             let batch = batch.map_err(|error| wrong(error.to_string()))?;
-            let columns = Columns::of(&batch).map_err(|error| wrong(error.to_string()))?;
+            let columns = MessageColumns::of(&batch).map_err(|error| wrong(error.to_string()))?;
             for row in 0..columns.rows() {
                 if skipped > 0 {
                     skipped -= 1;
@@ -135,7 +135,7 @@ fn key(query: &str) -> String {
     format!("{NOTE}{query}")
 }
 
-fn value(last: &Last) -> Vec<u8> {
+fn value(last: &LastCommit) -> Vec<u8> {
     // INVARIANT: numbers and texts.
     serde_json::to_vec(last).expect("it is JSON")
 }

@@ -1,4 +1,4 @@
-//! Batches that stand for all retained messages of their topics: what is not of them is cleared.
+//! Replaces all retained messages of a topic filter by those of a batch.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io::BufReader;
 use std::path::PathBuf;
 
 use arrow_ipc::reader::StreamReader;
-use mqttcore_publisher::Columns;
+use mqttcore_publisher::MessageColumns;
 use mqttcore_topics::TopicFilter;
 
 use super::{Sink, SinkError};
@@ -30,7 +30,7 @@ fn retained_in(files: &[PathBuf]) -> Result<HashSet<String>, SinkError> {
         let reader = StreamReader::try_new(BufReader::new(File::open(file)?), None);
         for batch in reader.map_err(|error| wrong(error.to_string()))? {
             let batch = batch.map_err(|error| wrong(error.to_string()))?;
-            let columns = Columns::of(&batch).map_err(|error| wrong(error.to_string()))?;
+            let columns = MessageColumns::of(&batch).map_err(|error| wrong(error.to_string()))?;
             topics.extend(columns.retained_topics().map(str::to_owned));
         }
     }

@@ -1,4 +1,4 @@
-//! Rows on their way into a stage: each is checked, and none counts before all are on the disk.
+//! Writes rows into a stage: each row is checked, and the stage counts only when all rows are on disk.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
-use mqttcore_publisher::Columns;
+use mqttcore_publisher::MessageColumns;
 
 use super::message::message;
 use super::{Sink, SinkError, StageId, remove};
@@ -48,7 +48,7 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// They are none, or a row is no message; or the disk refuses them.
+    /// The bytes are not rows, a row is not a valid message, or the file cannot be written.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
         self.pending += bytes.len();
         if self.pending > BATCH_BYTES {
@@ -61,7 +61,7 @@ impl Staging {
             let decoded = decoded.map_err(|error| SinkError::Rows(error.to_string()))?;
             let Some(batch) = decoded else { continue };
             self.pending = 0;
-            let columns = Columns::of(&batch);
+            let columns = MessageColumns::of(&batch);
             let columns = columns.map_err(|error| SinkError::Rows(error.to_string()))?;
             let now = Instant::now();
             for row in 0..columns.rows() {
@@ -89,7 +89,7 @@ impl Staging {
         let ended = self.decoder.finish();
         ended.map_err(|error| SinkError::Rows(error.to_string()))?;
         if self.decoder.schema().is_none() {
-            return Err(SinkError::Rows("there is not even a schema".into()));
+            return Err(SinkError::Rows("the schema is missing".into()));
         }
         // INVARIANT: as above.
         let file = self.file.take().expect("a file");

@@ -9,7 +9,8 @@ use mqttcore_broker::{Broker, Config, Data, EventKind, FullQueuePolicy, Promise,
 use mqttcore_codec::{Packet, Properties, QoS, ReasonCode};
 use mqttcore_session::ServerLimits;
 use mqttcore_streams::kafka::{
-    Connect, Engine, KafkaConfig, KafkaError, KafkaStream, Outcomes, Record, Topic,
+    ConnectKafka, KafkaConfig, KafkaError, KafkaRecord, KafkaStream, KafkaTopic, Outcomes,
+    RecordSender,
 };
 
 use crate::common::{
@@ -24,34 +25,34 @@ const RECORD_BYTES: usize = 10_000;
 
 /// Kafka, as far as a broker sees it.
 struct Kafka {
-    records: Receiver<Record>,
+    records: Receiver<KafkaRecord>,
     outcomes: Receiver<Outcomes>,
     known: Mutex<Option<Outcomes>>,
 }
 
 /// What the broker is given.
 struct Wire {
-    records: Sender<Record>,
+    records: Sender<KafkaRecord>,
     outcomes: Sender<Outcomes>,
-    topic: Topic,
+    topic: KafkaTopic,
 }
 
-impl Connect for Wire {
+impl ConnectKafka for Wire {
     fn connect(
         &self,
         streams: &[KafkaStream],
         outcomes: Outcomes,
-    ) -> Result<(Box<dyn Engine>, Vec<Topic>), KafkaError> {
+    ) -> Result<(Box<dyn RecordSender>, Vec<KafkaTopic>), KafkaError> {
         self.outcomes.send(outcomes).expect("a test that goes on");
         let engine = Desk(Mutex::new(self.records.clone()));
         Ok((Box::new(engine), vec![self.topic; streams.len()]))
     }
 }
 
-struct Desk(Mutex<Sender<Record>>);
+struct Desk(Mutex<Sender<KafkaRecord>>);
 
-impl Engine for Desk {
-    fn send(&self, records: &mut Vec<Record>) {
+impl RecordSender for Desk {
+    fn send(&self, records: &mut Vec<KafkaRecord>) {
         let sender = self.0.lock().expect("no panic");
         // The test may be over.
         records
@@ -65,7 +66,7 @@ impl Engine for Desk {
 impl Kafka {
     fn new() -> (Self, KafkaConfig) {
         let ((records, taken), (outcomes, told)) = (channel(), channel());
-        let topic = Topic {
+        let topic = KafkaTopic {
             copies: 3,
             in_sync: Some(2),
             record_bytes: RECORD_BYTES,
@@ -96,7 +97,7 @@ impl Kafka {
     }
 
     /// The next record.
-    fn record(&self) -> Record {
+    fn record(&self) -> KafkaRecord {
         self.records.recv_timeout(DEADLINE).expect("a record")
     }
 
@@ -114,11 +115,11 @@ impl Kafka {
         known.clone().expect("a broker was started")
     }
 
-    fn keep(&self, record: &Record) {
+    fn keep(&self, record: &KafkaRecord) {
         self.outcomes().kept(record.ticket);
     }
 
-    fn lose(&self, record: &Record) {
+    fn lose(&self, record: &KafkaRecord) {
         self.outcomes()
             .lost(record.ticket, record.key(), "in a test");
     }
@@ -232,7 +233,7 @@ fn what_kafka_does_not_take_is_not_acknowledged_and_its_publisher_is_told() {
 
     let last = publisher.until_closed();
     assert_eq!(last, [Received::Disconnect(ReasonCode::SERVER_BUSY)]);
-    assert_eq!(publisher.reason_string(), "Kafka did not take a message");
+    assert_eq!(publisher.reason_string(), "Kafka did not accept a message");
     assert_eq!(
         events.recv_timeout(DEADLINE).unwrap().as_deref(),
         Some("plant/1")
@@ -439,7 +440,7 @@ fn above_twice_that_new_publishers_are_refused() {
     let mut second = v5("second").connect(&broker);
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         let id = second.publish("plant/2", "2", qos);
-        let (reason, why) = (ReasonCode::QUOTA_EXCEEDED, "too much waits for Kafka");
+        let (reason, why) = (ReasonCode::QUOTA_EXCEEDED, "too many bytes wait for Kafka");
         let refused = match qos {
             QoS::ExactlyOnce => Received::PubRec(id, reason),
             _ => Received::PubAck(id, reason),
@@ -465,10 +466,7 @@ fn a_message_that_is_larger_than_kafka_takes_is_refused() {
         publisher.receive(),
         Received::PubAck(id, ReasonCode::QUOTA_EXCEEDED)
     );
-    assert_eq!(
-        publisher.reason_string(),
-        "it is larger than what Kafka takes"
-    );
+    assert_eq!(publisher.reason_string(), "it is larger than Kafka's limit");
     publisher.publish_acknowledged("elsewhere", &large);
     kafka.has_no_record();
 }

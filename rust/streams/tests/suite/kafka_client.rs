@@ -236,7 +236,7 @@ fn a_promise_says_what_kafka_does_not() {
 
     assert_eq!(
         broker.promises(),
-        "memory; kafka on plant/# (nobody knows how many copies)"
+        "memory; kafka on plant/# (unknown number of copies)"
     );
 }
 
@@ -260,6 +260,6 @@ fn a_broker_does_not_start_without_kafka_or_its_topic() {
     );
     assert_eq!(
         text(narrow),
-        "kafka: stream lines: topic \"plant\": has 2 partitions, of which 3 are to be used"
+        "kafka: stream lines: topic \"plant\": has 2 partitions, but 3 are configured"
     );
 }

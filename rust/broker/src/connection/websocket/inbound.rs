@@ -138,13 +138,16 @@ impl Inbound {
             Data::Continue if self.fragments > 0 => {}
             // [MQTT-6.0.0-1]
             Data::Text => return Err(fault(CloseCode::Unsupported, "a text frame")),
-            _ => return Err(protocol("a frame out of its message's order")),
+            _ => return Err(protocol("an unexpected data or continuation frame")),
         }
         self.message_bytes = self.message_bytes.saturating_add(len);
         self.fragments += 1;
         self.is_last_fragment = is_final;
         if self.message_bytes > MESSAGE_BYTES {
-            return Err(fault(CloseCode::Size, "a message longer than any packet"));
+            return Err(fault(
+                CloseCode::Size,
+                "a message longer than the largest packet",
+            ));
         }
         if self.fragments > FRAGMENTS {
             return Err(fault(CloseCode::Policy, "a message in too many frames"));
@@ -179,7 +182,9 @@ fn closing(payload: &[u8]) -> Ending {
             .fold(0, |code, byte| code << 8 | u16::from(*byte)),
     );
     if !code.is_allowed() {
-        return Ending::Fault(protocol("a Close frame with a code that is not sent"));
+        return Ending::Fault(protocol(
+            "a Close frame with a status code that is not allowed",
+        ));
     }
     if std::str::from_utf8(reason).is_err() {
         return Ending::Fault(fault(CloseCode::Invalid, "a Close frame that is not UTF-8"));

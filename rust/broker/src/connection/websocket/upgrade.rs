@@ -42,7 +42,7 @@ pub(crate) async fn accept(
     metrics: &Metrics,
 ) -> Result<Vec<u8>, Refused> {
     let deadline = deadline.min(Instant::now() + LONGEST);
-    let late = |_| refused(408, "no whole WebSocket request before the deadline");
+    let late = |_| refused(408, "no complete WebSocket request before the deadline");
     let (request, rest) = timeout_at(deadline, receive_request(stream, metrics))
         .await
         .map_err(late)??;
@@ -80,7 +80,10 @@ async fn receive_request(
         }
         let end = end_of_head(&head, seen);
         if end.unwrap_or(head.len()) > HEAD_BYTES {
-            return Err(refused(431, "the head of the request is longer than 8 KiB"));
+            return Err(refused(
+                431,
+                "the head of the request is longer than the limit of 8 KiB",
+            ));
         }
         if end.is_some() {
             return match Request::try_parse(&head) {
@@ -110,7 +113,10 @@ fn respond(request: &Request, rules: &WebSocketRules) -> Result<Vec<u8>, Refused
     let protocol = agreed(request.headers())
         .ok_or_else(|| refused(400, "the sub-protocol mqtt is not offered"))?;
     if !is_welcome(request.headers(), rules) {
-        return Err(refused(403, "the page's origin is not among `origins`"));
+        return Err(refused(
+            403,
+            "the page's origin is not in the listener's `origins`",
+        ));
     }
     // [MQTT-6.0.0-4]
     let name = HeaderValue::from_static(protocol);

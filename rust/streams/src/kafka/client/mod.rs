@@ -1,8 +1,7 @@
-//! The engine that speaks to Kafka: librdkafka, with a thread that hands records over and one that
-//! hears what became of them.
+//! The Kafka client over librdkafka: one thread sends records, one handles delivery reports.
 
-mod finder;
 mod threads;
+mod topic_setup;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +10,9 @@ use rdkafka::config::ClientConfig;
 use rdkafka::error::KafkaError as ClientError;
 use rdkafka::producer::BaseProducer;
 
-use super::{Connect, Engine, KafkaError, KafkaStream, Outcomes, Topic};
-use finder::Finder;
-use threads::{Reports, Threads};
+use super::{ConnectKafka, KafkaError, KafkaStream, KafkaTopic, Outcomes, RecordSender};
+use threads::{DeliveryReports, Threads};
+use topic_setup::TopicSetup;
 
 /// What a topic takes that does not say, in bytes.
 const RECORD_BYTES: usize = 1_000_000;
@@ -55,13 +54,13 @@ impl Compression {
     }
 }
 
-impl Connect for KafkaClient {
+impl ConnectKafka for KafkaClient {
     fn connect(
         &self,
         streams: &[KafkaStream],
         outcomes: Outcomes,
-    ) -> Result<(Box<dyn Engine>, Vec<Topic>), KafkaError> {
-        let topics = Finder::new(self)?.find(streams)?;
+    ) -> Result<(Box<dyn RecordSender>, Vec<KafkaTopic>), KafkaError> {
+        let topics = TopicSetup::new(self)?.find(streams)?;
         let record_bytes = topics.iter().map(|topic| topic.record_bytes).max();
         let producer = self.producer(record_bytes.unwrap_or(RECORD_BYTES), outcomes.clone());
         let producer = Arc::new(producer.map_err(|error| self.unreachable(&error))?);
@@ -86,7 +85,7 @@ impl KafkaClient {
         &self,
         record_bytes: usize,
         outcomes: Outcomes,
-    ) -> Result<BaseProducer<Reports>, ClientError> {
+    ) -> Result<BaseProducer<DeliveryReports>, ClientError> {
         let millis = |time: Duration| time.as_millis().to_string();
         self.config()
             .set("acks", "all")
@@ -100,7 +99,7 @@ impl KafkaClient {
             .set("queue.buffering.max.kbytes", "2147483647")
             // Soon again: publishers wait for their acknowledgements.
             .set("reconnect.backoff.max.ms", "1000")
-            .create_with_context(Reports(outcomes))
+            .create_with_context(DeliveryReports(outcomes))
     }
 
     fn unreachable(&self, error: &dyn std::error::Error) -> KafkaError {

@@ -1,4 +1,4 @@
-//! The two threads of a producer, and what passes between them and the shards.
+//! The two threads of a Kafka producer, and the queue between them and the shards.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,18 +14,18 @@ use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, Prod
 
 use mqttcore_panics::Panicked;
 
-use crate::kafka::{Engine, Outcomes, Record, Ticket};
+use crate::kafka::{KafkaRecord, Outcomes, RecordSender, Ticket};
 
-/// How long the thread that hears waits at a time; what is heard is told at once.
+/// Poll interval of the thread for delivery reports; each report is handled at once.
 const HEARING: Duration = Duration::from_millis(100);
 
 // A ticket travels through librdkafka as a pointer.
 const _: () = assert!(usize::BITS >= u64::BITS);
 
-/// Hears what became of records.
-pub(super) struct Reports(pub(super) Outcomes);
+/// Handles delivery reports of librdkafka.
+pub(super) struct DeliveryReports(pub(super) Outcomes);
 
-impl ClientContext for Reports {
+impl ClientContext for DeliveryReports {
     /// Errors come by [`ClientContext::error`], too, and are told there.
     fn log(&self, _: RDKafkaLogLevel, _: &str, _: &str) {}
 
@@ -34,7 +34,7 @@ impl ClientContext for Reports {
     }
 }
 
-impl ProducerContext for Reports {
+impl ProducerContext for DeliveryReports {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, ticket: usize) {
@@ -52,32 +52,32 @@ impl ProducerContext for Reports {
 
 /// The two threads of a producer.
 pub(super) struct Threads {
-    producer: Arc<BaseProducer<Reports>>,
-    line: Arc<Line>,
+    producer: Arc<BaseProducer<DeliveryReports>>,
+    queue: Arc<SendQueue>,
     is_over: Arc<AtomicBool>,
     running: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Records that nobody sent yet.
+/// Records that are not sent yet.
 #[derive(Default)]
-struct Line {
+struct SendQueue {
     waiting: Mutex<Waiting>,
     has_more: Condvar,
 }
 
 #[derive(Default)]
 struct Waiting {
-    records: Vec<Record>,
+    records: Vec<KafkaRecord>,
     is_closed: bool,
 }
 
-impl Line {
+impl SendQueue {
     fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for records; false when there will be no more.
-    fn take(&self, into: &mut Vec<Record>) -> bool {
+    fn take(&self, into: &mut Vec<KafkaRecord>) -> bool {
         let is_idle = |waiting: &mut Waiting| waiting.records.is_empty() && !waiting.is_closed;
         let waited = self.has_more.wait_while(self.lock(), is_idle);
         let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
@@ -88,21 +88,21 @@ impl Line {
 
 impl Threads {
     pub(super) fn start(
-        producer: Arc<BaseProducer<Reports>>,
+        producer: Arc<BaseProducer<DeliveryReports>>,
         topics: Vec<String>,
         outcomes: Outcomes,
     ) -> io::Result<Self> {
         let made = Self {
             producer: Arc::clone(&producer),
-            line: Arc::default(),
+            queue: Arc::default(),
             is_over: Arc::default(),
             running: Mutex::default(),
         };
-        let (line, sending) = (Arc::clone(&made.line), Arc::clone(&producer));
+        let (queue, sending) = (Arc::clone(&made.queue), Arc::clone(&producer));
         let told = outcomes.clone();
         let send = move || {
             let mut records = Vec::new();
-            while line.take(&mut records) {
+            while queue.take(&mut records) {
                 for record in records.drain(..) {
                     send(&sending, &topics, &told, &record);
                 }
@@ -128,7 +128,12 @@ impl Threads {
     }
 }
 
-fn send(producer: &BaseProducer<Reports>, topics: &[String], outcomes: &Outcomes, record: &Record) {
+fn send(
+    producer: &BaseProducer<DeliveryReports>,
+    topics: &[String],
+    outcomes: &Outcomes,
+    record: &KafkaRecord,
+) {
     let topic = topics.get(record.stream).map_or("", String::as_str);
     let mut headers = Some(OwnedHeaders::new());
     record.headers(|key, value| {
@@ -151,17 +156,17 @@ fn send(producer: &BaseProducer<Reports>, topics: &[String], outcomes: &Outcomes
     }
 }
 
-impl Engine for Threads {
-    fn send(&self, records: &mut Vec<Record>) {
-        let mut waiting = self.line.lock();
+impl RecordSender for Threads {
+    fn send(&self, records: &mut Vec<KafkaRecord>) {
+        let mut waiting = self.queue.lock();
         waiting.records.append(records);
         drop(waiting);
-        self.line.has_more.notify_one();
+        self.queue.has_more.notify_one();
     }
 
     fn close(&self, limit: Duration) {
-        self.line.lock().is_closed = true;
-        self.line.has_more.notify_one();
+        self.queue.lock().is_closed = true;
+        self.queue.has_more.notify_one();
         let mut threads = self.lock();
         let mut threads = threads.drain(..);
         if let Some(sender) = threads.next() {

@@ -1,11 +1,11 @@
-//! The queues between the engine and the Python threads of `mqttcore.plugin.lanes`.
+//! Queues between the engine and the hook workers of `mqttcore.plugin.workers`.
 //!
-//! The engine's threads push and go on; they never attach. Python threads wait here detached and
-//! take whole batches. A third thread, which never attaches either, refuses what is not answered
-//! in time. No thread of ours enters Python: those that run hooks are Python's own.
+//! Threads of the engine push questions and never attach to Python. Python threads wait here
+//! detached and take batches. The deadline thread, which never attaches either, refuses questions
+//! that are not answered in time. Hooks run on threads that Python started.
 
 mod asked;
-mod inbox;
+mod bounded_queue;
 mod question;
 mod queue;
 mod watch;
@@ -26,22 +26,22 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
 pub(crate) use self::asked::PyQuestion;
-use self::inbox::{Inbox, Overflow};
-use self::question::{Answer, Late, Question, Subject};
-use self::queue::{Observer, Queue};
+use self::bounded_queue::{BoundedQueue, Overflow};
+use self::question::{Question, QuestionReply, Subject, TimedOut};
+use self::queue::{EventQueue, QuestionQueue};
 use self::watch::Watch;
 use crate::answers::{AnswerClasses, SessionTerms};
 use crate::error::CoreError;
 use crate::plugin::{PyEvent, action_named, kind_bit};
 use crate::topics::parse_filter;
 
-const NOTES: usize = 4_096;
+const NOTIFICATIONS: usize = 4_096;
 
-/// A rule of `@hook.authorize`: what is asked about, and the number of its lane.
+/// A rule of `@hook.authorize`: what is asked about, and the number of its worker.
 struct Rule {
     action: Action,
     filter: TopicFilter,
-    lane: usize,
+    worker: usize,
 }
 
 impl Rule {
@@ -51,37 +51,37 @@ impl Rule {
     }
 }
 
-/// Something that the watching Python thread shall know.
-enum Note {
+/// A notification for the plugin host's thread.
+enum Notification {
     Line(LogLevel, String),
-    Late(Arc<Question>, Late),
+    TimedOut(Arc<Question>, TimedOut),
 }
 
 struct Shared {
-    /// The lanes: one for the `def` hooks of a plugin, one for its `async def` hooks.
-    queues: Vec<Queue>,
+    /// The workers: one for the `def` hooks of a plugin, one for its `async def` hooks.
+    queues: Vec<QuestionQueue>,
     /// One for each plugin with hooks of events, so that none is held up by another.
-    observers: Vec<Observer>,
-    notes: Arc<Inbox<Note>>,
+    observers: Vec<EventQueue>,
+    notifications: Arc<BoundedQueue<Notification>>,
     watch: Watch,
     wanted: Wanted,
     sessions: HashMap<String, SessionTerms>,
 }
 
-/// What the hooks want to be asked and told.
+/// The hooks of all plugins: which questions and events they need.
 struct Wanted {
-    /// The lane of a login's first hook; `None`: no plugin authenticates.
-    login_lane: Option<usize>,
-    /// Methods of enhanced authentication, with the lanes of their hooks.
+    /// The worker of a login's first hook; `None`: no plugin authenticates.
+    login_worker: Option<usize>,
+    /// Methods of enhanced authentication, with the workers of their hooks.
     methods: Vec<(Box<str>, usize)>,
     rules: Vec<Rule>,
 }
 
 impl Shared {
-    /// Has a lane ask; one that does not exist, or has no room, refuses.
-    fn ask(&self, question: Arc<Question>, lane: usize) {
+    /// Has a worker ask; one that does not exist, or has no room, refuses.
+    fn ask(&self, question: Arc<Question>, worker: usize) {
         self.watch.add(&question, question.deadline());
-        let refused = match self.queues.get(lane) {
+        let refused = match self.queues.get(worker) {
             Some(queue) => queue.push(question).err(),
             None => Some(question),
         };
@@ -91,27 +91,27 @@ impl Shared {
     }
 
     fn close(&self) {
-        for question in self.queues.iter().flat_map(Queue::close) {
+        for question in self.queues.iter().flat_map(QuestionQueue::close) {
             question.refuse(ReasonCode::SERVER_UNAVAILABLE);
         }
         self.watch.stop();
         for observer in &self.observers {
             observer.inbox.close();
         }
-        self.notes.close();
+        self.notifications.close();
     }
 }
 
-/// The engine's side: cheap to call from any of its threads.
-pub(crate) struct LaneHooks(Arc<Shared>);
+/// Implements [`Hooks`] with queues: cheap to call from any thread of the engine.
+pub(crate) struct HookBridge(Arc<Shared>);
 
-impl Hooks for LaneHooks {
+impl Hooks for HookBridge {
     fn interests(&self) -> Interests {
         let rules = self.0.wanted.rules.iter();
         let methods = self.0.wanted.methods.iter();
         let observers = self.0.observers.iter();
         Interests {
-            authenticate: self.0.wanted.login_lane.is_some(),
+            authenticate: self.0.wanted.login_worker.is_some(),
             methods: methods.map(|(method, _)| method.clone()).collect(),
             authorize: rules
                 .map(|rule| (rule.action, rule.filter.clone()))
@@ -121,24 +121,24 @@ impl Hooks for LaneHooks {
     }
 
     fn authenticate(&self, login: Arc<Login>, reply: Reply<Verdict>) {
-        if let Some(lane) = self.0.wanted.login_lane {
-            let question = Question::new(Subject::Login(login), Answer::Verdict(reply));
-            self.0.ask(question, lane);
+        if let Some(worker) = self.0.wanted.login_worker {
+            let question = Question::new(Subject::Login(login), QuestionReply::Verdict(reply));
+            self.0.ask(question, worker);
         }
     }
 
     fn converse(&self, opening: Opening, reply: Reply<Turn>) -> Box<dyn Conversation> {
         let mut methods = self.0.wanted.methods.iter();
         let found = methods.find(|(method, _)| **method == *opening.method);
-        // Without a lane it is refused: the engine asks only about methods that are offered.
-        let lane = found.map_or(usize::MAX, |(_, lane)| *lane);
+        // Without a worker it is refused: the engine asks only about methods that are offered.
+        let worker = found.map_or(usize::MAX, |(_, worker)| *worker);
         let subject = Subject::Exchange(Arc::new(opening));
-        let question = Question::new(subject, Answer::Turn(reply));
-        self.0.ask(Arc::clone(&question), lane);
-        Box::new(LaneConversation {
+        let question = Question::new(subject, QuestionReply::Turn(reply));
+        self.0.ask(Arc::clone(&question), worker);
+        Box::new(HookExchange {
             shared: Arc::clone(&self.0),
             question,
-            lane,
+            worker,
         })
     }
 
@@ -151,10 +151,10 @@ impl Hooks for LaneHooks {
         let first = wanted
             .first()
             .and_then(|&index| self.0.wanted.rules.get(index));
-        if let Some(lane) = first.map(|rule| rule.lane) {
+        if let Some(worker) = first.map(|rule| rule.worker) {
             let subject = Subject::Ask(Arc::new(ask), wanted);
-            let question = Question::new(subject, Answer::Ruling(reply));
-            self.0.ask(question, lane);
+            let question = Question::new(subject, QuestionReply::Ruling(reply));
+            self.0.ask(question, worker);
         }
     }
 
@@ -165,80 +165,82 @@ impl Hooks for LaneHooks {
     }
 
     fn log(&self, level: LogLevel, text: String) {
-        // Closed only after the engine stopped; nobody is left to tell then.
-        let _ = self.0.notes.push(Note::Line(level, text));
+        // It is closed only after the engine has stopped.
+        let _ = self.0.notifications.push(Notification::Line(level, text));
     }
 }
 
-/// The engine's end of an exchange.
-struct LaneConversation {
+/// The engine's side of an enhanced authentication.
+struct HookExchange {
     shared: Arc<Shared>,
     question: Arc<Question>,
-    lane: usize,
+    worker: usize,
 }
 
-impl Conversation for LaneConversation {
+impl Conversation for HookExchange {
     fn proceed(&mut self, data: Option<Secret>, reply: Reply<Turn>) {
         if self.question.proceed(data, reply) {
-            self.shared.ask(Arc::clone(&self.question), self.lane);
+            self.shared.ask(Arc::clone(&self.question), self.worker);
         }
     }
 }
 
-impl Drop for LaneConversation {
+impl Drop for HookExchange {
     fn drop(&mut self) {
         self.question.leave();
     }
 }
 
-/// The queues of one set of plugins, as its Python threads see them.
-#[pyclass(name = "Lanes", module = "mqttcore._core", frozen)]
-pub(crate) struct PyLanes {
+/// The question and event queues of one plugin host.
+#[pyclass(name = "HookQueues", module = "mqttcore._core", frozen)]
+pub(crate) struct PyHookQueues {
     shared: Arc<Shared>,
     classes: Arc<AnswerClasses>,
 }
 
 #[pymethods]
-impl PyLanes {
-    /// ``lanes``: of each lane, whether its hooks are `async def`. ``logins``: the lane of the first
+impl PyHookQueues {
+    /// ``workers``: of each worker, whether its hooks are `async def`. ``logins``: the worker of the first
     /// `authenticate` hook; None: there is none. ``methods``: what the `enhanced_auth` hooks offer,
-    /// and their lanes. ``rules``: action, filter and lane of each `authorize` hook, in order.
+    /// and their workers. ``rules``: action, filter and worker of each `authorize` hook, in order.
     /// ``events``: of each observer the kinds that it wants. ``sessions``: each listener's default
     /// policy.
     #[new]
-    #[pyo3(signature = (*, lanes, logins, methods, rules, events, sessions))]
+    #[pyo3(signature = (*, workers, logins, methods, rules, events, sessions))]
     #[expect(
         clippy::needless_pass_by_value,
         reason = "arguments made out of Python lists"
     )]
     fn new(
         py: Python<'_>,
-        lanes: Vec<bool>,
+        workers: Vec<bool>,
         logins: Option<usize>,
         methods: Vec<(String, usize)>,
         rules: Vec<(String, String, usize)>,
         events: Vec<Vec<String>>,
         sessions: HashMap<String, SessionTerms>,
     ) -> PyResult<Self> {
-        let rules = rules.iter().map(|(action, filter, lane)| {
+        let rules = rules.iter().map(|(action, filter, worker)| {
             Ok(Rule {
                 action: action_named(action)?,
                 filter: parse_filter(filter)?,
-                lane: *lane,
+                worker: *worker,
             })
         });
         let rules = rules.collect::<Result<_, CoreError>>()?;
         let methods = methods.into_iter();
         let wanted = Wanted {
-            login_lane: logins,
-            methods: methods.map(|(name, lane)| (name.into(), lane)).collect(),
+            login_worker: logins,
+            methods: methods
+                .map(|(name, worker)| (name.into(), worker))
+                .collect(),
             rules,
         };
-        let queues = lanes.into_iter().map(Queue::new);
+        let queues = workers.into_iter().map(QuestionQueue::new);
         let observers = events.iter().map(|kinds| {
             let mut bits = kinds.iter().map(|kind| kind_bit(kind));
             let kinds = bits.try_fold(0, |kinds, bit| bit.map(|bit| kinds | bit))?;
-            Ok(Observer::new(kinds))
+            Ok(EventQueue::new(kinds))
         });
         let shared = start(
             queues.collect::<io::Result<_>>()?,
@@ -252,41 +254,46 @@ impl PyLanes {
         })
     }
 
-    /// Waits for questions of a lane of `def` hooks; None: the lanes are closed.
-    #[pyo3(signature = (lane, limit, /))]
-    fn take(&self, py: Python<'_>, lane: usize, limit: usize) -> PyResult<Option<Vec<PyQuestion>>> {
-        let queue = self.queue(lane)?;
+    /// Waits for questions of a worker of `def` hooks; None: the workers are closed.
+    #[pyo3(signature = (worker, limit, /))]
+    fn take(
+        &self,
+        py: Python<'_>,
+        worker: usize,
+        limit: usize,
+    ) -> PyResult<Option<Vec<PyQuestion>>> {
+        let queue = self.queue(worker)?;
         let taken = py.detach(|| queue.inbox.take(limit));
         Ok(taken.map(|taken| taken.into_iter().map(|one| self.wrap(one)).collect()))
     }
 
     /// Puts questions back that a thread took and could not ask; they keep their order.
-    #[pyo3(signature = (lane, questions, /))]
+    #[pyo3(signature = (worker, questions, /))]
     #[expect(
         clippy::needless_pass_by_value,
         reason = "an argument made out of a Python list"
     )]
-    fn give_back(&self, lane: usize, questions: Vec<PyRef<'_, PyQuestion>>) -> PyResult<()> {
-        let queue = self.queue(lane)?;
+    fn give_back(&self, worker: usize, questions: Vec<PyRef<'_, PyQuestion>>) -> PyResult<()> {
+        let queue = self.queue(worker)?;
         for question in questions.iter().rev() {
             queue.inbox.push_front(Arc::clone(&question.inner));
         }
         Ok(())
     }
 
-    /// Questions of a lane of `async def` hooks, without waiting; `wake_fd` tells when to come
+    /// Questions of a worker of `async def` hooks, without waiting; `wake_fd` tells when to come
     /// again.
-    #[pyo3(signature = (lane, limit, /))]
-    fn take_async(&self, lane: usize, limit: usize) -> PyResult<Vec<PyQuestion>> {
-        let taken = self.queue(lane)?.take_now(limit);
+    #[pyo3(signature = (worker, limit, /))]
+    fn take_async(&self, worker: usize, limit: usize) -> PyResult<Vec<PyQuestion>> {
+        let taken = self.queue(worker)?.take_now(limit);
         Ok(taken.into_iter().map(|one| self.wrap(one)).collect())
     }
 
-    /// Becomes readable when questions of a lane of `async def` hooks wait.
-    #[pyo3(signature = (lane, /))]
-    fn wake_fd(&self, lane: usize) -> PyResult<i32> {
-        let fd = self.queue(lane)?.wake_fd();
-        fd.ok_or_else(|| PyIndexError::new_err("no lane of async def hooks"))
+    /// Becomes readable when questions of a worker of `async def` hooks wait.
+    #[pyo3(signature = (worker, /))]
+    fn wake_fd(&self, worker: usize) -> PyResult<i32> {
+        let fd = self.queue(worker)?.wake_fd();
+        fd.ok_or_else(|| PyIndexError::new_err("no worker of async def hooks"))
     }
 
     /// Waits for an observer's events, up to ``wait`` seconds longer for a batch of ``limit``;
@@ -305,49 +312,49 @@ impl PyLanes {
         Ok(taken.map(|events| events.into_iter().map(PyEvent).collect()))
     }
 
-    /// Waits for what the log shall hear; None: the lanes are closed.
-    fn notes(&self, py: Python<'_>) -> Option<PyNotes> {
-        let taken = py.detach(|| self.shared.notes.take(NOTES))?;
-        let mut notes = PyNotes {
+    /// Waits for log lines and expired questions; None: the workers are closed.
+    fn notifications(&self, py: Python<'_>) -> Option<PyNotifications> {
+        let taken = py.detach(|| self.shared.notifications.take(NOTIFICATIONS))?;
+        let mut notifications = PyNotifications {
             lines: Vec::new(),
             expired: Vec::new(),
         };
-        for note in taken {
-            match note {
-                Note::Line(level, text) => notes.lines.push((level as u8, text)),
-                Note::Late(question, late) => {
+        for notification in taken {
+            match notification {
+                Notification::Line(level, text) => notifications.lines.push((level as u8, text)),
+                Notification::TimedOut(question, late) => {
                     let seconds = late.timeout.as_secs_f64();
                     let question = Py::new(py, self.wrap(question)).ok()?;
-                    notes.expired.push((question, late.hook, seconds));
+                    notifications.expired.push((question, late.hook, seconds));
                 }
             }
         }
-        Some(notes)
+        Some(notifications)
     }
 
-    /// How many events of an observer were dropped since the last call because nobody took them.
+    /// Number of events of an observer that were dropped since the last call, since its queue was full.
     #[pyo3(signature = (observer, /))]
     fn take_dropped_events(&self, observer: usize) -> PyResult<u64> {
         Ok(self.observer(observer)?.inbox.take_dropped())
     }
 
-    /// Refuses what waits and wakes every thread that waits here.
+    /// Refuses all queued questions and wakes all waiting threads.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.shared.close());
     }
 }
 
-impl PyLanes {
+impl PyHookQueues {
     pub(crate) fn hooks(&self) -> Arc<dyn Hooks> {
-        Arc::new(LaneHooks(Arc::clone(&self.shared)))
+        Arc::new(HookBridge(Arc::clone(&self.shared)))
     }
 
-    fn queue(&self, lane: usize) -> PyResult<&Queue> {
-        let found = self.shared.queues.get(lane);
-        found.ok_or_else(|| PyIndexError::new_err("no such lane"))
+    fn queue(&self, worker: usize) -> PyResult<&QuestionQueue> {
+        let found = self.shared.queues.get(worker);
+        found.ok_or_else(|| PyIndexError::new_err("no such worker"))
     }
 
-    fn observer(&self, number: usize) -> PyResult<&Observer> {
+    fn observer(&self, number: usize) -> PyResult<&EventQueue> {
         let found = self.shared.observers.get(number);
         found.ok_or_else(|| PyIndexError::new_err("no such observer"))
     }
@@ -362,36 +369,36 @@ impl PyLanes {
 }
 
 fn start(
-    queues: Vec<Queue>,
-    observers: Vec<Observer>,
+    queues: Vec<QuestionQueue>,
+    observers: Vec<EventQueue>,
     wanted: Wanted,
     sessions: HashMap<String, SessionTerms>,
 ) -> io::Result<Arc<Shared>> {
-    let notes = Arc::new(Inbox::new(NOTES, Overflow::DropOldest));
-    let told = Arc::clone(&notes);
-    let told_of_panics = Arc::clone(&notes);
+    let notifications = Arc::new(BoundedQueue::new(NOTIFICATIONS, Overflow::DropOldest));
+    let told = Arc::clone(&notifications);
+    let told_of_panics = Arc::clone(&notifications);
     let on_late = Box::new(move |question, late| {
         // Closed only while everything stops.
-        let _ = told.push(Note::Late(question, late));
+        let _ = told.push(Notification::TimedOut(question, late));
     });
     let on_panic = Box::new(move |panicked: Panicked| {
         // As above.
-        let _ = told_of_panics.push(Note::Line(LogLevel::Error, panicked.to_string()));
+        let _ = told_of_panics.push(Notification::Line(LogLevel::Error, panicked.to_string()));
     });
     let watch = Watch::start(on_late, on_panic)?;
     Ok(Arc::new(Shared {
         queues,
         observers,
-        notes,
+        notifications,
         watch,
         wanted,
         sessions,
     }))
 }
 
-/// What `Lanes.notes` hands out.
-#[pyclass(name = "Notes", module = "mqttcore._core", frozen, get_all)]
-pub(crate) struct PyNotes {
+/// Log lines and expired questions, returned by `HookQueues.notifications`.
+#[pyclass(name = "Notifications", module = "mqttcore._core", frozen, get_all)]
+pub(crate) struct PyNotifications {
     /// Level and text of the engine's log lines.
     lines: Vec<(u8, String)>,
     /// Question, hook (empty: none had begun) and timeout of what was refused for lateness.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from mqttcore.errors import EndpointError, EndpointUnreachableError
-from mqttcore.spark.patience import patiently
+from mqttcore.spark.retry import with_retries
 
 from tests.spark.conftest import SimulatedTime
 
@@ -39,7 +39,7 @@ def test_a_broker_that_is_away_is_asked_again_ever_more_slowly(
     stopping = EndpointError("it stops", status=503, code="stopped")
     answers = Answers(AWAY, stopping, *[AWAY] * 6, "here")
 
-    assert patiently(answers, what="stream plant") == "here"
+    assert with_retries(answers, what="stream plant") == "here"
 
     assert waits == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
     assert caplog.messages == ["waiting for stream plant, 300 s at most: nobody there"]
@@ -47,19 +47,19 @@ def test_a_broker_that_is_away_is_asked_again_ever_more_slowly(
 
 def test_a_broker_that_refuses_is_not_asked_again(waits: list[float]) -> None:
     with pytest.raises(EndpointError, match="no such rows"):
-        patiently(Answers(EndpointError("no such rows", code="bad_rows"), "here"), what="it")
+        with_retries(Answers(EndpointError("no such rows", code="bad_rows"), "here"), what="it")
 
     assert waits == []
 
 
 def test_no_broker_is_waited_for_without_end(waits: list[float]) -> None:
     with pytest.raises(EndpointUnreachableError, match="nobody there"):
-        patiently(Answers(*[AWAY] * 200), what="it")
+        with_retries(Answers(*[AWAY] * 200), what="it")
     assert 300 <= sum(waits) < 302
 
     waits.clear()
     with pytest.raises(EndpointUnreachableError, match="nobody there"):
-        patiently(Answers(AWAY), what="it", patience_s=0.0)
+        with_retries(Answers(AWAY), what="it", retry_s=0.0)
     assert waits == []
 
 
@@ -68,6 +68,6 @@ def test_another_way_ends_the_waiting(waits: list[float]) -> None:
         raise LookupError(f"a file has them: {error}")
 
     with pytest.raises(LookupError, match="a file has them: nobody there"):
-        patiently(Answers(AWAY, "here"), what="it", meanwhile=look)
+        with_retries(Answers(AWAY, "here"), what="it", meanwhile=look)
 
     assert waits == []

@@ -1,4 +1,4 @@
-"""Waits for a broker that is away: for a while, and without haste."""
+"""Retries with backoff while a broker is away."""
 
 import logging
 import time
@@ -7,33 +7,33 @@ from typing import Final, TypeVar
 
 from mqttcore.errors import EndpointError, EndpointUnreachableError
 
-__all__ = ["PATIENCE_S", "patiently"]
+__all__ = ["RETRY_S", "with_retries"]
 
 logger = logging.getLogger(__name__)
-PATIENCE_S: Final = 300.0
+RETRY_S: Final = 300.0
 """How long a broker may be away."""
 FIRST_WAIT_S: Final = 0.05
 LONGEST_WAIT_S: Final = 2.0
 Answer = TypeVar("Answer")
 
 
-def patiently(
+def with_retries(
     ask: Callable[[], Answer],
     *,
     what: str,
     meanwhile: Callable[[EndpointError], None] | None = None,
-    patience_s: float = PATIENCE_S,
+    retry_s: float = RETRY_S,
 ) -> Answer:
-    """What the broker answers; asked again while it is away, which is told once.
+    """Calls ``ask`` again while the broker is away, and logs that once; returns the answer.
 
     Args:
-        ask: Fails with an `EndpointError`; one that says that the broker is away is waited out.
-        what: Who or what is waited for, for the log.
-        meanwhile: Looks, before each wait, whether there is another way; if so, it raises.
-        patience_s: How long the broker may be away.
+        ask: Raises `EndpointError`; it is called again if the broker is away or stopping.
+        what: Name of the awaited broker or stream, for the log.
+        meanwhile: Called before each wait; it raises to end the retries.
+        retry_s: Seconds that the broker may be away.
 
     Raises:
-        EndpointError: the broker refuses, or does not come back.
+        EndpointError: the broker refuses the request, or is away for longer than ``retry_s``.
     """
     began, wait_s = time.monotonic(), FIRST_WAIT_S
     while True:
@@ -45,9 +45,9 @@ def patiently(
                 raise
             if meanwhile is not None:
                 meanwhile(error)
-            if time.monotonic() >= began + patience_s:
+            if time.monotonic() >= began + retry_s:
                 raise
             if wait_s == FIRST_WAIT_S:
-                logger.warning("waiting for %s, %g s at most: %s", what, patience_s, error)
+                logger.warning("waiting for %s, %g s at most: %s", what, retry_s, error)
         time.sleep(wait_s)
         wait_s = min(wait_s * 2, LONGEST_WAIT_S)

@@ -1,4 +1,4 @@
-//! The queues of plugins: one a lane for questions, one an observer for events.
+//! Queues of plugins: questions for each hook worker, events for each plugin.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 use mqttcore_broker::Event;
 
-use super::inbox::{Inbox, Overflow};
+use super::bounded_queue::{BoundedQueue, Overflow};
 use super::question::Question;
 
-/// Questions that wait for one lane; more are refused with "server busy".
+/// Questions that wait for one worker; more are refused with "server busy".
 const QUESTIONS: usize = 1_024;
 const EVENTS: usize = 65_536;
 
 /// Questions that wait for the hooks of one kind, `def` or `async def`, of one plugin.
-pub(super) struct Queue {
-    pub(super) inbox: Inbox<Arc<Question>>,
+pub(super) struct QuestionQueue {
+    pub(super) inbox: BoundedQueue<Arc<Question>>,
     /// One byte tells the event loop that questions wait; `def` hooks have a thread that sleeps.
     wake: Option<(UnixStream, UnixStream)>,
 }
 
-impl Queue {
+impl QuestionQueue {
     pub(super) fn new(is_async: bool) -> io::Result<Self> {
         let wake = is_async.then(|| {
             let (reader, writer) = UnixStream::pair()?;
@@ -30,7 +30,7 @@ impl Queue {
             Ok::<_, io::Error>((reader, writer))
         });
         Ok(Self {
-            inbox: Inbox::new(QUESTIONS, Overflow::Refuse),
+            inbox: BoundedQueue::new(QUESTIONS, Overflow::Refuse),
             wake: wake.transpose()?,
         })
     }
@@ -39,7 +39,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// The question itself, when there is no room or the queue is closed.
+    /// Returns the question if the queue is full or closed.
     pub(super) fn push(&self, question: Arc<Question>) -> Result<(), Arc<Question>> {
         self.inbox.push(question)?;
         if let Some((_, writer)) = &self.wake {
@@ -70,24 +70,24 @@ impl Queue {
 }
 
 /// Events that wait for the hooks of one plugin.
-pub(super) struct Observer {
+pub(super) struct EventQueue {
     /// Bits of `EventKind`: what it wants to be told.
     pub(super) kinds: u32,
-    pub(super) inbox: Inbox<Event>,
+    pub(super) inbox: BoundedQueue<Event>,
 }
 
-impl Observer {
+impl EventQueue {
     pub(super) fn new(kinds: u32) -> Self {
         Self {
             kinds,
-            inbox: Inbox::new(EVENTS, Overflow::DropOldest),
+            inbox: BoundedQueue::new(EVENTS, Overflow::DropOldest),
         }
     }
 
-    /// Queues an event that it wants; when there is no room, the oldest one goes.
+    /// Queues an event that the plugin subscribed to; if the queue is full, the oldest event is dropped.
     pub(super) fn tell(&self, event: &Event) {
         if self.kinds & (1 << event.kind as u32) != 0 {
-            // Closed only after the engine stopped; nobody is left to tell then.
+            // It is closed only after the engine has stopped.
             let _ = self.inbox.push(event.clone());
         }
     }

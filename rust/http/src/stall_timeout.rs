@@ -1,4 +1,4 @@
-//! A stream that gives up on a peer that takes no bytes, or as good as none.
+//! A transport that fails if the peer reads too slowly for too long.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::time::{Sleep, sleep};
 const PROGRESS_BYTES: usize = 16 * 1024;
 
 /// `S`, whose writing fails once a peer that has something to take took less than [`PROGRESS_BYTES`] for `patience`.
-pub(super) struct Patient<S> {
+pub(super) struct StallTimeout<S> {
     stream: S,
     patience: Duration,
     /// Runs while the peer owes us progress.
@@ -21,7 +21,7 @@ pub(super) struct Patient<S> {
     taken: usize,
 }
 
-impl<S> Patient<S> {
+impl<S> StallTimeout<S> {
     pub(super) fn new(stream: S, patience: Duration) -> Self {
         Self {
             stream,
@@ -60,7 +60,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -70,7 +70,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_peer_that_takes_nothing_is_given_up() {
         let (ours, theirs) = duplex(8);
-        let mut ours = Patient::new(ours, Duration::from_millis(20));
+        let mut ours = StallTimeout::new(ours, Duration::from_millis(20));
 
         let given_up = beside(ours.write_all(&[0; 64]), std::future::pending());
 
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_peer_that_takes_a_byte_now_and_then_is_given_up() {
         let (ours, theirs) = duplex(8);
-        let mut ours = Patient::new(ours, Duration::from_millis(50));
+        let mut ours = StallTimeout::new(ours, Duration::from_millis(50));
 
         let given_up = beside(ours.write_all(&[0; PROGRESS_BYTES]), sip(theirs));
 
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_peer_that_has_taken_what_there_is_owes_nothing() {
         let (ours, mut theirs) = duplex(8);
-        let mut ours = Patient::new(ours, Duration::from_secs(60));
+        let mut ours = StallTimeout::new(ours, Duration::from_secs(60));
         let take = async move {
             let mut taken = [0; 64];
             theirs.read_exact(&mut taken).await.expect("64 bytes");

@@ -1,4 +1,4 @@
-//! The thread that refuses in time, whatever Python is doing: it never attaches.
+//! The deadline thread: refuses questions that are not answered in time. It never attaches to Python.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use mqttcore_panics::Panicked;
 
-use super::question::{Alarm, Late, Question};
+use super::question::{Alarm, Question, TimedOut};
 
 /// Called on the watch's thread with each question that it refused.
-pub(super) type OnLate = Box<dyn Fn(Arc<Question>, Late) + Send>;
+pub(super) type OnLate = Box<dyn Fn(Arc<Question>, TimedOut) + Send>;
 
-/// Called on the watch's thread when a question made it panic; it goes on.
+/// Called on the deadline thread after a question has caused a panic; the thread continues.
 pub(super) type OnPanic = Box<dyn Fn(Panicked) + Send>;
 
 const NAME: &str = "mqttcore-watch";
@@ -117,7 +117,7 @@ impl Shared {
                 Some(at) if at <= now => {
                     let due = state.alarms.pop();
                     drop(state);
-                    let moved = due.and_then(|Reverse(entry)| ring(&entry.0, now, on_late));
+                    let moved = due.and_then(|Reverse(entry)| expire(&entry.0, now, on_late));
                     state = self.lock();
                     state
                         .alarms
@@ -141,7 +141,7 @@ impl Shared {
 }
 
 /// Refuses the question if its time is over; else the alarm for its later deadline.
-fn ring(alarm: &Alarm, now: Instant, on_late: &OnLate) -> Option<Alarm> {
+fn expire(alarm: &Alarm, now: Instant, on_late: &OnLate) -> Option<Alarm> {
     let question = alarm.question.upgrade()?;
     match question.expire(now) {
         Ok(late) => {
@@ -164,7 +164,7 @@ mod tests {
     use mqttcore_broker::{Login, Reply};
     use mqttcore_codec::Version;
 
-    use super::super::question::{Answer, Subject};
+    use super::super::question::{QuestionReply, Subject};
     use super::*;
 
     fn question() -> (Arc<Question>, impl Sized) {
@@ -185,7 +185,7 @@ mod tests {
         };
         let (reply, wanted) = Reply::new();
         let subject = Subject::Login(Arc::new(login));
-        let question = Question::new(subject, Answer::Verdict(reply));
+        let question = Question::new(subject, QuestionReply::Verdict(reply));
         question
             .start("hook", Duration::ZERO)
             .expect("it is wanted");

@@ -1,4 +1,4 @@
-//! The sockets of the endpoint, and who may come in through them.
+//! Sockets of the endpoint, and access by token.
 
 use std::fs;
 use std::future::ready;
@@ -21,7 +21,7 @@ use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
-use crate::connection::Guests;
+use crate::connection::HttpConnections;
 use crate::{BindError, HttpListener};
 
 /// How long the acceptor rests when the process has no file descriptors left.
@@ -31,14 +31,14 @@ const REST: Duration = Duration::from_millis(100);
 const PATH_BYTES: usize = 108;
 
 /// A bound socket.
-pub(super) enum Door {
+pub(super) enum HttpSocket {
     Unix(StdUnixListener),
     Tcp(std::net::TcpListener, String, Option<Arc<TlsServer>>),
 }
 
 /// What a connection has to show with every request.
 #[derive(Clone)]
-pub(super) enum Pass {
+pub(super) enum AccessToken {
     /// Nothing: the system has told who it is.
     Known,
     /// This token.
@@ -55,9 +55,9 @@ pub(super) fn bind(
     path: &Path,
     tcp: Option<&HttpListener>,
     warnings: &mut Vec<String>,
-) -> Result<Vec<Door>, BindError> {
+) -> Result<Vec<HttpSocket>, BindError> {
     let unix = bind_unix(path).map_err(|error| BindError::at(path, error))?;
-    let mut doors = vec![Door::Unix(unix)];
+    let mut sockets = vec![HttpSocket::Unix(unix)];
     if let Some(tcp) = tcp {
         let socket = bind_tcp(tcp.address).map_err(|error| BindError {
             place: tcp.address.to_string(),
@@ -75,9 +75,9 @@ pub(super) fn bind(
             .map(|loaded| (Arc::new(loaded.server), loaded.warnings))
             .unzip();
         warnings.extend(lines.unwrap_or_default());
-        doors.push(Door::Tcp(socket, tcp.token.clone(), server));
+        sockets.push(HttpSocket::Tcp(socket, tcp.token.clone(), server));
     }
-    Ok(doors)
+    Ok(sockets)
 }
 
 /// Listens at `path`, in the place of whatever socket was left there.
@@ -105,7 +105,7 @@ fn bind_unix(path: &Path) -> io::Result<StdUnixListener> {
     Ok(socket)
 }
 
-impl Door {
+impl HttpSocket {
     /// Where it listens, if that is an address.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self {
@@ -123,27 +123,30 @@ impl Door {
     }
 
     /// Has the runtime of this thread watch it.
-    pub(super) fn open(self) -> io::Result<OpenDoor> {
+    pub(super) fn open(self) -> io::Result<HttpAcceptor> {
         Ok(match self {
-            Self::Unix(socket) => OpenDoor::Unix(UnixListener::from_std(socket)?),
+            Self::Unix(socket) => HttpAcceptor::Unix(UnixListener::from_std(socket)?),
             Self::Tcp(socket, token, tls) => {
-                OpenDoor::Tcp(TcpListener::from_std(socket)?, token.as_str().into(), tls)
+                HttpAcceptor::Tcp(TcpListener::from_std(socket)?, token.as_str().into(), tls)
             }
         })
     }
 }
 
 /// A socket that is watched.
-pub(super) enum OpenDoor {
+pub(super) enum HttpAcceptor {
     Unix(UnixListener),
     Tcp(TcpListener, Rc<str>, Option<Arc<TlsServer>>),
 }
 
-impl OpenDoor {
+impl HttpAcceptor {
     /// Accepts until the endpoint stops.
-    pub(super) async fn accept(self, guests: Rc<Guests>) {
+    pub(super) async fn accept(self, connections: Rc<HttpConnections>) {
         loop {
-            match guests.unless_stopped(self.accept_one(&guests)).await {
+            match connections
+                .unless_stopped(self.accept_one(&connections))
+                .await
+            {
                 None => return,
                 Some(Err(error)) if !is_one_sockets_fault(&error) => {
                     tokio::time::sleep(REST).await;
@@ -153,23 +156,23 @@ impl OpenDoor {
         }
     }
 
-    async fn accept_one(&self, guests: &Rc<Guests>) -> io::Result<()> {
+    async fn accept_one(&self, connections: &Rc<HttpConnections>) -> io::Result<()> {
         match self {
             Self::Unix(socket) => {
                 let (stream, _) = socket.accept().await?;
                 let peer = stream.peer_cred().map(|peer| peer.uid());
                 if is_trusted(peer, geteuid().as_raw()) {
-                    guests.welcome(ready(Ok(stream)), Pass::Known);
+                    connections.serve(ready(Ok(stream)), AccessToken::Known);
                 }
             }
             Self::Tcp(socket, token, tls) => {
                 let (stream, _) = socket.accept().await?;
                 stream.set_nodelay(true)?;
-                let pass = Pass::Token(Rc::clone(token));
+                let token = AccessToken::Token(Rc::clone(token));
                 match tls {
-                    None => guests.welcome(ready(Ok(stream)), pass),
+                    None => connections.serve(ready(Ok(stream)), token),
                     Some(server) => {
-                        guests.welcome(TlsAcceptor::from(server.config()).accept(stream), pass);
+                        connections.serve(TlsAcceptor::from(server.config()).accept(stream), token);
                     }
                 }
             }
@@ -184,7 +187,7 @@ fn is_trusted(peer: io::Result<u32>, own: u32) -> bool {
     peer.is_ok_and(|user| user == 0 || user == own)
 }
 
-impl Pass {
+impl AccessToken {
     /// Whether a request with `headers` may be answered.
     ///
     /// The comparison takes as long for a wrong token as for the right one of the same length.

@@ -1,4 +1,4 @@
-//! What all shards share of the way to Kafka: the engine, its topics, and how much is under way.
+//! The Kafka producer that all shards share: record sender, topics, bytes in flight.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,30 +10,30 @@ use mqttcore_topics::{SubscriptionFilter, TopicName};
 
 use crate::filters::parse;
 
-use super::record::{Record, weight};
-use super::{Engine, KafkaConfig, Topic};
+use super::record::{KafkaRecord, weight};
+use super::{KafkaConfig, KafkaTopic, RecordSender};
 
 /// The way to Kafka.
-pub(crate) struct Pipe {
-    engine: Box<dyn Engine>,
-    streams: Vec<Stream>,
+pub(crate) struct KafkaProducer {
+    engine: Box<dyn RecordSender>,
+    streams: Vec<ProducedStream>,
     outcomes: Outcomes,
-    /// Bytes of records of which nobody said yet what became of them.
+    /// Bytes of records in flight.
     waiting_bytes: AtomicUsize,
     queue_bytes: usize,
     record_bytes: usize,
 }
 
 /// A stream and its topic.
-struct Stream {
+struct ProducedStream {
     name: String,
     filters: Vec<SubscriptionFilter>,
     partitions: u16,
     key: Key,
-    topic: Topic,
+    topic: KafkaTopic,
 }
 
-impl Stream {
+impl ProducedStream {
     fn partition(&self, topic: &str, client_id: &str) -> u16 {
         // Whoever else writes to the topic may know neither name nor seed of a stream.
         self.key.partition(0, self.partitions, topic, client_id)
@@ -50,11 +50,11 @@ impl Stream {
             .iter()
             .map(SubscriptionFilter::as_str)
             .collect();
-        let Topic { copies, .. } = self.topic;
+        let KafkaTopic { copies, .. } = self.topic;
         let copies = match self.topic.in_sync {
             Some(_) if copies == 1 => "1 copy".to_owned(),
             Some(count) => format!("{count} of {copies} copies"),
-            None => "nobody knows how many copies".to_owned(),
+            None => "unknown number of copies".to_owned(),
         };
         format!("kafka on {} ({copies})", filters.join(", "))
     }
@@ -65,21 +65,21 @@ impl Stream {
         match self.topic.in_sync {
             Some(count) if count > 1 => None,
             Some(_) => Some(format!(
-                "stream {name}: Kafka acknowledges what one node has: no other has to have it"
+                "stream {name}: Kafka acknowledges messages that only one node has"
             )),
             None => Some(format!(
-                "stream {name}: Kafka does not say how many copies it waits for"
+                "stream {name}: Kafka does not report how many copies it waits for"
             )),
         }
     }
 }
 
-impl Pipe {
+impl KafkaProducer {
     /// Reaches Kafka.
     ///
     /// # Errors
     ///
-    /// What keeps the engine from it, or a filter that is none.
+    /// Kafka cannot be reached, or a filter is not valid.
     pub(crate) fn open(config: &KafkaConfig, outcomes: &Outcomes) -> Result<Self, ServiceError> {
         let filters = config.streams.iter();
         let filters = filters.map(|stream| parse(&stream.name, &stream.filters));
@@ -88,7 +88,7 @@ impl Pipe {
         let (engine, topics) = connected.map_err(|error| format!("kafka: {error}"))?;
         let told = config.streams.iter().zip(topics).zip(filters);
         let streams: Vec<_> = told
-            .map(|((stream, topic), filters)| Stream {
+            .map(|((stream, topic), filters)| ProducedStream {
                 name: stream.name.clone(),
                 filters,
                 partitions: stream.partitions,
@@ -96,7 +96,7 @@ impl Pipe {
                 topic,
             })
             .collect();
-        let limits = streams.iter().map(Stream::record_bytes);
+        let limits = streams.iter().map(ProducedStream::record_bytes);
         Ok(Self {
             engine,
             record_bytes: limits.min().unwrap_or(usize::MAX),
@@ -110,7 +110,7 @@ impl Pipe {
     /// What becomes records.
     pub(crate) fn subscriptions(&self) -> Vec<RowSubscription> {
         let streams = (0..).zip(&self.streams);
-        let subscribe = |(number, stream): (u32, &Stream)| RowSubscription {
+        let subscribe = |(number, stream): (u32, &ProducedStream)| RowSubscription {
             stream: RowStream::External(number),
             filters: stream.filters.clone(),
         };
@@ -119,13 +119,17 @@ impl Pipe {
 
     /// What operators should know once the broker runs.
     pub(crate) fn warning(&self) -> Option<String> {
-        let weaknesses: Vec<_> = self.streams.iter().filter_map(Stream::weakness).collect();
+        let weaknesses: Vec<_> = self
+            .streams
+            .iter()
+            .filter_map(ProducedStream::weakness)
+            .collect();
         (!weaknesses.is_empty()).then(|| weaknesses.join("; "))
     }
 
     /// What an acknowledgement means where these streams match, for people.
     pub(crate) fn promises(&self) -> Vec<String> {
-        self.streams.iter().map(Stream::promise).collect()
+        self.streams.iter().map(ProducedStream::promise).collect()
     }
 
     /// Sends what is there, and ends.
@@ -140,7 +144,7 @@ impl Pipe {
     }
 
     pub(crate) fn send(&self, records: &mut Vec<RowRecord>) {
-        let mut records: Vec<_> = records.drain(..).map(Record::from).collect();
+        let mut records: Vec<_> = records.drain(..).map(KafkaRecord::from).collect();
         self.engine.send(&mut records);
     }
 
@@ -155,8 +159,11 @@ impl Pipe {
         self.matching(topic).map(|(number, _)| number).collect()
     }
 
-    fn matching<'p>(&'p self, topic: TopicName<'p>) -> impl Iterator<Item = (u32, &'p Stream)> {
-        let matches = move |stream: &Stream| {
+    fn matching<'p>(
+        &'p self,
+        topic: TopicName<'p>,
+    ) -> impl Iterator<Item = (u32, &'p ProducedStream)> {
+        let matches = move |stream: &ProducedStream| {
             let mut filters = stream.filters.iter();
             filters.any(|filter| filter.filter().matches(topic))
         };
@@ -172,9 +179,9 @@ impl Pipe {
         }
         self.matching(topic).find_map(|(_, stream)| {
             if bytes > stream.record_bytes() {
-                Some("it is larger than what Kafka takes")
+                Some("it is larger than Kafka's limit")
             } else {
-                is_overfull.then_some("too much waits for Kafka")
+                is_overfull.then_some("too many bytes wait for Kafka")
             }
         })
     }

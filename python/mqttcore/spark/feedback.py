@@ -1,4 +1,4 @@
-"""Refuses messages that would come back to the query that publishes them.
+"""The feedback check: a query may not publish messages that it would read again.
 
 Spark does not tell a sink what its query reads. The offsets in the query's checkpoint do: each
 names the topic filters that its source takes in.
@@ -41,8 +41,8 @@ class Guard:
             for taken in filters:
                 if topic is not None and taken.matches(topic):
                     raise LoopError(
-                        f"topic {topic!r}: the query reads {str(taken)!r}, so the message would"
-                        " come back to it. Give it another topic, or set option allowLoop = true"
+                        f"topic {topic!r}: the query reads {str(taken)!r}, so it would read this"
+                        f" message again. Use another topic, or set option allowLoop = true"
                     )
 
 

@@ -1,4 +1,4 @@
-//! A question as Python holds it.
+//! `_core.Question`: the Python class of one hook question.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use super::question::{Question, Subject};
 use crate::answers::{AnswerClasses, auth_data};
 use crate::plugin::{PyAsk, PyClient, PyLogin};
 
-/// A question on its way through the hooks.
+/// One question for the hooks of the plugins.
 #[pyclass(name = "Question", module = "mqttcore._core", frozen)]
 pub(crate) struct PyQuestion {
     pub(super) inner: Arc<Question>,
@@ -47,13 +47,13 @@ impl PyQuestion {
         }
     }
 
-    /// Who asks.
+    /// The client of the question.
     #[getter]
     fn client(&self) -> PyClient {
         PyClient(Arc::clone(self.inner.subject.login()))
     }
 
-    /// Which `authorize` hooks are asked, by their position.
+    /// Positions of the `authorize` hooks that match the request.
     #[getter]
     fn rules(&self) -> Vec<usize> {
         match &self.inner.subject {
@@ -100,7 +100,7 @@ impl PyQuestion {
         self.inner.reply().0
     }
 
-    /// Sends the client a challenge; it comes back to the lane with the answer. False: nobody
+    /// Sends the client a challenge; the question returns to the worker with the answer. False: nobody
     /// is there any more, or it is the client's turn.
     #[pyo3(signature = (data, /, *, text = None))]
     fn challenge(&self, data: &[u8], text: Option<String>) -> PyResult<bool> {
@@ -113,7 +113,7 @@ impl PyQuestion {
         self.inner.position.load(Ordering::SeqCst)
     }
 
-    /// The hook passed: the next one is asked. False: it was too late, nobody is.
+    /// Passes the question on to the next hook. Returns False if the question is over.
     fn advance(&self) -> bool {
         self.inner.advance()
     }
@@ -124,7 +124,7 @@ impl PyQuestion {
         self.inner.waited().as_secs_f64()
     }
 
-    /// Gives a hook ``timeout`` seconds from now. False: nobody waits for the answer any more.
+    /// Starts a hook with a timeout in seconds. Returns False if the question is over.
     #[pyo3(signature = (hook, timeout, /))]
     fn start(&self, hook: &str, timeout: f64) -> PyResult<bool> {
         let Some(deadline) = self
@@ -142,10 +142,10 @@ impl PyQuestion {
         self.inner.pause();
     }
 
-    /// Gives the question to another lane.
-    #[pyo3(signature = (lane, /))]
-    fn hand_over(&self, lane: usize) {
-        self.shared.ask(Arc::clone(&self.inner), lane);
+    /// Gives the question to another worker.
+    #[pyo3(signature = (worker, /))]
+    fn hand_over(&self, worker: usize) {
+        self.shared.ask(Arc::clone(&self.inner), worker);
     }
 
     /// Answers. False: it was too late. A yes to an ask counts for ``cache`` seconds.
@@ -159,7 +159,9 @@ impl PyQuestion {
                 let session = self.shared.sessions.get(&*login.listener);
                 let (verdict, data) = self.classes.verdict(answer, session)?;
                 if data.is_some() {
-                    return Err(PyValueError::new_err("data is for enhanced_auth"));
+                    return Err(PyValueError::new_err(
+                        "data is allowed for enhanced_auth only",
+                    ));
                 }
                 Ok(self.inner.settle_login(verdict))
             }
@@ -187,7 +189,7 @@ impl PyQuestion {
         self.inner.refuse(ReasonCode::SERVER_UNAVAILABLE)
     }
 
-    /// Nobody waits for the answer: it was given, or the client left.
+    /// Whether the question is over: it was answered, or the client disconnected.
     #[getter]
     fn is_over(&self) -> bool {
         self.inner.is_over()

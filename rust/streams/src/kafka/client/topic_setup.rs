@@ -1,4 +1,4 @@
-//! What Kafka has and promises, asked before the broker starts.
+//! Finds or creates the topics of Kafka, and reads their settings, before the broker starts.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,20 +12,20 @@ use rdkafka::error::KafkaError as ClientError;
 use rdkafka::metadata::MetadataTopic;
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::{KafkaClient, KafkaError, KafkaStream, RECORD_BYTES, Topic};
+use super::{KafkaClient, KafkaError, KafkaStream, KafkaTopic, RECORD_BYTES};
 
 /// How long Kafka has to tell the settings of topics.
 const TELLING: Duration = Duration::from_secs(3);
 
-/// Finds topics, makes those that are missing, and reads what they promise.
-pub(super) struct Finder<'a> {
+/// Finds topics, creates missing ones, and reads their settings.
+pub(super) struct TopicSetup<'a> {
     client: &'a KafkaClient,
     admin: AdminClient<DefaultClientContext>,
     runtime: tokio::runtime::Runtime,
     deadline: Instant,
 }
 
-impl<'a> Finder<'a> {
+impl<'a> TopicSetup<'a> {
     pub(super) fn new(client: &'a KafkaClient) -> Result<Self, KafkaError> {
         let admin = client.config().create();
         let runtime = tokio::runtime::Builder::new_current_thread().build();
@@ -37,7 +37,7 @@ impl<'a> Finder<'a> {
         })
     }
 
-    pub(super) fn find(&self, streams: &[KafkaStream]) -> Result<Vec<Topic>, KafkaError> {
+    pub(super) fn find(&self, streams: &[KafkaStream]) -> Result<Vec<KafkaTopic>, KafkaError> {
         let mut known = self.topics()?;
         let missing = streams.iter();
         let missing: Vec<_> = missing
@@ -79,8 +79,8 @@ impl<'a> Finder<'a> {
         let made = self.runtime.block_on(made);
         match made.map(|results| results.into_iter().next()) {
             Ok(Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists)) | Ok(_)) | None) => Ok(()),
-            Ok(Some(Err((_, code)))) => Err(refuse(stream, format!("cannot be made: {code}"))),
-            Err(error) => Err(refuse(stream, format!("cannot be made: {error}"))),
+            Ok(Some(Err((_, code)))) => Err(refuse(stream, format!("cannot be created: {code}"))),
+            Err(error) => Err(refuse(stream, format!("cannot be created: {error}"))),
         }
     }
 
@@ -121,17 +121,17 @@ fn describe(
     stream: &KafkaStream,
     partitions: &[u16],
     settings: Option<&ConfigResource>,
-) -> Result<Topic, KafkaError> {
+) -> Result<KafkaTopic, KafkaError> {
     if partitions.len() < usize::from(stream.partitions) {
         let (has, asked) = (partitions.len(), stream.partitions);
-        let why = format!("has {has} partitions, of which {asked} are to be used");
+        let why = format!("has {has} partitions, but {asked} are configured");
         return Err(refuse(stream, why));
     }
     let copies = partitions.iter().copied().min().unwrap_or(0);
     let value = |name| settings?.get(name)?.value.as_deref();
     let in_sync = value("min.insync.replicas").and_then(|text| text.parse::<u16>().ok());
     let record_bytes = value("max.message.bytes").and_then(|text| text.parse().ok());
-    Ok(Topic {
+    Ok(KafkaTopic {
         copies,
         in_sync: in_sync.map(|least| least.min(copies)),
         record_bytes: record_bytes.unwrap_or(RECORD_BYTES),

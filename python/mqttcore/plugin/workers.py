@@ -1,6 +1,6 @@
-"""The threads of one plugin: one asks its `def` hooks, one tells it events; `event_loop` has more.
+"""Hook workers: one thread for the `def` hooks of a plugin, one for its events.
 
-The engine puts questions into queues of `_core.Lanes` and never waits here. A question has a
+The engine puts questions into queues of `_core.HookQueues` and never waits here. A question has a
 deadline that a thread without Python enforces, so a hook that hangs, even with the interpreter
 locked, refuses its client in time; a thread that it holds is replaced, up to a cap.
 """
@@ -11,18 +11,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from mqttcore._core import Event, Lanes, Question
+from mqttcore._core import Event, HookQueues, Question
 from mqttcore.plugin.chain import BoundHook, Chain
 
 BATCH = 64
 JOIN_S = 0.3
 
 
-class SyncLane:
-    """One thread that asks the `def` hooks of one plugin, batch by batch."""
+class SyncHookWorker:
+    """The thread that runs the `def` hooks of one plugin, in batches of questions."""
 
-    def __init__(self, lanes: Lanes, number: int, chain: Chain) -> None:
-        self._lanes = lanes
+    def __init__(self, queues: HookQueues, number: int, chain: Chain) -> None:
+        self._queues = queues
         self._number = number
         self._chain = chain
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class SyncLane:
         self._thread.start()
 
     def retire_if_held_by(self, question: Question, hook: BoundHook) -> bool:
-        """Ends the thread as soon as ``hook`` comes back; False: it has come back already."""
+        """Ends the thread as soon as ``hook`` returns. Returns False if it has returned already."""
         with self._lock:
             if self._current is None or not self._current.is_same(question):
                 return False
@@ -40,22 +40,22 @@ class SyncLane:
             return True
 
     def join(self) -> None:
-        """Waits a moment for the thread; one that a hook holds is left behind."""
+        """Waits for the thread, at most `JOIN_S`; a thread that a hook blocks is abandoned."""
         self._thread.join(JOIN_S)
 
     def _run(self) -> None:
-        while (questions := self._lanes.take(self._number, BATCH)) is not None:
+        while (questions := self._queues.take(self._number, BATCH)) is not None:
             for index, question in enumerate(questions):
                 self._ask(question)
                 if (culprit := self._culprit) is not None:
-                    self._lanes.give_back(self._number, questions[index + 1 :])
+                    self._queues.give_back(self._number, questions[index + 1 :])
                     culprit.breaker.let_go()
                     return
 
     def _ask(self, question: Question) -> None:
         while hook := self._chain.next_hook(question):
-            if hook.lane != self._number:
-                question.hand_over(hook.lane)
+            if hook.worker != self._number:
+                question.hand_over(hook.worker)
                 return
             if not question.start(hook.title, hook.mark.timeout):
                 return
@@ -81,7 +81,7 @@ class SyncLane:
 
 
 class Caller(Protocol):
-    """Runs hooks of events; what `loop_thread` offers for coroutines."""
+    """Runs events hooks; `LoopThread` implements it for coroutines."""
 
     def call(
         self, make: Callable[[], Coroutine[Any, Any, None]], *, timeout: float
@@ -89,14 +89,14 @@ class Caller(Protocol):
         """Runs one coroutine and waits for it. `TimeoutError`: it took too long."""
 
     def is_stuck(self) -> bool:
-        """Whether a call holds the thread."""
+        """Whether a call blocks the thread."""
 
     def retire(self, at_end: Callable[[], None]) -> None:
-        """Ends the thread as soon as it comes back."""
+        """Ends the thread as soon as its call returns."""
 
 
 class CallThread:
-    """A thread for calls that may hang: who makes one waits for so long, and no longer."""
+    """A thread for calls that may hang: callers wait with a timeout."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[[], None], Future[None]] | None]
@@ -117,16 +117,16 @@ class CallThread:
         self._last.result(timeout)
 
     def is_stuck(self) -> bool:
-        """Whether the last call holds the thread."""
+        """Whether the last call blocks the thread."""
         return not self._last.done()
 
     def retire(self, at_end: Callable[[], None]) -> None:
-        """Ends the thread as soon as it comes back, and tells that by ``at_end``."""
+        """Ends the thread as soon as its call returns, and then calls ``at_end``."""
         self._at_end = at_end
         self._calls.put(None)
 
     def stop(self) -> None:
-        """Ends the thread; one that a call holds is left behind."""
+        """Ends the thread; a thread that a call blocks is abandoned."""
         self._calls.put(None)
         self._thread.join(JOIN_S)
 
@@ -142,27 +142,27 @@ class CallThread:
         self._at_end()
 
 
-class EventLane:
-    """Tells one plugin its events, batch by batch; no question waits for it.
+class EventWorker:
+    """Passes events to one plugin, in batches; no question waits for it.
 
     Args:
-        lanes: Where events come from.
-        number: Which of them are its own.
-        hooks: Those that are told.
-        chain: Writes what went wrong.
-        new_loop: Makes an event loop for `async def` hooks, in the place of one that is held.
+        queues: The source of events.
+        number: Number of its queue.
+        hooks: The events hooks of the plugin.
+        chain: Logs failures.
+        new_loop: Creates an event loop for `async def` hooks, also to replace a blocked one.
     """
 
     def __init__(
         self,
-        lanes: Lanes,
+        queues: HookQueues,
         number: int,
         hooks: Sequence[BoundHook],
         chain: Chain,
         *,
         new_loop: Callable[[], Caller],
     ) -> None:
-        self._lanes = lanes
+        self._queues = queues
         self._number = number
         self._hooks = hooks
         self._chain = chain
@@ -174,7 +174,7 @@ class EventLane:
         self._thread.start()
 
     def join(self) -> None:
-        """Waits a moment for the threads; one that a hook holds is left behind."""
+        """Waits for the threads, at most `JOIN_S`; a thread that a hook blocks is abandoned."""
         self._thread.join(JOIN_S)
         if self._calls is not None:
             self._calls.stop()
@@ -182,8 +182,8 @@ class EventLane:
     def _run(self) -> None:
         limit = max(hook.mark.batch for hook in self._hooks)
         wait_s = min(hook.mark.every for hook in self._hooks)
-        while (events := self._lanes.events(self._number, limit, wait_s)) is not None:
-            if dropped := self._lanes.take_dropped_events(self._number):
+        while (events := self._queues.events(self._number, limit, wait_s)) is not None:
+            if dropped := self._queues.take_dropped_events(self._number):
                 self._chain.warn_dropped(self._hooks[0], dropped)
             for hook in self._hooks:
                 wanted = [event for event in events if event.kind in hook.mark.kinds]
@@ -199,7 +199,9 @@ class EventLane:
         except BaseException as error:
             is_late = isinstance(error, TimeoutError)
             hook.meter.count("timed_out" if is_late else "failed")
-            self._chain.failures.warn(hook.title, "-", f"raised over {len(events)} events", error)
+            self._chain.failures.warn(
+                hook.title, "-", f"raised an exception for {len(events)} events", error
+            )
             if is_late:
                 self._relieve(hook)
         else:
@@ -220,7 +222,7 @@ class EventLane:
             self._calls.call(tell, timeout=hook.mark.timeout)
 
     def _relieve(self, hook: BoundHook) -> None:
-        """Replaces the thread that runs the hook, if it is held."""
+        """Replaces the thread that runs the hook, if the hook blocks it."""
         held: Caller | CallThread | None = self._loop if hook.mark.is_async else self._calls
         if held is None or not held.is_stuck() or not self._chain.hold(hook):
             return

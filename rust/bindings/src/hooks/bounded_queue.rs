@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What happens to an item for which there is no room.
+/// What happens if the queue is full.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Overflow {
     /// It is handed back.
@@ -14,7 +14,7 @@ pub(super) enum Overflow {
 }
 
 /// The queue. Pushing never blocks for longer than the lock is held.
-pub(super) struct Inbox<T> {
+pub(super) struct BoundedQueue<T> {
     state: Mutex<State<T>>,
     ready: Condvar,
     capacity: usize,
@@ -27,7 +27,7 @@ struct State<T> {
     dropped: u64,
 }
 
-impl<T> Inbox<T> {
+impl<T> BoundedQueue<T> {
     pub(super) fn new(capacity: usize, overflow: Overflow) -> Self {
         Self {
             state: Mutex::new(State {
@@ -45,7 +45,7 @@ impl<T> Inbox<T> {
     ///
     /// # Errors
     ///
-    /// The item itself, when there is no room or the queue is closed.
+    /// Returns the item if the queue is full or closed.
     pub(super) fn push(&self, item: T) -> Result<bool, T> {
         let mut state = self.lock();
         if state.closed {
@@ -123,7 +123,7 @@ impl<T> Inbox<T> {
         std::mem::take(&mut self.lock().dropped)
     }
 
-    /// Refuses everything from now on and wakes every sleeper; what waits is handed back.
+    /// Closes the queue, wakes all waiting threads, and returns the queued items.
     pub(super) fn close(&self) -> VecDeque<T> {
         let mut state = self.lock();
         state.closed = true;
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_refuses() {
-        let inbox = Inbox::new(1, Overflow::Refuse);
+        let inbox = BoundedQueue::new(1, Overflow::Refuse);
 
         assert_eq!(inbox.push(1), Ok(true));
         assert_eq!(inbox.push(2), Err(2));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_of_events_drops_the_oldest_and_counts() {
-        let inbox = Inbox::new(2, Overflow::DropOldest);
+        let inbox = BoundedQueue::new(2, Overflow::DropOldest);
         for item in 0..5 {
             inbox.push(item).unwrap();
         }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_closed_queue_wakes_its_taker_and_hands_back_what_waits() {
-        let inbox = Inbox::new(9, Overflow::Refuse);
+        let inbox = BoundedQueue::new(9, Overflow::Refuse);
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| inbox.take(9));
             assert!(inbox.close().is_empty());
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_taken_when_it_is_full_or_its_time_is_over() {
-        let inbox = Inbox::new(9, Overflow::Refuse);
+        let inbox = BoundedQueue::new(9, Overflow::Refuse);
         for item in 0..3 {
             inbox.push(item).unwrap();
         }

@@ -1,4 +1,4 @@
-//! One question on its way through the hooks: it is answered once, by whoever comes first.
+//! State of one hook question: it gets exactly one answer, the first one that arrives.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use mqttcore_broker::{Ask, Login, Opening, Reply, Ruling, Secret, Turn, Verdict};
 use mqttcore_codec::ReasonCode;
 
-/// The longest that a question waits in one queue. A question behind a hook that hangs for its
+/// Maximum time of a question in one queue. A question behind a hook that hangs for its
 /// default timeout of 5 s is still asked, by the worker that takes over, and within the 10 s that a
 /// client has to connect.
 const QUEUE_DEADLINE: Duration = Duration::from_secs(8);
 
-/// What is asked, and of whom.
+/// The subject of a question: a login, a request, or an exchange.
 pub(super) enum Subject {
     Login(Arc<Login>),
     /// With the positions of the rules that match it.
@@ -31,45 +31,45 @@ impl Subject {
     }
 }
 
-/// Where the answer goes.
-pub(super) enum Answer {
+/// The reply that the engine waits for.
+pub(super) enum QuestionReply {
     Verdict(Reply<Verdict>),
     Ruling(Reply<Ruling>),
     Turn(Reply<Turn>),
 }
 
-/// What is left of a question that nobody answered in time.
-pub(super) struct Late {
+/// A question that was not answered before its deadline: the hook that ran, and its timeout.
+pub(super) struct TimedOut {
     pub(super) hook: String,
     pub(super) timeout: Duration,
 }
 
-/// A question; shared by its queue, its Python object and the watch over deadlines.
+/// A question; shared by its queue, its Python object and the deadline thread.
 pub(super) struct Question {
     pub(super) subject: Subject,
-    /// How many hooks have passed.
+    /// Number of hooks that have passed.
     pub(super) position: AtomicUsize,
     state: Mutex<State>,
 }
 
 struct State {
-    answer: Option<Answer>,
-    /// The client has a challenge to answer: nothing is asked meanwhile, but it is not over.
+    answer: Option<QuestionReply>,
+    /// The client has an open challenge: no hook runs until it answers.
     is_listening: bool,
-    /// What the client answered last.
+    /// The last answer of the client.
     reply: Option<Secret>,
     /// Challenges that it has answered.
     rounds: usize,
-    /// When it came, or when the hook before passed.
+    /// Time of the question, or of the pass of the previous hook.
     since: Instant,
-    /// The hook that is being asked; empty while the question waits in a queue.
+    /// The hook that runs; empty while the question is queued.
     hook: String,
     timeout: Duration,
     deadline: Instant,
 }
 
 impl Question {
-    pub(super) fn new(subject: Subject, answer: Answer) -> Arc<Self> {
+    pub(super) fn new(subject: Subject, answer: QuestionReply) -> Arc<Self> {
         let since = Instant::now();
         Arc::new(Self {
             subject,
@@ -87,7 +87,7 @@ impl Question {
         })
     }
 
-    /// A hook begins: the deadline becomes its own. `None` when an answer is no longer wanted.
+    /// Starts a hook with its own deadline; returns `None` if the question is over.
     pub(super) fn start(&self, hook: &str, timeout: Duration) -> Option<Instant> {
         let mut state = self.lock();
         if !state.is_wanted() {
@@ -124,7 +124,7 @@ impl Question {
     /// Answers a login; false when it is too late.
     pub(super) fn settle_login(&self, verdict: Verdict) -> bool {
         match self.lock().answer.take() {
-            Some(Answer::Verdict(reply)) => reply.send(verdict),
+            Some(QuestionReply::Verdict(reply)) => reply.send(verdict),
             _ => false,
         }
     }
@@ -132,7 +132,7 @@ impl Question {
     /// Answers an ask; false when it is too late.
     pub(super) fn settle_ask(&self, ruling: Ruling) -> bool {
         match self.lock().answer.take() {
-            Some(Answer::Ruling(reply)) => reply.send(ruling),
+            Some(QuestionReply::Ruling(reply)) => reply.send(ruling),
             _ => false,
         }
     }
@@ -140,7 +140,8 @@ impl Question {
     /// Sends the client a challenge; false when it is too late, or not the plugin's turn.
     pub(super) fn challenge(&self, data: Option<Secret>, text: Option<String>) -> bool {
         let mut state = self.lock();
-        let Some(Answer::Turn(reply)) = state.answer.take_if(|answer| answer.is_turn()) else {
+        let Some(QuestionReply::Turn(reply)) = state.answer.take_if(|answer| answer.is_exchange())
+        else {
             return false;
         };
         state.is_listening = reply.send(Turn::Challenge { data, text });
@@ -154,7 +155,7 @@ impl Question {
         if !std::mem::take(&mut state.is_listening) {
             return false;
         }
-        state.answer = Some(Answer::Turn(reply));
+        state.answer = Some(QuestionReply::Turn(reply));
         state.reply = data;
         state.rounds += 1;
         state.queue();
@@ -177,7 +178,7 @@ impl Question {
     /// Ends an exchange; false when it is too late.
     pub(super) fn settle_exchange(&self, verdict: Verdict, data: Option<Secret>) -> bool {
         match self.lock().answer.take() {
-            Some(Answer::Turn(reply)) => reply.send(Turn::End { verdict, data }),
+            Some(QuestionReply::Turn(reply)) => reply.send(Turn::End { verdict, data }),
             _ => false,
         }
     }
@@ -188,7 +189,7 @@ impl Question {
     }
 
     /// Refuses when its time is over. `Err` is the deadline that it has now.
-    pub(super) fn expire(&self, now: Instant) -> Result<Option<Late>, Instant> {
+    pub(super) fn expire(&self, now: Instant) -> Result<Option<TimedOut>, Instant> {
         let mut state = self.lock();
         // While a client has a challenge to answer, the engine's deadline counts.
         if state.answer.is_none() {
@@ -205,13 +206,13 @@ impl Question {
         let was_wanted = state.refuse(reason);
         // A hook that hangs holds its thread, whether or not its client waited for so long.
         let is_news = was_wanted || !state.hook.is_empty();
-        Ok(is_news.then(|| Late {
+        Ok(is_news.then(|| TimedOut {
             hook: std::mem::take(&mut state.hook),
             timeout: state.timeout,
         }))
     }
 
-    /// Nobody waits for the answer any more: it was given, or the client left.
+    /// Whether the question is over: it was answered, or the client disconnected.
     pub(super) fn is_over(&self) -> bool {
         !self.lock().is_wanted()
     }
@@ -230,8 +231,8 @@ impl Question {
     }
 }
 
-impl Answer {
-    fn is_turn(&self) -> bool {
+impl QuestionReply {
+    fn is_exchange(&self) -> bool {
         matches!(self, Self::Turn(_))
     }
 
@@ -257,10 +258,10 @@ impl State {
         self.is_listening = false;
         let deny = |reason| Verdict::Deny { reason, text: None };
         match self.answer.take() {
-            Some(Answer::Verdict(reply)) => reply.send(deny(login_reason)),
+            Some(QuestionReply::Verdict(reply)) => reply.send(deny(login_reason)),
             // Dropped unused: the engine knows what each version is told of a fault.
-            Some(Answer::Ruling(reply)) => !reply.is_abandoned(),
-            Some(Answer::Turn(reply)) => {
+            Some(QuestionReply::Ruling(reply)) => !reply.is_abandoned(),
+            Some(QuestionReply::Turn(reply)) => {
                 // A client does not repeat an exchange by itself as it does a CONNECT.
                 let verdict = deny(match login_reason {
                     ReasonCode::SERVER_UNAVAILABLE => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
@@ -317,11 +318,11 @@ mod tests {
             user_properties: Arc::default(),
         };
         let subject = Subject::Login(Arc::new(login));
-        let question = Question::new(subject, Answer::Verdict(reply));
+        let question = Question::new(subject, QuestionReply::Verdict(reply));
         (question, move || answer.try_recv().ok())
     }
 
-    /// The hook that is to blame when the question's time is over, and what the client is told.
+    /// Expires the question; returns the hook that caused it, and the reason code for the client.
     fn expired(
         question: &Question,
         mut answer: impl FnMut() -> Option<Verdict>,

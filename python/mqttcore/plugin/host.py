@@ -1,0 +1,129 @@
+"""The plugin host: starts, supervises and stops the plugins of one configuration."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from mqttcore._core import HookQueues, Question
+from mqttcore.errors import PluginError
+from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.chain import Chain
+from mqttcore.plugin.plugin_workers import PluginWorkers
+from mqttcore.plugin.stats import HookStats
+from mqttcore.plugin.workers import JOIN_S
+from mqttcore.sessions.policy import SessionPolicy
+
+log = logging.getLogger("mqttcore.plugins")
+engine_log = logging.getLogger("mqttcore.engine")
+
+DRAIN_S = 5.0
+"""For hooks that run while their plugins are replaced; the default timeout of a hook."""
+DRAIN_CHECK_S = 0.01
+
+T = TypeVar("T")
+
+
+class PluginHost:
+    """The plugins of one configuration, their workers, and the thread that supervises them.
+
+    Args:
+        plugins: All plugins, in the order in which their hooks are asked.
+        sessions: The default session policy of each listener.
+        observers: Plugins that are skipped if they do not start.
+
+    Raises:
+        PluginError: a plugin did not start; the plugins before it are stopped.
+    """
+
+    def __init__(
+        self,
+        plugins: Sequence[Plugin],
+        sessions: Mapping[str, SessionPolicy],
+        *,
+        observers: Sequence[Plugin] = (),
+    ) -> None:
+        self._chain = Chain(plugins)
+        owned = zip(plugins, self._chain.of_plugins, strict=True)
+        self._plugin_workers: list[PluginWorkers] = []
+        try:
+            for plugin, hooks in owned:
+                workers = PluginWorkers(plugin, hooks, self._chain)
+                self._start(workers, may_skip=any(plugin is observer for observer in observers))
+            self.queues = self._make_queues(sessions)
+        except BaseException:
+            self._stop_workers()
+            raise
+        observing = iter(range(len(self._plugin_workers)))
+        for workers in self._plugin_workers:
+            workers.serve(self.queues, observer=next(observing) if workers.kinds else None)
+        self._watch = threading.Thread(target=self._run, name="mqttcore-log", daemon=True)
+        self._watch.start()
+
+    def hook_stats(self) -> list[HookStats]:
+        """Counters of each hook: logins first, then requests, then events."""
+        return self._chain.stats()
+
+    def close(self) -> None:
+        """Refuses all queued questions; running hooks may still answer."""
+        self.queues.close()
+
+    def drain(self) -> None:
+        """Stops as soon as the running hooks have returned, or after `DRAIN_S`."""
+        self.close()
+        deadline = time.monotonic() + DRAIN_S
+        while self._chain.is_deciding and time.monotonic() < deadline:
+            time.sleep(DRAIN_CHECK_S)
+        self.stop()
+
+    def stop(self) -> None:
+        """Refuses queued questions, stops the plugins, ends the threads that are not blocked."""
+        self.close()
+        self._stop_workers()
+        self._watch.join(JOIN_S)
+
+    def _start(self, workers: PluginWorkers, *, may_skip: bool) -> None:
+        try:
+            workers.start()
+        except PluginError as error:
+            if not may_skip:
+                raise
+            log.error("%s; the broker continues without it", error)
+            self._chain.leave_out(workers.plugin)
+        else:
+            self._plugin_workers.append(workers)
+
+    def _make_queues(self, sessions: Mapping[str, SessionPolicy]) -> HookQueues:
+        chain = self._chain
+        return HookQueues(
+            workers=chain.workers,
+            logins=chain.logins[0].worker if chain.logins else None,
+            methods=[(method, hook.worker) for method, hook in chain.exchanges.items()],
+            rules=[(hook.mark.action, hook.mark.filter, hook.worker) for hook in chain.asks],
+            events=[kinds for workers in self._plugin_workers if (kinds := workers.kinds)],
+            sessions=dict(sessions),
+        )
+
+    def _stop_workers(self) -> None:
+        for workers in reversed(self._plugin_workers):
+            workers.stop()
+
+    def _run(self) -> None:
+        while (notifications := self.queues.notifications()) is not None:
+            each(notifications.lines, lambda line: engine_log.log(line[0], "%s", line[1]))
+            each(notifications.expired, lambda late: self._expired(*late))
+
+    def _expired(self, question: Question, title: str, timeout: float) -> None:
+        hook = self._chain.late_hook(question, title)
+        workers = next((workers for workers in self._plugin_workers if hook in workers.hooks), None)
+        is_fault = hook is None or workers is None or workers.is_fault(question, hook)
+        self._chain.expire(question, title, timeout, is_fault=is_fault)
+
+
+def each(items: Iterable[T], tell: Callable[[T], None]) -> None:
+    """Calls ``tell`` for each item; a log handler that raises does not end the thread."""
+    for item in items:
+        with contextlib.suppress(Exception):
+            tell(item)
