@@ -7,41 +7,29 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 use mqttcore_session::{Message, MessageError, ServerLimits};
 use mqttcore_store::{Level, StoreError};
-use mqttcore_tls::TlsError;
 use mqttcore_topics::{TopicError, TopicName};
-use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::admission::{listener, tls};
-use crate::config::grants::GrantError;
 use crate::config::hooks::{Hooks, LogLevel};
-use crate::config::listener_policy::{
-    InvalidListener, ListenerError, listener_policies, policies_of, successors,
-};
+use crate::config::listener_policy::{listener_policies, policies_of, successors};
 use crate::config::{Config, Data, Listener};
-use crate::durability::events::StoreEvents;
-use crate::durability::outcomes::{OutcomeEvents, Outcomes};
-use crate::durability::row_log::RowLog;
-use crate::durability::store::DurableLog;
-use crate::event_loop;
 use crate::figures;
 use crate::routing::publication::Unroutable;
-use crate::routing::{external, journal, router, rows};
-use crate::runtime::failure::{Failure, ServiceError};
+use crate::routing::{external, journal, router};
+use crate::runtime::failure::Failure;
 use crate::runtime::metrics::Stats;
 use crate::service::{BrokerHandle, Extensions, Service};
 use crate::sessions::listing::{self, ClientInfo};
 use crate::sessions::loading;
-use crate::shard::guard::{critical, fail_on_panic};
-use crate::shard::{EngineState, Kept, Rules, Shard};
+use crate::shard::guard::critical;
+use crate::shard::{EngineState, Rules, Shard};
 use crate::shutdown;
-
-/// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
-const SHARDS_MAX: usize = 64;
+use crate::startup::{self, StartError};
 
 /// A running broker. Dropping it stops it.
 pub struct Broker {
@@ -58,62 +46,6 @@ pub struct Broker {
     loader: Mutex<Option<JoinHandle<()>>>,
     /// What runs beside the shards.
     services: Vec<Arc<dyn Service>>,
-}
-
-/// The broker did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// A listener's address cannot be used.
-    #[error("listener {name}: cannot listen on {address}: {error}")]
-    Bind {
-        /// The listener's name.
-        name: String,
-        /// Its address.
-        address: SocketAddr,
-        /// What the operating system says.
-        error: io::Error,
-    },
-    /// An anonymous grant has a rule that is no filter.
-    #[error("listener {name}: {error}")]
-    Grant {
-        /// The listener's name.
-        name: String,
-        /// The rule and its fault.
-        error: GrantError,
-    },
-    /// The files of a listener do not make a TLS configuration.
-    #[error("listener {name}: {error}")]
-    Tls {
-        /// The listener's name.
-        name: String,
-        /// The file, what is wrong with it, and what to do.
-        error: TlsError,
-    },
-    /// The operating system gives no thread or event queue.
-    #[error("cannot start shard {shard}: {error}")]
-    Shard {
-        /// Its number.
-        shard: usize,
-        /// What the operating system says.
-        error: io::Error,
-    },
-    /// The folder of the data cannot be used, or what is in it cannot be trusted.
-    #[error("data: {0}")]
-    Store(StoreError),
-    /// Something that stands above the engine does not start: its rows, or a service.
-    #[error("{0}")]
-    Service(ServiceError),
-}
-
-impl From<InvalidListener> for StartError {
-    fn from(InvalidListener { listener, error }: InvalidListener) -> Self {
-        let name = listener;
-        match error {
-            ListenerError::Grant(error) => Self::Grant { name, error },
-            ListenerError::Tls(error) => Self::Tls { name, error },
-        }
-    }
 }
 
 /// A publish from inside was refused.
@@ -158,7 +90,7 @@ impl Broker {
         for listener in &config.listeners {
             match listener::bind(listener.address) {
                 Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                    return Err(unbound(listener, error));
+                    return Err(startup::unbound(listener, error));
                 }
                 _ => {}
             }
@@ -189,37 +121,12 @@ impl Broker {
         let compiled = listener_policies(&config)?;
         let listener_policies = compiled.policies;
         let has_tls = listener_policies.iter().any(|door| door.tls.is_some());
-        let mut sockets = Vec::new();
-        for listener in &config.listeners {
-            let bound = listener::bind(listener.address);
-            sockets.push(bound.map_err(|error| unbound(listener, error))?);
-        }
+        let sockets = startup::bind(&config.listeners)?;
         let addresses = sockets
             .iter()
             .filter_map(|socket| socket.local_addr().ok())
             .collect();
-        let rows = extensions.rows.clone();
-        let open = |data| DurableLog::open(data, &config, rows.as_deref());
-        let log = config.data.as_ref().map(open).transpose();
-        let log = log.map_err(StartError::Store)?;
-        let shards = shard_count(&config);
-        let external = open_external(rows.as_deref(), shards)?;
-        let seed = match &log {
-            Some(log) => log.seed(seed()).map_err(StartError::Store)?,
-            None => seed(),
-        };
-        let kept = Kept {
-            log,
-            rows,
-            external,
-            figures: extensions.figures(),
-        };
-        let world = Arc::new(EngineState::new(&config, shards, seed, kept));
-        if let Some(log) = &world.log {
-            let events: Arc<dyn StoreEvents> = Arc::clone(&world) as _;
-            log.serve(&events);
-        }
-        begin_rows(&world)?;
+        let world = startup::open_state(&config, &extensions)?;
         for line in compiled.warnings {
             hooks.log(LogLevel::Warning, line);
         }
@@ -234,29 +141,8 @@ impl Broker {
             services: extensions.services,
         };
         let config = Arc::new(config);
-        for index in 0..world.shards() {
-            let rules = (
-                Arc::clone(&config),
-                Arc::clone(hooks),
-                Arc::clone(&listener_policies),
-            );
-            let thread =
-                spawn(index, Arc::clone(&world), rules).map_err(|error| StartError::Shard {
-                    shard: index,
-                    error,
-                })?;
-            broker.threads().push(thread);
-        }
-        if let Some(log) = &world.log {
-            let loader = loading::start(&world, log).map_err(|source| {
-                StartError::Store(StoreError::Io {
-                    doing: "start the thread of",
-                    file: "load".into(),
-                    source: Arc::new(source),
-                })
-            })?;
-            *broker.loader() = Some(loader);
-        }
+        let rules = (Arc::clone(&config), Arc::clone(hooks), listener_policies);
+        broker.start_threads(&rules)?;
         for service in &broker.services {
             let started = service.start(&BrokerHandle::new(&world), &config);
             started.map_err(StartError::Service)?;
@@ -275,6 +161,26 @@ impl Broker {
         };
         world.run_on(0, Box::new(accept));
         Ok(broker)
+    }
+
+    /// Starts the shards, and what reads the sessions that were kept.
+    fn start_threads(&self, rules: &Rules) -> Result<(), StartError> {
+        for shard in 0..self.world.shards() {
+            let thread = startup::spawn_shard(shard, Arc::clone(&self.world), rules.clone())
+                .map_err(|error| StartError::Shard { shard, error })?;
+            self.threads().push(thread);
+        }
+        if let Some(log) = &self.world.log {
+            let loader = loading::start(&self.world, log).map_err(|source| {
+                StartError::Store(StoreError::Io {
+                    doing: "start the thread of",
+                    file: "load".into(),
+                    source: Arc::new(source),
+                })
+            })?;
+            *self.loader() = Some(loader);
+        }
+        Ok(())
     }
 
     /// Why the broker cannot go on, if it cannot: nothing is promised any more, and clients are sent
@@ -499,37 +405,6 @@ impl Drop for Broker {
     }
 }
 
-fn unbound(listener: &Listener, error: io::Error) -> StartError {
-    StartError::Bind {
-        name: listener.name.clone(),
-        address: listener.address,
-        error,
-    }
-}
-
-/// Reaches the external log of `rows`, if it has one.
-fn open_external(rows: Option<&dyn RowLog>, shards: usize) -> Result<Option<Outcomes>, StartError> {
-    let Some(rows) = rows else { return Ok(None) };
-    let outcomes = Outcomes::new(shards);
-    let is_external = rows.open_external(&outcomes).map_err(StartError::Service)?;
-    Ok(is_external.then_some(outcomes))
-}
-
-/// Has messages become rows from now on.
-fn begin_rows(world: &Arc<EngineState>) -> Result<(), StartError> {
-    let Some(rows) = &world.rows else {
-        return Ok(());
-    };
-    if let Some(outcomes) = &world.external {
-        let events: Arc<dyn OutcomeEvents> = Arc::clone(world) as _;
-        outcomes.serve(&events);
-        rows.warning()
-            .into_iter()
-            .for_each(|what| outcomes.trouble(what));
-    }
-    rows::subscribe(world, &**rows).map_err(StartError::Service)
-}
-
 /// Where the answer to another thread's question goes.
 type Answer<T> = Box<dyn FnOnce(T)>;
 
@@ -556,47 +431,4 @@ fn keep_folder(folder: Option<&Path>, new: Option<Data>) -> Option<Data> {
         folder: folder.to_owned(),
         promise: new.map_or(Level::Fsync, |data| data.promise),
     })
-}
-
-fn shard_count(config: &Config) -> usize {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let count = if config.shards == 0 {
-        cores()
-    } else {
-        config.shards
-    };
-    count.min(SHARDS_MAX)
-}
-
-/// Keys every hash of client-chosen text: nobody outside can compute collisions (abuse H07). A folder keeps the first
-/// one for those of the directory (ADR 0027).
-fn seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(SystemTime::now())
-}
-
-fn spawn(index: usize, world: Arc<EngineState>, rules: Rules) -> io::Result<JoinHandle<()>> {
-    let (sender, started) = mpsc::sync_channel(1);
-    let on_panic = fail_on_panic(&world);
-    let run = move || {
-        let runtime = match runtime() {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                let _ = sender.send(Err(error));
-                return;
-            }
-        };
-        let _ = sender.send(Ok(()));
-        runtime.block_on(event_loop::run(Shard::new(index, world, rules)));
-    };
-    let thread = mqttcore_panics::spawn(&format!("mqttcore-{index}"), on_panic, run)?;
-    let failed = || Err(io::Error::other("the thread ended before it began"));
-    started.recv().unwrap_or_else(|_| failed()).map(|()| thread)
-}
-
-fn runtime() -> io::Result<LocalRuntime> {
-    Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build_local(LocalOptions::default())
 }

@@ -41,10 +41,11 @@ mod service;
 mod sessions;
 mod shard;
 mod shutdown;
+mod startup;
 mod sys_topics;
 
 pub use admission::listener::{bind, is_one_sockets_fault};
-pub use broker::{Broker, PublishError, StartError};
+pub use broker::{Broker, PublishError};
 pub use clients::handle::RowStream;
 pub use config::grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
@@ -66,3 +67,4 @@ pub use runtime::failure::{Failure, ServiceError};
 pub use runtime::metrics::{Figures, Stats};
 pub use service::{BrokerHandle, BrokerStopped, Extensions, Service};
 pub use sessions::listing::ClientInfo;
+pub use startup::StartError;

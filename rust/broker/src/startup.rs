@@ -1,0 +1,202 @@
+//! Startup: binds the listeners, opens the store, and starts the threads of the shards.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+
+use mqttcore_store::StoreError;
+use mqttcore_tls::TlsError;
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+
+use crate::admission::listener;
+use crate::config::grants::GrantError;
+use crate::config::listener_policy::{InvalidListener, ListenerError};
+use crate::config::{Config, Listener};
+use crate::durability::events::StoreEvents;
+use crate::durability::outcomes::{OutcomeEvents, Outcomes};
+use crate::durability::row_log::RowLog;
+use crate::durability::store::DurableLog;
+use crate::event_loop;
+use crate::routing::rows;
+use crate::runtime::failure::ServiceError;
+use crate::service::Extensions;
+use crate::shard::guard::fail_on_panic;
+use crate::shard::{EngineState, Kept, Rules, Shard};
+
+/// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
+const SHARDS_MAX: usize = 64;
+
+/// The broker did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A listener's address cannot be used.
+    #[error("listener {name}: cannot listen on {address}: {error}")]
+    Bind {
+        /// The listener's name.
+        name: String,
+        /// Its address.
+        address: SocketAddr,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// An anonymous grant has a rule that is no filter.
+    #[error("listener {name}: {error}")]
+    Grant {
+        /// The listener's name.
+        name: String,
+        /// The rule and its fault.
+        error: GrantError,
+    },
+    /// The files of a listener do not make a TLS configuration.
+    #[error("listener {name}: {error}")]
+    Tls {
+        /// The listener's name.
+        name: String,
+        /// The file, what is wrong with it, and what to do.
+        error: TlsError,
+    },
+    /// The operating system gives no thread or event queue.
+    #[error("cannot start shard {shard}: {error}")]
+    Shard {
+        /// Its number.
+        shard: usize,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// The folder of the data cannot be used, or what is in it cannot be trusted.
+    #[error("data: {0}")]
+    Store(StoreError),
+    /// Something that stands above the engine does not start: its rows, or a service.
+    #[error("{0}")]
+    Service(ServiceError),
+}
+
+impl From<InvalidListener> for StartError {
+    fn from(InvalidListener { listener, error }: InvalidListener) -> Self {
+        let name = listener;
+        match error {
+            ListenerError::Grant(error) => Self::Grant { name, error },
+            ListenerError::Tls(error) => Self::Tls { name, error },
+        }
+    }
+}
+
+/// Binds every listener.
+pub(crate) fn bind(listeners: &[Listener]) -> Result<Vec<TcpListener>, StartError> {
+    let bind = |listener: &Listener| {
+        listener::bind(listener.address).map_err(|error| unbound(listener, error))
+    };
+    listeners.iter().map(bind).collect()
+}
+
+pub(crate) fn unbound(listener: &Listener, error: io::Error) -> StartError {
+    StartError::Bind {
+        name: listener.name.clone(),
+        address: listener.address,
+        error,
+    }
+}
+
+/// Opens what is kept, and makes the state that all shards share.
+pub(crate) fn open_state(
+    config: &Config,
+    extensions: &Extensions,
+) -> Result<Arc<EngineState>, StartError> {
+    let rows = extensions.rows.clone();
+    let open = |data| DurableLog::open(data, config, rows.as_deref());
+    let log = config.data.as_ref().map(open).transpose();
+    let log = log.map_err(StartError::Store)?;
+    let shards = shard_count(config);
+    let external = open_external(rows.as_deref(), shards)?;
+    let seed = match &log {
+        Some(log) => log.seed(seed()).map_err(StartError::Store)?,
+        None => seed(),
+    };
+    let kept = Kept {
+        log,
+        rows,
+        external,
+        figures: extensions.figures(),
+    };
+    let world = Arc::new(EngineState::new(config, shards, seed, kept));
+    if let Some(log) = &world.log {
+        let events: Arc<dyn StoreEvents> = Arc::clone(&world) as _;
+        log.serve(&events);
+    }
+    begin_rows(&world)?;
+    Ok(world)
+}
+
+/// Reaches the external log of `rows`, if it has one.
+fn open_external(rows: Option<&dyn RowLog>, shards: usize) -> Result<Option<Outcomes>, StartError> {
+    let Some(rows) = rows else { return Ok(None) };
+    let outcomes = Outcomes::new(shards);
+    let is_external = rows.open_external(&outcomes).map_err(StartError::Service)?;
+    Ok(is_external.then_some(outcomes))
+}
+
+/// Has messages become rows from now on.
+fn begin_rows(world: &Arc<EngineState>) -> Result<(), StartError> {
+    let Some(rows) = &world.rows else {
+        return Ok(());
+    };
+    if let Some(outcomes) = &world.external {
+        let events: Arc<dyn OutcomeEvents> = Arc::clone(world) as _;
+        outcomes.serve(&events);
+        rows.warning()
+            .into_iter()
+            .for_each(|what| outcomes.trouble(what));
+    }
+    rows::subscribe(world, &**rows).map_err(StartError::Service)
+}
+
+fn shard_count(config: &Config) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let count = if config.shards == 0 {
+        cores()
+    } else {
+        config.shards
+    };
+    count.min(SHARDS_MAX)
+}
+
+/// Keys every hash of client-chosen text: nobody outside can compute collisions (abuse H07). A folder keeps the first
+/// one for those of the directory (ADR 0027).
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(SystemTime::now())
+}
+
+/// Starts the thread of a shard, and waits until it has its event queue.
+pub(crate) fn spawn_shard(
+    index: usize,
+    world: Arc<EngineState>,
+    rules: Rules,
+) -> io::Result<JoinHandle<()>> {
+    let (sender, started) = mpsc::sync_channel(1);
+    let on_panic = fail_on_panic(&world);
+    let run = move || {
+        let runtime = match runtime() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                let _ = sender.send(Err(error));
+                return;
+            }
+        };
+        let _ = sender.send(Ok(()));
+        runtime.block_on(event_loop::run(Shard::new(index, world, rules)));
+    };
+    let thread = mqttcore_panics::spawn(&format!("mqttcore-{index}"), on_panic, run)?;
+    let failed = || Err(io::Error::other("the thread ended before it began"));
+    started.recv().unwrap_or_else(|_| failed()).map(|()| thread)
+}
+
+fn runtime() -> io::Result<LocalRuntime> {
+    Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build_local(LocalOptions::default())
+}
