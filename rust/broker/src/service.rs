@@ -10,10 +10,9 @@ use mqttcore_codec::{PropertiesBuf, QoS};
 use mqttcore_panics::Panicked;
 use mqttcore_session::Message;
 use mqttcore_store::{Pressure, StoreError};
-use mqttcore_topics::{Cursor, TopicFilter, TopicName};
+use mqttcore_topics::{Cursor, TopicFilter, TopicLimits, TopicName};
 use tokio::sync::oneshot;
 
-use crate::clients::topic::AS_IT_CAME;
 use crate::config::Config;
 use crate::config::hooks::LogLevel;
 use crate::durability::row_log::RowLog;
@@ -263,7 +262,7 @@ fn clear_step(
         }
     });
     for topic in &stale {
-        if let Ok(name) = TopicName::parse(topic, &AS_IT_CAME) {
+        if let Ok(name) = TopicName::parse(topic, &TopicLimits::AS_IT_CAME) {
             let (properties, qos) = (PropertiesBuf::default(), QoS::AtLeastOnce);
             let now = shard.now();
             let empty = Message::copied(now, name, properties.as_properties(), &[], qos, true);

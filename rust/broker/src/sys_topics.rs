@@ -8,7 +8,7 @@ use mqttcore_session::Message;
 use mqttcore_topics::{TopicLimits, TopicName};
 
 use crate::figures;
-use crate::routing::publication::{Publication, Retaining};
+use crate::routing::publication::Retaining;
 use crate::routing::{retain, router};
 use crate::runtime::metrics::Stats;
 use crate::shard::Shard;
@@ -112,14 +112,5 @@ fn publish_to(shard: &Rc<Shard>, topic: &str, text: &str) {
     let message = Message::copied(now, topic, Properties::EMPTY, text, QoS::AtMostOnce, true);
     // No store has it: a new broker has values of its own.
     retain::set_own(&shard.world, topic, &message);
-    let publication = Publication {
-        publisher: None,
-        topic,
-        message: &message,
-        packet_id: None,
-        retaining: Retaining::default(),
-        is_logged: false,
-        is_refused_when_full: false,
-    };
-    router::route(shard, publication);
+    router::publish_promised(shard, None, &message, Retaining::default());
 }

@@ -2,9 +2,9 @@
 
 use std::mem;
 use std::num::NonZeroU16;
-use std::sync::Arc;
 
 use mqttcore_codec::ReasonCode;
+use mqttcore_topics::{TopicName, TopicNameBuf};
 
 use crate::violation::Violation;
 
@@ -12,7 +12,7 @@ use crate::violation::Violation;
 #[derive(Debug, Default)]
 pub(crate) struct IncomingAliases {
     /// Index 0 is alias 1; as long as the highest alias in use.
-    topics: Vec<Option<Arc<str>>>,
+    topics: Vec<Option<TopicNameBuf>>,
 }
 
 impl IncomingAliases {
@@ -20,7 +20,7 @@ impl IncomingAliases {
     pub(crate) fn set(
         &mut self,
         alias: NonZeroU16,
-        topic: &str,
+        topic: TopicName<'_>,
         maximum: u16,
     ) -> Result<(), Violation> {
         let index = index(alias, maximum)?;
@@ -29,23 +29,24 @@ impl IncomingAliases {
             self.topics.resize(index + 1, None);
         }
         match &mut self.topics[index] {
-            Some(known) if **known == *topic => {}
+            Some(known) if known.as_name() == topic => {}
             slot => *slot = Some(topic.into()),
         }
         Ok(())
     }
 
     /// The topic that `alias` stands for.
-    pub(crate) fn resolve(&self, alias: NonZeroU16, maximum: u16) -> Result<Arc<str>, Violation> {
+    pub(crate) fn resolve(
+        &self,
+        alias: NonZeroU16,
+        maximum: u16,
+    ) -> Result<TopicNameBuf, Violation> {
         let topic = self.topics.get(index(alias, maximum)?);
-        topic
-            .and_then(Option::as_ref)
-            .map(Arc::clone)
-            .ok_or(Violation::protocol(
-                ReasonCode::PROTOCOL_ERROR,
-                "MQTT5 3.3.2.3.4",
-                "topic alias was never set on this connection",
-            ))
+        topic.and_then(Option::clone).ok_or(Violation::protocol(
+            ReasonCode::PROTOCOL_ERROR,
+            "MQTT5 3.3.2.3.4",
+            "topic alias was never set on this connection",
+        ))
     }
 }
 
@@ -145,7 +146,13 @@ fn fingerprint(topic: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use mqttcore_topics::TopicLimits;
+
     use super::*;
+
+    fn name(text: &str) -> TopicName<'_> {
+        TopicName::parse(text, &TopicLimits::default()).unwrap()
+    }
 
     fn number(value: u16) -> NonZeroU16 {
         NonZeroU16::new(value).unwrap()
@@ -187,12 +194,15 @@ mod tests {
         let mut aliases = IncomingAliases::default();
 
         for value in 1..=10 {
-            aliases.set(number(value), "t", 10).unwrap();
+            aliases.set(number(value), name("t"), 10).unwrap();
         }
 
-        assert_eq!(&*aliases.resolve(number(10), 10).unwrap(), "t");
         assert_eq!(
-            aliases.set(number(11), "t", 10).unwrap_err().reason,
+            aliases.resolve(number(10), 10).unwrap().as_name(),
+            name("t")
+        );
+        assert_eq!(
+            aliases.set(number(11), name("t"), 10).unwrap_err().reason,
             ReasonCode::TOPIC_ALIAS_INVALID
         );
     }

@@ -53,13 +53,7 @@ impl Message {
         if bytes > REMAINING_BYTES_MAX {
             return Err(MessageError::TooLarge(bytes));
         }
-        Ok(Self::from_parts(
-            topic.as_str(),
-            properties,
-            payload,
-            qos,
-            retain,
-        ))
+        Ok(Self::from_parts(topic, properties, payload, qos, retain))
     }
 }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use mqttcore_codec::{Connect, Properties, Property, ReasonCode, Text, Version, Will};
-use mqttcore_topics::{MountPoint, TopicLimits, TopicName};
+use mqttcore_topics::{MountPoint, TopicName};
 
 use crate::control::{Control, Details};
 use crate::handshake::connack_failure;
@@ -151,12 +151,10 @@ impl ConnectRequest {
     /// 0x90 for a topic of the will that is too long or too deep there.
     pub fn mount(&mut self, mount_point: MountPoint) -> Result<(), Violation> {
         if let Some(will) = &mut self.will {
-            // INVARIANT: it was parsed with the will.
-            let topic = TopicName::parse(will.message.topic(), &TopicLimits::AS_IT_CAME)
-                .expect("a will has a topic");
+            let topic = will.message.topic_name();
             let mounted = mount_point.name(topic).map_err(Violation::topic_name)?;
             if let Some(topic) = mounted {
-                will.message = will.message.moved_to(&topic);
+                will.message = will.message.moved_to(topic.as_name());
             }
         }
         self.mount_point = Some(mount_point);

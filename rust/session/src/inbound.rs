@@ -11,7 +11,7 @@ use crate::control::{Control, ControlKind, Details, listed};
 use crate::event::{ExchangeRecord, SessionEvent};
 use crate::gate::AckToken;
 use crate::live::TopicAliases;
-use crate::request::{PublishRequest, Request, TopicSource};
+use crate::request::{PublishRequest, PublishTopic, Request};
 use crate::session::Session;
 use crate::violation::Violation;
 
@@ -125,7 +125,7 @@ impl Session {
         Request::None
     }
 
-    fn request<'p>(&self, publish: Publish<'p>, topic: TopicSource<'p>) -> PublishRequest<'p> {
+    fn request<'p>(&self, publish: Publish<'p>, topic: PublishTopic<'p>) -> PublishRequest<'p> {
         PublishRequest {
             version: self.version,
             publish,
@@ -218,15 +218,13 @@ impl Session {
         &mut self,
         text: Text<'p>,
         alias: Option<NonZeroU16>,
-    ) -> Result<TopicSource<'p>, Violation> {
+    ) -> Result<PublishTopic<'p>, Violation> {
         let maximum = self.limits.topic_alias_maximum;
         if let Some(alias) = alias
             && text.is_empty()
         {
-            return self
-                .aliases()
-                .resolve(alias, maximum)
-                .map(TopicSource::Owned);
+            let topic = self.aliases().resolve(alias, maximum);
+            return topic.map(PublishTopic::Owned);
         }
         let topic = TopicName::parse(text.as_str(), &self.limits.topic);
         let topic = topic.map_err(Violation::topic_name)?;
@@ -234,11 +232,11 @@ impl Session {
             Some(mount_point) => mount_point.name(topic).map_err(Violation::topic_name)?,
             None => None,
         };
+        let topic = mounted.map_or(PublishTopic::Packet(topic), PublishTopic::Owned);
         if let Some(alias) = alias {
-            let topic = mounted.as_deref().unwrap_or(topic.as_str());
-            self.aliases().set(alias, topic, maximum)?;
+            self.aliases().set(alias, topic.as_name(), maximum)?;
         }
-        Ok(mounted.map_or(TopicSource::Packet(topic), TopicSource::Owned))
+        Ok(topic)
     }
 
     fn aliases(&mut self) -> &mut IncomingAliases {

@@ -118,7 +118,8 @@ pub use limits::{PACKET_BYTES_MAX, QueuePolicy, ServerLimits};
 pub use message::Message;
 pub use outbound::{Delivered, Delivery, QueueRoom};
 pub use request::{
-    PublishRequest, Request, SubscribeEntry, SubscribeRequest, UnsubscribeEntry, UnsubscribeRequest,
+    PublishRequest, PublishTopic, Request, SubscribeEntry, SubscribeRequest, UnsubscribeEntry,
+    UnsubscribeRequest,
 };
 pub use secret::{Secret, wipe};
 pub use session::Session;

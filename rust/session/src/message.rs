@@ -42,7 +42,7 @@ enum FrameForm {
 }
 
 impl Message {
-    /// Takes over a PUBLISH that was decoded from `source`, without copying it.
+    /// Takes over a PUBLISH that was decoded from `source`, with its topic as it was parsed, without copying it.
     ///
     /// `source` is the whole frame, fixed header included; `chunk` holds the same bytes from
     /// `frame_at` on (the caller decodes from its read buffer, and copies all frames of one read
@@ -52,24 +52,22 @@ impl Message {
     pub fn from_publish(
         now: Instant,
         version: Version,
-        publish: &Publish<'_>,
+        (topic, publish): (TopicName<'_>, &Publish<'_>),
         source: &[u8],
         chunk: &Arc<[u8]>,
         frame_at: usize,
     ) -> Self {
+        debug_assert_eq!(topic.as_str(), publish.topic.as_str());
         debug_assert_eq!(
             chunk.get(frame_at..frame_at + source.len()),
             Some(source),
             "the chunk holds the frame that was decoded"
         );
         Self::within(now, version, publish, source, chunk, frame_at).unwrap_or_else(|| {
-            let (topic, payload) = (publish.topic.as_str(), publish.payload);
+            let (properties, payload) = (publish.properties, publish.payload);
             let qos = publish.delivery.qos();
-            Self {
-                dup: publish.delivery.dup(),
-                ..Self::from_parts(topic, publish.properties, payload, qos, publish.retain)
-            }
-            .published_at(now)
+            Self::copied(now, topic, properties, payload, qos, publish.retain)
+                .with_dup(publish.delivery.dup())
         })
     }
 
@@ -85,7 +83,7 @@ impl Message {
         qos: QoS,
         retain: bool,
     ) -> Self {
-        Self::from_parts(topic.as_str(), properties, payload, qos, retain).published_at(now)
+        Self::from_parts(topic, properties, payload, qos, retain).published_at(now)
     }
 
     /// A message that a store kept, with what is left of its expiry.
@@ -99,7 +97,7 @@ impl Message {
         retain: bool,
         expires_at: Option<Instant>,
     ) -> Self {
-        let parts = Self::from_parts(topic.as_str(), properties, payload, qos, retain);
+        let parts = Self::from_parts(topic, properties, payload, qos, retain);
         Self {
             expires_at,
             ..parts
@@ -107,6 +105,11 @@ impl Message {
     }
 
     /// The topic that it was published to.
+    pub fn topic_name(&self) -> TopicName<'_> {
+        TopicName::from_checked(self.topic())
+    }
+
+    /// The text of that topic.
     pub fn topic(&self) -> &str {
         let end = self.topic_at + u32::from(self.topic_bytes);
         // INVARIANT: the bytes are the checked text that they were made from.
@@ -222,7 +225,7 @@ impl Message {
     }
 
     /// The same message on another topic; its expiry does not run yet.
-    pub(crate) fn moved_to(&self, topic: &str) -> Self {
+    pub(crate) fn moved_to(&self, topic: TopicName<'_>) -> Self {
         let (properties, payload) = (self.properties(), self.payload());
         Self::from_parts(topic, properties, payload, self.qos, self.retain)
     }
@@ -296,13 +299,13 @@ impl Message {
 
     /// Its expiry does not run yet.
     pub(crate) fn from_parts(
-        topic: &str,
+        topic: TopicName<'_>,
         properties: Properties<'_>,
         payload: &[u8],
         qos: QoS,
         retain: bool,
     ) -> Self {
-        let mut kept = PropertiesBuf::default();
+        let (topic, mut kept) = (topic.as_str(), PropertiesBuf::default());
         let properties = if properties.iter().all(|property| is_forwarded(&property)) {
             properties
         } else {

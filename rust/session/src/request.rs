@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mqttcore_codec::{PacketId, Properties, Publish, QoS, ReasonCode, RetainHandling, Version};
-use mqttcore_topics::{Options, SubscriptionFilter, TopicLimits, TopicName};
+use mqttcore_topics::{Options, SubscriptionFilter, TopicName, TopicNameBuf};
 
 use crate::cause::Cause;
 use crate::message::Message;
@@ -45,26 +45,37 @@ pub enum Request<'p> {
 pub struct PublishRequest<'p> {
     pub(crate) version: Version,
     pub(crate) publish: Publish<'p>,
-    pub(crate) topic: TopicSource<'p>,
+    pub(crate) topic: PublishTopic<'p>,
 }
 
-/// Where the topic's text lives.
-#[derive(Debug)]
-pub(crate) enum TopicSource<'p> {
+/// The topic that a message is published to, checked, and where its text is.
+#[derive(Clone, Debug)]
+pub enum PublishTopic<'p> {
+    /// In the packet.
     Packet(TopicName<'p>),
     /// It came as an alias, or stands behind a mount point.
-    Owned(Arc<str>),
+    Owned(TopicNameBuf),
+}
+
+impl PublishTopic<'_> {
+    /// The topic as text that was checked.
+    pub fn as_name(&self) -> TopicName<'_> {
+        match self {
+            Self::Packet(name) => *name,
+            Self::Owned(name) => name.as_name(),
+        }
+    }
 }
 
 impl<'p> PublishRequest<'p> {
     /// The topic, resolved if it came as an alias, behind the mount point if there is one.
     pub fn topic(&self) -> TopicName<'_> {
-        match &self.topic {
-            TopicSource::Packet(topic) => *topic,
-            // INVARIANT: it was parsed when it was made.
-            TopicSource::Owned(text) => TopicName::parse(text, &TopicLimits::AS_IT_CAME)
-                .expect("an alias stands for a valid topic"),
-        }
+        self.topic.as_name()
+    }
+
+    /// The same, which outlives the request.
+    pub fn into_topic(self) -> PublishTopic<'p> {
+        self.topic
     }
 
     /// The QoS.
@@ -105,10 +116,11 @@ impl<'p> PublishRequest<'p> {
         frame_at: usize,
     ) -> Message {
         match self.topic {
-            TopicSource::Packet(_) => {
-                Message::from_publish(now, self.version, &self.publish, source, chunk, frame_at)
+            PublishTopic::Packet(topic) => {
+                let publish = (topic, &self.publish);
+                Message::from_publish(now, self.version, publish, source, chunk, frame_at)
             }
-            TopicSource::Owned(_) => self.to_owned_message(now),
+            PublishTopic::Owned(_) => self.to_owned_message(now),
         }
     }
 

@@ -208,5 +208,6 @@ fn decoded(version: Version, source: &[u8], chunk: &Arc<[u8]>, at: usize) -> Mes
     let Packet::Publish(publish) = packet else {
         panic!("not a PUBLISH")
     };
-    Message::from_publish(start(), version, &publish, source, chunk, at)
+    let topic = TopicName::parse(publish.topic.as_str(), &TopicLimits::default()).unwrap();
+    Message::from_publish(start(), version, (topic, &publish), source, chunk, at)
 }

@@ -39,6 +39,6 @@ pub use error::TopicError;
 pub use filter::TopicFilter;
 pub use limits::{MAX_BYTES, MAX_LEVELS, TopicLimits};
 pub use mount::MountPoint;
-pub use name::TopicName;
+pub use name::{TopicName, TopicNameBuf};
 pub use retained::{Cursor, Retained};
 pub use share::{ShareName, SubscriptionFilter};

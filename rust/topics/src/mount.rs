@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{SubscriptionFilter, TopicError, TopicFilter, TopicLimits, TopicName};
+use crate::{SubscriptionFilter, TopicError, TopicFilter, TopicLimits, TopicName, TopicNameBuf};
 
 /// Whole levels in front of what a client writes; topics that begin with `$` are outside of it.
 ///
@@ -36,13 +36,12 @@ impl MountPoint {
     /// # Errors
     ///
     /// [`TopicError::TooLong`] and [`TopicError::TooManyLevels`] beyond what any name may be.
-    pub fn name(&self, visible: TopicName<'_>) -> Result<Option<Arc<str>>, TopicError> {
+    pub fn name(&self, visible: TopicName<'_>) -> Result<Option<TopicNameBuf>, TopicError> {
         if visible.is_dollar() {
             return Ok(None);
         }
         let text = self.before(visible.as_str());
-        TopicName::parse(&text, &TopicLimits::AS_IT_CAME)?;
-        Ok(Some(text.into()))
+        TopicNameBuf::parse(text, &TopicLimits::AS_IT_CAME).map(Some)
     }
 
     /// The internal filter of a visible one, in the same group if it is shared.
@@ -121,8 +120,9 @@ mod tests {
     fn names_and_filters_stand_behind_it_and_groups_before_it() {
         let mount = mount("plant/1");
 
-        assert_eq!(mount.name(name("a")), Ok(Some("plant/1/a".into())));
-        assert_eq!(mount.name(name("/a")), Ok(Some("plant/1//a".into())));
+        let internal = |visible| mount.name(name(visible)).unwrap().unwrap();
+        assert_eq!(internal("a").as_name(), name("plant/1/a"));
+        assert_eq!(internal("/a").as_name(), name("plant/1//a"));
         assert_eq!(filter("#"), "plant/1/#");
         assert_eq!(filter("$share/g/+/x"), "$share/g/plant/1/+/x");
     }
@@ -161,8 +161,9 @@ mod tests {
 
         for text in ["../2/a", "..", "/", "//plant/2/a", "plant/2/a"] {
             let internal = mount.name(name(text)).unwrap().unwrap();
+            let internal = internal.as_name().as_str();
             assert_eq!(&internal[..8], "plant/1/");
-            assert_eq!(&internal[mount.hidden_bytes(&internal).unwrap()..], text);
+            assert_eq!(&internal[mount.hidden_bytes(internal).unwrap()..], text);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Topic names: what a message is published to.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::{TopicError, TopicLimits};
 
@@ -23,6 +24,12 @@ impl<'a> TopicName<'a> {
         Ok(Self(text))
     }
 
+    /// The topic name that `text` was parsed as before.
+    pub fn from_checked(text: &'a str) -> Self {
+        debug_assert!(Self::parse(text, &TopicLimits::AS_IT_CAME).is_ok());
+        Self(text)
+    }
+
     /// Returns the text, byte for byte as published [MQTT-4.7.3-4].
     pub const fn as_str(self) -> &'a str {
         self.0
@@ -42,5 +49,32 @@ impl<'a> TopicName<'a> {
 impl fmt::Display for TopicName<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.0)
+    }
+}
+
+/// A checked topic name with a text of its own. A clone costs one reference count.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TopicNameBuf(Arc<str>);
+
+impl TopicNameBuf {
+    /// Checks `text` once, as [`TopicName::parse`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`TopicName::parse`].
+    pub fn parse(text: String, limits: &TopicLimits) -> Result<Self, TopicError> {
+        TopicName::parse(&text, limits)?;
+        Ok(Self(text.into()))
+    }
+
+    /// Returns the topic name, as it was checked.
+    pub fn as_name(&self) -> TopicName<'_> {
+        TopicName(&self.0)
+    }
+}
+
+impl From<TopicName<'_>> for TopicNameBuf {
+    fn from(name: TopicName<'_>) -> Self {
+        Self(name.as_str().into())
     }
 }

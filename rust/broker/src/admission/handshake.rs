@@ -21,7 +21,6 @@ use crate::admission::arrival::{Arrival, Greeting, arrive};
 use crate::admission::rejection::{Denied, RejectReason, broken_connect, part, refuse};
 use crate::admission::tls;
 use crate::clients::outbox::Outbox;
-use crate::clients::topic::topic_of;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::config::hooks::Login;
 use crate::config::listener_policy::ListenerPolicy;
@@ -275,9 +274,8 @@ fn check_will(
             .saying("the QoS of the will is above the maximum")
             .into());
     }
-    let allowed = topic_of(&will.message)
-        .is_some_and(|topic| access.permissions.publish(topic) == RuleAnswer::Allowed);
-    if allowed {
+    let answer = access.permissions.publish(will.message.topic_name());
+    if answer == RuleAnswer::Allowed {
         return Ok(());
     }
     let denied = Denied::new(login, request.recipient(), ReasonCode::NOT_AUTHORIZED);

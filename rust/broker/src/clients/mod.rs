@@ -14,4 +14,3 @@ pub(crate) mod registry;
 pub(crate) mod retained;
 pub(crate) mod sources;
 pub(crate) mod target;
-pub(crate) mod topic;

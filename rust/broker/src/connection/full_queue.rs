@@ -12,8 +12,8 @@ use tokio::time::timeout_at;
 
 use crate::clients::client::Client;
 use crate::clients::handle::Handle;
-use crate::clients::topic::topic_of;
-use crate::connection::requests::{self, PendingRequest};
+use crate::connection::authorize::PendingRequest;
+use crate::connection::publish;
 use crate::routing::publication::Unroutable;
 use crate::routing::router;
 use crate::sessions::lifecycle::confirm;
@@ -48,14 +48,12 @@ pub(crate) fn hold_back(
     let deadline = shard.now() + shard.config().queue_deadline;
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
     Box::pin(async move {
-        let Some(topic) = topic_of(&message) else {
-            return Ok(());
-        };
+        let topic = message.topic_name();
         loop {
             let room = shard.world.durable.has_room(full);
             if timeout_at(deadline.into(), room).await.is_err() {
                 let why = Unroutable::QueueFull;
-                requests::refuse_unroutable(&shard, &client, &message, packet_id, why);
+                publish::refuse_unroutable(&shard, &client, &message, packet_id, why);
                 return Ok(());
             }
             match must_wait_for(&shard, &client, topic, &message) {
@@ -63,9 +61,8 @@ pub(crate) fn hold_back(
                 None => break,
             }
         }
-        if let Some(pause) =
-            requests::accept_logged(&shard, &client, topic, message.clone(), packet_id)
-        {
+        let accepted = publish::accept_logged(&shard, &client, topic, message.clone(), packet_id);
+        if let Some(pause) = accepted {
             pause.await?;
         }
         confirm(&shard, &client);

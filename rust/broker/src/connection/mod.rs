@@ -1,12 +1,14 @@
 //! A connected client: what moves its bytes, and what its packets ask for.
 
+mod authorize;
 pub(crate) mod disconnect_cause;
 pub(crate) mod full_queue;
 pub(crate) mod last_packets;
 pub(crate) mod linger;
+mod publish;
 pub(crate) mod reauthentication;
-pub(crate) mod requests;
 pub(crate) mod socket;
+mod subscribe;
 mod task;
 pub(crate) mod throttle;
 pub(crate) mod tls;

@@ -15,15 +15,17 @@ use mqttcore_session::{Cause, PublishRequest, Request};
 
 use crate::clients::client::{Client, KeptWill, QueueLevel};
 use crate::clients::link::Link;
+use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::last_packets::{leaving, send_disconnect, send_rest};
 use crate::connection::linger::linger;
+use crate::connection::publish::{accept_batch, publish};
 use crate::connection::reauthentication::Reauthentication;
-use crate::connection::requests::{self, PendingRequest};
 use crate::connection::socket::Stop;
+use crate::connection::subscribe::{subscribe, unsubscribe};
 use crate::connection::throttle::Throttle;
 use crate::connection::transport::Transport;
-use crate::routing::batch::MessageBatch;
+use crate::routing::batch::{Incoming, MessageBatch};
 use crate::routing::{fill, group, journal, retain};
 use crate::sessions::lifecycle::{self, confirm, detach};
 use crate::sessions::{loading, paging};
@@ -263,7 +265,7 @@ impl Connection {
         while matches!(step, Ok(true)) && !self.must_stop() {
             step = self.handle_frame(&mut batch);
         }
-        requests::accept_batch(&self.shard, &self.client, &mut batch.together);
+        accept_batch(&self.shard, &self.client, &mut batch.together);
         if matches!(step, Ok(true)) {
             self.rest = batch.into_rest().map(Box::new);
         } else {
@@ -293,7 +295,7 @@ impl Connection {
         }
         if !matches!(packet, Packet::Publish(_)) {
             // What the packet asks for comes behind the publishes in front of it.
-            requests::accept_batch(&self.shard, &self.client, &mut batch.together);
+            accept_batch(&self.shard, &self.client, &mut batch.together);
         }
         self.shard.metrics().packets_received.add(1);
         let frame = batch.used..batch.used + len;
@@ -318,28 +320,28 @@ impl Connection {
         self.throttle.as_deref().is_some_and(Throttle::is_spent)
     }
 
-    fn handle_request(
+    fn handle_request<'b>(
         &mut self,
-        request: Request<'_>,
-        batch: &mut Batch<'_>,
+        request: Request<'b>,
+        batch: &mut Batch<'b>,
         frame: Range<usize>,
     ) -> Result<(), DisconnectCause> {
         match request {
             Request::None => Ok(()),
-            Request::Publish(publish) => {
+            Request::Publish(request) => {
                 if let Some(throttle) = &mut self.throttle {
                     throttle.spend(self.shard.now());
                 }
                 self.shard.metrics().messages_received.add(1);
-                self.publish(&publish, batch, frame);
+                self.publish(request, batch, frame);
                 Ok(())
             }
-            Request::Subscribe(subscribe) => {
-                self.pause = requests::subscribe(&self.shard, &self.client, subscribe);
+            Request::Subscribe(request) => {
+                self.pause = subscribe(&self.shard, &self.client, request);
                 Ok(())
             }
-            Request::Unsubscribe(unsubscribe) => {
-                requests::unsubscribe(&self.shard, &self.client, unsubscribe);
+            Request::Unsubscribe(request) => {
+                unsubscribe(&self.shard, &self.client, request);
                 Ok(())
             }
             Request::Disconnect(cause) => Err(DisconnectCause::Left(cause)),
@@ -383,7 +385,7 @@ struct Batch<'a> {
     used: usize,
     chunk: Option<Arc<[u8]>>,
     /// Publishes that wait to be matched with those behind them.
-    together: MessageBatch,
+    together: MessageBatch<'a>,
 }
 
 impl<'a> Batch<'a> {
@@ -442,25 +444,21 @@ impl Rest {
 }
 
 impl Connection {
-    fn publish(
+    fn publish<'b>(
         &mut self,
-        request: &PublishRequest<'_>,
-        batch: &mut Batch<'_>,
+        request: PublishRequest<'b>,
+        batch: &mut Batch<'b>,
         frame: Range<usize>,
     ) {
         let bytes = batch.bytes;
         let source = bytes.get(frame.clone()).unwrap_or_default();
         let message = request.to_message(self.shard.now(), source, batch.chunk(), frame.start);
-        let (topic, packet_id) = (request.topic(), request.packet_id());
-        if requests::may_wait(&self.shard, &self.client, topic, &message) {
-            batch.together.push(message, packet_id);
-            if batch.together.is_full(&self.shard) {
-                requests::accept_batch(&self.shard, &self.client, &mut batch.together);
-            }
-            return;
-        }
-        requests::accept_batch(&self.shard, &self.client, &mut batch.together);
-        self.pause = requests::publish(&self.shard, &self.client, topic, message, packet_id);
+        let incoming = Incoming {
+            packet_id: request.packet_id(),
+            topic: request.into_topic(),
+            message,
+        };
+        self.pause = publish(&self.shard, &self.client, &mut batch.together, incoming);
     }
 
     /// Writes what waits, as far as the socket takes it: one `send`, or one `writev`.

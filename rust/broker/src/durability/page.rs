@@ -6,10 +6,9 @@ use std::time::Instant;
 use mqttcore_codec::{Properties, QoS};
 use mqttcore_session::{Delivery, Message, QueueRoom};
 use mqttcore_store::{self as stored, Store, StoreError};
-use mqttcore_topics::TopicName;
+use mqttcore_topics::{TopicLimits, TopicName};
 use smallvec::SmallVec;
 
-use crate::clients::topic::AS_IT_CAME;
 use crate::durability::clock::KeptClock;
 
 /// Deliveries that are read of a queue at once, and bytes of their messages.
@@ -104,7 +103,7 @@ pub(crate) fn to_message(
     expires_at: Option<Instant>,
 ) -> Option<Message> {
     Some(Message::restored(
-        TopicName::parse(kept.topic, &AS_IT_CAME).ok()?,
+        TopicName::parse(kept.topic, &TopicLimits::AS_IT_CAME).ok()?,
         Properties::from_checked(kept.properties),
         kept.payload,
         QoS::try_from(kept.qos).ok()?,

@@ -7,7 +7,6 @@ use mqttcore_session::{Cause, Delivered, Delivery, DropReason, Message, QueueRoo
 
 use crate::clients::client::Client;
 use crate::clients::target::Target;
-use crate::clients::topic::topic_of;
 use crate::routing::drops::{Drop, book_late, discard};
 use crate::routing::{fill, group, session_records};
 use crate::shard::{Shard, ShardMessage};
@@ -161,8 +160,8 @@ fn refusal(
         return None;
     }
     // Deny wins at delivery too, whatever filter the message came through (abuse G07).
-    let seen = topic_of(message).is_some_and(|topic| access.permissions.receives(topic));
-    (!seen).then_some(Drop::Denied)
+    let is_seen = access.permissions.receives(message.topic_name());
+    (!is_seen).then_some(Drop::Denied)
 }
 
 /// Does what the session says of its messages: those that it dropped, and what the store must be told.

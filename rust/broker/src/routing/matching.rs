@@ -1,64 +1,71 @@
 //! Who a message matches: the directory is searched, and members of shared groups are chosen.
 
-use std::rc::Rc;
-
 use mqttcore_codec::QoS;
-use mqttcore_session::Message;
 use mqttcore_topics::{Match, Search, SubscriptionFilter, TopicName, Visitor};
 use smallvec::SmallVec;
 
-use crate::clients::client::Client;
 use crate::clients::target::{GroupDelivery, Target};
 use crate::routing::group::AvailabilityCheck;
-use crate::routing::publication::Unroutable;
+use crate::routing::publication::{Publication, Unroutable};
 use crate::shard::Shard;
 
 /// Messages of one client that are matched together: what one read brought.
 pub(crate) const MESSAGE_BATCH: usize = 16;
 
-pub(super) struct Collector<'a> {
-    pub(crate) shard: &'a Shard,
-    pub(crate) judge: AvailabilityCheck<'a>,
-    /// Of each of several messages.
-    pub(crate) qos: SmallVec<[QoS; MESSAGE_BATCH]>,
-    pub(crate) retain: bool,
-    /// The message is on its way, not only asked about.
-    pub(crate) takes_turns: bool,
-    pub(crate) targets: &'a mut Vec<Target>,
+/// Targets of messages matched together above which the next messages are matched one at a time.
+const MANY_TARGETS: usize = 1024;
+
+/// Steps of a search, for messages matched together, above which the same is done.
+const MANY_STEPS: usize = 4096;
+
+/// How many these are: matching many at once saves little where deliveries cost so much more.
+const ONE_AT_A_TIME: u32 = 4096;
+
+/// What the targets of a message are wanted for.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) enum Purpose {
+    /// The message goes to them: a shared group goes on to its next member.
+    Delivery,
+    /// It is only asked who they are.
+    Question,
+}
+
+struct Collector<'a> {
+    shard: &'a Shard,
+    publications: &'a [Publication<'a>],
+    purpose: Purpose,
+    judge: AvailabilityCheck<'a>,
+    retain: bool,
+    targets: &'a mut Vec<Target>,
     /// The group whose members are asked.
-    pub(crate) group: Option<SubscriptionFilter>,
-    /// Where the targets of each of several topics start.
-    pub(crate) starts: SmallVec<[usize; MESSAGE_BATCH]>,
+    group: Option<SubscriptionFilter>,
+    /// Where the targets of each message start.
+    starts: SmallVec<[usize; MESSAGE_BATCH]>,
     /// What the searches took, and the offers to members of groups.
-    pub(crate) steps: usize,
-    /// Topics whose search was given up, a bit each.
-    pub(crate) given_up: u32,
+    steps: usize,
+    /// Messages whose search was given up, a bit each.
+    given_up: u32,
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn new(
+    fn new(
         shard: &'a Shard,
-        retain: bool,
-        qos: QoS,
+        publications: &'a [Publication<'a>],
+        purpose: Purpose,
         targets: &'a mut Vec<Target>,
     ) -> Self {
         Self {
             shard,
-            judge: AvailabilityCheck::new(shard, qos),
-            qos: SmallVec::new(),
-            retain,
-            takes_turns: true,
+            publications,
+            purpose,
+            judge: AvailabilityCheck::new(shard, QoS::AtMostOnce),
+            retain: false,
             targets,
             group: None,
             starts: SmallVec::new(),
             steps: 0,
             given_up: 0,
         }
-    }
-
-    /// Which of several topics is matched; 0 for one alone.
-    fn topic_index(&self) -> usize {
-        self.starts.len().saturating_sub(1)
     }
 
     fn choose(&mut self, member: &Match<'_>) {
@@ -73,12 +80,12 @@ impl Visitor for Collector<'_> {
     fn searched(&mut self, search: Search) {
         self.steps += search.steps;
         if !search.is_complete {
-            self.given_up |= 1 << self.topic_index();
+            self.given_up |= 1 << self.starts.len().saturating_sub(1);
         }
     }
 
     fn takes_turns(&self) -> bool {
-        self.takes_turns
+        self.purpose == Purpose::Delivery
     }
 
     fn plain(&mut self, matched: Match<'_>) {
@@ -87,9 +94,6 @@ impl Visitor for Collector<'_> {
 
     fn group(&mut self, group: &SubscriptionFilter) {
         self.group = Some(group.clone());
-        if let Some(qos) = self.qos.get(self.topic_index()) {
-            self.judge = AvailabilityCheck::new(self.shard, *qos);
-        }
     }
 
     fn probed(&mut self, places: usize) {
@@ -117,35 +121,78 @@ impl Visitor for Collector<'_> {
         self.choose(&first_choice);
     }
 
-    fn topic(&mut self, _: usize) {
+    fn topic(&mut self, index: usize) {
         self.starts.push(self.targets.len());
+        if let Some(publication) = self.publications.get(index) {
+            self.judge = AvailabilityCheck::new(self.shard, publication.message.qos());
+            self.retain = publication.message.retain();
+        }
     }
 }
 
+/// Collects in `targets`, which are empty, who gets each of `publications`, which are of one publisher.
 pub(super) fn search(
     shard: &Shard,
-    publisher: Option<&Rc<Client>>,
-    topic: TopicName<'_>,
-    message: &Message,
-    mut collector: Collector<'_>,
-) -> Result<(), Unroutable> {
+    publications: &mut [Publication<'_>],
+    purpose: Purpose,
+    targets: &mut Vec<Target>,
+) {
     debug_assert!(
-        message.qos() == QoS::AtMostOnce
+        publications
+            .iter()
+            .all(|publication| publication.message.qos() == QoS::AtMostOnce)
             || shard.world.is_stopping()
             || shard.world.loading.to_come() == Some(0),
         "whoever may get it is there"
     );
-    let was_kept = shard.world.directory.match_cached(
-        &mut shard.results.borrow_mut(),
-        topic,
-        publisher.map(|client| client.subscriber),
-        shard.random(),
-        &mut collector,
-    );
-    shard.metrics().matches_cached.add(was_kept.into());
-    shard.count_steps(collector.steps);
-    if collector.given_up > 0 {
-        return Err(Unroutable::TooManyFilters);
+    let (starts, given_up) = match_all(shard, publications, purpose, targets);
+    let ends = starts.iter().skip(1).copied().chain([targets.len()]);
+    let found = starts.iter().zip(ends).enumerate();
+    for (publication, (index, (start, end))) in publications.iter_mut().zip(found) {
+        let routed = &mut publication.routed;
+        routed.found = end - start;
+        let is_given_up = given_up & 1 << index != 0;
+        routed.refused = is_given_up.then_some(Unroutable::TooManyFilters);
     }
-    Ok(())
+}
+
+/// Returns where the targets of each message start, and a bit for each whose search was given up.
+fn match_all(
+    shard: &Shard,
+    publications: &[Publication<'_>],
+    purpose: Purpose,
+    targets: &mut Vec<Target>,
+) -> (SmallVec<[usize; MESSAGE_BATCH]>, u32) {
+    let mut collector = Collector::new(shard, publications, purpose, targets);
+    let cache = &mut shard.results.borrow_mut();
+    let (directory, random) = (&shard.world.directory, shard.random());
+    let publisher = |publication: &Publication<'_>| Some(publication.publisher?.subscriber);
+    let kept = match publications {
+        [one] => {
+            let publisher = publisher(one);
+            let visitor = &mut collector;
+            visitor.topic(0);
+            u64::from(directory.match_cached(cache, one.topic, publisher, random, visitor))
+        }
+        many => {
+            let topics = many.iter().map(|publication| publication.topic);
+            let topics: SmallVec<[TopicName<'_>; MESSAGE_BATCH]> = topics.collect();
+            let publisher = many.first().and_then(publisher);
+            let visitor = &mut collector;
+            directory.match_many_cached(cache, &topics, publisher, random, visitor) as u64
+        }
+    };
+    let Collector {
+        starts,
+        steps,
+        given_up,
+        targets,
+        ..
+    } = collector;
+    shard.metrics().matches_cached.add(kept);
+    shard.count_steps(steps);
+    if publications.len() > 1 && (targets.len() > MANY_TARGETS || steps > MANY_STEPS) {
+        shard.one_at_a_time.set(ONE_AT_A_TIME);
+    }
+    (starts, given_up)
 }

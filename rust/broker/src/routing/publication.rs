@@ -1,19 +1,19 @@
-//! One publish on its way, and why it may not be routed.
+//! One message on its way through the router, and why it may not be routed.
 
 use std::rc::Rc;
 use std::sync::MutexGuard;
 
 use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::Message;
+use mqttcore_store::Level;
 use mqttcore_topics::TopicName;
 
 use crate::clients::client::Client;
-use crate::routing::queue_policy;
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::runtime::metrics::Metrics;
 use crate::shard::{EngineState, Shard};
 
-/// One publish on its way to whoever gets it.
+/// One message on its way to whoever gets it.
 pub(crate) struct Publication<'a> {
     /// Who published it; `None` is the broker itself.
     pub(crate) publisher: Option<&'a Rc<Client>>,
@@ -26,31 +26,49 @@ pub(crate) struct Publication<'a> {
     pub(crate) is_logged: bool,
     /// A kept session whose queue is full is left out of it, and its publisher is told so.
     pub(crate) is_refused_when_full: bool,
+    /// It was accepted before: it is recorded, and kept as the retained one, whatever becomes of it here.
+    pub(crate) is_promised: bool,
+    /// What the router says of it.
+    pub(crate) routed: Routed,
+}
+
+/// What the router says of a message.
+#[derive(Default)]
+pub(crate) struct Routed {
+    /// How many targets it has.
+    pub(super) found: usize,
+    /// How many of them get it: the first ones.
+    pub(super) kept: usize,
+    /// Why some of them, or all, do not.
+    pub(super) refused: Option<Unroutable>,
+    /// How safe it has to be before they get it, if they have to wait.
+    pub(super) waits_for: Option<Level>,
 }
 
 impl<'a> Publication<'a> {
-    /// One without RETAIN, below QoS 2.
-    pub(crate) fn plain(
-        shard: &Shard,
-        publisher: &'a Rc<Client>,
+    /// One that is not retained, and that no full queue refuses.
+    pub(crate) fn new(
+        publisher: Option<&'a Rc<Client>>,
         topic: TopicName<'a>,
         message: &'a Message,
     ) -> Self {
         Self {
-            publisher: Some(publisher),
+            publisher,
             topic,
             message,
             packet_id: None,
             retaining: Retaining::default(),
             is_logged: false,
-            is_refused_when_full: queue_policy::refuses(shard, Some(publisher), topic, message),
+            is_refused_when_full: false,
+            is_promised: false,
+            routed: Routed::default(),
         }
     }
 
     /// The number of a durable publisher, and the identifier that it may not use for another
-    /// message until it has released it.
+    /// message until it has released it. That of a message that is refused is free again.
     pub(crate) fn gate(&self, world: &EngineState) -> Option<(u64, u16)> {
-        let is_gated = self.message.qos() == QoS::ExactlyOnce;
+        let is_gated = self.message.qos() == QoS::ExactlyOnce && self.routed.refused.is_none();
         let packet_id = self.packet_id.filter(|_| is_gated)?;
         Some((self.publisher?.number(world)?, packet_id.get()))
     }

@@ -7,13 +7,12 @@ use std::sync::{Arc, MutexGuard};
 use mqttcore_codec::QoS;
 use mqttcore_session::{Delivery, Message, QueueRoom};
 use mqttcore_store::Level;
-use mqttcore_topics::{Cursor, TopicFilter, TopicName};
+use mqttcore_topics::{Cursor, TopicName};
 
 use crate::clients::client::Client;
 use crate::clients::link::Link;
 use crate::clients::retained::{Replay, Retained, Walk};
 use crate::clients::sources::Source;
-use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
 use crate::routing::publication::{Retaining, Retention};
@@ -44,18 +43,15 @@ fn is_still_allowed(kept: &Retained, shard: &Shard) -> bool {
     if !shard.config().check_retain_source {
         return true;
     }
-    let source = kept.source.as_ref().zip(topic_of(&kept.message));
-    let answer = source.and_then(|(source, topic)| source.may_publish(topic));
-    match answer {
+    let topic = kept.message.topic_name();
+    let source = kept.source.as_ref();
+    match source.and_then(|source| source.may_publish(topic)) {
         None | Some(RuleAnswer::Allowed) => true,
         Some(RuleAnswer::Denied) => false,
         // Nobody knows what a plugin would say without its client.
-        Some(RuleAnswer::Silent) => {
-            let is_about = |filter: &TopicFilter| {
-                topic_of(&kept.message).is_some_and(|topic| filter.matches(topic))
-            };
-            shard.interests().asks_about(Action::Publish, is_about)
-        }
+        Some(RuleAnswer::Silent) => shard
+            .interests()
+            .asks_about(Action::Publish, |filter| filter.matches(topic)),
     }
 }
 
@@ -87,9 +83,8 @@ fn next_of(replay: &mut Replay, shard: &Shard) -> Next {
 /// Whether `message` is still the retained one of its topic: what replaced it meanwhile has been
 /// delivered as it happened, and the old value must not come behind it.
 fn is_current(shard: &Shard, message: &Message) -> bool {
-    topic_of(message)
-        .and_then(|topic| shard.world.retained.get(topic))
-        .is_some_and(|kept| Arc::ptr_eq(kept.message.bytes(), message.bytes()))
+    let kept = shard.world.retained.get(message.topic_name());
+    kept.is_some_and(|kept| Arc::ptr_eq(kept.message.bytes(), message.bytes()))
 }
 
 /// What one step of a replay brings.
@@ -244,9 +239,7 @@ pub(crate) fn sweep(shard: &Shard, cursor: Option<Cursor>) -> Option<Cursor> {
             }
         });
     for message in expired {
-        if let Some(topic) = topic_of(&message) {
-            forget_expired(shard, topic);
-        }
+        forget_expired(shard, message.topic_name());
     }
     next
 }

@@ -1,8 +1,8 @@
-//! The router: from one publish to the sessions that get it.
+//! The router: from messages of one publisher to the sessions that get them.
 //!
-//! A publish is matched ([`search`]), recorded ([`journal`]), acknowledged, and handed to the sessions of this shard and of
-//! others ([`deliver_to_shards`]). Several publishes of one read are matched together by
-//! [`MessageBatch`](crate::routing::batch::MessageBatch).
+//! There is one way, [`route`]: messages are matched, recorded, answered and handed to the sessions of this shard and of
+//! others. Messages of one read go together ([`MessageBatch`](crate::routing::batch::MessageBatch)); any other is a batch
+//! of one.
 
 use std::rc::Rc;
 
@@ -13,77 +13,89 @@ use mqttcore_topics::TopicName;
 use crate::clients::client::Client;
 use crate::clients::handle::Handle;
 use crate::clients::target::Target;
-use crate::clients::topic::topic_of;
 use crate::routing::delivery::deliver_to_shards;
-use crate::routing::matching::{Collector, search};
-use crate::routing::publication::{Publication, Unroutable, report_unroutable};
+use crate::routing::matching::{Purpose, search};
+use crate::routing::publication::{Publication, Retaining, Unroutable, report_unroutable};
 use crate::routing::{journal, queue_policy, retain};
 use crate::shard::Shard;
 
-/// Hands a message to every matching subscriber; returns how many there are.
+/// Hands messages of one publisher to every matching subscriber, in their order.
 ///
-/// What outlives the broker is written first. A message that was published at QoS 2 is delivered
-/// once that is safe; others at once, since a repeat does them no harm (decision 19).
+/// What outlives the broker is written first. Then `answer` is called for each message, and the message is delivered. One
+/// that was published at QoS 2 is delivered once its record is safe; others at once, since a repeat does them no harm
+/// (decision 19).
 ///
-/// One that cannot be matched goes to nobody, is counted, and stands in the log.
-pub(crate) fn route(shard: &Rc<Shard>, publication: Publication<'_>) -> usize {
-    let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
-    if let Err(why) = find(shard, &publication, &mut targets) {
-        report_unroutable(shard, publication.publisher, publication.message, why);
-        targets.clear();
-    }
-    commit_and_deliver(shard, publication, targets, |_| {})
-}
-
-/// As [`route`]. `accepted` is called with the number of subscribers once the message is written, before any of them
-/// gets it; or with [`Unroutable::QueueFull`] if some are left out.
-///
-/// # Errors
-///
-/// [`Unroutable`]: nothing is done.
-pub(crate) fn try_route(
+/// `answer` gets the number of subscribers, or why the message does not go to all of them: with
+/// [`Unroutable::QueueFull`] to some, with others to nobody.
+pub(crate) fn route(
     shard: &Rc<Shard>,
-    mut publication: Publication<'_>,
-    accepted: impl FnOnce(Result<usize, Unroutable>),
-) -> Result<usize, Unroutable> {
+    publications: &mut [Publication<'_>],
+    mut answer: impl FnMut(&Publication<'_>, Result<usize, Unroutable>),
+) {
     let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
-    let mut found = find(shard, &publication, &mut targets);
-    let is_refused = leave_out_full(shard, &publication, &mut targets);
-    if is_refused {
-        // Its identifier is free again.
-        publication.packet_id = None;
+    search(shard, publications, Purpose::Delivery, &mut targets);
+    let mut rest = &mut targets[..];
+    for publication in &mut *publications {
+        let (own, behind) = rest.split_at_mut(publication.routed.found);
+        commit(shard, publication, own);
+        rest = behind;
     }
-    if found.is_ok() && journal::lacks_room(shard, &publication, &targets) {
-        found = Err(Unroutable::NoRoom);
+    let mut rest = targets.drain(..);
+    for publication in &*publications {
+        let (message, routed) = (publication.message, &publication.routed);
+        answer(publication, routed.refused.map_or(Ok(routed.kept), Err));
+        let own = rest.by_ref().take(routed.kept);
+        match routed.waits_for {
+            Some(level) => journal::hold(shard, level, message, own.collect()),
+            None => deliver_to_shards(shard, message, own),
+        }
+        let left_out = routed.found - routed.kept;
+        rest.by_ref().take(left_out).for_each(drop);
     }
-    if let Err(why) = found {
-        targets.clear();
-        *shard.targets.borrow_mut() = targets;
-        return Err(why);
-    }
-    Ok(commit_and_deliver(shard, publication, targets, |matched| {
-        accepted(if is_refused {
-            Err(Unroutable::QueueFull)
-        } else {
-            Ok(matched)
-        });
-    }))
+    drop(rest);
+    *shard.targets.borrow_mut() = targets;
 }
 
-/// Takes those out of `targets` whose queue is full, if the publisher can be told so; whether there were any. A queue that
-/// got full after other publishers were asked to wait is filled beyond its limit.
-fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut Vec<Target>) -> bool {
+/// Decides which of its targets get a message, and writes what it leaves behind.
+fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Target]) {
+    if publication.routed.refused.is_some() && !publication.is_promised {
+        return;
+    }
+    let kept = leave_out_full(shard, publication, targets);
+    if kept < targets.len() {
+        publication.routed.refused = Some(Unroutable::QueueFull);
+    }
+    let targets = &mut targets[..kept];
+    if !publication.is_promised && journal::lacks_room(shard, publication, targets) {
+        publication.routed.refused = Some(Unroutable::NoRoom);
+        return;
+    }
+    publication.routed.kept = kept;
+    let level = journal::published(shard, publication, targets);
+    publication.routed.waits_for = level.filter(|_| !targets.iter().all(Target::is_stream));
+    // It is written: others may change what is retained.
+    publication.retaining.turn = None;
+}
+
+/// Puts those behind the others whose queue is full, if the publisher can be told so; returns how many the others are. A
+/// queue that got full after other publishers were asked to wait is filled beyond its limit.
+fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [Target]) -> usize {
     let publisher = publication.publisher;
     let can_be_told = publisher.is_some_and(|client| client.login().version.has_properties());
-    if !(can_be_told && publication.is_refused_when_full && shard.world.durable.has_full()) {
-        return false;
+    let may_leave_out =
+        can_be_told && publication.is_refused_when_full && shard.world.durable.has_full();
+    let (topic, message) = (publication.topic, publication.message);
+    if !may_leave_out || journal::level_of(shard, publisher, topic) == Level::Memory {
+        return targets.len();
     }
-    let count = targets.len();
-    if journal::level_of(shard, publisher, publication.topic) > Level::Memory {
-        let (topic, message) = (publication.topic, publication.message);
-        targets.retain(|target| !journal::lacks_queue_room(shard, topic, message, target));
+    let mut kept = 0;
+    for index in 0..targets.len() {
+        if !journal::lacks_queue_room(shard, topic, message, &targets[index]) {
+            targets.swap(kept, index);
+            kept += 1;
+        }
     }
-    targets.len() < count
+    kept
 }
 
 /// A kept session whose queue is full and that would get `message`, if that may not be dropped then.
@@ -100,10 +112,9 @@ pub(crate) fn full_queue(
         return None;
     }
     let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
-    let mut collector = Collector::new(shard, message.retain(), message.qos(), &mut targets);
-    collector.takes_turns = false;
+    let publication = Publication::new(publisher, topic, message);
     // A search that is given up has found nobody, and is refused later.
-    let _ = search(shard, publisher, topic, message, collector);
+    search(shard, &mut [publication], Purpose::Question, &mut targets);
     let mut found = targets.drain(..);
     let full = found.find(|target| journal::lacks_queue_room(shard, topic, message, target));
     let full = full.map(|target| target.handle);
@@ -112,84 +123,50 @@ pub(crate) fn full_queue(
     full
 }
 
-/// Collects who gets a message in `targets`, which are empty.
-fn find(
-    shard: &Shard,
-    publication: &Publication<'_>,
-    targets: &mut Vec<Target>,
-) -> Result<(), Unroutable> {
-    let message = publication.message;
-    let collector = Collector::new(shard, message.retain(), message.qos(), targets);
-    search(
-        shard,
-        publication.publisher,
-        publication.topic,
-        message,
-        collector,
-    )
+/// Publishes as the broker itself what has been promised already.
+pub(crate) fn publish_own(shard: &Rc<Shard>, message: &Message) {
+    let retaining = retain::store(shard, None, message.topic_name(), message);
+    publish_promised(shard, None, message, retaining);
 }
 
-fn commit_and_deliver(
+/// Publishes what has been promised already; one that cannot be matched goes to nobody, is counted, and stands in the log.
+pub(crate) fn publish_promised(
     shard: &Rc<Shard>,
-    publication: Publication<'_>,
-    mut targets: Vec<Target>,
-    accepted: impl FnOnce(usize),
-) -> usize {
-    let message = publication.message;
-    let matched = targets.len();
-    let level = journal::published(shard, &publication, &mut targets);
-    // It is written: others may change what is retained.
-    drop(publication);
-    accepted(matched);
-    if let Some(level) = level.filter(|_| !targets.iter().all(Target::is_stream)) {
-        journal::hold(shard, level, message, std::mem::take(&mut targets));
-    }
-    deliver_to_shards(shard, message, targets.drain(..));
-    *shard.targets.borrow_mut() = targets;
-    matched
+    publisher: Option<&Rc<Client>>,
+    message: &Message,
+    retaining: Retaining<'_>,
+) {
+    let publication = Publication {
+        retaining,
+        is_promised: true,
+        ..Publication::new(publisher, message.topic_name(), message)
+    };
+    route(shard, &mut [publication], |_, routed| {
+        if let Err(why) = routed {
+            report_unroutable(shard, publisher, message, why);
+        }
+    });
 }
 
-/// One of the broker itself that nobody can be told of.
-fn own_publication<'a>(
-    shard: &'a Shard,
-    topic: TopicName<'a>,
-    message: &'a Message,
-) -> Publication<'a> {
-    Publication {
-        publisher: None,
-        topic,
-        message,
-        packet_id: None,
-        retaining: retain::store(shard, None, topic, message),
-        is_logged: false,
-        is_refused_when_full: false,
-    }
-}
-
-/// Publishes as the broker itself what has been promised already; returns how many it goes to.
-pub(crate) fn publish_own(shard: &Rc<Shard>, message: &Message) -> usize {
-    let own = |topic| route(shard, own_publication(shard, topic, message));
-    topic_of(message).map_or(0, own)
-}
-
-/// Publishes as the broker itself.
+/// Publishes as the broker itself; returns how many it goes to.
 ///
 /// # Errors
 ///
 /// [`Unroutable`]: nothing is done.
 pub(crate) fn try_publish_own(shard: &Rc<Shard>, message: &Message) -> Result<usize, Unroutable> {
-    let Some(topic) = topic_of(message) else {
-        return Ok(0);
-    };
+    let topic = message.topic_name();
     check_retained(shard, None, topic, message)?;
     if full_queue(shard, None, topic, message).is_some() {
         return Err(Unroutable::QueueFull);
     }
     let publication = Publication {
+        retaining: retain::store(shard, None, topic, message),
         is_refused_when_full: queue_policy::refuses(shard, None, topic, message),
-        ..own_publication(shard, topic, message)
+        ..Publication::new(None, topic, message)
     };
-    try_route(shard, publication, |_| {})
+    let mut matched = Ok(0);
+    route(shard, &mut [publication], |_, routed| matched = routed);
+    matched
 }
 
 /// Checks a message before it is retained, which comes before it is matched.

@@ -10,7 +10,6 @@ use mqttcore_store::record::{Away, Opened, PacketIdsBuf, Record, WillSet};
 use mqttcore_topics::{Options, SubscriptionFilter};
 
 use crate::clients::client::{Client, KeptWill};
-use crate::clients::topic::topic_of;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::routing::records::{kept, kept_ms};
 use crate::shard::Shard;
@@ -62,8 +61,7 @@ pub(crate) fn keeps_will(
 /// The will that a client brings, if it may publish it.
 fn will_of<'r>(access: &Access, request: &'r ConnectRequest) -> Option<&'r WillMessage> {
     let may_publish = |will: &&WillMessage| {
-        let topic = topic_of(&will.message);
-        topic.is_some_and(|topic| access.permissions.publish(topic) == RuleAnswer::Allowed)
+        access.permissions.publish(will.message.topic_name()) == RuleAnswer::Allowed
     };
     request.will.as_deref().filter(may_publish)
 }

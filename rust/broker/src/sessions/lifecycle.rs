@@ -6,10 +6,8 @@ use mqttcore_codec::ReasonCode;
 use mqttcore_session::{Cause, Expiry, Message, SessionEvent};
 
 use crate::clients::client::{Client, KeptWill};
-use crate::clients::topic::topic_of;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::EventKind;
-use crate::routing::publication::Publication;
 use crate::routing::{delivery, external, fill, group, retain, router, session_records};
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::sessions::paging;
@@ -80,9 +78,9 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
         return;
     }
     session_records::will_ended(shard, client);
-    let allowed = topic_of(will)
-        .filter(|topic| client.access().permissions.publish(*topic) == RuleAnswer::Allowed);
-    let Some(topic) = allowed else {
+    let topic = will.topic_name();
+    let answer = client.access().permissions.publish(topic);
+    if answer != RuleAnswer::Allowed {
         shard.metrics().dropped_will.add(1);
         shard.log.warn(LogCategory::Will, shard.now(), || {
             format!(
@@ -91,17 +89,9 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
             )
         });
         return;
-    };
-    let publication = Publication {
-        publisher: Some(client),
-        topic,
-        message: will,
-        packet_id: None,
-        retaining: retain::store(shard, Some(client), topic, will),
-        is_logged: false,
-        is_refused_when_full: false,
-    };
-    router::route(shard, publication);
+    }
+    let retaining = retain::store(shard, Some(client), topic, will);
+    router::publish_promised(shard, Some(client), will, retaining);
 }
 
 /// Ends a session: no message reaches it any more, and its slot is free.

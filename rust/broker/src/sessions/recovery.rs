@@ -8,12 +8,11 @@ use std::time::Instant;
 use mqttcore_codec::{PacketId, Properties, QoS, Version};
 use mqttcore_session::{Message, Session, Subscription, WillMessage};
 use mqttcore_store::{self as stored, KeptSession, Store, StoreError};
-use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicName};
+use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicLimits, TopicName};
 use smallvec::SmallVec;
 
 use crate::clients::client::{Client, Identity, KeptWill, Who};
 use crate::clients::retained::Retained;
-use crate::clients::topic::{AS_IT_CAME, topic_of};
 use crate::config::grants::{Access, Permissions};
 use crate::durability::clock::KeptClock;
 use crate::durability::page::{Waiting, message_of};
@@ -92,12 +91,12 @@ impl<'s> Reader<'s> {
             };
             if message.is_expired(self.now) {
                 expired.push(message.topic().to_owned());
-            } else if let Some(topic) = topic_of(&message) {
+            } else {
                 let record = stored.message();
                 let name = record.source.zip(record.username);
                 let named = |(id, name)| world.sources.named(&Arc::from(id), &Arc::from(name));
                 let kept = Retained::new(message.clone(), true, name.map(named));
-                world.retained.set(topic, kept);
+                world.retained.set(message.topic_name(), kept);
             }
         }
         Ok(())
@@ -112,7 +111,7 @@ impl<'s> Reader<'s> {
         }
         let mut subscriptions = Vec::with_capacity(kept.subscriptions.len());
         for (text, (options, id)) in &kept.subscriptions {
-            if let Ok(filter) = SubscriptionFilter::parse(text, &AS_IT_CAME) {
+            if let Ok(filter) = SubscriptionFilter::parse(text, &TopicLimits::AS_IT_CAME) {
                 subscriptions.push((filter, session_records::unpack(*options, *id)));
             }
         }
@@ -206,8 +205,8 @@ impl Kept {
 /// What a session may do until its client is back and plugins are asked again: publish the will
 /// that it was allowed when it left it. What it is sent, it had the right to when it subscribed.
 fn access_of(will: Option<&WillMessage>) -> Access {
-    let topic = will.and_then(|will| topic_of(&will.message));
-    let permissions = topic.map(|topic| Permissions::publishing(topic.into()));
+    let publishing = |will: &WillMessage| Permissions::publishing(will.message.topic_name().into());
+    let permissions = will.map(publishing);
     Access::of(permissions.unwrap_or_default())
 }
 
@@ -273,7 +272,7 @@ pub(crate) fn begin(shard: &Rc<Shard>, from: u32, count: u32) -> Option<u32> {
 
 fn to_will(will: &stored::Will) -> Option<WillMessage> {
     let message = Message::restored(
-        TopicName::parse(&will.topic, &AS_IT_CAME).ok()?,
+        TopicName::parse(&will.topic, &TopicLimits::AS_IT_CAME).ok()?,
         Properties::from_checked(&will.properties),
         &will.payload,
         QoS::try_from(will.qos).ok()?,

@@ -8,7 +8,6 @@ use mqttcore_session::Message;
 use mqttcore_topics::{Change, MountPoint, SubscriptionFilter, TopicFilter};
 
 use crate::clients::client::Client;
-use crate::clients::topic::topic_of;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::config::hooks::{Action, Login};
 use crate::routing::session_records;
@@ -59,12 +58,14 @@ pub(crate) fn drop_lost_rights(
     }
     let may_have = (!lost.is_empty()).then(|| may_have(client));
     client.session.borrow_mut().keep_queued(|message| {
-        let is_of_lost = |topic| lost.iter().any(|filter| filter.filter().matches(topic));
-        topic_of(message).is_some_and(|topic| match &may_have {
-            Some(may_have) if is_of_lost(topic) => may_have(message),
+        let topic = message.topic_name();
+        match &may_have {
+            Some(may_have) if lost.iter().any(|filter| filter.filter().matches(topic)) => {
+                may_have(message)
+            }
             // It came through subscriptions that stay.
             _ => access.permissions.receives(topic),
-        })
+        }
     });
     // The rest is judged when it is read.
     let is_spilled = client.session.borrow().spilled() > 0;
@@ -96,9 +97,8 @@ pub(crate) fn may_have(client: &Client) -> impl Fn(&Message) -> bool + use<> {
         .map(|subscription| subscription.filter.filter().clone())
         .collect();
     move |message: &Message| {
-        topic_of(message).is_some_and(|topic| {
-            access.permissions.receives(topic) && held.iter().any(|filter| filter.matches(topic))
-        })
+        let topic = message.topic_name();
+        access.permissions.receives(topic) && held.iter().any(|filter| filter.matches(topic))
     }
 }
 

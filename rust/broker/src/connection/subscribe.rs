@@ -1,0 +1,188 @@
+//! SUBSCRIBE and UNSUBSCRIBE: permission first, then one commit for the packet, then the answer.
+
+use std::rc::Rc;
+
+use mqttcore_codec::ReasonCode;
+use mqttcore_session::{Details, SubscribeEntry, SubscribeRequest, UnsubscribeRequest};
+use mqttcore_topics::{Change, ShareName};
+
+use crate::clients::client::Client;
+use crate::clients::retained::Replay;
+use crate::config::grants::RuleAnswer;
+use crate::config::hooks::{Action, EventKind};
+use crate::connection::authorize::{Denial, PendingRequest, Question, ask, report_denied};
+use crate::routing::session_records;
+use crate::sessions::lifecycle::confirm;
+use crate::sessions::rights::is_lost;
+use crate::shard::{EventDetails, Shard};
+
+const DENIED: &str = "not allowed to subscribe to this filter";
+
+/// Subscribes to what the client may; a [`PendingRequest`] where a plugin has to say so.
+pub(crate) fn subscribe(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    mut request: SubscribeRequest,
+) -> Option<PendingRequest> {
+    let mut why = Details::none();
+    let open: Vec<usize> = (0..request.entries.len())
+        .filter(|&index| judge_entry(shard, client, &mut request.entries[index], &mut why))
+        .collect();
+    if open.is_empty() {
+        complete_subscribe(shard, client, request, why);
+        return None;
+    }
+    let (shard, client) = (Rc::clone(shard), Rc::clone(client));
+    Some(Box::pin(async move {
+        for index in open {
+            let entry = &mut request.entries[index];
+            let filter = entry.filter.filter();
+            if client.is_widened(Action::Subscribe, |covers| covers.covers(filter)) {
+                continue;
+            }
+            let question = Question {
+                action: Action::Subscribe,
+                topic: filter.clone(),
+                qos: entry.options.qos,
+                retain: false,
+                share: entry.filter.share().map(ShareName::as_str),
+            };
+            if let Err(refusal) = ask(&shard, &client, question).await? {
+                refuse_entry(&shard, &client, entry, refusal, &mut why);
+            }
+        }
+        // Its grant may be another one since it asked.
+        for entry in &mut request.entries {
+            if entry.refused.is_none() && is_lost(&shard, &client, entry.filter.filter()) {
+                let refusal = Denial::new(ReasonCode::NOT_AUTHORIZED, DENIED);
+                refuse_entry(&shard, &client, entry, refusal, &mut why);
+            }
+        }
+        complete_subscribe(&shard, &client, request, why);
+        confirm(&shard, &client);
+        Ok(())
+    }))
+}
+
+/// Refuses an entry that the rules do not allow; true where a plugin wants to be asked first.
+fn judge_entry(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    entry: &mut SubscribeEntry,
+    why: &mut Details,
+) -> bool {
+    if entry.refused.is_some() {
+        return false;
+    }
+    let filter = entry.filter.filter();
+    let answer = client.access().permissions.subscribe(filter);
+    let is_silent = answer == RuleAnswer::Silent;
+    if answer == RuleAnswer::Allowed
+        || is_silent && client.is_widened(Action::Subscribe, |covers| covers.covers(filter))
+    {
+        return false;
+    }
+    if is_silent
+        && shard
+            .interests()
+            .asks_about(Action::Subscribe, |about| about.covers(filter))
+    {
+        return true;
+    }
+    let refusal = Denial::new(ReasonCode::NOT_AUTHORIZED, DENIED);
+    refuse_entry(shard, client, entry, refusal, why);
+    false
+}
+
+/// Refuses an entry; SUBACK has one reason string, that of the first one with any words.
+fn refuse_entry(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    entry: &mut SubscribeEntry,
+    refusal: Denial,
+    why: &mut Details,
+) {
+    let reason = refusal.reason;
+    report_denied(shard, client, "subscribe to", entry.filter.as_str(), reason);
+    entry.refused = Some(reason);
+    why.reason_string = why.reason_string.take().or(refusal.text);
+}
+
+/// One commit for the packet, then SUBACK, then the retained messages (decision 14).
+fn complete_subscribe(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    request: SubscribeRequest,
+    why: Details,
+) {
+    let granted = || {
+        request
+            .entries
+            .iter()
+            .filter(|entry| entry.refused.is_none())
+    };
+    let changes: Vec<Change<'_>> = granted()
+        .map(|entry| Change::Subscribe {
+            filter: &entry.filter,
+            options: entry.options,
+        })
+        .collect();
+    if !changes.is_empty() {
+        shard.world.directory.commit(client.subscriber, &changes);
+    }
+    let wanted = |entry: &&SubscribeEntry| entry.wants_retained();
+    let wanted: Vec<SubscribeEntry> = request.entries.iter().filter(wanted).cloned().collect();
+    for entry in granted() {
+        session_records::subscribed(shard, client, &entry.filter, entry.options);
+        tell_filter(shard, client, EventKind::Subscribed, entry.filter.as_str());
+    }
+    let mut session = client.session.borrow_mut();
+    let suback = session.complete_subscribe(request, why);
+    let Some(link) = client.link() else { return };
+    let mut waiting = link.replays.borrow_mut();
+    for replay in wanted.iter().map(|entry| Replay::new(entry, suback)) {
+        // At most one a subscription: one that is made again begins anew.
+        waiting.retain(|other| !other.is_same_as(&replay));
+        waiting.push_back(replay);
+    }
+}
+
+/// One commit for the packet, then UNSUBACK.
+pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: UnsubscribeRequest) {
+    let changes: Vec<Change<'_>> = request
+        .entries
+        .iter()
+        .filter(|entry| entry.exists)
+        .map(|entry| Change::Unsubscribe {
+            filter: &entry.filter,
+        })
+        .collect();
+    if !changes.is_empty() {
+        shard.world.directory.commit(client.subscriber, &changes);
+    }
+    for entry in request.entries.iter().filter(|entry| entry.exists) {
+        session_records::unsubscribed(shard, client, &entry.filter);
+        if let Some(link) = client.link() {
+            let mut replays = link.replays.borrow_mut();
+            replays.retain(|replay| !replay.is_of(&entry.filter));
+        }
+        tell_filter(
+            shard,
+            client,
+            EventKind::Unsubscribed,
+            entry.filter.as_str(),
+        );
+    }
+    client
+        .session
+        .borrow_mut()
+        .complete_unsubscribe(request, Details::none());
+}
+
+fn tell_filter(shard: &Rc<Shard>, client: &Rc<Client>, kind: EventKind, filter: &str) {
+    let details = EventDetails {
+        topic: Some(filter),
+        reason: None,
+    };
+    shard.tell(kind, client, details);
+}
