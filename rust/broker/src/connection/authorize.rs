@@ -77,21 +77,7 @@ pub(super) fn ask(
     let client = Rc::clone(client);
     async move {
         match answer.await {
-            Ok(Ruling::Allow) => Ok(Ok(())),
-            Ok(Ruling::AllowAll { covers, until }) => {
-                if let Some(link) = client.link() {
-                    link.widen(action, covers, until);
-                }
-                Ok(Ok(()))
-            }
-            Ok(Ruling::Deny { reason, text }) => Ok(Err(Denial {
-                reason: refusing(reason),
-                text: text.map(Into::into),
-            })),
-            Ok(Ruling::Disconnect { reason, text }) => Err(DisconnectCause::Refused {
-                reason: refusing(reason),
-                text: text.unwrap_or_default().into(),
-            }),
+            Ok(ruling) => judge(&client, action, ruling),
             Err(_) if is_owed_the_truth => Err(DisconnectCause::Refused {
                 reason: ReasonCode::SERVER_UNAVAILABLE,
                 text: "no plugin answered".into(),
@@ -102,6 +88,27 @@ pub(super) fn ask(
                 text: None,
             })),
         }
+    }
+}
+
+/// What a plugin's answer means; one that holds for more than this question is kept.
+fn judge(client: &Client, action: Action, ruling: Ruling) -> Answer {
+    match ruling {
+        Ruling::Allow => Ok(Ok(())),
+        Ruling::AllowAll { covers, until } => {
+            if let Some(link) = client.link() {
+                link.widen(action, covers, until);
+            }
+            Ok(Ok(()))
+        }
+        Ruling::Deny { reason, text } => Ok(Err(Denial {
+            reason: refusing(reason),
+            text: text.map(Into::into),
+        })),
+        Ruling::Disconnect { reason, text } => Err(DisconnectCause::Refused {
+            reason: refusing(reason),
+            text: text.unwrap_or_default().into(),
+        }),
     }
 }
 

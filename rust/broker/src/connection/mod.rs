@@ -3,6 +3,7 @@
 mod authorize;
 pub(crate) mod disconnect_cause;
 pub(crate) mod full_queue;
+mod input;
 pub(crate) mod last_packets;
 pub(crate) mod linger;
 mod publish;

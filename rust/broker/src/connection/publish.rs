@@ -22,7 +22,10 @@ use crate::routing::{queue_policy, retain, router};
 use crate::sessions::lifecycle::confirm;
 use crate::shard::Shard;
 
-const DENIED: &str = "not allowed to publish to this topic";
+fn denial() -> Denial {
+    let text = "not allowed to publish to this topic";
+    Denial::new(ReasonCode::NOT_AUTHORIZED, text)
+}
 
 /// Publishes a message if its client may, at once or with those in `batch`; a [`PendingRequest`] where something is waited
 /// for.
@@ -47,8 +50,7 @@ pub(crate) fn publish<'p>(
         RuleAnswer::Allowed => accept(shard, client, topic, message, incoming.packet_id),
         RuleAnswer::Silent => Some(ask_first(shard, client, message, incoming.packet_id)),
         RuleAnswer::Denied => {
-            let refusal = Denial::new(ReasonCode::NOT_AUTHORIZED, DENIED);
-            deny(shard, client, &message, incoming.packet_id, refusal);
+            deny(shard, client, &message, incoming.packet_id, denial());
             None
         }
     }
@@ -150,9 +152,7 @@ fn ask_first(
         // Its grant may be another one since it asked.
         let rules = client.access().permissions.publish(topic);
         let refusal = match answer {
-            Ok(()) if rules == RuleAnswer::Denied => {
-                Some(Denial::new(ReasonCode::NOT_AUTHORIZED, DENIED))
-            }
+            Ok(()) if rules == RuleAnswer::Denied => Some(denial()),
             answer => answer.err(),
         };
         if let Some(refusal) = refusal {

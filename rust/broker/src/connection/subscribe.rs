@@ -16,7 +16,10 @@ use crate::sessions::lifecycle::confirm;
 use crate::sessions::rights::is_lost;
 use crate::shard::{EventDetails, Shard};
 
-const DENIED: &str = "not allowed to subscribe to this filter";
+fn denial() -> Denial {
+    let text = "not allowed to subscribe to this filter";
+    Denial::new(ReasonCode::NOT_AUTHORIZED, text)
+}
 
 /// Subscribes to what the client may; a [`PendingRequest`] where a plugin has to say so.
 pub(crate) fn subscribe(
@@ -52,11 +55,11 @@ pub(crate) fn subscribe(
             }
         }
         // Its grant may be another one since it asked.
-        for entry in &mut request.entries {
-            if entry.refused.is_none() && is_lost(&shard, &client, entry.filter.filter()) {
-                let refusal = Denial::new(ReasonCode::NOT_AUTHORIZED, DENIED);
-                refuse_entry(&shard, &client, entry, refusal, &mut why);
-            }
+        let is_lost = |entry: &&mut SubscribeEntry| {
+            entry.refused.is_none() && is_lost(&shard, &client, entry.filter.filter())
+        };
+        for entry in request.entries.iter_mut().filter(is_lost) {
+            refuse_entry(&shard, &client, entry, denial(), &mut why);
         }
         complete_subscribe(&shard, &client, request, why);
         confirm(&shard, &client);
@@ -89,8 +92,7 @@ fn judge_entry(
     {
         return true;
     }
-    let refusal = Denial::new(ReasonCode::NOT_AUTHORIZED, DENIED);
-    refuse_entry(shard, client, entry, refusal, why);
+    refuse_entry(shard, client, entry, denial(), why);
     false
 }
 

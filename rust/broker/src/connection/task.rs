@@ -3,51 +3,44 @@
 //! One task, woken by the socket, by its outbox, or to be closed. A turn reads until the socket
 //! is empty or its budget is spent, then writes once.
 
+mod packets;
+
 use std::future::poll_fn;
-use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use mqttcore_codec::{Limits, Packet, Version, decode, frame_len};
-use mqttcore_session::{Cause, PublishRequest, Request};
+use mqttcore_codec::{Limits, Version};
+use mqttcore_session::Cause;
 
 use crate::clients::client::{Client, KeptWill, QueueLevel};
 use crate::clients::link::Link;
 use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
+use crate::connection::input::{Batch, Input};
 use crate::connection::last_packets::{leaving, send_disconnect, send_rest};
 use crate::connection::linger::linger;
-use crate::connection::publish::{accept_batch, publish};
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::socket::Stop;
-use crate::connection::subscribe::{subscribe, unsubscribe};
 use crate::connection::throttle::Throttle;
 use crate::connection::transport::Transport;
-use crate::routing::batch::{Incoming, MessageBatch};
 use crate::routing::{fill, group, journal, retain};
-use crate::sessions::lifecycle::{self, confirm, detach};
+use crate::sessions::lifecycle::{self, detach};
 use crate::sessions::{loading, paging};
+use crate::shard::Shard;
 use crate::shard::guard::{CONNECTION, guarded};
-use crate::shard::{SCRATCH_BYTES, Shard};
 
 /// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
 const TURN_BYTES: usize = 64 * 1024;
 /// Bytes waiting for a client above which nothing more is read from it.
 const READ_BELOW_BYTES: usize = 256 * 1024;
-/// A torn frame up to this size is put in front of the next read instead of growing a buffer.
-const TORN_BYTES: usize = 4096;
 
 struct Connection {
     shard: Rc<Shard>,
     client: Rc<Client>,
     link: Rc<Link>,
     transport: Transport,
-    /// The start of a frame whose rest is still to be read.
-    torn: Vec<u8>,
-    /// What was read and is not handled, because something was waited for.
-    rest: Option<Box<Rest>>,
+    input: Input,
     limits: Limits,
     version: Version,
     /// A step that waits; nothing is read from this client meanwhile.
@@ -70,8 +63,7 @@ pub(crate) fn spawn(
         client: Rc::clone(client),
         link: Rc::clone(link),
         transport,
-        torn: Vec::new(),
-        rest: (!unread.is_empty()).then(|| Box::new(Rest::new(unread.into()))),
+        input: Input::new(unread),
         limits: shard.config().limits.after_connect(),
         version: link.version,
         pause: None,
@@ -79,18 +71,14 @@ pub(crate) fn spawn(
         reauthentication: None,
     };
     let (lost_client, lost_link) = (Rc::clone(client), Rc::clone(link));
-    let task = guarded(
-        Rc::clone(shard),
-        CONNECTION,
-        connection.run(),
-        move |shard| {
-            loading::when_over(shard, move |shard| {
-                if lost_client.has_link(&lost_link) {
-                    detach(shard, &lost_client, Cause::ConnectionLost);
-                }
-            });
-        },
-    );
+    let on_panic = move |shard: &Rc<Shard>| {
+        loading::when_over(shard, move |shard| {
+            if lost_client.has_link(&lost_link) {
+                detach(shard, &lost_client, Cause::ConnectionLost);
+            }
+        });
+    };
+    let task = guarded(Rc::clone(shard), CONNECTION, connection.run(), on_panic);
     let counted = Rc::clone(shard);
     tokio::task::spawn_local(async move {
         task.await;
@@ -179,24 +167,12 @@ impl Connection {
         budget: &mut usize,
     ) -> Result<Poll<()>, DisconnectCause> {
         self.link.is_unread.set(true);
-        if let Some(pause) = &mut self.pause {
-            let Poll::Ready(result) = pause.as_mut().poll(cx) else {
-                return Ok(Poll::Pending);
-            };
-            self.pause = None;
-            result?;
-            self.client.flush_session(&self.shard);
-        }
-        if let Some(throttle) = &mut self.throttle
-            && throttle.poll_ready(cx).is_pending()
+        if self.poll_pause(cx)?.is_pending() || paging::is_first_page_due(&self.shard, &self.client)
         {
             return Ok(Poll::Pending);
         }
-        if paging::is_first_page_due(&self.shard, &self.client) {
-            return Ok(Poll::Pending);
-        }
-        if let Some(rest) = self.rest.take() {
-            self.handle_batch(rest.batch())?;
+        if let Some(unread) = self.input.take_unread() {
+            self.handle_batch(unread.batch())?;
             return Ok(Poll::Ready(()));
         }
         let may_keep = self.shard.config().may_keep(self.client.promise.get());
@@ -215,6 +191,20 @@ impl Connection {
         read
     }
 
+    /// Ready once neither a step nor the client's allowance is waited for.
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, DisconnectCause> {
+        if let Some(pause) = &mut self.pause {
+            let Poll::Ready(result) = pause.as_mut().poll(cx) else {
+                return Ok(Poll::Pending);
+            };
+            self.pause = None;
+            result?;
+            self.client.flush_session(&self.shard);
+        }
+        let throttle = self.throttle.as_mut();
+        Ok(throttle.map_or(Poll::Ready(()), |throttle| throttle.poll_ready(cx)))
+    }
+
     /// Reads once, behind the torn frame of the last read, and handles what is whole now.
     fn read(
         &mut self,
@@ -222,141 +212,20 @@ impl Connection {
         scratch: &mut [u8],
         budget: &mut usize,
     ) -> Result<Poll<()>, DisconnectCause> {
-        let torn = self.torn.len();
-        let large = torn > TORN_BYTES;
-        let start = if large { 0 } else { torn };
-        if !large {
-            scratch[..torn].copy_from_slice(&self.torn);
-        }
-        let longest = if large { self.missing() } else { SCRATCH_BYTES };
-        let end = SCRATCH_BYTES.min(start + longest);
-        let input = match self.transport.poll_read(cx, &mut scratch[start..end]) {
+        let place = self.input.prepare(scratch, &self.limits);
+        let input = match self.transport.poll_read(cx, &mut scratch[place.clone()]) {
             Poll::Pending => return Ok(Poll::Pending),
             Poll::Ready(Err(Stop::Lost)) => return Err(DisconnectCause::Lost),
             Poll::Ready(Err(Stop::Fault(fault))) => return Err(DisconnectCause::Unframed(fault)),
             Poll::Ready(Ok(input)) => input,
         };
-        let len = input.payload;
         *budget = budget.saturating_sub(input.raw);
         self.shard.metrics().bytes_received.add(input.raw as u64);
-        if large {
-            self.torn.extend_from_slice(&scratch[..len]);
-            if self.missing() == 0 {
-                let bytes = std::mem::take(&mut self.torn);
-                self.handle_batch(Batch::new(&bytes))?;
-            }
-        } else {
-            self.torn.clear();
-            self.handle_batch(Batch::new(&scratch[..start + len]))?;
+        let len = input.payload;
+        if let Some(bytes) = self.input.complete(scratch, place, len, &self.limits) {
+            self.handle_batch(Batch::new(&bytes))?;
         }
         Ok(Poll::Ready(()))
-    }
-
-    /// Bytes until the torn frame is whole.
-    fn missing(&self) -> usize {
-        let announced = frame_len(&self.torn, &self.limits);
-        let whole = announced.ok().flatten().unwrap_or(SCRATCH_BYTES);
-        whole.saturating_sub(self.torn.len())
-    }
-
-    /// Handles the whole frames of `batch`, as many as this turn may, and keeps the rest.
-    fn handle_batch(&mut self, mut batch: Batch<'_>) -> Result<(), DisconnectCause> {
-        let mut step = Ok(true);
-        while matches!(step, Ok(true)) && !self.must_stop() {
-            step = self.handle_frame(&mut batch);
-        }
-        accept_batch(&self.shard, &self.client, &mut batch.together);
-        if matches!(step, Ok(true)) {
-            self.rest = batch.into_rest().map(Box::new);
-        } else {
-            self.torn.extend_from_slice(batch.rest());
-        }
-        lifecycle::handle_events(&self.shard, &self.client);
-        confirm(&self.shard, &self.client);
-        self.client.flush_session(&self.shard);
-        paging::read_on(&self.shard, &self.client);
-        step.map(|_| ())
-    }
-
-    /// Handles the next frame; false when there is no whole one.
-    fn handle_frame(&mut self, batch: &mut Batch<'_>) -> Result<bool, DisconnectCause> {
-        let decoded =
-            decode(batch.rest(), self.version, &self.limits).map_err(DisconnectCause::Malformed)?;
-        let Some((packet, len)) = decoded else {
-            return Ok(false);
-        };
-        if !self.shard.held.is_over() && may_route(&packet) {
-            let over = loading::over(Rc::clone(&self.shard));
-            self.pause = Some(Box::pin(async {
-                over.await;
-                Ok(())
-            }));
-            return Ok(true);
-        }
-        if !matches!(packet, Packet::Publish(_)) {
-            // What the packet asks for comes behind the publishes in front of it.
-            accept_batch(&self.shard, &self.client, &mut batch.together);
-        }
-        self.shard.metrics().packets_received.add(1);
-        let frame = batch.used..batch.used + len;
-        batch.used += len;
-        let request = self
-            .client
-            .session
-            .borrow_mut()
-            .handle_packet(self.shard.now(), packet)
-            .map_err(DisconnectCause::Violation)?;
-        self.handle_request(request, batch, frame)?;
-        Ok(true)
-    }
-
-    /// Whether the frames behind this one have to wait: for a plugin, for the client's allowance,
-    /// or for the other clients' turn.
-    fn must_stop(&self) -> bool {
-        self.pause.is_some() || self.is_throttled() || self.shard.is_turn_over()
-    }
-
-    fn is_throttled(&self) -> bool {
-        self.throttle.as_deref().is_some_and(Throttle::is_spent)
-    }
-
-    fn handle_request<'b>(
-        &mut self,
-        request: Request<'b>,
-        batch: &mut Batch<'b>,
-        frame: Range<usize>,
-    ) -> Result<(), DisconnectCause> {
-        match request {
-            Request::None => Ok(()),
-            Request::Publish(request) => {
-                if let Some(throttle) = &mut self.throttle {
-                    throttle.spend(self.shard.now());
-                }
-                self.shard.metrics().messages_received.add(1);
-                self.publish(request, batch, frame);
-                Ok(())
-            }
-            Request::Subscribe(request) => {
-                self.pause = subscribe(&self.shard, &self.client, request);
-                Ok(())
-            }
-            Request::Unsubscribe(request) => {
-                unsubscribe(&self.shard, &self.client, request);
-                Ok(())
-            }
-            Request::Disconnect(cause) => Err(DisconnectCause::Left(cause)),
-            Request::Reauthenticate { data } => {
-                let begun = Reauthentication::begin(&self.shard, &self.client, data)?;
-                self.reauthentication = Some(Box::new(begun));
-                Ok(())
-            }
-            Request::Authenticate { data } => {
-                if let Some(begun) = &mut self.reauthentication {
-                    begun.proceed(data);
-                }
-                Ok(())
-            }
-        }
     }
 
     /// Goes on with an exchange; at its good end the new grant is in force.
@@ -370,95 +239,6 @@ impl Connection {
             self.throttle = throttle(&self.client);
         }
         Ok(())
-    }
-}
-
-/// Whether a packet may send a message to others, or have retained ones sent.
-fn may_route(packet: &Packet<'_>) -> bool {
-    matches!(packet, Packet::Publish(_) | Packet::Subscribe(_))
-}
-
-/// The bytes of one read, and the chunk that its messages share once there is one.
-struct Batch<'a> {
-    bytes: &'a [u8],
-    /// How many of them are handled.
-    used: usize,
-    chunk: Option<Arc<[u8]>>,
-    /// Publishes that wait to be matched with those behind them.
-    together: MessageBatch<'a>,
-}
-
-impl<'a> Batch<'a> {
-    fn new(bytes: &'a [u8]) -> Self {
-        Self {
-            bytes,
-            used: 0,
-            chunk: None,
-            together: MessageBatch::default(),
-        }
-    }
-
-    fn rest(&self) -> &'a [u8] {
-        self.bytes.get(self.used..).unwrap_or_default()
-    }
-
-    fn chunk(&mut self) -> &Arc<[u8]> {
-        self.chunk.get_or_insert_with(|| Arc::from(self.bytes))
-    }
-
-    /// What is to be handled later, if anything: within the chunk if there is one, so that it is not copied again.
-    fn into_rest(self) -> Option<Rest> {
-        if self.rest().is_empty() {
-            return None;
-        }
-        Some(match self.chunk {
-            Some(chunk) => Rest {
-                chunk,
-                used: self.used,
-            },
-            None => Rest::new(self.rest().into()),
-        })
-    }
-}
-
-/// Bytes that were read, of which some are not handled.
-struct Rest {
-    chunk: Arc<[u8]>,
-    /// How many of them are handled.
-    used: usize,
-}
-
-impl Rest {
-    fn new(chunk: Arc<[u8]>) -> Self {
-        Self { chunk, used: 0 }
-    }
-
-    /// The same bytes, to go on with.
-    fn batch(&self) -> Batch<'_> {
-        Batch {
-            used: self.used,
-            chunk: Some(Arc::clone(&self.chunk)),
-            ..Batch::new(&self.chunk)
-        }
-    }
-}
-
-impl Connection {
-    fn publish<'b>(
-        &mut self,
-        request: PublishRequest<'b>,
-        batch: &mut Batch<'b>,
-        frame: Range<usize>,
-    ) {
-        let bytes = batch.bytes;
-        let source = bytes.get(frame.clone()).unwrap_or_default();
-        let message = request.to_message(self.shard.now(), source, batch.chunk(), frame.start);
-        let incoming = Incoming {
-            packet_id: request.packet_id(),
-            topic: request.into_topic(),
-            message,
-        };
-        self.pause = publish(&self.shard, &self.client, &mut batch.together, incoming);
     }
 
     /// Writes what waits, as far as the socket takes it: one `send`, or one `writev`.

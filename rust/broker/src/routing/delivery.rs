@@ -111,12 +111,9 @@ fn offer(
         }
         return Some(reason);
     }
-    let delivered = client
-        .session
-        .borrow_mut()
-        .deliver(shard.now(), message, delivery);
-    let mut refusal = None;
-    match delivered {
+    let now = shard.now();
+    let delivered = client.session.borrow_mut().deliver(now, message, delivery);
+    let refusal = match delivered {
         Delivered::Sent => {
             if client.session.borrow().is_full() {
                 group::pass_over(shard, client);
@@ -130,14 +127,15 @@ fn offer(
         Delivered::Queued => {
             fill::watch(shard, client);
             group::pass_over(shard, client);
+            None
         }
         Delivered::Dropped(reason) => {
             if reason == DropReason::QueueFull || reason == DropReason::BacklogFull {
                 group::refuses(shard, client);
             }
-            refusal = Some(Drop::Session(reason));
+            Some(Drop::Session(reason))
         }
-    }
+    };
     handle_message_events(shard, client);
     refusal
 }

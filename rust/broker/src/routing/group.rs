@@ -17,7 +17,7 @@ use crate::clients::client::Client;
 use crate::clients::handle::Handle;
 use crate::clients::presence::Availability;
 use crate::clients::target::{GroupDelivery, Target};
-use crate::routing::{delivery, journal};
+use crate::routing::{delivery, journal, message_records};
 use crate::shard::Shard;
 
 /// What the availability of a session say about messages of a shared group.
@@ -160,7 +160,7 @@ pub(crate) fn redeliver(
     choice.tried.push(member);
     next.may_exceed = target.may_exceed;
     shard.metrics().shared_handed_on.add(1);
-    let waits_for = journal::moved(
+    let waits_for = message_records::moved(
         shard,
         refused,
         message,

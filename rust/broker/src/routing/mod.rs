@@ -10,6 +10,7 @@ pub(crate) mod fill;
 pub(crate) mod group;
 pub(crate) mod journal;
 pub(crate) mod matching;
+pub(crate) mod message_records;
 pub(crate) mod publication;
 pub(crate) mod queue_policy;
 mod records;

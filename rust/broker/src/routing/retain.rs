@@ -16,7 +16,7 @@ use crate::clients::sources::Source;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
 use crate::routing::publication::{Retaining, Retention};
-use crate::routing::{delivery, journal, session_records};
+use crate::routing::{delivery, message_records, session_records};
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::{EngineState, Shard};
 
@@ -110,7 +110,7 @@ pub(crate) fn store<'w>(
     }
     // Nobody can be told, and nobody was promised anything.
     let is_lossy = message.qos() == QoS::AtMostOnce;
-    if is_lossy && journal::lacks_room_to_retain(shard, publisher, topic, message) {
+    if is_lossy && message_records::lacks_room_to_retain(shard, publisher, topic, message) {
         refused(shard, message, "the disk is nearly full");
         return Retaining {
             outcome: Retention::Refused,
@@ -121,7 +121,7 @@ pub(crate) fn store<'w>(
         .journal
         .is_some()
         .then(|| shard.world.turn(topic.as_str()));
-    let is_stored = journal::level_of(shard, publisher, topic) > Level::Memory;
+    let is_stored = message_records::level_of(shard, publisher, topic) > Level::Memory;
     let (outcome, old) = change(shard, publisher, topic, message, is_stored);
     Retaining::new(outcome, old.as_ref(), turn)
 }
@@ -284,7 +284,7 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
                 qos,
                 retain: true,
                 subscription_ids: id.as_slice(),
-                key: journal::replayed(shard, client, &kept, qos, id),
+                key: message_records::replayed(shard, client, &kept, qos, id),
                 room: QueueRoom::Limits,
             };
             delivery::deliver(shard, client, message, delivery);

@@ -16,7 +16,7 @@ use crate::clients::target::Target;
 use crate::routing::delivery::deliver_to_shards;
 use crate::routing::matching::{Purpose, search};
 use crate::routing::publication::{Publication, Retaining, Unroutable, report_unroutable};
-use crate::routing::{journal, queue_policy, retain};
+use crate::routing::{journal, message_records, queue_policy, retain};
 use crate::shard::Shard;
 
 /// Hands messages of one publisher to every matching subscriber, in their order.
@@ -66,12 +66,12 @@ fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Targe
         publication.routed.refused = Some(Unroutable::QueueFull);
     }
     let targets = &mut targets[..kept];
-    if !publication.is_promised && journal::lacks_room(shard, publication, targets) {
+    if !publication.is_promised && message_records::lacks_room(shard, publication, targets) {
         publication.routed.refused = Some(Unroutable::NoRoom);
         return;
     }
     publication.routed.kept = kept;
-    let level = journal::published(shard, publication, targets);
+    let level = message_records::published(shard, publication, targets);
     publication.routed.waits_for = level.filter(|_| !targets.iter().all(Target::is_stream));
     // It is written: others may change what is retained.
     publication.retaining.turn = None;
@@ -85,12 +85,12 @@ fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [T
     let may_leave_out =
         can_be_told && publication.is_refused_when_full && shard.world.durable.has_full();
     let (topic, message) = (publication.topic, publication.message);
-    if !may_leave_out || journal::level_of(shard, publisher, topic) == Level::Memory {
+    if !may_leave_out || message_records::level_of(shard, publisher, topic) == Level::Memory {
         return targets.len();
     }
     let mut kept = 0;
     for index in 0..targets.len() {
-        if !journal::lacks_queue_room(shard, topic, message, &targets[index]) {
+        if !message_records::lacks_queue_room(shard, topic, message, &targets[index]) {
             targets.swap(kept, index);
             kept += 1;
         }
@@ -107,7 +107,7 @@ pub(crate) fn full_queue(
 ) -> Option<Handle> {
     let own = publisher.map(|client| &**client);
     let is_refused = queue_policy::may_refuse(shard, own, topic, message)
-        && journal::level_of(shard, publisher, topic) > Level::Memory;
+        && message_records::level_of(shard, publisher, topic) > Level::Memory;
     if !is_refused {
         return None;
     }
@@ -116,7 +116,8 @@ pub(crate) fn full_queue(
     // A search that is given up has found nobody, and is refused later.
     search(shard, &mut [publication], Purpose::Question, &mut targets);
     let mut found = targets.drain(..);
-    let full = found.find(|target| journal::lacks_queue_room(shard, topic, message, target));
+    let full =
+        found.find(|target| message_records::lacks_queue_room(shard, topic, message, target));
     let full = full.map(|target| target.handle);
     drop(found);
     *shard.targets.borrow_mut() = targets;
@@ -180,7 +181,7 @@ pub(crate) fn check_retained(
     topic: TopicName<'_>,
     message: &Message,
 ) -> Result<(), Unroutable> {
-    if journal::lacks_room_to_retain(shard, publisher, topic, message) {
+    if message_records::lacks_room_to_retain(shard, publisher, topic, message) {
         return Err(Unroutable::NoRoom);
     }
     check_filters(shard, topic, message)

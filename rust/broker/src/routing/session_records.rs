@@ -99,21 +99,25 @@ pub(crate) fn opened(
     journal.write(level, &Record::Opened(opened));
     match will_of(&client.access(), request) {
         Some(will) => {
-            let will = WillSet {
-                session,
-                delay_s: will.delay_s,
-                qos: will.message.qos() as u8,
-                retain: will.message.retain(),
-                topic: will.message.topic(),
-                properties: will.message.properties().as_bytes(),
-                payload: will.message.payload(),
-            };
-            journal.write(level, &Record::WillSet(will));
+            journal.write(level, &Record::WillSet(will_record(session, will)));
             client.kept_will.set(place);
         }
         None => will_ended(shard, client),
     }
     journal.promise(client, level);
+}
+
+fn will_record(session: u64, will: &WillMessage) -> WillSet<'_> {
+    let message = &will.message;
+    WillSet {
+        session,
+        delay_s: will.delay_s,
+        qos: message.qos() as u8,
+        retain: message.retain(),
+        topic: message.topic(),
+        properties: message.properties().as_bytes(),
+        payload: message.payload(),
+    }
 }
 
 /// Writes that the retained messages of these topics are over, before anybody replaces one.

@@ -31,19 +31,7 @@ pub(crate) fn drop_lost_rights(
     mount_point: Option<&MountPoint>,
 ) {
     let access = Arc::clone(&client.access());
-    let lost: Vec<SubscriptionFilter> = client
-        .session
-        .borrow()
-        .subscriptions()
-        .iter()
-        .map(|subscription| &subscription.filter)
-        .filter(|filter| {
-            let filter = filter.filter();
-            mount_point.is_some_and(|mount_point| !mount_point.holds(filter))
-                || is_lost(shard, client, filter)
-        })
-        .cloned()
-        .collect();
+    let lost = lost_subscriptions(client, shard, mount_point);
     if lost.is_empty() && !access.permissions.checks_deliveries() {
         return;
     }
@@ -71,6 +59,23 @@ pub(crate) fn drop_lost_rights(
     let is_spilled = client.session.borrow().spilled() > 0;
     client.is_queue_judged.set(is_spilled);
     handle_events(shard, client);
+}
+
+/// The subscriptions of `client` that its grant does not cover, or that are outside of `mount_point`.
+fn lost_subscriptions(
+    client: &Client,
+    shard: &Shard,
+    mount_point: Option<&MountPoint>,
+) -> Vec<SubscriptionFilter> {
+    let session = client.session.borrow();
+    let subscriptions = session.subscriptions().iter();
+    let filters = subscriptions.map(|subscription| &subscription.filter);
+    let is_lost = |filter: &&SubscriptionFilter| {
+        let filter = filter.filter();
+        mount_point.is_some_and(|mount_point| !mount_point.holds(filter))
+            || is_lost(shard, client, filter)
+    };
+    filters.filter(is_lost).cloned().collect()
 }
 
 /// Whether a subscription that was allowed once is not any more. Where a plugin is asked about the

@@ -66,7 +66,7 @@ pub(crate) struct Shard {
     pub(crate) pagings: RefCell<Pagings>,
     /// What topics that come again and again matched last.
     pub(crate) results: RefCell<MatchCache>,
-    /// Scratch space of [`router::route`].
+    /// Scratch space of the router.
     pub(crate) targets: RefCell<Vec<Target>>,
     /// Publishes that are still to be matched one at a time, because such went to very many.
     pub(crate) one_at_a_time: Cell<u32>,
@@ -100,6 +100,7 @@ impl Shard {
     ) -> Rc<Self> {
         let outgoing = (0..world.shards()).map(|_| Vec::new()).collect();
         let random = world.unique() | 1;
+        // A line a field, nothing to cut.
         Rc::new(Self {
             index,
             registry: RefCell::new(Registry::default()),

@@ -1,0 +1,203 @@
+//! What was read from a client, handled from the front by a cursor.
+//!
+//! A shard has one read buffer. Messages of a read share one chunk, a copy that is made once a read. If something is waited
+//! for, the frames behind it stay in that chunk: a pause keeps the cursor and copies nothing. The start of a frame at the end
+//! of a read is kept apart, and put in front of the next read.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use mqttcore_codec::{Limits, frame_len};
+
+use crate::routing::batch::MessageBatch;
+use crate::shard::SCRATCH_BYTES;
+
+/// The start of a frame up to this size is put in front of the next read instead of growing a buffer.
+const TORN_BYTES: usize = 4096;
+
+/// Bytes of a client that are not handled yet.
+pub(super) struct Input {
+    /// The start of a frame whose rest is still to be read.
+    torn: Vec<u8>,
+    /// Frames behind something that is waited for.
+    unread: Option<Box<Unread>>,
+}
+
+/// A read of which a part is handled.
+pub(super) struct Unread {
+    chunk: Arc<[u8]>,
+    /// How many of its bytes are handled.
+    used: usize,
+}
+
+impl Input {
+    /// What a client sent behind its CONNECT.
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        let unread = |bytes: Vec<u8>| Box::new(Unread::new(bytes.into()));
+        Self {
+            torn: Vec::new(),
+            unread: (!bytes.is_empty()).then(|| unread(bytes)),
+        }
+    }
+
+    /// Takes out the frames that waited.
+    pub(super) fn take_unread(&mut self) -> Option<Box<Unread>> {
+        self.unread.take()
+    }
+
+    /// Where the next read goes in `scratch`: behind the start of its frame, unless that is large.
+    pub(super) fn prepare(&self, scratch: &mut [u8], limits: &Limits) -> Range<usize> {
+        let torn = self.torn.len();
+        if torn > TORN_BYTES {
+            return 0..SCRATCH_BYTES.min(self.missing(limits));
+        }
+        scratch[..torn].copy_from_slice(&self.torn);
+        torn..SCRATCH_BYTES
+    }
+
+    /// Returns what can be handled after `len` bytes were read to `place`: `None` while a large frame is not whole.
+    pub(super) fn complete<'s>(
+        &mut self,
+        scratch: &'s [u8],
+        place: Range<usize>,
+        len: usize,
+        limits: &Limits,
+    ) -> Option<Cow<'s, [u8]>> {
+        let end = place.start + len;
+        if self.torn.len() <= TORN_BYTES {
+            self.torn.clear();
+            return Some(Cow::Borrowed(&scratch[..end]));
+        }
+        self.torn.extend_from_slice(&scratch[place.start..end]);
+        (self.missing(limits) == 0).then(|| Cow::Owned(std::mem::take(&mut self.torn)))
+    }
+
+    /// Bytes until the torn frame is whole.
+    fn missing(&self, limits: &Limits) -> usize {
+        let announced = frame_len(&self.torn, limits);
+        let whole = announced.ok().flatten().unwrap_or(SCRATCH_BYTES);
+        whole.saturating_sub(self.torn.len())
+    }
+
+    /// Keeps the frames of `batch` that are not handled.
+    pub(super) fn keep_unread(&mut self, batch: Batch<'_>) {
+        self.unread = batch.into_unread().map(Box::new);
+    }
+
+    /// Keeps the start of a frame at the end of `batch`.
+    pub(super) fn keep_torn(&mut self, batch: &Batch<'_>) {
+        self.torn.extend_from_slice(batch.rest());
+    }
+}
+
+impl Unread {
+    fn new(chunk: Arc<[u8]>) -> Self {
+        Self { chunk, used: 0 }
+    }
+
+    /// The same bytes, to go on with.
+    pub(super) fn batch(&self) -> Batch<'_> {
+        Batch {
+            used: self.used,
+            chunk: Some(Arc::clone(&self.chunk)),
+            ..Batch::new(&self.chunk)
+        }
+    }
+}
+
+/// The bytes of one read, and the chunk that its messages share once there is one.
+pub(super) struct Batch<'a> {
+    bytes: &'a [u8],
+    /// How many of them are handled.
+    used: usize,
+    chunk: Option<Arc<[u8]>>,
+    /// Publishes that wait to be routed with those behind them.
+    pub(super) together: MessageBatch<'a>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            used: 0,
+            chunk: None,
+            together: MessageBatch::default(),
+        }
+    }
+
+    /// The bytes that are not handled.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.used..).unwrap_or_default()
+    }
+
+    /// Passes the next frame, of `len` bytes; returns where it is.
+    pub(super) fn pass(&mut self, len: usize) -> Range<usize> {
+        let start = self.used;
+        self.used += len;
+        start..self.used
+    }
+
+    /// The bytes of a frame, and the chunk that has them at the same place.
+    pub(super) fn source(&mut self, frame: Range<usize>) -> (&'a [u8], &Arc<[u8]>) {
+        let source = self.bytes.get(frame).unwrap_or_default();
+        let chunk = self.chunk.get_or_insert_with(|| Arc::from(self.bytes));
+        (source, chunk)
+    }
+
+    /// What is to be handled later, if anything: within the chunk if there is one, so that it is not copied again.
+    fn into_unread(self) -> Option<Unread> {
+        if self.rest().is_empty() {
+            return None;
+        }
+        Some(match self.chunk {
+            Some(chunk) => Unread {
+                chunk,
+                used: self.used,
+            },
+            None => Unread::new(self.rest().into()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_keeps_the_chunk_of_a_read_and_moves_the_cursor() {
+        let mut input = Input::new(Vec::new());
+        let mut batch = Batch::new(b"abcdef");
+        let frame = batch.pass(2);
+        let chunk = Arc::clone(batch.source(frame).1);
+
+        input.keep_unread(batch);
+        let unread = input.take_unread().unwrap();
+        let mut batch = unread.batch();
+        assert_eq!(batch.rest(), b"cdef");
+        let frame = batch.pass(1);
+        input.keep_unread(batch);
+
+        let unread = input.take_unread().unwrap();
+        let mut batch = unread.batch();
+        assert_eq!((frame, batch.rest()), (2..3, &b"def"[..]));
+        assert!(Arc::ptr_eq(batch.source(3..4).1, &chunk));
+        batch.pass(3);
+        input.keep_unread(batch);
+        assert!(input.take_unread().is_none());
+    }
+
+    #[test]
+    fn the_start_of_a_small_frame_stands_in_front_of_the_next_read() {
+        let (mut input, limits) = (Input::new(Vec::new()), Limits::default());
+        input.keep_torn(&Batch::new(b"ab"));
+        let mut scratch = vec![0; SCRATCH_BYTES];
+
+        let place = input.prepare(&mut scratch, &limits);
+        scratch[place.start..][..3].copy_from_slice(b"cde");
+        let bytes = input.complete(&scratch, place, 3, &limits);
+
+        assert_eq!(bytes.as_deref(), Some(&b"abcde"[..]));
+        assert_eq!(input.prepare(&mut scratch, &limits), 0..SCRATCH_BYTES);
+    }
+}

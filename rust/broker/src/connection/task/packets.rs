@@ -1,0 +1,141 @@
+//! Packets of one read: each is decoded, handled by the session, and done.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use mqttcore_codec::{Packet, decode};
+use mqttcore_session::{PublishRequest, Request};
+
+use super::Connection;
+use crate::connection::disconnect_cause::DisconnectCause;
+use crate::connection::input::Batch;
+use crate::connection::publish::{accept_batch, publish};
+use crate::connection::reauthentication::Reauthentication;
+use crate::connection::subscribe::{subscribe, unsubscribe};
+use crate::connection::throttle::Throttle;
+use crate::routing::batch::Incoming;
+use crate::sessions::lifecycle::{self, confirm};
+use crate::sessions::{loading, paging};
+
+impl Connection {
+    /// Handles the whole frames of `batch`, as many as this turn may, and keeps the rest.
+    pub(super) fn handle_batch(&mut self, mut batch: Batch<'_>) -> Result<(), DisconnectCause> {
+        let mut step = Ok(true);
+        while matches!(step, Ok(true)) && !self.must_stop() {
+            step = self.handle_frame(&mut batch);
+        }
+        accept_batch(&self.shard, &self.client, &mut batch.together);
+        if matches!(step, Ok(true)) {
+            self.input.keep_unread(batch);
+        } else {
+            self.input.keep_torn(&batch);
+        }
+        lifecycle::handle_events(&self.shard, &self.client);
+        confirm(&self.shard, &self.client);
+        self.client.flush_session(&self.shard);
+        paging::read_on(&self.shard, &self.client);
+        step.map(|_| ())
+    }
+
+    /// Handles the next frame; false when there is no whole one.
+    fn handle_frame(&mut self, batch: &mut Batch<'_>) -> Result<bool, DisconnectCause> {
+        let decoded =
+            decode(batch.rest(), self.version, &self.limits).map_err(DisconnectCause::Malformed)?;
+        let Some((packet, len)) = decoded else {
+            return Ok(false);
+        };
+        if !self.shard.held.is_over() && may_route(&packet) {
+            let over = loading::over(Rc::clone(&self.shard));
+            self.pause = Some(Box::pin(async {
+                over.await;
+                Ok(())
+            }));
+            return Ok(true);
+        }
+        if !matches!(packet, Packet::Publish(_)) {
+            // What the packet asks for comes behind the publishes in front of it.
+            accept_batch(&self.shard, &self.client, &mut batch.together);
+        }
+        self.shard.metrics().packets_received.add(1);
+        let frame = batch.pass(len);
+        let request = self
+            .client
+            .session
+            .borrow_mut()
+            .handle_packet(self.shard.now(), packet)
+            .map_err(DisconnectCause::Violation)?;
+        self.handle_request(request, batch, frame)?;
+        Ok(true)
+    }
+
+    /// Whether the frames behind this one have to wait: for a plugin, for the client's allowance,
+    /// or for the other clients' turn.
+    fn must_stop(&self) -> bool {
+        self.pause.is_some() || self.is_throttled() || self.shard.is_turn_over()
+    }
+
+    fn is_throttled(&self) -> bool {
+        self.throttle.as_deref().is_some_and(Throttle::is_spent)
+    }
+
+    fn handle_request<'b>(
+        &mut self,
+        request: Request<'b>,
+        batch: &mut Batch<'b>,
+        frame: Range<usize>,
+    ) -> Result<(), DisconnectCause> {
+        match request {
+            Request::None => Ok(()),
+            Request::Publish(request) => {
+                if let Some(throttle) = &mut self.throttle {
+                    throttle.spend(self.shard.now());
+                }
+                self.shard.metrics().messages_received.add(1);
+                self.publish(request, batch, frame);
+                Ok(())
+            }
+            Request::Subscribe(request) => {
+                self.pause = subscribe(&self.shard, &self.client, request);
+                Ok(())
+            }
+            Request::Unsubscribe(request) => {
+                unsubscribe(&self.shard, &self.client, request);
+                Ok(())
+            }
+            Request::Disconnect(cause) => Err(DisconnectCause::Left(cause)),
+            Request::Reauthenticate { data } => {
+                let begun = Reauthentication::begin(&self.shard, &self.client, data)?;
+                self.reauthentication = Some(Box::new(begun));
+                Ok(())
+            }
+            Request::Authenticate { data } => {
+                if let Some(begun) = &mut self.reauthentication {
+                    begun.proceed(data);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn publish<'b>(
+        &mut self,
+        request: PublishRequest<'b>,
+        batch: &mut Batch<'b>,
+        frame: Range<usize>,
+    ) {
+        let start = frame.start;
+        let (source, chunk) = batch.source(frame);
+        let message = request.to_message(self.shard.now(), source, chunk, start);
+        let incoming = Incoming {
+            packet_id: request.packet_id(),
+            topic: request.into_topic(),
+            message,
+        };
+        self.pause = publish(&self.shard, &self.client, &mut batch.together, incoming);
+    }
+}
+
+/// Whether a packet may send a message to others, or have retained ones sent.
+fn may_route(packet: &Packet<'_>) -> bool {
+    matches!(packet, Packet::Publish(_) | Packet::Subscribe(_))
+}

@@ -1,0 +1,354 @@
+//! What a message leaves in the store before it is delivered, and how safe that has to be.
+
+use std::num::NonZeroU32;
+use std::rc::Rc;
+
+use mqttcore_codec::QoS;
+use mqttcore_session::Message;
+use mqttcore_store::Level;
+use mqttcore_store::record::{self, RecipientsBuf, Record, RowsBuf};
+use mqttcore_topics::TopicName;
+
+use crate::clients::client::Client;
+use crate::clients::handle::RowStream;
+use crate::clients::retained::Retained;
+use crate::clients::target::{GroupDelivery, Target};
+use crate::durability::journal::Journal;
+use crate::routing::publication::{Publication, Retention};
+use crate::routing::records::{kept, kept_ms, plain};
+use crate::routing::session_records::dropped;
+use crate::routing::{external, rows};
+use crate::shard::Shard;
+
+/// Makes its records for external logs, writes what a publish leaves behind, and numbers the deliveries to durable sessions. What is
+/// retained is handed over at once, while it is this shard's turn: so the log has the order of
+/// memory.
+///
+/// The publisher's promise then waits for it. Answers how safe it has to be before it is delivered,
+/// if that has to wait: it is of QoS 2, and it, its PUBREC or an earlier one that it must not
+/// overtake is not safe yet.
+pub(crate) fn published(
+    shard: &Shard,
+    publication: &Publication<'_>,
+    targets: &mut [Target],
+) -> Option<Level> {
+    external::produce(shard, publication, targets);
+    let journal = shard.journal.as_ref()?;
+    let level = level_of(shard, publication.publisher, publication.topic);
+    let is_written = write_publish(shard, journal, publication, level, targets);
+    if let Some(publisher) = publication.publisher.filter(|_| is_written) {
+        journal.promise(publisher, level);
+    }
+    if publication.retaining.turn.is_some() {
+        journal.commit();
+    }
+    let is_exact = publication.message.qos() == QoS::ExactlyOnce;
+    let own = is_written.then_some(level);
+    let publisher = publication.publisher;
+    let promised = publisher.and_then(|client| client.ack_order.level());
+    own.max(promised)
+        .max(journal.lines.delivering())
+        .filter(|_| is_exact)
+}
+
+/// How safe a publish has to be before it is acknowledged.
+pub(crate) fn level_of(
+    shard: &Shard,
+    publisher: Option<&Rc<Client>>,
+    topic: TopicName<'_>,
+) -> Level {
+    let config = shard.config();
+    let publisher = publisher.map_or_else(|| config.promise(), |client| client.promise.get());
+    config.promise_on(topic, publisher)
+}
+
+/// Whether the disk is too full for a publish with these targets, which would leave something behind.
+/// What clears a retained message makes room, so it is always taken.
+pub(crate) fn lacks_room(shard: &Shard, publication: &Publication<'_>, targets: &[Target]) -> bool {
+    let qos = publication.message.qos();
+    let is_clearing = publication.retaining.outcome == Retention::Cleared;
+    if qos == QoS::AtMostOnce || is_clearing || !shard.is_short_of_room() {
+        return false;
+    }
+    if targets
+        .iter()
+        .any(|target| matches!(target.handle.row_stream(), Some(RowStream::Stored(_))))
+    {
+        return true;
+    }
+    let is_for_kept = |target: &Target| {
+        target.qos > QoS::AtMostOnce && shard.world.durable.number(target.handle).is_some()
+    };
+    let level = level_of(shard, publication.publisher, publication.topic);
+    level > Level::Memory
+        && (publication.gate(&shard.world).is_some() || targets.iter().any(is_for_kept))
+}
+
+/// Whether the disk is too full to retain `message`, which would have to be kept.
+pub(crate) fn lacks_room_to_retain(
+    shard: &Shard,
+    publisher: Option<&Rc<Client>>,
+    topic: TopicName<'_>,
+    message: &Message,
+) -> bool {
+    message.retain()
+        && !message.payload().is_empty()
+        && shard.is_short_of_room()
+        && level_of(shard, publisher, topic) > Level::Memory
+}
+
+fn write_publish(
+    shard: &Shard,
+    journal: &Journal,
+    publication: &Publication<'_>,
+    level: Level,
+    targets: &mut [Target],
+) -> bool {
+    let (message, retaining) = (publication.message, &publication.retaining);
+    let mut rows = journal.rows.borrow_mut();
+    rows::list_rows(shard, publication, targets, &mut rows);
+    let is_waited_for = message.qos() > QoS::AtMostOnce || retaining.outcome != Retention::None;
+    let is_upgraded = shard.config().limits.upgrade_outgoing_qos;
+    let is_cleared = if level == Level::Memory {
+        // What the store has is not retained any more.
+        retaining.was_stored
+    } else {
+        retaining.outcome == Retention::Cleared
+    };
+    if is_cleared {
+        let topic = message.topic();
+        journal.write(level, &Record::RetainCleared { topic });
+    }
+    if level == Level::Memory || !(is_waited_for || is_upgraded) {
+        write_rows(shard, journal, publication, &rows);
+        return false;
+    }
+    let mut recipients = journal.recipients.borrow_mut();
+    let first = number_deliveries(
+        shard,
+        journal,
+        (publication, level),
+        targets,
+        &mut recipients,
+    );
+    let gate = publication.gate(&shard.world);
+    let is_kept = retaining.outcome == Retention::Kept;
+    if recipients.is_empty() && !is_kept && rows.is_empty() {
+        if let Some((session, packet_id)) = gate {
+            journal.write(level, &Record::Gate { session, packet_id });
+        }
+        return gate.is_some() || is_cleared;
+    }
+    let level = if is_waited_for { level } else { Level::Memory };
+    let record = message_record(shard, first, message, &recipients);
+    let record = record::Message {
+        kept: is_kept,
+        gate,
+        ..record
+    };
+    write_published(journal, level, publication, record, &rows);
+    is_waited_for
+}
+
+/// Writes the record of a publish, with who published what is kept or is a row.
+fn write_published(
+    journal: &Journal,
+    level: Level,
+    publication: &Publication<'_>,
+    record: record::Message<'_>,
+    rows: &RowsBuf,
+) {
+    let is_kept = record.kept;
+    let publisher = publication.publisher;
+    let login = publisher.filter(|_| is_kept).map(|client| client.login());
+    let source = publisher.filter(|_| is_kept || !rows.is_empty());
+    let record = record::Message {
+        username: login.as_ref().and_then(|login| login.username.as_deref()),
+        source: source.map(|client| &*client.id),
+        streamed: rows::streamed(publication.message, rows),
+        ..record
+    };
+    journal.write(level, &Record::Message(record));
+}
+
+/// Writes what is kept as rows alone: nobody waits for it.
+fn write_rows(shard: &Shard, journal: &Journal, publication: &Publication<'_>, rows: &RowsBuf) {
+    if rows.is_empty() {
+        return;
+    }
+    let nobody = RecipientsBuf::default();
+    let number = journal.log.numbers(1);
+    let record = message_record(shard, number, publication.message, &nobody);
+    write_published(journal, Level::Memory, publication, record, rows);
+}
+
+/// Gives each delivery to a durable session above QoS 0 a number, and lists them; returns the first.
+fn number_deliveries(
+    shard: &Shard,
+    journal: &Journal,
+    (publication, level): (&Publication<'_>, Level),
+    targets: &mut [Target],
+    recipients: &mut RecipientsBuf,
+) -> u64 {
+    let message = publication.message;
+    recipients.clear();
+    // A queue comes back in the order of its numbers: no shard may have a stock of them.
+    let first = journal.log.numbers(targets.len().max(1) as u64);
+    for target in targets.iter_mut().filter(|target| !target.is_stream()) {
+        let session = kept_target(shard, message, target);
+        if let Some(choice) = &mut target.choice {
+            (choice.level, choice.message) = (level, first);
+            choice.session = session.unwrap_or(0);
+        }
+        if let Some(session) = session {
+            let qos = outgoing_qos(shard, message, target.qos);
+            target.key = first + recipients.len();
+            target.may_exceed = publication.is_refused_when_full;
+            recipients.push(
+                session,
+                qos as u8,
+                target.retain,
+                &plain(&target.subscription_ids),
+            );
+        }
+    }
+    first
+}
+
+/// The session that the store keeps a delivery for, if for one. A QoS 0 publish that was upgraded is not kept on a disk
+/// that is nearly full: nobody was promised anything.
+fn kept_target(shard: &Shard, message: &Message, target: &Target) -> Option<u64> {
+    let is_lossy = message.qos() == QoS::AtMostOnce && shard.is_short_of_room();
+    let is_kept = outgoing_qos(shard, message, target.qos) > QoS::AtMostOnce && !is_lossy;
+    let session = shard.world.durable.number(target.handle);
+    session.filter(|_| is_kept)
+}
+
+fn outgoing_qos(shard: &Shard, message: &Message, granted: QoS) -> QoS {
+    let limits = &shard.config().limits;
+    limits.outgoing_qos(message.qos(), granted)
+}
+
+/// Whether the store would keep the delivery for a session whose queue is full, and that may receive it.
+pub(crate) fn lacks_queue_room(
+    shard: &Shard,
+    topic: TopicName<'_>,
+    message: &Message,
+    target: &Target,
+) -> bool {
+    let durable = &shard.world.durable;
+    kept_target(shard, message, target).is_some()
+        && durable.is_full(target.handle)
+        && durable.receives(target.handle, topic)
+}
+
+/// Writes that a delivery goes to another member of its group, in one batch with its end at the one that refused it.
+/// What the store has is not written again.
+///
+/// Answers how safe that has to be before it is delivered, if that has to wait: as in [`published`].
+pub(crate) fn moved(
+    shard: &Shard,
+    refused: Option<&Rc<Client>>,
+    message: &Message,
+    key: u64,
+    (next, choice): (&mut Target, &mut GroupDelivery),
+) -> Option<Level> {
+    let journal = shard.journal.as_ref()?;
+    let had =
+        |client: &&Rc<Client>| key != 0 && client.number(&shard.world) == Some(choice.session);
+    let had = refused.filter(had);
+    let session = kept_target(shard, message, next).filter(|_| choice.level > Level::Memory);
+    if let Some(session) = session {
+        write_moved(
+            shard,
+            journal,
+            message,
+            session,
+            had.is_some(),
+            (next, choice),
+        );
+    }
+    choice.session = session.unwrap_or(0);
+    if let Some(client) = had {
+        dropped(shard, client, key);
+    }
+    let is_written = session.is_some() || had.is_some();
+    let own = is_written.then_some(choice.level);
+    let is_exact = message.qos() == QoS::ExactlyOnce;
+    own.max(journal.lines.delivering()).filter(|_| is_exact)
+}
+
+/// Writes the delivery to the session that a message goes on to; `is_there`: the store has the message.
+fn write_moved(
+    shard: &Shard,
+    journal: &Journal,
+    message: &Message,
+    session: u64,
+    is_there: bool,
+    (next, choice): (&mut Target, &mut GroupDelivery),
+) {
+    let qos = outgoing_qos(shard, message, next.qos) as u8;
+    let mut recipients = journal.recipients.borrow_mut();
+    recipients.clear();
+    recipients.push(session, qos, next.retain, &plain(&next.subscription_ids));
+    next.key = journal.log.numbers(1);
+    let record = if is_there {
+        Record::Route {
+            message: choice.message,
+            first: next.key,
+            recipients: recipients.as_recipients(),
+        }
+    } else {
+        choice.message = next.key;
+        Record::Message(message_record(shard, next.key, message, &recipients))
+    };
+    journal.write(choice.level, &record);
+}
+
+fn message_record<'a>(
+    shard: &Shard,
+    number: u64,
+    message: &'a Message,
+    recipients: &'a RecipientsBuf,
+) -> record::Message<'a> {
+    record::Message {
+        message: number,
+        qos: message.qos() as u8,
+        retain: message.retain(),
+        kept: false,
+        gate: None,
+        expires_at_ms: message.expires_at().map(|at| kept_ms(shard, at)),
+        source: None,
+        username: None,
+        streamed: None,
+        topic: message.topic(),
+        properties: message.properties().as_bytes(),
+        recipients: recipients.as_recipients(),
+        payload: message.payload(),
+    }
+}
+
+/// Writes a retained message that a new subscription of `client` gets; returns the number of the
+/// delivery.
+pub(crate) fn replayed(
+    shard: &Shard,
+    client: &Client,
+    retained: &Retained,
+    qos: QoS,
+    id: Option<NonZeroU32>,
+) -> u64 {
+    let message = &retained.message;
+    let qos = outgoing_qos(shard, message, qos);
+    let durable = kept(shard, client);
+    let is_stored = qos > QoS::AtMostOnce && retained.is_stored;
+    let Some((journal, session)) = durable.filter(|_| is_stored) else {
+        return 0;
+    };
+    let number = journal.log.numbers(1);
+    let mut recipients = journal.recipients.borrow_mut();
+    recipients.clear();
+    recipients.push(session, qos as u8, true, &plain(id.as_slice()));
+    let record = message_record(shard, number, message, &recipients);
+    journal.write(client.kept_at(), &Record::Message(record));
+    number
+}
