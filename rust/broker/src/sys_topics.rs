@@ -8,7 +8,7 @@ use mqttcore_session::Message;
 use mqttcore_topics::{TopicLimits, TopicName};
 
 use crate::figures;
-use crate::routing::publication::Retaining;
+use crate::routing::publication::Publication;
 use crate::routing::{retain, router};
 use crate::runtime::metrics::Stats;
 use crate::shard::Shard;
@@ -112,5 +112,5 @@ fn publish_to(shard: &Rc<Shard>, topic: &str, text: &str) {
     let message = Message::copied(now, topic, Properties::EMPTY, text, QoS::AtMostOnce, true);
     // No store has it: a new broker has values of its own.
     retain::set_own(&shard.world, topic, &message);
-    router::publish_promised(shard, None, &message, Retaining::default());
+    router::publish_promised(shard, Publication::new(None, topic, &message, None));
 }

@@ -5,16 +5,13 @@
 
 use std::rc::Rc;
 
-use mqttcore_codec::PacketId;
-use mqttcore_session::Message;
-use mqttcore_topics::TopicName;
 use tokio::time::timeout_at;
 
 use crate::clients::client::Client;
 use crate::clients::handle::Handle;
 use crate::connection::authorize::PendingRequest;
 use crate::connection::publish;
-use crate::routing::publication::Unroutable;
+use crate::routing::publication::{Publication, Unroutable};
 use crate::routing::router;
 use crate::sessions::lifecycle::confirm;
 use crate::shard::Shard;
@@ -24,16 +21,15 @@ use crate::shard::Shard;
 /// A client whose own queue is full does not wait: the broker would not read the acknowledgements that make room in it.
 pub(crate) fn must_wait_for(
     shard: &Shard,
-    client: &Rc<Client>,
-    topic: TopicName<'_>,
-    message: &Message,
+    client: &Client,
+    publication: &Publication<'_>,
 ) -> Option<Handle> {
     let durable = &shard.world.durable;
     let may_wait = durable.has_full()
         && !client.login().version.has_properties()
         && !durable.is_full(client.handle);
     may_wait
-        .then(|| router::full_queue(shard, Some(client), topic, message))
+        .then(|| router::full_queue(shard, publication))
         .flatten()
 }
 
@@ -41,28 +37,27 @@ pub(crate) fn must_wait_for(
 pub(crate) fn hold_back(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
-    message: Message,
-    packet_id: Option<PacketId>,
+    publication: &Publication<'_>,
     mut full: Handle,
 ) -> PendingRequest {
+    let (message, packet_id) = (publication.message.clone(), publication.packet_id);
     let deadline = shard.now() + shard.config().queue_deadline;
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
     Box::pin(async move {
         let topic = message.topic_name();
+        let publication = Publication::new(Some(&client), topic, &message, packet_id);
         loop {
             let room = shard.world.durable.has_room(full);
             if timeout_at(deadline.into(), room).await.is_err() {
-                let why = Unroutable::QueueFull;
-                publish::refuse_unroutable(&shard, &client, &message, packet_id, why);
+                publish::refuse(&shard, &client, &publication, Unroutable::QueueFull);
                 return Ok(());
             }
-            match must_wait_for(&shard, &client, topic, &message) {
+            match must_wait_for(&shard, &client, &publication) {
                 Some(next) => full = next,
                 None => break,
             }
         }
-        let accepted = publish::accept_logged(&shard, &client, topic, message.clone(), packet_id);
-        if let Some(pause) = accepted {
+        if let Some(pause) = publish::accept_logged(&shard, &client, publication) {
             pause.await?;
         }
         confirm(&shard, &client);

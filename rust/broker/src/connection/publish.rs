@@ -17,7 +17,7 @@ use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::full_queue;
 use crate::routing::batch::{Incoming, MessageBatch};
 use crate::routing::external::{self, NotLogged};
-use crate::routing::publication::{self, Publication, Retention, Unroutable};
+use crate::routing::publication::{Publication, Retention, Unroutable, report_unroutable};
 use crate::routing::{queue_policy, retain, router};
 use crate::sessions::lifecycle::confirm;
 use crate::shard::Shard;
@@ -35,8 +35,10 @@ pub(crate) fn publish<'p>(
     batch: &mut MessageBatch<'p>,
     incoming: Incoming<'p>,
 ) -> Option<PendingRequest> {
-    let permission = may_publish(shard, client, incoming.topic.as_name());
-    if permission == RuleAnswer::Allowed && may_wait(shard, client, &incoming) {
+    let publication = incoming.publication(client);
+    let permission = may_publish(shard, client, publication.topic);
+    if permission == RuleAnswer::Allowed && may_wait(shard, &publication) {
+        drop(publication);
         batch.push(incoming);
         if batch.is_full(shard) {
             accept_batch(shard, client, batch);
@@ -45,12 +47,11 @@ pub(crate) fn publish<'p>(
     }
     // Those before it have their answers before it.
     accept_batch(shard, client, batch);
-    let (topic, message) = (incoming.topic.as_name(), incoming.message);
     match permission {
-        RuleAnswer::Allowed => accept(shard, client, topic, message, incoming.packet_id),
-        RuleAnswer::Silent => Some(ask_first(shard, client, message, incoming.packet_id)),
+        RuleAnswer::Allowed => accept(shard, client, publication),
+        RuleAnswer::Silent => Some(ask_first(shard, client, &publication)),
         RuleAnswer::Denied => {
-            deny(shard, client, &message, incoming.packet_id, denial());
+            deny(shard, client, &publication, denial());
             None
         }
     }
@@ -76,13 +77,13 @@ fn may_publish(shard: &Shard, client: &Client, topic: TopicName<'_>) -> RuleAnsw
 ///
 /// A retained message is stored right before it is matched, a QoS 2 message is state from the moment that it is accepted,
 /// and where the disk is nearly full each message may be refused.
-fn may_wait(shard: &Shard, client: &Client, incoming: &Incoming<'_>) -> bool {
-    let (topic, message) = (incoming.topic.as_name(), &incoming.message);
+fn may_wait(shard: &Shard, publication: &Publication<'_>) -> bool {
+    let message = publication.message;
     !message.retain()
-        && !shard.is_short_of_room()
-        && !queue_policy::may_refuse(shard, Some(client), topic, message)
-        && external::refusal(shard, topic, message).is_none()
         && message.qos() != QoS::ExactlyOnce
+        && !shard.is_short_of_room()
+        && !queue_policy::may_refuse(shard, publication)
+        && external::refusal(shard, publication).is_none()
 }
 
 /// Routes and acknowledges, in their order, publishes that waited for each other.
@@ -99,22 +100,13 @@ fn answer(
     publication: &Publication<'_>,
     routed: Result<usize, Unroutable>,
 ) {
-    let (message, packet_id) = (publication.message, publication.packet_id);
-    match routed {
-        Ok(matched) => acknowledge(shard, client, message, packet_id, matched),
-        Err(why) => refuse_unroutable(shard, client, message, packet_id, why),
-    }
-}
-
-/// Answers a publish that is accepted.
-fn acknowledge(
-    shard: &Rc<Shard>,
-    client: &Rc<Client>,
-    message: &Message,
-    packet_id: Option<PacketId>,
-    matched: usize,
-) {
-    let Some(packet_id) = packet_id else { return };
+    let (message, matched) = match routed {
+        Ok(matched) => (publication.message, matched),
+        Err(why) => return refuse(shard, client, publication, why),
+    };
+    let Some(packet_id) = publication.packet_id else {
+        return;
+    };
     let reason = if matched == 0 {
         ReasonCode::NO_MATCHING_SUBSCRIBERS
     } else {
@@ -130,16 +122,16 @@ fn acknowledge(
     }
 }
 
-/// Has a plugin say whether `client` may publish `message`.
+/// Has a plugin say whether `client` may publish a message.
 fn ask_first(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
-    message: Message,
-    packet_id: Option<PacketId>,
+    publication: &Publication<'_>,
 ) -> PendingRequest {
+    let (message, packet_id) = (publication.message.clone(), publication.packet_id);
     let question = Question {
         action: Action::Publish,
-        topic: message.topic_name().into(),
+        topic: publication.topic.into(),
         qos: message.qos(),
         retain: message.retain(),
         share: None,
@@ -149,6 +141,7 @@ fn ask_first(
     Box::pin(async move {
         let answer = answer.await?;
         let topic = message.topic_name();
+        let publication = Publication::new(Some(&client), topic, &message, packet_id);
         // Its grant may be another one since it asked.
         let rules = client.access().permissions.publish(topic);
         let refusal = match answer {
@@ -156,8 +149,8 @@ fn ask_first(
             answer => answer.err(),
         };
         if let Some(refusal) = refusal {
-            deny(&shard, &client, &message, packet_id, refusal);
-        } else if let Some(pause) = accept(&shard, &client, topic, message.clone(), packet_id) {
+            deny(&shard, &client, &publication, refusal);
+        } else if let Some(pause) = accept(&shard, &client, publication) {
             pause.await?;
         }
         confirm(&shard, &client);
@@ -169,37 +162,31 @@ fn ask_first(
 fn accept(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
-    topic: TopicName<'_>,
-    message: Message,
-    packet_id: Option<PacketId>,
+    publication: Publication<'_>,
 ) -> Option<PendingRequest> {
-    match full_queue::must_wait_for(shard, client, topic, &message) {
-        Some(full) => Some(full_queue::hold_back(
-            shard, client, message, packet_id, full,
-        )),
-        None => accept_logged(shard, client, topic, message, packet_id),
+    match full_queue::must_wait_for(shard, client, &publication) {
+        Some(full) => Some(full_queue::hold_back(shard, client, &publication, full)),
+        None => accept_logged(shard, client, publication),
     }
 }
 
 /// Accepts a message for which there is room, but one of QoS 2 that is a record of an external log only when that has it: then
 /// [`PendingRequest`].
-pub(crate) fn accept_logged(
+pub(super) fn accept_logged(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
-    topic: TopicName<'_>,
-    message: Message,
-    packet_id: Option<PacketId>,
+    publication: Publication<'_>,
 ) -> Option<PendingRequest> {
-    let refusal = external::refusal(shard, topic, &message);
-    if let Some(why) = refusal.filter(|_| packet_id.is_some()) {
-        let why = Unroutable::NotLogged(why);
-        refuse_unroutable(shard, client, &message, packet_id, why);
+    let refusal = external::refusal(shard, &publication);
+    if let Some(why) = refusal.filter(|_| publication.packet_id.is_some()) {
+        refuse(shard, client, &publication, Unroutable::NotLogged(why));
         return None;
     }
-    let Some(logged) = external::log_first(shard, client, topic, &message) else {
-        accept_now(shard, client, topic, &message, packet_id, false);
+    let Some(logged) = external::log_first(shard, client, &publication) else {
+        accept_now(shard, client, publication);
         return None;
     };
+    let (message, packet_id) = (publication.message.clone(), publication.packet_id);
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
     Some(Box::pin(async move {
         logged.await.map_err(|not_logged| match not_logged {
@@ -209,107 +196,68 @@ pub(crate) fn accept_logged(
                 text: "Kafka did not accept the message".into(),
             },
         })?;
-        accept_now(
-            &shard,
-            &client,
-            message.topic_name(),
-            &message,
-            packet_id,
-            true,
-        );
+        let topic = message.topic_name();
+        let mut publication = Publication::new(Some(&client), topic, &message, packet_id);
+        publication.is_logged = true;
+        accept_now(&shard, &client, publication);
         confirm(&shard, &client);
         Ok(())
     }))
 }
 
-/// Keeps, routes and acknowledges a message; `is_logged`: the external log has it already.
+/// Keeps, routes and acknowledges a message.
 ///
 /// A retained one for which the store has no room is refused as a whole, so that a client may send
 /// it again; where it cannot be told, the message reaches those who are here.
-fn accept_now(
-    shard: &Rc<Shard>,
-    client: &Rc<Client>,
-    topic: TopicName<'_>,
-    message: &Message,
-    packet_id: Option<PacketId>,
-    is_logged: bool,
-) {
-    let checked = if packet_id.is_some() {
-        router::check_retained(shard, Some(client), topic, message)
-    } else {
-        router::check_filters(shard, topic, message)
-    };
-    if let Err(why) = checked {
-        return refuse_unroutable(shard, client, message, packet_id, why);
+fn accept_now<'a>(shard: &'a Rc<Shard>, client: &Rc<Client>, mut publication: Publication<'a>) {
+    if let Err(why) = router::check_retained(shard, &publication) {
+        return refuse(shard, client, &publication, why);
     }
-    let qos = message.qos();
-    let retaining = retain::store(shard, Some(client), topic, message);
-    if retaining.outcome == Retention::Refused
-        && let Some(packet_id) = packet_id
+    retain::store(shard, &mut publication);
+    if publication.retaining.outcome == Retention::Refused
+        && let Some(packet_id) = publication.packet_id
         && client.login().version.has_properties()
     {
-        let details = Details::reason("the limit of retained messages is reached");
-        let mut session = client.session.borrow_mut();
-        session.refuse_publish(packet_id, qos, ReasonCode::QUOTA_EXCEEDED, details);
-        return;
+        let why = "the limit of retained messages is reached";
+        return tell_refused(client, publication.message, packet_id, why);
     }
-    let publication = Publication {
-        packet_id,
-        retaining,
-        is_logged,
-        is_refused_when_full: queue_policy::refuses(shard, Some(client), topic, message),
-        ..Publication::new(Some(client), topic, message)
-    };
     router::route(shard, &mut [publication], |publication, routed| {
         answer(shard, client, publication, routed);
     });
 }
 
-/// Refuses a message that cannot be routed.
-pub(crate) fn refuse_unroutable(
+/// Refuses a message that cannot be routed. A client of 3.x cannot be told, so it is disconnected, and has to come again: an
+/// acknowledgement would make it forget the message.
+pub(super) fn refuse(
     shard: &Rc<Shard>,
-    client: &Rc<Client>,
-    message: &Message,
-    packet_id: Option<PacketId>,
+    client: &Client,
+    publication: &Publication<'_>,
     why: Unroutable,
 ) {
-    publication::report_unroutable(shard, Some(client), message, why);
-    if packet_id.is_some() {
-        tell_refused(client, message, packet_id, why.text());
-    }
-}
-
-/// Tells a client that its publish is refused. Of 3.x it cannot be told, so it is disconnected, and has to come again:
-/// an acknowledgement would make it forget the message.
-fn tell_refused(
-    client: &Rc<Client>,
-    message: &Message,
-    packet_id: Option<PacketId>,
-    why: &'static str,
-) {
-    let reason = ReasonCode::QUOTA_EXCEEDED;
-    let told = packet_id.filter(|_| client.login().version.has_properties());
-    if let Some(packet_id) = told {
-        let details = Details::reason(why);
-        let mut session = client.session.borrow_mut();
-        session.refuse_publish(packet_id, message.qos(), reason, details);
+    report_unroutable(shard, publication, why);
+    let Some(packet_id) = publication.packet_id else {
+        return;
+    };
+    if client.login().version.has_properties() {
+        tell_refused(client, publication.message, packet_id, why.text());
     } else if let Some(link) = client.link() {
-        link.close(Cause::Administrative, reason);
+        link.close(Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
     }
 }
 
-/// Refuses a message: a 3.x client is acknowledged all the same [MQTT-3.1.1 3.3.5-2].
-fn deny(
-    shard: &Rc<Shard>,
-    client: &Rc<Client>,
-    message: &Message,
-    packet_id: Option<PacketId>,
-    refusal: Denial,
-) {
-    let reason = refusal.reason;
-    if let Some(packet_id) = packet_id {
+fn tell_refused(client: &Client, message: &Message, packet_id: PacketId, why: &'static str) {
+    let (reason, details) = (ReasonCode::QUOTA_EXCEEDED, Details::reason(why));
+    let mut session = client.session.borrow_mut();
+    session.refuse_publish(packet_id, message.qos(), reason, details);
+}
+
+/// Refuses a message that is not allowed: a 3.x client is acknowledged all the same [MQTT-3.1.1 3.3.5-2].
+fn deny(shard: &Rc<Shard>, client: &Rc<Client>, publication: &Publication<'_>, refusal: Denial) {
+    let (reason, topic) = (refusal.reason, publication.topic.as_str());
+    if let Some(packet_id) = publication.packet_id {
+        let (qos, details) = (publication.message.qos(), refusal.details());
         let mut session = client.session.borrow_mut();
-        session.refuse_publish(packet_id, message.qos(), reason, refusal.details());
+        session.refuse_publish(packet_id, qos, reason, details);
     }
-    report_denied(shard, client, "publish to", message.topic(), reason);
+    report_denied(shard, client, "publish to", topic, reason);
 }

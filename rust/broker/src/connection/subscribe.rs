@@ -43,14 +43,7 @@ pub(crate) fn subscribe(
             if client.is_widened(Action::Subscribe, |covers| covers.covers(filter)) {
                 continue;
             }
-            let question = Question {
-                action: Action::Subscribe,
-                topic: filter.clone(),
-                qos: entry.options.qos,
-                retain: false,
-                share: entry.filter.share().map(ShareName::as_str),
-            };
-            if let Err(refusal) = ask(&shard, &client, question).await? {
+            if let Err(refusal) = ask(&shard, &client, question(entry)).await? {
                 refuse_entry(&shard, &client, entry, refusal, &mut why);
             }
         }
@@ -65,6 +58,16 @@ pub(crate) fn subscribe(
         confirm(&shard, &client);
         Ok(())
     }))
+}
+
+fn question(entry: &SubscribeEntry) -> Question<'_> {
+    Question {
+        action: Action::Subscribe,
+        topic: entry.filter.filter().clone(),
+        qos: entry.options.qos,
+        retain: false,
+        share: entry.filter.share().map(ShareName::as_str),
+    }
 }
 
 /// Refuses an entry that the rules do not allow; true where a plugin wants to be asked first.

@@ -62,13 +62,10 @@ impl DurableLog {
         config: &Config,
         rows: Option<&dyn RowLog>,
     ) -> Result<Arc<Self>, StoreError> {
-        let opened =
-            Folder::open(&data.folder).and_then(|folder| folder.check_private().map(|()| folder));
-        let folder = opened.map_err(|source| StoreError::Io {
-            doing: "open the folder",
-            file: data.folder.display().to_string(),
-            source: Arc::new(source),
-        })?;
+        let path = data.folder.display().to_string();
+        let folder = Folder::open(&data.folder)
+            .and_then(|folder| folder.check_private().map(|()| folder))
+            .map_err(io_error("open the folder", path))?;
         let files: Arc<dyn Files> = Arc::new(folder);
         let options = StoreOptions::default();
         let (store, recovery) = if let Some(rows) = rows {
@@ -77,11 +74,7 @@ impl DurableLog {
             let (store, recovery) = DurableStore::open(&files, &options)?;
             (Arc::new(store), recovery)
         };
-        let free = files.space().map_err(|source| StoreError::Io {
-            doing: "measure",
-            file: ".".into(),
-            source: Arc::new(source),
-        })?;
+        let free = files.space().map_err(io_error("measure", ".".into()))?;
         let kept_bytes = store.stats().live_bytes;
         let share = Share::new(config.queues_disk_bytes, kept_bytes, free.free_bytes);
         if !config.scrub_every.is_zero() {
@@ -97,11 +90,8 @@ impl DurableLog {
         let clocks = (clock, config.system_time);
         let log = Self::over((store, share), &recovery, clocks, doubt);
         log.note_clock();
-        log.read_pages().map_err(|source| StoreError::Io {
-            doing: "start the thread of",
-            file: "pages".into(),
-            source: Arc::new(source),
-        })?;
+        log.read_pages()
+            .map_err(io_error("start the thread of", "pages".into()))?;
         Ok(log)
     }
 
@@ -332,6 +322,14 @@ impl DurableLog {
         {
             events.failed(error.clone());
         }
+    }
+}
+
+fn io_error(doing: &'static str, file: String) -> impl FnOnce(io::Error) -> StoreError {
+    move |source| StoreError::Io {
+        doing,
+        file,
+        source: Arc::new(source),
     }
 }
 

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::clients::client::Client;
 use crate::routing::matching::MESSAGE_BATCH;
 use crate::routing::publication::{Publication, Unroutable};
-use crate::routing::{queue_policy, router};
+use crate::routing::router;
 use crate::shard::Shard;
 
 /// A message of a client, and what its PUBLISH said beside it.
@@ -21,13 +21,9 @@ pub(crate) struct Incoming<'p> {
 }
 
 impl Incoming<'_> {
-    fn publication<'a>(&'a self, shard: &Shard, publisher: &'a Rc<Client>) -> Publication<'a> {
-        let (topic, message) = (self.topic.as_name(), &self.message);
-        Publication {
-            packet_id: self.packet_id,
-            is_refused_when_full: queue_policy::refuses(shard, Some(publisher), topic, message),
-            ..Publication::new(Some(publisher), topic, message)
-        }
+    pub(crate) fn publication<'a>(&'a self, publisher: &'a Rc<Client>) -> Publication<'a> {
+        let topic = self.topic.as_name();
+        Publication::new(Some(publisher), topic, &self.message, self.packet_id)
     }
 }
 
@@ -60,7 +56,7 @@ impl<'p> MessageBatch<'p> {
             return;
         }
         let messages = self.messages.iter();
-        let publications = messages.map(|incoming| incoming.publication(shard, publisher));
+        let publications = messages.map(|incoming| incoming.publication(publisher));
         let mut publications: SmallVec<[_; MESSAGE_BATCH]> = publications.collect();
         router::route(shard, &mut publications, answer);
         drop(publications);

@@ -3,8 +3,7 @@
 use std::rc::Rc;
 
 use mqttcore_codec::{QoS, ReasonCode};
-use mqttcore_session::{AckToken, Cause, Message};
-use mqttcore_topics::TopicName;
+use mqttcore_session::{AckToken, Cause};
 use tokio::sync::oneshot;
 
 use crate::clients::client::Client;
@@ -73,14 +72,13 @@ pub(crate) fn produce(shard: &Shard, publication: &Publication<'_>, targets: &[T
 pub(crate) fn log_first(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
-    topic: TopicName<'_>,
-    message: &Message,
+    publication: &Publication<'_>,
 ) -> Option<impl Future<Output = Result<(), NotLogged>> + use<>> {
-    let queue = shard.external.as_ref()?;
+    let (queue, message) = (shard.external.as_ref()?, publication.message);
     if message.qos() != QoS::ExactlyOnce {
         return None;
     }
-    let streams = queue.rows.external_streams(topic).into_iter();
+    let streams = queue.rows.external_streams(publication.topic).into_iter();
     let ask = |stream| {
         let (sender, answer) = oneshot::channel();
         queue.push(stream, message, &client.id, Publisher::Asking(sender));
@@ -106,13 +104,10 @@ pub(crate) fn log_first(
     })
 }
 
-/// Why a message above QoS 0 on `topic` is not taken on: what was not cannot be lost.
-pub(crate) fn refusal(
-    shard: &Shard,
-    topic: TopicName<'_>,
-    message: &Message,
-) -> Option<&'static str> {
-    shard.external.as_ref()?.rows.refusal(topic, message)
+/// Why a message above QoS 0 is not taken on: what was not cannot be lost.
+pub(crate) fn refusal(shard: &Shard, publication: &Publication<'_>) -> Option<&'static str> {
+    let queue = shard.external.as_ref()?;
+    queue.rows.refusal(publication.topic, publication.message)
 }
 
 /// Lets promises of `client` leave up to `token`, once all records up to `number` are settled.

@@ -7,7 +7,6 @@ use mqttcore_codec::QoS;
 use mqttcore_session::Message;
 use mqttcore_store::Level;
 use mqttcore_store::record::{self, RecipientsBuf, Record, RowsBuf};
-use mqttcore_topics::TopicName;
 
 use crate::clients::client::Client;
 use crate::clients::handle::RowStream;
@@ -17,7 +16,7 @@ use crate::durability::journal::Journal;
 use crate::routing::publication::{Publication, Retention};
 use crate::routing::records::{kept, kept_ms, plain};
 use crate::routing::session_records::dropped;
-use crate::routing::{external, rows};
+use crate::routing::{external, queue_policy, rows};
 use crate::shard::Shard;
 
 /// Makes its records for external logs, writes what a publish leaves behind, and numbers the deliveries to durable sessions. What is
@@ -34,7 +33,7 @@ pub(crate) fn published(
 ) -> Option<Level> {
     external::produce(shard, publication, targets);
     let journal = shard.journal.as_ref()?;
-    let level = level_of(shard, publication.publisher, publication.topic);
+    let level = level_of(shard, publication);
     let is_written = write_publish(shard, journal, publication, level, targets);
     if let Some(publisher) = publication.publisher.filter(|_| is_written) {
         journal.promise(publisher, level);
@@ -52,14 +51,10 @@ pub(crate) fn published(
 }
 
 /// How safe a publish has to be before it is acknowledged.
-pub(crate) fn level_of(
-    shard: &Shard,
-    publisher: Option<&Rc<Client>>,
-    topic: TopicName<'_>,
-) -> Level {
-    let config = shard.config();
+pub(crate) fn level_of(shard: &Shard, publication: &Publication<'_>) -> Level {
+    let (config, publisher) = (shard.config(), publication.publisher);
     let publisher = publisher.map_or_else(|| config.promise(), |client| client.promise.get());
-    config.promise_on(topic, publisher)
+    config.promise_on(publication.topic, publisher)
 }
 
 /// Whether the disk is too full for a publish with these targets, which would leave something behind.
@@ -79,24 +74,21 @@ pub(crate) fn lacks_room(shard: &Shard, publication: &Publication<'_>, targets: 
     let is_for_kept = |target: &Target| {
         target.qos > QoS::AtMostOnce && shard.world.durable.number(target.handle).is_some()
     };
-    let level = level_of(shard, publication.publisher, publication.topic);
+    let level = level_of(shard, publication);
     level > Level::Memory
         && (publication.gate(&shard.world).is_some() || targets.iter().any(is_for_kept))
 }
 
-/// Whether the disk is too full to retain `message`, which would have to be kept.
-pub(crate) fn lacks_room_to_retain(
-    shard: &Shard,
-    publisher: Option<&Rc<Client>>,
-    topic: TopicName<'_>,
-    message: &Message,
-) -> bool {
+/// Whether the disk is too full to retain a message, which would have to be kept.
+pub(crate) fn lacks_room_to_retain(shard: &Shard, publication: &Publication<'_>) -> bool {
+    let message = publication.message;
     message.retain()
         && !message.payload().is_empty()
         && shard.is_short_of_room()
-        && level_of(shard, publisher, topic) > Level::Memory
+        && level_of(shard, publication) > Level::Memory
 }
 
+/// Returns whether something was written that is waited for.
 fn write_publish(
     shard: &Shard,
     journal: &Journal,
@@ -104,11 +96,9 @@ fn write_publish(
     level: Level,
     targets: &mut [Target],
 ) -> bool {
-    let (message, retaining) = (publication.message, &publication.retaining);
+    let retaining = &publication.retaining;
     let mut rows = journal.rows.borrow_mut();
     rows::list_rows(shard, publication, targets, &mut rows);
-    let is_waited_for = message.qos() > QoS::AtMostOnce || retaining.outcome != Retention::None;
-    let is_upgraded = shard.config().limits.upgrade_outgoing_qos;
     let is_cleared = if level == Level::Memory {
         // What the store has is not retained any more.
         retaining.was_stored
@@ -116,13 +106,28 @@ fn write_publish(
         retaining.outcome == Retention::Cleared
     };
     if is_cleared {
-        let topic = message.topic();
+        let topic = publication.topic.as_str();
         journal.write(level, &Record::RetainCleared { topic });
     }
+    let is_waited_for = publication.is_waited_for();
+    let is_upgraded = shard.config().limits.upgrade_outgoing_qos;
     if level == Level::Memory || !(is_waited_for || is_upgraded) {
         write_rows(shard, journal, publication, &rows);
         return false;
     }
+    let is_written = write_deliveries(shard, journal, (publication, level), targets, &rows);
+    is_waited_for && (is_written || is_cleared)
+}
+
+/// Writes a publish with its deliveries to durable sessions, or its packet identifier alone; returns whether there was
+/// something to write.
+fn write_deliveries(
+    shard: &Shard,
+    journal: &Journal,
+    (publication, level): (&Publication<'_>, Level),
+    targets: &mut [Target],
+    rows: &RowsBuf,
+) -> bool {
     let mut recipients = journal.recipients.borrow_mut();
     let first = number_deliveries(
         shard,
@@ -132,22 +137,23 @@ fn write_publish(
         &mut recipients,
     );
     let gate = publication.gate(&shard.world);
-    let is_kept = retaining.outcome == Retention::Kept;
-    if recipients.is_empty() && !is_kept && rows.is_empty() {
+    let kept = publication.retaining.outcome == Retention::Kept;
+    if recipients.is_empty() && !kept && rows.is_empty() {
         if let Some((session, packet_id)) = gate {
             journal.write(level, &Record::Gate { session, packet_id });
         }
-        return gate.is_some() || is_cleared;
+        return gate.is_some();
     }
+    let is_waited_for = publication.is_waited_for();
     let level = if is_waited_for { level } else { Level::Memory };
-    let record = message_record(shard, first, message, &recipients);
+    let record = message_record(shard, first, publication.message, &recipients);
     let record = record::Message {
-        kept: is_kept,
+        kept,
         gate,
         ..record
     };
-    write_published(journal, level, publication, record, &rows);
-    is_waited_for
+    write_published(journal, level, publication, record, rows);
+    true
 }
 
 /// Writes the record of a publish, with who published what is kept or is a row.
@@ -191,6 +197,7 @@ fn number_deliveries(
     recipients: &mut RecipientsBuf,
 ) -> u64 {
     let message = publication.message;
+    let may_exceed = queue_policy::refuses(shard, publication);
     recipients.clear();
     // A queue comes back in the order of its numbers: no shard may have a stock of them.
     let first = journal.log.numbers(targets.len().max(1) as u64);
@@ -203,7 +210,7 @@ fn number_deliveries(
         if let Some(session) = session {
             let qos = outgoing_qos(shard, message, target.qos);
             target.key = first + recipients.len();
-            target.may_exceed = publication.is_refused_when_full;
+            target.may_exceed = may_exceed;
             recipients.push(
                 session,
                 qos as u8,
@@ -232,14 +239,13 @@ fn outgoing_qos(shard: &Shard, message: &Message, granted: QoS) -> QoS {
 /// Whether the store would keep the delivery for a session whose queue is full, and that may receive it.
 pub(crate) fn lacks_queue_room(
     shard: &Shard,
-    topic: TopicName<'_>,
-    message: &Message,
+    publication: &Publication<'_>,
     target: &Target,
 ) -> bool {
     let durable = &shard.world.durable;
-    kept_target(shard, message, target).is_some()
+    kept_target(shard, publication.message, target).is_some()
         && durable.is_full(target.handle)
-        && durable.receives(target.handle, topic)
+        && durable.receives(target.handle, publication.topic)
 }
 
 /// Writes that a delivery goes to another member of its group, in one batch with its end at the one that refused it.

@@ -24,8 +24,6 @@ pub(crate) struct Publication<'a> {
     pub(crate) retaining: Retaining<'a>,
     /// Kafka has it already.
     pub(crate) is_logged: bool,
-    /// A kept session whose queue is full is left out of it, and its publisher is told so.
-    pub(crate) is_refused_when_full: bool,
     /// It was accepted before: it is recorded, and kept as the retained one, whatever becomes of it here.
     pub(crate) is_promised: bool,
     /// What the router says of it.
@@ -46,23 +44,28 @@ pub(crate) struct Routed {
 }
 
 impl<'a> Publication<'a> {
-    /// One that is not retained, and that no full queue refuses.
+    /// One that is not retained yet.
     pub(crate) fn new(
         publisher: Option<&'a Rc<Client>>,
         topic: TopicName<'a>,
         message: &'a Message,
+        packet_id: Option<PacketId>,
     ) -> Self {
         Self {
             publisher,
             topic,
             message,
-            packet_id: None,
+            packet_id,
             retaining: Retaining::default(),
             is_logged: false,
-            is_refused_when_full: false,
             is_promised: false,
             routed: Routed::default(),
         }
+    }
+
+    /// Whether its publisher, or who subscribes later, depends on its record.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.message.qos() > QoS::AtMostOnce || self.retaining.outcome != Retention::None
     }
 
     /// The number of a durable publisher, and the identifier that it may not use for another
@@ -110,16 +113,11 @@ impl Unroutable {
 }
 
 /// Books a message that is not routed.
-pub(crate) fn report_unroutable(
-    shard: &Shard,
-    publisher: Option<&Rc<Client>>,
-    message: &Message,
-    why: Unroutable,
-) {
+pub(crate) fn report_unroutable(shard: &Shard, publication: &Publication<'_>, why: Unroutable) {
     why.count(shard.metrics());
     shard.log.warn(LogCategory::Dropped, shard.now(), || {
-        let (topic, why) = (Escaped(message.topic()), why.text());
-        match publisher {
+        let (topic, why) = (Escaped(publication.topic.as_str()), why.text());
+        match publication.publisher {
             Some(client) => {
                 let id = Escaped(&client.id);
                 format!("publish of client {id} to {topic} refused: {why}")

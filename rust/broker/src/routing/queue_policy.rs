@@ -9,12 +9,11 @@
 //! nobody gets the message, for the publisher sends it again.
 
 use mqttcore_codec::QoS;
-use mqttcore_session::Message;
 use mqttcore_topics::TopicName;
 
-use crate::clients::client::Client;
 use crate::config::Config;
 use crate::config::queue_policy::FullQueuePolicy;
+use crate::routing::publication::Publication;
 use crate::shard::Shard;
 
 impl Config {
@@ -31,26 +30,21 @@ impl Config {
     }
 }
 
-/// Whether `message` may not be dropped where it would be kept; `publisher` is `None` for the broker itself.
-pub(crate) fn refuses(
-    shard: &Shard,
-    publisher: Option<&Client>,
-    topic: TopicName<'_>,
-    message: &Message,
-) -> bool {
-    let said = || publisher.and_then(Client::queue_policy);
-    message.qos() > QoS::AtMostOnce
-        && shard.config().queue_policy_on(topic, said()) == FullQueuePolicy::Refuse
+/// Whether a message may not be dropped where it would be kept.
+pub(crate) fn refuses(shard: &Shard, publication: &Publication<'_>) -> bool {
+    let said = || {
+        publication
+            .publisher
+            .and_then(|client| client.queue_policy())
+    };
+    !publication.is_promised
+        && publication.message.qos() > QoS::AtMostOnce
+        && shard.config().queue_policy_on(publication.topic, said()) == FullQueuePolicy::Refuse
 }
 
 /// The same, and there is a session whose queue is full.
-pub(crate) fn may_refuse(
-    shard: &Shard,
-    publisher: Option<&Client>,
-    topic: TopicName<'_>,
-    message: &Message,
-) -> bool {
-    shard.world.durable.has_full() && refuses(shard, publisher, topic, message)
+pub(crate) fn may_refuse(shard: &Shard, publication: &Publication<'_>) -> bool {
+    shard.world.durable.has_full() && refuses(shard, publication)
 }
 
 #[cfg(test)]

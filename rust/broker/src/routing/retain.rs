@@ -15,7 +15,7 @@ use crate::clients::retained::{Replay, Retained, Walk};
 use crate::clients::sources::Source;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
-use crate::routing::publication::{Retaining, Retention};
+use crate::routing::publication::{Publication, Retaining, Retention};
 use crate::routing::{delivery, message_records, session_records};
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::{EngineState, Shard};
@@ -99,42 +99,27 @@ enum Next {
 /// [MQTT-3.3.1-6].
 ///
 /// When the store is full, a new topic is not kept; an old one may still change (abuse F01).
-pub(crate) fn store<'w>(
-    shard: &'w Shard,
-    publisher: Option<&Rc<Client>>,
-    topic: TopicName<'_>,
-    message: &Message,
-) -> Retaining<'w> {
+pub(crate) fn store<'a>(shard: &'a Shard, publication: &mut Publication<'a>) {
+    let message = publication.message;
     if !message.retain() {
-        return Retaining::default();
+        return;
     }
     // Nobody can be told, and nobody was promised anything.
     let is_lossy = message.qos() == QoS::AtMostOnce;
-    if is_lossy && message_records::lacks_room_to_retain(shard, publisher, topic, message) {
+    if is_lossy && message_records::lacks_room_to_retain(shard, publication) {
         refused(shard, message, "the disk is nearly full");
-        return Retaining {
-            outcome: Retention::Refused,
-            ..Retaining::default()
-        };
+        publication.retaining.outcome = Retention::Refused;
+        return;
     }
-    let turn = shard
-        .journal
-        .is_some()
-        .then(|| shard.world.turn(topic.as_str()));
-    let is_stored = message_records::level_of(shard, publisher, topic) > Level::Memory;
-    let (outcome, old) = change(shard, publisher, topic, message, is_stored);
-    Retaining::new(outcome, old.as_ref(), turn)
+    let lock = || shard.world.turn(publication.topic.as_str());
+    let turn = shard.journal.is_some().then(lock);
+    let (outcome, old) = change(shard, publication);
+    publication.retaining = Retaining::new(outcome, old.as_ref(), turn);
 }
 
 /// Returns the message before, too.
-fn change(
-    shard: &Shard,
-    publisher: Option<&Rc<Client>>,
-    topic: TopicName<'_>,
-    message: &Message,
-    is_stored: bool,
-) -> (Retention, Option<Retained>) {
-    let world = &shard.world;
+fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Retained>) {
+    let (world, topic, message) = (&shard.world, publication.topic, publication.message);
     if message.payload().is_empty() {
         return (
             Retention::Cleared,
@@ -159,6 +144,8 @@ fn change(
         refused(shard, &message, "the limit of retained messages is reached");
         return (Retention::Refused, None);
     }
+    let is_stored = message_records::level_of(shard, publication) > Level::Memory;
+    let publisher = publication.publisher;
     let source = publisher
         .filter(|_| config.check_retain_source)
         .and_then(|client| source_of(world, client));

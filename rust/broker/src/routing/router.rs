@@ -8,14 +8,12 @@ use std::rc::Rc;
 
 use mqttcore_session::Message;
 use mqttcore_store::Level;
-use mqttcore_topics::TopicName;
 
-use crate::clients::client::Client;
 use crate::clients::handle::Handle;
 use crate::clients::target::Target;
 use crate::routing::delivery::deliver_to_shards;
 use crate::routing::matching::{Purpose, search};
-use crate::routing::publication::{Publication, Retaining, Unroutable, report_unroutable};
+use crate::routing::publication::{Publication, Unroutable, report_unroutable};
 use crate::routing::{journal, message_records, queue_policy, retain};
 use crate::shard::Shard;
 
@@ -32,7 +30,7 @@ pub(crate) fn route(
     publications: &mut [Publication<'_>],
     mut answer: impl FnMut(&Publication<'_>, Result<usize, Unroutable>),
 ) {
-    let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
+    let mut targets = shard.targets.take();
     search(shard, publications, Purpose::Delivery, &mut targets);
     let mut rest = &mut targets[..];
     for publication in &mut *publications {
@@ -53,7 +51,7 @@ pub(crate) fn route(
         rest.by_ref().take(left_out).for_each(drop);
     }
     drop(rest);
-    *shard.targets.borrow_mut() = targets;
+    shard.targets.set(targets);
 }
 
 /// Decides which of its targets get a message, and writes what it leaves behind.
@@ -82,15 +80,13 @@ fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Targe
 fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [Target]) -> usize {
     let publisher = publication.publisher;
     let can_be_told = publisher.is_some_and(|client| client.login().version.has_properties());
-    let may_leave_out =
-        can_be_told && publication.is_refused_when_full && shard.world.durable.has_full();
-    let (topic, message) = (publication.topic, publication.message);
-    if !may_leave_out || message_records::level_of(shard, publisher, topic) == Level::Memory {
+    let may_leave_out = can_be_told && queue_policy::may_refuse(shard, publication);
+    if !may_leave_out || message_records::level_of(shard, publication) == Level::Memory {
         return targets.len();
     }
     let mut kept = 0;
     for index in 0..targets.len() {
-        if !message_records::lacks_queue_room(shard, topic, message, &targets[index]) {
+        if !message_records::lacks_queue_room(shard, publication, &targets[index]) {
             targets.swap(kept, index);
             kept += 1;
         }
@@ -98,53 +94,39 @@ fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [T
     kept
 }
 
-/// A kept session whose queue is full and that would get `message`, if that may not be dropped then.
-pub(crate) fn full_queue(
-    shard: &Shard,
-    publisher: Option<&Rc<Client>>,
-    topic: TopicName<'_>,
-    message: &Message,
-) -> Option<Handle> {
-    let own = publisher.map(|client| &**client);
-    let is_refused = queue_policy::may_refuse(shard, own, topic, message)
-        && message_records::level_of(shard, publisher, topic) > Level::Memory;
+/// A kept session whose queue is full and that would get the message, if that may not be dropped then.
+pub(crate) fn full_queue(shard: &Shard, publication: &Publication<'_>) -> Option<Handle> {
+    let is_refused = queue_policy::may_refuse(shard, publication)
+        && message_records::level_of(shard, publication) > Level::Memory;
     if !is_refused {
         return None;
     }
-    let mut targets = std::mem::take(&mut *shard.targets.borrow_mut());
-    let publication = Publication::new(publisher, topic, message);
+    let mut targets = shard.targets.take();
+    let (publisher, topic) = (publication.publisher, publication.topic);
+    let question = Publication::new(publisher, topic, publication.message, None);
     // A search that is given up has found nobody, and is refused later.
-    search(shard, &mut [publication], Purpose::Question, &mut targets);
+    search(shard, &mut [question], Purpose::Question, &mut targets);
     let mut found = targets.drain(..);
-    let full =
-        found.find(|target| message_records::lacks_queue_room(shard, topic, message, target));
+    let full = found.find(|target| message_records::lacks_queue_room(shard, publication, target));
     let full = full.map(|target| target.handle);
     drop(found);
-    *shard.targets.borrow_mut() = targets;
+    shard.targets.set(targets);
     full
 }
 
 /// Publishes as the broker itself what has been promised already.
 pub(crate) fn publish_own(shard: &Rc<Shard>, message: &Message) {
-    let retaining = retain::store(shard, None, message.topic_name(), message);
-    publish_promised(shard, None, message, retaining);
+    let mut publication = Publication::new(None, message.topic_name(), message, None);
+    retain::store(shard, &mut publication);
+    publish_promised(shard, publication);
 }
 
 /// Publishes what has been promised already; one that cannot be matched goes to nobody, is counted, and stands in the log.
-pub(crate) fn publish_promised(
-    shard: &Rc<Shard>,
-    publisher: Option<&Rc<Client>>,
-    message: &Message,
-    retaining: Retaining<'_>,
-) {
-    let publication = Publication {
-        retaining,
-        is_promised: true,
-        ..Publication::new(publisher, message.topic_name(), message)
-    };
-    route(shard, &mut [publication], |_, routed| {
+pub(crate) fn publish_promised(shard: &Rc<Shard>, mut publication: Publication<'_>) {
+    publication.is_promised = true;
+    route(shard, &mut [publication], |publication, routed| {
         if let Err(why) = routed {
-            report_unroutable(shard, publisher, message, why);
+            report_unroutable(shard, publication, why);
         }
     });
 }
@@ -155,45 +137,39 @@ pub(crate) fn publish_promised(
 ///
 /// [`Unroutable`]: nothing is done.
 pub(crate) fn try_publish_own(shard: &Rc<Shard>, message: &Message) -> Result<usize, Unroutable> {
-    let topic = message.topic_name();
-    check_retained(shard, None, topic, message)?;
-    if full_queue(shard, None, topic, message).is_some() {
+    let mut publication = Publication::new(None, message.topic_name(), message, None);
+    check_retained(shard, &publication)?;
+    if full_queue(shard, &publication).is_some() {
         return Err(Unroutable::QueueFull);
     }
-    let publication = Publication {
-        retaining: retain::store(shard, None, topic, message),
-        is_refused_when_full: queue_policy::refuses(shard, None, topic, message),
-        ..Publication::new(None, topic, message)
-    };
+    retain::store(shard, &mut publication);
     let mut matched = Ok(0);
     route(shard, &mut [publication], |_, routed| matched = routed);
     matched
 }
 
-/// Checks a message before it is retained, which comes before it is matched.
+/// Checks a message before it is retained, which comes before it is matched. Where the disk has no room to retain it, one
+/// whose publisher cannot be told reaches those who are here.
 ///
 /// # Errors
 ///
 /// [`Unroutable`], for one with RETAIN.
 pub(crate) fn check_retained(
     shard: &Shard,
-    publisher: Option<&Rc<Client>>,
-    topic: TopicName<'_>,
-    message: &Message,
+    publication: &Publication<'_>,
 ) -> Result<(), Unroutable> {
-    if message_records::lacks_room_to_retain(shard, publisher, topic, message) {
+    let can_be_told = publication.packet_id.is_some() || publication.publisher.is_none();
+    if can_be_told && message_records::lacks_room_to_retain(shard, publication) {
         return Err(Unroutable::NoRoom);
     }
-    check_filters(shard, topic, message)
-}
-
-/// As [`check_retained`], whatever room there is.
-pub(crate) fn check_filters(
-    shard: &Shard,
-    topic: TopicName<'_>,
-    message: &Message,
-) -> Result<(), Unroutable> {
-    if message.retain() && !shard.world.directory.snapshot().can_match(topic) {
+    let can_match = || {
+        shard
+            .world
+            .directory
+            .snapshot()
+            .can_match(publication.topic)
+    };
+    if publication.message.retain() && !can_match() {
         return Err(Unroutable::TooManyFilters);
     }
     Ok(())

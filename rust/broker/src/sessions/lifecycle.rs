@@ -8,6 +8,7 @@ use mqttcore_session::{Cause, Expiry, Message, SessionEvent};
 use crate::clients::client::{Client, KeptWill};
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::EventKind;
+use crate::routing::publication::Publication;
 use crate::routing::{delivery, external, fill, group, retain, router, session_records};
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::sessions::paging;
@@ -90,8 +91,9 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
         });
         return;
     }
-    let retaining = retain::store(shard, Some(client), topic, will);
-    router::publish_promised(shard, Some(client), will, retaining);
+    let mut publication = Publication::new(Some(client), topic, will, None);
+    retain::store(shard, &mut publication);
+    router::publish_promised(shard, publication);
 }
 
 /// Ends a session: no message reaches it any more, and its slot is free.

@@ -67,7 +67,7 @@ pub(crate) struct Shard {
     /// What topics that come again and again matched last.
     pub(crate) results: RefCell<MatchCache>,
     /// Scratch space of the router.
-    pub(crate) targets: RefCell<Vec<Target>>,
+    pub(crate) targets: Cell<Vec<Target>>,
     /// Publishes that are still to be matched one at a time, because such went to very many.
     pub(crate) one_at_a_time: Cell<u32>,
     /// Scratch space for encoding properties.
@@ -119,7 +119,7 @@ impl Shard {
             held: Held::new(world.log.is_some()),
             pagings: RefCell::default(),
             results: RefCell::default(),
-            targets: RefCell::default(),
+            targets: Cell::default(),
             one_at_a_time: Cell::new(0),
             properties: RefCell::default(),
             config: RefCell::new(config),
