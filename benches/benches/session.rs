@@ -16,6 +16,7 @@ use mqttcore_codec::{
 use mqttcore_session::{
     ConnectRequest, Delivery, Message, Request, ServerLimits, Session, Terms, Transmit,
 };
+use mqttcore_topics::{TopicLimits, TopicName};
 
 /// A topic of 27 bytes, as devices use them.
 const TOPIC: &str = "fleet/truck-0042/telemetry1";
@@ -243,7 +244,10 @@ fn message(qos: QoS) -> Message {
     let Packet::Publish(publish) = packet else {
         unreachable!("a PUBLISH was encoded");
     };
-    Message::from_publish(Instant::now(), Version::V3_1_1, &publish, &frame, &chunk, 0)
+    // INVARIANT: it is `TOPIC`.
+    let topic = TopicName::parse(publish.topic.as_str(), &TopicLimits::default()).expect("a topic");
+    let publish = (topic, &publish);
+    Message::from_publish(Instant::now(), Version::V3_1_1, publish, &frame, &chunk, 0)
 }
 
 criterion_group!(benches, take, hand_out, hand_out_bytes, fan_out, queue);
