@@ -193,7 +193,9 @@ fn a_message_whose_packet_was_decoded_elsewhere_is_copied() {
     };
 
     let chunk = source.into();
-    let message = Message::from_publish(start(), Version::V3_1_1, &publish, source, &chunk, 0);
+    let topic = TopicName::parse(publish.topic.as_str(), &TopicLimits::default()).unwrap();
+    let publish = (topic, &publish);
+    let message = Message::from_publish(start(), Version::V3_1_1, publish, source, &chunk, 0);
 
     assert_eq!((message.topic(), message.payload()), ("topic", &b"xy"[..]));
     assert_eq!((message.qos(), message.dup()), (QoS::AtLeastOnce, true));
