@@ -54,6 +54,13 @@ def test_failures_that_just_fit_the_window_open(breaker: Breaker, clock: Clock) 
     assert breaker.fail()
 
 
+def test_a_failure_of_long_ago_does_not_keep_it_closed(breaker: Breaker, clock: Clock) -> None:
+    breaker.fail()
+    clock.now += 2 * WINDOW_S
+
+    assert [breaker.fail() for _ in range(FAILURES)] == [False] * (FAILURES - 1) + [True]
+
+
 def test_it_is_open_while_as_many_threads_are_held_as_may_be(breaker: Breaker) -> None:
     held = [breaker.hold() for _ in range(HELD_MAX)]
     assert held == list(range(1, HELD_MAX + 1))
@@ -113,7 +120,9 @@ def test_a_trial_that_tells_nothing_makes_room_for_the_next(breaker: Breaker, cl
 
 def test_a_trial_that_never_ends_is_not_waited_for(breaker: Breaker, clock: Clock) -> None:
     on_trial(breaker, clock)
+    clock.now += TIMEOUT_S + OPEN_S - 0.001
+    assert not breaker.admit(timeout=TIMEOUT_S)
 
-    clock.now += TIMEOUT_S + OPEN_S
+    clock.now += 0.001
 
     assert breaker.admit(timeout=TIMEOUT_S)

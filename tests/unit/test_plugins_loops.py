@@ -20,6 +20,7 @@ def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
     made = LoopThread("test-loop")
     yield made
     made.stop()
+    made._thread.join(20)
     assert not made.is_alive
 
 
@@ -88,7 +89,10 @@ def test_a_thread_is_named_and_ends_with_the_program(thread: LoopThread) -> None
     assert not thread.is_stuck()
 
 
-def test_a_coroutine_that_takes_too_long_is_cancelled(thread: LoopThread) -> None:
+def test_a_coroutine_that_takes_too_long_is_cancelled(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttcore.plugin.loop_thread.TIMEOUT_GRACE_S", 3_600.0)
     cancelled = threading.Event()
 
     async def hang() -> None:
@@ -100,6 +104,53 @@ def test_a_coroutine_that_takes_too_long_is_cancelled(thread: LoopThread) -> Non
     with pytest.raises(TimeoutError):
         thread.call(hang, timeout=0.0)
     assert cancelled.wait(20)
+
+
+def test_a_coroutine_is_waited_for_a_little_longer_than_it_may_take(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttcore.plugin.loop_thread.TIMEOUT_GRACE_S", 3_600.0)
+
+    async def take_turns() -> str:
+        for _ in range(10_000):
+            await asyncio.sleep(0)
+        return "done"
+
+    assert thread.call(take_turns, timeout=60.0) == "done"
+
+
+def test_a_loop_that_ends_cancels_what_runs_and_takes_nothing_more(thread: LoopThread) -> None:
+    began, cancelled, called = threading.Event(), threading.Event(), threading.Event()
+
+    async def hang() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    thread.post(lambda: asyncio.ensure_future(hang()))
+    assert began.wait(20)
+    thread.stop()
+    thread._thread.join(20)
+
+    assert cancelled.is_set()
+    thread.post(called.set)
+    assert not called.is_set()
+    assert thread.loop.is_closed()
+
+
+def test_a_loop_that_is_held_is_not_waited_for(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttcore.plugin.loop_thread.JOIN_S", 0.0)
+    release = threading.Event()
+    thread.post(release.wait)
+
+    thread.stop()
+
+    assert thread.is_alive
+    release.set()
 
 
 def test_a_loop_that_is_held_is_stuck_until_its_hook_comes_back(

@@ -4,7 +4,18 @@ import dataclasses
 from typing import Any, cast, get_args
 
 import pytest
-from mqttcore.plugin import Allow, Ask, Deny, Event, Exchange, Login, PluginConfig, Secret, hook
+from mqttcore.plugin import (
+    Allow,
+    Ask,
+    Deny,
+    Event,
+    Exchange,
+    Login,
+    Plugin,
+    PluginConfig,
+    Secret,
+    hook,
+)
 from mqttcore.plugin.hooks import MARK, METHOD_BYTES_MAX, EventKind, Mark
 
 
@@ -151,3 +162,22 @@ def test_a_secret_shows_itself_to_nobody() -> None:
     assert hash(secret) == hash(Secret("hunter2")) != hash(Secret("hunter3"))
     with pytest.raises(TypeError, match=r"^a Secret cannot be pickled$"):
         secret.__reduce__()
+
+
+def test_a_plugin_without_a_configuration_has_an_empty_one() -> None:
+    assert isinstance(Plugin().config, Plugin.Config)
+
+
+def test_a_method_in_the_place_of_a_hook_is_none() -> None:
+    class Deciding(Plugin):
+        @hook.authenticate()
+        def login(self, _login: Login) -> Allow | None: ...
+
+        @hook.authorize(action="publish", filter="#")
+        def may(self, _ask: Ask) -> bool | None: ...
+
+    class Silent(Deciding):
+        def login(self, _login: Login) -> Allow | None: ...
+
+    assert list(Deciding.hooks) == ["login", "may"]
+    assert list(Silent.hooks) == ["may"]
