@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 from mqttcore._core import Question
-from mqttcore.errors import OverloadedError
-from mqttcore.plugin import Allow, Ask, Deny, Grant, Login, Plugin, hook
+from mqttcore.errors import OverloadedError, PluginError
+from mqttcore.plugin import Allow, Ask, Deny, Exchange, Grant, Login, Plugin, hook
 from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, Breaker
-from mqttcore.plugin.chain import Chain, FailureLog
+from mqttcore.plugin.chain import Chain, FailureLog, shown
 
 from tests.clock import Clock
 
@@ -246,3 +246,26 @@ def test_events_that_were_dropped_are_counted_in_the_log(
 
     owner = chain.logins[0].title.rpartition(".")[0]
     assert lines(caplog) == [f"plugin {owner}: 7 events were dropped: its hooks are too slow"]
+
+
+def test_a_long_client_identifier_is_cut_in_the_log() -> None:
+    assert shown(Login(client_id="c" * 120)) == f"'{'c' * 120}'"
+    assert shown(Login(client_id="c" * 121)) == f"'{'c' * 120}'"
+
+
+class Talking(Plugin):
+    """Offers a method."""
+
+    @hook.enhanced_auth("M")
+    async def talk(self, _exchange: Exchange) -> Allow | Deny:
+        """Is never asked."""
+        return Deny()
+
+
+def test_two_hooks_for_one_method_are_named() -> None:
+    with pytest.raises(PluginError) as caught:
+        Chain([Talking(), Talking()])
+
+    name = Talking().name
+    both = f"{name}.talk and {name}#2.talk"
+    assert str(caught.value) == f"{both} offer the same method 'M'"
