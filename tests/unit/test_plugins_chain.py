@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from mqttcore._core import Question
+from mqttcore._core import Client, Question
 from mqttcore.errors import OverloadedError, PluginError
 from mqttcore.plugin import Allow, Ask, Deny, Exchange, Grant, Login, Plugin, hook
 from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, Breaker
@@ -249,8 +249,9 @@ def test_events_that_were_dropped_are_counted_in_the_log(
 
 
 def test_a_long_client_identifier_is_cut_in_the_log() -> None:
-    assert shown(Login(client_id="c" * 120)) == f"'{'c' * 120}'"
-    assert shown(Login(client_id="c" * 121)) == f"'{'c' * 120}'"
+    for length in (120, 121):
+        client = cast("Client", Login(client_id="c" * length))
+        assert shown(client) == f"'{'c' * 120}'"
 
 
 class Talking(Plugin):
