@@ -15,7 +15,6 @@
 #![warn(missing_docs)]
 
 mod certificate;
-mod der;
 mod error;
 mod load;
 #[cfg(feature = "make")]
