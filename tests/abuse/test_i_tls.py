@@ -170,7 +170,7 @@ def test_i05_a_broken_pair_leaves_the_old_one_in_force_and_is_told(
         while "does not belong to certificate" not in caplog.text and time.monotonic() < until:
             time.sleep(0.05)
 
-    assert "certificates of before stay in force" in caplog.text
+    assert "previous certificates stay in use" in caplog.text
     with open_tls(broker.port, files.context()) as one:
         one.connect(unique("c"))
 

@@ -120,7 +120,7 @@ impl Broker {
     ) -> Result<Self, StartError> {
         let compiled = listener_policies(&config)?;
         let listener_policies = compiled.policies;
-        let has_tls = listener_policies.iter().any(|door| door.tls.is_some());
+        let has_tls = listener_policies.iter().any(|policy| policy.tls.is_some());
         let sockets = startup::bind(&config.listeners)?;
         let addresses = sockets
             .iter()
@@ -148,8 +148,8 @@ impl Broker {
             started.map_err(StartError::Service)?;
         }
         let accept = move |shard: &Rc<Shard>| {
-            for (door, socket) in sockets.into_iter().enumerate() {
-                let accept = listener::accept(Rc::clone(shard), socket, door);
+            for (index, socket) in sockets.into_iter().enumerate() {
+                let accept = listener::accept(Rc::clone(shard), socket, index);
                 let world = Arc::clone(&shard.world);
                 tokio::task::spawn_local(critical(world, "the acceptor", accept));
             }

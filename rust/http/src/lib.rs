@@ -213,14 +213,14 @@ async fn watch_files(broker: BrokerHandle, server: Arc<TlsServer>) {
         match read.ok().flatten() {
             None => {}
             Some(Ok(warnings)) => {
-                let text = "http: certificates are read again, and in force";
+                let text = "http: certificates reloaded";
                 broker.log(LogLevel::Info, text.to_owned());
                 for line in warnings {
                     broker.log(LogLevel::Warning, format!("http: {line}"));
                 }
             }
             Some(Err(error)) => {
-                let text = format!("http: {error}; the certificates of before stay in force");
+                let text = format!("http: {error}; the previous certificates stay in use");
                 broker.log(LogLevel::Error, text);
             }
         }

@@ -165,7 +165,7 @@ fn private_key(
         ));
     }
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| {
-        let why = format!("no private key that is not encrypted, in PEM, is in it: {error}");
+        let why = format!("no unencrypted private key in PEM format: {error}");
         content("key", path, why)
     })
 }
@@ -178,7 +178,7 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
         Ok(_) => Err(content(
             what,
             path,
-            "no certificate in PEM is in it".to_owned(),
+            "no certificate in PEM format".to_owned(),
         )),
         Err(error) => Err(content(what, path, format!("not PEM: {error}"))),
     }
@@ -239,7 +239,7 @@ fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'sta
         Ok(_) => Err(content(
             "crl",
             path,
-            "no revocation list is in it".to_owned(),
+            "no certificate revocation list".to_owned(),
         )),
         Err(error) => Err(content("crl", path, format!("not PEM: {error}"))),
     }

@@ -36,7 +36,7 @@ pub(crate) struct Accepted {
     pub(crate) socket: std::net::TcpStream,
     pub(crate) peer: SocketAddr,
     /// Number of the listener in the configuration.
-    pub(crate) door: usize,
+    pub(crate) listener: usize,
 }
 
 /// Lets a client in on its home shard once its session is there.
@@ -66,15 +66,19 @@ impl Drop for Pending {
 async fn run(shard: Rc<Shard>, accepted: Accepted) {
     let pending = Pending(Rc::clone(&shard));
     let deadline = Instant::now() + shard.config().connect_deadline;
-    let Accepted { socket, peer, door } = accepted;
+    let Accepted {
+        socket,
+        peer,
+        listener,
+    } = accepted;
     let listener_policies = shard.listener_policies();
     // A listener that a reload removed from the configuration accepts no clients.
-    let (Some(door), Ok(stream)) = (listener_policies.get(door), TcpStream::from_std(socket))
+    let (Some(policy), Ok(stream)) = (listener_policies.get(listener), TcpStream::from_std(socket))
     else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
-    let (mut transport, opened) = open(&shard, stream, door, deadline).await;
+    let (mut transport, opened) = open(&shard, stream, policy, deadline).await;
     let mut unread = Vec::new();
     let outcome = match opened {
         Err(refusal) => Err(refusal),
@@ -86,7 +90,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
                 shard: &shard,
                 transport: &mut transport,
                 peer,
-                door,
+                policy,
                 certificate,
                 buffer,
             };
@@ -99,9 +103,9 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     };
     drop(pending);
     match outcome {
-        Ok(admitted) => send_home(&shard, transport, unread, *admitted, door),
+        Ok(admitted) => send_home(&shard, transport, unread, *admitted, policy),
         Err(refusal) => {
-            let farewell = refuse(&shard, peer, &door.name, &refusal);
+            let farewell = refuse(&shard, peer, &policy.name, &refusal);
             // It may hold a password, and the client may take its time.
             drop(refusal);
             Box::pin(part(&shard, transport, farewell)).await;
@@ -122,10 +126,10 @@ struct Opened {
 async fn open(
     shard: &Shard,
     tcp: TcpStream,
-    door: &ListenerPolicy,
+    policy: &ListenerPolicy,
     deadline: Instant,
 ) -> (Transport, Result<Opened, RejectReason>) {
-    let (mut stream, certificate) = match &door.tls {
+    let (mut stream, certificate) = match &policy.tls {
         None => (Socket::Plain(tcp), Ok(None)),
         // Boxed, so that no other handshake carries the space that it needs.
         Some(server) => Box::pin(tls::accept(shard, tcp, server, deadline)).await,
@@ -135,7 +139,7 @@ async fn open(
         Err(refusal) => return (Transport::Stream(stream), Err(refusal)),
     };
     let opened = |bytes| Opened { certificate, bytes };
-    let Some(rules) = &door.websocket else {
+    let Some(rules) = &policy.websocket else {
         return (Transport::Stream(stream), Ok(opened(Vec::new())));
     };
     match websocket::accept(&mut stream, rules, deadline, shard.metrics()).await {
@@ -165,7 +169,7 @@ pub(crate) struct Handshake<'a> {
     pub(crate) shard: &'a Rc<Shard>,
     pub(crate) transport: &'a mut Transport,
     pub(crate) peer: SocketAddr,
-    pub(crate) door: &'a ListenerPolicy,
+    pub(crate) policy: &'a ListenerPolicy,
     /// What the client presented, verified.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
     /// What was read and not handled.
@@ -199,12 +203,12 @@ impl Handshake<'_> {
                 Some((connect, len)) => {
                     let to = ConnAckFormat::of(&connect);
                     self.shard.metrics().packets_received.add(1);
-                    if !self.door.protocol_versions.contains(&connect.version) {
+                    if !self.policy.protocol_versions.contains(&connect.version) {
                         return Err(RejectReason::Violation(to, Violation::protocol_version()));
                     }
                     let mut request = ConnectRequest::parse(&connect, &config.limits)
                         .map_err(|violation| RejectReason::Violation(to, violation))?;
-                    if let Some(mount_point) = &self.door.mount_point {
+                    if let Some(mount_point) = &self.policy.mount_point {
                         request
                             .mount(mount_point.clone())
                             .map_err(|violation| RejectReason::Violation(to, violation))?;
@@ -290,7 +294,7 @@ fn send_home(
     transport: Transport,
     unread: Vec<u8>,
     admitted: Admitted,
-    door: &ListenerPolicy,
+    policy: &ListenerPolicy,
 ) {
     let Ok(transport) = transport.park() else {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
@@ -298,8 +302,8 @@ fn send_home(
     };
     let home = shard.world.home(&admitted.login.client_id);
     let grant = &admitted.access.grant;
-    let promise = shard.config().promise_to(grant.promise, door.promise);
-    let queue_policy = grant.queue_policy.or(door.queue_policy);
+    let promise = shard.config().promise_to(grant.promise, policy.promise);
+    let queue_policy = grant.queue_policy.or(policy.queue_policy);
     let arrival = Arrival {
         transport,
         unread,

@@ -65,7 +65,7 @@ impl Handshake<'_> {
         request: &mut ConnectRequest,
     ) -> Result<bool, RejectReason> {
         let identity = self
-            .door
+            .policy
             .tls
             .as_ref()
             .and_then(|tls| tls.settings().identity);
@@ -93,7 +93,7 @@ impl Handshake<'_> {
             certificate: self.certificate.clone(),
             is_certified,
             peer: self.peer,
-            listener: Arc::clone(&self.door.name),
+            listener: Arc::clone(&self.policy.name),
             clean_start: request.clean_start,
             keep_alive_s: request.keep_alive_s,
             session_expiry_interval_s: request.session_expiry_interval_s,
@@ -145,7 +145,7 @@ impl Handshake<'_> {
 
     /// What the listener gives to those whom no plugin knows.
     fn anonymous(&self) -> Option<Identified> {
-        let access = self.door.anonymous.as_ref()?;
+        let access = self.policy.anonymous.as_ref()?;
         Some(Identified {
             access: Arc::clone(access),
             name: Name::Nobody,

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -42,30 +43,32 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 }
 
 /// Accepts until the broker stops.
-pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, door: usize) {
-    let listener = match TcpListener::from_std(socket) {
-        Ok(listener) => listener,
+pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, listener: usize) {
+    let socket = match TcpListener::from_std(socket) {
+        Ok(socket) => socket,
         Err(error) => {
             shard.log.warn(LogCategory::Accept, shard.now(), || {
-                format!("listener {door}: cannot accept connections: {error}")
+                let name = name_of(&shard, listener);
+                format!("listener {name}: cannot accept connections: {error}")
             });
             return;
         }
     };
     let mut next = 0;
     loop {
-        match listener.accept().await {
+        match socket.accept().await {
             Ok((stream, peer)) => {
                 if shard.world.is_stopping() {
                     return;
                 }
                 next = (next + 1) % shard.world.shards();
-                deliver_to_shards(&shard, next, stream, peer, door);
+                deliver_to_shards(&shard, next, stream, peer, listener);
             }
             Err(error) => {
                 let now = shard.refresh_now();
                 shard.log.warn(LogCategory::Accept, now, || {
-                    format!("listener {door}: cannot accept a connection: {error}")
+                    let name = name_of(&shard, listener);
+                    format!("listener {name}: cannot accept a connection: {error}")
                 });
                 if !is_one_sockets_fault(&error) {
                     tokio::time::sleep(REST).await;
@@ -75,12 +78,21 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, door
     }
 }
 
+/// The name of a listener in the log; its number if a reload has removed it.
+fn name_of(shard: &Shard, listener: usize) -> Arc<str> {
+    let policies = shard.listener_policies();
+    let name = policies
+        .get(listener)
+        .map(|policy| Arc::clone(&policy.name));
+    name.unwrap_or_else(|| listener.to_string().into())
+}
+
 fn deliver_to_shards(
     shard: &Rc<Shard>,
     to: usize,
     stream: tokio::net::TcpStream,
     peer: SocketAddr,
-    door: usize,
+    listener: usize,
 ) {
     let world = &shard.world;
     shard.metrics().connections_accepted.add(1);
@@ -92,14 +104,19 @@ fn deliver_to_shards(
         shard
             .log
             .warn(LogCategory::Accept, shard.refresh_now(), || {
-                format!("listener {door}: {peer} refused: too many connections")
+                let name = name_of(shard, listener);
+                format!("listener {name}: {peer} refused: too many connections")
             });
         return;
     }
     let Ok(socket) = prepare(stream) else { return };
     world.connections.fetch_add(1, Ordering::Relaxed);
     world.pending.fetch_add(1, Ordering::Relaxed);
-    let accepted = Accepted { socket, peer, door };
+    let accepted = Accepted {
+        socket,
+        peer,
+        listener,
+    };
     if to == shard.index {
         crate::admission::handshake::start(shard, accepted);
     } else {

@@ -50,7 +50,7 @@ pub(crate) async fn accept(
 }
 
 fn late() -> RejectReason {
-    RejectReason::Silent("no whole TLS handshake before the deadline")
+    RejectReason::Silent("TLS handshake not finished before the deadline")
 }
 
 /// The first bytes of a client, if they may be TLS.
@@ -125,14 +125,14 @@ fn identity(der: &[u8]) -> Result<Arc<ClientCertificate>, IdentityError> {
 pub(crate) async fn watch_files(shard: Rc<Shard>) {
     loop {
         sleep(WATCH_EVERY).await;
-        for door in shard.listener_policies().iter() {
-            let Some(server) = door.tls.clone() else {
+        for policy in shard.listener_policies().iter() {
+            let Some(server) = policy.tls.clone() else {
                 continue;
             };
             // A disk may take its time.
             let read = spawn_blocking(move || server.refresh()).await;
             let Ok(Some(outcome)) = read else { continue };
-            report(&shard, &door.name, outcome);
+            report(&shard, &policy.name, outcome);
         }
     }
 }
@@ -141,9 +141,9 @@ pub(crate) async fn watch_files(shard: Rc<Shard>) {
 fn report(shard: &Shard, listener: &str, outcome: Result<Vec<String>, TlsError>) {
     match outcome {
         Ok(warnings) => {
-            shard.log.say(format!(
-                "listener {listener}: certificates are read again, and in force"
-            ));
+            shard
+                .log
+                .say(format!("listener {listener}: certificates reloaded"));
             for line in warnings {
                 shard.log.warn(LogCategory::Tls, shard.refresh_now(), || {
                     format!("listener {listener}: {line}")
@@ -151,7 +151,7 @@ fn report(shard: &Shard, listener: &str, outcome: Result<Vec<String>, TlsError>)
             }
         }
         Err(error) => shard.log.warn(LogCategory::Tls, shard.refresh_now(), || {
-            format!("listener {listener}: {error}; the certificates of before stay in force")
+            format!("listener {listener}: {error}; the previous certificates stay in use")
         }),
     }
 }

@@ -162,34 +162,37 @@ pub(crate) fn policies_of(
     config: &Config,
 ) -> Result<Compiled, InvalidListener> {
     let configured = listener_policies(config)?;
-    let door = |((bound, current), place): ((&Listener, &ListenerPolicy), &Option<usize>)| {
+    let policy = |((bound, current), place): ((&Listener, &ListenerPolicy), &Option<usize>)| {
         let found = place.and_then(|place| configured.policies.get(place));
-        let rules = found.and_then(|door| door.websocket.clone());
+        let rules = found.and_then(|policy| policy.websocket.clone());
         ListenerPolicy {
-            name: found.map_or_else(|| bound.name.as_str().into(), |door| Arc::clone(&door.name)),
-            anonymous: found.and_then(|door| door.anonymous.clone()),
-            promise: found.and_then(|door| door.promise),
+            name: found.map_or_else(
+                || bound.name.as_str().into(),
+                |policy| Arc::clone(&policy.name),
+            ),
+            anonymous: found.and_then(|policy| policy.anonymous.clone()),
+            promise: found.and_then(|policy| policy.promise),
             protocol_versions: found.map_or_else(
                 || bound.protocol_versions.as_slice().into(),
-                |door| door.protocol_versions.clone(),
+                |policy| policy.protocol_versions.clone(),
             ),
-            queue_policy: found.and_then(|door| door.queue_policy),
+            queue_policy: found.and_then(|policy| policy.queue_policy),
             mount_point: found.map_or_else(
                 || bound.mount_point.clone(),
-                |door| door.mount_point.clone(),
+                |policy| policy.mount_point.clone(),
             ),
             websocket: bound
                 .websocket
                 .clone()
                 .map(|own| rules.unwrap_or(Arc::new(own))),
             tls: current.tls.as_ref().map(|own| {
-                let new = found.and_then(|door| door.tls.as_ref());
+                let new = found.and_then(|policy| policy.tls.as_ref());
                 Arc::clone(new.unwrap_or(own))
             }),
         }
     };
     Ok(Compiled {
-        policies: bound.iter().zip(current).zip(places).map(door).collect(),
+        policies: bound.iter().zip(current).zip(places).map(policy).collect(),
         warnings: configured.warnings,
     })
 }

@@ -379,7 +379,7 @@ fn a_changed_list_is_taken_over_and_ends_resumption() {
     resumed.read_exact(&mut [0; 4]).expect("CONNACK");
 
     ca.write(&[7], 2040);
-    wait_for_line(&lines, "read again, and in force");
+    wait_for_line(&lines, "certificates reloaded");
 
     let revoked = open(config, "localhost", address);
     let revoked = revoked.and_then(|mut socket| {
@@ -459,7 +459,7 @@ fn a_broken_pair_changes_nothing_and_is_told() {
     for (settings, wanted) in [
         (mixed, "does not belong to certificate"),
         (missing, "nowhere.pem: cannot be read"),
-        (swapped, "no certificate in PEM is in it"),
+        (swapped, "no certificate in PEM format"),
     ] {
         let error = broker.reload(&tls_config(settings.clone()), Arc::clone(&hooks));
         let error = error.expect_err("refused").to_string();
@@ -484,10 +484,10 @@ fn changed_files_are_taken_over_once_they_fit_together() {
     let (broker, lines) = logged(tls_config(files.settings()));
 
     fs::copy(&new.made.server, &files.made.server).unwrap();
-    wait_for_line(&lines, "the certificates of before stay in force");
+    wait_for_line(&lines, "the previous certificates stay in use");
     let before = Dial::new(&files.made.ca).open(broker.addresses()[0]);
     fs::copy(&new.made.server_key, &files.made.server_key).unwrap();
-    wait_for_line(&lines, "read again, and in force");
+    wait_for_line(&lines, "certificates reloaded");
 
     assert!(before.is_ok());
     assert_eq!(

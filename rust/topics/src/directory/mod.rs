@@ -1,4 +1,4 @@
-//! The subscription directory: the only public door to who subscribed to what.
+//! The subscription directory: the only public interface to the subscriptions.
 //!
 //! One immutable [`State`] hangs off one root. A writer makes the next version, which shares all but the changed
 //! path with the last, and puts it in place by compare-and-set; the loser of a race starts again. A reader pins the
