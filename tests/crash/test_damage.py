@@ -28,5 +28,5 @@ def test_a_broker_that_may_lose_something_mends_its_folder_and_starts(tmp_path: 
     life.start()
 
     life.kill()
-    assert "the store was mended" in life.log.read_text()
+    assert "the store was repaired" in life.log.read_text()
     assert received(folder) == 0

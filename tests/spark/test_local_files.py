@@ -57,7 +57,7 @@ def test_where_it_cannot_be_compiled_all_works_as_before(
     with caplog.at_level(logging.WARNING):
         local_files.without_chmod(spark)
 
-    assert "a process for each file" in caplog.text
+    assert "a process for each checkpoint file" in caplog.text
     assert in_use(spark).hashCode() == before
 
 
