@@ -47,7 +47,7 @@ pub struct ClientCertificate {
     pub subject: Box<str>,
     /// The alternative names, in their order.
     pub alternative_names: Box<[AlternativeName]>,
-    /// When it ends.
+    /// End of its validity.
     pub not_after: SystemTime,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for AlternativeName {
     }
 }
 
-/// A certificate is not an identity.
+/// A client certificate is rejected as an identity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
@@ -125,7 +125,7 @@ impl ClientCertificate {
     ///
     /// # Errors
     ///
-    /// [`IdentityError`]: a field that names the client is not fit to be shown or compared.
+    /// [`IdentityError`]: the certificate or one of its names is malformed, or has several common names.
     pub fn parse(der: &[u8]) -> Result<Self, IdentityError> {
         let certificate = Certificate::from_der(der).map_err(|_| IdentityError::Malformed)?;
         let fields = certificate.tbs_certificate();

@@ -1,9 +1,9 @@
-//! Why files do not make a TLS configuration.
+//! Errors of loading a TLS configuration.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Files do not make a TLS configuration: what, where, and what to do.
+/// A TLS configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -27,7 +27,7 @@ pub enum TlsError {
         /// The longest that is read.
         limit: u64,
     },
-    /// A file holds something else.
+    /// A file has other content than expected.
     #[error("{what} {path}: {why}")]
     Content {
         /// The key of the configuration.
@@ -47,7 +47,7 @@ pub enum TlsError {
         /// The file of the key.
         key: PathBuf,
     },
-    /// Client certificates are asked for, and nothing says who issues them; or the other way round.
+    /// Settings contradict each other, such as client certificates without `client_ca`.
     #[error("{0}")]
     Settings(&'static str),
     /// The cryptography library refuses.

@@ -1,4 +1,4 @@
-//! PEM files become a rustls configuration.
+//! Loads a rustls configuration from PEM files.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -30,7 +30,7 @@ const CRL_BYTES: u64 = 64 << 20;
 /// The mode bits that let others than the owner and the group read, write or run a file.
 const OTHERS: u32 = 0o007;
 
-/// A configuration, and what an operator should know about its files.
+/// A configuration, and warnings about its files.
 pub(crate) struct Made {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) warnings: Vec<String>,
@@ -184,7 +184,7 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
     }
 }
 
-/// What checks client certificates, if any are asked for.
+/// The verifier of client certificates, if the listener requests them.
 fn verifier(
     settings: &TlsSettings,
     provider: Arc<CryptoProvider>,

@@ -24,19 +24,19 @@ pub struct TlsServer {
 
 struct State {
     config: Arc<ServerConfig>,
-    /// The files as they were when they were read last, whatever came of it.
+    /// State of the files at the last read, successful or not.
     read: Stamps,
-    /// The files as they were when they were looked at last.
+    /// State of the files at the last check.
     seen: Stamps,
 }
 
-/// What tells one state of a file from another; `None`: it is not there.
+/// Modification time, change time, size and inode of each file; `None`: the file does not exist.
 type Stamps = Vec<Option<[i64; 6]>>;
 
-/// A TLS configuration that was read, and what an operator should know about its files.
+/// A loaded TLS configuration, and warnings about its files.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The configuration, to be asked for at each handshake.
+    /// The TLS of the listener; [`TlsServer::config`] is called for each handshake.
     pub server: TlsServer,
     /// Lines for the log.
     pub warnings: Vec<String>,
@@ -68,12 +68,12 @@ impl TlsServer {
         })
     }
 
-    /// What the listener says.
+    /// The settings of the listener.
     pub fn settings(&self) -> &TlsSettings {
         &self.settings
     }
 
-    /// The configuration in force.
+    /// The current configuration.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.state().config)
     }

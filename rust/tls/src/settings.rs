@@ -1,4 +1,4 @@
-//! What a listener says of TLS.
+//! TLS settings of a listener.
 
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ pub enum Identity {
     AlternativeName,
 }
 
-/// What a listener says of TLS.
+/// TLS settings of a listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TlsSettings {
     /// The first is presented to clients that name no server, or one that no certificate is for.

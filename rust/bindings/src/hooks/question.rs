@@ -291,7 +291,7 @@ pub(super) struct Alarm {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::net::SocketAddr;
 
     use mqttcore_codec::Version;
@@ -300,7 +300,8 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn login() -> (Arc<Question>, impl FnMut() -> Option<Verdict>) {
+    /// A question about a login, and what takes its answer.
+    pub(in super::super) fn login() -> (Arc<Question>, impl FnMut() -> Option<Verdict>) {
         let (reply, mut answer) = Reply::new();
         let login = Login {
             client_id: "c".into(),

@@ -161,31 +161,11 @@ fn expire(alarm: &Alarm, now: Instant, on_late: &OnLate) -> Option<Alarm> {
 mod tests {
     use std::sync::mpsc::channel;
 
-    use mqttcore_broker::{Login, Reply};
-    use mqttcore_codec::Version;
-
-    use super::super::question::{QuestionReply, Subject};
+    use super::super::question::tests::login;
     use super::*;
 
     fn question() -> (Arc<Question>, impl Sized) {
-        let login = Login {
-            client_id: "c".into(),
-            version: Version::V5,
-            username: None,
-            password: None,
-            certificate: None,
-            is_certified: false,
-            peer: ([127, 0, 0, 1], 1).into(),
-            listener: "test".into(),
-            clean_start: true,
-            keep_alive_s: 0,
-            session_expiry_interval_s: 0,
-            will_topic: None,
-            user_properties: Arc::default(),
-        };
-        let (reply, wanted) = Reply::new();
-        let subject = Subject::Login(Arc::new(login));
-        let question = Question::new(subject, QuestionReply::Verdict(reply));
+        let (question, wanted) = login();
         question
             .start("hook", Duration::ZERO)
             .expect("it is wanted");

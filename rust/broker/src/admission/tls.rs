@@ -1,4 +1,5 @@
-//! TLS handshakes of accepted sockets: one step at a time on each shard, and between two steps everybody else's turn.
+//! TLS handshakes of accepted sockets. A shard does one step of one handshake at a time; its other tasks run between two
+//! steps.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,19 +16,19 @@ use crate::connection::tls::TlsStream;
 use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
 
-/// Bytes that a client may take for its handshake; a chain of certificates has some thousands.
+/// Maximum bytes of a client's handshake; a chain of certificates has some thousands.
 const HANDSHAKE_BYTES: usize = 32 * 1024;
 
-/// Does the handshake of a client on `tcp`.
+/// Performs the TLS handshake on `tcp`.
 ///
-/// Whatever it ends with, the socket is returned: an alert may still have to leave.
+/// The socket is returned even after an error, since an alert may still have to be written.
 pub(crate) async fn accept(
     shard: &Shard,
     mut tcp: TcpStream,
     server: &TlsServer,
     deadline: Instant,
 ) -> (Socket, Result<Option<Arc<ClientCertificate>>, RejectReason>) {
-    // Nothing is set up for a client that sends nothing.
+    // No TLS session is allocated for a client that sends nothing.
     let first = timeout_at(deadline, receive_first(shard, &mut tcp)).await;
     let first = match first.unwrap_or_else(|_| Err(late())) {
         Ok(first) => first,
@@ -94,11 +95,11 @@ async fn shake_hands(
     }
 }
 
-/// Takes a part of the handshake, when it is this handshake's turn.
+/// Processes records of the handshake once no other handshake of the shard is processing.
 async fn step(shard: &Shard, stream: &mut TlsStream, records: &[u8]) -> Result<(), RejectReason> {
     let step = || {
         let done = stream.handshake(records);
-        // An answer or the end: more than a part of a message.
+        // With a reply, or at the end of the handshake, the step has signed or verified something.
         (done, stream.has_output() || !stream.is_handshaking())
     };
     let (done, _) = shard.handshakes.take(step, |(_, was_long)| *was_long).await;
@@ -112,7 +113,7 @@ async fn flush(shard: &Shard, stream: &mut TlsStream) -> Result<(), RejectReason
     Ok(())
 }
 
-/// Who a verified certificate is for. A session that was resumed may have outlived it.
+/// The identity in a verified certificate. Expiry is checked again, since a resumed session skips verification.
 fn identity(der: &[u8]) -> Result<Arc<ClientCertificate>, IdentityError> {
     let certificate = ClientCertificate::parse(der)?;
     if certificate.not_after < SystemTime::now() {
@@ -121,7 +122,7 @@ fn identity(der: &[u8]) -> Result<Arc<ClientCertificate>, IdentityError> {
     Ok(Arc::new(certificate))
 }
 
-/// Looks at the files of all listeners until the broker stops, and takes changed ones into force.
+/// Checks the certificate files of all listeners until the broker stops, and reloads changed ones.
 pub(crate) async fn watch_files(shard: Rc<Shard>) {
     loop {
         sleep(WATCH_EVERY).await;
@@ -129,7 +130,7 @@ pub(crate) async fn watch_files(shard: Rc<Shard>) {
             let Some(server) = policy.tls.clone() else {
                 continue;
             };
-            // A disk may take its time.
+            // Reading files blocks.
             let read = spawn_blocking(move || server.refresh()).await;
             let Ok(Some(outcome)) = read else { continue };
             report(&shard, &policy.name, outcome);
@@ -137,7 +138,7 @@ pub(crate) async fn watch_files(shard: Rc<Shard>) {
     }
 }
 
-/// Says what became of files that were read again.
+/// Logs the outcome of a reload of certificate files.
 fn report(shard: &Shard, listener: &str, outcome: Result<Vec<String>, TlsError>) {
     match outcome {
         Ok(warnings) => {

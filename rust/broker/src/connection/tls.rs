@@ -1,4 +1,4 @@
-//! TLS on a TCP stream: records taken apart where they were read, and a bounded buffer of those to be written.
+//! TLS on a TCP stream: records are decrypted in the read buffer, and at most 32 KiB of them wait to be written.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::pin::Pin;
@@ -12,28 +12,28 @@ use tokio::net::TcpStream;
 
 use crate::connection::socket::{Input, Output, Stop, poll_receive_raw};
 
-/// Bytes of records that wait for the socket; the outbox holds what comes behind them.
-const SEALED_BYTES: usize = 32 * 1024;
+/// Maximum bytes of encrypted records that wait for the socket; later bytes stay in the outbox.
+const ENCRYPTED_BYTES: usize = 32 * 1024;
 
-/// A TLS session of the server's side, and the stream that carries it.
+/// The server side of a TLS session, and its TCP stream.
 pub(crate) struct TlsStream {
     tcp: TcpStream,
     session: Box<ServerConnection>,
 }
 
 impl TlsStream {
-    /// A session whose handshake is still to come.
+    /// A session before its handshake.
     ///
     /// # Errors
     ///
-    /// The configuration is not one for a server; the stream comes back.
+    /// rustls rejects the configuration; the TCP stream is returned with the error.
     pub(crate) fn new(
         tcp: TcpStream,
         config: Arc<ServerConfig>,
     ) -> Result<Self, (TcpStream, Error)> {
         match ServerConnection::new(config) {
             Ok(mut session) => {
-                session.set_buffer_limit(Some(SEALED_BYTES));
+                session.set_buffer_limit(Some(ENCRYPTED_BYTES));
                 Ok(Self::from_parts(tcp, Box::new(session)))
             }
             Err(error) => Err((tcp, error)),
@@ -61,7 +61,7 @@ impl TlsStream {
         self.session.peer_certificates()?.first()
     }
 
-    /// Takes records of the handshake, and answers them.
+    /// Processes records of the handshake; the reply waits to be written.
     pub(crate) fn handshake(&mut self, mut records: &[u8]) -> Result<(), Error> {
         while !records.is_empty() {
             let taken = self.session.read_tls(&mut records);
@@ -73,7 +73,7 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Reads once into `bytes`; what the records held stands at its front.
+    /// Reads once into `bytes`, which then begins with the decrypted payload.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -91,7 +91,7 @@ impl TlsStream {
         })
     }
 
-    /// Takes the `raw` bytes at the front as records, and puts what they hold in their place.
+    /// Decrypts the records in the first `raw` bytes; their payload replaces them.
     fn open(&mut self, bytes: &mut [u8], raw: usize) -> Result<usize, Error> {
         let (mut taken, mut payload) = (0, 0);
         while taken < raw {
@@ -109,7 +109,7 @@ impl TlsStream {
         Ok(payload)
     }
 
-    /// What records held that were taken before.
+    /// Returns payload that rustls has decrypted and that did not fit the last read.
     fn take_payload(&mut self, bytes: &mut [u8]) -> Result<usize, Stop> {
         match self.session.reader().read(bytes) {
             // The peer has closed its half.
@@ -120,7 +120,7 @@ impl TlsStream {
         }
     }
 
-    /// Writes what is sealed, then seals of `slices` what fits.
+    /// Writes the encrypted records, then encrypts as much of `slices` as fits.
     pub(crate) fn poll_write_slices(
         &mut self,
         cx: &mut Context<'_>,
@@ -140,12 +140,12 @@ impl TlsStream {
         Poll::Ready(Ok(Output { raw, payload }))
     }
 
-    /// Whether bytes are sealed that the socket has not taken.
+    /// Whether encrypted records wait for the socket.
     pub(crate) fn has_output(&self) -> bool {
         self.session.wants_write()
     }
 
-    /// Writes all that is sealed, and counts it.
+    /// Writes all encrypted records; adds the bytes written to `sent`.
     fn poll_send(&mut self, cx: &mut Context<'_>, sent: &mut usize) -> Poll<io::Result<()>> {
         while self.session.wants_write() {
             let mut sender = Sender {
@@ -168,7 +168,7 @@ impl TlsStream {
         Poll::Ready(Ok(sent))
     }
 
-    /// Tells the peer that nothing follows, and closes the sending half.
+    /// Sends the `close_notify` alert, and closes the sending half.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.session.send_close_notify();
         ready!(self.poll_flush(cx))?;
@@ -176,7 +176,7 @@ impl TlsStream {
     }
 }
 
-/// A stream as rustls writes to it.
+/// The TCP stream as the writer that rustls expects.
 struct Sender<'a, 'b> {
     tcp: &'a mut TcpStream,
     cx: &'a mut Context<'b>,

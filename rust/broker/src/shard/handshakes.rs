@@ -1,4 +1,4 @@
-//! Whose TLS handshake has its turn on a shard.
+//! Serializes the steps of the TLS handshakes of one shard.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 pub(crate) struct HandshakeSteps(Semaphore);
 
 impl HandshakeSteps {
-    /// Does `step` when it is its turn, then lets other tasks run if `was_long` says so of its result.
+    /// Runs `step` when no other one runs, then yields to other tasks if `was_long` of its result is true.
     pub(crate) async fn take<T>(
         &self,
         step: impl FnOnce() -> T,
