@@ -14,7 +14,7 @@ use mqttcore_codec::{
     ReasonCode, Text, Version, decode, decode_connect, encode,
 };
 use mqttcore_session::{
-    ConnectRequest, Delivery, Message, Request, ServerLimits, Session, Terms, Transmit,
+    Chunk, ConnectRequest, Delivery, Message, Request, ServerLimits, Session, Terms, Transmit,
 };
 use mqttcore_topics::{TopicLimits, TopicName};
 
@@ -114,7 +114,7 @@ fn hand_out_bytes(c: &mut Criterion) {
                     unreachable!("a message was delivered");
                 };
                 if let Some((chunk, range)) = publish.shared_frame(version) {
-                    return black_box((Arc::clone(chunk), range)).1.len();
+                    return black_box((chunk.clone(), range)).1.len();
                 }
                 out.clear();
                 let encoded = publish.encode_head(version, now, &mut scratch, &mut out);
@@ -237,7 +237,7 @@ fn publish(qos: QoS) -> Publish<'static> {
 fn message(qos: QoS) -> Message {
     let mut frame = Vec::new();
     encode(&Packet::Publish(publish(qos)), Version::V3_1_1, &mut frame).expect("it encodes");
-    let chunk: Arc<[u8]> = frame.clone().into();
+    let chunk: Chunk = frame.clone().into();
     let (packet, _) = decode(&frame, Version::V3_1_1, &Limits::default())
         .expect("it decodes")
         .expect("it is whole");

@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.check_config:
             Broker(settings).check()
             print(f"{options.config or 'built-in profile'}: valid")
+            print(memory(settings))
             return 0
         return serve(settings, options)
     except ConfigError as error:
@@ -150,7 +151,16 @@ def banner(broker: Broker, *, has_file: bool) -> str:
         )
     elif not settings.plugins and not any(entry.access for entry in settings.listeners):
         lines.append("no plugin and no anonymous access: every client is rejected")
+    lines.append(memory(settings))
     return "\n".join(lines)
+
+
+def memory(settings: Settings) -> str:
+    """How much memory the broker may use, and who said so."""
+    given = settings.limits.memory_bytes
+    budget = _core.memory_budget(given) >> 20
+    source = "limits.memory_bytes" if given else "60 % of what there is"
+    return f"memory: {budget:,} MiB ({source})"
 
 
 def place(listener: Listener, host: str, port: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -50,3 +52,87 @@ def test_h01_qos_0_for_a_stalled_subscriber_is_dropped_not_kept(
 
     assert running.stats()["dropped_qos0_backlog"] > 0
     assert stalled.receive_publish().payload == b"x" * 100_000
+
+
+KEPT = {"session_expiry_interval": 3_600}
+BUDGET = 16 << 20
+
+
+def eventually(holds: Callable[[], bool], *, within_s: float = 20) -> None:
+    """Waits until `holds` answers yes."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
+def used(broker: Broker) -> int:
+    """Bytes that the broker counts against its budget."""
+    return broker.stats()["memory_used_bytes"]
+
+
+def test_h03_packets_under_way_are_counted_and_refused_before_memory_ends(
+    start_broker: Callable[..., Broker], client: Open, topic: str
+) -> None:
+    running = start_broker(memory_bytes=BUDGET)
+    beside = Bystander(running.port)
+    begun = mqtt.publish(topic, bytes(900_000), version=5)[:-100_000]
+    before, clients = used(running), []
+
+    while not running.stats()["refused_memory_packets"]:
+        clients.append(client(port=running.port))
+        # the broker may close it meanwhile
+        with contextlib.suppress(OSError):
+            clients[-1].send(begun)
+        beside.check()
+        assert len(clients) < 100
+
+    assert used(running) < BUDGET
+    for one in clients:
+        one.close()
+    eventually(lambda: used(running) < before + BUDGET // 20)
+    beside.check()
+    beside.close()
+
+
+def test_h04_queues_of_many_sessions_are_refused_before_memory_ends(
+    start_broker: Callable[..., Broker], client: Open, topic: str
+) -> None:
+    running = start_broker(memory_bytes=BUDGET)
+    beside = Bystander(running.port)
+    before, acknowledged = used(running), []
+
+    for number in range(150):
+        away = client(f"away-{number}", port=running.port, props=KEPT)
+        away.subscribe((f"{topic}/{number}", 1))
+        away.send(mqtt.disconnect())
+        away.close()
+        if running.stats()["refused_memory"]:
+            break
+        acknowledged.append(publish_some(client(port=running.port), f"{topic}/{number}"))
+        beside.check()
+
+    assert running.stats()["refused_memory"]
+    assert used(running) < BUDGET
+    for number in (0, len(acknowledged) - 1):
+        back = client(f"away-{number}", port=running.port, clean=False, props=KEPT)
+        taken = [back.receive_publish().payload for _ in range(acknowledged[number])]
+        assert [payload[:2] for payload in taken] == [b"%02d" % at for at in range(len(taken))]
+    for number in range(len(acknowledged) + 1):
+        client(f"away-{number}", port=running.port).close()
+    eventually(lambda: used(running) < before + BUDGET // 20)
+    beside.check()
+    beside.close()
+
+
+def publish_some(sender: Wire, topic: str) -> int:
+    """Publishes 20 messages of 8 KB at QoS 1; answers how many of the first were acknowledged."""
+    for at in range(20):
+        payload = (b"%02d" % at).ljust(8_192)
+        sender.send(mqtt.publish(topic, payload, qos=1, packet_id=at + 1, version=5))
+    answers = [sender.receive() for _ in range(20)]
+    reasons = [answer.reason for answer in answers]
+    count = sum(reason == 0 for reason in reasons)
+    assert reasons == [0] * count + [0x97] * (20 - count)
+    sender.close()
+    return count

@@ -246,6 +246,9 @@ class ServerLimits:
     """Retained messages kept."""
     retained_bytes: Annotated[int, Range(0, 2**63 - 1)] = 1 << 30
     """Bytes of retained messages kept."""
+    memory_bytes: Annotated[int, Range(0, 2**63 - 1)] = 0
+    """Bytes of memory for messages, sessions, buffers and tables together. 0: 60 % of the limit of
+    the control group, or of the machine's memory if that is less."""
     check_retain_source: bool = True
     """Withholds a retained message from new subscriptions while its publisher may not publish it
     any more, as far as the grant of its latest CONNECT says."""

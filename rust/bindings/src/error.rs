@@ -184,6 +184,7 @@ impl From<CoreError> for PyErr {
             }
             CoreError::Publish(
                 error @ (PublishError::NoRoom
+                | PublishError::NoMemory
                 | PublishError::QueueFull
                 | PublishError::TooManyFilters
                 | PublishError::NotLogged),

@@ -64,6 +64,8 @@ mod _core {
     #[pymodule_export]
     use super::publisher::PyPublisher;
     #[pymodule_export]
+    use super::settings::memory_budget;
+    #[pymodule_export]
     use super::store::{
         store_backup, store_dump, store_info, store_repair, store_seal, store_verify,
     };

@@ -123,6 +123,14 @@ struct ServerLimitsFields {
     retained_messages: usize,
     retained_bytes: usize,
     check_retain_source: bool,
+    memory_bytes: usize,
+}
+
+/// The budget of memory in bytes for ``memory_bytes`` of the configuration, where 0 is a share of what there is.
+#[pyfunction]
+#[pyo3(signature = (memory_bytes, /))]
+pub(crate) fn memory_budget(memory_bytes: usize) -> usize {
+    mqttcore_broker::memory_budget(memory_bytes)
 }
 
 /// Reads a `Settings` object.
@@ -146,6 +154,7 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         retained_messages: limits.retained_messages,
         retained_bytes: limits.retained_bytes,
         check_retain_source: limits.check_retain_source,
+        memory_bytes: limits.memory_bytes,
         spill_after: Duration::try_from_secs_f64(limits.queue_memory_s)?,
         scrub_every: Duration::try_from_secs_f64(fields.scrub_interval_s)?,
         data: data(fields.data, fields.promise.0),

@@ -64,6 +64,9 @@ pub enum PublishError {
     /// The disk is nearly full, and it would have to be kept.
     #[error("the disk is nearly full")]
     NoRoom,
+    /// Memory is short, and it would wait for a subscriber.
+    #[error("memory is short, and the message would wait for a subscriber")]
+    NoMemory,
     /// The queue of a kept session is full, and such a message is refused then.
     #[error("the queue of a subscriber is full")]
     QueueFull,
@@ -229,7 +232,8 @@ impl Broker {
         let limits = Arc::clone(&self.limits());
         let name = TopicName::parse(topic, &limits.topic)?;
         let message = Message::composed(name, properties, payload, qos, retain, &limits)?;
-        let message = message.published_at(Instant::now());
+        let mut message = message.published_at(Instant::now());
+        message.charge(&self.world.memory.shard(0).own_account);
         let publish = move |shard: &Rc<Shard>, answer| {
             loading::when_over(shard, move |shard| publish(shard, &message, answer));
         };
@@ -412,6 +416,7 @@ fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<Result<usize, Pu
     let lost = external::own_lost(shard);
     let matched = router::try_publish_own(shard, message).map_err(|why| match why {
         Unroutable::NoRoom | Unroutable::NotLogged(_) => PublishError::NoRoom,
+        Unroutable::NoMemory => PublishError::NoMemory,
         Unroutable::QueueFull => PublishError::QueueFull,
         Unroutable::TooManyFilters => PublishError::TooManyFilters,
     });

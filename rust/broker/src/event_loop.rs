@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use mqttcore_panics::may_panic;
 
+use crate::figures;
 use crate::routing::{delivery, external, journal, retain};
-use crate::sessions::lifecycle;
+use crate::sessions::{lifecycle, pressure};
 use crate::shard::guard::{contained, critical};
 use crate::shard::{Shard, ShardMessage};
 use crate::shutdown;
@@ -83,6 +84,7 @@ async fn run_timers(shard: Rc<Shard>) {
     let mut fired = Vec::new();
     let mut swept = None;
     let mut eased = 0;
+    let mut walk = pressure::Walk::default();
     while !shard.world.is_stopping() {
         let next = shard.wheel.borrow().next_tick();
         tokio::time::sleep_until(next.into()).await;
@@ -94,6 +96,9 @@ async fn run_timers(shard: Rc<Shard>) {
             });
         }
         eased = shard.registry.borrow().release_chunks(eased);
+        contained(&shard, "the budget of memory", || {
+            pressure::tick(&shard, &mut walk);
+        });
         if shard.index == 0 {
             contained(&shard, "cleaning up", || {
                 let directory = &shard.world.directory;
@@ -104,6 +109,7 @@ async fn run_timers(shard: Rc<Shard>) {
                 };
                 directory.clean(limit);
                 swept = retain::sweep(&shard, swept.take());
+                shard.world.memory.set_beside(figures::beside(&shard.world));
             });
         }
         shard.flush_mailboxes();

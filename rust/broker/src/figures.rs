@@ -20,6 +20,13 @@ pub(crate) fn stats(world: &Arc<EngineState>) -> Stats {
     stats.directory_garbage_waits = directory.garbage_waits;
     stats.retained_messages = retain::count(world) as u64;
     stats.uptime_s = world.started.elapsed().as_secs();
+    let (budget, used) = (world.memory.budget(), world.memory.used());
+    stats.memory_budget_bytes = budget as u64;
+    stats.memory_used_bytes = used.sum() as u64;
+    stats.memory_messages_bytes = used.messages as u64;
+    stats.memory_sessions_bytes = used.sessions as u64;
+    stats.memory_pending_bytes = used.pending as u64;
+    stats.memory_tables_bytes = used.beside as u64;
     for figures in &world.figures {
         figures.add_figures(&mut stats);
     }
@@ -32,3 +39,21 @@ pub(crate) fn promises_in_force(shard: &Shard) -> String {
     let all = [shard.config().promises()].into_iter().chain(external);
     all.collect::<Vec<_>>().join("; ")
 }
+
+/// Bytes of memory that do not belong to a shard: subscriptions, retained topics, rows that are in no file, the store's
+/// line, and records on their way to Kafka.
+pub(crate) fn beside(world: &EngineState) -> usize {
+    let mut stats = Stats::default();
+    for figures in &world.figures {
+        figures.add_figures(&mut stats);
+    }
+    let rows = stats.stream_tail_bytes + stats.kafka_waiting_bytes;
+    let line = world.log.as_ref().map_or(0, |log| log.waiting_bytes());
+    let directory = world.directory.stats();
+    let retained = world.retained.len() * RETAINED_TOPIC_BYTES;
+    let bytes = directory.bytes + directory.retired_bytes + retained;
+    bytes + usize::try_from(rows + line).unwrap_or(usize::MAX)
+}
+
+/// What the tree takes for a retained topic, beside the message.
+const RETAINED_TOPIC_BYTES: usize = 192;

@@ -64,6 +64,7 @@ pub use mqttcore_session::Secret;
 pub use mqttcore_store::Level as Promise;
 pub use mqttcore_tls as tls;
 pub use runtime::failure::{Failure, ServiceError};
+pub use runtime::memory_limit::memory_budget;
 pub use runtime::metrics::{Figures, Stats};
 pub use service::{BrokerHandle, BrokerStopped, Extensions, Service};
 pub use sessions::listing::ClientInfo;

@@ -142,16 +142,17 @@ impl BrokerHandle {
             let mut count = 0;
             for message in messages {
                 // It was read a moment ago, by another clock than the shard's.
-                let message = &match message.expires_at() {
+                let mut message = match message.expires_at() {
                     Some(_) => message.published_at(shard.now()),
                     None => message,
                 };
+                message.charge(&shard.memory().own_account);
                 count += 1;
                 if message.retain() {
                     // It is handed to the log at once, and the note has to go with it.
                     journal::note(shard, &key, &value(count));
                 }
-                router::publish_own(shard, message);
+                router::publish_own(shard, &message);
             }
             journal::note(shard, &key, &value(count));
         };

@@ -57,13 +57,14 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 27] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 39] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
         + stats.dropped_too_large
         + stats.dropped_denied
-        + stats.dropped_session_ended;
+        + stats.dropped_session_ended
+        + stats.dropped_memory;
     [
         ("uptime", stats.uptime_s),
         ("clients/connected", stats.clients_connected),
@@ -82,6 +83,18 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 27] {
         ("queues/nearly_full", stats.queues_nearly_full),
         ("queues/dropped", stats.dropped_acknowledged),
         ("queues/refused", stats.refused_queue_full),
+        ("memory/bytes/budget", stats.memory_budget_bytes),
+        ("memory/bytes/used", stats.memory_used_bytes),
+        ("memory/bytes/messages", stats.memory_messages_bytes),
+        ("memory/bytes/sessions", stats.memory_sessions_bytes),
+        ("memory/bytes/pending", stats.memory_pending_bytes),
+        ("memory/bytes/tables", stats.memory_tables_bytes),
+        ("memory/refused/publishes", stats.refused_memory),
+        ("memory/refused/sessions", stats.refused_memory_sessions),
+        ("memory/refused/retained", stats.refused_memory_retained),
+        ("memory/refused/packets", stats.refused_memory_packets),
+        ("memory/dropped", stats.dropped_memory),
+        ("memory/slowed", stats.slowed_memory),
         ("bytes/received", stats.bytes_received),
         ("bytes/sent", stats.bytes_sent),
         ("subscriptions/count", stats.subscriptions),

@@ -2,6 +2,8 @@
 //!
 //! A test's own client is part of it and small. One test at a time, since there is one heap.
 
+#[path = "memory/budget.rs"]
+mod budget;
 mod common;
 #[path = "memory/handling.rs"]
 mod handling;

@@ -49,6 +49,10 @@ impl AckGate {
 }
 
 impl HeldAcks {
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<(AckToken, Control)>()
+    }
+
     pub(crate) const NONE: Self = Self(VecDeque::new());
 
     /// Lets `control` leave once `token` and everything before it is confirmed.

@@ -83,6 +83,11 @@ impl InFlightEntry {
 }
 
 impl InFlight {
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.publishes.capacity() * size_of::<InFlightEntry>()
+            + self.releases.capacity() * size_of::<PacketId>()
+    }
+
     pub(crate) const NONE: Self = Self {
         publishes: VecDeque::new(),
         sent: 0,

@@ -76,6 +76,7 @@
 mod alias;
 mod auth;
 mod cause;
+mod chunk;
 mod composed;
 mod connect;
 mod control;
@@ -107,6 +108,7 @@ mod will;
 pub use alias::AliasUse;
 pub use auth::{AuthStep, Authentication, reauthentication_refusal};
 pub use cause::Cause;
+pub use chunk::{Chunk, ChunkAccount, ChunkTotal};
 pub use composed::MessageError;
 pub use connect::{ConnAckFormat, ConnectRequest};
 pub use control::{Control, Details};

@@ -92,6 +92,25 @@ impl ConnectionState {
 }
 
 impl ActiveState {
+    fn heap_bytes(&self) -> usize {
+        let incoming = self.incoming.as_ref().map_or(0, |incoming| {
+            size_of::<Incoming>() + incoming.received.heap_bytes() + incoming.pending.capacity() * 2
+        });
+        let authentication = self.authentication.as_ref();
+        self.held.heap_bytes()
+            + self.controls.capacity() * size_of::<Control>()
+            + self.backlog.capacity() * size_of::<Outgoing>()
+            + self.in_flight.heap_bytes()
+            + self.events.capacity() * size_of::<SessionEvent>()
+            + self
+                .aliases
+                .as_ref()
+                .map_or(0, |_| size_of::<TopicAliases>())
+            + authentication.map_or(0, |_| size_of::<Authentication>())
+            + self.will.as_ref().map_or(0, |_| size_of::<WillMessage>())
+            + incoming
+    }
+
     const REST: Self = Self {
         link: ConnectionState::AWAY,
         held: HeldAcks::NONE,
@@ -144,6 +163,11 @@ impl ActiveState {
 pub(crate) struct OptionalState(Option<Box<ActiveState>>);
 
 impl OptionalState {
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let live = self.0.as_deref();
+        live.map_or(0, |live| size_of::<ActiveState>() + live.heap_bytes())
+    }
+
     /// Lets go of it if there is nothing in it that outlives a connection; there must be none.
     pub(crate) fn rest(&mut self) {
         if self.0.as_deref().is_some_and(ActiveState::is_over) {

@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 use mqttcore_codec::{Properties, PropertiesBuf, Property, Publish, QoS, Version};
 use mqttcore_topics::TopicName;
 
+use crate::chunk::{Chunk, ChunkAccount};
+
 /// Topic, properties and payload in shared bytes, with what a receiver must know beside them.
 ///
-/// 56 bytes and one reference count: a clone allocates nothing. The bytes are those of the
+/// 48 bytes and one reference count: a clone allocates nothing. The bytes are those of the
 /// publisher's own PUBLISH inside of the chunk that its read produced, so that a chunk stays
 /// alive as long as one of its messages; [`Message::release_chunk`] cuts that tie.
 #[derive(Clone)]
 pub struct Message {
-    bytes: Arc<[u8]>,
+    bytes: Chunk,
     /// The topic begins here; in front of it lies the fixed header, if `form` knows one.
     topic_at: u32,
     properties_at: u32,
@@ -54,7 +56,7 @@ impl Message {
         version: Version,
         (topic, publish): (TopicName<'_>, &Publish<'_>),
         source: &[u8],
-        chunk: &Arc<[u8]>,
+        chunk: &Chunk,
         frame_at: usize,
     ) -> Self {
         debug_assert_eq!(topic.as_str(), publish.topic.as_str());
@@ -68,6 +70,7 @@ impl Message {
             let qos = publish.delivery.qos();
             Self::copied(now, topic, properties, payload, qos, publish.retain)
                 .with_dup(publish.delivery.dup())
+                .charged_to(chunk.account())
         })
     }
 
@@ -132,8 +135,21 @@ impl Message {
     }
 
     /// The shared bytes that hold the message, maybe among others.
-    pub fn bytes(&self) -> &Arc<[u8]> {
+    pub fn bytes(&self) -> &Chunk {
         &self.bytes
+    }
+
+    /// Has `account` count its bytes, unless one does or others share them already.
+    pub fn charge(&mut self, account: &Arc<ChunkAccount>) {
+        self.bytes.charge(account);
+    }
+
+    /// The same, where there is an account.
+    pub(crate) fn charged_to(mut self, account: Option<&Arc<ChunkAccount>>) -> Self {
+        if let Some(account) = account {
+            self.charge(account);
+        }
+        self
     }
 
     /// The QoS that it was published with.
@@ -189,13 +205,13 @@ impl Message {
 
     /// Bytes of heap that this message keeps alive, alone or with others.
     pub fn heap_bytes(&self) -> usize {
-        self.bytes.len() + 2 * size_of::<usize>()
+        self.bytes.len() + 4 * size_of::<usize>()
     }
 
     /// The publisher's own QoS 0 frame, if a receiver of version `receiver` may get it byte for
     /// byte: RETAIN 0, no topic alias, no Subscription Identifier, no Message Expiry, and the
     /// same form (3.1 and 3.1.1 write PUBLISH alike).
-    pub fn frame(&self, receiver: Version) -> Option<(&Arc<[u8]>, Range<usize>)> {
+    pub fn frame(&self, receiver: Version) -> Option<(&Chunk, Range<usize>)> {
         let FrameForm::Frame(version) = self.form else {
             return None;
         };
@@ -221,13 +237,14 @@ impl Message {
         self.properties_at = topic_bytes;
         self.payload_at = topic_bytes + properties_bytes;
         self.form = FrameForm::Bare;
-        self.bytes = bytes.into();
+        self.bytes = Chunk::new(&bytes, self.bytes.account());
     }
 
     /// The same message on another topic; its expiry does not run yet.
     pub(crate) fn moved_to(&self, topic: TopicName<'_>) -> Self {
         let (properties, payload) = (self.properties(), self.payload());
         Self::from_parts(topic, properties, payload, self.qos, self.retain)
+            .charged_to(self.bytes.account())
     }
 
     /// The same message, published at `now`: its expiry begins again.
@@ -262,7 +279,7 @@ impl Message {
         version: Version,
         publish: &Publish<'_>,
         source: &[u8],
-        chunk: &Arc<[u8]>,
+        chunk: &Chunk,
         frame_at: usize,
     ) -> Option<Self> {
         let topic = publish.topic.as_str();
@@ -277,7 +294,7 @@ impl Message {
             && facts.expires_at.is_none();
         let place = |at: usize| u32::try_from(frame_at.checked_add(at)?).ok();
         Some(Self {
-            bytes: Arc::clone(chunk),
+            bytes: chunk.clone(),
             topic_at: place(topic_at)?,
             properties_at: place(payload_at.checked_sub(properties.len())?)?,
             payload_at: place(payload_at)?,

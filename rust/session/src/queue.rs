@@ -143,6 +143,15 @@ impl MemoryQueue {
 }
 
 impl Queue {
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let of = |held: &MemoryQueue| {
+            size_of::<MemoryQueue>()
+                + (held.waiting.capacity() + held.behind.capacity()) * size_of::<Outgoing>()
+                + (held.late.capacity() + held.resident.capacity()) * size_of::<u64>()
+        };
+        self.held.as_deref().map_or(0, of)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.spilled() + self.held.as_deref().map_or(0, MemoryQueue::len)
     }

@@ -26,6 +26,13 @@ impl Default for ReceivedIds {
 }
 
 impl ReceivedIds {
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Few(ids) => ids.capacity() * size_of::<PacketId>(),
+            Self::Many { bits, .. } => size_of_val(&**bits),
+        }
+    }
+
     pub(crate) fn contains(&self, id: PacketId) -> bool {
         match self {
             Self::Few(ids) => ids.contains(&id),

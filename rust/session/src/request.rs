@@ -1,12 +1,12 @@
 //! Requests of a client that the engine decides: PUBLISH, SUBSCRIBE, UNSUBSCRIBE, AUTH.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use mqttcore_codec::{PacketId, Properties, Publish, QoS, ReasonCode, RetainHandling, Version};
 use mqttcore_topics::{Options, SubscriptionFilter, TopicName, TopicNameBuf};
 
 use crate::cause::Cause;
+use crate::chunk::Chunk;
 use crate::message::Message;
 
 /// What the engine has to do after the session has handled a packet.
@@ -112,7 +112,7 @@ impl<'p> PublishRequest<'p> {
         &self,
         now: Instant,
         source: &[u8],
-        chunk: &Arc<[u8]>,
+        chunk: &Chunk,
         frame_at: usize,
     ) -> Message {
         match self.topic {
@@ -120,7 +120,7 @@ impl<'p> PublishRequest<'p> {
                 let publish = (topic, &self.publish);
                 Message::from_publish(now, self.version, publish, source, chunk, frame_at)
             }
-            PublishTopic::Owned(_) => self.to_owned_message(now),
+            PublishTopic::Owned(_) => self.to_owned_message(now).charged_to(chunk.account()),
         }
     }
 

@@ -55,6 +55,11 @@ pub(crate) enum LinkState {
 }
 
 impl Session {
+    /// Heap bytes of the session's own tables: not the messages, filters and texts they refer to.
+    pub fn heap_bytes(&self) -> usize {
+        self.queue.heap_bytes() + self.subscriptions.heap_bytes() + self.live.heap_bytes()
+    }
+
     /// A session without a connection, and without any state.
     pub fn new(limits: Arc<ServerLimits>) -> Self {
         Self {
@@ -206,6 +211,11 @@ impl Session {
     /// Bytes that [`Session::queued`] messages count with.
     pub fn queued_bytes(&self) -> usize {
         self.queue.bytes()
+    }
+
+    /// The same, of those that memory holds.
+    pub fn queue_memory_bytes(&self) -> usize {
+        self.queue.sendable().1
     }
 
     /// QoS 1 and 2 messages in flight to the client.

@@ -44,6 +44,14 @@ impl Session {
         }
     }
 
+    /// Has the queue hold no more of what the store has than it holds now, whatever its limits say, until
+    /// [`Session::begin_paging`]: what comes next is counted. What is at hand stays.
+    pub fn spill_behind(&mut self) {
+        if !self.drops_oldest() && !self.queue.is_closed() {
+            self.queue.close_behind();
+        }
+    }
+
     /// Since when the client is away; `None` while it is here.
     pub fn away_since(&self) -> Option<Instant> {
         self.since.filter(|_| !self.is_connected())

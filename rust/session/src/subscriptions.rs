@@ -22,6 +22,13 @@ pub(crate) enum Subscriptions {
 }
 
 impl Subscriptions {
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Many(held) => held.capacity() * size_of::<Subscription>(),
+            _ => 0,
+        }
+    }
+
     pub(crate) fn as_slice(&self) -> &[Subscription] {
         match self {
             Self::None => &[],

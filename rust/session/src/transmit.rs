@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU32;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Instant;
 
 use mqttcore_codec::{
@@ -11,6 +10,7 @@ use mqttcore_codec::{
 };
 
 use crate::alias::AliasUse;
+use crate::chunk::Chunk;
 use crate::control::Control;
 use crate::message::{Message, is_forwarded};
 use crate::queue::{Outgoing, SubscriptionIds};
@@ -77,7 +77,7 @@ impl PublishTransmit {
     }
 
     /// The publisher's own frame, if this client may get it as it is.
-    pub fn shared_frame(&self, version: Version) -> Option<(&Arc<[u8]>, Range<usize>)> {
+    pub fn shared_frame(&self, version: Version) -> Option<(&Chunk, Range<usize>)> {
         let outgoing = &self.outgoing;
         let is_plain = outgoing.qos == QoS::AtMostOnce
             && !outgoing.retain

@@ -107,7 +107,7 @@ fn a_session_whose_client_is_away_is_smaller() {
 
 #[test]
 fn the_parts_that_queue_up_are_small() {
-    assert_eq!(size_of::<Message>(), 56);
+    assert_eq!(size_of::<Message>(), 48);
     assert!(size_of::<mqttcore_session::Control>() <= 16);
 }
 

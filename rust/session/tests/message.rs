@@ -3,11 +3,9 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use common::{CONNECT_3, CONNECT_5, Wire, message, seconds, start};
 use mqttcore_codec::{Packet, PropertiesBuf, QoS, Version, decode};
-use mqttcore_session::{Delivery, Message, ServerLimits, Transmit};
+use mqttcore_session::{Chunk, Delivery, Message, ServerLimits, Transmit};
 use mqttcore_topics::{TopicLimits, TopicName};
 
 /// Two PUBLISHes of one read: 3.1.1, topics `a/b` and `t`.
@@ -15,20 +13,20 @@ const READ: &[u8] = b"\x30\x08\x00\x03a/b123\x32\x07\x00\x01t\x00\x09xy";
 
 #[test]
 fn a_message_shares_the_bytes_of_its_read() {
-    let chunk: Arc<[u8]> = READ.into();
+    let chunk: Chunk = READ.into();
 
     let first = decoded(Version::V3_1_1, &READ[..10], &chunk, 0);
     let second = decoded(Version::V3_1_1, &READ[10..], &chunk, 10);
 
     assert_eq!((first.topic(), first.payload()), ("a/b", &b"123"[..]));
     assert_eq!((second.topic(), second.payload()), ("t", &b"xy"[..]));
-    assert!(Arc::ptr_eq(first.bytes(), second.bytes()));
+    assert!(first.bytes().is_same(second.bytes()));
     assert_eq!(&chunk[first.payload_range()], b"123");
 }
 
 #[test]
 fn a_qos_0_frame_is_forwarded_byte_for_byte() {
-    let chunk: Arc<[u8]> = READ.into();
+    let chunk: Chunk = READ.into();
     let message = decoded(Version::V3_1_1, &READ[..10], &chunk, 0);
     let mut wire = Wire::connected(CONNECT_3);
     wire.session
@@ -39,7 +37,7 @@ fn a_qos_0_frame_is_forwarded_byte_for_byte() {
     };
 
     let (shared, range) = publish.shared_frame(Version::V3_1_1).unwrap();
-    assert!(Arc::ptr_eq(shared, &chunk));
+    assert!(shared.is_same(&chunk));
     assert_eq!(range, 0..10);
     assert!(publish.shared_frame(Version::V3_1).is_some());
     assert!(publish.shared_frame(Version::V5).is_none());
@@ -110,14 +108,14 @@ fn a_message_cut_out_of_its_chunk_is_the_same() {
         &[0; 4_000],
     ]
     .concat();
-    let chunk: Arc<[u8]> = read.clone().into();
+    let chunk: Chunk = read.clone().into();
     let mut message = decoded(Version::V5, &read[..12], &chunk, 0);
     assert!(message.heap_bytes() > 4_000);
 
     message.release_chunk();
 
-    assert!(message.heap_bytes() < 32, "{}", message.heap_bytes());
-    assert_eq!(Arc::strong_count(&chunk), 1);
+    assert!(message.heap_bytes() < 48, "{}", message.heap_bytes());
+    assert_eq!(chunk.holders(), 1);
     assert_eq!((message.topic(), message.payload()), ("t", &b"!"[..]));
     assert_eq!(message.properties().message_expiry_interval(), Some(9));
     assert_eq!(message.remaining_expiry_s(start() + seconds(2)), Some(7));
@@ -126,18 +124,18 @@ fn a_message_cut_out_of_its_chunk_is_the_same() {
 /// Decision 18: a message that is most of its chunk stays shared.
 #[test]
 fn a_large_message_keeps_its_chunk() {
-    let chunk: Arc<[u8]> = READ[..10].into();
+    let chunk: Chunk = READ[..10].into();
     let mut message = decoded(Version::V3_1_1, &READ[..10], &chunk, 0);
 
     message.release_chunk();
 
-    assert!(Arc::ptr_eq(message.bytes(), &chunk));
+    assert!(message.bytes().is_same(&chunk));
 }
 
 #[test]
 fn waiting_messages_let_go_of_their_chunks() {
     let read = [READ, &vec![0; 60_000]].concat();
-    let chunk: Arc<[u8]> = read.clone().into();
+    let chunk: Chunk = read.clone().into();
     let mut wire = Wire::connected(CONNECT_3);
     let message = decoded(Version::V3_1_1, &read[10..19], &chunk, 10);
     for _ in 0..40 {
@@ -147,13 +145,13 @@ fn waiting_messages_let_go_of_their_chunks() {
     drop(message);
 
     assert_eq!(
-        Arc::strong_count(&chunk),
+        chunk.holders(),
         33,
         "32 in the window; what waits is cut out"
     );
     wire.session.release_chunks();
 
-    assert_eq!(Arc::strong_count(&chunk), 1);
+    assert_eq!(chunk.holders(), 1);
     assert_eq!(wire.receive()[31], b"\x32\x07\x00\x01t\x00\x20xy");
 }
 
@@ -192,7 +190,7 @@ fn a_message_whose_packet_was_decoded_elsewhere_is_copied() {
         panic!("not a PUBLISH")
     };
 
-    let chunk = source.into();
+    let chunk: Chunk = source.into();
     let topic = TopicName::parse(publish.topic.as_str(), &TopicLimits::default()).unwrap();
     let publish = (topic, &publish);
     let message = Message::from_publish(start(), Version::V3_1_1, publish, source, &chunk, 0);
@@ -200,10 +198,10 @@ fn a_message_whose_packet_was_decoded_elsewhere_is_copied() {
     assert_eq!((message.topic(), message.payload()), ("topic", &b"xy"[..]));
     assert_eq!((message.qos(), message.dup()), (QoS::AtLeastOnce, true));
     assert!(!message.is_empty() && !message.retain());
-    assert_eq!(Arc::strong_count(&chunk), 1);
+    assert_eq!(chunk.holders(), 1);
 }
 
-fn decoded(version: Version, source: &[u8], chunk: &Arc<[u8]>, at: usize) -> Message {
+fn decoded(version: Version, source: &[u8], chunk: &Chunk, at: usize) -> Message {
     let limits = ServerLimits::default().after_connect();
     let (packet, len) = decode(source, version, &limits).unwrap().unwrap();
     assert_eq!(len, source.len());

@@ -20,6 +20,7 @@ use crate::connection;
 use crate::connection::disconnect_cause::reason_text;
 use crate::connection::last_packets::send_disconnect;
 use crate::connection::transport::DetachedTransport;
+use crate::routing::memory::{self, Shortage};
 use crate::routing::{fill, group, session_records};
 use crate::sessions::lifecycle::{arm, confirm, detach, end, handle_events};
 use crate::sessions::paging;
@@ -63,7 +64,10 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
-    let (request, login, access) = (arrival.request, arrival.login, arrival.access);
+    let (mut request, login, access) = (arrival.request, arrival.login, arrival.access);
+    if let Some(will) = &mut request.will {
+        will.message.charge(&shard.memory().own_account);
+    }
     let stored_at = existing
         .as_ref()
         .filter(|old| old.number(&shard.world).is_some())
@@ -169,6 +173,11 @@ fn refusal(
             arrival.promise > Level::Memory && arrival.request.session_expiry_interval_s > 0;
         if is_to_be_kept && shard.is_short_of_room() {
             return Some((ReasonCode::QUOTA_EXCEEDED, "the disk is nearly full"));
+        }
+        if arrival.request.session_expiry_interval_s > 0 && memory::is_full(shard) {
+            let login = &arrival.login;
+            memory::report(shard, Shortage::Session, &login.client_id, Some(login.peer));
+            return Some((ReasonCode::QUOTA_EXCEEDED, Shortage::Session.text()));
         }
         let held: u64 = shard.world.metrics.iter().map(|m| m.sessions.value()).sum();
         let sessions = held + shard.world.loading.to_come().unwrap_or(0);

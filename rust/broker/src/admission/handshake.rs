@@ -4,6 +4,7 @@
 //! on whichever shard the acceptor dealt the socket to; then the socket moves to the shard where
 //! the session of its client identifier lives.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -55,16 +56,44 @@ pub(crate) fn start(shard: &Rc<Shard>, accepted: Accepted) {
 }
 
 /// Gives back what the acceptor counted when the handshake ends, however it ends.
-struct Pending(Rc<Shard>);
+/// Its bytes count against the budget of memory.
+struct Pending {
+    shard: Rc<Shard>,
+    bytes: Cell<usize>,
+}
+
+impl Pending {
+    fn new(shard: &Rc<Shard>) -> Self {
+        shard.memory().pending.add(PENDING_BYTES as u64);
+        Self {
+            shard: Rc::clone(shard),
+            bytes: Cell::new(PENDING_BYTES),
+        }
+    }
+
+    /// Its buffer takes so many bytes by now.
+    fn note_buffer(&self, bytes: usize) {
+        let before = self.bytes.replace(PENDING_BYTES + bytes);
+        let pending = &self.shard.memory().pending;
+        pending.sub(before as u64);
+        pending.add(self.bytes.get() as u64);
+        self.shard
+            .note_growth(self.bytes.get().saturating_sub(before));
+    }
+}
+
+/// What a connection takes before its client is let in, beside its buffer: its task and its socket.
+const PENDING_BYTES: usize = 4 * 1_024;
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.0.world.pending.fetch_sub(1, Ordering::Relaxed);
+        self.shard.world.pending.fetch_sub(1, Ordering::Relaxed);
+        self.shard.memory().pending.sub(self.bytes.get() as u64);
     }
 }
 
 async fn run(shard: Rc<Shard>, accepted: Accepted) {
-    let pending = Pending(Rc::clone(&shard));
+    let pending = Pending::new(&shard);
     let deadline = Instant::now() + shard.config().connect_deadline;
     let Accepted {
         socket,
@@ -92,6 +121,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
                 peer,
                 policy,
                 certificate,
+                pending: &pending,
                 buffer,
             };
             let admitted = timeout_at(deadline, handshake.admit()).await;
@@ -172,6 +202,7 @@ pub(crate) struct Handshake<'a> {
     pub(crate) policy: &'a ListenerPolicy,
     /// What the client presented, verified.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
+    pending: &'a Pending,
     /// What was read and not handled.
     pub(crate) buffer: Vec<u8>,
 }
@@ -247,6 +278,7 @@ impl Handshake<'_> {
             Stop::Fault(fault) => RejectReason::Unframed(fault),
         })?;
         self.shard.metrics().bytes_received.add(input.raw as u64);
+        self.pending.note_buffer(self.buffer.capacity());
         Ok(())
     }
 

@@ -1,13 +1,15 @@
 //! The shard's view of one network connection.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
 use mqttcore_codec::{ReasonCode, Version};
-use mqttcore_session::{AckToken, Cause, Control};
+use mqttcore_session::{AckToken, Cause, ChunkAccount, Control};
 use mqttcore_topics::TopicFilter;
 use tokio::sync::oneshot;
 
@@ -32,8 +34,15 @@ struct Widened {
     until: Instant,
 }
 
+/// Such answers; most clients have none.
+#[derive(Default)]
+struct Answers(Vec<Widened>);
+
 /// Answers kept for one client; the oldest makes room.
 const WIDENED_MAX: usize = 64;
+
+/// What a connection takes beside its buffers: itself, its task and its socket.
+const CONNECTION_BYTES: usize = size_of::<Link>() + 1_024;
 
 /// What [`Link::external_record`] is when one of its records was lost: none of its promises leaves until the client
 /// connects again.
@@ -47,7 +56,7 @@ pub(crate) struct Link {
     /// Retained messages that are still to be sent, a subscription each.
     pub(crate) replays: RefCell<VecDeque<Replay>>,
     /// Answers of plugins that hold for more than one question.
-    widened: Cell<Vec<Widened>>,
+    widened: Cell<Option<Box<Answers>>>,
     /// What the first page of its queue promised: nothing is read from it before that has left.
     pub(crate) first_page: Cell<AckToken>,
     /// The last record on its way to the external log that its promises wait for, or [`LOST`].
@@ -59,6 +68,12 @@ pub(crate) struct Link {
     pub(crate) peer: SocketAddr,
     pub(crate) connected_at: Instant,
     pub(crate) outbox: RefCell<Outbox>,
+    /// Counts the messages that came over it; made with the first one.
+    pub(crate) account: OnceCell<Arc<ChunkAccount>>,
+    /// Bytes of a frame that is not whole yet.
+    pub(crate) torn_bytes: Cell<u32>,
+    /// How it is read while memory is short.
+    pub(crate) pace: Cell<Pace>,
     /// The last turn ended without a look at the socket: a plugin, the client's allowance, its own
     /// full outbox or another shard is waited for. Its silence then says nothing.
     pub(crate) is_unread: Cell<bool>,
@@ -70,6 +85,24 @@ pub(crate) struct Link {
     pub(crate) blocked_since: Cell<Option<Instant>>,
     waker: RefCell<Waker>,
     closing: Cell<Option<Closing>>,
+}
+
+/// How a connection is read while memory is short.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Pace {
+    /// As ever.
+    #[default]
+    Free,
+    /// Not now.
+    Held,
+    /// Once, then not for a while.
+    OneRead,
+}
+
+/// A sender that is read slowly, and when it is read next.
+pub(crate) struct Slowed {
+    pub(crate) link: Rc<Link>,
+    pub(crate) next: Instant,
 }
 
 /// The cause for which code outside of its task ends a connection.
@@ -95,6 +128,9 @@ impl Link {
             peer,
             connected_at: now,
             outbox: RefCell::default(),
+            account: OnceCell::new(),
+            torn_bytes: Cell::new(0),
+            pace: Cell::default(),
             is_unread: Cell::new(false),
             in_turn: Cell::new(false),
             queue_policy: Cell::default(),
@@ -106,16 +142,16 @@ impl Link {
 
     /// Remembers that a plugin allowed `action` on everything that `covers` covers.
     pub(crate) fn widen(&self, action: Action, covers: TopicFilter, until: Instant) {
-        let mut widened = self.widened.take();
-        if widened.len() == WIDENED_MAX {
-            widened.remove(0);
+        let mut widened = self.widened.take().unwrap_or_default();
+        if widened.0.len() == WIDENED_MAX {
+            widened.0.remove(0);
         }
-        widened.push(Widened {
+        widened.0.push(Widened {
             action,
             covers,
             until,
         });
-        self.widened.set(widened);
+        self.widened.set(Some(widened));
     }
 
     /// Whether a remembered answer allows `action` on what `is_covered` asks about.
@@ -124,16 +160,16 @@ impl Link {
         action: Action,
         is_covered: impl Fn(&TopicFilter) -> bool,
     ) -> bool {
-        let mut widened = self.widened.take();
-        if widened.is_empty() {
+        let Some(mut widened) = self.widened.take() else {
             return false;
-        }
+        };
         let now = Instant::now();
-        widened.retain(|answer| now < answer.until);
+        widened.0.retain(|answer| now < answer.until);
         let is_widened = widened
+            .0
             .iter()
             .any(|answer| answer.action == action && is_covered(&answer.covers));
-        self.widened.set(widened);
+        self.widened.set(Some(widened));
         is_widened
     }
 
@@ -153,6 +189,17 @@ impl Link {
         if !own.will_wake(waker) {
             own.clone_from(waker);
         }
+    }
+
+    /// Bytes of memory that its messages take, wherever they are, with the frame that is not whole yet.
+    pub(crate) fn sent_bytes(&self) -> usize {
+        let messages = self.account.get().map_or(0, |account| account.bytes());
+        messages + self.torn_bytes.get() as usize
+    }
+
+    /// Bytes that the connection takes, without messages that it shares with others.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        CONNECTION_BYTES + self.torn_bytes.get() as usize + self.outbox.borrow().own_bytes()
     }
 
     pub(crate) fn wake(&self) {

@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::Arc;
 
 use mqttcore_codec::decode_var_int;
+use mqttcore_session::Chunk;
 
 /// At most this many pieces go into one `writev`.
 pub(crate) const PIECES: usize = 128;
@@ -27,6 +27,8 @@ pub(crate) struct Outbox {
     /// Bytes of the front piece that are written already.
     written: usize,
     bytes: usize,
+    /// Bytes set aside for owned pieces.
+    owned: usize,
     /// The socket takes nothing now: what comes must not keep whole chunks either.
     is_blocked: bool,
 }
@@ -34,9 +36,9 @@ pub(crate) struct Outbox {
 /// Each but `Payload` begins with a packet.
 enum Piece {
     Owned(Vec<u8>),
-    Shared(Arc<[u8]>, Range<usize>),
+    Shared(Chunk, Range<usize>),
     /// The rest of the packet whose beginning ends the piece before.
-    Payload(Arc<[u8]>, Range<usize>),
+    Payload(Chunk, Range<usize>),
 }
 
 impl Piece {
@@ -61,8 +63,18 @@ impl Outbox {
         self.bytes == 0
     }
 
+    /// Whether the socket took nothing when it was last tried.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Bytes of heap that nobody else shares.
+    pub(crate) fn own_bytes(&self) -> usize {
+        self.owned + self.pieces.capacity() * size_of::<Piece>()
+    }
+
     /// Appends `range` of `chunk`, which are whole packets, without copying it unless the socket is blocked.
-    pub(crate) fn push_shared(&mut self, chunk: &Arc<[u8]>, range: Range<usize>) {
+    pub(crate) fn push_shared(&mut self, chunk: &Chunk, range: Range<usize>) {
         debug_assert!(range.start <= range.end && range.end <= chunk.len());
         if self.is_blocked && !is_most_of(&range, chunk) {
             let bytes = chunk.get(range).unwrap_or_default();
@@ -72,26 +84,25 @@ impl Outbox {
         self.bytes += range.len();
         if let Some(Piece::Shared(last, span)) = self.pieces.back_mut()
             && span.end == range.start
-            && Arc::ptr_eq(last, chunk)
+            && last.is_same(chunk)
         {
             span.end = range.end;
             return;
         }
-        self.pieces
-            .push_back(Piece::Shared(Arc::clone(chunk), range));
+        self.pieces.push_back(Piece::Shared(chunk.clone(), range));
     }
 
     /// Appends `range` of `chunk` as the rest of the packet that the last [`Self::push_with`] began.
-    pub(crate) fn push_payload(&mut self, chunk: &Arc<[u8]>, range: Range<usize>) {
+    pub(crate) fn push_payload(&mut self, chunk: &Chunk, range: Range<usize>) {
         debug_assert!(range.start <= range.end && range.end <= chunk.len());
         self.bytes += range.len();
         match self.pieces.back_mut() {
             Some(Piece::Owned(begun)) if self.is_blocked && !is_most_of(&range, chunk) => {
+                let before = begun.capacity();
                 begun.extend_from_slice(chunk.get(range).unwrap_or_default());
+                self.owned += begun.capacity() - before;
             }
-            _ => self
-                .pieces
-                .push_back(Piece::Payload(Arc::clone(chunk), range)),
+            _ => self.pieces.push_back(Piece::Payload(chunk.clone(), range)),
         }
     }
 
@@ -105,10 +116,12 @@ impl Outbox {
         let Some(Piece::Owned(buffer)) = self.pieces.back_mut() else {
             unreachable!("an owned piece was just pushed");
         };
-        let before = buffer.len();
+        let (before, room) = (buffer.len(), buffer.capacity());
         let result = write(buffer);
         self.bytes += buffer.len() - before;
+        self.owned += buffer.capacity() - room;
         if buffer.is_empty() {
+            self.owned -= buffer.capacity();
             self.pieces.pop_back();
         }
         result
@@ -176,7 +189,9 @@ impl Outbox {
                 return;
             }
             self.written -= len;
-            self.pieces.pop_front();
+            if let Some(Piece::Owned(own)) = self.pieces.pop_front() {
+                self.owned -= own.capacity();
+            }
         }
         if self.pieces.capacity() > 16 {
             self.pieces = VecDeque::new();
@@ -192,10 +207,13 @@ impl Outbox {
         for piece in &mut self.pieces {
             match piece {
                 Piece::Shared(chunk, range) if !is_most_of(range, chunk) => {
-                    *piece = Piece::Owned(piece.as_slice().to_vec());
+                    let own = piece.as_slice().to_vec();
+                    self.owned += own.capacity();
+                    *piece = Piece::Owned(own);
                 }
                 Piece::Payload(chunk, range) if !is_most_of(range, chunk) => {
-                    let own: Arc<[u8]> = piece.as_slice().into();
+                    let bytes = chunk.get(range.clone()).unwrap_or_default();
+                    let own = Chunk::new(bytes, chunk.account());
                     let all = 0..own.len();
                     *piece = Piece::Payload(own, all);
                 }
@@ -283,7 +301,7 @@ pub(crate) fn packet_len(first: &[u8], waiting: usize) -> usize {
 }
 
 /// Whether sharing `range` keeps alive at most twice its own bytes.
-fn is_most_of(range: &Range<usize>, chunk: &Arc<[u8]>) -> bool {
+fn is_most_of(range: &Range<usize>, chunk: &Chunk) -> bool {
     range.len() * 2 >= chunk.len()
 }
 
@@ -291,8 +309,8 @@ fn is_most_of(range: &Range<usize>, chunk: &Arc<[u8]>) -> bool {
 mod tests {
     use super::*;
 
-    fn chunk(text: &str) -> Arc<[u8]> {
-        Arc::from(text.as_bytes())
+    fn chunk(text: &str) -> Chunk {
+        Chunk::from(text.as_bytes())
     }
 
     fn waiting(outbox: &Outbox) -> Vec<u8> {
@@ -371,7 +389,7 @@ mod tests {
         outbox.advance(1);
         outbox.release_chunks();
 
-        assert_eq!(Arc::strong_count(&chunk), 1);
+        assert_eq!(chunk.holders(), 1);
         assert_eq!(waiting(&outbox), b"bc");
     }
 
@@ -382,11 +400,11 @@ mod tests {
         outbox.push_shared(&chunk, 0..9);
         outbox.release_chunks();
         outbox.push_shared(&chunk, 0..2);
-        let while_blocked = Arc::strong_count(&chunk);
+        let while_blocked = chunk.holders();
         outbox.advance(1);
         outbox.push_shared(&chunk, 3..5);
 
         assert_eq!(waiting(&outbox), b"bcdefghiabde");
-        assert_eq!((while_blocked, Arc::strong_count(&chunk)), (2, 3));
+        assert_eq!((while_blocked, chunk.holders()), (2, 3));
     }
 }

@@ -13,6 +13,7 @@ pub(crate) struct AvailabilityTable {
 
 /// The availability of one session. A hint: the session itself decides when the message arrives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one bit of a byte")]
 pub(crate) struct Availability {
     /// It has a connection.
     pub(crate) is_online: bool,
@@ -20,6 +21,8 @@ pub(crate) struct Availability {
     pub(crate) is_full: bool,
     /// It refused the last message, and has had no room since.
     pub(crate) is_refusing: bool,
+    /// Much waits for it in memory.
+    pub(crate) holds_much: bool,
 }
 
 impl Availability {
@@ -32,6 +35,7 @@ impl Availability {
             is_online,
             is_full: false,
             is_refusing: false,
+            holds_much: false,
         }
     }
 
@@ -40,11 +44,15 @@ impl Availability {
             is_online: byte & 1 != 0,
             is_full: byte & 2 != 0,
             is_refusing: byte & 4 != 0,
+            holds_much: byte & 8 != 0,
         }
     }
 
     fn byte(self) -> u8 {
-        u8::from(self.is_online) | u8::from(self.is_full) << 1 | u8::from(self.is_refusing) << 2
+        u8::from(self.is_online)
+            | u8::from(self.is_full) << 1
+            | u8::from(self.is_refusing) << 2
+            | u8::from(self.holds_much) << 3
     }
 }
 

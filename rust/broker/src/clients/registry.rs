@@ -87,6 +87,14 @@ impl Registry {
         u32::try_from(self.clients.len()).expect("fewer than 2^32 sessions")
     }
 
+    /// The clients of `count` slots from `from` on, and where to go on.
+    pub(crate) fn part(&self, from: usize, count: usize) -> (Vec<Rc<Client>>, usize) {
+        let end = self.clients.len();
+        let next = (from + count).min(end);
+        let part = self.clients[from.min(next)..next].iter().flatten();
+        (part.cloned().collect(), if next == end { 0 } else { next })
+    }
+
     pub(crate) fn all(&self) -> Vec<Rc<Client>> {
         self.clients.iter().flatten().cloned().collect()
     }

@@ -43,6 +43,8 @@ pub struct Config {
     pub retained_bytes: usize,
     /// Withholds a retained message from new subscriptions while its publisher may not publish it any more.
     pub check_retain_source: bool,
+    /// Bytes of memory for messages, sessions, buffers and tables together; 0: see [`memory_budget`](crate::memory_budget).
+    pub memory_bytes: usize,
     /// How often `$SYS/broker/...` is published; `None` publishes nothing.
     pub sys_interval: Option<Duration>,
     /// A kept session whose client is away for so long has its queue in the store alone.
@@ -95,6 +97,7 @@ impl Default for Config {
             retained_messages: 1_000_000,
             retained_bytes: 1 << 30,
             check_retain_source: true,
+            memory_bytes: 0,
             sys_interval: Some(Duration::from_secs(10)),
             spill_after: Duration::from_secs(600),
             scrub_every: Duration::from_secs(7 * 24 * 3_600),

@@ -6,15 +6,15 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
 
 use mqttcore_codec::{Limits, frame_len};
+use mqttcore_session::Chunk;
 
 use crate::routing::batch::MessageBatch;
 use crate::shard::SCRATCH_BYTES;
 
 /// The start of a frame up to this size is put in front of the next read instead of growing a buffer.
-const TORN_BYTES: usize = 4096;
+pub(super) const TORN_BYTES: usize = 4096;
 
 /// Bytes of a client that are not handled yet.
 pub(super) struct Input {
@@ -26,7 +26,7 @@ pub(super) struct Input {
 
 /// A read of which a part is handled.
 pub(super) struct Unread {
-    chunk: Arc<[u8]>,
+    chunk: Chunk,
     /// How many of its bytes are handled.
     used: usize,
 }
@@ -80,9 +80,14 @@ impl Input {
         whole.saturating_sub(self.torn.len())
     }
 
-    /// Keeps the frames of `batch` that are not handled.
-    pub(super) fn keep_unread(&mut self, batch: Batch<'_>) {
-        self.unread = batch.into_unread().map(Box::new);
+    /// Bytes of memory that the start of a frame takes.
+    pub(super) fn torn_bytes(&self) -> usize {
+        self.torn.capacity()
+    }
+
+    /// Keeps the frames of `batch` that are not handled; `new_chunk` copies bytes to a chunk.
+    pub(super) fn keep_unread(&mut self, batch: Batch<'_>, new_chunk: impl FnOnce(&[u8]) -> Chunk) {
+        self.unread = batch.into_unread(new_chunk).map(Box::new);
     }
 
     /// Keeps the start of a frame at the end of `batch`.
@@ -92,7 +97,7 @@ impl Input {
 }
 
 impl Unread {
-    fn new(chunk: Arc<[u8]>) -> Self {
+    fn new(chunk: Chunk) -> Self {
         Self { chunk, used: 0 }
     }
 
@@ -100,7 +105,7 @@ impl Unread {
     pub(super) fn batch(&self) -> Batch<'_> {
         Batch {
             used: self.used,
-            chunk: Some(Arc::clone(&self.chunk)),
+            chunk: Some(self.chunk.clone()),
             ..Batch::new(&self.chunk)
         }
     }
@@ -111,7 +116,7 @@ pub(super) struct Batch<'a> {
     bytes: &'a [u8],
     /// How many of them are handled.
     used: usize,
-    chunk: Option<Arc<[u8]>>,
+    chunk: Option<Chunk>,
     /// Publishes that wait to be routed with those behind them.
     pub(super) together: MessageBatch<'a>,
 }
@@ -138,15 +143,19 @@ impl<'a> Batch<'a> {
         start..self.used
     }
 
-    /// The bytes of a frame, and the chunk that has them at the same place.
-    pub(super) fn source(&mut self, frame: Range<usize>) -> (&'a [u8], &Arc<[u8]>) {
+    /// The bytes of a frame, and the chunk that has them at the same place; `new_chunk` copies bytes to a chunk.
+    pub(super) fn source(
+        &mut self,
+        frame: Range<usize>,
+        new_chunk: impl FnOnce(&[u8]) -> Chunk,
+    ) -> (&'a [u8], &Chunk) {
         let source = self.bytes.get(frame).unwrap_or_default();
-        let chunk = self.chunk.get_or_insert_with(|| Arc::from(self.bytes));
+        let chunk = self.chunk.get_or_insert_with(|| new_chunk(self.bytes));
         (source, chunk)
     }
 
     /// What is to be handled later, if anything: within the chunk if there is one, so that it is not copied again.
-    fn into_unread(self) -> Option<Unread> {
+    fn into_unread(self, new_chunk: impl FnOnce(&[u8]) -> Chunk) -> Option<Unread> {
         if self.rest().is_empty() {
             return None;
         }
@@ -155,7 +164,7 @@ impl<'a> Batch<'a> {
                 chunk,
                 used: self.used,
             },
-            None => Unread::new(self.rest().into()),
+            None => Unread::new(new_chunk(self.rest())),
         })
     }
 }
@@ -164,26 +173,30 @@ impl<'a> Batch<'a> {
 mod tests {
     use super::*;
 
+    fn new_chunk(bytes: &[u8]) -> Chunk {
+        bytes.into()
+    }
+
     #[test]
     fn a_pause_keeps_the_chunk_of_a_read_and_moves_the_cursor() {
         let mut input = Input::new(Vec::new());
         let mut batch = Batch::new(b"abcdef");
         let frame = batch.pass(2);
-        let chunk = Arc::clone(batch.source(frame).1);
+        let chunk = batch.source(frame, new_chunk).1.clone();
 
-        input.keep_unread(batch);
+        input.keep_unread(batch, new_chunk);
         let unread = input.take_unread().unwrap();
         let mut batch = unread.batch();
         assert_eq!(batch.rest(), b"cdef");
         let frame = batch.pass(1);
-        input.keep_unread(batch);
+        input.keep_unread(batch, new_chunk);
 
         let unread = input.take_unread().unwrap();
         let mut batch = unread.batch();
         assert_eq!((frame, batch.rest()), (2..3, &b"def"[..]));
-        assert!(Arc::ptr_eq(batch.source(3..4).1, &chunk));
+        assert!(batch.source(3..4, new_chunk).1.is_same(&chunk));
         batch.pass(3);
-        input.keep_unread(batch);
+        input.keep_unread(batch, new_chunk);
         assert!(input.take_unread().is_none());
     }
 

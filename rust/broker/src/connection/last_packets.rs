@@ -145,7 +145,7 @@ fn packets(outbox: &Outbox, begun: usize) -> impl Iterator<Item = (Walk<'_>, usi
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use mqttcore_session::Chunk;
 
     use super::*;
 
@@ -202,7 +202,7 @@ mod tests {
     /// The rest of a packet that has begun, in each piece that it may be in.
     #[test]
     fn a_packet_of_which_a_part_is_written_is_ended_first() {
-        let chunk: Arc<[u8]> = publish(b'a').repeat(9).into();
+        let chunk: Chunk = publish(b'a').repeat(9).into();
         let one = publish(b'a').len();
         let mut own = Outbox::default();
         own.push_with(|out| out.extend_from_slice(&chunk));

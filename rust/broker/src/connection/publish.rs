@@ -18,7 +18,7 @@ use crate::connection::full_queue;
 use crate::routing::batch::{Incoming, MessageBatch};
 use crate::routing::external::{self, NotLogged};
 use crate::routing::publication::{Publication, Retention, Unroutable, report_unroutable};
-use crate::routing::{queue_policy, retain, router};
+use crate::routing::{memory, queue_policy, retain, router};
 use crate::sessions::lifecycle::confirm;
 use crate::shard::Shard;
 
@@ -76,12 +76,13 @@ fn may_publish(shard: &Shard, client: &Client, topic: TopicName<'_>) -> RuleAnsw
 /// Whether a publish may wait for those behind it, to be matched with them: nothing else depends on when it is.
 ///
 /// A retained message is stored right before it is matched, a QoS 2 message is state from the moment that it is accepted,
-/// and where the disk is nearly full each message may be refused.
+/// and where the disk or memory is nearly full each message may be refused.
 fn may_wait(shard: &Shard, publication: &Publication<'_>) -> bool {
     let message = publication.message;
     !message.retain()
         && message.qos() != QoS::ExactlyOnce
         && !shard.is_short_of_room()
+        && !memory::is_full(shard)
         && !queue_policy::may_refuse(shard, publication)
         && external::refusal(shard, publication).is_none()
 }

@@ -10,20 +10,21 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use mqttcore_codec::{Limits, Version};
+use mqttcore_codec::{Limits, ReasonCode, Version};
 use mqttcore_session::Cause;
 
 use crate::clients::client::{Client, KeptWill, QueueLevel};
-use crate::clients::link::Link;
+use crate::clients::link::{Link, Pace};
 use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
-use crate::connection::input::{Batch, Input};
+use crate::connection::input::{Batch, Input, TORN_BYTES};
 use crate::connection::last_packets::{leaving, send_disconnect, send_rest};
 use crate::connection::linger::linger;
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::socket::Stop;
 use crate::connection::throttle::Throttle;
 use crate::connection::transport::Transport;
+use crate::routing::memory::{self, Shortage};
 use crate::routing::{fill, group, journal, retain};
 use crate::sessions::lifecycle::{self, detach};
 use crate::sessions::{loading, paging};
@@ -145,7 +146,9 @@ impl Connection {
         self.write(cx)?;
         if self.client.has_link(&self.link) {
             group::take_part_again(&self.shard, &self.client, self.outbox_len());
-            if self.client.queue_level.get() != QueueLevel::Empty {
+            if self.client.queue_level.get() == QueueLevel::Empty {
+                self.client.weigh(&self.shard);
+            } else {
                 fill::watch(&self.shard, &self.client);
             }
         }
@@ -176,7 +179,8 @@ impl Connection {
             return Ok(Poll::Ready(()));
         }
         let may_keep = self.shard.config().may_keep(self.client.promise.get());
-        if self.outbox_len() >= READ_BELOW_BYTES
+        if self.link.pace.get() == Pace::Held
+            || self.outbox_len() >= READ_BELOW_BYTES
             || self
                 .shard
                 .poll_room(cx, may_keep, self.client.external_record())
@@ -188,6 +192,10 @@ impl Connection {
         let mut scratch = self.shard.take_scratch();
         let read = self.read(cx, &mut scratch, budget);
         self.shard.return_scratch(scratch);
+        if self.link.pace.get() == Pace::OneRead && matches!(read, Ok(Poll::Ready(()))) {
+            self.link.pace.set(Pace::Held);
+        }
+        self.count_torn()?;
         read
     }
 
@@ -226,6 +234,27 @@ impl Connection {
             self.handle_batch(Batch::new(&bytes))?;
         }
         Ok(Poll::Ready(()))
+    }
+
+    /// Counts the frame that is not whole yet; if memory is short, no client may send a long one (abuse H03).
+    fn count_torn(&mut self) -> Result<(), DisconnectCause> {
+        let bytes = self.input.torn_bytes();
+        let before = self
+            .link
+            .torn_bytes
+            .replace(u32::try_from(bytes).unwrap_or(u32::MAX));
+        if bytes <= before as usize || bytes <= TORN_BYTES {
+            return Ok(());
+        }
+        self.client.weigh(&self.shard);
+        if !memory::is_full(&self.shard) {
+            return Ok(());
+        }
+        memory::report_of(&self.shard, Shortage::Packet, Some(&self.client));
+        Err(DisconnectCause::Refused {
+            reason: ReasonCode::QUOTA_EXCEEDED,
+            text: Shortage::Packet.text().into(),
+        })
     }
 
     /// Goes on with an exchange; at its good end the new grant is in force.

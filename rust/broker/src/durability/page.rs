@@ -1,10 +1,11 @@
 //! Messages of a queue, read back from the store a page at a time.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Instant;
 
 use mqttcore_codec::{Properties, QoS};
-use mqttcore_session::{Delivery, Message, QueueRoom};
+use mqttcore_session::{ChunkAccount, Delivery, Message, QueueRoom};
 use mqttcore_store::{self as stored, Store, StoreError};
 use mqttcore_topics::{TopicLimits, TopicName};
 use smallvec::SmallVec;
@@ -61,6 +62,13 @@ impl Page {
             page.waiting.extend(waiting);
         }
         Ok(page)
+    }
+
+    /// Has `account` count its messages.
+    pub(crate) fn charge(&mut self, account: &Arc<ChunkAccount>) {
+        for waiting in &mut self.waiting {
+            waiting.message.charge(account);
+        }
     }
 
     pub(crate) fn deliveries(&self) -> impl Iterator<Item = (Message, Delivery<'_>)> {

@@ -261,6 +261,11 @@ impl DurableLog {
         &self.kept[usize::from(level == Level::Fsync)]
     }
 
+    /// Bytes that wait for the thread that writes them.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.store.stats().log.waiting_bytes
+    }
+
     /// Figures by name; times in microseconds where they do not say seconds. Never waits.
     pub(crate) fn figures(&self) -> [(&'static str, u64); 14] {
         let stats = self.store.stats();

@@ -8,7 +8,7 @@ use mqttcore_session::{Cause, Delivered, Delivery, DropReason, Message, QueueRoo
 use crate::clients::client::Client;
 use crate::clients::target::Target;
 use crate::routing::drops::{Drop, book_late, discard};
-use crate::routing::{fill, group, session_records};
+use crate::routing::{fill, group, memory, session_records};
 use crate::shard::{Shard, ShardMessage};
 
 /// Delivers the targets of this shard and posts the others to theirs; streams have theirs already.
@@ -106,7 +106,7 @@ fn offer(
 ) -> Option<Drop> {
     shard.count_delivery();
     if let Some(reason) = refusal(shard, client, message, &delivery) {
-        if matches!(reason, Drop::Backlog) {
+        if matches!(reason, Drop::Backlog | Drop::Memory) {
             group::refuses(shard, client);
         }
         return Some(reason);
@@ -125,6 +125,7 @@ fn offer(
             return None;
         }
         Delivered::Queued => {
+            memory::relieve(shard, client);
             fill::watch(shard, client);
             group::pass_over(shard, client);
             None
@@ -147,11 +148,15 @@ fn refusal(
     delivery: &Delivery<'_>,
 ) -> Option<Drop> {
     let limits = &shard.config().limits;
-    if limits.outgoing_qos(message.qos(), delivery.qos) == QoS::AtMostOnce
-        && let Some(link) = client.link()
-        && link.outbox.borrow().len() > limits.qos0_backlog_bytes
-    {
-        return Some(Drop::Backlog);
+    if limits.outgoing_qos(message.qos(), delivery.qos) == QoS::AtMostOnce {
+        if let Some(link) = client.link()
+            && link.outbox.borrow().len() > limits.qos0_backlog_bytes
+        {
+            return Some(Drop::Backlog);
+        }
+        if memory::drops(shard, client) {
+            return Some(Drop::Memory);
+        }
     }
     let access = client.access();
     if !access.permissions.checks_deliveries() {

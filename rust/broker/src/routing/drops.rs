@@ -8,6 +8,7 @@ use mqttcore_session::{DropReason, Message};
 use crate::clients::client::Client;
 use crate::clients::target::Target;
 use crate::config::hooks::EventKind;
+use crate::routing::memory::{self, Shortage};
 use crate::routing::session_records;
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::runtime::metrics::Counter;
@@ -22,6 +23,8 @@ pub(super) enum Drop {
     Backlog,
     Denied,
     Ended,
+    /// Memory is short, and the client does not take it at once.
+    Memory,
     Session(DropReason),
 }
 
@@ -34,7 +37,7 @@ impl Drop {
     pub(super) fn most_tried(self) -> usize {
         use DropReason::{BacklogFull, Offline, OutsideMountPoint, QueueFull};
         match self {
-            Self::Backlog | Self::Ended => usize::MAX,
+            Self::Backlog | Self::Ended | Self::Memory => usize::MAX,
             Self::Session(QueueFull | BacklogFull | Offline) => usize::MAX,
             Self::Denied | Self::Session(OutsideMountPoint) => MOST_DENIALS,
             Self::Session(_) => 0,
@@ -76,6 +79,10 @@ pub(super) fn dropped(
     key: u64,
     reason: Drop,
 ) {
+    if matches!(reason, Drop::Memory) {
+        memory::report_of(shard, Shortage::Delivery, Some(client));
+        return shard.tell(EventKind::Dropped, client, of_topic(message));
+    }
     let (counter, why) = ledger(shard, reason);
     counter.add(1);
     let is_acknowledged = key != 0 && message.qos() > QoS::AtMostOnce;
@@ -86,15 +93,18 @@ pub(super) fn dropped(
         // What QoS 0 means for a session that is away: counted, but nobody's fault.
         return;
     }
-    let details = EventDetails {
-        topic: Some(message.topic()),
-        reason: None,
-    };
-    shard.tell(EventKind::Dropped, client, details);
+    shard.tell(EventKind::Dropped, client, of_topic(message));
     shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let (id, topic) = (Escaped(&client.id), Escaped(message.topic()));
         format!("message for client {id} on {topic} dropped: {why}")
     });
+}
+
+fn of_topic(message: &Message) -> EventDetails<'_> {
+    EventDetails {
+        topic: Some(message.topic()),
+        reason: None,
+    }
 }
 
 pub(super) fn ledger(shard: &Shard, reason: Drop) -> (&Counter, &'static str) {
@@ -103,6 +113,7 @@ pub(super) fn ledger(shard: &Shard, reason: Drop) -> (&Counter, &'static str) {
         Drop::Backlog => (&metrics.dropped_qos0_backlog, "the client reads too slowly"),
         Drop::Denied => (&metrics.dropped_denied, "its grant denies the topic"),
         Drop::Ended => (&metrics.dropped_session_ended, "its session ended"),
+        Drop::Memory => (&metrics.dropped_memory, Shortage::Delivery.text()),
         Drop::Session(DropReason::BacklogFull) => {
             (&metrics.dropped_qos0_backlog, "the client reads too slowly")
         }

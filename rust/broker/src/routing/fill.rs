@@ -2,6 +2,7 @@
 
 use crate::clients::client::{Client, QueueLevel};
 use crate::clients::full_sessions::Rights;
+use crate::routing::memory;
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::Shard;
 
@@ -14,6 +15,8 @@ const LOW: usize = 70;
 
 /// Looks at the queue of `client`, which has changed.
 pub(crate) fn watch(shard: &Shard, client: &Client) {
+    client.weigh(shard);
+    memory::note_queue(shard, client);
     let is_kept = client.number(&shard.world).is_some();
     let durable = &shard.world.durable;
     let session = client.session.borrow();

@@ -10,6 +10,8 @@ pub(crate) mod fill;
 pub(crate) mod group;
 pub(crate) mod journal;
 pub(crate) mod matching;
+pub(crate) mod memory;
+mod memory_room;
 pub(crate) mod message_records;
 pub(crate) mod publication;
 pub(crate) mod queue_policy;

@@ -9,6 +9,7 @@ use mqttcore_store::Level;
 use mqttcore_topics::TopicName;
 
 use crate::clients::client::Client;
+use crate::routing::memory::{self, Shortage};
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::runtime::metrics::Metrics;
 use crate::shard::{EngineState, Shard};
@@ -82,6 +83,8 @@ impl<'a> Publication<'a> {
 pub(crate) enum Unroutable {
     /// The disk is too full for what it would leave behind.
     NoRoom,
+    /// It would wait in memory for a subscriber, and memory is short.
+    NoMemory,
     /// The queue of a kept session is full, and the policy of the message says that it is refused then.
     QueueFull,
     /// The search for its subscribers takes more steps than one may (abuse H15).
@@ -96,6 +99,7 @@ impl Unroutable {
         match self {
             Self::NotLogged(why) => why,
             Self::NoRoom => "the disk is nearly full",
+            Self::NoMemory => Shortage::Publish.text(),
             Self::QueueFull => "the queue of a subscriber is full",
             Self::TooManyFilters => "too many filters with wildcards match parts of its topic",
         }
@@ -105,6 +109,7 @@ impl Unroutable {
     pub(crate) fn count(self, metrics: &Metrics) {
         let counter = match self {
             Self::NoRoom | Self::NotLogged(_) => &metrics.refused_no_room,
+            Self::NoMemory => &metrics.refused_memory,
             Self::QueueFull => &metrics.refused_queue_full,
             Self::TooManyFilters => &metrics.refused_too_many_filters,
         };
@@ -114,6 +119,10 @@ impl Unroutable {
 
 /// Books a message that is not routed.
 pub(crate) fn report_unroutable(shard: &Shard, publication: &Publication<'_>, why: Unroutable) {
+    if why == Unroutable::NoMemory {
+        let publisher = publication.publisher.map(|client| &**client);
+        return memory::report_of(shard, Shortage::Publish, publisher);
+    }
     why.count(shard.metrics());
     shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let (topic, why) = (Escaped(publication.topic.as_str()), why.text());

@@ -15,6 +15,7 @@ use crate::clients::retained::{Replay, Retained, Walk};
 use crate::clients::sources::Source;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
+use crate::routing::memory::{self, Shortage};
 use crate::routing::publication::{Publication, Retaining, Retention};
 use crate::routing::{delivery, message_records, session_records};
 use crate::runtime::log::{Escaped, LogCategory};
@@ -84,7 +85,7 @@ fn next_of(replay: &mut Replay, shard: &Shard) -> Next {
 /// delivered as it happened, and the old value must not come behind it.
 fn is_current(shard: &Shard, message: &Message) -> bool {
     let kept = shard.world.retained.get(message.topic_name());
-    kept.is_some_and(|kept| Arc::ptr_eq(kept.message.bytes(), message.bytes()))
+    kept.is_some_and(|kept| kept.message.bytes().is_same(message.bytes()))
 }
 
 /// What one step of a replay brings.
@@ -131,17 +132,24 @@ fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Re
     let config = shard.config();
     let (bytes, held) = (message.heap_bytes(), world.retained.weight());
     let is_full = count(world) >= config.retained_messages || held + bytes > config.retained_bytes;
+    let is_short = memory::is_full(shard);
     // An old topic may change, as long as that does not make the store larger than it may be.
     let is_refused = || match world
         .retained
         .get(topic)
         .map(|old| old.message.heap_bytes())
     {
+        Some(old) if is_short => bytes > old,
         Some(old) => bytes > old && held.saturating_sub(old) + bytes > config.retained_bytes,
         None => true,
     };
-    if is_full && is_refused() {
-        refused(shard, &message, "the limit of retained messages is reached");
+    if (is_full || is_short) && is_refused() {
+        if is_short {
+            let publisher = publication.publisher.map(|client| &**client);
+            memory::report_of(shard, Shortage::Retained, publisher);
+        } else {
+            refused(shard, &message, "the limit of retained messages is reached");
+        }
         return (Retention::Refused, None);
     }
     let is_stored = message_records::level_of(shard, publication) > Level::Memory;

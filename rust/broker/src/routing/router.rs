@@ -13,6 +13,7 @@ use crate::clients::handle::Handle;
 use crate::clients::target::Target;
 use crate::routing::delivery::deliver_to_shards;
 use crate::routing::matching::{Purpose, search};
+use crate::routing::memory_room::lacks_memory;
 use crate::routing::publication::{Publication, Unroutable, report_unroutable};
 use crate::routing::{journal, message_records, queue_policy, retain};
 use crate::shard::Shard;
@@ -66,6 +67,10 @@ fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Targe
     let targets = &mut targets[..kept];
     if !publication.is_promised && message_records::lacks_room(shard, publication, targets) {
         publication.routed.refused = Some(Unroutable::NoRoom);
+        return;
+    }
+    if !publication.is_promised && lacks_memory(shard, publication, targets) {
+        publication.routed.refused = Some(Unroutable::NoMemory);
         return;
     }
     publication.routed.kept = kept;

@@ -26,9 +26,15 @@ pub(crate) enum LogCategory {
     Kafka,
     Queue,
     Tls,
+    MemoryPublish,
+    MemorySession,
+    MemoryRetained,
+    MemoryPacket,
+    MemoryDelivery,
+    MemorySender,
 }
 
-const CLASSES: usize = LogCategory::Tls as usize + 1;
+const CLASSES: usize = LogCategory::MemorySender as usize + 1;
 
 /// The log of one shard.
 pub(crate) struct Logger {

@@ -65,6 +65,18 @@ macro_rules! counters {
             pub retained_messages: u64,
             /// Whole seconds since the broker started.
             pub uptime_s: u64,
+            /// Bytes of memory that the broker may use: `memory_bytes`.
+            pub memory_budget_bytes: u64,
+            /// Bytes that are used of it.
+            pub memory_used_bytes: u64,
+            /// Those of messages: queued, in flight, retained, being written.
+            pub memory_messages_bytes: u64,
+            /// Those of sessions and connections.
+            pub memory_sessions_bytes: u64,
+            /// Those of connections whose client is not let in yet.
+            pub memory_pending_bytes: u64,
+            /// Those of subscriptions, streams and the store.
+            pub memory_tables_bytes: u64,
             /// Rows of all streams that can be read, in files or not.
             pub stream_rows: u64,
             /// Rows that are in no file yet.
@@ -100,6 +112,12 @@ macro_rules! counters {
                     ("directory_garbage_waits", self.directory_garbage_waits),
                     ("retained_messages", self.retained_messages),
                     ("uptime_s", self.uptime_s),
+                    ("memory_budget_bytes", self.memory_budget_bytes),
+                    ("memory_used_bytes", self.memory_used_bytes),
+                    ("memory_messages_bytes", self.memory_messages_bytes),
+                    ("memory_sessions_bytes", self.memory_sessions_bytes),
+                    ("memory_pending_bytes", self.memory_pending_bytes),
+                    ("memory_tables_bytes", self.memory_tables_bytes),
                     ("stream_rows", self.stream_rows),
                     ("stream_rows_unsealed", self.stream_rows_unsealed),
                     ("stream_tail_bytes", self.stream_tail_bytes),
@@ -180,6 +198,18 @@ counters! {
     refused_queue_full,
     /// Publishes refused because more filters with wildcards agree with parts of their topic than a match may visit.
     refused_too_many_filters,
+    /// QoS 1 and 2 publishes refused because memory is short, and they would have waited for a subscriber.
+    refused_memory,
+    /// Sessions refused because memory is short, and they would have been kept.
+    refused_memory_sessions,
+    /// Retained messages refused because memory is short.
+    refused_memory_retained,
+    /// Clients disconnected because memory is short, and they sent a packet that takes several reads.
+    refused_memory_packets,
+    /// QoS 0 messages dropped because memory is short, and the client did not take them at once.
+    dropped_memory,
+    /// Times that a client was read slowly because memory is short, and its messages took most of it.
+    slowed_memory,
     /// Old segments of the store that were read again.
     store_scrubbed,
     /// Those of them that were damaged.

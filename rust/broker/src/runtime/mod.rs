@@ -5,5 +5,7 @@
 pub(crate) mod failure;
 pub(crate) mod log;
 pub(crate) mod mailbox;
+pub(crate) mod memory;
+pub(crate) mod memory_limit;
 pub(crate) mod metrics;
 pub(crate) mod wheel;

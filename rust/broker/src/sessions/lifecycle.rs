@@ -117,6 +117,7 @@ pub(crate) fn end(shard: &Rc<Shard>, client: &Rc<Client>) {
     shard.registry.borrow_mut().remove(client);
     shard.pagings.borrow_mut().end(client);
     fill::forget(shard, client);
+    client.count_out(shard);
     shard.wheel.borrow_mut().cancel(client.handle.slot());
     shard.metrics().sessions.sub(1);
     if let Some(will) = will {

@@ -141,7 +141,7 @@ pub(crate) fn start(
         let loader = Loader {
             world: &world,
             log: &log,
-            reader: Reader::new(&log),
+            reader: Reader::new(&log, &world.memory.shard(0).own_account),
             wanted,
             by_key: Vec::new(),
             done,

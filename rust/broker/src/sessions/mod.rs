@@ -4,5 +4,6 @@ pub(crate) mod lifecycle;
 pub(crate) mod listing;
 pub(crate) mod loading;
 pub(crate) mod paging;
+pub(crate) mod pressure;
 pub(crate) mod recovery;
 pub(crate) mod rights;

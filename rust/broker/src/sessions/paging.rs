@@ -182,7 +182,8 @@ pub(crate) fn read_on(shard: &Rc<Shard>, client: &Client) {
     journal.commit();
     let (world, index) = (Arc::clone(&shard.world), shard.index);
     let (handle, serial) = (client.handle, paging.serial);
-    let answer = move |page| {
+    let answer = move |mut page: Page| {
+        page.charge(&world.memory.shard(index).own_account);
         let job = move |shard: &Rc<Shard>| arrived(shard, handle, serial, &page);
         world.run_on(index, Box::new(job));
     };

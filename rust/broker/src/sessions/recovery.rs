@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mqttcore_codec::{PacketId, Properties, QoS, Version};
-use mqttcore_session::{Message, Session, Subscription, WillMessage};
+use mqttcore_session::{ChunkAccount, Message, Session, Subscription, WillMessage};
 use mqttcore_store::{self as stored, KeptSession, Store, StoreError};
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicLimits, TopicName};
 use smallvec::SmallVec;
@@ -51,18 +51,21 @@ pub(crate) struct Reader<'s> {
     first_number: u64,
     /// Messages that were read: they wait for several sessions.
     messages: HashMap<u64, Message>,
+    /// Counts these.
+    account: Arc<ChunkAccount>,
     /// What a session without a will may do while its client is away: nothing.
     nothing: Arc<Access>,
 }
 
 impl<'s> Reader<'s> {
-    pub(crate) fn new(log: &'s DurableLog) -> Self {
+    pub(crate) fn new(log: &'s DurableLog, account: &Arc<ChunkAccount>) -> Self {
         Self {
             store: &*log.store,
             clock: log.clock,
             now: Instant::now(),
             first_number: log.numbers(0),
             messages: HashMap::new(),
+            account: Arc::clone(account),
             nothing: Arc::new(access_of(None)),
         }
     }
@@ -158,7 +161,8 @@ impl<'s> Reader<'s> {
         if let Some(message) = self.messages.get(&number) {
             return Some(message.clone());
         }
-        let message = message_of(stored, self.clock)?;
+        let mut message = message_of(stored, self.clock)?;
+        message.charge(&self.account);
         self.messages.insert(number, message.clone());
         Some(message)
     }

@@ -3,6 +3,7 @@
 pub(crate) mod guard;
 mod handshakes;
 mod held;
+mod memory;
 mod outcome_events;
 mod outgoing;
 mod state;

@@ -20,6 +20,10 @@ impl Client {
         while let Some(transmit) = session.poll_transmit() {
             link.push(shard, &transmit);
         }
+        if link.outbox.borrow().is_blocked() {
+            drop(session);
+            self.weigh(shard);
+        }
         if was_empty && !link.in_turn.get() && !link.outbox.borrow().is_empty() {
             link.wake();
         }

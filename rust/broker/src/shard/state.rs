@@ -5,6 +5,7 @@
 //! and their mailboxes; nothing else.
 
 use std::cell::{Cell, Ref, RefCell};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::clients::client::Client;
+use crate::clients::link::Slowed;
 use crate::clients::registry::Registry;
 use crate::clients::target::Target;
 use crate::config::Config;
@@ -27,6 +29,7 @@ use crate::durability::external::ExternalQueue;
 use crate::durability::journal::Journal;
 use crate::durability::pagings::Pagings;
 use crate::runtime::log::Logger;
+use crate::runtime::memory_limit::memory_budget;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::wheel::Wheel;
 use crate::shard::guard::contained;
@@ -85,6 +88,12 @@ pub(crate) struct Shard {
     deliveries: Cell<usize>,
     /// Steps of the searches for their receivers.
     steps: Cell<usize>,
+    /// Bytes by which the memory that this shard counts has grown since it was last compared with the budget.
+    pub(super) grown: Cell<usize>,
+    /// Bytes that each session counts with against the budget of memory, by slot.
+    pub(super) weighed: RefCell<Vec<u32>>,
+    /// Senders that are read slowly.
+    pub(crate) slowed: RefCell<VecDeque<Slowed>>,
     /// Connection tasks alive; the shard's thread ends when the last one has.
     pub(crate) tasks: Cell<usize>,
     told: Cell<bool>,
@@ -133,6 +142,9 @@ impl Shard {
             random: Cell::new(random),
             deliveries: Cell::new(0),
             steps: Cell::new(0),
+            grown: Cell::new(0),
+            weighed: RefCell::default(),
+            slowed: RefCell::default(),
             tasks: Cell::new(0),
             told: Cell::new(false),
             knows_of_failure: Cell::new(false),
@@ -250,10 +262,13 @@ impl Shard {
     pub(crate) fn reload(&self, (config, hooks, listener_policies): Rules) {
         self.log.redirect(Arc::clone(&hooks));
         *self.interests.borrow_mut() = Rc::new(hooks.interests());
-        if self.index == 0
-            && let Some(log) = &self.world.log
-        {
-            log.limit_queues(config.queues_disk_bytes);
+        if self.index == 0 {
+            self.world
+                .memory
+                .set_budget(memory_budget(config.memory_bytes));
+            if let Some(log) = &self.world.log {
+                log.limit_queues(config.queues_disk_bytes);
+            }
         }
         *self.config.borrow_mut() = config;
         *self.listener_policies.borrow_mut() = listener_policies;

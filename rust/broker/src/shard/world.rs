@@ -26,6 +26,8 @@ use crate::durability::row_log::RowLog;
 use crate::durability::store;
 use crate::runtime::failure::{Failure, FailureCell};
 use crate::runtime::mailbox::Mailbox;
+use crate::runtime::memory::Memory;
+use crate::runtime::memory_limit::memory_budget;
 use crate::runtime::metrics::{Figures, Metrics};
 use crate::shard::{Shard, guard};
 
@@ -41,6 +43,8 @@ pub(crate) struct EngineState {
     /// Whose turn it is to change what is retained: a part of all topics each.
     pub(crate) turns: [Mutex<()>; TURNS],
     pub(crate) metrics: Vec<Metrics>,
+    /// The budget of memory.
+    pub(crate) memory: Memory,
     pub(crate) online: AvailabilityTable,
     pub(crate) durable: DurableSessions,
     /// Where what must outlive the process is written.
@@ -111,6 +115,7 @@ impl EngineState {
                 kept.message.heap_bytes()
             }),
             turns: std::array::from_fn(|_| Mutex::default()),
+            memory: Memory::new(shards, memory_budget(config.memory_bytes)),
             metrics: (0..shards).map(|_| Metrics::default()).collect(),
             online: AvailabilityTable::new(shards, config.sessions),
             durable: DurableSessions::new(shards),

@@ -25,6 +25,7 @@ mod kept_clock;
 mod last_packets;
 mod limits;
 mod loading;
+mod memory_budget;
 mod mount;
 mod panics;
 mod promise;

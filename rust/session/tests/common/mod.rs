@@ -14,8 +14,8 @@ use mqttcore_codec::{
     Properties, PropertiesBuf, Property, QoS, ReasonCode, Version, decode, decode_connect,
 };
 use mqttcore_session::{
-    AckToken, Cause, ConnectRequest, Delivered, Delivery, DetachOutcome, Details, Message, Request,
-    ServerLimits, Session, SessionEvent, Terms, Transmit, Violation,
+    AckToken, Cause, Chunk, ConnectRequest, Delivered, Delivery, DetachOutcome, Details, Message,
+    Request, ServerLimits, Session, SessionEvent, Terms, Transmit, Violation,
 };
 use mqttcore_topics::{TopicLimits, TopicName};
 
@@ -119,7 +119,7 @@ impl Wire {
             .expect("the packet is whole");
         assert_eq!(len, bytes.len(), "one packet at a time");
         let request = self.session.handle_packet(self.now, packet)?;
-        let chunk: Arc<[u8]> = bytes.into();
+        let chunk: Chunk = bytes.into();
         let asked = match request {
             Request::None => Asked::Nothing,
             Request::Publish(publish) => {

@@ -26,7 +26,8 @@ impl Connection {
         }
         accept_batch(&self.shard, &self.client, &mut batch.together);
         if matches!(step, Ok(true)) {
-            self.input.keep_unread(batch);
+            let new_chunk = |bytes: &[u8]| self.shard.new_chunk(&self.link, bytes);
+            self.input.keep_unread(batch, new_chunk);
         } else {
             self.input.keep_torn(&batch);
         }
@@ -124,7 +125,8 @@ impl Connection {
         frame: Range<usize>,
     ) {
         let start = frame.start;
-        let (source, chunk) = batch.source(frame);
+        let new_chunk = |bytes: &[u8]| self.shard.new_chunk(&self.link, bytes);
+        let (source, chunk) = batch.source(frame, new_chunk);
         let message = request.to_message(self.shard.now(), source, chunk, start);
         let incoming = Incoming {
             packet_id: request.packet_id(),

@@ -201,7 +201,7 @@ fn push_frame(out: &mut impl Extend<u8>, opcode: OpCode, payload: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use mqttcore_session::Chunk;
 
     use super::*;
 
@@ -214,7 +214,7 @@ mod tests {
 
     fn outbox(packets: &[Vec<u8>]) -> Outbox {
         let mut outbox = Outbox::default();
-        let chunk: Arc<[u8]> = packets.concat().into();
+        let chunk: Chunk = packets.concat().into();
         let half = chunk.len() / 2;
         outbox.push_shared(&chunk, 0..half);
         outbox.push_with(|own| own.extend_from_slice(&chunk[half..]));
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn a_packet_in_many_pieces_is_one_frame() {
         let mut outbox = Outbox::default();
-        let chunk: Arc<[u8]> = vec![b'x'; 1_000].into();
+        let chunk: Chunk = vec![b'x'; 1_000].into();
         outbox.push_with(|own| own.extend_from_slice(b"\x30\xC8\x01"));
         for _ in 0..200 {
             outbox.push_shared(&chunk, 5..6);

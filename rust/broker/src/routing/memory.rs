@@ -1,0 +1,139 @@
+//! What the budget of memory refuses, drops and sends to the disk, and how that is counted and logged (ADR 0033).
+
+use std::net::SocketAddr;
+
+use crate::clients::client::Client;
+use crate::runtime::log::{Escaped, LogCategory};
+use crate::runtime::memory::MemoryLevel;
+use crate::shard::Shard;
+
+/// Bytes that may wait in memory for a client that is here, whatever the level.
+const HELD_ANYWAY: usize = 16 * 1024;
+
+/// What is refused, or done more slowly, for lack of memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Shortage {
+    /// A publish of QoS 1 or 2 that would wait for a subscriber.
+    Publish,
+    /// A session that would outlive its connection.
+    Session,
+    /// A retained message of a new topic, or one that is larger than the last.
+    Retained,
+    /// A packet that takes several reads.
+    Packet,
+    /// A QoS 0 message for a client that does not take it at once.
+    Delivery,
+    /// A large sender, which is read slowly.
+    Sender,
+}
+
+impl Shortage {
+    /// For people.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Publish => "memory is short, and the message would wait for a subscriber",
+            Self::Session => "memory is short, and the session would be kept",
+            Self::Retained => "memory is short, and the retained message takes more of it",
+            Self::Packet => "memory is short, and the packet takes several reads",
+            Self::Delivery => "memory is short, and the client does not take it at once",
+            Self::Sender => "memory is short, and its messages take most of it",
+        }
+    }
+
+    fn category(self) -> LogCategory {
+        match self {
+            Self::Publish => LogCategory::MemoryPublish,
+            Self::Session => LogCategory::MemorySession,
+            Self::Retained => LogCategory::MemoryRetained,
+            Self::Packet => LogCategory::MemoryPacket,
+            Self::Delivery => LogCategory::MemoryDelivery,
+            Self::Sender => LogCategory::MemorySender,
+        }
+    }
+}
+
+/// Counts what is refused to the client `id` at `peer`, and logs it, one line a second for each reason.
+pub(crate) fn report(shard: &Shard, shortage: Shortage, id: &str, peer: Option<SocketAddr>) {
+    let metrics = shard.metrics();
+    let counter = match shortage {
+        Shortage::Publish => &metrics.refused_memory,
+        Shortage::Session => &metrics.refused_memory_sessions,
+        Shortage::Retained => &metrics.refused_memory_retained,
+        Shortage::Packet => &metrics.refused_memory_packets,
+        Shortage::Delivery => &metrics.dropped_memory,
+        Shortage::Sender => &metrics.slowed_memory,
+    };
+    counter.add(1);
+    shard.log.warn(shortage.category(), shard.now(), || {
+        let (what, why) = (what(shortage), shortage.text());
+        let from = peer.map_or_else(|| "the broker".to_owned(), |peer| peer.to_string());
+        format!("{what} of client {} at {from}: {why}", Escaped(id))
+    });
+}
+
+fn what(shortage: Shortage) -> &'static str {
+    match shortage {
+        Shortage::Publish => "publish refused",
+        Shortage::Session => "session refused",
+        Shortage::Retained => "retained message refused",
+        Shortage::Packet => "packet refused",
+        Shortage::Delivery => "QoS 0 message dropped",
+        Shortage::Sender => "sender slowed down",
+    }
+}
+
+/// The same for `client`; `None` is the broker itself.
+pub(crate) fn report_of(shard: &Shard, shortage: Shortage, client: Option<&Client>) {
+    let login = client.map(Client::login);
+    let (id, peer) = login.map_or(("".into(), None), |login| {
+        (login.client_id.clone(), Some(login.peer))
+    });
+    report(shard, shortage, &id, peer);
+}
+
+/// Whether nothing is taken that stays in memory. Before something is refused, the sum is looked at again.
+pub(crate) fn is_full(shard: &Shard) -> bool {
+    shard.memory_level() == MemoryLevel::Full && shard.world.memory.judge() == MemoryLevel::Full
+}
+
+/// Whether a QoS 0 message for `client` is dropped because it would wait.
+pub(crate) fn drops(shard: &Shard, client: &Client) -> bool {
+    if shard.memory_level() < MemoryLevel::High {
+        return false;
+    }
+    let link = client.link_ref();
+    match &*link {
+        Some(link) => link.outbox.borrow().is_blocked(),
+        None => shard.config().limits.queue_qos0,
+    }
+}
+
+/// Notes whether much waits in memory for `client`, for publishers of all shards.
+pub(crate) fn note_queue(shard: &Shard, client: &Client) {
+    let holds_much = client.session.borrow().queue_memory_bytes() > HELD_ANYWAY;
+    let (online, slot) = (&shard.world.online, client.handle.slot());
+    let mut availability = online.availability(shard.index, slot);
+    if availability.holds_much != holds_much {
+        availability.holds_much = holds_much;
+        online.set(shard.index, slot, availability);
+    }
+}
+
+/// Leaves a queue to the store as far as that has it, if memory is short.
+pub(crate) fn relieve(shard: &Shard, client: &Client) {
+    let is_short = shard.memory_level() >= MemoryLevel::High;
+    if !is_short || client.number(&shard.world).is_none() {
+        return;
+    }
+    let mut session = client.session.borrow_mut();
+    if client.is_online() {
+        if session.queue_memory_bytes() > HELD_ANYWAY {
+            session.spill_behind();
+        }
+    } else if session.spill() {
+        drop(session);
+        // Its pages are of no use any more.
+        shard.pagings.borrow_mut().end(client);
+        client.weigh(shard);
+    }
+}

@@ -1,0 +1,45 @@
+//! Publishes that are refused because they would wait in memory, which is short.
+
+use mqttcore_codec::QoS;
+use mqttcore_session::{Message, QueuePolicy};
+use mqttcore_store::Level;
+
+use crate::clients::target::Target;
+use crate::routing::publication::{Publication, Retention};
+use crate::routing::{memory, message_records};
+use crate::shard::Shard;
+
+/// Whether a publish is refused because it would wait in memory for one of `targets`.
+pub(crate) fn lacks_memory(
+    shard: &Shard,
+    publication: &Publication<'_>,
+    targets: &[Target],
+) -> bool {
+    let message = publication.message;
+    if message.qos() == QoS::AtMostOnce
+        || publication.retaining.outcome == Retention::Cleared
+        || !memory::is_full(shard)
+    {
+        return false;
+    }
+    let is_stored = message_records::level_of(shard, publication) > Level::Memory;
+    targets
+        .iter()
+        .filter(|target| !target.is_stream())
+        .any(|target| waits_in_memory(shard, message, is_stored, target))
+}
+
+/// Whether a target would keep `message` in memory until its client comes, or takes what it has.
+fn waits_in_memory(shard: &Shard, message: &Message, is_stored: bool, target: &Target) -> bool {
+    let limits = &shard.config().limits;
+    if limits.outgoing_qos(message.qos(), target.qos) == QoS::AtMostOnce {
+        return false;
+    }
+    let (handle, world) = (target.handle, &shard.world);
+    let availability = world.online.availability(handle.shard(), handle.slot());
+    let waits = !availability.is_online || availability.is_full && availability.holds_much;
+    let goes_to_disk = is_stored
+        && limits.queue_policy != QueuePolicy::DropOldest
+        && world.durable.number(handle).is_some();
+    waits && !goes_to_disk
+}

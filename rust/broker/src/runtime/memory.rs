@@ -1,0 +1,221 @@
+//! The budget of memory: what is counted against it, how much of it is used, and its two watermarks (ADR 0033).
+//!
+//! Chunks of messages count themselves ([`Chunk`](mqttcore_session::Chunk)). A shard counts its sessions, with the buffers
+//! of their connections, and connections whose client is not let in yet. Everything else is asked for at each tick.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use mqttcore_session::{ChunkAccount, ChunkTotal};
+
+use crate::runtime::metrics::Counter;
+
+/// Percent of the budget from which a level is reached, and below which it is left.
+const HIGH: (usize, usize) = (75, 70);
+const FULL: (usize, usize) = (90, 85);
+/// A shard looks at the sum again when its chunks have grown by this part of the budget ...
+const STEPS: usize = 256;
+/// ... but not for every read.
+const STEP_MIN_BYTES: usize = 16 * 1024;
+
+/// How much of the budget is used.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum MemoryLevel {
+    /// Nothing is done.
+    #[default]
+    Normal,
+    /// Above the first watermark: queues go to the disk, the largest senders are read slowly, QoS 0 does not wait.
+    High,
+    /// Above the second: what would take memory for long is refused.
+    Full,
+}
+
+impl MemoryLevel {
+    fn of(byte: u8) -> Self {
+        match byte {
+            0 => Self::Normal,
+            1 => Self::High,
+            _ => Self::Full,
+        }
+    }
+
+    /// The level at `used` bytes of `budget`, after this one.
+    fn next(self, used: usize, budget: usize) -> Self {
+        let limit = |(from, until): (usize, usize), level| {
+            let percent = if self >= level { until } else { from };
+            budget / 100 * percent
+        };
+        if used >= limit(FULL, Self::Full) {
+            Self::Full
+        } else if used >= limit(HIGH, Self::High) {
+            Self::High
+        } else {
+            Self::Normal
+        }
+    }
+}
+
+/// The budget, and what counts against it.
+pub(crate) struct Memory {
+    budget: AtomicUsize,
+    level: AtomicU8,
+    /// Bytes that do not belong to a shard, as of the last tick.
+    beside: AtomicUsize,
+    shards: Vec<ShardMemory>,
+}
+
+/// What one shard counts. Counters are written by its thread alone.
+pub(crate) struct ShardMemory {
+    chunks: Arc<ChunkTotal>,
+    /// Counts messages that came over no connection.
+    pub(crate) own_account: Arc<ChunkAccount>,
+    /// Sessions, and the buffers of their connections.
+    pub(crate) sessions: Counter,
+    /// Connections whose client is not let in yet.
+    pub(crate) pending: Counter,
+}
+
+impl ShardMemory {
+    fn new() -> Self {
+        let chunks: Arc<ChunkTotal> = Arc::default();
+        Self {
+            own_account: ChunkAccount::new(Arc::clone(&chunks)),
+            chunks,
+            sessions: Counter::default(),
+            pending: Counter::default(),
+        }
+    }
+
+    /// An account for the messages of one connection.
+    pub(crate) fn account(&self) -> Arc<ChunkAccount> {
+        ChunkAccount::new(Arc::clone(&self.chunks))
+    }
+}
+
+/// Bytes in use, by who holds them.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct MemoryUse {
+    /// Topics, properties and payloads, of all messages that wait, are in flight, retained or being written.
+    pub(crate) messages: usize,
+    pub(crate) sessions: usize,
+    pub(crate) pending: usize,
+    pub(crate) beside: usize,
+}
+
+impl MemoryUse {
+    pub(crate) fn sum(self) -> usize {
+        self.messages + self.sessions + self.pending + self.beside
+    }
+}
+
+impl Memory {
+    pub(crate) fn new(shards: usize, budget: usize) -> Self {
+        Self {
+            budget: AtomicUsize::new(budget),
+            level: AtomicU8::default(),
+            beside: AtomicUsize::default(),
+            shards: (0..shards).map(|_| ShardMemory::new()).collect(),
+        }
+    }
+
+    pub(crate) fn shard(&self, index: usize) -> &ShardMemory {
+        &self.shards[index]
+    }
+
+    /// Takes another budget into force.
+    pub(crate) fn set_budget(&self, budget: usize) {
+        // ORDERING: figures and hints, as everything here.
+        self.budget.store(budget, Ordering::Relaxed);
+        self.judge();
+    }
+
+    pub(crate) fn budget(&self) -> usize {
+        self.budget.load(Ordering::Relaxed)
+    }
+
+    /// Notes what is held beside the shards.
+    pub(crate) fn set_beside(&self, bytes: usize) {
+        self.beside.store(bytes, Ordering::Relaxed);
+        self.judge();
+    }
+
+    /// The level at the last look: see [`Memory::judge`].
+    pub(crate) fn level(&self) -> MemoryLevel {
+        MemoryLevel::of(self.level.load(Ordering::Relaxed))
+    }
+
+    /// How much a shard's chunks may grow before it looks again.
+    pub(crate) fn step(&self) -> usize {
+        (self.budget() / STEPS).max(STEP_MIN_BYTES)
+    }
+
+    /// Sums up what is in use, and notes the level.
+    pub(crate) fn judge(&self) -> MemoryLevel {
+        let level = self.level().next(self.used().sum(), self.budget());
+        self.level.store(level as u8, Ordering::Relaxed);
+        level
+    }
+
+    pub(crate) fn used(&self) -> MemoryUse {
+        let mut used = MemoryUse {
+            beside: self.beside.load(Ordering::Relaxed),
+            ..MemoryUse::default()
+        };
+        let bytes = |counter: &Counter| usize::try_from(counter.value()).unwrap_or(usize::MAX);
+        for shard in &self.shards {
+            used.messages += shard.chunks.bytes();
+            used.sessions += bytes(&shard.sessions);
+            used.pending += bytes(&shard.pending);
+        }
+        used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mqttcore_session::Chunk;
+
+    use super::*;
+
+    #[test]
+    fn levels_are_reached_at_their_watermarks_and_left_below_them() {
+        use MemoryLevel::{Full, High, Normal};
+        let next = |level: MemoryLevel, used| level.next(used, 1_000);
+
+        assert_eq!((next(Normal, 749), next(Normal, 750)), (Normal, High));
+        assert_eq!((next(High, 700), next(High, 699)), (High, Normal));
+        assert_eq!((next(High, 899), next(High, 900)), (High, Full));
+        assert_eq!((next(Full, 850), next(Full, 849)), (Full, High));
+        assert_eq!((next(Full, 699), next(Normal, 950)), (Normal, Full));
+    }
+
+    #[test]
+    fn what_shards_hold_and_what_is_beside_them_is_one_sum() {
+        let memory = Memory::new(2, 10_000);
+        let account = memory.shard(0).account();
+        let chunk = Chunk::new(&[0; 4_000], Some(&account));
+        let own = Chunk::new(&[0; 500], Some(&memory.shard(1).own_account));
+        memory.shard(1).sessions.add(1_000);
+        memory.shard(0).pending.add(100);
+        memory.set_beside(2_000);
+
+        let used = memory.used();
+        assert_eq!(used.messages, chunk.heap_bytes() + own.heap_bytes());
+        assert_eq!(
+            (used.sessions, used.pending, used.beside),
+            (1_000, 100, 2_000)
+        );
+        assert_eq!(memory.level(), MemoryLevel::High);
+        drop(chunk);
+        assert_eq!(memory.judge(), MemoryLevel::Normal);
+    }
+
+    #[test]
+    fn a_new_budget_is_judged_at_once() {
+        let memory = Memory::new(1, 1_000);
+        memory.set_beside(500);
+        memory.set_budget(500);
+
+        assert_eq!((memory.budget(), memory.level()), (500, MemoryLevel::Full));
+    }
+}

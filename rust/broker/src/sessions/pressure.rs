@@ -1,0 +1,113 @@
+//! What a shard does at each tick while memory is short: queues of clients that are away go to the disk, and the largest
+//! sender is read slowly, one more at each tick (ADR 0033).
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::clients::client::Client;
+use crate::clients::link::{Link, Pace, Slowed};
+use crate::routing::memory::{self, Shortage};
+use crate::runtime::memory::MemoryLevel;
+use crate::shard::Shard;
+
+/// Sessions that one tick looks at.
+const LOOKED_AT_A_TICK: usize = 16_384;
+/// How often a sender that is read slowly is read: it is never held for longer.
+const READ_EVERY: Duration = Duration::from_secs(1);
+/// A sender whose messages take less than this is left alone ...
+const SMALL_BYTES: usize = 64 * 1024;
+/// ... as is one that takes less than this part of what the largest one does.
+const LARGE_PART: usize = 8;
+
+/// Where the next tick goes on.
+#[derive(Default)]
+pub(crate) struct Walk {
+    slot: usize,
+    level: MemoryLevel,
+}
+
+/// Looks at the level and does what it asks for.
+pub(crate) fn tick(shard: &Rc<Shard>, walk: &mut Walk) {
+    let level = shard.world.memory.judge();
+    if level != walk.level && shard.index == 0 {
+        say_level(shard, level);
+    }
+    walk.level = level;
+    if level == MemoryLevel::Normal {
+        walk.slot = 0;
+        return release(shard);
+    }
+    let (clients, next) = {
+        let registry = shard.registry.borrow();
+        registry.part(walk.slot, LOOKED_AT_A_TICK)
+    };
+    walk.slot = next;
+    for client in &clients {
+        if !client.is_online() {
+            memory::relieve(shard, client);
+        }
+    }
+    slow_largest(shard, &clients);
+    read_slowed(shard);
+}
+
+fn say_level(shard: &Shard, level: MemoryLevel) {
+    let memory = &shard.world.memory;
+    let (used, budget) = (memory.used().sum() >> 20, memory.budget() >> 20);
+    let what = match level {
+        MemoryLevel::Normal => "everything is taken again",
+        MemoryLevel::High => "queues go to the disk, the largest senders are read slowly",
+        MemoryLevel::Full => "what would take more for long is refused",
+    };
+    let line = format!("memory: {used} of {budget} MiB are used: {what}");
+    shard.log.say(line);
+}
+
+/// Slows down the sender whose messages take most, if it takes much.
+fn slow_largest(shard: &Rc<Shard>, clients: &[Rc<Client>]) {
+    let mut most = 0;
+    let mut largest: Option<(usize, &Rc<Client>, Rc<Link>)> = None;
+    for client in clients {
+        let Some(link) = client.link() else { continue };
+        let bytes = link.sent_bytes();
+        most = most.max(bytes);
+        let is_larger = largest.as_ref().is_none_or(|(most, ..)| bytes > *most);
+        if link.pace.get() == Pace::Free && is_larger {
+            largest = Some((bytes, client, link));
+        }
+    }
+    let Some((bytes, client, link)) = largest else {
+        return;
+    };
+    if bytes < SMALL_BYTES || bytes < most / LARGE_PART {
+        return;
+    }
+    memory::report_of(shard, Shortage::Sender, Some(client));
+    link.pace.set(Pace::Held);
+    let next = shard.now() + READ_EVERY;
+    shard.slowed.borrow_mut().push_back(Slowed { link, next });
+}
+
+/// Has each slowed sender read once that has waited for its time.
+fn read_slowed(shard: &Shard) {
+    let now = shard.now();
+    let mut slowed = shard.slowed.borrow_mut();
+    slowed.retain(|slowed| Rc::strong_count(&slowed.link) > 1);
+    for Slowed { link, next } in slowed.iter_mut().filter(|slowed| slowed.next <= now) {
+        *next = now + READ_EVERY;
+        link.pace.set(Pace::OneRead);
+        link.wake();
+    }
+}
+
+/// Lets some of the slowed senders be read as ever again, those first that have waited longest.
+fn release(shard: &Shard) {
+    let mut slowed = shard.slowed.borrow_mut();
+    let count = slowed.len().div_ceil(8);
+    for Slowed { link, .. } in slowed.drain(..count) {
+        link.pace.set(Pace::Free);
+        link.wake();
+    }
+    drop(slowed);
+    read_slowed(shard);
+}

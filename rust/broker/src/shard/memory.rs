@@ -1,0 +1,80 @@
+//! A shard's part of the budget of memory: whom a chunk is charged to, what a client takes, and when to look at the sum.
+
+use std::sync::Arc;
+
+use mqttcore_session::{Chunk, ChunkAccount};
+
+use crate::clients::client::Client;
+use crate::clients::link::Link;
+use crate::runtime::memory::{MemoryLevel, ShardMemory};
+use crate::shard::Shard;
+
+impl Shard {
+    pub(crate) fn memory(&self) -> &ShardMemory {
+        self.world.memory.shard(self.index)
+    }
+
+    /// How much of the budget was used when somebody looked last.
+    pub(crate) fn memory_level(&self) -> MemoryLevel {
+        self.world.memory.level()
+    }
+
+    /// Counts `bytes` that are about to be held; once they are many, the sum is compared with the budget.
+    pub(crate) fn note_growth(&self, bytes: usize) {
+        let grown = self.grown.get() + bytes;
+        if grown < self.world.memory.step() {
+            return self.grown.set(grown);
+        }
+        self.grown.set(0);
+        self.world.memory.judge();
+    }
+
+    fn replace_weight(&self, slot: usize, bytes: u32) -> u32 {
+        let mut weighed = self.weighed.borrow_mut();
+        if weighed.len() <= slot {
+            weighed.resize(slot + 1, 0);
+        }
+        std::mem::replace(&mut weighed[slot], bytes)
+    }
+
+    /// Copies bytes that came over `link` to a chunk, which its account counts.
+    pub(crate) fn new_chunk(&self, link: &Link, bytes: &[u8]) -> Chunk {
+        self.note_growth(bytes.len());
+        Chunk::new(bytes, Some(self.account_of(link)))
+    }
+
+    /// The account of what came over `link`.
+    fn account_of<'l>(&self, link: &'l Link) -> &'l Arc<ChunkAccount> {
+        link.account.get_or_init(|| self.memory().account())
+    }
+}
+
+impl Client {
+    /// Counts what the session and its connection take now.
+    pub(crate) fn weigh(&self, shard: &Shard) {
+        let link = self.link_ref();
+        let connection = link.as_ref().map_or(0, |link| link.heap_bytes());
+        let session = SESSION_BYTES + self.id.len() + self.session.borrow().heap_bytes();
+        self.count(shard, session + connection);
+    }
+
+    /// Counts the session out, which has ended.
+    pub(crate) fn count_out(&self, shard: &Shard) {
+        self.count(shard, 0);
+    }
+
+    fn count(&self, shard: &Shard, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let before = shard.replace_weight(self.handle.slot() as usize, bytes);
+        let sessions = &shard.memory().sessions;
+        if bytes > before {
+            sessions.add(u64::from(bytes - before));
+            shard.note_growth((bytes - before) as usize);
+        } else if bytes < before {
+            sessions.sub(u64::from(before - bytes));
+        }
+    }
+}
+
+/// What a session takes beside its tables: itself, its login, its texts, its places in the tables of the shard.
+const SESSION_BYTES: usize = size_of::<Client>() + 320;

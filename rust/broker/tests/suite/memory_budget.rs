@@ -1,0 +1,342 @@
+//! The budget of memory: what happens above its two watermarks (ADR 0033).
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use mqttcore_broker::{Broker, Config, PublishError};
+use mqttcore_codec::{Properties, QoS, ReasonCode};
+
+use crate::common::{
+    Client, HOUR_S, Home, Plugin, Received, back, config, config_with_limits, eventually, queued,
+    start, start_with, v3, v5,
+};
+
+const MIB: usize = 1 << 20;
+const BUDGET: usize = 8 * MIB;
+const ONCE: QoS = QoS::AtLeastOnce;
+const LARGE: usize = 8 * 1024;
+const AWAY: usize = 3;
+/// For each of them: their queues have room for that.
+const MESSAGES: usize = 900;
+
+fn small() -> Config {
+    Config {
+        memory_bytes: BUDGET,
+        ..config()
+    }
+}
+
+fn used(broker: &Broker) -> usize {
+    usize::try_from(broker.stats().memory_used_bytes).expect("it fits")
+}
+
+/// A session with a queue, whose client is away.
+fn away(broker: &Broker, id: &str, filter: &str) {
+    let mut client = v5(id).keeping_session_s(HOUR_S).connect(broker);
+    client.subscribe(filter, ONCE);
+    client.disconnect();
+}
+
+/// Publishes `most` messages to `topic`, or until one is refused; how many were acknowledged. Several clients take part,
+/// so that none of them is slowed down.
+fn fill(broker: &Broker, topic: &str, most: usize) -> usize {
+    const EACH: usize = 40;
+    let mut writer = v5("writer").connect(broker);
+    for count in 0..most {
+        if count % EACH == EACH - 1 {
+            writer = v5("writer").connect(broker);
+        }
+        match writer.publish_acknowledged(topic, format!("{count:0>LARGE$}")) {
+            ReasonCode::SUCCESS => {}
+            ReasonCode::QUOTA_EXCEEDED => return count,
+            other => panic!("{other:?}"),
+        }
+    }
+    most
+}
+
+/// Sessions whose queues together take more than the budget, each less than it may.
+fn many_away(broker: &Broker) {
+    for number in 0..AWAY {
+        away(broker, &format!("away-{number}"), &format!("t/{number}"));
+    }
+}
+
+/// Ends the sessions of `many_away`.
+fn end_all(broker: &Broker) {
+    for number in 0..AWAY {
+        let name = format!("away-{number}");
+        v5(&name).clean_start().connect(broker).disconnect();
+    }
+}
+
+/// Fills the queues of `many_away` in turn until publishes are refused; what was acknowledged for each.
+fn fill_all(broker: &Broker) -> Vec<usize> {
+    many_away(broker);
+    let fill = |number| fill(broker, &format!("t/{number}"), MESSAGES);
+    let acknowledged: Vec<usize> = (0..AWAY).map(fill).collect();
+    assert!(broker.stats().refused_memory > 0, "{acknowledged:?}");
+    acknowledged
+}
+
+#[test]
+fn publishes_that_would_wait_are_refused_above_the_second_watermark_and_nothing_acknowledged_is_lost()
+ {
+    let broker = start(small());
+
+    let acknowledged = fill_all(&broker);
+
+    assert!(used(&broker) < BUDGET, "{}", used(&broker));
+    assert!(used(&broker) > BUDGET / 100 * 80, "{}", used(&broker));
+    assert_eq!(broker.stats().dropped_queue_full, 0);
+    for (number, count) in acknowledged.into_iter().enumerate() {
+        let mut client = back(&broker, &format!("away-{number}"));
+        for expected in 0..count {
+            assert_eq!(client.take_message().number(), expected);
+        }
+    }
+}
+
+#[test]
+fn after_the_load_everything_is_taken_again() {
+    let broker = start(small());
+    let before = used(&broker);
+    fill_all(&broker);
+
+    end_all(&broker);
+
+    eventually("the memory is there again", || used(&broker) < before + MIB);
+    away(&broker, "new", "t/0");
+    let mut writer = v5("writer").connect(&broker);
+    eventually("publishes are taken again", || {
+        writer.publish_acknowledged("t/0", "0") == ReasonCode::SUCCESS
+    });
+}
+
+#[test]
+fn bystanders_notice_nothing() {
+    let broker = start(small());
+    fill_all(&broker);
+    let mut reader = v5("reader").connect(&broker);
+    reader.subscribe("b", ONCE);
+    let mut old = v3("old").connect(&broker);
+
+    for number in 0..200 {
+        let payload = number.to_string();
+        old.publish("b", &payload, ONCE);
+        assert!(matches!(
+            old.receive(),
+            Received::PubAck(_, ReasonCode::SUCCESS)
+        ));
+        assert_eq!(reader.take_message().number(), number);
+    }
+}
+
+#[test]
+fn publishers_of_3_x_are_disconnected_without_an_acknowledgement() {
+    let broker = start(small());
+    fill_all(&broker);
+    let queued_before = queued(&broker, "away-0");
+    let mut old = v3("old").connect(&broker);
+
+    old.publish("t/0", vec![0; LARGE], ONCE);
+
+    assert_eq!(old.until_closed(), []);
+    assert_eq!(queued(&broker, "away-0"), queued_before);
+}
+
+#[test]
+fn new_kept_sessions_and_retained_topics_are_refused_and_those_that_are_there_stay() {
+    let broker = start(small());
+    let mut writer = v5("writer").connect(&broker);
+    writer.publish_retained("kept", "old", ONCE);
+    writer.receive();
+    writer.disconnect();
+    fill_all(&broker);
+    let mut writer = v5("another").connect(&broker);
+
+    assert_eq!(
+        v5("new").keeping_session_s(HOUR_S).refused(&broker),
+        ReasonCode::QUOTA_EXCEEDED.value()
+    );
+    assert_eq!(v3("new").keeping_session_s(HOUR_S).refused(&broker), 3);
+    v5("clean").connect(&broker).ping();
+    let id = writer.publish_retained("another", "new", ONCE);
+    let refused = Received::PubAck(id, ReasonCode::QUOTA_EXCEEDED);
+    assert_eq!(writer.receive(), refused);
+    writer.publish_retained("kept", "new", ONCE);
+    assert!(!matches!(
+        writer.receive(),
+        Received::PubAck(_, ReasonCode::QUOTA_EXCEEDED)
+    ));
+    let mut reader = v5("reader").connect(&broker);
+    reader.subscribe("kept", ONCE);
+    assert_eq!(reader.take_message().text(), "new");
+    let stats = broker.stats();
+    assert_eq!(
+        (stats.refused_memory_sessions, stats.refused_memory_retained),
+        (2, 1)
+    );
+}
+
+#[test]
+fn a_program_is_told_that_its_message_would_wait() {
+    let broker = start(small());
+    fill_all(&broker);
+
+    let result = broker.publish("t/0", &[0; LARGE], ONCE, false, Properties::EMPTY);
+
+    assert_eq!(result, Err(PublishError::NoMemory));
+}
+
+/// With a store, queues go to the disk above the first watermark, so that nothing has to be refused.
+#[test]
+fn with_a_store_queues_go_to_the_disk_and_nothing_is_refused() {
+    const EACH: usize = 600;
+    let home = Home::new();
+    let broker = home.start_with(0, small());
+    let mut writer = v5("writer").connect(&broker);
+    many_away(&broker);
+
+    for count in 0..EACH {
+        for number in 0..AWAY {
+            let payload = format!("{count:0>LARGE$}");
+            let told = writer.publish_acknowledged(&format!("t/{number}"), payload);
+            assert_eq!(told, ReasonCode::SUCCESS);
+        }
+    }
+
+    let stats = broker.stats();
+    assert_eq!((stats.refused_memory, stats.dropped_queue_full), (0, 0));
+    assert!(used(&broker) < BUDGET / 100 * 85, "{}", used(&broker));
+    for number in 0..AWAY {
+        let mut client = back(&broker, &format!("away-{number}"));
+        for expected in 0..EACH {
+            assert_eq!(client.take_message().number(), expected);
+        }
+    }
+}
+
+/// A client that is here and acknowledges nothing has its queue counted, too.
+#[test]
+fn the_queue_of_a_client_that_does_not_acknowledge_counts() {
+    let config = config_with_limits(|limits| {
+        limits.queue_bytes = 64 * MIB;
+        limits.queue_messages = 10_000;
+    });
+    let broker = start(Config {
+        memory_bytes: BUDGET,
+        ..config
+    });
+    let mut mute = v5("mute").connect(&broker);
+    mute.subscribe("t", ONCE);
+    let mut drain = mute.second_hand();
+    std::thread::spawn(move || while drain.next_packet().is_some() {});
+
+    let count = fill(&broker, "t", 5_000);
+
+    assert!(count < 5_000);
+    assert!(used(&broker) < BUDGET);
+}
+
+/// Abuse H03: frames that are not whole yet are memory, too.
+#[test]
+fn packets_that_take_several_reads_are_refused_above_the_second_watermark() {
+    let broker = start(small());
+    let mut bystander = v5("bystander").connect(&broker);
+    let mut clients: Vec<Client> = Vec::new();
+    // PUBLISH of 1,000,000 bytes, of which 900,000 come.
+    let mut begun = vec![0x30, 0xC0, 0x84, 0x3D, 0, 1, b't'];
+    begun.resize(900_000, 0);
+
+    eventually("a large packet is refused", || {
+        let mut client = v5(&format!("large-{}", clients.len())).connect(&broker);
+        client.try_send_bytes(&begun);
+        clients.push(client);
+        bystander.ping();
+        broker.stats().refused_memory_packets > 0
+    });
+
+    assert!(clients.len() < 60, "{}", clients.len());
+    drop(clients);
+    eventually("the memory is there again", || used(&broker) < MIB);
+}
+
+#[test]
+fn qos_0_does_not_wait_above_the_first_watermark() {
+    let broker = start(Config {
+        memory_bytes: BUDGET,
+        ..config_with_limits(|limits| {
+            limits.queue_qos0 = true;
+            limits.queue_bytes = 64 * MIB;
+            limits.queue_messages = 10_000;
+        })
+    });
+    away(&broker, "away", "#");
+    fill(&broker, "t", 5_000);
+    let before = queued(&broker, "away");
+    let mut writer = v5("writer").connect(&broker);
+
+    writer.publish("lossy", "0", QoS::AtMostOnce);
+    writer.ping();
+
+    eventually("it is dropped", || broker.stats().dropped_memory > 0);
+    assert_eq!(queued(&broker, "away"), before);
+}
+
+/// The sender whose messages take most is read slowly; it is read all the same.
+#[test]
+fn the_largest_sender_is_slowed_down_and_goes_on() {
+    let broker = start(small());
+    many_away(&broker);
+    let mut writer = v5("writer").connect(&broker);
+    let mut other = v5("other").connect(&broker);
+
+    eventually("the writer is slowed down", || {
+        let (payload, number) = (vec![0; LARGE], used(&broker) / (5 * MIB));
+        writer.publish_acknowledged(&format!("t/{}", number.min(AWAY - 1)), payload);
+        broker.stats().slowed_memory > 0
+    });
+
+    assert_eq!(broker.stats().slowed_memory, 1);
+    for _ in 0..100 {
+        other.ping();
+    }
+    writer.ping();
+    end_all(&broker);
+    eventually("it is read as ever", || used(&broker) < MIB);
+    for _ in 0..20 {
+        writer.ping();
+    }
+}
+
+#[test]
+fn refusals_are_logged_with_the_address_of_the_client() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&lines);
+    let plugin = Plugin::default().log_lines(move |line| seen.lock().unwrap().push(line));
+    let broker = start_with(small(), plugin);
+    fill_all(&broker);
+
+    let said = |what: &str| lines.lock().unwrap().iter().any(|line| line.contains(what));
+    eventually("the refusal and the level are logged", || {
+        said("publish refused of client writer at 127.0.0.1:") && said("memory: ")
+    });
+}
+
+#[test]
+fn a_reload_changes_the_budget() {
+    let broker = start(small());
+    assert_eq!(broker.stats().memory_budget_bytes, BUDGET as u64);
+    let hooks: Arc<dyn mqttcore_broker::Hooks> = Arc::new(Plugin::default());
+    let more = Config {
+        memory_bytes: 2 * BUDGET,
+        ..small()
+    };
+
+    broker.reload(&more, hooks).expect("it is taken");
+
+    eventually("the new budget is in force", || {
+        broker.stats().memory_budget_bytes == 2 * BUDGET as u64
+    });
+}

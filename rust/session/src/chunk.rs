@@ -1,0 +1,205 @@
+//! Bytes that messages share, counted from the read that brought them until the last holder drops them.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use triomphe::ThinArc;
+
+/// Bytes of chunks that one thread of the engine had made, whoever holds them now.
+///
+/// On cache lines of its own: chunks of other threads are counted elsewhere.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct ChunkTotal(AtomicUsize);
+
+impl ChunkTotal {
+    /// Bytes held now.
+    pub fn bytes(&self) -> usize {
+        // ORDERING: a figure; nothing is read because of it.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Bytes of chunks that are held on behalf of one sender.
+#[derive(Debug)]
+pub struct ChunkAccount {
+    held: AtomicUsize,
+    total: Arc<ChunkTotal>,
+}
+
+impl ChunkAccount {
+    /// An account whose bytes are part of `total`.
+    pub fn new(total: Arc<ChunkTotal>) -> Arc<Self> {
+        let held = AtomicUsize::default();
+        Arc::new(Self { held, total })
+    }
+
+    /// Bytes held now.
+    pub fn bytes(&self) -> usize {
+        // ORDERING: as in `ChunkTotal::bytes`.
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: usize) {
+        // ORDERING: counts; who holds the bytes is decided by the reference count of the chunk.
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        self.total.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn sub(&self, bytes: usize) {
+        // ORDERING: as in `add`.
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.total.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes behind one pointer and one reference count; a clone allocates nothing.
+#[derive(Clone)]
+pub struct Chunk(ThinArc<Bill, u8>);
+
+/// What is taken off an account when a chunk goes.
+#[derive(Default)]
+struct Bill {
+    account: Option<Arc<ChunkAccount>>,
+    bytes: usize,
+}
+
+impl Bill {
+    fn new(account: Option<Arc<ChunkAccount>>, len: usize) -> Self {
+        let bytes = allocated_bytes(len);
+        if let Some(account) = &account {
+            account.add(bytes);
+        }
+        Self { account, bytes }
+    }
+}
+
+impl Drop for Bill {
+    fn drop(&mut self) {
+        if let Some(account) = &self.account {
+            account.sub(self.bytes);
+        }
+    }
+}
+
+impl Chunk {
+    /// Copies `bytes`; `account` counts them until the last holder has dropped them.
+    pub fn new(bytes: &[u8], account: Option<&Arc<ChunkAccount>>) -> Self {
+        let bill = Bill::new(account.cloned(), bytes.len());
+        Self(ThinArc::from_header_and_slice(bill, bytes))
+    }
+
+    /// The account that counts it.
+    pub fn account(&self) -> Option<&Arc<ChunkAccount>> {
+        self.0.header.header.account.as_ref()
+    }
+
+    /// Has `account` count it, unless one does or others hold it already.
+    pub fn charge(&mut self, account: &Arc<ChunkAccount>) {
+        let len = self.len();
+        self.0.with_arc_mut(|shared| {
+            let own = triomphe::Arc::get_mut(shared);
+            if let Some(own) = own.filter(|own| own.header().account.is_none()) {
+                *own.header_mut() = Bill::new(Some(Arc::clone(account)), len);
+            }
+        });
+    }
+
+    /// Whether both are the same bytes in memory.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.ptr() == other.0.ptr()
+    }
+
+    /// How many hold it.
+    pub fn holders(&self) -> usize {
+        ThinArc::strong_count(&self.0)
+    }
+
+    /// Bytes of heap that it takes.
+    pub fn heap_bytes(&self) -> usize {
+        self.0.header.header.bytes
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0.slice
+    }
+}
+
+impl From<&[u8]> for Chunk {
+    /// Bytes that no account counts.
+    fn from(bytes: &[u8]) -> Self {
+        Self::new(bytes, None)
+    }
+}
+
+impl From<Vec<u8>> for Chunk {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::from(&bytes[..])
+    }
+}
+
+/// What the allocator gives for a chunk of `len` bytes: with its head, in steps of 16 bytes.
+fn allocated_bytes(len: usize) -> usize {
+    (HEAD_BYTES + len).next_multiple_of(STEP_BYTES)
+}
+
+/// Reference count, bill and length of the chunk, and the word in which allocators keep the size of a block.
+const HEAD_BYTES: usize = size_of::<usize>() + size_of::<Bill>() + 2 * size_of::<usize>();
+const STEP_BYTES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accounts() -> (Arc<ChunkTotal>, Arc<ChunkAccount>) {
+        let total = Arc::new(ChunkTotal::default());
+        (Arc::clone(&total), ChunkAccount::new(total))
+    }
+
+    #[test]
+    fn a_chunk_counts_once_until_its_last_holder_drops_it() {
+        let (total, account) = accounts();
+        let chunk = Chunk::new(&[7; 1_000], Some(&account));
+        let held = [chunk.clone(), chunk.clone()];
+
+        assert_eq!((account.bytes(), total.bytes()), (1_040, 1_040));
+        drop(chunk);
+        let [first, second] = held;
+        drop(first);
+        assert_eq!(total.bytes(), 1_040);
+        std::thread::scope(|scope| scope.spawn(|| drop(second)).join().unwrap());
+        assert_eq!((account.bytes(), total.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn accounts_add_up_to_their_total() {
+        let (total, first) = accounts();
+        let second = ChunkAccount::new(Arc::clone(&total));
+        let chunks = [&first, &second].map(|account| Chunk::new(b"0123456789", Some(account)));
+
+        assert_eq!(first.bytes() + second.bytes(), total.bytes());
+        assert_eq!(chunks[0].heap_bytes(), first.bytes());
+    }
+
+    #[test]
+    fn bytes_that_nobody_counts_are_charged_once_and_only_by_their_sole_holder() {
+        let (total, account) = accounts();
+        let mut shared = Chunk::from(&b"shared"[..]);
+        let other = shared.clone();
+        let mut own = Chunk::from(&b"own"[..]);
+
+        shared.charge(&account);
+        own.charge(&account);
+        own.charge(&account);
+
+        assert!(shared.account().is_none() && other.is_same(&shared));
+        assert_eq!(total.bytes(), own.heap_bytes());
+        drop(own);
+        assert_eq!(total.bytes(), 0);
+    }
+}
