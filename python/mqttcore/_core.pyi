@@ -779,7 +779,7 @@ def parse_toml(text: str, /) -> tuple[TomlValue, list[tuple[int, int, str]]]:
     """Read a document as far as it can be read; the list names every fault of syntax."""
 
 def memory_budget(memory_bytes: int, /) -> int:
-    """Bytes of the budget for ``limits.memory_bytes``, where 0 is a share of what there is."""
+    """Bytes of the budget for ``limits.memory_bytes``, where 0 is a share of the memory limit."""
 
 def check_grant_rule(rule: str, /) -> None:
     """Raise `TopicFilterError` unless ``rule`` may stand in a grant: a topic filter, or ``$#``."""

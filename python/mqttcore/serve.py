@@ -156,10 +156,10 @@ def banner(broker: Broker, *, has_file: bool) -> str:
 
 
 def memory(settings: Settings) -> str:
-    """How much memory the broker may use, and who said so."""
+    """The budget of memory, and where its size comes from."""
     given = settings.limits.memory_bytes
     budget = _core.memory_budget(given) >> 20
-    source = "limits.memory_bytes" if given else "60 % of what there is"
+    source = "limits.memory_bytes" if given else "60 % of the memory limit"
     return f"memory: {budget:,} MiB ({source})"
 
 

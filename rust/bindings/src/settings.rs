@@ -126,7 +126,7 @@ struct ServerLimitsFields {
     memory_bytes: usize,
 }
 
-/// The budget of memory in bytes for ``memory_bytes`` of the configuration, where 0 is a share of what there is.
+/// The budget of memory in bytes for ``memory_bytes`` of the configuration, where 0 is a share of the memory limit.
 #[pyfunction]
 #[pyo3(signature = (memory_bytes, /))]
 pub(crate) fn memory_budget(memory_bytes: usize) -> usize {

@@ -213,7 +213,7 @@ impl Session {
         self.queue.bytes()
     }
 
-    /// The same, of those that memory holds.
+    /// Bytes of the queued messages that are in memory.
     pub fn queue_memory_bytes(&self) -> usize {
         self.queue.sendable().1
     }

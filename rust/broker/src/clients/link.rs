@@ -90,12 +90,12 @@ pub(crate) struct Link {
 /// How a connection is read while memory is short.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Pace {
-    /// As ever.
+    /// Without restriction.
     #[default]
     Free,
-    /// Not now.
+    /// Not at all.
     Held,
-    /// Once, then not for a while.
+    /// Once; then it is [`Pace::Held`] again.
     OneRead,
 }
 

@@ -1,4 +1,4 @@
-//! Publishes that are refused because they would wait in memory, which is short.
+//! Refusal of publishes that would be queued in memory while memory is short.
 
 use mqttcore_codec::QoS;
 use mqttcore_session::{Message, QueuePolicy};

@@ -55,9 +55,9 @@ fn say_level(shard: &Shard, level: MemoryLevel) {
     let memory = &shard.world.memory;
     let (used, budget) = (memory.used().sum() >> 20, memory.budget() >> 20);
     let what = match level {
-        MemoryLevel::Normal => "everything is taken again",
-        MemoryLevel::High => "queues go to the disk, the largest senders are read slowly",
-        MemoryLevel::Full => "what would take more for long is refused",
+        MemoryLevel::Normal => "no restrictions apply any more",
+        MemoryLevel::High => "queues are moved to the disk, the largest senders are read slowly",
+        MemoryLevel::Full => "new kept sessions, queued messages and larger retained messages are refused",
     };
     let line = format!("memory: {used} of {budget} MiB are used: {what}");
     shard.log.say(line);
@@ -88,7 +88,7 @@ fn slow_largest(shard: &Rc<Shard>, clients: &[Rc<Client>]) {
     shard.slowed.borrow_mut().push_back(Slowed { link, next });
 }
 
-/// Has each slowed sender read once that has waited for its time.
+/// Wakes each slowed sender that is due for its one read.
 fn read_slowed(shard: &Shard) {
     let now = shard.now();
     let mut slowed = shard.slowed.borrow_mut();
@@ -100,7 +100,7 @@ fn read_slowed(shard: &Shard) {
     }
 }
 
-/// Lets some of the slowed senders be read as ever again, those first that have waited longest.
+/// Lifts the restriction from an eighth of the slowed senders, the longest-waiting first.
 fn release(shard: &Shard) {
     let mut slowed = shard.slowed.borrow_mut();
     let count = slowed.len().div_ceil(8);
