@@ -80,6 +80,11 @@ impl Input {
         whole.saturating_sub(self.torn.len())
     }
 
+    /// Whether the frame that is not whole yet is larger than the read buffer.
+    pub(super) fn is_large(&self, limits: &Limits) -> bool {
+        self.torn.len() + self.missing(limits) > SCRATCH_BYTES
+    }
+
     /// Bytes of memory that the start of a frame takes.
     pub(super) fn torn_bytes(&self) -> usize {
         self.torn.capacity()

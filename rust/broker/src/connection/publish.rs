@@ -18,7 +18,7 @@ use crate::connection::full_queue;
 use crate::routing::batch::{Incoming, MessageBatch};
 use crate::routing::external::{self, NotLogged};
 use crate::routing::publication::{Publication, Retention, Unroutable, report_unroutable};
-use crate::routing::{memory, queue_policy, retain, router};
+use crate::routing::{queue_policy, retain, router};
 use crate::sessions::lifecycle::confirm;
 use crate::shard::Shard;
 
@@ -81,8 +81,7 @@ fn may_wait(shard: &Shard, publication: &Publication<'_>) -> bool {
     let message = publication.message;
     !message.retain()
         && message.qos() != QoS::ExactlyOnce
-        && !shard.is_short_of_room()
-        && !memory::is_full(shard)
+        && !router::is_short(shard)
         && !queue_policy::may_refuse(shard, publication)
         && external::refusal(shard, publication).is_none()
 }

@@ -236,7 +236,8 @@ impl Connection {
         Ok(Poll::Ready(()))
     }
 
-    /// Counts the frame that is not whole yet; if memory is short, no client may send a long one (abuse H03).
+    /// Counts the frame that is not whole yet; if memory is short, no client may send one that is larger than the read
+    /// buffer (abuse H03).
     fn count_torn(&mut self) -> Result<(), DisconnectCause> {
         let bytes = self.input.torn_bytes();
         let before = self
@@ -247,7 +248,7 @@ impl Connection {
             return Ok(());
         }
         self.client.weigh(&self.shard);
-        if !memory::is_full(&self.shard) {
+        if !self.input.is_large(&self.limits) || !memory::is_full(&self.shard) {
             return Ok(());
         }
         memory::report_of(&self.shard, Shortage::Packet, Some(&self.client));

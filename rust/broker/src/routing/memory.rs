@@ -19,7 +19,7 @@ pub(crate) enum Shortage {
     Session,
     /// A retained message of a new topic, or one that is larger than the last.
     Retained,
-    /// A packet that takes several reads.
+    /// A packet that is larger than the read buffer.
     Packet,
     /// A QoS 0 message for a client that does not take it at once.
     Delivery,
@@ -34,7 +34,7 @@ impl Shortage {
             Self::Publish => "memory is short, and the message would wait for a subscriber",
             Self::Session => "memory is short, and the session would be kept",
             Self::Retained => "memory is short, and the retained message takes more of it",
-            Self::Packet => "memory is short, and the packet takes several reads",
+            Self::Packet => "memory is short, and the packet is larger than 64 KiB",
             Self::Delivery => "memory is short, and the client does not take it at once",
             Self::Sender => "memory is short, and its messages take most of it",
         }

@@ -5,7 +5,7 @@ use mqttcore_session::{Message, QueuePolicy};
 use mqttcore_store::Level;
 
 use crate::clients::target::Target;
-use crate::routing::publication::{Publication, Retention};
+use crate::routing::publication::Publication;
 use crate::routing::{memory, message_records};
 use crate::shard::Shard;
 
@@ -16,10 +16,7 @@ pub(crate) fn lacks_memory(
     targets: &[Target],
 ) -> bool {
     let message = publication.message;
-    if message.qos() == QoS::AtMostOnce
-        || publication.retaining.outcome == Retention::Cleared
-        || !memory::is_full(shard)
-    {
+    if message.qos() == QoS::AtMostOnce || !memory::is_full(shard) {
         return false;
     }
     let is_stored = message_records::level_of(shard, publication) > Level::Memory;

@@ -58,11 +58,9 @@ pub(crate) fn level_of(shard: &Shard, publication: &Publication<'_>) -> Level {
 }
 
 /// Whether the disk is too full for a publish with these targets, which would leave something behind.
-/// What clears a retained message makes room, so it is always taken.
 pub(crate) fn lacks_room(shard: &Shard, publication: &Publication<'_>, targets: &[Target]) -> bool {
     let qos = publication.message.qos();
-    let is_clearing = publication.retaining.outcome == Retention::Cleared;
-    if qos == QoS::AtMostOnce || is_clearing || !shard.is_short_of_room() {
+    if qos == QoS::AtMostOnce || !shard.is_short_of_room() {
         return false;
     }
     if targets

@@ -14,8 +14,8 @@ use crate::clients::target::Target;
 use crate::routing::delivery::deliver_to_shards;
 use crate::routing::matching::{Purpose, search};
 use crate::routing::memory_room::lacks_memory;
-use crate::routing::publication::{Publication, Unroutable, report_unroutable};
-use crate::routing::{journal, message_records, queue_policy, retain};
+use crate::routing::publication::{Publication, Retention, Unroutable, report_unroutable};
+use crate::routing::{journal, memory, message_records, queue_policy, retain};
 use crate::shard::Shard;
 
 /// Hands messages of one publisher to every matching subscriber, in their order.
@@ -65,12 +65,10 @@ fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Targe
         publication.routed.refused = Some(Unroutable::QueueFull);
     }
     let targets = &mut targets[..kept];
-    if !publication.is_promised && message_records::lacks_room(shard, publication, targets) {
-        publication.routed.refused = Some(Unroutable::NoRoom);
-        return;
-    }
-    if !publication.is_promised && lacks_memory(shard, publication, targets) {
-        publication.routed.refused = Some(Unroutable::NoMemory);
+    if !is_decided(publication)
+        && let Some(why) = shortage(shard, publication, targets)
+    {
+        publication.routed.refused = Some(why);
         return;
     }
     publication.routed.kept = kept;
@@ -78,6 +76,28 @@ fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Targe
     publication.routed.waits_for = level.filter(|_| !targets.iter().all(Target::is_stream));
     // It is written: others may change what is retained.
     publication.retaining.turn = None;
+}
+
+/// Whether a message is taken whatever room there is: it was accepted before, or it has changed what is retained, for which
+/// [`check_retained`] has looked, or which makes room.
+fn is_decided(publication: &Publication<'_>) -> bool {
+    let outcome = publication.retaining.outcome;
+    publication.is_promised || matches!(outcome, Retention::Kept | Retention::Cleared)
+}
+
+/// Why a message is refused that would go to `targets`: the disk or memory has no room for what it leaves behind.
+fn shortage(
+    shard: &Shard,
+    publication: &Publication<'_>,
+    targets: &[Target],
+) -> Option<Unroutable> {
+    if message_records::lacks_room(shard, publication, targets) {
+        Some(Unroutable::NoRoom)
+    } else if lacks_memory(shard, publication, targets) {
+        Some(Unroutable::NoMemory)
+    } else {
+        None
+    }
 }
 
 /// Puts those behind the others whose queue is full, if the publisher can be told so; returns how many the others are. A
@@ -106,17 +126,28 @@ pub(crate) fn full_queue(shard: &Shard, publication: &Publication<'_>) -> Option
     if !is_refused {
         return None;
     }
+    ask_targets(shard, publication, |targets| {
+        let is_full =
+            |target: &&Target| message_records::lacks_queue_room(shard, publication, target);
+        targets.iter().find(is_full).map(|target| target.handle)
+    })
+}
+
+/// Asks `question` about the targets that a message has now; nothing is done with the message.
+fn ask_targets<T>(
+    shard: &Shard,
+    publication: &Publication<'_>,
+    question: impl FnOnce(&[Target]) -> T,
+) -> T {
     let mut targets = shard.targets.take();
     let (publisher, topic) = (publication.publisher, publication.topic);
-    let question = Publication::new(publisher, topic, publication.message, None);
+    let asked = Publication::new(publisher, topic, publication.message, None);
     // A search that is given up has found nobody, and is refused later.
-    search(shard, &mut [question], Purpose::Question, &mut targets);
-    let mut found = targets.drain(..);
-    let full = found.find(|target| message_records::lacks_queue_room(shard, publication, target));
-    let full = full.map(|target| target.handle);
-    drop(found);
+    search(shard, &mut [asked], Purpose::Question, &mut targets);
+    let answer = question(&targets);
+    targets.clear();
     shard.targets.set(targets);
-    full
+    answer
 }
 
 /// Publishes as the broker itself what has been promised already.
@@ -153,8 +184,8 @@ pub(crate) fn try_publish_own(shard: &Rc<Shard>, message: &Message) -> Result<us
     matched
 }
 
-/// Checks a message before it is retained, which comes before it is matched. Where the disk has no room to retain it, one
-/// whose publisher cannot be told reaches those who are here.
+/// Checks a message before it is retained, which comes before it is matched: one that is refused changes nothing. Where the
+/// disk has no room to retain it, one whose publisher cannot be told reaches those who are here.
 ///
 /// # Errors
 ///
@@ -167,6 +198,13 @@ pub(crate) fn check_retained(
     if can_be_told && message_records::lacks_room_to_retain(shard, publication) {
         return Err(Unroutable::NoRoom);
     }
+    let message = publication.message;
+    if message.retain() && !message.payload().is_empty() && is_short(shard) {
+        let why = ask_targets(shard, publication, |targets| {
+            shortage(shard, publication, targets)
+        });
+        why.map_or(Ok(()), Err)?;
+    }
     let can_match = || {
         shard
             .world
@@ -174,8 +212,13 @@ pub(crate) fn check_retained(
             .snapshot()
             .can_match(publication.topic)
     };
-    if publication.message.retain() && !can_match() {
+    if message.retain() && !can_match() {
         return Err(Unroutable::TooManyFilters);
     }
     Ok(())
+}
+
+/// Whether each message may be refused, because the disk or memory is nearly full.
+pub(crate) fn is_short(shard: &Shard) -> bool {
+    shard.is_short_of_room() || memory::is_full(shard)
 }

@@ -204,7 +204,7 @@ counters! {
     refused_memory_sessions,
     /// Retained messages refused because memory is short.
     refused_memory_retained,
-    /// Clients disconnected because memory is short, and they sent a packet that takes several reads.
+    /// Clients disconnected because memory is short, and they sent a packet of more than 64 KiB.
     refused_memory_packets,
     /// QoS 0 messages dropped because memory is short, and the client did not take them at once.
     dropped_memory,

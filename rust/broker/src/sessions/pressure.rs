@@ -57,7 +57,9 @@ fn say_level(shard: &Shard, level: MemoryLevel) {
     let what = match level {
         MemoryLevel::Normal => "no restrictions apply any more",
         MemoryLevel::High => "queues are moved to the disk, the largest senders are read slowly",
-        MemoryLevel::Full => "new kept sessions, queued messages and larger retained messages are refused",
+        MemoryLevel::Full => {
+            "new kept sessions, queued messages and larger retained messages are refused"
+        }
     };
     let line = format!("memory: {used} of {budget} MiB are used: {what}");
     shard.log.say(line);

@@ -179,6 +179,32 @@ fn new_kept_sessions_and_retained_topics_are_refused_and_those_that_are_there_st
     );
 }
 
+/// What is retained is changed before a message is matched: a refusal comes before both.
+#[test]
+fn a_retained_message_that_is_refused_changes_nothing() {
+    let broker = start(small());
+    let mut writer = v5("writer").connect(&broker);
+    writer.publish_retained("t/0", "old", ONCE);
+    writer.receive();
+    writer.disconnect();
+    fill_all(&broker);
+    let mut writer = v5("another").connect(&broker);
+    let mut old = v3("old").connect(&broker);
+
+    let id = writer.publish_retained("t/0", "new", ONCE);
+    old.publish_retained("t/0", "new", QoS::ExactlyOnce);
+
+    let refused = Received::PubAck(id, ReasonCode::QUOTA_EXCEEDED);
+    assert_eq!(writer.receive(), refused);
+    assert_eq!(old.until_closed(), []);
+    let mut reader = v5("reader").connect(&broker);
+    reader.subscribe("t/0", ONCE);
+    assert_eq!(reader.take_message().text(), "old");
+    let id = writer.publish_retained("t/0", "", ONCE);
+    let taken = Received::PubAck(id, ReasonCode::SUCCESS);
+    assert_eq!(writer.receive(), taken);
+}
+
 #[test]
 fn a_program_is_told_that_its_message_would_wait() {
     let broker = start(small());
@@ -241,7 +267,7 @@ fn the_queue_of_a_client_that_does_not_acknowledge_counts() {
 
 /// Abuse H03: frames that are not whole yet are memory, too.
 #[test]
-fn packets_that_take_several_reads_are_refused_above_the_second_watermark() {
+fn packets_above_64_kib_are_refused_above_the_second_watermark() {
     let broker = start(small());
     let mut bystander = v5("bystander").connect(&broker);
     let mut clients: Vec<Client> = Vec::new();
@@ -260,6 +286,22 @@ fn packets_that_take_several_reads_are_refused_above_the_second_watermark() {
     assert!(clients.len() < 60, "{}", clients.len());
     drop(clients);
     eventually("the memory is there again", || used(&broker) < MIB);
+}
+
+/// A read may end within any frame.
+#[test]
+fn a_client_that_sends_many_packets_at_once_is_read_above_the_second_watermark() {
+    let broker = start(small());
+    fill_all(&broker);
+    let mut writer = v5("many").connect(&broker);
+    // PUBLISH of 20,003 bytes.
+    let mut publish = vec![0x30, 0xA3, 0x9C, 0x01, 0, 1, b'b'];
+    publish.resize(publish.len() + 20_000, 0);
+
+    writer.send_bytes(&publish.repeat(40));
+    writer.ping();
+
+    assert_eq!(broker.stats().refused_memory_packets, 0);
 }
 
 #[test]
