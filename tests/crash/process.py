@@ -23,6 +23,8 @@ class Life:
     options: tuple[str, ...] = ()
     config: Path | None = None
     """With its own listeners; without one there is a listener on a free port."""
+    is_kept: bool = True
+    """Without it there is no data folder: `data` names the log only."""
     environment: Mapping[str, str] | None = None
     log_path: Path | None = None
     ports: list[int] = field(default_factory=list)
@@ -44,10 +46,11 @@ class Life:
     def spawn(self) -> None:
         """Starts a process, and does not wait until it is there."""
         listen = ["-c", str(self.config)] if self.config else ["--listen", "127.0.0.1:0"]
+        folder = ["--data", str(self.data)] if self.is_kept else []
         command = [sys.executable, "-m", "mqttcore.serve", *listen]
         with self.log.open("a") as errors:
             self.process = subprocess.Popen(  # noqa: S603 -- our own command
-                [*command, "--data", str(self.data), *self.options],
+                [*command, *folder, *self.options],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -1,0 +1,160 @@
+"""Abuse row H04 with a process: queues of hundreds of kept sessions within a limit of memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from tests import wire as mqtt
+from tests.conftest import Bystander
+from tests.crash.process import Life
+from tests.wire import Packet, Wire
+
+MIB = 1 << 20
+BUDGET = 64 * MIB
+LIMIT = BUDGET * 100 // 60
+"""The memory of which the budget is the default share."""
+SESSIONS = 334
+ROUNDS = 6
+A_ROUND = 7
+"""Messages of one sender: it is too small a sender to be read slowly."""
+PAYLOAD = b"x" * 8_192
+KEPT = {"session_expiry_interval": 3_600}
+ENVIRONMENT = {
+    "MQTTCORE__LIMITS__MEMORY_BYTES": str(BUDGET),
+    "MQTTCORE__SYS_INTERVAL_S": "1",
+    "MQTTCORE__SHARDS": "2",
+}
+
+
+def status_bytes(life: Life, name: str) -> int:
+    """A figure of the process: `RssAnon` is its own memory, `RLIMIT_DATA` limits `VmData`."""
+    assert life.process is not None
+    lines = Path(f"/proc/{life.process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+class Figures:
+    """The newest figures of `$SYS/broker/memory`."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.newest: Counter[str] = Counter()
+        wire.subscribe("$SYS/broker/memory/#")
+
+    def wait(self, holds: Callable[[Counter[str]], bool], *, within_s: float = 30) -> None:
+        """Reads until `holds` answers yes to the figures that came last."""
+        deadline = time.monotonic() + within_s
+        self._note(self.wire.drain())
+        while not holds(self.newest):
+            assert time.monotonic() < deadline, self.newest
+            self._note([self.wire.receive_publish()])
+
+    def _note(self, found: list[Packet]) -> None:
+        for each in found:
+            assert each.topic is not None
+            self.newest[each.topic.removeprefix("$SYS/broker/memory/")] = int(each.payload)
+
+
+@contextmanager
+def limited(life: Life) -> Iterator[tuple[Life, Bystander, Figures]]:
+    """A broker that ends if it takes more than `LIMIT`, with a bystander and its figures."""
+    with ExitStack() as stack:
+        life.start()
+        stack.callback(life.kill)
+        assert life.process is not None
+        most = status_bytes(life, "VmData") + LIMIT
+        resource.prlimit(life.process.pid, resource.RLIMIT_DATA, (most, most))
+        beside = stack.enter_context(closing(Bystander(life.port)))
+        figures = stack.enter_context(Wire(life.port))
+        figures.connect("figures")
+        yield life, beside, Figures(figures)
+        assert life.stop() == 0
+
+
+def leave_sessions(life: Life, beside: Bystander) -> None:
+    """Kept sessions whose clients are away, each with a topic of its own."""
+    for number in range(SESSIONS):
+        with Wire(life.port) as away:
+            away.connect(f"away-{number}", props=KEPT)
+            away.subscribe((f"queue/{number}", 1))
+            away.send(mqtt.disconnect())
+    beside.check()
+
+
+def fill(life: Life, beside: Bystander) -> int:
+    """Publishes to all sessions in turn; returns how many publishes were refused with 0x97."""
+    refused = 0
+    for number in list(range(SESSIONS)) * ROUNDS:
+        with Wire(life.port) as sender:
+            sender.connect()
+            publish = [
+                mqtt.publish(f"queue/{number}", PAYLOAD, qos=1, packet_id=at + 1, version=5)
+                for at in range(A_ROUND)
+            ]
+            sender.send(b"".join(publish))
+            reasons = [sender.expect(mqtt.PUBACK).reason for _ in range(A_ROUND)]
+        assert set(reasons) <= {0, 0x97}
+        refused += reasons.count(0x97)
+        if number % 50 == 0:
+            beside.check()
+    return refused
+
+
+def end_sessions(life: Life) -> None:
+    """Ends all kept sessions."""
+    for number in range(SESSIONS):
+        with Wire(life.port) as back:
+            back.connect(f"away-{number}")
+
+
+def made(path: Path, *, is_kept: bool) -> Life:
+    """A broker with a small budget."""
+    environment = {**os.environ, **ENVIRONMENT, **({"MQTTCORE__PROMISE": "os"} if is_kept else {})}
+    return Life(data=path / "data", is_kept=is_kept, environment=environment)
+
+
+def test_h04_full_queues_of_hundreds_of_sessions_do_not_end_the_process(tmp_path: Path) -> None:
+    with limited(made(tmp_path, is_kept=False)) as (life, beside, figures):
+        figures.wait(lambda newest: newest["bytes/used"] > 0)
+        used, resident = figures.newest["bytes/used"], status_bytes(life, "RssAnon")
+        leave_sessions(life, beside)
+
+        refused = fill(life, beside)
+
+        assert refused > 0
+        figures.wait(lambda newest: newest["refused/publishes"] == refused)
+        grown = status_bytes(life, "RssAnon") - resident
+        counted = figures.newest["bytes/used"] - used
+        assert BUDGET * 8 // 10 < counted < BUDGET
+        assert abs(grown - counted) <= counted // 10
+        end_sessions(life)
+        figures.wait(lambda newest: newest["bytes/used"] < used + BUDGET // 20)
+        leave_sessions(life, beside)
+        assert fill(life, beside) > 0
+        again = status_bytes(life, "RssAnon") - resident
+        assert again < grown + BUDGET // 20, "the memory of the first time is used again"
+
+
+def test_h04_with_a_data_folder_full_queues_go_to_the_disk(tmp_path: Path) -> None:
+    with limited(made(tmp_path, is_kept=True)) as (life, beside, figures):
+        resident = status_bytes(life, "RssAnon")
+        leave_sessions(life, beside)
+
+        refused = fill(life, beside)
+
+        assert refused == 0
+        assert status_bytes(life, "RssAnon") - resident < BUDGET
+        for number in (0, SESSIONS - 1):
+            with Wire(life.port) as back:
+                back.connect(f"away-{number}", clean=False, props=KEPT)
+                queue = [back.receive_publish().payload for _ in range(ROUNDS * A_ROUND)]
+                assert queue == [PAYLOAD] * len(queue)
+        end_sessions(life)
+        figures.wait(lambda newest: 0 < newest["bytes/used"] < BUDGET // 20)
+        beside.check()
