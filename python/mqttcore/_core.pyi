@@ -269,8 +269,11 @@ class Engine:
         """Bind every listener and start; clients can connect when it returns."""
 
     @staticmethod
-    def check(settings: Settings, /) -> None:
-        """Raise what would keep a broker from starting; an address in use does not."""
+    def check(settings: Settings, /) -> list[str]:
+        """Raise what would keep a broker from starting; an address in use does not.
+
+        Returns the warnings that a start would log.
+        """
 
     def addresses(self) -> list[tuple[str, int]]:
         """Where it listens, as (host, port), in the order of the settings."""

@@ -92,11 +92,14 @@ class Broker:
             running.add(self)
         return self
 
-    def check(self) -> None:
+    def check(self) -> list[str]:
         """Finds out whether it could start: starts and stops the plugins, and tries the addresses.
 
         An address that is in use passes, so that a broker that runs can be asked about its next
         configuration; the data folder is not opened.
+
+        Returns:
+            The warnings that a start would log, as of a certificate that expires soon.
 
         Raises:
             ConfigError: a plugin cannot be made as the settings say.
@@ -105,7 +108,7 @@ class Broker:
         """
         plugin_host = self._make_plugin_host(self._settings)
         try:
-            Engine.check(self._settings)
+            return Engine.check(self._settings)
         finally:
             plugin_host.stop()
 

@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(options)
         if options.check_config:
-            Broker(settings).check()
+            for warning in Broker(settings).check():
+                print(f"warning: {warning}", file=sys.stderr)
             print(f"{options.config or 'built-in profile'}: valid")
             print(memory(settings))
             return 0

@@ -8,6 +8,7 @@ from mqttcore._schema import did_you_mean
 
 TOOLS = {
     "serve": "runs the broker",
+    "doctor": "prints the risks of a configuration on this machine",
     "certs": "makes certificates for trying TLS",
     "passwd": "writes password files",
     "pipeline": "builds tables and alerts from a stream",

@@ -50,15 +50,17 @@ impl PyEngine {
         })
     }
 
-    /// Raises what would keep a broker from starting; an address in use does not.
+    /// Raises what would keep a broker from starting; an address in use does not. Returns the warnings that a start
+    /// would log.
     #[staticmethod]
     #[pyo3(signature = (settings, /))]
-    fn check(py: Python<'_>, settings: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn check(py: Python<'_>, settings: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let config = engine_config(settings)?;
         Rows::read(settings)?;
-        py.detach(|| Broker::check(&config))
+        let warnings = py
+            .detach(|| Broker::check(&config))
             .map_err(CoreError::Start)?;
-        Ok(())
+        Ok(warnings)
     }
 
     /// Where it listens, as (host, port), in the order of the settings.

@@ -83,13 +83,13 @@ impl Broker {
     /// Looks for what would keep a broker from starting with `config`, and leaves nothing behind.
     ///
     /// An address that is in use passes: the broker that a new configuration is for may hold it. The
-    /// folder of the data is not looked at.
+    /// folder of the data is not looked at. Returns the warnings that a start would log.
     ///
     /// # Errors
     ///
     /// As [`start`](Self::start).
-    pub fn check(config: &Config) -> Result<(), StartError> {
-        listener_policies(config)?;
+    pub fn check(config: &Config) -> Result<Vec<String>, StartError> {
+        let warnings = listener_policies(config)?.warnings;
         for listener in &config.listeners {
             match listener::bind(listener.address) {
                 Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
@@ -98,7 +98,7 @@ impl Broker {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(warnings)
     }
 
     /// Binds every listener, starts the shards and returns when clients can connect. What was kept

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring as provider;
@@ -29,6 +29,10 @@ const PEM_BYTES: u64 = 1 << 20;
 const CRL_BYTES: u64 = 64 << 20;
 /// The mode bits that let others than the owner and the group read, write or run a file.
 const OTHERS: u32 = 0o007;
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+/// Before its expiry, a certificate is warned about for so long.
+const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 
 /// A configuration, and warnings about its files.
 pub(crate) struct Made {
@@ -141,16 +145,32 @@ fn certificate(
         let why = "its first certificate cannot be read".to_owned();
         content("certificate", &files.certificate, why)
     })?;
-    if not_after < SystemTime::now() {
-        let path = files.certificate.display();
-        warnings.push(format!(
-            "certificate {path}: expired, clients will refuse it: replace it"
-        ));
-    }
+    warnings.extend(expiry_warning(
+        &files.certificate,
+        not_after,
+        SystemTime::now(),
+    ));
     Ok(Named {
         key: Arc::new(key),
         names,
     })
+}
+
+/// A warning if the certificate in `path` has expired, or will within [`EXPIRES_SOON`].
+fn expiry_warning(path: &Path, not_after: SystemTime, now: SystemTime) -> Option<String> {
+    let path = path.display();
+    match not_after.duration_since(now) {
+        Err(_) => Some(format!(
+            "certificate {path}: expired, clients will refuse it: replace it"
+        )),
+        Ok(left) if left < EXPIRES_SOON => {
+            let days = left.as_secs() / DAY.as_secs();
+            Some(format!(
+                "certificate {path}: expires in {days} days: renew it"
+            ))
+        }
+        Ok(_) => None,
+    }
 }
 
 fn private_key(
@@ -298,5 +318,16 @@ mod tests {
         assert_eq!(made.config.alpn_protocols, [b"mqtt".to_vec()]);
         // The test's files have the mode that the umask gives.
         assert!(made.warnings.iter().all(|line| line.contains("chmod 600")));
+    }
+
+    #[test]
+    fn a_certificate_is_warned_about_two_weeks_before_its_expiry() {
+        let end = SystemTime::UNIX_EPOCH + 400 * DAY;
+        let warning = |now| expiry_warning(Path::new("a.pem"), end, now).unwrap_or_default();
+
+        assert_eq!(warning(end - 15 * DAY), "");
+        assert!(warning(end - 14 * DAY + DAY / 2).contains("a.pem: expires in 13 days"));
+        assert!(warning(end).contains("expires in 0 days"));
+        assert!(warning(end + DAY).contains("expired"));
     }
 }

@@ -1,0 +1,229 @@
+"""`python -m mqttcore.doctor`: the risks of a configuration on this machine, one line each.
+
+Starts nothing but the plugins, and changes nothing; a broker may run meanwhile.
+
+Exit status: 0 no risk was found, 1 one or more were found, 2 the configuration is wrong.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import resource
+import stat
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from mqttcore import config
+from mqttcore._schema import Table, beside
+from mqttcore.broker import Broker
+from mqttcore.config import HttpListener, Listener, Settings
+from mqttcore.config.values import is_loopback
+from mqttcore.errors import ConfigError, MqttError
+
+SPARE_DESCRIPTORS: Final = 64
+"""Files, listeners and pipes of the broker itself."""
+
+DISK_FREE: Final = 0.1
+"""The share of the disk below which a data folder counts as short of space."""
+
+GIB: Final = 1 << 30
+
+TIME_ERROR: Final = 5
+"""The answer of adjtimex for a clock that nothing synchronizes, as <sys/timex.h> has it."""
+
+TIMEX_BYTES: Final = 512
+"""More than the size of ``struct timex``; all zero, it asks and changes nothing."""
+
+BUILT: Final = 1_760_000_000
+"""A time before this version was made; a clock that is behind it is wrong."""
+
+REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs"})
+"""File systems on other machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """What may go wrong, and what to do about it."""
+
+    subject: str
+    """The area: ``listener``, ``http``, ``tls``, ``files``, ``disk``, ``limits``, ``clock`` or
+    ``process``."""
+    what: str
+    """What was found, and where."""
+    remedy: str
+    """What to do."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the risks; returns the exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        settings = config.load(options.config, environment=os.environ, data=options.data)
+        risks = list(find_risks(settings))
+    except ConfigError as error:
+        print("\n".join(error.faults), file=sys.stderr)
+        return 2
+    except MqttError as error:
+        print(f"mqttcore doctor: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps([asdict(risk) for risk in risks], indent=2))
+    else:
+        for risk in risks:
+            print(f"{risk.subject}: {risk.what}: {risk.remedy}")
+        print(
+            f"{options.config or 'built-in profile'}: {len(risks)} risks" if risks else "no risks"
+        )
+    return 1 if risks else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="mqttcore doctor",
+        description="Prints the risks of a configuration on this machine. Plugins are started and"
+        " stopped; nothing else is started, nothing is changed.",
+    )
+    made.add_argument("-c", "--config", type=pathlib.Path, metavar="FILE", help="TOML file")
+    made.add_argument("--data", metavar="DIR", help="data folder, instead of the file's")
+    made.add_argument("--json", action="store_true", help="print a list of objects")
+    return made
+
+
+def find_risks(settings: Settings) -> Iterator[Risk]:
+    """All risks of a broker with these settings.
+
+    Raises:
+        MqttError: it could not start.
+    """
+    for warning in Broker(settings).check():
+        what, _, remedy = warning.rpartition(": ")
+        yield Risk("tls", what, remedy)
+    for listener in settings.listeners:
+        yield from listener_risks(listener)
+    if settings.http:
+        yield from http_risks(settings.http)
+    for use in settings.plugins:
+        yield from plugin_risks(use.use, use.table)
+    yield from descriptor_risks(settings.limits.connections)
+    if settings.data:
+        yield from data_risks(pathlib.Path(settings.data))
+    else:
+        yield Risk("disk", "sessions and messages are in memory only", "set data to keep them")
+    yield from clock_risks(time.time())
+    if os.geteuid() == 0:
+        yield Risk("process", "the broker would run as root", "run it as a user of its own")
+
+
+def listener_risks(listener: Listener) -> Iterator[Risk]:
+    """Who may come in, and who may read on the way."""
+    where = f"listener {listener.title}"
+    if "*" in listener.origins:
+        what = f"{where}: every web page may connect (origins has '*')"
+        yield Risk("listener", what, "name the origins of your pages")
+    if is_loopback(listener.address):
+        return
+    if listener.access:
+        what = f"{where}: clients without a login may connect from other machines"
+        yield Risk("listener", what, "use a plugin that authenticates, and anonymous = false")
+    if listener.tls is None:
+        what = f"{where}: passwords and messages are not encrypted"
+        yield Risk("listener", what, "add [listeners.tls]")
+
+
+def http_risks(http: HttpListener) -> Iterator[Risk]:
+    """The endpoint of the streams."""
+    if http.tls is None and not is_loopback(http.address):
+        what = f"http {http.address}: the token and the rows are not encrypted"
+        yield Risk("http", what, "add [http.tls]")
+
+
+def plugin_risks(name: str, table: Table) -> Iterator[Risk]:
+    """Files that a plugin's configuration names and that other users may read or change."""
+    keys = table.entry.value
+    for key, entry in keys.items() if isinstance(keys, dict) else ():
+        if not isinstance(entry.value, str):
+            continue
+        path = beside(entry.place, pathlib.Path(entry.value))
+        mode = stat.S_IMODE(path.stat().st_mode) if path.is_file() else 0
+        if mode & (stat.S_IROTH | stat.S_IWOTH):
+            may = "change" if mode & stat.S_IWOTH else "read"
+            what = f"plugin {name}: {key}: any user may {may} {path} (mode {mode:04o})"
+            yield Risk("files", what, "chmod o-rw it")
+
+
+def descriptor_risks(connections: int) -> Iterator[Risk]:
+    """Each connection takes a descriptor."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < connections + SPARE_DESCRIPTORS:
+        what = f"{soft} descriptors, but limits.connections is {connections}"
+        remedy = f"ulimit -n {connections + SPARE_DESCRIPTORS} (LimitNOFILE of systemd)"
+        yield Risk("limits", what, f"{remedy}, or lower limits.connections")
+
+
+def data_risks(folder: pathlib.Path) -> Iterator[Risk]:
+    """Who may touch the data, and whether there is space for it."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+    if there == folder.absolute():
+        mode = stat.S_IMODE(there.stat().st_mode)
+        if mode & (stat.S_IRWXO | stat.S_IRWXG):
+            what = f"data folder {folder}: other users may look into it (mode {mode:04o})"
+            yield Risk("files", what, "chmod 700 it")
+    disk = os.statvfs(there)
+    if disk.f_bavail < disk.f_blocks * DISK_FREE:
+        percent, left = 100 * disk.f_bavail // disk.f_blocks, disk.f_bavail * disk.f_frsize / GIB
+        what = f"data folder {folder}: {percent} % of the disk is free ({left:.1f} GiB)"
+        yield Risk("disk", what, "make room, or use a larger disk")
+    if disk.f_files and disk.f_favail < disk.f_files * DISK_FREE:
+        what = f"data folder {folder}: {disk.f_favail} inodes are free"
+        yield Risk("disk", what, "remove files, or use another disk")
+    kind = file_system(there)
+    if kind == "tmpfs":
+        what = f"data folder {folder}: it is in memory (tmpfs), whatever promise says"
+        yield Risk("disk", what, "use a folder on a disk")
+    elif kind in REMOTE:
+        what = f"data folder {folder}: it is on another machine ({kind})"
+        yield Risk("disk", what, "use a local disk: the network decides what a sync means there")
+
+
+def file_system(path: pathlib.Path) -> str:
+    """The type of the file system that ``path`` is on, as ``ext4``; empty if it is not known."""
+    try:
+        lines = pathlib.Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    device = path.stat().st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in lines:
+        mount, _, rest = line.partition(" - ")
+        if mount.split()[2] == wanted:
+            return rest.split()[0]
+    return ""
+
+
+def clock_risks(now: float) -> Iterator[Risk]:
+    """Expiry counts the time that the broker was down by the system clock."""
+    if now < BUILT:
+        what = f"the system clock says {time.strftime('%Y-%m-%d', time.gmtime(now))}"
+        yield Risk("clock", what, "set it: session and message expiry depend on it")
+    elif not is_synchronized():
+        what = "nothing synchronizes the system clock"
+        yield Risk("clock", what, "run chronyd, ntpd or systemd-timesyncd")
+
+
+def is_synchronized() -> bool:
+    """Whether the kernel says that something keeps its clock right; true if it cannot be asked."""
+    try:
+        answer: int = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES))
+    except (AttributeError, OSError):
+        return True
+    return answer != TIME_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""`mqttcore doctor`: a line for each risk."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import resource
+from typing import NamedTuple
+
+import pytest
+from mqttcore import certs, config, doctor
+from mqttcore._core import hash_password
+
+
+class Disk(NamedTuple):
+    """What `os.statvfs` answers."""
+
+    f_bavail: int
+    f_blocks: int
+    f_frsize: int
+    f_files: int
+    f_favail: int
+
+
+def what_of(text: str, folder: pathlib.Path, subject: str) -> list[str]:
+    """The risks of one subject in a configuration."""
+    path = folder / "mqttcore.toml"
+    path.write_text(text, encoding="utf-8")
+    risks = doctor.find_risks(config.load(path))
+    return [f"{risk.what}: {risk.remedy}" for risk in risks if risk.subject == subject]
+
+
+@pytest.fixture(autouse=True)
+def _quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "is_synchronized", lambda: True)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    infinite = resource.RLIM_INFINITY
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (infinite, infinite))
+    monkeypatch.setattr(os, "statvfs", lambda _: Disk(50, 100, 1 << 30, 100, 50))
+    monkeypatch.setattr(doctor, "file_system", lambda _: "ext4")
+
+
+def test_strangers_and_plain_text_are_risks_where_other_machines_come_in(
+    tmp_path: pathlib.Path,
+) -> None:
+    open_to_all = (
+        '[[listeners]]\naddress = "0.0.0.0:0"\nname = "all"\nanonymous = true\ninsecure = true\n'
+    )
+    (stranger, plain) = what_of(open_to_all, tmp_path, "listener")
+    assert "listener all: clients without a login" in stranger
+    assert "not encrypted: add [listeners.tls]" in plain
+
+    local = '[[listeners]]\naddress = "127.0.0.1:0"\nanonymous = true\n'
+    assert what_of(local, tmp_path, "listener") == []
+
+
+def test_every_page_on_the_web_is_a_risk_even_on_this_machine(tmp_path: pathlib.Path) -> None:
+    text = '[[listeners]]\naddress = "127.0.0.1:0"\ntransport = "websocket"\norigins = ["*"]\n'
+    (risk,) = what_of(text, tmp_path, "listener")
+    assert "every web page may connect" in risk
+
+
+def test_rows_over_plain_http_are_a_risk(tmp_path: pathlib.Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    token.chmod(0o600)
+    text = (
+        f'data = "{tmp_path}/data"\n[[streams]]\nname = "a"\nfilter = ["#"]\n'
+        f'[http]\naddress = "0.0.0.0:0"\ninsecure = true\ntoken_file = "{token}"\n'
+    )
+    (risk,) = what_of(text, tmp_path, "http")
+    assert "http 0.0.0.0:0: the token and the rows are not encrypted" in risk
+
+
+def test_a_key_for_all_is_a_risk(tmp_path: pathlib.Path) -> None:
+    assert certs.main(["dev", str(tmp_path)]) == 0
+    settings = config.load(tmp_path / "mqttcore.toml", listen=["127.0.0.1:0"])
+    assert [risk for risk in doctor.find_risks(settings) if risk.subject == "tls"] == []
+
+    (tmp_path / "server.key").chmod(0o644)
+
+    (risk,) = (risk for risk in doctor.find_risks(settings) if risk.subject == "tls")
+    assert "server.key" in risk.what
+    assert risk.remedy == "chmod 600 it"
+
+
+def test_a_password_file_for_all_is_a_risk(tmp_path: pathlib.Path) -> None:
+    passwords = tmp_path / "passwords"
+    passwords.write_text(f"ann:{hash_password(b'secret', salt=bytes(16))}\n")
+    text = (
+        '[[plugins]]\nuse = "mqttcore.auth.password_file"\n'
+        'config = { path = "passwords", publish = ["#"], subscribe = [] }\n'
+    )
+    passwords.chmod(0o644)
+    (risk,) = what_of(text, tmp_path, "files")
+    assert f"any user may read {passwords} (mode 0644)" in risk
+    passwords.chmod(0o662)
+    (risk,) = what_of(text, tmp_path, "files")
+    assert "any user may change" in risk
+    passwords.chmod(0o660)
+    assert what_of(text, tmp_path, "files") == []
+
+
+def test_fewer_descriptors_than_connections_are_a_risk(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    (risk,) = what_of("", tmp_path, "limits")
+    assert "1024 descriptors, but limits.connections is 100000" in risk
+    assert what_of("[limits]\nconnections = 960\n", tmp_path, "limits") == []
+
+
+@pytest.mark.parametrize(
+    ("disk", "kind", "wanted"),
+    [
+        (Disk(9, 100, 1 << 30, 0, 0), "ext4", "9 % of the disk is free (9.0 GiB)"),
+        (Disk(50, 100, 1 << 30, 100, 9), "ext4", "9 inodes are free"),
+        (Disk(50, 100, 1 << 30, 0, 0), "tmpfs", "in memory (tmpfs)"),
+        (Disk(50, 100, 1 << 30, 0, 0), "nfs4", "on another machine (nfs4)"),
+    ],
+)
+def test_a_disk_that_is_short_or_none_is_a_risk(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, disk: Disk, kind: str, wanted: str
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    monkeypatch.setattr(doctor, "file_system", lambda _: kind)
+    (risk,) = what_of(f'data = "{tmp_path}/not/yet"\n', tmp_path, "disk")
+    assert wanted in risk
+
+
+def test_memory_alone_is_a_risk_and_so_is_a_folder_for_all(tmp_path: pathlib.Path) -> None:
+    assert "in memory only" in what_of("", tmp_path, "disk")[0]
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o750)
+    (risk,) = what_of(f'data = "{folder}"\n', tmp_path, "files")
+    assert "other users may look into it (mode 0750): chmod 700 it" in risk
+
+
+def test_a_clock_that_is_wrong_or_alone_is_a_risk(monkeypatch: pytest.MonkeyPatch) -> None:
+    (wrong,) = doctor.clock_risks(0)
+    assert "1970-01-01" in wrong.what
+    assert list(doctor.clock_risks(doctor.BUILT + 1)) == []
+    monkeypatch.setattr(doctor, "is_synchronized", lambda: False)
+    (alone,) = doctor.clock_risks(doctor.BUILT + 1)
+    assert "nothing synchronizes" in alone.what
+
+
+def test_the_exit_status_says_whether_there_is_a_risk(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mqttcore.toml"
+    path.write_text(f'data = "{tmp_path}/data"\n[[listeners]]\naddress = "127.0.0.1:0"\n')
+    assert doctor.main(["-c", str(path)]) == 0
+    assert capsys.readouterr().out == "no risks\n"
+
+    path.write_text('[[listeners]]\naddress = "127.0.0.1:0"\n')
+    assert doctor.main(["-c", str(path), "--json"]) == 1
+    (risk,) = json.loads(capsys.readouterr().out)
+    assert risk["subject"] == "disk"
+
+    path.write_text("listeners = 5\n")
+    assert doctor.main(["-c", str(path)]) == 2
+    assert "listeners" in capsys.readouterr().err
+
+
+def test_the_file_system_of_a_folder_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert doctor.file_system(pathlib.Path("/proc")) == "proc"
