@@ -322,11 +322,9 @@ fn announce(limits: &ServerLimits, properties: &mut PropertiesBuf) {
     {
         add(properties, Property::MaximumPacketSize(maximum));
     }
-    if limits.topic_alias_maximum > 0 {
-        add(
-            properties,
-            Property::TopicAliasMaximum(limits.topic_alias_maximum),
-        );
+    let aliases = limits.topic_alias_maximum;
+    if aliases > 0 {
+        add(properties, Property::TopicAliasMaximum(aliases));
     }
     let offers = [
         (limits.retain_available, Property::RetainAvailable(false)),

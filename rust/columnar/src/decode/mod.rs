@@ -313,35 +313,7 @@ impl Decoder {
         let payloads = payloads.ok_or_else(|| ColumnarError::column(PAYLOAD, "is not binary"))?;
         // INVARIANT: `new` has made such a column once.
         let mut columns = StructColumn::of(&self.fields).expect("types that can be decoded");
-        let fits = match self.format {
-            Format::Json => rows(payloads, |_, payload| {
-                append(json::document(payload), &mut columns)
-            }),
-            Format::Cbor => rows(payloads, |_, payload| {
-                append(cbor::document(payload), &mut columns)
-            }),
-            Format::MessagePack => rows(payloads, |_, payload| {
-                append(msgpack::document(payload), &mut columns)
-            }),
-            Format::Text => rows(payloads, |_, payload| {
-                append(text::document(payload), &mut columns)
-            }),
-            Format::Protobuf => {
-                let types = self.types.as_deref().ok_or(ColumnarError::Option {
-                    option: "descriptor",
-                    problem: "is missing: decode = protobuf needs it".to_owned(),
-                })?;
-                rows(payloads, |_, payload| {
-                    append(Ok(types.document(payload)), &mut columns)
-                })
-            }
-            Format::Sparkplug | Format::Auto => {
-                let topics = Topics::of(column(batch, TOPIC)?)?;
-                rows(payloads, |row, payload| {
-                    self.decode_known(topics.get(row), payload, &mut columns)
-                })
-            }
-        };
+        let fits = self.decode_rows(batch, payloads, &mut columns)?;
         let decoded = columns.finish_columns();
         let keep = wanted.map(BooleanArray::values);
         let bad = keep.map_or_else(|| !&fits, |keep| keep & &!&fits);
@@ -357,6 +329,44 @@ impl Decoder {
                 filtered(all, Some(&BooleanArray::new(keep, None)))
             }
         }
+    }
+
+    /// Decodes each payload into `columns`; returns which rows fit.
+    fn decode_rows(
+        &mut self,
+        batch: &RecordBatch,
+        payloads: &BinaryArray,
+        columns: &mut StructColumn,
+    ) -> Result<BooleanBuffer, ColumnarError> {
+        Ok(match self.format {
+            Format::Json => rows(payloads, |_, payload| {
+                append(json::document(payload), columns)
+            }),
+            Format::Cbor => rows(payloads, |_, payload| {
+                append(cbor::document(payload), columns)
+            }),
+            Format::MessagePack => rows(payloads, |_, payload| {
+                append(msgpack::document(payload), columns)
+            }),
+            Format::Text => rows(payloads, |_, payload| {
+                append(text::document(payload), columns)
+            }),
+            Format::Protobuf => {
+                let types = self.types.as_deref().ok_or(ColumnarError::Option {
+                    option: "descriptor",
+                    problem: "is missing: decode = protobuf needs it".to_owned(),
+                })?;
+                rows(payloads, |_, payload| {
+                    append(Ok(types.document(payload)), columns)
+                })
+            }
+            Format::Sparkplug | Format::Auto => {
+                let topics = Topics::of(column(batch, TOPIC)?)?;
+                rows(payloads, |row, payload| {
+                    self.decode_known(topics.get(row), payload, columns)
+                })
+            }
+        })
     }
 
     /// Decodes a row in whose format its topic has a say.
