@@ -21,9 +21,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mqttcore_store::files::{Files, Folder};
-use mqttcore_store::record::{Away, Message, Opened, PacketIdsBuf, RecipientsBuf, Record};
+use mqttcore_store::record::{
+    Away, MessageRecord, PacketIdRunsBuf, RecipientsBuf, Record, SessionOpened,
+};
 use mqttcore_store::{
-    Batch, DurableStore, Journal, JournalOptions, Level, Need, Store, StoreOptions,
+    Batch, Durability, DurableStore, SpacePolicy, Store, StoreOptions, Wal, WalOptions,
 };
 
 const TOPIC: &str = "fleet/1234567/telemetry/t";
@@ -123,13 +125,13 @@ fn message_on(
 ) {
     recipients.clear();
     recipients.push(session, 1, false, &[]);
-    batch.push(&Record::Message(Message {
+    batch.push(&Record::Message(MessageRecord {
         message: number,
         qos: 1,
         topic,
         recipients: recipients.as_recipients(),
         payload: &PAYLOAD,
-        ..Message::default()
+        ..MessageRecord::default()
     }));
 }
 
@@ -149,7 +151,7 @@ fn latency() {
         let began = Instant::now();
         message(store.numbers(1), 1, &mut batch, &mut recipients);
         let ticket = store
-            .append(&mut batch, Level::Fsync, Need::Ordinary)
+            .append(&mut batch, Durability::Fsync, SpacePolicy::Ordinary)
             .unwrap();
         store.wait(ticket).unwrap();
         durable.push(began.elapsed());
@@ -180,10 +182,7 @@ fn latency() {
 /// Four threads with batches of 32 messages and up to 64 of them under way each.
 fn throughput() {
     let workspace = Workspace::new("log");
-    let (journal, _) = Journal::open(&workspace.files(), &JournalOptions::default(), &mut |_| {
-        Ok(())
-    })
-    .unwrap();
+    let (wal, _) = Wal::open(&workspace.files(), &WalOptions::default(), &mut |_| Ok(())).unwrap();
     let numbers = AtomicU64::new(1);
     let rate = pump(
         &|batch, recipients, session| {
@@ -191,11 +190,12 @@ fn throughput() {
             for number in first..first + 32 {
                 message(number, session, batch, recipients);
             }
-            journal.append(batch, Level::Fsync, Need::Ordinary).unwrap()
+            wal.append(batch, Durability::Fsync, SpacePolicy::Ordinary)
+                .unwrap()
         },
-        &|ticket| journal.wait(ticket).unwrap(),
+        &|ticket| wal.wait(ticket).unwrap(),
     );
-    let syncs = journal.stats().syncs;
+    let syncs = wal.stats().syncs;
     println!(
         "log: {:.0} durable records/s (goal 200000: {}), {} syncs, p50 {:.2} ms, p99 {:.2} ms",
         rate,
@@ -204,7 +204,7 @@ fn throughput() {
         ms(syncs.quantile(0.5)),
         ms(syncs.quantile(0.99)),
     );
-    drop(journal);
+    drop(wal);
 
     let workspace = Workspace::new("whole");
     let (store, _) = DurableStore::open(&workspace.files(), &StoreOptions::default()).unwrap();
@@ -221,7 +221,9 @@ fn throughput() {
                     delivery: number,
                 });
             }
-            store.append(batch, Level::Fsync, Need::Ordinary).unwrap()
+            store
+                .append(batch, Durability::Fsync, SpacePolicy::Ordinary)
+                .unwrap()
         },
         &|ticket| store.wait(ticket).unwrap(),
     );
@@ -260,7 +262,7 @@ fn pump<T: Send>(
 
 fn open_session(store: &dyn Store, session: u64) {
     let mut batch = Batch::default();
-    batch.push(&Record::Opened(Opened {
+    batch.push(&Record::Opened(SessionOpened {
         session,
         at_ms: 1,
         version: 5,
@@ -268,7 +270,9 @@ fn open_session(store: &dyn Store, session: u64) {
         client_id: &format!("client-{session:07}"),
         username: None,
     }));
-    store.append(&mut batch, Level::Os, Need::Ordinary).unwrap();
+    store
+        .append(&mut batch, Durability::Os, SpacePolicy::Ordinary)
+        .unwrap();
 }
 
 /// Bytes of the log for each message beyond its payload and topic.
@@ -281,7 +285,9 @@ fn bytes() {
     let first = (1 << 40) + store.numbers(1);
     let took = |batch: &mut Batch| {
         let before = store.stats().log.bytes;
-        let ticket = store.append(batch, Level::Fsync, Need::Ordinary).unwrap();
+        let ticket = store
+            .append(batch, Durability::Fsync, SpacePolicy::Ordinary)
+            .unwrap();
         store.wait(ticket).unwrap();
         (store.stats().log.bytes - before) as f64 / count as f64
     };
@@ -299,7 +305,7 @@ fn bytes() {
             delivery: number,
             packet_id,
         });
-        let mut done = PacketIdsBuf::default();
+        let mut done = PacketIdRunsBuf::default();
         done.push(packet_id);
         batch.push(&Record::Completed {
             session,
@@ -359,9 +365,9 @@ fn recovery() {
     fill(&files, &options, sessions, queued);
 
     let began = Instant::now();
-    let (journal, recovery) = Journal::open(&files, &options.journal, &mut |_| Ok(())).unwrap();
+    let (wal, recovery) = Wal::open(&files, &options.wal, &mut |_| Ok(())).unwrap();
     let scan = began.elapsed();
-    drop(journal);
+    drop(wal);
     println!(
         "scan: the log alone in {:.2} s, {:.0} MB/s",
         scan.as_secs_f64(),
@@ -461,14 +467,14 @@ fn topic_of(session: u64) -> String {
 /// A log of `sessions` sessions that are away, from number 1 on, each with a subscription, and of
 /// `queued` messages for them in turn.
 fn fill(files: &Arc<dyn Files>, options: &StoreOptions, sessions: u64, queued: u64) {
-    let (journal, _) = Journal::open(files, &options.journal, &mut |_| Ok(())).unwrap();
+    let (wal, _) = Wal::open(files, &options.wal, &mut |_| Ok(())).unwrap();
     let (mut batch, mut recipients) = (Batch::default(), RecipientsBuf::default());
     let hand_over = |batch: &mut Batch| {
-        let ticket = journal.append(batch, Level::Os, Need::Essential);
+        let ticket = wal.append(batch, Durability::Os, SpacePolicy::Essential);
         ticket.unwrap()
     };
     for session in 1..=sessions {
-        batch.push(&Record::Opened(Opened {
+        batch.push(&Record::Opened(SessionOpened {
             session,
             at_ms: 1,
             version: 5,
@@ -499,12 +505,12 @@ fn fill(files: &Arc<dyn Files>, options: &StoreOptions, sessions: u64, queued: u
         if batch.records() >= 1_000 {
             let ticket = hand_over(&mut batch);
             if number % 100_000 < 1_000 {
-                journal.wait(ticket).unwrap();
+                wal.wait(ticket).unwrap();
             }
         }
     }
     hand_over(&mut batch);
-    journal.close().unwrap();
+    wal.close().unwrap();
 }
 
 /// A store for somebody else: in the folder that `FOLDER` names, with a checkpoint of everything.

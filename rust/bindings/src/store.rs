@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mqttcore_store::files::{Files, Folder};
-use mqttcore_store::record::{Message, Record};
-use mqttcore_store::{Logged, StoreError, StoreOptions, Torn, tools};
+use mqttcore_store::record::{MessageRecord, Record};
+use mqttcore_store::{Logged, StoreError, StoreOptions, TornTail, tools};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -139,7 +139,7 @@ fn describe_record(logged: &Logged<'_>) -> String {
     match &logged.record {
         Record::Message(message) => {
             let payload = message.payload.len();
-            let told = Message {
+            let told = MessageRecord {
                 payload: b"",
                 ..*message
             };
@@ -188,7 +188,7 @@ fn described<'py>(
     told.set_item(
         "torn",
         torn.map(
-            |Torn {
+            |TornTail {
                  file,
                  offset,
                  bytes,

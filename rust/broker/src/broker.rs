@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 use mqttcore_session::{Message, MessageError, ServerLimits};
-use mqttcore_store::{Level, StoreError};
+use mqttcore_store::{Durability, StoreError};
 use mqttcore_topics::{TopicError, TopicName};
 
 use crate::admission::{listener, tls};
@@ -434,6 +434,6 @@ fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<Result<usize, Pu
 fn keep_folder(folder: Option<&Path>, new: Option<Data>) -> Option<Data> {
     folder.map(|folder| Data {
         folder: folder.to_owned(),
-        promise: new.map_or(Level::Fsync, |data| data.promise),
+        promise: new.map_or(Durability::Fsync, |data| data.promise),
     })
 }

@@ -61,7 +61,7 @@ pub use config::{Config, Data, Listener, WebSocketRules};
 pub use durability::outcomes::{Outcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};
 pub use mqttcore_session::Secret;
-pub use mqttcore_store::Level as Promise;
+pub use mqttcore_store::Durability as Promise;
 pub use mqttcore_tls as tls;
 pub use runtime::failure::{Failure, ServiceError};
 pub use runtime::memory_limit::memory_budget;

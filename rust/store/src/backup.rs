@@ -11,9 +11,9 @@ use std::sync::Arc;
 use redb::ReadTransaction;
 
 use crate::error::StoreError;
-use crate::files::{Access, File, Files, copy_file, write_all};
+use crate::files::{File, Files, FolderAccess, copy_file, write_all};
 use crate::index::{copying, tables};
-use crate::journal::segment::{self, Header};
+use crate::wal::segment::{self, SegmentHeader};
 
 /// The folder of all streams.
 pub(crate) const STREAMS: &str = "streams";
@@ -35,7 +35,7 @@ pub(crate) struct Copy<'f> {
     folders: Vec<Arc<dyn Files>>,
     bytes: u64,
     /// The header that the last segment has in the copy, if it is not that of the store.
-    last: Option<Header>,
+    last: Option<SegmentHeader>,
 }
 
 /// A file that has to be copied; open, since the store may let go of it meanwhile.
@@ -62,8 +62,12 @@ impl<'f> Copy<'f> {
 
     /// Takes the log up to byte `end` of the segment with the header `last`, the one that is written
     /// to: the copy has none behind it, whatever the store does meanwhile.
-    pub(crate) fn hold_running_log(&mut self, last: Header, end: u64) -> Result<(), StoreError> {
-        self.last = Some(Header {
+    pub(crate) fn hold_running_log(
+        &mut self,
+        last: SegmentHeader,
+        end: u64,
+    ) -> Result<(), StoreError> {
+        self.last = Some(SegmentHeader {
             is_followed: false,
             ..last
         });
@@ -97,7 +101,7 @@ impl<'f> Copy<'f> {
         if names.iter().any(|name| name == NOTED) {
             let failed = |error| StoreError::io("copy", NOTED, error);
             let (from, folder) = self
-                .folder(self.files, None, NOTED, Access::Owner)
+                .folder(self.files, None, NOTED, FolderAccess::Owner)
                 .map_err(failed)?;
             self.take_all(&*from, folder, ".arrow").map_err(failed)?;
         }
@@ -109,7 +113,7 @@ impl<'f> Copy<'f> {
     }
 
     fn hold_streams(&mut self) -> io::Result<()> {
-        let (passage, group) = (Access::Passage(None), Access::Group(None));
+        let (passage, group) = (FolderAccess::Passage(None), FolderAccess::Group(None));
         let (from, root) = self.folder(self.files, None, STREAMS, passage)?;
         for name in from.list()? {
             // The socket of the endpoint has a dot, streams have none.
@@ -129,7 +133,7 @@ impl<'f> Copy<'f> {
         from: &dyn Files,
         parent: Option<usize>,
         name: &str,
-        access: Access,
+        access: FolderAccess,
     ) -> io::Result<(Arc<dyn Files>, usize)> {
         let from = from.folder(name, access)?;
         let folder = self.target(parent).folder(name, access)?;
@@ -235,8 +239,8 @@ pub(crate) fn mark_restored(files: &dyn Files) -> io::Result<()> {
 }
 
 /// Gives the last segment of a copy its header.
-fn put_header(file: &dyn File, header: Header) -> io::Result<()> {
-    let header = Header {
+fn put_header(file: &dyn File, header: SegmentHeader) -> io::Result<()> {
+    let header = SegmentHeader {
         bytes: file.bytes()?,
         ..header
     };

@@ -21,7 +21,7 @@ pub struct Space {
 
 /// Who else than the owner may look into a folder.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Access {
+pub enum FolderAccess {
     /// Nobody.
     #[default]
     Owner,
@@ -77,7 +77,7 @@ pub trait Files: Debug + Send + Sync {
     /// # Errors
     ///
     /// Those of the system.
-    fn folder(&self, name: &str, access: Access) -> io::Result<Arc<dyn Files>>;
+    fn folder(&self, name: &str, access: FolderAccess) -> io::Result<Arc<dyn Files>>;
 
     /// Gives a file that nobody writes to any more to another folder, under the same name,
     /// without copying it.

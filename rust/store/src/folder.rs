@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use crate::error::StoreError;
-use crate::files::{Access, Claim, File, Files, Space, write_zeros};
+use crate::files::{Claim, File, Files, FolderAccess, Space, write_zeros};
 
 /// Nobody but the owner reads what clients said.
 const MODE: u32 = 0o600;
@@ -28,7 +28,7 @@ pub struct Folder {
     path: PathBuf,
     /// Open for as long as the folder is used, to sync its names.
     handle: fs::File,
-    access: Access,
+    access: FolderAccess,
 }
 
 impl Folder {
@@ -48,7 +48,7 @@ impl Folder {
         Ok(Self {
             path: path.to_owned(),
             handle: fs::File::open(path)?,
-            access: Access::Owner,
+            access: FolderAccess::Owner,
         })
     }
 
@@ -109,7 +109,7 @@ impl Folder {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create_new(is_new).mode(MODE);
         let file = options.open(self.path.join(name))?;
-        if is_new && let Access::Group(group) = self.access {
+        if is_new && let FolderAccess::Group(group) = self.access {
             file.set_permissions(fs::Permissions::from_mode(GROUP_MODE))?;
             give(&file, group)?;
         }
@@ -149,15 +149,15 @@ impl Files for Folder {
         fs::remove_file(self.path.join(name))
     }
 
-    fn folder(&self, name: &str, access: Access) -> io::Result<Arc<dyn Files>> {
+    fn folder(&self, name: &str, access: FolderAccess) -> io::Result<Arc<dyn Files>> {
         let path = self.path.join(name);
         let is_new = !path.is_dir();
         let mut folder = Self::open(&path)?;
         folder.access = access;
         let (mode, group) = match access {
-            Access::Owner => return Ok(Arc::new(folder)),
-            Access::Passage(group) => (PASSAGE_MODE, group),
-            Access::Group(group) => (GROUP_FOLDER_MODE, group),
+            FolderAccess::Owner => return Ok(Arc::new(folder)),
+            FolderAccess::Passage(group) => (PASSAGE_MODE, group),
+            FolderAccess::Group(group) => (GROUP_FOLDER_MODE, group),
         };
         // Whoever changed it since knows why.
         if is_new {

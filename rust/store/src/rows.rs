@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::wire::{BodyError, Reader, put_u16, put_u32, put_u64};
+use crate::wire::{BodyError, RecordReader, put_u16, put_u32, put_u64};
 
 /// A message as a row of streams.
 ///
@@ -20,12 +20,12 @@ pub struct Streamed<'a> {
     /// before it: time never runs backwards.
     pub at_us: u64,
     /// Which rows it is.
-    pub rows: Rows<'a>,
+    pub rows: RowRefs<'a>,
 }
 
 /// One row of a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Row {
+pub struct RowRef {
     /// Number of the stream.
     pub stream: u32,
     /// Its partition.
@@ -36,17 +36,17 @@ pub struct Row {
 
 /// A list of rows, encoded.
 #[derive(Clone, Copy, Default, Eq, PartialEq)]
-pub struct Rows<'a>(&'a [u8]);
+pub struct RowRefs<'a>(&'a [u8]);
 
 /// A list of rows in the making; reuse it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct RowsBuf(Vec<u8>);
+pub struct RowRefsBuf(Vec<u8>);
 
 const DUP: u8 = 1;
 const HEAD: usize = 11;
 const ROW: usize = 14;
 
-impl RowsBuf {
+impl RowRefsBuf {
     /// Adds a row whose offset the log will give.
     pub fn push(&mut self, stream: u32, partition: u16) {
         put_u32(stream, &mut self.0);
@@ -70,12 +70,12 @@ impl RowsBuf {
     }
 
     /// The list.
-    pub fn as_rows(&self) -> Rows<'_> {
-        Rows(&self.0)
+    pub fn as_rows(&self) -> RowRefs<'_> {
+        RowRefs(&self.0)
     }
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowRefs<'a> {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len() / ROW
@@ -87,12 +87,12 @@ impl<'a> Rows<'a> {
     }
 
     /// Each of them, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Row> + use<'a> {
+    pub fn iter(&self) -> impl Iterator<Item = RowRef> + use<'a> {
         self.0.chunks_exact(ROW).map(row)
     }
 }
 
-impl fmt::Debug for Rows<'_> {
+impl fmt::Debug for RowRefs<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_list().entries(self.iter()).finish()
     }
@@ -108,7 +108,7 @@ impl<'a> Streamed<'a> {
         out.extend_from_slice(&self.rows.0[..usize::from(count) * ROW]);
     }
 
-    pub(crate) fn decode(from: &mut Reader<'a>) -> Result<Self, BodyError> {
+    pub(crate) fn decode(from: &mut RecordReader<'a>) -> Result<Self, BodyError> {
         let flags = from.byte()?;
         if flags & !DUP != 0 {
             return Err(BodyError::Flags);
@@ -117,18 +117,18 @@ impl<'a> Streamed<'a> {
         Ok(Self {
             dup: flags & DUP != 0,
             at_us: from.u64()?,
-            rows: Rows(from.take(count * ROW)?),
+            rows: RowRefs(from.take(count * ROW)?),
         })
     }
 }
 
 /// The same list in a body that it stands at the front of, to be filled in.
-pub(crate) struct Slots<'a> {
+pub(crate) struct RowSlots<'a> {
     at_us: &'a mut [u8; 8],
     rows: &'a mut [u8],
 }
 
-impl<'a> Slots<'a> {
+impl<'a> RowSlots<'a> {
     /// Of bytes that [`Streamed::encode`] wrote.
     pub(crate) fn of(body: &'a mut [u8]) -> Option<Self> {
         let (head, rows) = body.split_first_chunk_mut::<HEAD>()?;
@@ -150,7 +150,7 @@ impl<'a> Slots<'a> {
     /// Gives each row the offset that `give` says.
     pub(crate) fn fill(&mut self, mut give: impl FnMut(u32, u16) -> u64) {
         for bytes in self.rows.chunks_exact_mut(ROW) {
-            let Row {
+            let RowRef {
                 stream, partition, ..
             } = row(bytes);
             bytes[6..].copy_from_slice(&give(stream, partition).to_le_bytes());
@@ -158,12 +158,12 @@ impl<'a> Slots<'a> {
     }
 }
 
-fn row(bytes: &[u8]) -> Row {
+fn row(bytes: &[u8]) -> RowRef {
     let (mut stream, mut partition, mut offset) = ([0; 4], [0; 2], [0; 8]);
     stream.copy_from_slice(&bytes[..4]);
     partition.copy_from_slice(&bytes[4..6]);
     offset.copy_from_slice(&bytes[6..ROW]);
-    Row {
+    RowRef {
         stream: u32::from_le_bytes(stream),
         partition: u16::from_le_bytes(partition),
         offset: u64::from_le_bytes(offset),

@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-use crate::wire::{BodyError, Reader, put_u16, put_varint};
+use crate::wire::{BodyError, RecordReader, put_u16, put_varint};
 
 /// Packet identifiers, encoded as runs.
 #[derive(Clone, Copy, Default, Eq, PartialEq)]
-pub struct PacketIds<'a>(&'a [u8]);
+pub struct PacketIdRuns<'a>(&'a [u8]);
 
 /// Packet identifiers in the making; reuse it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct PacketIdsBuf {
+pub struct PacketIdRunsBuf {
     bytes: Vec<u8>,
     /// The run that may still grow: its first identifier and its length.
     open: Option<(u16, u16)>,
 }
 
-impl PacketIdsBuf {
+impl PacketIdRunsBuf {
     /// Adds an identifier.
     pub fn push(&mut self, packet_id: u16) {
         if let Some((first, length)) = &mut self.open
@@ -36,9 +36,9 @@ impl PacketIdsBuf {
     }
 
     /// The identifiers so far.
-    pub fn as_packet_ids(&mut self) -> PacketIds<'_> {
+    pub fn as_packet_ids(&mut self) -> PacketIdRuns<'_> {
         self.close();
-        PacketIds(&self.bytes)
+        PacketIdRuns(&self.bytes)
     }
 
     fn close(&mut self) {
@@ -49,10 +49,10 @@ impl PacketIdsBuf {
     }
 }
 
-impl<'a> PacketIds<'a> {
+impl<'a> PacketIdRuns<'a> {
     /// Each of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = u16> + 'a {
-        let mut reader = Reader(self.0);
+        let mut reader = RecordReader(self.0);
         let runs = std::iter::from_fn(move || {
             // INVARIANT: the bytes were checked by `decode`, or written by `push`.
             (!reader.0.is_empty()).then(|| run(&mut reader).expect("checked runs"))
@@ -64,9 +64,9 @@ impl<'a> PacketIds<'a> {
         out.extend_from_slice(self.0);
     }
 
-    pub(crate) fn decode(from: &mut Reader<'a>) -> Result<Self, BodyError> {
+    pub(crate) fn decode(from: &mut RecordReader<'a>) -> Result<Self, BodyError> {
         let bytes = from.rest();
-        let mut reader = Reader(bytes);
+        let mut reader = RecordReader(bytes);
         while !reader.0.is_empty() {
             run(&mut reader)?;
         }
@@ -74,14 +74,14 @@ impl<'a> PacketIds<'a> {
     }
 }
 
-impl fmt::Debug for PacketIds<'_> {
+impl fmt::Debug for PacketIdRuns<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_list().entries(self.iter()).finish()
     }
 }
 
 /// A run within the identifiers that there are.
-fn run(from: &mut Reader<'_>) -> Result<(u16, u16), BodyError> {
+fn run(from: &mut RecordReader<'_>) -> Result<(u16, u16), BodyError> {
     let first = from.u16()?;
     let length = u16::try_from(from.varint()?).map_err(|_| BodyError::Number)?;
     let is_run = length > 0 && first.checked_add(length - 1).is_some();

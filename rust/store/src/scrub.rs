@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::{Index, bodies};
-use crate::journal::open;
-use crate::journal::shared::Shared;
+use crate::wal::open;
+use crate::wal::shared::LogShared;
 
 /// It looks so often whether a segment is due, or more often if that is needed.
 const LOOK: Duration = Duration::from_secs(60);
@@ -19,7 +19,7 @@ const LOOKS_A_SEGMENT: u32 = 4;
 /// What there is to read.
 pub(crate) struct Read {
     pub(crate) files: Arc<dyn Files>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<LogShared>,
     pub(crate) index: Arc<Mutex<Index>>,
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::restore::KeptSession;
-use crate::index::rows::{Delivery, StoredMessage};
-use crate::journal::batch::Batch;
-use crate::journal::{Level, Need, Observer, Pressure, Ticket};
+use crate::index::rows::{StoredDelivery, StoredMessage};
 use crate::stats::LogStats;
+use crate::wal::batch::Batch;
+use crate::wal::{Durability, LogObserver, Pressure, SpacePolicy, Ticket};
 
 /// Keeps records, and what they amount to.
 ///
@@ -21,7 +21,12 @@ pub trait Store: Send + Sync {
     /// # Errors
     ///
     /// [`StoreError::Stopped`].
-    fn append(&self, batch: &mut Batch, level: Level, need: Need) -> Result<Ticket, StoreError>;
+    fn append(
+        &self,
+        batch: &mut Batch,
+        durability: Durability,
+        space: SpacePolicy,
+    ) -> Result<Ticket, StoreError>;
 
     /// Whether the batch is kept; false for one that was refused, too.
     fn is_kept(&self, ticket: Ticket) -> bool;
@@ -34,7 +39,7 @@ pub trait Store: Send + Sync {
     fn wait(&self, ticket: Ticket) -> Result<(), StoreError>;
 
     /// Names who hears what becomes of batches; the first one stays.
-    fn observe(&self, observer: Arc<dyn Observer>);
+    fn observe(&self, observer: Arc<dyn LogObserver>);
 
     /// Whether less waits for the disk than should; else read nothing new from publishers.
     fn has_room(&self) -> bool;
@@ -78,7 +83,12 @@ pub trait Store: Send + Sync {
     /// # Errors
     ///
     /// Those of the checkpoint.
-    fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError>;
+    fn queue(
+        &self,
+        session: u64,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<StoredDelivery>, StoreError>;
 
     /// Up to `limit` deliveries as [`Store::queue`], with their messages, of which there are about
     /// `bytes` at most: at least one delivery, if any waits. A message that nobody refers to is
@@ -93,7 +103,7 @@ pub trait Store: Send + Sync {
         from: u64,
         limit: usize,
         bytes: u64,
-    ) -> Result<Vec<(Delivery, Option<StoredMessage>)>, StoreError> {
+    ) -> Result<Vec<(StoredDelivery, Option<StoredMessage>)>, StoreError> {
         let queue = self.queue(session, from, limit)?;
         let mut page = Vec::new();
         for delivery in first_bytes(queue, bytes) {
@@ -153,7 +163,10 @@ pub trait Store: Send + Sync {
 }
 
 /// The front part of `queue` whose messages have `bytes` together, but for the last one.
-pub(crate) fn first_bytes(queue: Vec<Delivery>, bytes: u64) -> impl Iterator<Item = Delivery> {
+pub(crate) fn first_bytes(
+    queue: Vec<StoredDelivery>,
+    bytes: u64,
+) -> impl Iterator<Item = StoredDelivery> {
     let mut taken = 0;
     queue.into_iter().take_while(move |delivery| {
         let is_taken = taken < bytes.max(1);
@@ -193,11 +206,16 @@ impl Default for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn append(&self, batch: &mut Batch, _: Level, _: Need) -> Result<Ticket, StoreError> {
+    fn append(
+        &self,
+        batch: &mut Batch,
+        _: Durability,
+        _: SpacePolicy,
+    ) -> Result<Ticket, StoreError> {
         batch.clear();
         Ok(Ticket {
             number: 0,
-            level: Level::Memory,
+            durability: Durability::Memory,
         })
     }
 
@@ -209,7 +227,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn observe(&self, _: Arc<dyn Observer>) {}
+    fn observe(&self, _: Arc<dyn LogObserver>) {}
 
     fn has_room(&self) -> bool {
         true
@@ -237,7 +255,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn queue(&self, _: u64, _: u64, _: usize) -> Result<Vec<Delivery>, StoreError> {
+    fn queue(&self, _: u64, _: u64, _: usize) -> Result<Vec<StoredDelivery>, StoreError> {
         Ok(Vec::new())
     }
 

@@ -9,11 +9,11 @@ use crate::durable::{StoreOptions, claim};
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::{Index, bodies, tables};
-use crate::journal::identity;
-use crate::journal::open::{self, Known, Recovery, Visit};
-use crate::journal::segment;
 pub use crate::repair::{Repair, repair};
 pub use crate::stats::StreamInfo;
+use crate::wal::identity;
+use crate::wal::open::{self, LogExpectation, RecordVisitor, Recovery};
+use crate::wal::segment;
 
 /// What a store holds.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -42,7 +42,7 @@ pub struct Info {
     /// Messages that something refers to and whose content was read, with every checksum.
     pub messages: u64,
     /// What opening would cut off.
-    pub torn: Option<crate::Torn>,
+    pub torn: Option<crate::TornTail>,
     /// What is damaged and opening would make anew without any loss, a sentence each.
     pub rebuilt: Vec<String>,
     /// Its streams.
@@ -135,7 +135,7 @@ pub fn info(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
 /// # Errors
 ///
 /// As [`verify`], and what `visit` returns.
-pub fn dump(files: &Arc<dyn Files>, visit: &mut Visit<'_>) -> Result<Recovery, StoreError> {
+pub fn dump(files: &Arc<dyn Files>, visit: &mut RecordVisitor<'_>) -> Result<Recovery, StoreError> {
     let _claim = claim(&**files)?;
     let (_, known) = begin(files)?;
     open::open(files, &known, visit).map(|(_, recovery)| recovery)
@@ -184,13 +184,13 @@ fn look(files: &Arc<dyn Files>) -> Result<(Index, Recovery, Vec<u64>), StoreErro
 }
 
 /// The checkpoint of a store that must be there, and what is known of its log.
-fn begin(files: &Arc<dyn Files>) -> Result<(Index, Known), StoreError> {
+fn begin(files: &Arc<dyn Files>) -> Result<(Index, LogExpectation), StoreError> {
     must_be_there(&**files)?;
     let opened = Index::open(files, StoreOptions::default().cache_bytes);
     let (mut index, meta) = opened.map_err(|error| affected(&**files, error))?;
-    let mut known = Known {
+    let mut known = LogExpectation {
         is_read_only: true,
-        ..Known::begin(0)
+        ..LogExpectation::begin(0)
     };
     known.meet(meta, identity::peek(&**files)?);
     index.identify(known.store);

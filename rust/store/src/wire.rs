@@ -74,9 +74,9 @@ fn low_byte(value: u64) -> u8 {
 
 /// Takes fields off the front of a body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+pub(crate) struct RecordReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> RecordReader<'a> {
     pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], BodyError> {
         let (taken, rest) = self.0.split_at_checked(bytes).ok_or(BodyError::Short)?;
         self.0 = rest;

@@ -13,7 +13,7 @@ use mqttcore_columnar::{
 };
 use mqttcore_store::Store;
 use mqttcore_store::faults::{Disk, Faults};
-use mqttcore_store::files::{Access, Files as _};
+use mqttcore_store::files::{Files as _, FolderAccess};
 use mqttcore_store::stream::{Definition, StreamOptions};
 
 #[path = "../../columnar/tests/sparkplug_support/mod.rs"]
@@ -225,7 +225,7 @@ fn what_aliases_mean_survives_a_kill_whether_or_not_it_was_noted() {
         drop(log);
         if !is_noted {
             let folder = disk
-                .folder("streams/plant", Access::Owner)
+                .folder("streams/plant", FolderAccess::Owner)
                 .expect("a folder");
             folder.remove("aliases.json").expect("removed");
         }

@@ -5,21 +5,19 @@ mod common;
 
 use mqttcore_store::faults::{Disk, Faults, Random};
 use mqttcore_store::files::Files as _;
-use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
-use mqttcore_store::{
-    DurableStore, JournalOptions, Recovery, Store, StoreError, StoreOptions, tools,
-};
+use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record, SessionOpened};
+use mqttcore_store::{DurableStore, Recovery, Store, StoreError, StoreOptions, WalOptions, tools};
 
 use common::{append, files};
 
 const CHECKPOINT: &str = "checkpoint.redb";
 const FIRST: &str = "00000000000000000001.log";
 const OPTIONS: StoreOptions = StoreOptions {
-    journal: JournalOptions {
+    wal: WalOptions {
         segment_bytes: 4 * 1_024,
         ballast_bytes: 0,
         soft_bytes: 0,
-        line_bytes: 1 << 20,
+        queue_bytes: 1 << 20,
     },
     cache_bytes: 1 << 20,
     checkpoint_bytes: u64::MAX,
@@ -37,7 +35,7 @@ fn store(checkpointed: u8) -> Disk {
     let session = store.numbers(1);
     append(
         &store,
-        &[Record::Opened(Opened {
+        &[Record::Opened(SessionOpened {
             session,
             at_ms: 1,
             version: 5,
@@ -49,13 +47,13 @@ fn store(checkpointed: u8) -> Disk {
     let mut recipients = RecipientsBuf::default();
     recipients.push(session, 1, false, &[]);
     for number in 0..COUNT {
-        let message = Message {
+        let message = MessageRecord {
             message: store.numbers(1),
             qos: 1,
             topic: "hall/heat",
             recipients: recipients.as_recipients(),
             payload: &[number; 900],
-            ..Message::default()
+            ..MessageRecord::default()
         };
         append(&store, &[Record::Message(message)]);
         if number + 1 == checkpointed {

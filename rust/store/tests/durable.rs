@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Files, Folder};
-use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
+use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record, SessionOpened};
 use mqttcore_store::{
-    Batch, Delivery, DurableStore, JournalOptions, Level, MemoryStore, Need, Observer, Pressure,
-    Recovery, Store, StoreError, StoreOptions, Ticket, tools,
+    Batch, Durability, DurableStore, LogObserver, MemoryStore, Pressure, Recovery, SpacePolicy,
+    Store, StoreError, StoreOptions, StoredDelivery, Ticket, WalOptions, tools,
 };
 
 use common::append;
@@ -47,7 +47,7 @@ fn open(folder: &Temporary) -> Result<(DurableStore, Recovery), StoreError> {
 
 fn session(store: &dyn Store, client_id: &str) -> u64 {
     let session = store.numbers(1);
-    let opened = Opened {
+    let opened = SessionOpened {
         session,
         at_ms: 1,
         version: 5,
@@ -65,14 +65,14 @@ fn publish(store: &dyn Store, session: u64, topic: &str, payload: &[u8], kept: b
     recipients.push(session, 1, false, &[3, 4]);
     append(
         store,
-        &[Record::Message(Message {
+        &[Record::Message(MessageRecord {
             message,
             qos: 1,
             kept,
             topic,
             recipients: recipients.as_recipients(),
             payload,
-            ..Message::default()
+            ..MessageRecord::default()
         })],
     );
     message
@@ -115,7 +115,7 @@ fn a_session_and_its_queue_survive_a_restart() {
         .unwrap();
     assert_eq!(seen, [(session, "meter".to_owned(), Some((1, 9)))]);
     let queue = store.queue(session, 0, 10).unwrap();
-    let delivery = Delivery {
+    let delivery = StoredDelivery {
         number: message,
         message,
         qos: 1,
@@ -426,8 +426,8 @@ fn scrubbing_finds_rot_where_nobody_looks() {
 #[derive(Debug)]
 struct Ear(std::sync::mpsc::Sender<Option<String>>);
 
-impl Observer for Ear {
-    fn kept(&self, _: Level, _: u64) {}
+impl LogObserver for Ear {
+    fn kept(&self, _: Durability, _: u64) {}
 
     fn refused(&self, _: &[Ticket]) {}
 
@@ -521,9 +521,9 @@ fn a_full_disk_refuses_what_is_new_until_something_is_delivered() {
     let disk = Disk::new(1, Faults::default());
     let files: Arc<dyn Files> = Arc::new(disk.clone());
     let options = StoreOptions {
-        journal: JournalOptions {
+        wal: WalOptions {
             ballast_bytes: 2 << 20,
-            ..OPTIONS.journal
+            ..OPTIONS.wal
         },
         ..OPTIONS
     };
@@ -569,7 +569,7 @@ fn append_essential(store: &dyn Store, record: &Record<'_>) {
     let mut batch = Batch::default();
     batch.push(record);
     let ticket = store
-        .append(&mut batch, Level::Fsync, Need::Essential)
+        .append(&mut batch, Durability::Fsync, SpacePolicy::Essential)
         .unwrap();
     store.wait(ticket).unwrap();
 }
@@ -579,15 +579,15 @@ fn try_publish(store: &dyn Store, session: u64) -> Result<u64, StoreError> {
     let mut recipients = RecipientsBuf::default();
     recipients.push(session, 1, false, &[]);
     let mut batch = Batch::default();
-    batch.push(&Record::Message(Message {
+    batch.push(&Record::Message(MessageRecord {
         message,
         qos: 1,
         topic: "t",
         recipients: recipients.as_recipients(),
         payload: &[9; 4_000],
-        ..Message::default()
+        ..MessageRecord::default()
     }));
-    let ticket = store.append(&mut batch, Level::Fsync, Need::Ordinary)?;
+    let ticket = store.append(&mut batch, Durability::Fsync, SpacePolicy::Ordinary)?;
     store.wait(ticket)?;
     Ok(message)
 }
@@ -610,11 +610,11 @@ fn nearly_full() -> (Arc<dyn Files>, DurableStore, u64) {
     };
     let files: Arc<dyn Files> = Arc::new(Disk::new(1, capacity));
     let options = StoreOptions {
-        journal: JournalOptions {
+        wal: WalOptions {
             segment_bytes: 256 * 1_024,
             ballast_bytes: 256 * 1_024,
             soft_bytes: 1 << 30,
-            ..OPTIONS.journal
+            ..OPTIONS.wal
         },
         segments_kept: usize::MAX,
         ..OPTIONS

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::stream::StreamOptions;
-use mqttcore_store::{Level, Store};
+use mqttcore_store::{Durability, Store};
 use stream_support::{Log, append, definition, options};
 
 const MINUTE_US: u64 = 60_000_000;
@@ -43,7 +43,7 @@ fn earliest_at(log: &Log, now_us: u64) -> u64 {
 
 /// A row that says `at_us`, in a file of its own.
 fn sealed_row(log: &Log, at_us: u64) {
-    let ticket = append(&log.store, Level::Fsync, 1, at_us, &[("plant", 0)]);
+    let ticket = append(&log.store, Durability::Fsync, 1, at_us, &[("plant", 0)]);
     log.store.wait(ticket.expect("appended")).expect("safe");
     log.store.seal().expect("sealed");
 }

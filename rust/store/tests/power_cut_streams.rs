@@ -16,7 +16,7 @@ use std::sync::Arc;
 use mqttcore_store::faults::{Disk, Faults, Random};
 use mqttcore_store::files::Files;
 use mqttcore_store::stream::StreamOptions;
-use mqttcore_store::{Level, SimulatedStore, Store, StoreError, Ticket};
+use mqttcore_store::{Durability, SimulatedStore, Store, StoreError, Ticket};
 use stream_support::{Row, STORE, append, definition, options, payload, read};
 
 const PLACES: [(&str, u16); 4] = [("plant", 0), ("plant", 1), ("plant", 2), ("yard", 0)];
@@ -138,7 +138,7 @@ impl Trial {
                 _ => self.look(store),
             }
             for (ticket, text) in &waiting {
-                if ticket.level == Level::Fsync && store.is_kept(*ticket) {
+                if ticket.durability == Durability::Fsync && store.is_kept(*ticket) {
                     self.book.messages.get_mut(text).unwrap().1 = true;
                 }
             }
@@ -149,7 +149,7 @@ impl Trial {
     fn publish(&mut self, store: &SimulatedStore) -> Result<(Ticket, u64), StoreError> {
         let mut places: Vec<usize> = (0..PLACES.len()).collect();
         places.retain(|_| self.random.below(2) == 0);
-        let level = [Level::Os, Level::Fsync][usize::from(self.one_in(2))];
+        let level = [Durability::Os, Durability::Fsync][usize::from(self.one_in(2))];
         let text = self.next;
         self.next += 1;
         // A clock that is set back now and then.

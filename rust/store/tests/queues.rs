@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::Files;
-use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
+use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record, SessionOpened};
 use mqttcore_store::{
-    Batch, JournalOptions, Level, Need, SimulatedStore, Store, StoreOptions, Waiting,
+    Batch, Durability, QueueSummary, SimulatedStore, SpacePolicy, Store, StoreOptions, WalOptions,
 };
 use proptest::prelude::*;
 
 const OPTIONS: StoreOptions = StoreOptions {
-    journal: JournalOptions {
+    wal: WalOptions {
         segment_bytes: 40_000,
         ballast_bytes: 0,
         soft_bytes: 0,
-        line_bytes: 1 << 20,
+        queue_bytes: 1 << 20,
     },
     cache_bytes: 1 << 20,
     checkpoint_bytes: u64::MAX,
@@ -78,14 +78,14 @@ impl World {
 
     fn append(&self, batch: &mut Batch) {
         self.store
-            .append(batch, Level::Fsync, Need::Ordinary)
+            .append(batch, Durability::Fsync, SpacePolicy::Ordinary)
             .unwrap();
         while self.store.step().unwrap() {}
     }
 
     fn open_session(&mut self, session: u64) {
         let mut batch = Batch::default();
-        batch.push(&Record::Opened(Opened {
+        batch.push(&Record::Opened(SessionOpened {
             session,
             at_ms: 1,
             version: 5,
@@ -106,13 +106,13 @@ impl World {
         for number in numbers {
             let payload = vec![b'.'; usize::try_from(number % 50).unwrap()];
             let before = batch.len_bytes();
-            batch.push(&Record::Message(Message {
+            batch.push(&Record::Message(MessageRecord {
                 message: number,
                 qos: 1,
                 topic: "t",
                 recipients: recipients.as_recipients(),
                 payload: &payload,
-                ..Message::default()
+                ..MessageRecord::default()
             }));
             let bytes = (batch.len_bytes() - before) as u64;
             self.records.insert(number, bytes);
@@ -165,7 +165,7 @@ impl World {
             }
             let figures = (queue.len() as u64, queue.values().sum::<u64>());
             let found = waiting.get(session).copied().unwrap_or_default();
-            let Waiting {
+            let QueueSummary {
                 deliveries, bytes, ..
             } = found;
             assert_eq!((deliveries, bytes), figures);

@@ -6,35 +6,35 @@ use std::sync::Arc;
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::Files;
 use mqttcore_store::record::{
-    Away, Message, Opened, PacketIdsBuf, Recipient, RecipientsBuf, Record, RowsBuf, Streamed,
-    WillSet,
+    Away, MessageRecord, PacketIdRunsBuf, Recipient, RecipientsBuf, Record, RowRefsBuf,
+    SessionOpened, Streamed, WillSet,
 };
-use mqttcore_store::{Batch, Journal, JournalOptions, Level, Need};
+use mqttcore_store::{Batch, Durability, SpacePolicy, Wal, WalOptions};
 use proptest::prelude::*;
 
-const OPTIONS: JournalOptions = JournalOptions {
+const OPTIONS: WalOptions = WalOptions {
     segment_bytes: 8 * 1_024,
     ballast_bytes: 0,
     soft_bytes: 0,
-    line_bytes: 1 << 20,
+    queue_bytes: 1 << 20,
 };
 
 /// Writes `records` as one batch and hands each of them, read back, to `check`.
 fn round_trip(records: &[Record<'_>], check: &mut dyn FnMut(usize, Record<'_>)) {
     let files: Arc<dyn Files> = Arc::new(Disk::new(1, Faults::default()));
-    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    let (wal, _) = Wal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
     let mut batch = Batch::default();
     for record in records {
         batch.push(record);
     }
-    let ticket = journal
-        .append(&mut batch, Level::Fsync, Need::Ordinary)
+    let ticket = wal
+        .append(&mut batch, Durability::Fsync, SpacePolicy::Ordinary)
         .unwrap();
-    journal.wait(ticket).unwrap();
-    journal.close().unwrap();
+    wal.wait(ticket).unwrap();
+    wal.close().unwrap();
 
     let mut seen = 0;
-    Journal::open(&files, &OPTIONS, &mut |logged| {
+    Wal::open(&files, &OPTIONS, &mut |logged| {
         check(seen, logged.record);
         seen += 1;
         Ok(())
@@ -79,11 +79,11 @@ proptest! {
         for (session, qos, retain, ids) in &recipients {
             listed.push(*session, *qos, *retain, ids);
         }
-        let mut places = RowsBuf::default();
+        let mut places = RowRefsBuf::default();
         for (stream, partition) in rows.iter().flat_map(|(_, _, rows)| rows) {
             places.push(*stream, *partition);
         }
-        same(Record::Message(Message {
+        same(Record::Message(MessageRecord {
             message,
             qos,
             retain: flags.0,
@@ -118,7 +118,7 @@ proptest! {
         client_id: String,
         username: Option<String>,
     ) {
-        same(Record::Opened(Opened {
+        same(Record::Opened(SessionOpened {
             session,
             at_ms,
             version,
@@ -157,7 +157,7 @@ proptest! {
 
     #[test]
     fn exchanges_come_back(session: u64, delivery: u64, packet_id: u16, ids: Vec<u16>) {
-        let mut packet_ids = PacketIdsBuf::default();
+        let mut packet_ids = PacketIdRunsBuf::default();
         for id in &ids {
             packet_ids.push(*id);
         }
@@ -182,7 +182,7 @@ proptest! {
 
 #[test]
 fn packet_ids_in_a_row_take_a_run() {
-    let mut ids = PacketIdsBuf::default();
+    let mut ids = PacketIdRunsBuf::default();
     let mut batch = Batch::default();
     for id in 1..=1_000 {
         ids.push(id);
@@ -201,14 +201,14 @@ fn packet_ids_in_a_row_take_a_run() {
 fn a_message_costs_little_more_than_its_bytes() {
     let mut recipients = RecipientsBuf::default();
     recipients.push(1_000_000, 1, false, &[7]);
-    let message = Message {
+    let message = MessageRecord {
         message: 1 << 40,
         qos: 1,
         expires_at_ms: Some(1),
         topic: "a/b",
         recipients: recipients.as_recipients(),
         payload: b"0123456789",
-        ..Message::default()
+        ..MessageRecord::default()
     };
     let mut batch = Batch::default();
 

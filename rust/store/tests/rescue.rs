@@ -7,19 +7,19 @@ use std::collections::BTreeMap;
 
 use mqttcore_store::faults::{Disk, Faults, Random};
 use mqttcore_store::files::Files as _;
-use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
-use mqttcore_store::{DurableStore, JournalOptions, Store, StoreError, StoreOptions, tools};
+use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record, SessionOpened};
+use mqttcore_store::{DurableStore, Store, StoreError, StoreOptions, WalOptions, tools};
 
 use common::{append, files};
 
 const CHECKPOINT: &str = "checkpoint.redb";
 const FIRST: &str = "00000000000000000001.log";
 const OPTIONS: StoreOptions = StoreOptions {
-    journal: JournalOptions {
+    wal: WalOptions {
         segment_bytes: 16 * 1_024,
         ballast_bytes: 0,
         soft_bytes: 0,
-        line_bytes: 1 << 20,
+        queue_bytes: 1 << 20,
     },
     cache_bytes: 1 << 20,
     checkpoint_bytes: u64::MAX,
@@ -45,7 +45,7 @@ const LARGE: Sizes = Sizes {
     sessions: 120,
     messages: 240,
     retained: 60,
-    segment_bytes: OPTIONS.journal.segment_bytes,
+    segment_bytes: OPTIONS.wal.segment_bytes,
     segments_kept: OPTIONS.segments_kept,
 };
 const SMALL: Sizes = Sizes {
@@ -74,7 +74,7 @@ fn payload(number: u64) -> Vec<u8> {
 fn store(sizes: &Sizes) -> Disk {
     let disk = Disk::new(1, Faults::default());
     let mut options = OPTIONS;
-    options.journal.segment_bytes = sizes.segment_bytes;
+    options.wal.segment_bytes = sizes.segment_bytes;
     options.segments_kept = sizes.segments_kept;
     let (store, _) = DurableStore::open(&files(&disk), &options).unwrap();
     let sessions: Vec<u64> = (0..sizes.sessions).map(|_| store.numbers(1)).collect();
@@ -83,7 +83,7 @@ fn store(sizes: &Sizes) -> Disk {
         append(
             &store,
             &[
-                Record::Opened(Opened {
+                Record::Opened(SessionOpened {
                     session,
                     at_ms: 1,
                     version: 5,
@@ -106,22 +106,22 @@ fn store(sizes: &Sizes) -> Disk {
             let place = (number * 7 + place * 31) % sizes.sessions;
             recipients.push(sessions[usize::try_from(place).unwrap()], 1, false, &[]);
         }
-        let message = Message {
+        let message = MessageRecord {
             message: store.numbers(RECIPIENTS),
             qos: 1,
             topic: &format!("hall/{number}"),
             recipients: recipients.as_recipients(),
             payload: &payload(number),
-            ..Message::default()
+            ..MessageRecord::default()
         };
         append(&store, &[Record::Message(message)]);
         if number < sizes.retained {
-            let message = Message {
+            let message = MessageRecord {
                 message: store.numbers(1),
                 topic: &format!("state/{number}"),
                 kept: true,
                 payload: &payload(number),
-                ..Message::default()
+                ..MessageRecord::default()
             };
             append(&store, &[Record::Message(message)]);
         }

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mqttcore_store::files::{Files, Folder};
-use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
+use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record, SessionOpened};
 use mqttcore_store::{
-    Batch, Damage, DurableStore, Level, Need, Store, StoreError, StoreOptions, tools,
+    Batch, Damage, Durability, DurableStore, SpacePolicy, Store, StoreError, StoreOptions, tools,
 };
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
@@ -42,7 +42,7 @@ impl Kept {
         let store = kept.open().unwrap();
         let mut batch = Batch::default();
         for (session, client_id) in (SESSIONS..).zip(CLIENTS) {
-            batch.push(&Record::Opened(Opened {
+            batch.push(&Record::Opened(SessionOpened {
                 session,
                 at_ms: 1,
                 version: 5,
@@ -53,14 +53,14 @@ impl Kept {
             let mut recipients = RecipientsBuf::default();
             recipients.push(session, 1, false, &[]);
             for place in 0..EACH {
-                batch.push(&Record::Message(Message {
+                batch.push(&Record::Message(MessageRecord {
                     message: 100 * session + place,
                     qos: 1,
                     kept: place == 0,
                     topic: client_id,
                     recipients: recipients.as_recipients(),
                     payload: &[7; 1_000],
-                    ..Message::default()
+                    ..MessageRecord::default()
                 }));
                 append(&store, &mut batch);
             }
@@ -117,7 +117,9 @@ impl Kept {
 }
 
 fn append(store: &DurableStore, batch: &mut Batch) {
-    let ticket = store.append(batch, Level::Os, Need::Ordinary).unwrap();
+    let ticket = store
+        .append(batch, Durability::Os, SpacePolicy::Ordinary)
+        .unwrap();
     store.wait(ticket).unwrap();
 }
 

@@ -13,9 +13,9 @@ use arrow_array::types::Float64Type;
 use bytes::Bytes;
 use common::files;
 use mqttcore_store::faults::{Disk, Faults};
-use mqttcore_store::files::{Access, Claim, File, Files, Space};
+use mqttcore_store::files::{Claim, File, Files, FolderAccess, Space};
 use mqttcore_store::stream::{Bounds, Definition, ProtobufMessage, StreamError};
-use mqttcore_store::{Level, NOTED, Store, StoreError, tools};
+use mqttcore_store::{Durability, NOTED, Store, StoreError, tools};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use stream_support::{Log, STORE, definition, offsets, options, payload, tail};
 
@@ -25,11 +25,11 @@ const SECOND_US: u64 = 1_000_000;
 fn a_row_is_seen_once_it_is_safe() {
     let disk = Disk::new(1, Faults::default());
     let log = Log::open(&disk, &options(&[definition("plant", 2)])).unwrap();
-    log.append(Level::Os, 1, &[("plant", 0), ("plant", 1)]);
+    log.append(Durability::Os, 1, &[("plant", 0), ("plant", 1)]);
     log.store.step().unwrap();
     assert_eq!(log.bounds("plant")[0].end, 0);
 
-    log.append(Level::Fsync, 2, &[("plant", 0)]);
+    log.append(Durability::Fsync, 2, &[("plant", 0)]);
     log.store.step().unwrap();
 
     assert_eq!(
@@ -90,7 +90,7 @@ fn a_stream_that_is_not_what_it_was_is_refused() {
     let disk = Disk::new(1, Faults::default());
     drop(Log::open(&disk, &options(&[definition("plant", 2)])).unwrap());
     let mut other_key = definition("plant", 2);
-    other_key.key = mqttcore_store::stream::Key::ClientId;
+    other_key.key = mqttcore_store::stream::PartitionKey::ClientId;
     let cases = [
         definition("plant", 3),
         other_key,
@@ -145,7 +145,7 @@ fn rule_3_what_is_seen_after_a_crash_survives_the_next_one() {
     let disk = Disk::new(1, Faults::default());
     let options = options(&[definition("plant", 1)]);
     let log = Log::open(&disk, &options).unwrap();
-    log.append(Level::Os, 7, &[("plant", 0)]);
+    log.append(Durability::Os, 7, &[("plant", 0)]);
     log.store.step().unwrap();
 
     let disk = disk.after_kill();
@@ -169,8 +169,8 @@ fn rule_4_an_offset_of_another_epoch_is_told_from_ours() {
     let log = Log::open(&disk.after_kill(), &options).unwrap();
     assert_eq!(log.epoch("plant"), first, "a crash is none of these");
     let disk = disk.after_kill();
-    let streams = disk.folder("streams", Access::Owner).unwrap();
-    let folder = streams.folder("plant", Access::Owner).unwrap();
+    let streams = disk.folder("streams", FolderAccess::Owner).unwrap();
+    let folder = streams.folder("plant", FolderAccess::Owner).unwrap();
     folder.remove("stream.json").unwrap();
     folder.sync_names().unwrap();
 
@@ -204,8 +204,8 @@ fn rule_4_a_log_that_ends_below_what_somebody_has_read_begins_a_new_epoch() {
 
     // The log of before, and what was read of the one after.
     let old = old.after_kill();
-    let streams = old.folder("streams", Access::Owner).unwrap();
-    let folder = streams.folder("plant", Access::Owner).unwrap();
+    let streams = old.folder("streams", FolderAccess::Owner).unwrap();
+    let folder = streams.folder("plant", FolderAccess::Owner).unwrap();
     let file = folder.create("holds.json", 0).unwrap();
     file.write_at(&holds, 0).unwrap();
     let log = Log::open(&old, &options).unwrap();
@@ -340,7 +340,9 @@ fn small_neighbours_become_one_file_with_the_same_rows() {
 
     log.store.tidy(log.now_us()).unwrap();
 
-    let data = disk.folder("streams/plant/data", Access::Owner).unwrap();
+    let data = disk
+        .folder("streams/plant/data", FolderAccess::Owner)
+        .unwrap();
     assert_eq!(data.list().unwrap().len(), 2);
     assert_eq!((before.len(), log.rows("plant", 0)), (34, before));
 }
@@ -453,7 +455,9 @@ fn a_store_that_nobody_has_open_is_described_verified_and_sealed() {
 fn rule_5_a_file_that_is_gone_or_broken_is_named() {
     let file = "00000-00000000000000000000.parquet";
     let (disk, _) = half_sealed();
-    let data = disk.folder("streams/plant/data", Access::Owner).unwrap();
+    let data = disk
+        .folder("streams/plant/data", FolderAccess::Owner)
+        .unwrap();
     data.remove(file).unwrap();
     data.sync_names().unwrap();
     let told = tools::verify(&files(&disk)).unwrap_err().to_string();
@@ -528,7 +532,7 @@ impl Files for Meddled {
         self.disk.remove(name)
     }
 
-    fn folder(&self, name: &str, access: Access) -> io::Result<Arc<dyn Files>> {
+    fn folder(&self, name: &str, access: FolderAccess) -> io::Result<Arc<dyn Files>> {
         self.disk.folder(name, access)
     }
 
@@ -592,7 +596,7 @@ fn rule_4_a_copy_is_of_one_moment_whatever_is_sealed_merged_and_removed_meanwhil
 fn a_copy_has_the_files_that_notes_tell_of() {
     let disk = Disk::new(1, Faults::default());
     let log = Log::open(&disk, &options(&[])).unwrap();
-    let folder = disk.folder(NOTED, Access::Owner).unwrap();
+    let folder = disk.folder(NOTED, FolderAccess::Owner).unwrap();
     for name in ["q.0.one.arrow", "_q.0.two.arrow"] {
         let file = folder.create(name, 0).unwrap();
         file.write_at(name.as_bytes(), 0).unwrap();
@@ -604,7 +608,7 @@ fn a_copy_has_the_files_that_notes_tell_of() {
     tools::backup(&files(&disk), &copies[1]).unwrap();
 
     for copy in copies {
-        let folder = copy.folder(NOTED, Access::Owner).unwrap();
+        let folder = copy.folder(NOTED, FolderAccess::Owner).unwrap();
         assert_eq!(folder.list().unwrap(), ["q.0.one.arrow"]);
         let content = copy.content(&format!("{NOTED}/q.0.one.arrow"));
         assert_eq!(content.unwrap(), b"q.0.one.arrow");

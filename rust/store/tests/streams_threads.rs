@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_store::files::{Files, Folder};
-use mqttcore_store::record::{Message, Record, RowsBuf, Streamed};
+use mqttcore_store::record::{MessageRecord, Record, RowRefsBuf, Streamed};
 use mqttcore_store::stream::{Bounds, Definition, StreamLimits, StreamOptions};
-use mqttcore_store::{Batch, DurableStore, Level, Need, Store, Ticket};
+use mqttcore_store::{Batch, Durability, DurableStore, SpacePolicy, Store, Ticket};
 
 use small::OPTIONS;
 
@@ -62,13 +62,13 @@ impl Drop for Temporary {
     }
 }
 
-fn append(store: &DurableStore, level: Level, payload: &[u8]) -> Ticket {
+fn append(store: &DurableStore, level: Durability, payload: &[u8]) -> Ticket {
     let streams = store.streams().unwrap();
     let plant = streams.find("plant").unwrap();
-    let mut rows = RowsBuf::default();
+    let mut rows = RowRefsBuf::default();
     rows.push(plant, 0);
     let mut batch = Batch::default();
-    batch.push(&Record::Message(Message {
+    batch.push(&Record::Message(MessageRecord {
         message: store.numbers(1),
         topic: "plant/1",
         streamed: Some(Streamed {
@@ -77,9 +77,11 @@ fn append(store: &DurableStore, level: Level, payload: &[u8]) -> Ticket {
             rows: rows.as_rows(),
         }),
         payload,
-        ..Message::default()
+        ..MessageRecord::default()
     }));
-    store.append(&mut batch, level, Need::Ordinary).unwrap()
+    store
+        .append(&mut batch, level, SpacePolicy::Ordinary)
+        .unwrap()
 }
 
 /// Sleeps until the first partition looks like that.
@@ -102,7 +104,7 @@ fn a_row_that_nobody_waits_for_is_seen_too() {
     let folder = Temporary::new("unseen");
     let store = folder.open(StreamLimits::default());
 
-    append(&store, Level::Memory, b"x");
+    append(&store, Durability::Memory, b"x");
 
     until(&store, |bounds| bounds.end == 1);
     store.close().unwrap();
@@ -113,7 +115,7 @@ fn rows_are_sealed_when_the_store_is_closed_and_the_log_is_free() {
     let folder = Temporary::new("closed");
     let store = folder.open(StreamLimits::default());
     for _ in 0..40 {
-        let ticket = append(&store, Level::Fsync, &[b'x'; 4_000]);
+        let ticket = append(&store, Durability::Fsync, &[b'x'; 4_000]);
         store.wait(ticket).unwrap();
     }
     store.checkpoint().unwrap();
@@ -152,7 +154,7 @@ fn a_tail_that_is_large_is_sealed_and_what_comes_meanwhile_waits() {
 
     let mut last = None;
     for _ in 0..100 {
-        last = Some(append(&store, Level::Fsync, &[b'x'; 1_000]));
+        last = Some(append(&store, Durability::Fsync, &[b'x'; 1_000]));
     }
     store.wait(last.unwrap()).unwrap();
 
@@ -166,7 +168,7 @@ fn a_tail_that_is_large_is_sealed_and_what_comes_meanwhile_waits() {
 fn sealing_on_request_returns_when_the_rows_are_in_files() {
     let folder = Temporary::new("request");
     let store = folder.open(StreamLimits::default());
-    let ticket = append(&store, Level::Fsync, b"x");
+    let ticket = append(&store, Durability::Fsync, b"x");
     store.wait(ticket).unwrap();
 
     store.seal("plant").unwrap();

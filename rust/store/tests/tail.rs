@@ -9,7 +9,7 @@ use std::sync::Arc;
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::Files;
 use mqttcore_store::record::Record;
-use mqttcore_store::{Batch, Journal, Level, Need, SimulatedStore, Store, StoreError};
+use mqttcore_store::{Batch, Durability, SimulatedStore, SpacePolicy, Store, StoreError, Wal};
 
 use small::OPTIONS;
 
@@ -21,10 +21,12 @@ fn open(disk: &Disk) -> Result<SimulatedStore, StoreError> {
 }
 
 /// Writes a note as a group of its own.
-fn note(store: &SimulatedStore, key: &str, value: &[u8], level: Level) {
+fn note(store: &SimulatedStore, key: &str, value: &[u8], level: Durability) {
     let mut batch = Batch::default();
     batch.push(&Record::Note { key, value });
-    store.append(&mut batch, level, Need::Ordinary).unwrap();
+    store
+        .append(&mut batch, level, SpacePolicy::Ordinary)
+        .unwrap();
     store.step().unwrap();
 }
 
@@ -43,12 +45,12 @@ fn notes(store: &SimulatedStore) -> BTreeMap<String, u8> {
 fn unfinished(seed: u64, torn: &[u8]) -> Disk {
     let disk = Disk::new(seed, Faults::default());
     let first = open(&disk).unwrap();
-    note(&first, "kept", &[1], Level::Fsync);
+    note(&first, "kept", &[1], Durability::Fsync);
     first.close().unwrap();
     drop(first);
     let busy = open(&disk).unwrap();
-    note(&busy, "torn", torn, Level::Os);
-    note(&busy, "late", &[3], Level::Os);
+    note(&busy, "torn", torn, Durability::Os);
+    note(&busy, "late", &[3], Durability::Os);
     disk.after_kill()
 }
 
@@ -86,14 +88,14 @@ fn what_was_torn_does_not_come_back_when_its_wiping_was_never_safe() {
         });
         // The log alone: nothing else may sync before it does.
         let files: Arc<dyn Files> = Arc::new(disk.clone());
-        let wiping = Journal::open(&files, &OPTIONS.journal, &mut |_| Ok(()));
+        let wiping = Wal::open(&files, &OPTIONS.wal, &mut |_| Ok(()));
         assert!(wiping.is_err(), "its sync fails");
         let disk = disk.after_kill();
         disk.set_faults(Faults::default());
 
         let second = open(&disk).unwrap();
         assert_eq!(notes(&second), BTreeMap::from([("kept".into(), 1)]));
-        note(&second, "next", &value, Level::Fsync);
+        note(&second, "next", &value, Durability::Fsync);
         let third = open(&disk.after_power_cut()).unwrap();
 
         let right = BTreeMap::from([("kept".into(), 1), ("next".into(), 2)]);

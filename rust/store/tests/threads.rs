@@ -10,15 +10,15 @@ use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::Record;
 use mqttcore_store::{
-    Batch, DurableStore, Journal, JournalOptions, Level, Need, Observer, Pressure, Store,
-    StoreError, StoreOptions, Ticket,
+    Batch, Durability, DurableStore, LogObserver, Pressure, SpacePolicy, Store, StoreError,
+    StoreOptions, Ticket, Wal, WalOptions,
 };
 
-const OPTIONS: JournalOptions = JournalOptions {
+const OPTIONS: WalOptions = WalOptions {
     segment_bytes: 16 * 1_024,
     ballast_bytes: 0,
     soft_bytes: 0,
-    line_bytes: 1 << 20,
+    queue_bytes: 1 << 20,
 };
 
 fn batch(session: u64, delivery: u64) -> Batch {
@@ -30,7 +30,7 @@ fn batch(session: u64, delivery: u64) -> Batch {
 /// What each session dropped, in the order of the log.
 fn dropped(files: &Arc<dyn Files>) -> Vec<Vec<u64>> {
     let mut sessions = vec![Vec::new(); 8];
-    Journal::open(files, &OPTIONS, &mut |logged| {
+    Wal::open(files, &OPTIONS, &mut |logged| {
         if let Record::Dropped { session, delivery } = logged.record {
             sessions[usize::try_from(session).unwrap()].push(delivery);
         }
@@ -61,29 +61,32 @@ fn a_file_that_is_full_to_its_end_has_nothing_to_be_wiped() {
 fn many_writers_share_the_log_and_keep_their_order() {
     let path = std::env::temp_dir().join(format!("mqttcore-threads-{}", std::process::id()));
     let files: Arc<dyn Files> = Arc::new(Folder::open(&path).unwrap());
-    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    let (wal, _) = Wal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
 
     thread::scope(|scope| {
         for session in 0..8 {
-            let journal = &journal;
+            let wal = &wal;
             scope.spawn(move || {
                 let mut last = None;
                 for delivery in 0..500 {
                     let batch = &mut batch(session, delivery);
-                    last = Some(journal.append(batch, Level::Fsync, Need::Ordinary).unwrap());
+                    last = Some(
+                        wal.append(batch, Durability::Fsync, SpacePolicy::Ordinary)
+                            .unwrap(),
+                    );
                 }
-                journal.wait(last.unwrap()).unwrap();
+                wal.wait(last.unwrap()).unwrap();
             });
         }
     });
 
-    let stats = journal.stats();
+    let stats = wal.stats();
     assert_eq!((stats.records, stats.durable_lsn), (4_000, 4_000));
     assert!(
         stats.syncs.count() < 4_000,
         "batches that wait share a sync"
     );
-    drop(journal);
+    drop(wal);
     for deliveries in dropped(&files) {
         assert!(deliveries.into_iter().eq(0..500));
     }
@@ -114,17 +117,17 @@ fn only_one_process_has_the_folder() {
 fn lower_levels_do_not_sync() {
     let disk = Disk::new(1, Faults::default());
     let files: Arc<dyn Files> = Arc::new(disk.clone());
-    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    let (wal, _) = Wal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
     let before = disk.syncs();
 
-    let taken = journal
-        .append(&mut batch(1, 1), Level::Memory, Need::Ordinary)
+    let taken = wal
+        .append(&mut batch(1, 1), Durability::Memory, SpacePolicy::Ordinary)
         .unwrap();
-    let written = journal
-        .append(&mut batch(1, 2), Level::Os, Need::Ordinary)
+    let written = wal
+        .append(&mut batch(1, 2), Durability::Os, SpacePolicy::Ordinary)
         .unwrap();
-    journal.wait(taken).unwrap();
-    journal.wait(written).unwrap();
+    wal.wait(taken).unwrap();
+    wal.wait(written).unwrap();
 
     assert_eq!(disk.syncs(), before);
     assert_eq!(
@@ -137,30 +140,30 @@ fn lower_levels_do_not_sync() {
 fn a_failed_sync_stops_the_log_for_good() {
     let disk = Disk::new(1, Faults::default());
     let files: Arc<dyn Files> = Arc::new(disk.clone());
-    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    let (wal, _) = Wal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
     let (sender, heard) = channel();
-    journal.observe(Arc::new(Heard(Mutex::new(sender))));
+    wal.observe(Arc::new(Heard(Mutex::new(sender))));
     disk.set_faults(Faults {
         sync_error_one_in: 1,
         ..Faults::default()
     });
 
-    let ticket = journal
-        .append(&mut batch(1, 1), Level::Fsync, Need::Ordinary)
+    let ticket = wal
+        .append(&mut batch(1, 1), Durability::Fsync, SpacePolicy::Ordinary)
         .unwrap();
-    let lost = journal.wait(ticket).unwrap_err();
+    let lost = wal.wait(ticket).unwrap_err();
     disk.set_faults(Faults::default());
 
     assert!(matches!(lost, StoreError::Stopped(_)), "{lost}");
-    assert!(!journal.is_kept(ticket));
-    let refused = journal.append(&mut batch(1, 2), Level::Memory, Need::Essential);
+    assert!(!wal.is_kept(ticket));
+    let refused = wal.append(&mut batch(1, 2), Durability::Memory, SpacePolicy::Essential);
     assert!(matches!(refused, Err(StoreError::Stopped(_))));
     assert!(matches!(
-        journal.close(),
+        wal.close(),
         Err(StoreError::Io { doing: "sync", .. })
     ));
     let heard: Vec<Word> = heard.try_iter().collect();
-    assert_eq!(heard, [Word::Kept(Level::Os, 1), Word::Stopped]);
+    assert_eq!(heard, [Word::Kept(Durability::Os, 1), Word::Stopped]);
 }
 
 #[test]
@@ -173,37 +176,45 @@ fn a_full_disk_refuses_and_says_so_before_later_batches_are_kept() {
         },
     );
     let files: Arc<dyn Files> = Arc::new(disk.clone());
-    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    let (wal, _) = Wal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
     let (sender, heard) = channel();
-    journal.observe(Arc::new(Heard(Mutex::new(sender))));
+    wal.observe(Arc::new(Heard(Mutex::new(sender))));
 
     let mut kept = 0;
     let refused = loop {
-        let ticket = journal
-            .append(&mut batch(1, kept), Level::Fsync, Need::Ordinary)
+        let ticket = wal
+            .append(
+                &mut batch(1, kept),
+                Durability::Fsync,
+                SpacePolicy::Ordinary,
+            )
             .unwrap();
-        match journal.wait(ticket) {
+        match wal.wait(ticket) {
             Ok(()) => kept += 1,
             Err(StoreError::NoSpace) => break ticket,
             Err(error) => panic!("{error}"),
         }
     };
     disk.set_faults(Faults::default());
-    let ticket = journal
-        .append(&mut batch(1, kept), Level::Fsync, Need::Ordinary)
+    let ticket = wal
+        .append(
+            &mut batch(1, kept),
+            Durability::Fsync,
+            SpacePolicy::Ordinary,
+        )
         .unwrap();
-    journal.wait(ticket).unwrap();
+    wal.wait(ticket).unwrap();
 
-    assert!(!journal.is_kept(refused));
-    assert_eq!(journal.stats().refused_batches, 1);
-    journal.close().unwrap();
-    assert_eq!(journal.pressure(), Pressure::None);
+    assert!(!wal.is_kept(refused));
+    assert_eq!(wal.stats().refused_batches, 1);
+    wal.close().unwrap();
+    assert_eq!(wal.pressure(), Pressure::None);
     let heard: Vec<Word> = heard.try_iter().collect();
     let at = heard
         .iter()
         .position(|word| *word == Word::Refused(refused.number))
         .unwrap();
-    assert!(!heard[..at].contains(&Word::Kept(Level::Fsync, refused.number)));
+    assert!(!heard[..at].contains(&Word::Kept(Durability::Fsync, refused.number)));
     assert!(dropped(&files)[1].iter().copied().eq(0..=kept));
 }
 
@@ -212,23 +223,27 @@ fn a_full_disk_refuses_and_says_so_before_later_batches_are_kept() {
 fn nothing_is_kept_behind_an_essential_batch_that_was_refused() {
     let disk = Disk::new(1, full_after_a_segment());
     let files: Arc<dyn Files> = Arc::new(disk.clone());
-    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    let (wal, _) = Wal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
     let (sender, heard) = channel();
-    journal.observe(Arc::new(Heard(Mutex::new(sender))));
+    wal.observe(Arc::new(Heard(Mutex::new(sender))));
 
     let mut kept = 0;
     let refused = loop {
-        let ticket = journal
-            .append(&mut batch(1, kept), Level::Fsync, Need::Essential)
+        let ticket = wal
+            .append(
+                &mut batch(1, kept),
+                Durability::Fsync,
+                SpacePolicy::Essential,
+            )
             .unwrap();
-        match journal.wait(ticket) {
+        match wal.wait(ticket) {
             Ok(()) => kept += 1,
             Err(StoreError::NoSpace) => break ticket,
             Err(error) => panic!("{error}"),
         }
     };
     disk.set_faults(Faults::default());
-    assert!(matches!(journal.close(), Err(StoreError::NoSpace)));
+    assert!(matches!(wal.close(), Err(StoreError::NoSpace)));
 
     let heard: Vec<Word> = heard.try_iter().collect();
     assert_eq!(
@@ -243,17 +258,17 @@ fn nothing_is_kept_behind_an_essential_batch_that_was_refused() {
 fn room_that_comes_back_is_noticed_without_a_write() {
     let disk = Disk::new(1, full_after_a_segment());
     let files: Arc<dyn Files> = Arc::new(disk.clone());
-    let options = JournalOptions {
+    let options = WalOptions {
         ballast_bytes: 1_024,
         soft_bytes: 1_024,
         ..OPTIONS
     };
-    let (journal, _) = Journal::open(&files, &options, &mut |_| Ok(())).unwrap();
-    eventually(|| journal.pressure() == Pressure::Hard);
+    let (wal, _) = Wal::open(&files, &options, &mut |_| Ok(())).unwrap();
+    eventually(|| wal.pressure() == Pressure::Hard);
 
     disk.set_faults(Faults::default());
 
-    eventually(|| journal.pressure() == Pressure::None);
+    eventually(|| wal.pressure() == Pressure::None);
     assert!(disk.content("ballast").is_some());
 }
 
@@ -267,40 +282,39 @@ fn little_is_a_tenth_of_a_small_disk() {
         },
     );
     let files: Arc<dyn Files> = Arc::new(disk.clone());
-    let options = JournalOptions {
+    let options = WalOptions {
         ballast_bytes: 1_024,
         soft_bytes: 1 << 30,
         ..OPTIONS
     };
 
-    let (journal, _) = Journal::open(&files, &options, &mut |_| Ok(())).unwrap();
-    let ticket = journal
-        .append(&mut batch(1, 1), Level::Fsync, Need::Ordinary)
+    let (wal, _) = Wal::open(&files, &options, &mut |_| Ok(())).unwrap();
+    let ticket = wal
+        .append(&mut batch(1, 1), Durability::Fsync, SpacePolicy::Ordinary)
         .unwrap();
 
-    journal.wait(ticket).unwrap();
-    assert_eq!(journal.pressure(), Pressure::None);
+    wal.wait(ticket).unwrap();
+    assert_eq!(wal.pressure(), Pressure::None);
 }
 
 /// Who waits for room hears that there is some, after it is there.
 #[test]
 fn who_waits_for_the_line_to_shorten_is_told() {
     let files: Arc<dyn Files> = Arc::new(Disk::new(1, Faults::default()));
-    let options = JournalOptions {
-        line_bytes: 1,
+    let options = WalOptions {
+        queue_bytes: 1,
         ..OPTIONS
     };
-    let (journal, _) = Journal::open(&files, &options, &mut |_| Ok(())).unwrap();
+    let (wal, _) = Wal::open(&files, &options, &mut |_| Ok(())).unwrap();
     let (sender, heard) = channel();
-    journal.observe(Arc::new(Heard(Mutex::new(sender))));
+    wal.observe(Arc::new(Heard(Mutex::new(sender))));
 
-    journal
-        .append(&mut batch(1, 1), Level::Os, Need::Ordinary)
+    wal.append(&mut batch(1, 1), Durability::Os, SpacePolicy::Ordinary)
         .unwrap();
 
     let longest = Duration::from_secs(20);
     while heard.recv_timeout(longest).unwrap() != Word::Room {}
-    assert!(journal.has_room());
+    assert!(wal.has_room());
 }
 
 fn eventually(condition: impl Fn() -> bool) {
@@ -322,14 +336,17 @@ fn full_after_a_segment() -> Faults {
 fn closing_keeps_what_waits() {
     let disk = Disk::new(1, Faults::default());
     let files: Arc<dyn Files> = Arc::new(disk.clone());
-    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    let (wal, _) = Wal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
     for delivery in 0..100 {
-        journal
-            .append(&mut batch(3, delivery), Level::Os, Need::Ordinary)
-            .unwrap();
+        wal.append(
+            &mut batch(3, delivery),
+            Durability::Os,
+            SpacePolicy::Ordinary,
+        )
+        .unwrap();
     }
 
-    journal.close().unwrap();
+    wal.close().unwrap();
 
     let survived: Arc<dyn Files> = Arc::new(disk.after_power_cut());
     assert!(dropped(&survived)[3].iter().copied().eq(0..100));
@@ -338,24 +355,28 @@ fn closing_keeps_what_waits() {
 #[test]
 fn full_segments_go_when_nobody_needs_them() {
     let files: Arc<dyn Files> = Arc::new(Disk::new(1, Faults::default()));
-    let (journal, _) = Journal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
+    let (wal, _) = Wal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
     for delivery in 0..2_000 {
-        let ticket = journal
-            .append(&mut batch(1, delivery), Level::Os, Need::Ordinary)
+        let ticket = wal
+            .append(
+                &mut batch(1, delivery),
+                Durability::Os,
+                SpacePolicy::Ordinary,
+            )
             .unwrap();
-        journal.wait(ticket).unwrap();
+        wal.wait(ticket).unwrap();
     }
     let before = files.list().unwrap().len();
 
-    journal.drop_segments(3);
-    journal.close().unwrap();
+    wal.drop_segments(3);
+    wal.close().unwrap();
 
     assert_eq!(files.list().unwrap().len(), before - 3);
 }
 
 #[derive(Debug, Eq, PartialEq)]
 enum Word {
-    Kept(Level, u64),
+    Kept(Durability, u64),
     Refused(u64),
     Room,
     Stopped,
@@ -370,8 +391,8 @@ impl Heard {
     }
 }
 
-impl Observer for Heard {
-    fn kept(&self, level: Level, number: u64) {
+impl LogObserver for Heard {
+    fn kept(&self, level: Durability, number: u64) {
         self.hear(Word::Kept(level, number));
     }
 

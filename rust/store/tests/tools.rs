@@ -5,17 +5,17 @@ mod common;
 
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::Files as _;
-use mqttcore_store::record::{Message, Opened, RecipientsBuf, Record};
-use mqttcore_store::{DurableStore, JournalOptions, Store, StoreError, StoreOptions, tools};
+use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record, SessionOpened};
+use mqttcore_store::{DurableStore, Store, StoreError, StoreOptions, WalOptions, tools};
 
 use common::{append, files};
 
 const OPTIONS: StoreOptions = StoreOptions {
-    journal: JournalOptions {
+    wal: WalOptions {
         segment_bytes: 4 * 1_024,
         ballast_bytes: 0,
         soft_bytes: 0,
-        line_bytes: 1 << 20,
+        queue_bytes: 1 << 20,
     },
     cache_bytes: 1 << 20,
     checkpoint_bytes: u64::MAX,
@@ -27,14 +27,14 @@ fn publish(store: &dyn Store, session: u64, topic: &str, payload: &[u8], kept: b
     let message = store.numbers(1);
     let mut recipients = RecipientsBuf::default();
     recipients.push(session, 1, false, &[]);
-    let published = Message {
+    let published = MessageRecord {
         message,
         qos: 1,
         kept,
         topic,
         recipients: recipients.as_recipients(),
         payload,
-        ..Message::default()
+        ..MessageRecord::default()
     };
     append(store, &[Record::Message(published)]);
     message
@@ -47,7 +47,7 @@ fn filled() -> (Disk, u64, u64) {
     let sessions = ["meter", "lamp"].map(|client_id| {
         let session = store.numbers(1);
         let (at_ms, version, expiry_s, username) = (1, 5, 60, None);
-        let opened = Opened {
+        let opened = SessionOpened {
             session,
             at_ms,
             version,

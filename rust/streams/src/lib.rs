@@ -13,7 +13,9 @@ mod row_streams;
 mod sink;
 
 pub use filters::InvalidStreamFilter;
-pub use mqttcore_store::stream::{Definition as Stream, Key as StreamKey, ProtobufMessage};
+pub use mqttcore_store::stream::{
+    Definition as Stream, PartitionKey as StreamKey, ProtobufMessage,
+};
 pub use reports::{QueryReports, ReportError};
 pub use row_streams::{RowStreams, Rows, StreamsConfig};
 pub use sink::{Sink, SinkError, StageId, Staging};

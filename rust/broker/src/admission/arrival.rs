@@ -8,7 +8,7 @@ use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::{
     Authentication, Cause, ConnectRequest, Details, Secret, ServerLimits, Session, Terms,
 };
-use mqttcore_store::Level;
+use mqttcore_store::Durability;
 
 use crate::admission::rejection::{Denied, turn_away};
 use crate::clients::client::{Client, Identity, Who};
@@ -36,7 +36,7 @@ pub(crate) struct Arrival {
     pub(crate) login: Arc<Login>,
     pub(crate) access: Arc<Access>,
     /// How safe what it does is.
-    pub(crate) promise: Level,
+    pub(crate) promise: Durability,
     /// What its grant or its listener says of publishes for sessions whose queue is full.
     pub(crate) queue_policy: Option<FullQueuePolicy>,
     pub(crate) greeting: Greeting,
@@ -111,10 +111,15 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
 
 /// Whether the store keeps the session. One that it has, it keeps for as long as there is the session: what was
 /// promised of it stays so, and what waits in the store alone must not be forgotten there before it is read.
-fn is_durable(shard: &Shard, resumed: Option<&Rc<Client>>, level: Level, expiry_s: u32) -> bool {
+fn is_durable(
+    shard: &Shard,
+    resumed: Option<&Rc<Client>>,
+    level: Durability,
+    expiry_s: u32,
+) -> bool {
     let is_stored = resumed.is_some_and(|old| old.number(&shard.world).is_some());
     let is_spilled = resumed.is_some_and(|old| old.session.borrow().spilled() > 0);
-    (is_stored || level > Level::Memory) && expiry_s > 0 || is_spilled
+    (is_stored || level > Durability::Memory) && expiry_s > 0 || is_spilled
 }
 
 /// Gives `client` its identity and its connection.
@@ -170,7 +175,7 @@ fn refusal(
     }
     let Some(old) = existing else {
         let is_to_be_kept =
-            arrival.promise > Level::Memory && arrival.request.session_expiry_interval_s > 0;
+            arrival.promise > Durability::Memory && arrival.request.session_expiry_interval_s > 0;
         if is_to_be_kept && shard.is_short_of_room() {
             return Some((ReasonCode::QUOTA_EXCEEDED, "the disk is nearly full"));
         }

@@ -2,35 +2,35 @@
 
 use std::cell::Cell;
 
-use mqttcore_store::Level;
+use mqttcore_store::Durability;
 
 /// Where things that must leave in their order stand.
 #[derive(Default)]
 pub(crate) struct AckOrder {
     /// What the next one waits for, which is not in line yet.
-    next: Cell<Option<Level>>,
+    next: Cell<Option<Durability>>,
     /// What the last one in line waits for; all before it wait for that or less.
-    level: Cell<Option<Level>>,
+    level: Cell<Option<Durability>>,
     /// How many are in line.
     count: Cell<u32>,
 }
 
 impl AckOrder {
     /// The next one waits for `level`, at least; whether it is the first to say so.
-    pub(crate) fn ask(&self, level: Level) -> bool {
+    pub(crate) fn ask(&self, level: Durability) -> bool {
         let next = self.next.get();
         self.next.set(next.max(Some(level)));
         next.is_none()
     }
 
     /// The level of the line that the next one has to stand in; `None` if it need not.
-    pub(crate) fn level(&self) -> Option<Level> {
+    pub(crate) fn level(&self) -> Option<Durability> {
         self.next.get().max(self.level.get())
     }
 
     /// The next one gets in line; returns the level that it waits for.
-    pub(crate) fn stand(&self) -> Level {
-        let level = self.level().unwrap_or(Level::Os).max(Level::Os);
+    pub(crate) fn stand(&self) -> Durability {
+        let level = self.level().unwrap_or(Durability::Os).max(Durability::Os);
         self.next.set(None);
         self.level.set(Some(level));
         self.count.set(self.count.get() + 1);
@@ -55,18 +55,18 @@ mod tests {
     fn what_comes_behind_something_safer_waits_for_it() {
         let ack_order = AckOrder::default();
 
-        ack_order.ask(Level::Os);
-        assert_eq!(ack_order.stand(), Level::Os);
-        ack_order.ask(Level::Os);
-        ack_order.ask(Level::Fsync);
-        assert_eq!(ack_order.stand(), Level::Fsync);
-        assert_eq!(ack_order.level(), Some(Level::Fsync));
-        ack_order.ask(Level::Memory);
-        assert_eq!(ack_order.stand(), Level::Fsync);
+        ack_order.ask(Durability::Os);
+        assert_eq!(ack_order.stand(), Durability::Os);
+        ack_order.ask(Durability::Os);
+        ack_order.ask(Durability::Fsync);
+        assert_eq!(ack_order.stand(), Durability::Fsync);
+        assert_eq!(ack_order.level(), Some(Durability::Fsync));
+        ack_order.ask(Durability::Memory);
+        assert_eq!(ack_order.stand(), Durability::Fsync);
 
         (0..3).for_each(|_| ack_order.leave());
         assert_eq!(ack_order.level(), None);
-        ack_order.ask(Level::Os);
-        assert_eq!(ack_order.stand(), Level::Os);
+        ack_order.ask(Durability::Os);
+        assert_eq!(ack_order.stand(), Durability::Os);
     }
 }

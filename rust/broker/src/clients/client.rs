@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mqttcore_session::Session;
-use mqttcore_store::Level;
+use mqttcore_store::Durability;
 use mqttcore_topics::{SubscriberId, TopicFilter};
 
 use crate::clients::ack_order::AckOrder;
@@ -54,7 +54,7 @@ pub(crate) struct Client {
     /// Where the store has its will.
     pub(crate) kept_will: Cell<KeptWill>,
     /// How safe what it does is.
-    pub(crate) promise: Cell<Level>,
+    pub(crate) promise: Cell<Durability>,
     /// Where its promises stand in its shard's journal.
     pub(crate) ack_order: AckOrder,
 }
@@ -91,14 +91,14 @@ impl Client {
             is_queue_judged: Cell::new(false),
             queue_level: Cell::default(),
             kept_will: Cell::default(),
-            promise: Cell::new(Level::Fsync),
+            promise: Cell::new(Durability::Fsync),
             ack_order: AckOrder::default(),
         }
     }
 
     /// How safe what the store keeps of the session is.
-    pub(crate) fn kept_at(&self) -> Level {
-        self.promise.get().max(Level::Os)
+    pub(crate) fn kept_at(&self) -> Durability {
+        self.promise.get().max(Durability::Os)
     }
 
     /// Says anew who the client is and what it may do.

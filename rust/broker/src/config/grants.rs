@@ -5,7 +5,7 @@
 use std::time::{Duration, SystemTime};
 
 use mqttcore_codec::QoS;
-use mqttcore_store::Level;
+use mqttcore_store::Durability;
 use mqttcore_topics::{TopicError, TopicFilter, TopicLimits, TopicName};
 
 use crate::config::queue_policy::FullQueuePolicy;
@@ -25,7 +25,7 @@ pub struct Grant {
     /// How its session is kept.
     pub session: SessionPolicy,
     /// How safe what it does is; `None`: as its listener says.
-    pub promise: Option<Level>,
+    pub promise: Option<Durability>,
     /// What becomes of what it publishes for a kept session whose queue is full; `None`: as its listener says.
     pub queue_policy: Option<FullQueuePolicy>,
     /// When the client is disconnected with 0xA0.

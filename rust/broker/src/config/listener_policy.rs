@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mqttcore_codec::Version;
-use mqttcore_store::Level;
+use mqttcore_store::Durability;
 use mqttcore_tls::{TlsError, TlsServer};
 use mqttcore_topics::MountPoint;
 
@@ -44,7 +44,7 @@ pub(crate) struct ListenerPolicy {
     pub(crate) name: Arc<str>,
     pub(crate) anonymous: Option<Arc<Access>>,
     /// How safe what its clients do is.
-    pub(crate) promise: Option<Level>,
+    pub(crate) promise: Option<Durability>,
     /// Versions of MQTT that its clients may speak.
     pub(crate) protocol_versions: Box<[Version]>,
     /// What becomes of what its clients publish for a kept session whose queue is full.

@@ -8,7 +8,7 @@
 //! Nothing else decides: not the QoS, not who receives it. Without a store every level is
 //! [`Level::Memory`].
 
-use mqttcore_store::Level;
+use mqttcore_store::Durability;
 use mqttcore_topics::{TopicFilter, TopicName};
 
 use crate::config::Config;
@@ -19,27 +19,31 @@ pub struct TopicPromise {
     /// The topics.
     pub filter: TopicFilter,
     /// Their level.
-    pub promise: Level,
+    pub promise: Durability,
 }
 
 impl Config {
     /// The default level.
-    pub(crate) fn promise(&self) -> Level {
+    pub(crate) fn promise(&self) -> Durability {
         self.data
             .as_ref()
-            .map_or(Level::Memory, |data| data.promise)
+            .map_or(Durability::Memory, |data| data.promise)
     }
 
     /// The level of a client, by what its grant and its listener say.
-    pub(crate) fn promise_to(&self, grant: Option<Level>, listener: Option<Level>) -> Level {
+    pub(crate) fn promise_to(
+        &self,
+        grant: Option<Durability>,
+        listener: Option<Durability>,
+    ) -> Durability {
         let said = grant.or(listener).filter(|_| self.data.is_some());
         said.unwrap_or_else(|| self.promise())
     }
 
     /// The level of a message on `topic`, of a publisher of that level.
-    pub(crate) fn promise_on(&self, topic: TopicName<'_>, publisher: Level) -> Level {
+    pub(crate) fn promise_on(&self, topic: TopicName<'_>, publisher: Durability) -> Durability {
         if self.data.is_none() {
-            return Level::Memory;
+            return Durability::Memory;
         }
         let mut rules = self.topic_promises.iter();
         let rule = rules.find(|rule| rule.filter.matches(topic));
@@ -47,8 +51,8 @@ impl Config {
     }
 
     /// Whether anything of a client with this level may have to be kept.
-    pub(crate) fn may_keep(&self, client: Level) -> bool {
-        client > Level::Memory || !self.topic_promises.is_empty()
+    pub(crate) fn may_keep(&self, client: Durability) -> bool {
+        client > Durability::Memory || !self.topic_promises.is_empty()
     }
 
     /// The levels in force, for people: `fsync; os at door-2; memory on telemetry/#`.
@@ -69,11 +73,11 @@ impl Config {
     }
 }
 
-fn name(level: Level) -> &'static str {
+fn name(level: Durability) -> &'static str {
     match level {
-        Level::Memory => "memory",
-        Level::Os => "os",
-        Level::Fsync => "fsync",
+        Durability::Memory => "memory",
+        Durability::Os => "os",
+        Durability::Fsync => "fsync",
     }
 }
 
@@ -90,14 +94,14 @@ mod tests {
         TopicName::parse(text, &TopicLimits::default()).unwrap()
     }
 
-    fn rule(filter: &str, promise: Level) -> TopicPromise {
+    fn rule(filter: &str, promise: Durability) -> TopicPromise {
         TopicPromise {
             filter: TopicFilter::parse(filter, &TopicLimits::default()).unwrap(),
             promise,
         }
     }
 
-    fn config(promise: Level) -> Config {
+    fn config(promise: Durability) -> Config {
         Config {
             data: Some(Data {
                 folder: PathBuf::new(),
@@ -109,54 +113,75 @@ mod tests {
 
     #[test]
     fn a_grant_is_heard_before_a_listener_and_that_before_the_broker() {
-        let config = config(Level::Fsync);
+        let config = config(Durability::Fsync);
 
-        assert_eq!(config.promise_to(None, None), Level::Fsync);
-        assert_eq!(config.promise_to(None, Some(Level::Os)), Level::Os);
+        assert_eq!(config.promise_to(None, None), Durability::Fsync);
         assert_eq!(
-            config.promise_to(Some(Level::Memory), Some(Level::Os)),
-            Level::Memory
+            config.promise_to(None, Some(Durability::Os)),
+            Durability::Os
         );
         assert_eq!(
-            config.promise_to(Some(Level::Fsync), Some(Level::Os)),
-            Level::Fsync
+            config.promise_to(Some(Durability::Memory), Some(Durability::Os)),
+            Durability::Memory
+        );
+        assert_eq!(
+            config.promise_to(Some(Durability::Fsync), Some(Durability::Os)),
+            Durability::Fsync
         );
     }
 
     #[test]
     fn the_first_rule_of_a_topic_is_heard_before_its_publisher() {
         let config = Config {
-            topic_promises: vec![rule("a/b", Level::Fsync), rule("a/#", Level::Memory)],
-            ..config(Level::Os)
+            topic_promises: vec![
+                rule("a/b", Durability::Fsync),
+                rule("a/#", Durability::Memory),
+            ],
+            ..config(Durability::Os)
         };
 
-        assert_eq!(config.promise_on(topic("a/b"), Level::Os), Level::Fsync);
-        assert_eq!(config.promise_on(topic("a/c"), Level::Fsync), Level::Memory);
-        assert_eq!(config.promise_on(topic("b"), Level::Fsync), Level::Fsync);
+        assert_eq!(
+            config.promise_on(topic("a/b"), Durability::Os),
+            Durability::Fsync
+        );
+        assert_eq!(
+            config.promise_on(topic("a/c"), Durability::Fsync),
+            Durability::Memory
+        );
+        assert_eq!(
+            config.promise_on(topic("b"), Durability::Fsync),
+            Durability::Fsync
+        );
     }
 
     #[test]
     fn without_a_store_everything_lives_in_memory() {
         let config = Config {
-            topic_promises: vec![rule("#", Level::Fsync)],
+            topic_promises: vec![rule("#", Durability::Fsync)],
             ..Config::default()
         };
 
-        assert_eq!(config.promise_to(Some(Level::Fsync), None), Level::Memory);
-        assert_eq!(config.promise_on(topic("a"), Level::Fsync), Level::Memory);
+        assert_eq!(
+            config.promise_to(Some(Durability::Fsync), None),
+            Durability::Memory
+        );
+        assert_eq!(
+            config.promise_on(topic("a"), Durability::Fsync),
+            Durability::Memory
+        );
         assert_eq!(config.promises(), "memory");
     }
 
     #[test]
     fn what_is_in_force_is_said_in_one_line() {
         let listener = Listener {
-            promise: Some(Level::Os),
+            promise: Some(Durability::Os),
             ..Listener::new("door-2", ([127, 0, 0, 1], 0).into())
         };
         let config = Config {
             listeners: vec![listener],
-            topic_promises: vec![rule("telemetry/#", Level::Memory)],
-            ..config(Level::Fsync)
+            topic_promises: vec![rule("telemetry/#", Durability::Memory)],
+            ..config(Durability::Fsync)
         };
 
         assert_eq!(

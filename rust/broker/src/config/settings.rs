@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use mqttcore_codec::Version;
 use mqttcore_session::ServerLimits;
-use mqttcore_store::Level;
+use mqttcore_store::Durability;
 use mqttcore_tls::TlsSettings;
 use mqttcore_topics::{MountPoint, Strategy};
 
@@ -78,7 +78,7 @@ pub struct Data {
     /// The folder; it is made if it is missing.
     pub folder: PathBuf,
     /// The default durability of sessions and messages before they are acknowledged.
-    pub promise: Level,
+    pub promise: Durability,
 }
 
 impl Default for Config {
@@ -127,7 +127,7 @@ pub struct Listener {
     /// Certificates and what is asked of clients; `None`: nothing is encrypted.
     pub tls: Option<TlsSettings>,
     /// How safe what its clients do is, where their grants do not say; `None`: as the broker says.
-    pub promise: Option<Level>,
+    pub promise: Option<Durability>,
     /// Versions of MQTT that its clients may speak.
     pub protocol_versions: Vec<Version>,
     /// What becomes of what its clients publish for a kept session whose queue is full, where their grants do not say;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mqttcore_session::{AckToken, Message};
-use mqttcore_store::Level;
+use mqttcore_store::Durability;
 
 use crate::clients::ack_order::AckOrder;
 use crate::clients::client::Client;
@@ -41,13 +41,13 @@ impl Default for Awaited {
 impl Awaited {
     /// ORDERING: `SeqCst` here and in [`DurableLog::kept`]: either the shard sees that its ticket is safe, or the log's thread sees
     /// that the shard waits for it.
-    pub(crate) fn set(&self, level: Level, ticket: u64) {
-        self.0[usize::from(level == Level::Fsync)].store(ticket, Ordering::SeqCst);
+    pub(crate) fn set(&self, level: Durability, ticket: u64) {
+        self.0[usize::from(level == Durability::Fsync)].store(ticket, Ordering::SeqCst);
     }
 
     /// Whether something waits for `ticket` or an earlier one.
-    pub(crate) fn is_for(&self, level: Level, ticket: u64) -> bool {
-        self.0[usize::from(level == Level::Fsync)].load(Ordering::SeqCst) <= ticket
+    pub(crate) fn is_for(&self, level: Durability, ticket: u64) -> bool {
+        self.0[usize::from(level == Durability::Fsync)].load(Ordering::SeqCst) <= ticket
     }
 }
 
@@ -77,17 +77,17 @@ impl AckQueues {
     }
 
     /// A batch was handed over at `level`.
-    pub(crate) fn advance_to(&self, ticket: u64, level: Level) {
-        if level >= Level::Os {
-            self.line(Level::Os).last.set(ticket);
+    pub(crate) fn advance_to(&self, ticket: u64, level: Durability) {
+        if level >= Durability::Os {
+            self.line(Durability::Os).last.set(ticket);
         }
-        if level == Level::Fsync {
-            self.line(Level::Fsync).last.set(ticket);
+        if level == Durability::Fsync {
+            self.line(Durability::Fsync).last.set(ticket);
         }
     }
 
     /// Has `then` done once all that was handed over so far is as safe as `level` says.
-    pub(crate) fn push(&self, level: Level, then: Continuation) {
+    pub(crate) fn push(&self, level: Durability, then: Continuation) {
         let line = self.line(level);
         let mut waiting = line.waiting.borrow_mut();
         if waiting.is_empty() {
@@ -98,27 +98,34 @@ impl AckQueues {
 
     /// Whether the ticket of something in line is safe already.
     pub(crate) fn is_due(&self, log: &DurableLog) -> bool {
-        [Level::Os, Level::Fsync].into_iter().any(|level| {
-            let waiting = self.line(level).waiting.borrow();
-            let first = waiting.front();
-            first.is_some_and(|(ticket, _)| *ticket <= log.kept(level))
-        })
+        [Durability::Os, Durability::Fsync]
+            .into_iter()
+            .any(|level| {
+                let waiting = self.line(level).waiting.borrow();
+                let first = waiting.front();
+                first.is_some_and(|(ticket, _)| *ticket <= log.kept(level))
+            })
     }
 
     /// Has `then` done once all that was handed over so far is as safe as was asked for.
     pub(crate) fn push_last(&self, then: Continuation) {
-        let [os, fsync] = [Level::Os, Level::Fsync].map(|level| self.line(level).last.get());
-        let level = if os > fsync { Level::Os } else { Level::Fsync };
+        let [os, fsync] =
+            [Durability::Os, Durability::Fsync].map(|level| self.line(level).last.get());
+        let level = if os > fsync {
+            Durability::Os
+        } else {
+            Durability::Fsync
+        };
         self.push(level, then);
     }
 
     /// The level that messages of QoS 2 stand in line for; later ones must not overtake them.
-    pub(crate) fn delivering(&self) -> Option<Level> {
+    pub(crate) fn delivering(&self) -> Option<Durability> {
         self.delivering.level()
     }
 
     /// A message of QoS 2 is going to stand in the line of `level`.
-    pub(crate) fn deliver_at(&self, level: Level) {
+    pub(crate) fn deliver_at(&self, level: Durability) {
         self.delivering.ask(level);
         self.delivering.stand();
     }
@@ -130,20 +137,22 @@ impl AckQueues {
 
     /// Takes out the first thing whose ticket is safe.
     pub(crate) fn next_safe(&self, log: &DurableLog) -> Option<Continuation> {
-        [Level::Os, Level::Fsync].into_iter().find_map(|level| {
-            let mut waiting = self.line(level).waiting.borrow_mut();
-            let (ticket, _) = waiting.front()?;
-            if *ticket > log.kept(level) {
-                return None;
-            }
-            let (_, then) = waiting.pop_front()?;
-            let next = waiting.front().map_or(u64::MAX, |(ticket, _)| *ticket);
-            self.awaited.set(level, next);
-            Some(then)
-        })
+        [Durability::Os, Durability::Fsync]
+            .into_iter()
+            .find_map(|level| {
+                let mut waiting = self.line(level).waiting.borrow_mut();
+                let (ticket, _) = waiting.front()?;
+                if *ticket > log.kept(level) {
+                    return None;
+                }
+                let (_, then) = waiting.pop_front()?;
+                let next = waiting.front().map_or(u64::MAX, |(ticket, _)| *ticket);
+                self.awaited.set(level, next);
+                Some(then)
+            })
     }
 
-    fn line(&self, level: Level) -> &AckQueue {
-        &self.by_level[usize::from(level == Level::Fsync)]
+    fn line(&self, level: Durability) -> &AckQueue {
+        &self.by_level[usize::from(level == Durability::Fsync)]
     }
 }

@@ -1,13 +1,13 @@
 //! What a broker is told of its store.
 
-use mqttcore_store::{Level, StoreError};
+use mqttcore_store::{Durability, StoreError};
 
 use crate::runtime::log::LogCategory;
 
 /// What a broker does with news of its store. Called from threads of the store.
 pub(crate) trait StoreEvents: Send + Sync {
     /// `ticket` and all before it are as safe as `level` says.
-    fn kept(&self, level: Level, ticket: u64);
+    fn kept(&self, level: Durability, ticket: u64);
     /// The log takes records again.
     fn has_room(&self);
     /// The store has stopped: nothing is kept any more.

@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use mqttcore_store::record::{RecipientsBuf, Record, RowsBuf};
-use mqttcore_store::{Batch, Level};
+use mqttcore_store::record::{RecipientsBuf, Record, RowRefsBuf};
+use mqttcore_store::{Batch, Durability};
 
 use crate::clients::client::Client;
 use crate::durability::ack_queue::{AckQueues, Awaited, Continuation};
@@ -23,15 +23,15 @@ pub(crate) struct Journal {
     /// The records of this turn.
     batch: RefCell<Batch>,
     /// The safest that one of them has to be.
-    level: Cell<Level>,
+    level: Cell<Durability>,
     /// Clients whose promises depend on them.
     promising: RefCell<Vec<Rc<Client>>>,
     /// What else depends on them.
-    held: RefCell<Vec<(Level, Continuation)>>,
+    held: RefCell<Vec<(Durability, Continuation)>>,
     /// What waits for earlier turns' records.
     pub(crate) lines: AckQueues,
     pub(crate) recipients: RefCell<RecipientsBuf>,
-    pub(crate) rows: RefCell<RowsBuf>,
+    pub(crate) rows: RefCell<RowRefsBuf>,
     /// Connections that do not read until the log has room.
     stalled: RefCell<Vec<Waker>>,
 }
@@ -41,7 +41,7 @@ impl Journal {
         Self {
             log,
             batch: RefCell::default(),
-            level: Cell::new(Level::Memory),
+            level: Cell::new(Durability::Memory),
             promising: RefCell::default(),
             held: RefCell::default(),
             lines: AckQueues::new(awaited),
@@ -77,17 +77,17 @@ impl Journal {
         }
     }
 
-    pub(crate) fn write(&self, level: Level, record: &Record<'_>) {
+    pub(crate) fn write(&self, level: Durability, record: &Record<'_>) {
         self.level.set(self.level.get().max(level));
         self.batch.borrow_mut().push(record);
     }
 
-    pub(crate) fn after(&self, level: Level, then: Continuation) {
+    pub(crate) fn after(&self, level: Durability, then: Continuation) {
         self.held.borrow_mut().push((level, then));
     }
 
     /// The promises of `client` wait until what is written so far is as safe as `level` says.
-    pub(crate) fn promise(&self, client: &Rc<Client>, level: Level) {
+    pub(crate) fn promise(&self, client: &Rc<Client>, level: Durability) {
         if client.ack_order.ask(level) {
             self.promising.borrow_mut().push(Rc::clone(client));
         }
@@ -108,7 +108,7 @@ impl Journal {
         let Some(level) = self.lines.delivering() else {
             return Some(then);
         };
-        self.after(level.max(Level::Os), Continuation::Call(then));
+        self.after(level.max(Durability::Os), Continuation::Call(then));
         None
     }
 
@@ -128,8 +128,8 @@ impl Journal {
                 .iter()
                 .filter_map(|client| client.ack_order.level());
             let others = held.iter().map(|(level, _)| *level);
-            let level = self.level.replace(Level::Memory);
-            let level = clients.chain(others).fold(level, Level::max);
+            let level = self.level.replace(Durability::Memory);
+            let level = clients.chain(others).fold(level, Durability::max);
             self.lines
                 .advance_to(self.log.append(&mut batch, level), level);
         }

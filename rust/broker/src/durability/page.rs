@@ -84,7 +84,7 @@ pub(crate) fn message_of(stored: &stored::StoredMessage, clock: KeptClock) -> Op
 }
 
 impl Waiting {
-    pub(crate) fn new(delivery: &stored::Delivery, message: Message) -> Self {
+    pub(crate) fn new(delivery: &stored::StoredDelivery, message: Message) -> Self {
         let ids = delivery.subscription_ids.iter();
         Self {
             delivery: delivery.number,
@@ -107,7 +107,7 @@ impl Waiting {
 }
 
 pub(crate) fn to_message(
-    kept: &stored::record::Message<'_>,
+    kept: &stored::record::MessageRecord<'_>,
     expires_at: Option<Instant>,
 ) -> Option<Message> {
     Some(Message::restored(

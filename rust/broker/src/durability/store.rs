@@ -11,8 +11,8 @@ use mqttcore_panics::Panicked;
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::Record;
 use mqttcore_store::{
-    Batch, DurableStore, Level, Need, Observer, Pressure, Recovery, Store, StoreError,
-    StoreOptions, Ticket,
+    Batch, Durability, DurableStore, LogObserver, Pressure, Recovery, SpacePolicy, Store,
+    StoreError, StoreOptions, Ticket,
 };
 
 use crate::config::{Config, Data};
@@ -233,7 +233,7 @@ impl DurableLog {
             let (key, value) = (SEED, &fresh.to_le_bytes()[..]);
             let mut batch = Batch::default();
             batch.push(&Record::Note { key, value });
-            self.append(&mut batch, Level::Memory);
+            self.append(&mut batch, Durability::Memory);
         }
         Ok(noted.unwrap_or(fresh))
     }
@@ -245,20 +245,20 @@ impl DurableLog {
     }
 
     /// Hands a batch over; returns what [`DurableLog::kept`] will reach when it is as safe as `level` says.
-    pub(crate) fn append(&self, batch: &mut Batch, level: Level) -> u64 {
-        let appended = self.store.append(batch, level, Need::Essential);
+    pub(crate) fn append(&self, batch: &mut Batch, level: Durability) -> u64 {
+        let appended = self.store.append(batch, level, SpacePolicy::Essential);
         batch.clear();
         // What waits for a log that has stopped waits for ever: nothing is promised any more.
         appended.map_or(u64::MAX, |ticket| ticket.number)
     }
 
     /// The last ticket that is as safe as `level` says.
-    pub(crate) fn kept(&self, level: Level) -> u64 {
+    pub(crate) fn kept(&self, level: Durability) -> u64 {
         self.mark(level).load(Ordering::SeqCst)
     }
 
-    fn mark(&self, level: Level) -> &AtomicU64 {
-        &self.kept[usize::from(level == Level::Fsync)]
+    fn mark(&self, level: Durability) -> &AtomicU64 {
+        &self.kept[usize::from(level == Durability::Fsync)]
     }
 
     /// Bytes that wait for the thread that writes them.
@@ -300,7 +300,7 @@ impl DurableLog {
         let mut batch = Batch::default();
         let system = (self.system_time)();
         self.clock.note(system, Instant::now(), &mut batch);
-        self.append(&mut batch, Level::Memory);
+        self.append(&mut batch, Durability::Memory);
     }
 
     /// Makes everything safe that was handed over, and ends.
@@ -373,8 +373,8 @@ impl PageRequest {
 /// What the log's own thread tells.
 struct ShardNotifier(Weak<DurableLog>);
 
-impl Observer for ShardNotifier {
-    fn kept(&self, level: Level, number: u64) {
+impl LogObserver for ShardNotifier {
+    fn kept(&self, level: Durability, number: u64) {
         let Some(log) = self.0.upgrade() else { return };
         // What was refused counts as dealt with, too: it must not pass for kept.
         if log.failure().is_some() {
@@ -447,14 +447,14 @@ mod tests {
         let ear = ShardNotifier(Arc::downgrade(&log));
         let ticket = |number| Ticket {
             number,
-            level: Level::Fsync,
+            durability: Durability::Fsync,
         };
-        ear.kept(Level::Fsync, 1);
+        ear.kept(Durability::Fsync, 1);
 
         ear.refused(&[ticket(2)]);
-        ear.kept(Level::Fsync, 3);
+        ear.kept(Durability::Fsync, 3);
 
-        assert_eq!(log.kept(Level::Fsync), 1);
+        assert_eq!(log.kept(Durability::Fsync), 1);
         assert!(matches!(log.failure(), Some(StoreError::NoSpace)));
     }
 
@@ -470,26 +470,26 @@ mod tests {
         log.serve(&events);
         let ear = ShardNotifier(Arc::downgrade(&log));
         let lines: Vec<AckQueues> = world.awaited.iter().cloned().map(AckQueues::new).collect();
-        for (index, level) in [(1, Level::Fsync), (2, Level::Os)] {
+        for (index, level) in [(1, Durability::Fsync), (2, Durability::Os)] {
             lines[index].advance_to(5, level);
             lines[index].push(level, Continuation::Call(Box::new(|| {})));
         }
 
-        ear.kept(Level::Fsync, 4);
+        ear.kept(Durability::Fsync, 4);
         assert!(world.woken().is_empty());
-        ear.kept(Level::Fsync, 5);
+        ear.kept(Durability::Fsync, 5);
         assert_eq!(world.woken(), [1]);
-        ear.kept(Level::Os, 9);
+        ear.kept(Durability::Os, 9);
         assert_eq!(world.woken(), [2]);
 
         assert!(lines[1].is_due(&log) && lines[1].next_safe(&log).is_some());
-        ear.kept(Level::Fsync, 6);
+        ear.kept(Durability::Fsync, 6);
         assert!(world.woken().is_empty());
     }
 
     #[test]
     fn what_was_mended_is_told_and_nothing_else() {
-        let torn = mqttcore_store::Torn {
+        let torn = mqttcore_store::TornTail {
             file: "1.log".into(),
             offset: 640,
             bytes: 12,

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use mqttcore_session::Message;
 use mqttcore_store::record::Record;
-use mqttcore_store::{Level, Pressure};
+use mqttcore_store::{Durability, Pressure};
 use tokio::sync::oneshot;
 
 use crate::clients::client::Client;
@@ -55,7 +55,7 @@ fn go_on(shard: &Rc<Shard>, journal: &Journal, then: Continuation) {
 /// Notes something that is true with what else is written in this turn.
 pub(crate) fn note(shard: &Shard, key: &str, value: &[u8]) {
     if let Some(journal) = &shard.journal {
-        let level = shard.config().promise().max(Level::Os);
+        let level = shard.config().promise().max(Durability::Os);
         journal.write(level, &Record::Note { key, value });
     }
 }
@@ -98,7 +98,7 @@ pub(crate) async fn all_safe(shard: &Rc<Shard>) {
 }
 
 /// Has `message` delivered once all that is written so far is as safe as `level` says.
-pub(crate) fn hold(shard: &Shard, level: Level, message: &Message, targets: Vec<Target>) {
+pub(crate) fn hold(shard: &Shard, level: Durability, message: &Message, targets: Vec<Target>) {
     let Some(journal) = &shard.journal else {
         return;
     };

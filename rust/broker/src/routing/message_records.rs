@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use mqttcore_codec::QoS;
 use mqttcore_session::Message;
-use mqttcore_store::Level;
-use mqttcore_store::record::{self, RecipientsBuf, Record, RowsBuf};
+use mqttcore_store::Durability;
+use mqttcore_store::record::{self, RecipientsBuf, Record, RowRefsBuf};
 
 use crate::clients::client::Client;
 use crate::clients::handle::RowStream;
@@ -30,7 +30,7 @@ pub(crate) fn published(
     shard: &Shard,
     publication: &Publication<'_>,
     targets: &mut [Target],
-) -> Option<Level> {
+) -> Option<Durability> {
     external::produce(shard, publication, targets);
     let journal = shard.journal.as_ref()?;
     let level = level_of(shard, publication);
@@ -51,7 +51,7 @@ pub(crate) fn published(
 }
 
 /// How safe a publish has to be before it is acknowledged.
-pub(crate) fn level_of(shard: &Shard, publication: &Publication<'_>) -> Level {
+pub(crate) fn level_of(shard: &Shard, publication: &Publication<'_>) -> Durability {
     let (config, publisher) = (shard.config(), publication.publisher);
     let publisher = publisher.map_or_else(|| config.promise(), |client| client.promise.get());
     config.promise_on(publication.topic, publisher)
@@ -73,7 +73,7 @@ pub(crate) fn lacks_room(shard: &Shard, publication: &Publication<'_>, targets: 
         target.qos > QoS::AtMostOnce && shard.world.durable.number(target.handle).is_some()
     };
     let level = level_of(shard, publication);
-    level > Level::Memory
+    level > Durability::Memory
         && (publication.gate(&shard.world).is_some() || targets.iter().any(is_for_kept))
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn lacks_room_to_retain(shard: &Shard, publication: &Publication<'_>)
     message.retain()
         && !message.payload().is_empty()
         && shard.is_short_of_room()
-        && level_of(shard, publication) > Level::Memory
+        && level_of(shard, publication) > Durability::Memory
 }
 
 /// Returns whether something was written that is waited for.
@@ -91,13 +91,13 @@ fn write_publish(
     shard: &Shard,
     journal: &Journal,
     publication: &Publication<'_>,
-    level: Level,
+    level: Durability,
     targets: &mut [Target],
 ) -> bool {
     let retaining = &publication.retaining;
     let mut rows = journal.rows.borrow_mut();
     rows::list_rows(shard, publication, targets, &mut rows);
-    let is_cleared = if level == Level::Memory {
+    let is_cleared = if level == Durability::Memory {
         // What the store has is not retained any more.
         retaining.was_stored
     } else {
@@ -109,7 +109,7 @@ fn write_publish(
     }
     let is_waited_for = publication.is_waited_for();
     let is_upgraded = shard.config().limits.upgrade_outgoing_qos;
-    if level == Level::Memory || !(is_waited_for || is_upgraded) {
+    if level == Durability::Memory || !(is_waited_for || is_upgraded) {
         write_rows(shard, journal, publication, &rows);
         return false;
     }
@@ -122,9 +122,9 @@ fn write_publish(
 fn write_deliveries(
     shard: &Shard,
     journal: &Journal,
-    (publication, level): (&Publication<'_>, Level),
+    (publication, level): (&Publication<'_>, Durability),
     targets: &mut [Target],
-    rows: &RowsBuf,
+    rows: &RowRefsBuf,
 ) -> bool {
     let mut recipients = journal.recipients.borrow_mut();
     let first = number_deliveries(
@@ -143,9 +143,13 @@ fn write_deliveries(
         return gate.is_some();
     }
     let is_waited_for = publication.is_waited_for();
-    let level = if is_waited_for { level } else { Level::Memory };
+    let level = if is_waited_for {
+        level
+    } else {
+        Durability::Memory
+    };
     let record = message_record(shard, first, publication.message, &recipients);
-    let record = record::Message {
+    let record = record::MessageRecord {
         kept,
         gate,
         ..record
@@ -157,16 +161,16 @@ fn write_deliveries(
 /// Writes the record of a publish, with who published what is kept or is a row.
 fn write_published(
     journal: &Journal,
-    level: Level,
+    level: Durability,
     publication: &Publication<'_>,
-    record: record::Message<'_>,
-    rows: &RowsBuf,
+    record: record::MessageRecord<'_>,
+    rows: &RowRefsBuf,
 ) {
     let is_kept = record.kept;
     let publisher = publication.publisher;
     let login = publisher.filter(|_| is_kept).map(|client| client.login());
     let source = publisher.filter(|_| is_kept || !rows.is_empty());
-    let record = record::Message {
+    let record = record::MessageRecord {
         username: login.as_ref().and_then(|login| login.username.as_deref()),
         source: source.map(|client| &*client.id),
         streamed: rows::streamed(publication.message, rows),
@@ -176,21 +180,21 @@ fn write_published(
 }
 
 /// Writes what is kept as rows alone: nobody waits for it.
-fn write_rows(shard: &Shard, journal: &Journal, publication: &Publication<'_>, rows: &RowsBuf) {
+fn write_rows(shard: &Shard, journal: &Journal, publication: &Publication<'_>, rows: &RowRefsBuf) {
     if rows.is_empty() {
         return;
     }
     let nobody = RecipientsBuf::default();
     let number = journal.log.numbers(1);
     let record = message_record(shard, number, publication.message, &nobody);
-    write_published(journal, Level::Memory, publication, record, rows);
+    write_published(journal, Durability::Memory, publication, record, rows);
 }
 
 /// Gives each delivery to a durable session above QoS 0 a number, and lists them; returns the first.
 fn number_deliveries(
     shard: &Shard,
     journal: &Journal,
-    (publication, level): (&Publication<'_>, Level),
+    (publication, level): (&Publication<'_>, Durability),
     targets: &mut [Target],
     recipients: &mut RecipientsBuf,
 ) -> u64 {
@@ -256,12 +260,12 @@ pub(crate) fn moved(
     message: &Message,
     key: u64,
     (next, choice): (&mut Target, &mut GroupDelivery),
-) -> Option<Level> {
+) -> Option<Durability> {
     let journal = shard.journal.as_ref()?;
     let had =
         |client: &&Rc<Client>| key != 0 && client.number(&shard.world) == Some(choice.session);
     let had = refused.filter(had);
-    let session = kept_target(shard, message, next).filter(|_| choice.level > Level::Memory);
+    let session = kept_target(shard, message, next).filter(|_| choice.level > Durability::Memory);
     if let Some(session) = session {
         write_moved(
             shard,
@@ -314,8 +318,8 @@ fn message_record<'a>(
     number: u64,
     message: &'a Message,
     recipients: &'a RecipientsBuf,
-) -> record::Message<'a> {
-    record::Message {
+) -> record::MessageRecord<'a> {
+    record::MessageRecord {
         message: number,
         qos: message.qos() as u8,
         retain: message.retain(),

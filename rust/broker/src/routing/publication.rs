@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 
 use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::Message;
-use mqttcore_store::Level;
+use mqttcore_store::Durability;
 use mqttcore_topics::TopicName;
 
 use crate::clients::client::Client;
@@ -41,7 +41,7 @@ pub(crate) struct Routed {
     /// Why some of them, or all, do not.
     pub(super) refused: Option<Unroutable>,
     /// How safe it has to be before they get it, if they have to wait.
-    pub(super) waits_for: Option<Level>,
+    pub(super) waits_for: Option<Durability>,
 }
 
 impl<'a> Publication<'a> {

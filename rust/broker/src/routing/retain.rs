@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 
 use mqttcore_codec::QoS;
 use mqttcore_session::{Delivery, Message, QueueRoom};
-use mqttcore_store::Level;
+use mqttcore_store::Durability;
 use mqttcore_topics::{Cursor, TopicName};
 
 use crate::clients::client::Client;
@@ -152,7 +152,7 @@ fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Re
         }
         return (Retention::Refused, None);
     }
-    let is_stored = message_records::level_of(shard, publication) > Level::Memory;
+    let is_stored = message_records::level_of(shard, publication) > Durability::Memory;
     let publisher = publication.publisher;
     let source = publisher
         .filter(|_| config.check_retain_source)

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use mqttcore_session::Message;
-use mqttcore_store::Level;
+use mqttcore_store::Durability;
 
 use crate::clients::handle::Handle;
 use crate::clients::target::Target;
@@ -106,7 +106,7 @@ fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [T
     let publisher = publication.publisher;
     let can_be_told = publisher.is_some_and(|client| client.login().version.has_properties());
     let may_leave_out = can_be_told && queue_policy::may_refuse(shard, publication);
-    if !may_leave_out || message_records::level_of(shard, publication) == Level::Memory {
+    if !may_leave_out || message_records::level_of(shard, publication) == Durability::Memory {
         return targets.len();
     }
     let mut kept = 0;
@@ -122,7 +122,7 @@ fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [T
 /// A kept session whose queue is full and that would get the message, if that may not be dropped then.
 pub(crate) fn full_queue(shard: &Shard, publication: &Publication<'_>) -> Option<Handle> {
     let is_refused = queue_policy::may_refuse(shard, publication)
-        && message_records::level_of(shard, publication) > Level::Memory;
+        && message_records::level_of(shard, publication) > Durability::Memory;
     if !is_refused {
         return None;
     }

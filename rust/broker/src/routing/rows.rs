@@ -3,7 +3,7 @@
 use mqttcore_codec::QoS;
 use mqttcore_session::Message;
 use mqttcore_store::Pressure;
-use mqttcore_store::record::{RowsBuf, Streamed};
+use mqttcore_store::record::{RowRefsBuf, Streamed};
 use mqttcore_topics::{Change, Options};
 
 use crate::clients::handle::{Handle, RowStream};
@@ -40,7 +40,7 @@ pub(crate) fn list_rows(
     shard: &Shard,
     publication: &Publication<'_>,
     targets: &[Target],
-    rows: &mut RowsBuf,
+    rows: &mut RowRefsBuf,
 ) {
     rows.clear();
     let (Some(log), Some(streams)) = (&shard.world.log, &shard.world.rows) else {
@@ -64,7 +64,7 @@ pub(crate) fn list_rows(
 }
 
 /// The rows in a record of `message`.
-pub(crate) fn streamed<'a>(message: &Message, rows: &'a RowsBuf) -> Option<Streamed<'a>> {
+pub(crate) fn streamed<'a>(message: &Message, rows: &'a RowRefsBuf) -> Option<Streamed<'a>> {
     (!rows.is_empty()).then(|| Streamed {
         dup: message.dup(),
         at_us: now_us(),

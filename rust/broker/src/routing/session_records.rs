@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use mqttcore_codec::{PacketId, QoS};
 use mqttcore_session::{AckToken, ConnectRequest, ExchangeRecord, WillMessage};
-use mqttcore_store::Level;
-use mqttcore_store::record::{Away, Opened, PacketIdsBuf, Record, WillSet};
+use mqttcore_store::Durability;
+use mqttcore_store::record::{Away, PacketIdRunsBuf, Record, SessionOpened, WillSet};
 use mqttcore_topics::{Options, SubscriptionFilter};
 
 use crate::clients::client::{Client, KeptWill};
@@ -50,12 +50,12 @@ pub(crate) fn adopted(shard: &Shard, client: &Rc<Client>) {
 /// lives in memory alone is not, nor is it while the disk is nearly full.
 pub(crate) fn keeps_will(
     shard: &Shard,
-    promise: Level,
+    promise: Durability,
     access: &Access,
     request: &ConnectRequest,
 ) -> bool {
     let has_room = shard.journal.is_some() && !shard.is_short_of_room();
-    has_room && promise > Level::Memory && will_of(access, request).is_some()
+    has_room && promise > Durability::Memory && will_of(access, request).is_some()
 }
 
 /// The will that a client brings, if it may publish it.
@@ -88,7 +88,7 @@ pub(crate) fn opened(
         None => return,
     };
     let (login, level) = (client.login(), client.kept_at());
-    let opened = Opened {
+    let opened = SessionOpened {
         session,
         at_ms: kept_ms(shard, shard.now()),
         version: login.version.level(),
@@ -124,7 +124,7 @@ fn will_record(session: u64, will: &WillMessage) -> WillSet<'_> {
 pub(crate) fn expired(shard: &Shard, topics: &[String]) {
     if let Some(journal) = &shard.journal {
         for topic in topics {
-            journal.write(Level::Memory, &Record::RetainCleared { topic });
+            journal.write(Durability::Memory, &Record::RetainCleared { topic });
         }
         journal.commit();
     }
@@ -234,7 +234,7 @@ pub(crate) fn told(
     let Some((journal, session)) = kept(shard, client) else {
         return;
     };
-    let mut ended = PacketIdsBuf::default();
+    let mut ended = PacketIdRunsBuf::default();
     let record = match record {
         // The message was never kept. After a crash only its identifier counts: the client may have
         // it, and must not take another message for a repeat.

@@ -37,7 +37,7 @@ pub(crate) struct Kept {
     publishes: Vec<(PacketId, Waiting)>,
     releases: Vec<u16>,
     /// What waits for it: that stays in the store.
-    waiting: stored::Waiting,
+    waiting: stored::QueueSummary,
     /// What waits for it with a lower number may have been sent.
     maybe_sent_below: u64,
 }
@@ -143,7 +143,10 @@ impl<'s> Reader<'s> {
         })
     }
 
-    fn waiting(&mut self, delivery: &stored::Delivery) -> Result<Option<Waiting>, StoreError> {
+    fn waiting(
+        &mut self,
+        delivery: &stored::StoredDelivery,
+    ) -> Result<Option<Waiting>, StoreError> {
         let message = self.message(delivery.message)?;
         Ok(message.map(|message| Waiting::new(delivery, message)))
     }
@@ -191,7 +194,7 @@ impl Kept {
         for packet_id in self.releases.iter().copied().filter_map(PacketId::new) {
             session.restore_release(packet_id);
         }
-        let stored::Waiting {
+        let stored::QueueSummary {
             deliveries, bytes, ..
         } = self.waiting;
         if deliveries > 0 {
@@ -274,7 +277,7 @@ pub(crate) fn begin(shard: &Rc<Shard>, from: u32, count: u32) -> Option<u32> {
     (next < end).then_some(next)
 }
 
-fn to_will(will: &stored::Will) -> Option<WillMessage> {
+fn to_will(will: &stored::StoredWill) -> Option<WillMessage> {
     let message = Message::restored(
         TopicName::parse(&will.topic, &TopicLimits::AS_IT_CAME).ok()?,
         Properties::from_checked(&will.properties),

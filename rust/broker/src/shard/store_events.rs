@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
-use mqttcore_store::{Level, StoreError};
+use mqttcore_store::{Durability, StoreError};
 
 use crate::durability::events::StoreEvents;
 use crate::runtime::log::LogCategory;
 use crate::shard::{EngineState, Shard};
 
 impl StoreEvents for EngineState {
-    fn kept(&self, level: Level, ticket: u64) {
+    fn kept(&self, level: Durability, ticket: u64) {
         self.wake_waiting(level, ticket);
     }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use mqttcore_panics::Panicked;
 use mqttcore_session::Message;
-use mqttcore_store::{Level, StoreError};
+use mqttcore_store::{Durability, StoreError};
 use mqttcore_topics::{Directory, Retained};
 use tokio::sync::{Barrier, Notify};
 
@@ -186,7 +186,7 @@ impl EngineState {
     }
 
     /// Has the shards look at what is safe by now that wait for `ticket` at `level`, or for an earlier one.
-    pub(crate) fn wake_waiting(&self, level: Level, ticket: u64) {
+    pub(crate) fn wake_waiting(&self, level: Durability, ticket: u64) {
         for (awaited, waker) in self.awaited.iter().zip(&self.wakers) {
             if awaited.is_for(level, ticket) {
                 waker.notify_one();

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mqttcore_store::files::{Files, Folder};
-use mqttcore_store::record::{Away, Message, Opened, RecipientsBuf, Record};
-use mqttcore_store::{Batch, DurableStore, Level, Need, Store, StoreOptions};
+use mqttcore_store::record::{Away, MessageRecord, RecipientsBuf, Record, SessionOpened};
+use mqttcore_store::{Batch, Durability, DurableStore, SpacePolicy, Store, StoreOptions};
 
 /// Clients that there are so many of that their sessions are not read at once.
 pub fn name(number: u64) -> String {
@@ -17,7 +17,7 @@ pub fn filter(number: u64) -> String {
 }
 
 pub fn opened(session: u64, client_id: &str, batch: &mut Batch) {
-    batch.push(&Record::Opened(Opened {
+    batch.push(&Record::Opened(SessionOpened {
         session,
         at_ms: 1,
         version: 5,
@@ -48,13 +48,13 @@ pub fn fill(folder: &Path, sessions: u64, more: impl FnOnce(&mut Batch)) {
         }));
         recipients.clear();
         recipients.push(session, 1, false, &[]);
-        batch.push(&Record::Message(Message {
+        batch.push(&Record::Message(MessageRecord {
             message: session,
             qos: 1,
             topic: &filter(session),
             recipients: recipients.as_recipients(),
             payload: b"waited",
-            ..Message::default()
+            ..MessageRecord::default()
         }));
         if batch.records() > 4_000 {
             append(&store, &mut batch);
@@ -66,6 +66,6 @@ pub fn fill(folder: &Path, sessions: u64, more: impl FnOnce(&mut Batch)) {
 }
 
 pub fn append(store: &DurableStore, batch: &mut Batch) {
-    let appended = store.append(batch, Level::Os, Need::Essential);
+    let appended = store.append(batch, Durability::Os, SpacePolicy::Essential);
     appended.expect("it takes records");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mqttcore_broker::Broker;
 use mqttcore_codec::{Properties, QoS};
 use mqttcore_store::files::{Files, Folder};
-use mqttcore_store::record::{Message, RecipientsBuf, Record};
+use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record};
 use mqttcore_store::{Batch, DurableStore, Store, StoreOptions};
 
 use crate::common::many::{append, opened};
@@ -33,13 +33,13 @@ fn died_in_the_middle() -> Home {
     for (number, qos, payload) in [(1, 1, "sent"), (2, 2, "exact")] {
         let mut recipients = RecipientsBuf::default();
         recipients.push(1, qos, false, &[]);
-        batch.push(&Record::Message(Message {
+        batch.push(&Record::Message(MessageRecord {
             message: number,
             qos,
             topic: "a",
             recipients: recipients.as_recipients(),
             payload: payload.as_bytes(),
-            ..Message::default()
+            ..MessageRecord::default()
         }));
     }
     append(&store, &mut batch);

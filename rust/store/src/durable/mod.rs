@@ -1,6 +1,6 @@
 //! The store that survives: the log, the checkpoint, and the thread between them.
 
-pub(crate) mod behind;
+pub(crate) mod index_thread;
 mod rows;
 mod serving;
 
@@ -11,35 +11,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::durable::behind::{Behind, Request};
-use crate::durable::rows::Intake;
+use crate::durable::index_thread::{IndexRequest, IndexThread};
+use crate::durable::rows::RowThread;
 #[cfg(feature = "columnar")]
-use crate::durable::rows::Pinned;
+use crate::durable::rows::StoreSealerContext;
 use crate::error::{Damage, StoreError};
 use crate::files::{Claim, Files};
 use crate::index::{Index, naming};
-use crate::journal::JournalOptions;
-use crate::journal::commit::Committer;
-use crate::journal::identity;
-use crate::journal::identity::Meta;
-use crate::journal::log::Journal;
-use crate::journal::open::{self, Known, Recovery};
-use crate::journal::segment;
-use crate::journal::shared::Shared;
-use crate::journal::writing::Forward;
 use crate::scrub::{self, Scrubber};
 use crate::stats::Checkpoints;
 use crate::store::{Store, StoreStats};
 use crate::stream::Streams;
 #[cfg(feature = "columnar")]
-use crate::stream::{StreamError, StreamOptions, sealer::Sealer, sealing::Wanted};
+use crate::stream::{StreamError, StreamOptions, sealer::Sealer, sealing::SealRequest};
+use crate::wal::WalOptions;
+use crate::wal::commit::Committer;
+use crate::wal::identity;
+use crate::wal::identity::Meta;
+use crate::wal::log::Wal;
+use crate::wal::open::{self, LogExpectation, Recovery};
+use crate::wal::segment;
+use crate::wal::shared::LogShared;
+use crate::wal::writing::GroupForwarder;
 use mqttcore_panics::Panicked;
 
 /// How a durable store is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
     /// The log.
-    pub journal: JournalOptions,
+    pub wal: WalOptions,
     /// Memory for reading the checkpoint, in bytes.
     pub cache_bytes: usize,
     /// Bytes of new records after which the checkpoint is brought up to date.
@@ -54,7 +54,7 @@ pub struct StoreOptions {
 impl Default for StoreOptions {
     fn default() -> Self {
         Self {
-            journal: JournalOptions::default(),
+            wal: WalOptions::default(),
             cache_bytes: 16 << 20,
             checkpoint_bytes: 256 << 20,
             checkpoint_rows: 1_000_000,
@@ -66,9 +66,9 @@ impl Default for StoreOptions {
 /// The log and its checkpoint in one folder.
 pub struct DurableStore {
     files: Arc<dyn Files>,
-    journal: Journal,
+    wal: Wal,
     index: Arc<Mutex<Index>>,
-    requests: Mutex<Option<Sender<Request>>>,
+    requests: Mutex<Option<Sender<IndexRequest>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     numbers: AtomicU64,
     checkpoints: Arc<Checkpoints>,
@@ -140,8 +140,8 @@ impl DurableStore {
         let parts = (committer, index);
         let mut store = Self::start(files, options, claim, parts, streams.clone())?;
         if let Some(streams) = streams {
-            let shared = Arc::clone(&store.journal.shared);
-            let behind = Box::new(Pinned {
+            let shared = Arc::clone(&store.wal.shared);
+            let behind = Box::new(StoreSealerContext {
                 shared: Arc::clone(&shared),
                 index: Arc::clone(&store.index),
                 requests: store.lock_requests().clone(),
@@ -169,8 +169,8 @@ impl DurableStore {
         let unknown = || StreamError::Unknown(stream.to_owned());
         let (streams, sealer) = self.streams.as_ref().ok_or_else(unknown)?;
         streams.find(stream).ok_or_else(unknown)?;
-        self.journal.shared.catch_up();
-        Ok(sealer.seal(Wanted::Stream(stream.to_owned()))?)
+        self.wal.shared.catch_up();
+        Ok(sealer.seal(SealRequest::Stream(stream.to_owned()))?)
     }
 
     /// Starts the threads of what was opened.
@@ -184,21 +184,21 @@ impl DurableStore {
         let numbers = AtomicU64::new(index.next_number);
         let index = Arc::new(Mutex::new(index));
         let (sender, requests) = channel();
-        let line_bytes = options.journal.line_bytes;
-        let (journal, rows) = start_journal(committer, line_bytes, streams, &sender)?;
+        let queue_bytes = options.wal.queue_bytes;
+        let (wal, rows) = start_wal(committer, queue_bytes, streams, &sender)?;
         let checkpoints = Arc::new(Checkpoints::begin());
-        let behind = Behind {
+        let behind = IndexThread {
             files: Arc::clone(files),
-            shared: Arc::clone(&journal.shared),
+            shared: Arc::clone(&wal.shared),
             index: Arc::clone(&index),
             options: *options,
             checkpoints: Arc::clone(&checkpoints),
         };
-        let on_panic = Arc::clone(&journal.shared).stop_on_panic();
+        let on_panic = Arc::clone(&wal.shared).stop_on_panic();
         let thread = spawn("index", on_panic, move || behind.run(&requests))?;
         Ok(Self {
             files: Arc::clone(files),
-            journal,
+            wal,
             index,
             requests: Mutex::new(Some(sender)),
             thread: Mutex::new(Some(thread)),
@@ -214,7 +214,7 @@ impl DurableStore {
     }
 
     /// Reads every full segment and the messages in the checkpoint once in `every`, at moments when nobody waits for the disk, and
-    /// tells [`Observer::scrubbed`]; until the store is closed.
+    /// tells [`LogObserver::scrubbed`]; until the store is closed.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl DurableStore {
     pub fn scrub_every(&self, every: Duration) -> Result<(), StoreError> {
         let read = scrub::Read {
             files: Arc::clone(&self.files),
-            shared: Arc::clone(&self.journal.shared),
+            shared: Arc::clone(&self.wal.shared),
             index: Arc::clone(&self.index),
         };
         let scrubber = Scrubber::start(read, every)?;
@@ -245,7 +245,7 @@ impl DurableStore {
     ///
     /// [`StoreError::Damaged`]: what is wrong, long before somebody needs it.
     pub fn scrub(&self, after: u64) -> Result<Option<u64>, StoreError> {
-        let full = self.journal.shared.full_segments();
+        let full = self.wal.shared.full_segments();
         let Some(place) = full.iter().position(|(number, _)| *number > after) else {
             scrub::check_messages(&self.index, || true)?;
             return Ok(None);
@@ -255,13 +255,13 @@ impl DurableStore {
         Ok(Some(number))
     }
 
-    fn lock_requests(&self) -> MutexGuard<'_, Option<Sender<Request>>> {
+    fn lock_requests(&self) -> MutexGuard<'_, Option<Sender<IndexRequest>>> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The index with everything in it that was appended before.
     fn index(&self) -> MutexGuard<'_, Index> {
-        self.journal.shared.catch_up();
+        self.wal.shared.catch_up();
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -299,7 +299,7 @@ pub(crate) fn open_or_rebuild(
     options: &StoreOptions,
 ) -> Result<(Parts, Option<String>), StoreError> {
     let (mut index, meta, damage) = open_checkpoint(files, options.cache_bytes)?;
-    let mut known = Known::begin(options.journal.segment_bytes);
+    let mut known = LogExpectation::begin(options.wal.segment_bytes);
     known.meet(meta, identity::peek(&**files)?);
     index.identify(known.store);
     index.check_segments(&segment::numbers(&**files)?)?;
@@ -316,7 +316,7 @@ pub(crate) fn open_or_rebuild(
         recovery.rebuilt.push(rebuilt);
     }
     writer.numbering = index.streams.numbering.clone();
-    let committer = Committer::new(writer, (&options.journal).into())?;
+    let committer = Committer::new(writer, (&options.wal).into())?;
     Ok(((committer, index, recovery), aside))
 }
 
@@ -341,43 +341,43 @@ fn open_checkpoint(
 
 /// Starts the log, which hands the groups that it wrote to `index`: with streams, by way of a thread that takes in
 /// their rows.
-fn start_journal(
+fn start_wal(
     committer: Committer,
-    line_bytes: usize,
+    queue_bytes: usize,
     streams: Option<Arc<Streams>>,
-    index: &Sender<Request>,
-) -> Result<(Journal, Option<JoinHandle<()>>), StoreError> {
+    index: &Sender<IndexRequest>,
+) -> Result<(Wal, Option<JoinHandle<()>>), StoreError> {
     let (to_rows, groups) = channel();
     let next_thread = if streams.is_some() {
         to_rows
     } else {
         index.clone()
     };
-    let journal = Journal::start(committer, line_bytes, |_| forward_to(next_thread))?;
-    let start_rows = |streams| start_rows(streams, groups, index.clone(), &journal.shared);
+    let wal = Wal::start(committer, queue_bytes, |_| forward_to(next_thread))?;
+    let start_rows = |streams| start_rows(streams, groups, index.clone(), &wal.shared);
     let rows = streams.map(start_rows).transpose()?;
-    Ok((journal, rows))
+    Ok((wal, rows))
 }
 
 /// Hands each group that was written to another thread.
-fn forward_to(thread: Sender<Request>) -> Forward {
+fn forward_to(thread: Sender<IndexRequest>) -> GroupForwarder {
     Box::new(move |group, written| {
         // The thread ends before its sender only when it panicked, and has stopped the log then.
-        let _ = thread.send(Request::Group(group, written));
+        let _ = thread.send(IndexRequest::Group(group, written));
     })
 }
 
 /// Starts the thread that takes in the rows of each group and hands the group on.
 fn start_rows(
     streams: Arc<Streams>,
-    groups: Receiver<Request>,
-    next_thread: Sender<Request>,
-    shared: &Arc<Shared>,
+    groups: Receiver<IndexRequest>,
+    next_thread: Sender<IndexRequest>,
+    shared: &Arc<LogShared>,
 ) -> Result<JoinHandle<()>, StoreError> {
     streams.follow(Arc::clone(&shared.durable_lsn));
     let shared = Arc::clone(shared);
     let on_panic = Arc::clone(&shared).stop_on_panic();
-    let intake = Intake { streams, shared };
+    let intake = RowThread { streams, shared };
     spawn("rows", on_panic, move || intake.run(&groups, &next_thread))
 }
 

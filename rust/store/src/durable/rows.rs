@@ -5,22 +5,22 @@ use std::sync::mpsc::{Receiver, Sender};
 #[cfg(feature = "columnar")]
 use std::sync::{Mutex, mpsc::channel};
 
-use crate::durable::behind::{IDLE, Request};
+use crate::durable::index_thread::{IDLE, IndexRequest};
 #[cfg(feature = "columnar")]
 use crate::index::Index;
-use crate::journal::shared::Shared;
 use crate::stream::Streams;
+use crate::wal::shared::LogShared;
 
 /// The thread that takes rows out of groups, before the index has them.
-pub(super) struct Intake {
+pub(super) struct RowThread {
     pub(super) streams: Arc<Streams>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<LogShared>,
 }
 
-impl Intake {
-    pub(super) fn run(&self, groups: &Receiver<Request>, to_index: &Sender<Request>) {
+impl RowThread {
+    pub(super) fn run(&self, groups: &Receiver<IndexRequest>, to_index: &Sender<IndexRequest>) {
         for request in groups {
-            if let Request::Group(group, Some(written)) = &request
+            if let IndexRequest::Group(group, Some(written)) = &request
                 && written.has_rows
                 && let Err(error) = self.streams.take_in(&group.bytes, written)
             {
@@ -39,14 +39,14 @@ impl Intake {
 
 /// What the sealer asks of the rest.
 #[cfg(feature = "columnar")]
-pub(super) struct Pinned {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct StoreSealerContext {
+    pub(super) shared: Arc<LogShared>,
     pub(super) index: Arc<Mutex<Index>>,
-    pub(super) requests: Option<Sender<Request>>,
+    pub(super) requests: Option<Sender<IndexRequest>>,
 }
 
 #[cfg(feature = "columnar")]
-impl crate::stream::sealer::Behind for Pinned {
+impl crate::stream::sealer::SealerContext for StoreSealerContext {
     fn pinned_bytes(&self) -> Option<u64> {
         let pinned = self.index.try_lock().ok()?.streams.pinned();
         let full = self.shared.full_segments();
@@ -61,7 +61,7 @@ impl crate::stream::sealer::Behind for Pinned {
         let (sender, _) = channel();
         if let Some(requests) = &self.requests {
             // A store that is being closed writes a checkpoint anyway.
-            let _ = requests.send(Request::Checkpoint(sender));
+            let _ = requests.send(IndexRequest::Checkpoint(sender));
         }
     }
 }

@@ -7,39 +7,44 @@ use std::thread::JoinHandle;
 
 use crate::backup::Copy;
 use crate::durable::DurableStore;
-use crate::durable::behind::Request;
+use crate::durable::index_thread::IndexRequest;
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::index::Found;
+use crate::index::BodyLocation;
 use crate::index::restore::KeptSession;
-use crate::index::rows::{Delivery, StoredMessage};
-use crate::journal::batch::Batch;
-use crate::journal::{Level, Need, Observer, Pressure, Ticket};
+use crate::index::rows::{StoredDelivery, StoredMessage};
 use crate::store::{Store, StoreStats, first_bytes};
+use crate::wal::batch::Batch;
+use crate::wal::{Durability, LogObserver, Pressure, SpacePolicy, Ticket};
 
 impl Store for DurableStore {
-    fn append(&self, batch: &mut Batch, level: Level, need: Need) -> Result<Ticket, StoreError> {
-        self.journal.append(batch, level, need)
+    fn append(
+        &self,
+        batch: &mut Batch,
+        durability: Durability,
+        space: SpacePolicy,
+    ) -> Result<Ticket, StoreError> {
+        self.wal.append(batch, durability, space)
     }
 
     fn is_kept(&self, ticket: Ticket) -> bool {
-        self.journal.is_kept(ticket)
+        self.wal.is_kept(ticket)
     }
 
     fn wait(&self, ticket: Ticket) -> Result<(), StoreError> {
-        self.journal.wait(ticket)
+        self.wal.wait(ticket)
     }
 
-    fn observe(&self, observer: Arc<dyn Observer>) {
-        self.journal.observe(observer);
+    fn observe(&self, observer: Arc<dyn LogObserver>) {
+        self.wal.observe(observer);
     }
 
     fn has_room(&self) -> bool {
-        self.journal.has_room()
+        self.wal.has_room()
     }
 
     fn pressure(&self) -> Pressure {
-        self.journal.pressure()
+        self.wal.pressure()
     }
 
     fn numbers(&self, count: u64) -> u64 {
@@ -66,7 +71,12 @@ impl Store for DurableStore {
         self.index().restore(numbers, visit)
     }
 
-    fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {
+    fn queue(
+        &self,
+        session: u64,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<StoredDelivery>, StoreError> {
         self.index().queue(session, from, limit)
     }
 
@@ -76,7 +86,7 @@ impl Store for DurableStore {
         from: u64,
         limit: usize,
         bytes: u64,
-    ) -> Result<Vec<(Delivery, Option<StoredMessage>)>, StoreError> {
+    ) -> Result<Vec<(StoredDelivery, Option<StoredMessage>)>, StoreError> {
         let mut index = self.index();
         let queue = index.queue(session, from, limit)?;
         let mut found = Vec::new();
@@ -88,7 +98,7 @@ impl Store for DurableStore {
         // The log goes on while the disk is read.
         drop(index);
         let read = found.into_iter().map(|(delivery, message)| {
-            let message = message.map(Found::read).transpose();
+            let message = message.map(BodyLocation::read).transpose();
             let message = message.map_err(|error| self.index().explain(delivery.message, error))?;
             Ok((delivery, message))
         });
@@ -116,13 +126,17 @@ impl Store for DurableStore {
 
     fn checkpoint(&self) -> Result<(), StoreError> {
         // What was appended before is in it.
-        let all = self.append(&mut Batch::default(), Level::Fsync, Need::Essential)?;
+        let all = self.append(
+            &mut Batch::default(),
+            Durability::Fsync,
+            SpacePolicy::Essential,
+        )?;
         self.wait(all)?;
         let (sender, done) = channel();
         let requests = self.lock_requests();
         let sent = requests
             .as_ref()
-            .map(|requests| requests.send(Request::Checkpoint(sender)));
+            .map(|requests| requests.send(IndexRequest::Checkpoint(sender)));
         drop(requests);
         match sent {
             Some(Ok(())) => done.recv().unwrap_or_else(|_| Err(closed())),
@@ -142,7 +156,7 @@ impl Store for DurableStore {
             let snapshot = index.snapshot()?;
             // Behind the last group that was written, nothing is copied: a copy that saw half of a
             // group and the witness of the next one would look damaged.
-            let log = self.journal.shared.ask_for(|committer| {
+            let log = self.wal.shared.ask_for(|committer| {
                 committer.writer.sync()?;
                 let current = &committer.writer.current;
                 Ok((current.header, current.end))
@@ -166,7 +180,7 @@ impl Store for DurableStore {
             seen.pending_rows = index.pending_rows() as u64;
             seen.live_bytes = index.wanted_bytes();
         }
-        seen.log = self.journal.stats();
+        seen.log = self.wal.stats();
         seen.checkpoints = self.checkpoints.count();
         seen.checkpoint_age = self.checkpoints.age();
         seen.clone()
@@ -179,7 +193,7 @@ impl Store for DurableStore {
         if let Some(scrubber) = scrubber {
             scrubber.stop();
         }
-        let written = self.journal.close();
+        let written = self.wal.close();
         // The threads end when nobody can send to them any more: the log's thread is gone.
         let rows = self
             .rows
@@ -201,7 +215,7 @@ impl Store for DurableStore {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        written.and_then(|()| self.journal.check())
+        written.and_then(|()| self.wal.check())
     }
 }
 
@@ -213,9 +227,13 @@ impl DurableStore {
             return;
         };
         // What was appended before is in the files. A log that has stopped is left to recovery.
-        let all = self.append(&mut Batch::default(), Level::Fsync, Need::Essential);
+        let all = self.append(
+            &mut Batch::default(),
+            Durability::Fsync,
+            SpacePolicy::Essential,
+        );
         if all.and_then(|all| self.wait(all)).is_ok() {
-            self.journal.shared.catch_up();
+            self.wal.shared.catch_up();
         }
         sealer.stop();
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::faults::{Body, Disk, SECTOR, State, index};
-use crate::files::{Access, Claim, File, Files, Space};
+use crate::files::{Claim, File, Files, FolderAccess, Space};
 
 const EIO: i32 = 5;
 
@@ -78,7 +78,7 @@ impl Files for Disk {
         Ok(())
     }
 
-    fn folder(&self, name: &str, _: Access) -> io::Result<Arc<dyn Files>> {
+    fn folder(&self, name: &str, _: FolderAccess) -> io::Result<Arc<dyn Files>> {
         let folder = format!("{}{name}/", self.folder);
         self.change()?.folders.entry(folder.clone()).or_default();
         let state = Arc::clone(&self.state);

@@ -4,16 +4,17 @@ use crate::error::StoreError;
 use crate::index::Index;
 use crate::index::messages::MessageRow;
 use crate::index::rows::{
-    Delivery, SessionRow, Subscriptions, Will, decode_subscriptions, encode_subscriptions,
+    SessionRow, StoredDelivery, StoredSubscriptions, StoredWill, decode_subscriptions,
+    encode_subscriptions,
 };
 use crate::index::tables::wrong;
+use crate::record::{Away, MessageRecord, Recipients, Record, SessionOpened};
 #[cfg(feature = "columnar")]
-use crate::journal::batch::Batch;
-use crate::journal::frame;
-use crate::journal::open::read_record;
-use crate::journal::writer::Written;
-use crate::journal::{Logged, Place};
-use crate::record::{Away, Message, Opened, Recipients, Record};
+use crate::wal::batch::Batch;
+use crate::wal::frame;
+use crate::wal::open::read_record;
+use crate::wal::writer::WrittenGroup;
+use crate::wal::{LogPosition, Logged};
 
 impl Index {
     /// Does what the record says. Steps of sessions that have ended say nothing any more.
@@ -34,13 +35,13 @@ impl Index {
     pub(crate) fn apply_group(
         &mut self,
         bytes: &[u8],
-        written: &Written,
+        written: &WrittenGroup,
     ) -> Result<(), StoreError> {
         let mut at = 0;
         while let Some(frame) = frame::split(&bytes[at..])
             && frame.commit().is_none()
         {
-            let place = Place {
+            let place = LogPosition {
                 segment: written.segment,
                 offset: written.offset + at as u64,
                 bytes: frame.bytes() as u64,
@@ -60,7 +61,7 @@ impl Index {
     pub(crate) fn apply_unlogged(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
         let first_lsn = self.applied_lsn + 1;
         frame::seal_all(&mut batch.bytes, 0, first_lsn);
-        let written = Written {
+        let written = WrittenGroup {
             segment: self.moved,
             offset: 0,
             first_lsn,
@@ -71,7 +72,7 @@ impl Index {
     }
 
     /// One arm for each record: longer than other functions, so that a new record cannot be forgotten here.
-    fn step(&mut self, record: &Record<'_>, place: Place) -> Result<(), StoreError> {
+    fn step(&mut self, record: &Record<'_>, place: LogPosition) -> Result<(), StoreError> {
         match record {
             Record::Message(message) => self.add_message(message, place),
             Record::Route {
@@ -116,7 +117,7 @@ impl Index {
             }
             Record::RetainCleared { topic } => self.retain(topic, None),
             Record::WillSet(will) => self.change(will.session, |row| {
-                row.will = Some(Will::new(will));
+                row.will = Some(StoredWill::new(will));
             }),
             Record::WillEnded { session } => self.change(*session, |row| row.will = None),
             Record::Stream {
@@ -150,7 +151,11 @@ impl Index {
         self.changes.messages.pack();
     }
 
-    fn add_message(&mut self, message: &Message<'_>, place: Place) -> Result<(), StoreError> {
+    fn add_message(
+        &mut self,
+        message: &MessageRecord<'_>,
+        place: LogPosition,
+    ) -> Result<(), StoreError> {
         if let Some((session, packet_id)) = message.gate {
             self.change(session, |row| {
                 row.gates.insert(packet_id);
@@ -188,7 +193,7 @@ impl Index {
                 continue;
             }
             wanted += 1;
-            let delivery = Delivery {
+            let delivery = StoredDelivery {
                 number,
                 message,
                 qos: recipient.qos,
@@ -237,7 +242,7 @@ impl Index {
         taken.map_or(Ok(()), |delivery| self.release(delivery.message))
     }
 
-    fn open_session(&mut self, opened: &Opened<'_>) -> Result<(), StoreError> {
+    fn open_session(&mut self, opened: &SessionOpened<'_>) -> Result<(), StoreError> {
         self.use_up(opened.session, 1);
         let cached = self.cached_session(opened.session)?;
         cached.is_changed = true;
@@ -308,7 +313,7 @@ impl Index {
     }
 
     /// Takes a delivery out of its queue, if it is still there.
-    fn unqueue(&mut self, session: u64, number: u64) -> Result<Option<Delivery>, StoreError> {
+    fn unqueue(&mut self, session: u64, number: u64) -> Result<Option<StoredDelivery>, StoreError> {
         let taken = self.changes.dequeue(session, number).map_err(wrong)?;
         if taken.is_some() {
             return Ok(taken);
@@ -391,7 +396,7 @@ impl Index {
     fn change_subscriptions(
         &mut self,
         session: u64,
-        change: impl FnOnce(&mut Subscriptions),
+        change: impl FnOnce(&mut StoredSubscriptions),
     ) -> Result<(), StoreError> {
         if !self.has_session(session)? {
             return Ok(());
@@ -399,7 +404,7 @@ impl Index {
         let cached = self.cached_subscriptions(session)?;
         let mut held = match &cached.row {
             Some(row) => decode_subscriptions(row).map_err(wrong)?,
-            None => Subscriptions::new(),
+            None => StoredSubscriptions::new(),
         };
         change(&mut held);
         let mut row = Vec::new();
@@ -428,7 +433,7 @@ impl Index {
     }
 }
 
-fn take_publish(row: &mut SessionRow, packet_id: u16) -> Option<Delivery> {
+fn take_publish(row: &mut SessionRow, packet_id: u16) -> Option<StoredDelivery> {
     let place = row.publishes.iter().position(|(id, _)| *id == packet_id)?;
     Some(row.publishes.remove(place).1)
 }

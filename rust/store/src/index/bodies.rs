@@ -15,10 +15,10 @@ use crate::index::tables;
 use crate::index::tables::{
     BODY, FILE, MESSAGE, SEGMENT, Tables, begin_change, checkpoint, put_moved, wrong,
 };
-use crate::journal::frame;
-use crate::journal::scan::Groups;
-use crate::journal::segment::{self, HEADER, Header};
 use crate::record::Record;
+use crate::wal::frame;
+use crate::wal::scan::ScannedGroups;
+use crate::wal::segment::{self, HEADER, SegmentHeader};
 
 impl Index {
     /// What is wanted of segments up to this one is in the checkpoint.
@@ -49,10 +49,10 @@ pub(crate) fn move_segment(
     number: u64,
 ) -> Result<(), StoreError> {
     let bytes = segment::content(files, number)?;
-    let header = Header::parse(&segment::name(number), &bytes)?;
+    let header = SegmentHeader::parse(&segment::name(number), &bytes)?;
     let seed = header.map_or(0, |header| header.seed());
     let first_lsn = header.map_or(0, |header| header.first_lsn);
-    let groups = Groups::new(&bytes, seed, HEADER, first_lsn);
+    let groups = ScannedGroups::new(&bytes, seed, HEADER, first_lsn);
     let frames = groups.flat_map(|group| group.records());
     move_frames(
         database,
@@ -66,7 +66,7 @@ pub(crate) fn move_segment(
 pub(crate) fn move_frames<'f>(
     database: &Database,
     number: u64,
-    frames: impl Iterator<Item = (u64, frame::Frame<'f>)>,
+    frames: impl Iterator<Item = (u64, frame::LogFrame<'f>)>,
 ) -> Result<(), StoreError> {
     let transaction = begin_change(database)?;
     {

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::index::chunk::Chunk;
+use crate::index::chunk::DeliveryChunk;
 use crate::index::messages::ChangedMessages;
 use crate::index::paged::Paged;
-use crate::index::rows::{Delivery, SessionRow};
+use crate::index::rows::{SessionRow, StoredDelivery};
 use crate::wire::BodyError;
 
 /// A row as it is now: changed, or known to be as the checkpoint has it.
@@ -21,18 +21,18 @@ pub(crate) struct Cached<R> {
 /// A session's row: as the checkpoint has it, which takes a fifth of the room, until something of it
 /// changes often.
 #[derive(Clone, Debug)]
-pub(crate) enum Session {
+pub(crate) enum CachedSession {
     Packed(Box<[u8]>),
     Open(Box<SessionRow>),
 }
 
-impl Default for Session {
+impl Default for CachedSession {
     fn default() -> Self {
         Self::Open(Box::default())
     }
 }
 
-impl Session {
+impl CachedSession {
     /// To read it.
     pub(crate) fn row(&self) -> Result<Cow<'_, SessionRow>, BodyError> {
         match self {
@@ -87,7 +87,7 @@ impl<R> Cached<R> {
 /// Everything that has changed, row by row.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    pub(crate) sessions: Paged<Cached<Session>>,
+    pub(crate) sessions: Paged<Cached<CachedSession>>,
     /// As [`encode_subscriptions`](crate::index::rows::encode_subscriptions) writes them: most
     /// sessions have few.
     pub(crate) subscriptions: Paged<Cached<Box<[u8]>>>,
@@ -112,7 +112,11 @@ impl Changes {
         self.queues.iter()
     }
 
-    pub(crate) fn enqueue(&mut self, session: u64, delivery: &Delivery) -> Result<(), BodyError> {
+    pub(crate) fn enqueue(
+        &mut self,
+        session: u64,
+        delivery: &StoredDelivery,
+    ) -> Result<(), BodyError> {
         self.deliveries += 1;
         self.queue_mut(session).insert(delivery)
     }
@@ -122,7 +126,7 @@ impl Changes {
         &mut self,
         session: u64,
         number: u64,
-    ) -> Result<Option<Delivery>, BodyError> {
+    ) -> Result<Option<StoredDelivery>, BodyError> {
         let Some(queue) = self.queues.get_mut(session) else {
             return Ok(None);
         };
@@ -153,7 +157,7 @@ impl Changes {
 #[derive(Debug, Default)]
 pub(crate) struct QueueChange {
     /// Queued since the checkpoint and still waiting; none overlaps another one.
-    pub(crate) added: Vec<Chunk>,
+    pub(crate) added: Vec<DeliveryChunk>,
     /// In the checkpoint's queue, but not waiting any more.
     removed: BTreeSet<u64>,
 }
@@ -173,7 +177,7 @@ impl QueueChange {
         self.removed.iter().copied()
     }
 
-    pub(crate) fn find(&self, number: u64) -> Result<Option<Delivery>, BodyError> {
+    pub(crate) fn find(&self, number: u64) -> Result<Option<StoredDelivery>, BodyError> {
         match self.place(number) {
             Some(place) => self.added[place].find(number),
             None => Ok(None),
@@ -184,9 +188,9 @@ impl QueueChange {
     pub(crate) fn added_from(
         &self,
         from: u64,
-    ) -> impl Iterator<Item = Result<Delivery, BodyError>> + '_ {
+    ) -> impl Iterator<Item = Result<StoredDelivery, BodyError>> + '_ {
         let chunks = &self.added[self.place(from).unwrap_or(0)..];
-        let all = chunks.iter().flat_map(Chunk::deliveries);
+        let all = chunks.iter().flat_map(DeliveryChunk::deliveries);
         all.filter(move |delivery| {
             let is_before = delivery.as_ref().map(|delivery| delivery.number < from);
             !is_before.unwrap_or(false)
@@ -199,7 +203,7 @@ impl QueueChange {
         behind.checked_sub(1)
     }
 
-    fn insert(&mut self, delivery: &Delivery) -> Result<(), BodyError> {
+    fn insert(&mut self, delivery: &StoredDelivery) -> Result<(), BodyError> {
         let is_in = match self.added.last_mut() {
             Some(last) if delivery.number <= last.last => return self.insert_between(delivery),
             Some(last) => last.push(delivery),
@@ -208,22 +212,23 @@ impl QueueChange {
         if !is_in {
             // Most queues have one chunk.
             self.added.reserve_exact(self.added.len().max(1));
-            self.added.push(Chunk::of(delivery));
+            self.added.push(DeliveryChunk::of(delivery));
         }
         Ok(())
     }
 
     /// Two shards may write their records in another order than they took the numbers.
-    fn insert_between(&mut self, delivery: &Delivery) -> Result<(), BodyError> {
+    fn insert_between(&mut self, delivery: &StoredDelivery) -> Result<(), BodyError> {
         let place = self.place(delivery.number).unwrap_or(0);
-        let mut all: Vec<Delivery> = self.added[place].deliveries().collect::<Result<_, _>>()?;
+        let mut all: Vec<StoredDelivery> =
+            self.added[place].deliveries().collect::<Result<_, _>>()?;
         let at = all.partition_point(|other| other.number < delivery.number);
         all.insert(at, delivery.clone());
-        self.added.splice(place..=place, Chunk::all(&all));
+        self.added.splice(place..=place, DeliveryChunk::all(&all));
         Ok(())
     }
 
-    fn take(&mut self, number: u64) -> Result<Option<Delivery>, BodyError> {
+    fn take(&mut self, number: u64) -> Result<Option<StoredDelivery>, BodyError> {
         let Some(place) = self.place(number) else {
             return Ok(None);
         };

@@ -6,9 +6,9 @@
 //! message: varints; QoS, RETAIN in bit 2, and in bit 3 whether subscription identifiers follow:
 //! byte; size of the message: varint; a count, identifiers: varints.
 
-use crate::index::rows::Delivery;
+use crate::index::rows::StoredDelivery;
 use crate::record::qos;
-use crate::wire::{BodyError, Reader, put_varint};
+use crate::wire::{BodyError, RecordReader, put_varint};
 
 /// The most that one row has.
 const DELIVERIES: u32 = 256;
@@ -17,7 +17,7 @@ const IDENTIFIERS: u8 = 1 << 3;
 
 /// Deliveries of one queue in the order of their numbers; at least one.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Chunk {
+pub(crate) struct DeliveryChunk {
     pub(crate) first: u64,
     pub(crate) last: u64,
     pub(crate) count: u32,
@@ -26,8 +26,8 @@ pub(crate) struct Chunk {
     refs: Vec<u8>,
 }
 
-impl Chunk {
-    pub(crate) fn of(delivery: &Delivery) -> Self {
+impl DeliveryChunk {
+    pub(crate) fn of(delivery: &StoredDelivery) -> Self {
         let mut chunk = Self {
             first: delivery.number,
             last: delivery.number,
@@ -40,7 +40,7 @@ impl Chunk {
     }
 
     /// As few chunks as can be, of deliveries in the order of their numbers.
-    pub(crate) fn all<'d>(deliveries: impl IntoIterator<Item = &'d Delivery>) -> Vec<Self> {
+    pub(crate) fn all<'d>(deliveries: impl IntoIterator<Item = &'d StoredDelivery>) -> Vec<Self> {
         let mut chunks: Vec<Self> = Vec::new();
         for delivery in deliveries {
             let is_in = chunks.last_mut().is_some_and(|last| last.push(delivery));
@@ -52,7 +52,7 @@ impl Chunk {
     }
 
     /// Adds one with a higher number than all others; false if there is no room for it.
-    pub(crate) fn push(&mut self, delivery: &Delivery) -> bool {
+    pub(crate) fn push(&mut self, delivery: &StoredDelivery) -> bool {
         debug_assert!(delivery.number > self.last, "in order");
         let has_room = self.count < DELIVERIES;
         if has_room {
@@ -77,12 +77,12 @@ impl Chunk {
 
     pub(crate) fn deliveries(&self) -> Deliveries<'_> {
         Deliveries {
-            reader: Reader(&self.refs),
+            reader: RecordReader(&self.refs),
             number: self.first,
         }
     }
 
-    pub(crate) fn find(&self, number: u64) -> Result<Option<Delivery>, BodyError> {
+    pub(crate) fn find(&self, number: u64) -> Result<Option<StoredDelivery>, BodyError> {
         let mut deliveries = self.deliveries();
         let found = deliveries.find(|delivery| {
             let passed = delivery.as_ref().map(|delivery| delivery.number >= number);
@@ -93,14 +93,14 @@ impl Chunk {
     }
 
     /// Takes one out; the chunk may be empty then, and must not be kept.
-    pub(crate) fn take(&mut self, number: u64) -> Result<Option<Delivery>, BodyError> {
+    pub(crate) fn take(&mut self, number: u64) -> Result<Option<StoredDelivery>, BodyError> {
         let Some(delivery) = self.find(number)? else {
             return Ok(None);
         };
         if number == self.first && self.count > 1 {
             self.cut_first(&delivery)?;
         } else {
-            let mut rest: Vec<Delivery> = self.deliveries().collect::<Result<_, _>>()?;
+            let mut rest: Vec<StoredDelivery> = self.deliveries().collect::<Result<_, _>>()?;
             rest.retain(|delivery| delivery.number != number);
             self.become_all(&rest);
         }
@@ -108,7 +108,7 @@ impl Chunk {
     }
 
     /// Becomes a chunk of `deliveries`, of which there are no more than it had.
-    fn become_all(&mut self, deliveries: &[Delivery]) {
+    fn become_all(&mut self, deliveries: &[StoredDelivery]) {
         self.refs.clear();
         (self.count, self.bytes) = (0, 0);
         if let Some(first) = deliveries.first() {
@@ -120,7 +120,7 @@ impl Chunk {
     }
 
     /// The usual case: the oldest one goes first.
-    fn cut_first(&mut self, first: &Delivery) -> Result<(), BodyError> {
+    fn cut_first(&mut self, first: &StoredDelivery) -> Result<(), BodyError> {
         let mut deliveries = self.deliveries();
         deliveries.next().transpose()?;
         let mut reader = deliveries.reader;
@@ -133,7 +133,7 @@ impl Chunk {
         Ok(())
     }
 
-    fn put(&mut self, delivery: &Delivery) {
+    fn put(&mut self, delivery: &StoredDelivery) {
         let refs = &mut self.refs;
         put_varint(delivery.number - self.last, refs);
         put_varint(delivery.number.wrapping_sub(delivery.message), refs);
@@ -161,7 +161,7 @@ impl Chunk {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BodyError> {
-        let mut reader = Reader(bytes);
+        let mut reader = RecordReader(bytes);
         let from = &mut reader;
         let count = u32::try_from(from.varint()?).map_err(|_| BodyError::Number)?;
         let (bytes, first) = (from.varint()?, from.varint()?);
@@ -177,19 +177,19 @@ impl Chunk {
 
     /// Count and sizes of a row, without the rest.
     pub(crate) fn figures(bytes: &[u8]) -> Result<(u64, u64), BodyError> {
-        let mut reader = Reader(bytes);
+        let mut reader = RecordReader(bytes);
         Ok((reader.varint()?, reader.varint()?))
     }
 }
 
 /// Walks over the deliveries of a chunk.
 pub(crate) struct Deliveries<'c> {
-    reader: Reader<'c>,
+    reader: RecordReader<'c>,
     number: u64,
 }
 
 impl Deliveries<'_> {
-    fn read(&mut self) -> Result<Delivery, BodyError> {
+    fn read(&mut self) -> Result<StoredDelivery, BodyError> {
         let from = &mut self.reader;
         let number = self.number.checked_add(from.varint()?);
         self.number = number.ok_or(BodyError::Number)?;
@@ -203,7 +203,7 @@ impl Deliveries<'_> {
                 subscription_ids.push(narrow(from.varint()?)?);
             }
         }
-        Ok(Delivery {
+        Ok(StoredDelivery {
             number: self.number,
             message,
             qos: qos(options)?,
@@ -215,7 +215,7 @@ impl Deliveries<'_> {
 }
 
 impl Iterator for Deliveries<'_> {
-    type Item = Result<Delivery, BodyError>;
+    type Item = Result<StoredDelivery, BodyError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         (!self.reader.0.is_empty()).then(|| self.read())
@@ -226,8 +226,8 @@ impl Iterator for Deliveries<'_> {
 mod tests {
     use super::*;
 
-    fn delivery(number: u64) -> Delivery {
-        Delivery {
+    fn delivery(number: u64) -> StoredDelivery {
+        StoredDelivery {
             number,
             message: number - number % 3,
             qos: u8::try_from(number % 3).unwrap(),
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    fn read(chunk: &Chunk) -> Vec<Delivery> {
+    fn read(chunk: &DeliveryChunk) -> Vec<StoredDelivery> {
         chunk.deliveries().collect::<Result<_, _>>().unwrap()
     }
 
@@ -245,29 +245,33 @@ mod tests {
     fn what_is_put_in_comes_out_in_its_order() {
         let all: Vec<_> = [3, 4, 900, 70_000, 70_001].map(delivery).into();
 
-        let chunks = Chunk::all(&all);
+        let chunks = DeliveryChunk::all(&all);
         let mut bytes = Vec::new();
         chunks[0].encode(&mut bytes);
 
         assert_eq!(chunks.len(), 1);
-        let chunk = Chunk::decode(&bytes).unwrap();
+        let chunk = DeliveryChunk::decode(&bytes).unwrap();
         assert_eq!(chunk, chunks[0]);
         assert_eq!(read(&chunk), all);
         let sizes = all.iter().map(|delivery| u64::from(delivery.bytes)).sum();
-        assert_eq!(Chunk::figures(&bytes).unwrap(), (5, sizes));
+        assert_eq!(DeliveryChunk::figures(&bytes).unwrap(), (5, sizes));
     }
 
     #[test]
     fn taking_any_of_them_leaves_the_others() {
         for taken in 0..5 {
             let mut all: Vec<_> = (0..5_u64).map(|step| delivery(10 + step * 300)).collect();
-            let mut chunk = Chunk::all(&all).remove(0);
+            let mut chunk = DeliveryChunk::all(&all).remove(0);
 
             let number = all[taken].number;
             assert_eq!(chunk.take(number).unwrap(), Some(all.remove(taken)));
             assert_eq!(chunk.take(number).unwrap(), None);
 
-            assert_eq!(chunk, Chunk::all(&all).remove(0), "without {number}");
+            assert_eq!(
+                chunk,
+                DeliveryChunk::all(&all).remove(0),
+                "without {number}"
+            );
         }
     }
 
@@ -275,13 +279,13 @@ mod tests {
     fn a_chunk_takes_256_and_one_behind_it_while_both_fit() {
         let all: Vec<_> = (1..=600).map(delivery).collect();
 
-        let chunks = Chunk::all(&all);
+        let chunks = DeliveryChunk::all(&all);
 
         let counts: Vec<_> = chunks.iter().map(|chunk| chunk.count).collect();
         assert_eq!(counts, [256, 256, 88]);
-        let mut first = Chunk::all(&all[..100]).remove(0);
-        assert!(first.append(&Chunk::all(&all[100..256]).remove(0)));
+        let mut first = DeliveryChunk::all(&all[..100]).remove(0);
+        assert!(first.append(&DeliveryChunk::all(&all[100..256]).remove(0)));
         assert_eq!(first, chunks[0]);
-        assert!(!first.append(&Chunk::of(&all[256])));
+        assert!(!first.append(&DeliveryChunk::of(&all[256])));
     }
 }

@@ -8,21 +8,21 @@ use redb::{Database, ReadableTable, Table, WriteTransaction};
 
 use crate::error::StoreError;
 use crate::index::Index;
-use crate::index::changes::{Cached, Changes, QueueChange, Session};
-use crate::index::chunk::Chunk;
+use crate::index::changes::{Cached, CachedSession, Changes, QueueChange};
+use crate::index::chunk::DeliveryChunk;
 use crate::index::messages::{changed_page, number_of};
 use crate::index::notes::{ChangedNotes, put_notes};
-use crate::index::rows::{Delivery, StoredMessage};
+use crate::index::rows::{StoredDelivery, StoredMessage};
 use crate::index::streams::StreamTable;
 use crate::index::tables::{
     BODY, MESSAGE, QUEUE, RETAINED, SEGMENT, SESSION, SUBSCRIPTION, begin_change, checkpoint,
     chunk_at, put_meta, put_streams, wrong,
 };
-use crate::journal::identity::Meta;
+use crate::wal::identity::Meta;
 
 /// What the checkpoint is to become: read by the index, written by another thread.
 #[derive(Debug)]
-pub(crate) struct Frozen {
+pub(crate) struct CheckpointDraft {
     pub(crate) changes: Changes,
     notes: ChangedNotes,
     streams: StreamTable,
@@ -34,7 +34,7 @@ pub(crate) struct Frozen {
 }
 
 /// How many messages each of some names lost.
-pub(crate) type Counts = BTreeMap<String, u64>;
+pub(crate) type LiveCounts = BTreeMap<String, u64>;
 
 impl Index {
     /// Writes everything that has changed, in one transaction with the LSN that it stands for.
@@ -49,11 +49,11 @@ impl Index {
     /// Sets aside what has changed, to be written; [`Index::thaw`] comes before the next time.
     ///
     /// Everything applied must be safe in the log.
-    pub(crate) fn freeze(&mut self) -> Arc<Frozen> {
+    pub(crate) fn freeze(&mut self) -> Arc<CheckpointDraft> {
         debug_assert!(self.frozen.is_none(), "one at a time");
         debug_assert!(self.unwanted.is_empty(), "between two groups");
         self.live.retain(|_, live| *live > 0);
-        let frozen = Arc::new(Frozen {
+        let frozen = Arc::new(CheckpointDraft {
             changes: std::mem::take(&mut self.changes),
             notes: self.notes.take_changed(),
             streams: self.streams.clone(),
@@ -72,7 +72,7 @@ impl Index {
     }
 
     /// What was frozen is written: the checkpoint has it.
-    pub(crate) fn thaw(&mut self, frozen: &Frozen) -> Result<(), StoreError> {
+    pub(crate) fn thaw(&mut self, frozen: &CheckpointDraft) -> Result<(), StoreError> {
         self.tables.refresh()?;
         self.frozen = None;
         self.checkpoint_lsn = frozen.meta.applied_lsn;
@@ -92,8 +92,8 @@ impl Index {
     /// Drops every delivery and retained message whose content cannot be read; returns the
     /// sessions that lost some, by client identifier, and how many, and the topics that lost their
     /// retained message.
-    pub(crate) fn drop_unreadable(&mut self) -> Result<(Counts, Counts), StoreError> {
-        let (mut lost, mut topics) = (Counts::new(), Counts::new());
+    pub(crate) fn drop_unreadable(&mut self) -> Result<(LiveCounts, LiveCounts), StoreError> {
+        let (mut lost, mut topics) = (LiveCounts::new(), LiveCounts::new());
         let mut sessions = Vec::new();
         self.clients(&mut |session, client_id| sessions.push((session, client_id.to_owned())))?;
         for (session, client_id) in sessions {
@@ -117,7 +117,7 @@ impl Index {
     }
 
     /// All that waits for a session or is under way to it.
-    pub(super) fn deliveries(&mut self, session: u64) -> Result<Vec<Delivery>, StoreError> {
+    pub(super) fn deliveries(&mut self, session: u64) -> Result<Vec<StoredDelivery>, StoreError> {
         let mut deliveries = self.queue(session, 0, usize::MAX)?;
         if let Some(row) = &self.cached_session(session)?.row {
             let row = row.row().map_err(wrong)?;
@@ -142,7 +142,7 @@ impl Index {
     }
 }
 
-impl Frozen {
+impl CheckpointDraft {
     /// Records up to here are in it.
     pub(crate) fn applied_lsn(&self) -> u64 {
         self.meta.applied_lsn
@@ -189,10 +189,10 @@ impl Frozen {
         for (session, cached) in changed(self.changes.sessions.iter()) {
             match &cached.row {
                 None => drop(table.remove(session).map_err(checkpoint)?),
-                Some(Session::Packed(row)) => {
+                Some(CachedSession::Packed(row)) => {
                     table.insert(session, &row[..]).map_err(checkpoint)?;
                 }
-                Some(Session::Open(row)) => {
+                Some(CachedSession::Open(row)) => {
                     bytes.clear();
                     row.encode(&mut bytes);
                     table.insert(session, &bytes[..]).map_err(checkpoint)?;
@@ -298,7 +298,7 @@ impl StoredQueue<'_, '_> {
     }
 
     /// Adds chunks, in their order.
-    fn add(&mut self, chunks: &[Chunk]) -> Result<(), StoreError> {
+    fn add(&mut self, chunks: &[DeliveryChunk]) -> Result<(), StoreError> {
         let Some(first) = chunks.first() else {
             return Ok(());
         };
@@ -320,34 +320,34 @@ impl StoredQueue<'_, '_> {
     }
 
     /// Adds chunks to a queue that has later deliveries already: its tail is made anew.
-    fn mix(&mut self, chunks: &[Chunk]) -> Result<(), StoreError> {
+    fn mix(&mut self, chunks: &[DeliveryChunk]) -> Result<(), StoreError> {
         let first = chunks[0].first;
         let from = chunk_at(&*self.table, self.session, first)?.map_or(first, |(key, _)| key);
-        let mut all: BTreeMap<u64, Delivery> = BTreeMap::new();
+        let mut all: BTreeMap<u64, StoredDelivery> = BTreeMap::new();
         let range = (self.session, from)..=(self.session, u64::MAX);
         let mut keys = Vec::new();
         for row in self.table.range(range).map_err(checkpoint)? {
             let (key, bytes) = row.map_err(checkpoint)?;
             keys.push(key.value());
-            let chunk = Chunk::decode(bytes.value()).map_err(wrong)?;
+            let chunk = DeliveryChunk::decode(bytes.value()).map_err(wrong)?;
             for delivery in chunk.deliveries() {
                 let delivery = delivery.map_err(wrong)?;
                 all.insert(delivery.number, delivery);
             }
         }
-        for delivery in chunks.iter().flat_map(Chunk::deliveries) {
+        for delivery in chunks.iter().flat_map(DeliveryChunk::deliveries) {
             let delivery = delivery.map_err(wrong)?;
             all.insert(delivery.number, delivery);
         }
         for key in keys {
             self.table.remove(key).map_err(checkpoint)?;
         }
-        let anew = Chunk::all(all.values());
+        let anew = DeliveryChunk::all(all.values());
         anew.iter()
             .try_for_each(|chunk| self.put(chunk.first, chunk))
     }
 
-    fn put(&mut self, key: u64, chunk: &Chunk) -> Result<(), StoreError> {
+    fn put(&mut self, key: u64, chunk: &DeliveryChunk) -> Result<(), StoreError> {
         let key = (self.session, key);
         if chunk.count == 0 {
             self.table.remove(key).map_err(checkpoint)?;

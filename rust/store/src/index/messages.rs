@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use crate::index::numbered::Numbered;
 use crate::index::paged::low;
 pub(crate) use crate::index::paged::page_of;
-use crate::journal::Place;
-use crate::wire::{BodyError, Reader, put_varint};
+use crate::wal::LogPosition;
+use crate::wire::{BodyError, RecordReader, put_varint};
 
 /// Messages of a page.
 const PAGE: usize = 256;
@@ -27,7 +27,7 @@ pub(crate) struct MessageRow {
 }
 
 impl MessageRow {
-    pub(crate) fn new(size: u32, place: Place) -> Self {
+    pub(crate) fn new(size: u32, place: LogPosition) -> Self {
         // INVARIANT: a segment is a few MiB, or has one group, which has one message beyond that.
         let narrow = |figure: u64| u32::try_from(figure).expect("segments are below 4 GiB");
         Self {
@@ -40,8 +40,8 @@ impl MessageRow {
     }
 
     /// Where its record was written.
-    pub(crate) fn place(&self) -> Place {
-        Place {
+    pub(crate) fn place(&self) -> LogPosition {
+        LogPosition {
             segment: self.segment.into(),
             offset: self.offset.into(),
             bytes: self.bytes.into(),
@@ -61,7 +61,7 @@ impl MessageRow {
         }
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, BodyError> {
+    fn decode(from: &mut RecordReader<'_>) -> Result<Self, BodyError> {
         let mut figures = [0; 5];
         for figure in &mut figures {
             *figure = u32::try_from(from.varint()?).map_err(|_| BodyError::Number)?;
@@ -79,7 +79,7 @@ impl MessageRow {
 
 /// A message that differs from the checkpoint.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Changed {
+pub(crate) struct ChangedMessage {
     low: u8,
     /// The checkpoint has it, or will have it: that it is gone must be written.
     pub(crate) is_stored: bool,
@@ -99,14 +99,14 @@ pub(crate) struct ChangedMessages {
 /// 256 messages, or fewer.
 #[derive(Debug)]
 enum Page {
-    Open(Vec<Changed>),
+    Open(Vec<ChangedMessage>),
     /// All of them new and still wanted: as the checkpoint is to have them, which takes half the
     /// room, until one of them changes.
     Packed(Box<[u8]>),
 }
 
 impl Page {
-    fn open(&mut self) -> &mut Vec<Changed> {
+    fn open(&mut self) -> &mut Vec<ChangedMessage> {
         if let Self::Packed(bytes) = self {
             *self = Self::Open(unpacked(bytes));
         }
@@ -116,7 +116,7 @@ impl Page {
         }
     }
 
-    fn changed(&self) -> Cow<'_, [Changed]> {
+    fn changed(&self) -> Cow<'_, [ChangedMessage]> {
         match self {
             Self::Open(changed) => Cow::Borrowed(changed),
             Self::Packed(bytes) => Cow::Owned(unpacked(bytes)),
@@ -124,13 +124,13 @@ impl Page {
     }
 }
 
-fn unpacked(bytes: &[u8]) -> Vec<Changed> {
-    let (mut reader, mut changed) = (Reader(bytes), Vec::with_capacity(PAGE));
+fn unpacked(bytes: &[u8]) -> Vec<ChangedMessage> {
+    let (mut reader, mut changed) = (RecordReader(bytes), Vec::with_capacity(PAGE));
     while !reader.0.is_empty() {
         // INVARIANT: `pack` wrote it.
         let low = reader.byte().expect("a page of our own");
         let row = MessageRow::decode(&mut reader).expect("a page of our own");
-        changed.push(Changed {
+        changed.push(ChangedMessage {
             low,
             is_stored: false,
             row: Some(row),
@@ -144,13 +144,13 @@ impl ChangedMessages {
         self.count
     }
 
-    pub(crate) fn get(&self, number: u64) -> Option<Changed> {
+    pub(crate) fn get(&self, number: u64) -> Option<ChangedMessage> {
         match self.pages.get(&page_of(number))? {
             Page::Open(page) => place(page, low(number)).ok().map(|place| page[place]),
             Page::Packed(bytes) => {
                 // INVARIANT: `pack` wrote it.
                 let row = find(bytes, number).expect("a page of our own");
-                row.map(|row| Changed {
+                row.map(|row| ChangedMessage {
                     low: low(number),
                     is_stored: false,
                     row: Some(row),
@@ -159,7 +159,7 @@ impl ChangedMessages {
         }
     }
 
-    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut Changed> {
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut ChangedMessage> {
         let page = self.pages.get_mut(&page_of(number))?.open();
         place(page, low(number)).ok().map(|place| &mut page[place])
     }
@@ -168,7 +168,7 @@ impl ChangedMessages {
         let low = low(number);
         let page = self.pages.entry(page_of(number));
         let page = page.or_insert(Page::Open(Vec::new())).open();
-        let changed = Changed {
+        let changed = ChangedMessage {
             low,
             is_stored,
             row,
@@ -205,7 +205,7 @@ impl ChangedMessages {
             let Some(Page::Open(changed)) = self.pages.get(&number) else {
                 continue;
             };
-            let is_new = |changed: &Changed| changed.row.is_some() && !changed.is_stored;
+            let is_new = |changed: &ChangedMessage| changed.row.is_some() && !changed.is_stored;
             if changed.len() == PAGE && changed.iter().all(is_new) {
                 // INVARIANT: there is nothing stored that could be wrong.
                 let bytes = changed_page(&[], changed).expect("no stored page");
@@ -215,7 +215,7 @@ impl ChangedMessages {
     }
 
     /// The pages with changes, in their order.
-    pub(crate) fn pages(&self) -> impl Iterator<Item = (u64, Cow<'_, [Changed]>)> {
+    pub(crate) fn pages(&self) -> impl Iterator<Item = (u64, Cow<'_, [ChangedMessage]>)> {
         let mut pages: Vec<_> = self.pages.iter().collect();
         pages.sort_unstable_by_key(|(page, _)| **page);
         pages.into_iter().map(|(page, all)| (*page, all.changed()))
@@ -223,11 +223,11 @@ impl ChangedMessages {
 }
 
 /// The number of a message of a page.
-pub(crate) fn number_of(page: u64, changed: &Changed) -> u64 {
+pub(crate) fn number_of(page: u64, changed: &ChangedMessage) -> u64 {
     page << 8 | u64::from(changed.low)
 }
 
-fn place(page: &[Changed], low: u8) -> Result<usize, usize> {
+fn place(page: &[ChangedMessage], low: u8) -> Result<usize, usize> {
     // Numbers grow: the last one is asked for most.
     match page.last() {
         Some(last) if last.low < low => Err(page.len()),
@@ -237,7 +237,10 @@ fn place(page: &[Changed], low: u8) -> Result<usize, usize> {
 }
 
 /// What a page becomes with these changes; empty if nothing is left of it.
-pub(crate) fn changed_page(stored: &[u8], changes: &[Changed]) -> Result<Vec<u8>, BodyError> {
+pub(crate) fn changed_page(
+    stored: &[u8],
+    changes: &[ChangedMessage],
+) -> Result<Vec<u8>, BodyError> {
     let (mut page, mut rest) = (Vec::new(), changes.iter().peekable());
     let mut put = |low: u8, row: Option<MessageRow>| {
         if let Some(row) = row {
@@ -245,7 +248,7 @@ pub(crate) fn changed_page(stored: &[u8], changes: &[Changed]) -> Result<Vec<u8>
             row.encode(&mut page);
         }
     };
-    let mut reader = Reader(stored);
+    let mut reader = RecordReader(stored);
     while !reader.0.is_empty() {
         let (low, row) = (reader.byte()?, MessageRow::decode(&mut reader)?);
         while let Some(before) = rest.next_if(|next| next.low < low) {
@@ -264,7 +267,7 @@ pub(crate) fn changed_page(stored: &[u8], changes: &[Changed]) -> Result<Vec<u8>
 
 /// All messages of a stored page.
 pub(crate) fn decode_page(page: u64, stored: &[u8]) -> Result<Vec<(u64, MessageRow)>, BodyError> {
-    let (mut reader, mut rows) = (Reader(stored), Vec::new());
+    let (mut reader, mut rows) = (RecordReader(stored), Vec::new());
     while !reader.0.is_empty() {
         let (low, row) = (reader.byte()?, MessageRow::decode(&mut reader)?);
         rows.push((page << 8 | u64::from(low), row));
@@ -284,7 +287,7 @@ pub(crate) fn encode_page(rows: &[(u64, MessageRow)]) -> Vec<u8> {
 
 /// A message of a stored page.
 pub(crate) fn find(stored: &[u8], number: u64) -> Result<Option<MessageRow>, BodyError> {
-    let mut reader = Reader(stored);
+    let mut reader = RecordReader(stored);
     while !reader.0.is_empty() {
         let (found, row) = (reader.byte()?, MessageRow::decode(&mut reader)?);
         if found >= low(number) {
@@ -299,7 +302,7 @@ mod tests {
     use super::*;
 
     fn row(segment: u64) -> MessageRow {
-        let place = Place {
+        let place = LogPosition {
             segment,
             offset: 1 << 20,
             bytes: 300,
@@ -381,6 +384,6 @@ mod tests {
 
     #[test]
     fn what_is_known_of_a_message_is_small() {
-        assert!(size_of::<Changed>() <= 28);
+        assert!(size_of::<ChangedMessage>() <= 28);
     }
 }

@@ -37,17 +37,17 @@ use redb::ReadTransaction;
 
 use crate::error::{Damage, StoreError};
 use crate::files::{File, Files, read_full};
-use crate::index::changes::{Cached, Changes, QueueChange, Session};
-use crate::index::flush::Frozen;
+use crate::index::changes::{Cached, CachedSession, Changes, QueueChange};
+use crate::index::flush::CheckpointDraft;
 use crate::index::messages::MessageRow;
 use crate::index::notes::Notes;
-use crate::index::rows::{Delivery, StoredMessage};
+use crate::index::rows::{StoredDelivery, StoredMessage};
 use crate::index::streams::StreamTable;
 use crate::index::tables::{RETAINED, SEGMENT, Tables, checkpoint, wrong};
-use crate::journal::Place;
-use crate::journal::frame;
-use crate::journal::identity::Meta;
-use crate::journal::segment::{self, StoreId};
+use crate::wal::LogPosition;
+use crate::wal::frame;
+use crate::wal::identity::Meta;
+use crate::wal::segment::{self, StoreId};
 
 /// What the store knows besides the log.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) struct Index {
     pub(crate) next_number: u64,
     changes: Changes,
     /// What is being written into the checkpoint.
-    frozen: Option<Arc<Frozen>>,
+    frozen: Option<Arc<CheckpointDraft>>,
     pub(crate) streams: StreamTable,
     pub(crate) notes: Notes,
     /// Messages that nobody seemed to want so far in this group.
@@ -85,7 +85,7 @@ const WANTED: &str = "it is missing, and messages in it are needed";
 
 /// What waits for a session.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Waiting {
+pub struct QueueSummary {
     /// How many deliveries.
     pub deliveries: u64,
     /// Sizes of their messages: topic, properties and payload.
@@ -94,17 +94,17 @@ pub struct Waiting {
 
 /// The content of a message, not read yet.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum BodyLocation {
     /// Flags and body of its record.
     Here(u8, Vec<u8>),
     Log {
-        place: Place,
+        place: LogPosition,
         store: StoreId,
         file: Arc<dyn File>,
     },
 }
 
-impl Found {
+impl BodyLocation {
     /// Reads it; the checksum is checked each time.
     pub(crate) fn read(self) -> Result<StoredMessage, StoreError> {
         let (place, store, file) = match self {
@@ -253,7 +253,7 @@ impl Index {
         session: u64,
         from: u64,
         limit: usize,
-    ) -> Result<Vec<Delivery>, StoreError> {
+    ) -> Result<Vec<StoredDelivery>, StoreError> {
         let changes: Vec<_> = self
             .layers()
             .filter_map(|layer| layer.queue(session))
@@ -284,7 +284,7 @@ impl Index {
         from: u64,
         limit: usize,
         changes: &[&QueueChange],
-    ) -> Result<BTreeMap<u64, Delivery>, StoreError> {
+    ) -> Result<BTreeMap<u64, StoredDelivery>, StoreError> {
         let is_gone = |number| changes.iter().any(|change| change.has_removed(number));
         let mut waiting = BTreeMap::new();
         for chunk in self.tables.chunks(session, from)? {
@@ -324,26 +324,26 @@ impl Index {
     /// The content of a message that is still wanted.
     pub(crate) fn message(&mut self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
         let found = self.find(message);
-        let read = found.and_then(|found| found.map(Found::read).transpose());
+        let read = found.and_then(|found| found.map(BodyLocation::read).transpose());
         read.map_err(|error| self.explain(message, error))
     }
 
     /// Where the content of a message is that is still wanted. What is found can be read when the
     /// index has gone on: an open file does not go away.
-    pub(crate) fn find(&mut self, message: u64) -> Result<Option<Found>, StoreError> {
+    pub(crate) fn find(&mut self, message: u64) -> Result<Option<BodyLocation>, StoreError> {
         let Some(place) = self.message_row(message)?.map(|row| row.place()) else {
             return Ok(None);
         };
         if place.segment > self.moved {
             let (store, file) = (self.store, self.open_segment(place.segment)?);
-            return Ok(Some(Found::Log { place, store, file }));
+            return Ok(Some(BodyLocation::Log { place, store, file }));
         }
         let Some((flags, body)) = self.tables.body(message)? else {
             return Err(StoreError::Checkpoint(
                 format!("message {message} is missing").into(),
             ));
         };
-        Ok(Some(Found::Here(flags, body)))
+        Ok(Some(BodyLocation::Here(flags, body)))
     }
 
     /// Leaves the file alone of a segment up to number `through`, which goes: as long as it is
@@ -380,13 +380,13 @@ impl Index {
         }
     }
 
-    fn cached_session(&mut self, session: u64) -> Result<&mut Cached<Session>, StoreError> {
+    fn cached_session(&mut self, session: u64) -> Result<&mut Cached<CachedSession>, StoreError> {
         let mut before = None;
         if !self.changes.sessions.contains(session) {
             let frozen = self.frozen.as_ref();
             before = match frozen.and_then(|frozen| frozen.changes.sessions.get(session)) {
                 Some(frozen) => frozen.row.clone(),
-                None => self.tables.session(session)?.map(Session::Packed),
+                None => self.tables.session(session)?.map(CachedSession::Packed),
             };
         }
         let cached = || Cached::stored(before);
@@ -424,7 +424,11 @@ impl Index {
     }
 
     /// A delivery that waited when the changes of now began.
-    fn queued_before(&self, session: u64, number: u64) -> Result<Option<Delivery>, StoreError> {
+    fn queued_before(
+        &self,
+        session: u64,
+        number: u64,
+    ) -> Result<Option<StoredDelivery>, StoreError> {
         let frozen = self.frozen.as_ref();
         if let Some(queue) = frozen.and_then(|frozen| frozen.changes.queue(session)) {
             if let Some(delivery) = queue.find(number).map_err(wrong)? {

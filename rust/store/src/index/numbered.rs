@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by session or message number.
-pub(crate) type Numbered<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+pub(crate) type Numbered<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>;
 
 /// Spreads consecutive numbers over all bits.
 #[derive(Default)]
-pub(crate) struct Spread(u64);
+pub(crate) struct NumberHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for NumberHasher {
     fn write(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.write_u64(u64::from(byte));

@@ -13,7 +13,7 @@ use twox_hash::XxHash3_128;
 use crate::error::StoreError;
 use crate::files::{File, read_full, write_all};
 use crate::index::tables::FILE;
-use crate::wire::Reader;
+use crate::wire::RecordReader;
 
 const PAGE: u64 = 4_096;
 /// Pages of a region; regions have no header of their own.
@@ -50,18 +50,18 @@ pub(super) struct Widths {
 }
 
 /// What a walk comes upon, in the order of the keys.
-pub(super) enum Step<'p> {
+pub(super) enum PageVisit<'p> {
     /// Key and value, encoded.
     Row(&'p [u8], &'p [u8]),
     /// A page that cannot be read: rows are missing here.
     Lost,
 }
 
-type Visit<'v> = dyn FnMut(Step<'_>) -> Result<(), StoreError> + 'v;
+type Visit<'v> = dyn FnMut(PageVisit<'_>) -> Result<(), StoreError> + 'v;
 
 /// A commit, by its number, and its tables by name.
 #[derive(Debug)]
-pub(super) struct Commit {
+pub(super) struct CheckpointRoot {
     pub(super) number: u64,
     pub(super) tables: BTreeMap<String, Tree>,
 }
@@ -109,14 +109,14 @@ impl<'f> Pages<'f> {
     }
 
     /// The two last commits, as far as they can be read; the file says that the first of them counts.
-    pub(super) fn commits(&mut self) -> Result<Vec<Commit>, StoreError> {
+    pub(super) fn commits(&mut self) -> Result<Vec<CheckpointRoot>, StoreError> {
         let mut commits = Vec::new();
         for (number, root) in self.slots()? {
             let tables = match root {
                 Some(root) => self.tables(root)?,
                 None => BTreeMap::new(),
             };
-            commits.push(Commit { number, tables });
+            commits.push(CheckpointRoot { number, tables });
         }
         Ok(commits)
     }
@@ -140,7 +140,7 @@ impl<'f> Pages<'f> {
             value: None,
         };
         self.walk(root, widths, &mut |step| {
-            if let Step::Row(name, definition) = step
+            if let PageVisit::Row(name, definition) = step
                 && let Ok(name) = std::str::from_utf8(name)
                 && let Some(tree) = definition.get(9..).and_then(read_tree)
             {
@@ -183,7 +183,7 @@ impl<'f> Pages<'f> {
         {
             return rows
                 .into_iter()
-                .try_for_each(|(key, value)| visit(Step::Row(&page[key], &page[value])));
+                .try_for_each(|(key, value)| visit(PageVisit::Row(&page[key], &page[value])));
         }
         // What a page says of others that is no branch any more is not followed further.
         let may_follow = depth > 0 && (is_proven || is_below_proven) && !is_leaf;
@@ -191,7 +191,7 @@ impl<'f> Pages<'f> {
             Some(children) => children
                 .into_iter()
                 .try_for_each(|child| self.descend(child, widths, (depth - 1, is_proven), visit)),
-            None => visit(Step::Lost),
+            None => visit(PageVisit::Lost),
         }
     }
 
@@ -391,8 +391,8 @@ fn leaf(page: &[u8], widths: Widths) -> Option<Vec<Row>> {
 
 fn children(page: &[u8]) -> Option<Vec<Tree>> {
     let count = count(page)? + 1;
-    let mut checksums = Reader(page.get(8..)?);
-    let mut pages = Reader(page.get(8 + CHECKSUM * count..)?);
+    let mut checksums = RecordReader(page.get(8..)?);
+    let mut pages = RecordReader(page.get(8 + CHECKSUM * count..)?);
     let mut children = Vec::with_capacity(count);
     for _ in 0..count {
         let checksum = checksums.take(CHECKSUM).ok()?.first_chunk().copied()?;

@@ -12,8 +12,8 @@ use crate::error::StoreError;
 use crate::files::{File, Files};
 use crate::index::Index;
 use crate::index::bodies;
-use crate::index::chunk::Chunk;
-use crate::index::flush::Counts;
+use crate::index::chunk::DeliveryChunk;
+use crate::index::flush::LiveCounts;
 use crate::index::gaps::Gaps;
 use crate::index::messages::{MessageRow, decode_page, encode_page, find, page_of};
 use crate::index::pages::Pages;
@@ -23,15 +23,15 @@ use crate::index::tables::{
     BODY, MESSAGE, META, NOTE, QUEUE, RETAINED, SEGMENT, SESSION, SUBSCRIPTION, begin_change,
     checkpoint, create_new, wrong,
 };
-use crate::journal::Place;
-use crate::record::{Message, Record};
+use crate::record::{MessageRecord, Record};
+use crate::wal::LogPosition;
 
 /// Memory for writing.
 const CACHE_BYTES: usize = 16 << 20;
 
 /// What was read of a damaged checkpoint, and what of it was given up.
 #[derive(Debug, Default)]
-pub(crate) struct Rescued {
+pub(crate) struct SalvagedCheckpoint {
     /// Pages in which one bit was wrong, and was righted.
     pub(crate) mended_pages: u64,
     /// Pages that could not be read.
@@ -56,7 +56,7 @@ pub(crate) fn rescue(
     file: &dyn File,
     files: &dyn Files,
     begin: Begin,
-) -> Result<Option<Rescued>, StoreError> {
+) -> Result<Option<SalvagedCheckpoint>, StoreError> {
     let mut pages = Pages::of(file)?;
     let Some((commit, meta)) = best(&mut pages, begin)? else {
         return Ok(None);
@@ -69,7 +69,7 @@ pub(crate) fn rescue(
         to: &transaction,
         counted: HashMap::new(),
         moved: meta.moved,
-        rescued: Rescued::default(),
+        rescued: SalvagedCheckpoint::default(),
     };
     copier.copy()?;
     let mut rescued = copier.rescued;
@@ -87,7 +87,7 @@ struct Copier<'f, 't> {
     /// How often each message is referred to, as far as that was read, until its row is found.
     counted: HashMap<u64, u32>,
     moved: u64,
-    rescued: Rescued,
+    rescued: SalvagedCheckpoint,
 }
 
 impl Copier<'_, '_> {
@@ -160,7 +160,7 @@ impl Copier<'_, '_> {
             let Some((key, bytes)) = row else {
                 return Ok(());
             };
-            let chunk = Chunk::decode(bytes).map_err(wrong)?;
+            let chunk = DeliveryChunk::decode(bytes).map_err(wrong)?;
             if !rescued.kept.contains_key(&key.0) {
                 *rescued.homeless.entry(key.0).or_default() += u64::from(chunk.count);
                 return Ok(());
@@ -267,7 +267,7 @@ fn size_of(message: u64, bytes: &[u8]) -> Option<u32> {
 
 /// The row of a message whose content, of so many bytes, has been moved: where it was in the log says nothing any more.
 fn moved_row(size: u32, bytes: usize, moved: u64) -> MessageRow {
-    let place = Place {
+    let place = LogPosition {
         segment: moved,
         offset: 0,
         bytes: bytes as u64,
@@ -275,7 +275,7 @@ fn moved_row(size: u32, bytes: usize, moved: u64) -> MessageRow {
     MessageRow::new(size, place)
 }
 
-impl Rescued {
+impl SalvagedCheckpoint {
     /// Tells whose the deliveries were that could not be read, as far as the contents of their messages tell; before
     /// any record of the log is applied.
     pub(crate) fn attribute(&self, index: &mut Index, to: &mut GivenUp) -> Result<(), StoreError> {
@@ -300,7 +300,7 @@ impl Rescued {
     /// Counts what a message of the log would have brought to sessions that are not there.
     pub(crate) fn count_homeless(
         &mut self,
-        message: &Message<'_>,
+        message: &MessageRecord<'_>,
         index: &mut Index,
     ) -> Result<(), StoreError> {
         for recipient in message.recipients.iter() {
@@ -348,7 +348,7 @@ impl Rescued {
 /// Messages that were given up: by client identifier, by topic, and those of which nothing is known.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
-    pub(crate) sessions: Counts,
-    pub(crate) topics: Counts,
+    pub(crate) sessions: LiveCounts,
+    pub(crate) topics: LiveCounts,
     pub(crate) unknown: u64,
 }

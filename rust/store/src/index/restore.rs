@@ -7,9 +7,9 @@ use redb::ReadableTable;
 use crate::error::StoreError;
 use crate::index::changes::Changes;
 use crate::index::numbered::Numbered;
-use crate::index::rows::{Delivery, SessionRow, Subscriptions, decode_subscriptions};
+use crate::index::rows::{SessionRow, StoredDelivery, StoredSubscriptions, decode_subscriptions};
 use crate::index::tables::{SESSION, checkpoint, wrong};
-use crate::index::{Index, Waiting};
+use crate::index::{Index, QueueSummary};
 
 /// Sessions that are looked up together.
 const TOGETHER: usize = 1024;
@@ -24,9 +24,9 @@ pub struct KeptSession {
     /// What its connections left.
     pub row: SessionRow,
     /// What it subscribed to.
-    pub subscriptions: Subscriptions,
+    pub subscriptions: StoredSubscriptions,
     /// How much waits for it.
-    pub waiting: Waiting,
+    pub waiting: QueueSummary,
 }
 
 impl Index {
@@ -88,7 +88,7 @@ impl Index {
             }
             if self.layers().any(|layer| layer.queue(number).is_some()) {
                 let queue = self.queue(number, 0, usize::MAX)?;
-                kept.waiting = Waiting {
+                kept.waiting = QueueSummary {
                     deliveries: queue.len() as u64,
                     bytes: queue.iter().map(|delivery| u64::from(delivery.bytes)).sum(),
                 };
@@ -135,7 +135,7 @@ impl Index {
         let mut wanting = Vec::new();
         self.sessions(&mut |kept| {
             let under_way = kept.row.publishes.iter().map(|(_, delivery)| delivery);
-            let is_it = |delivery: &Delivery| delivery.message == message;
+            let is_it = |delivery: &StoredDelivery| delivery.message == message;
             let has_it = under_way.into_iter().any(is_it)
                 || self.queue(kept.number, 0, usize::MAX)?.iter().any(is_it);
             if has_it {

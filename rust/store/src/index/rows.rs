@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `session` | session | version: byte; flags: byte (0 user name, 1 away, 2 will, 3 maybe sent); opened: `u64` ms; expiry: `u32` s; client id: text; user name: text; away since: `u64` ms; maybe sent below: varint; gates: count, packet ids; publishes: count, (packet id, delivery number: varint, delivery); releases: count, packet ids; will: flags byte, length: varint, body of a will record |
 //! | `subscription` | session | count, (filter: text, options: byte, id: varint) |
-//! | `queue` | session, a delivery number | see [`Chunk`](crate::index::chunk) |
+//! | `queue` | session, a delivery number | see [`DeliveryChunk`](crate::index::chunk) |
 //! | `message` | message number over 256 | see [`MessageRow`](crate::index::messages) |
 //! | `body` | message number | see [`bodies`](crate::index::bodies); of messages in segments up to `moved` |
 //! | `retained` | topic | message number |
@@ -18,8 +18,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::record::{Message, Opened, Record, WillSet, qos};
-use crate::wire::{BodyError, Reader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint};
+use crate::record::{MessageRecord, Record, SessionOpened, WillSet, qos};
+use crate::wire::{
+    BodyError, RecordReader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint,
+};
 
 /// A session that was kept.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -39,11 +41,11 @@ pub struct SessionRow {
     /// QoS 2 identifiers of the client's that it has not released.
     pub gates: BTreeSet<u16>,
     /// Messages under way to it, in the order in which they were first sent.
-    pub publishes: Vec<(u16, Delivery)>,
+    pub publishes: Vec<(u16, StoredDelivery)>,
     /// Identifiers whose PUBREL is open, in the order of their PUBRECs.
     pub releases: Vec<u16>,
     /// Its will.
-    pub will: Option<Will>,
+    pub will: Option<StoredWill>,
     /// Deliveries in its queue with a lower number may have been sent: a broker died with the client connected, and
     /// the log does not have the end.
     pub maybe_sent_below: u64,
@@ -51,7 +53,7 @@ pub struct SessionRow {
 
 /// A will that was kept.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Will {
+pub struct StoredWill {
     /// Will Delay Interval in seconds.
     pub delay_s: u32,
     /// 0 to 2.
@@ -68,7 +70,7 @@ pub struct Will {
 
 /// A message on its way to a session.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Delivery {
+pub struct StoredDelivery {
     /// Number of the delivery; a session's queue is ordered by it.
     pub number: u64,
     /// Number of the message.
@@ -84,7 +86,7 @@ pub struct Delivery {
 }
 
 /// The subscriptions of a session: by filter, options and Subscription Identifier (0 is none).
-pub type Subscriptions = BTreeMap<String, (u8, u32)>;
+pub type StoredSubscriptions = BTreeMap<String, (u8, u32)>;
 
 /// A message's content, read back.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -101,12 +103,12 @@ impl StoredMessage {
     }
 
     /// The message as it was recorded; its recipients are those of then.
-    pub fn message(&self) -> Message<'_> {
+    pub fn message(&self) -> MessageRecord<'_> {
         // INVARIANT: `new` has parsed the same bytes.
         self.parse().expect("checked when it was read")
     }
 
-    fn parse(&self) -> Result<Message<'_>, BodyError> {
+    fn parse(&self) -> Result<MessageRecord<'_>, BodyError> {
         match Record::decode(1, self.flags, &self.body)? {
             Record::Message(message) => Ok(message),
             _ => Err(BodyError::Kind(1)),
@@ -124,7 +126,7 @@ const RETAIN: u8 = 4;
 
 impl SessionRow {
     /// Takes over what a connection brings.
-    pub(crate) fn open(&mut self, opened: &Opened<'_>) {
+    pub(crate) fn open(&mut self, opened: &SessionOpened<'_>) {
         opened.client_id.clone_into(&mut self.client_id);
         self.username = opened.username.map(str::to_owned);
         self.version = opened.version;
@@ -175,13 +177,13 @@ impl SessionRow {
 
     /// The client identifier of an encoded row, without the rest.
     pub(crate) fn client_id_of(bytes: &[u8]) -> Result<&str, BodyError> {
-        let mut from = Reader(bytes);
+        let mut from = RecordReader(bytes);
         from.take(CLIENT_ID)?;
         from.text()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BodyError> {
-        let mut reader = Reader(bytes);
+        let mut reader = RecordReader(bytes);
         let from = &mut reader;
         let (version, flags) = (from.byte()?, from.byte()?);
         if flags & !(USERNAME | AWAY | WILL | MAYBE_SENT) != 0 {
@@ -206,13 +208,13 @@ impl SessionRow {
                 let mut publishes = Vec::with_capacity(count);
                 for _ in 0..count {
                     let (packet_id, number) = (from.u16()?, from.varint()?);
-                    publishes.push((packet_id, Delivery::decode(number, from)?));
+                    publishes.push((packet_id, StoredDelivery::decode(number, from)?));
                 }
                 publishes
             },
             releases: packet_ids(from)?,
             will: if has(WILL) {
-                Some(Will::decode(from)?)
+                Some(StoredWill::decode(from)?)
             } else {
                 None
             },
@@ -222,12 +224,12 @@ impl SessionRow {
     }
 }
 
-fn packet_ids(from: &mut Reader<'_>) -> Result<Vec<u16>, BodyError> {
+fn packet_ids(from: &mut RecordReader<'_>) -> Result<Vec<u16>, BodyError> {
     let count = from.length()?;
     (0..count).map(|_| from.u16()).collect()
 }
 
-impl Will {
+impl StoredWill {
     pub(crate) fn new(will: &WillSet<'_>) -> Self {
         Self {
             delay_s: will.delay_s,
@@ -255,14 +257,14 @@ impl Will {
         put_bytes(&body, out);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, BodyError> {
+    fn decode(from: &mut RecordReader<'_>) -> Result<Self, BodyError> {
         let flags = from.byte()?;
-        let set = WillSet::decode(flags, &mut Reader(from.bytes()?))?;
+        let set = WillSet::decode(flags, &mut RecordReader(from.bytes()?))?;
         Ok(Self::new(&set))
     }
 }
 
-impl Delivery {
+impl StoredDelivery {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(self.message, out);
         out.push(self.qos | if self.retain { RETAIN } else { 0 });
@@ -273,7 +275,7 @@ impl Delivery {
         }
     }
 
-    fn decode(number: u64, from: &mut Reader<'_>) -> Result<Self, BodyError> {
+    fn decode(number: u64, from: &mut RecordReader<'_>) -> Result<Self, BodyError> {
         let message = from.varint()?;
         let options = from.byte()?;
         if options & !(0b11 | RETAIN) != 0 {
@@ -298,7 +300,7 @@ impl Delivery {
     }
 }
 
-pub(crate) fn encode_subscriptions(subscriptions: &Subscriptions, out: &mut Vec<u8>) {
+pub(crate) fn encode_subscriptions(subscriptions: &StoredSubscriptions, out: &mut Vec<u8>) {
     put_varint(subscriptions.len() as u64, out);
     for (filter, (options, id)) in subscriptions {
         put_text(filter, out);
@@ -307,9 +309,9 @@ pub(crate) fn encode_subscriptions(subscriptions: &Subscriptions, out: &mut Vec<
     }
 }
 
-pub(crate) fn decode_subscriptions(bytes: &[u8]) -> Result<Subscriptions, BodyError> {
-    let mut reader = Reader(bytes);
-    let mut subscriptions = Subscriptions::new();
+pub(crate) fn decode_subscriptions(bytes: &[u8]) -> Result<StoredSubscriptions, BodyError> {
+    let mut reader = RecordReader(bytes);
+    let mut subscriptions = StoredSubscriptions::new();
     for _ in 0..reader.length()? {
         let filter = reader.text()?.to_owned();
         let options = reader.byte()?;

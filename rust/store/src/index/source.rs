@@ -8,15 +8,15 @@ use redb::{Key, TableDefinition, TableHandle as _, Value};
 
 use crate::error::StoreError;
 use crate::files::{File, Files};
-use crate::index::chunk::Chunk;
+use crate::index::chunk::DeliveryChunk;
 use crate::index::messages::decode_page;
-use crate::index::pages::{Commit, Pages, Step, Widths};
+use crate::index::pages::{CheckpointRoot, PageVisit, Pages, Widths};
 use crate::index::rows::{SessionRow, decode_subscriptions};
 use crate::index::streams::StreamTable;
 use crate::index::tables::{
     BODY, MESSAGE, META, NOTE, QUEUE, RETAINED, SEGMENT, SESSION, STREAMS, SUBSCRIPTION,
 };
-use crate::journal::{identity, segment};
+use crate::wal::{identity, segment};
 
 /// The figures of a checkpoint that a rescue needs.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ const WHOLE: Rank = (false, 0);
 pub(super) fn best(
     pages: &mut Pages<'_>,
     begin: Begin,
-) -> Result<Option<(Commit, Figures)>, StoreError> {
+) -> Result<Option<(CheckpointRoot, Figures)>, StoreError> {
     let mut found = Vec::new();
     let commits = pages.commits()?;
     let latest = commits.iter().map(|commit| commit.number).max();
@@ -101,9 +101,9 @@ pub(super) fn best(
 /// What can be had of a commit; the figures if they can be read.
 fn rank(
     pages: &mut Pages<'_>,
-    commit: Commit,
+    commit: CheckpointRoot,
     begin: Begin,
-) -> Result<(Rank, Commit, Option<Figures>), StoreError> {
+) -> Result<(Rank, CheckpointRoot, Option<Figures>), StoreError> {
     let mut source = Source { pages, commit };
     let figures = source.figures()?;
     let has_gap = match figures {
@@ -118,7 +118,7 @@ fn rank(
 /// The tables of one commit.
 pub(super) struct Source<P> {
     pub(super) pages: P,
-    pub(super) commit: Commit,
+    pub(super) commit: CheckpointRoot,
 }
 
 impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
@@ -139,14 +139,14 @@ impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
         };
         let pages = self.pages.borrow_mut();
         pages.walk(*tree, widths, &mut |step| match step {
-            Step::Row(key, value) if is_of(name, key, value) => {
+            PageVisit::Row(key, value) if is_of(name, key, value) => {
                 visit(Some((K::from_bytes(key), V::from_bytes(value))))
             }
-            Step::Row(..) => {
+            PageVisit::Row(..) => {
                 foreign += 1;
                 visit(None)
             }
-            Step::Lost => visit(None),
+            PageVisit::Lost => visit(None),
         })?;
         pages.lost += foreign;
         Ok(())
@@ -214,7 +214,7 @@ fn is_of(name: &str, key: &[u8], value: &[u8]) -> bool {
     } else if name == SUBSCRIPTION.name() {
         decode_subscriptions(value).is_ok()
     } else if name == QUEUE.name() {
-        Chunk::decode(value).is_ok_and(|chunk| chunk.deliveries().all(|one| one.is_ok()))
+        DeliveryChunk::decode(value).is_ok_and(|chunk| chunk.deliveries().all(|one| one.is_ok()))
     } else if name == MESSAGE.name() {
         let page = key.first_chunk().copied().map(u64::from_le_bytes);
         page.is_some_and(|page| decode_page(page, value).is_ok())

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::journal::numbering::{Key, Numbering};
 use crate::record::Streamed;
-use crate::wire::{BodyError, Reader, put_text, put_u16, put_u32, put_u64, put_varint};
+use crate::wal::numbering::{Numbering, PartitionId};
+use crate::wire::{BodyError, RecordReader, put_text, put_u16, put_u32, put_u64, put_varint};
 
 /// A stream as the log knows it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Known {
+pub(crate) struct KnownStream {
     pub(crate) name: String,
     pub(crate) epoch: u64,
 }
@@ -18,17 +18,17 @@ pub(crate) struct Known {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct StreamTable {
     pub(crate) numbering: Numbering,
-    streams: BTreeMap<u32, Known>,
+    streams: BTreeMap<u32, KnownStream>,
     /// The first offset of each partition that is not sealed.
-    sealed: BTreeMap<Key, u64>,
+    sealed: BTreeMap<PartitionId, u64>,
     /// The last offset of each partition in each segment that has rows.
-    segments: BTreeMap<u64, BTreeMap<Key, u64>>,
+    segments: BTreeMap<u64, BTreeMap<PartitionId, u64>>,
 }
 
 impl StreamTable {
     pub(crate) fn name(&mut self, stream: u32, epoch: u64, name: &str) {
         let name = name.to_owned();
-        self.streams.insert(stream, Known { name, epoch });
+        self.streams.insert(stream, KnownStream { name, epoch });
     }
 
     pub(crate) fn add(&mut self, streamed: &Streamed<'_>, segment: u64) {
@@ -38,7 +38,7 @@ impl StreamTable {
     }
 
     /// Rows of `key` below `end` are in files.
-    pub(crate) fn seal(&mut self, key: Key, end: u64) {
+    pub(crate) fn seal(&mut self, key: PartitionId, end: u64) {
         self.numbering.reach(key, end);
         let sealed = self.sealed.entry(key).or_default();
         *sealed = end.max(*sealed);
@@ -57,7 +57,7 @@ impl StreamTable {
 
     /// The number and epoch of the newest stream of that name.
     #[cfg(feature = "columnar")]
-    pub(crate) fn find(&self, name: &str) -> Option<(u32, &Known)> {
+    pub(crate) fn find(&self, name: &str) -> Option<(u32, &KnownStream)> {
         let named = self.streams.iter().rev();
         let mut named = named.filter(|(_, known)| known.name == name);
         named.next().map(|(stream, known)| (*stream, known))
@@ -72,7 +72,7 @@ impl StreamTable {
     }
 
     /// The first offset of `key` that is not sealed.
-    pub(crate) fn sealed(&self, key: Key) -> u64 {
+    pub(crate) fn sealed(&self, key: PartitionId) -> u64 {
         self.sealed.get(&key).copied().unwrap_or_default()
     }
 
@@ -123,7 +123,7 @@ impl StreamTable {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BodyError> {
-        let mut reader = Reader(bytes);
+        let mut reader = RecordReader(bytes);
         let from = &mut reader;
         let mut table = Self::default();
         table.numbering.pass(from.u64()?);
@@ -149,25 +149,25 @@ impl StreamTable {
     }
 }
 
-fn put_key((stream, partition): Key, out: &mut Vec<u8>) {
+fn put_key((stream, partition): PartitionId, out: &mut Vec<u8>) {
     put_u32(stream, out);
     put_u16(partition, out);
 }
 
-fn read_key(from: &mut Reader<'_>) -> Result<Key, BodyError> {
+fn read_key(from: &mut RecordReader<'_>) -> Result<PartitionId, BodyError> {
     Ok((from.u32()?, from.u16()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::RowsBuf;
+    use crate::record::RowRefsBuf;
 
     fn table() -> StreamTable {
         let mut table = StreamTable::default();
         table.name(3, 7, "plant");
         for segment in [4, 5] {
-            let mut rows = RowsBuf::default();
+            let mut rows = RowRefsBuf::default();
             rows.push(3, 1);
             rows.push(3, 2);
             let mut body = Vec::new();
@@ -179,9 +179,12 @@ mod tests {
                 ..Streamed::default()
             }
             .encode(&mut body);
-            let mut slots = crate::rows::Slots::of(&mut body).unwrap();
+            let mut slots = crate::rows::RowSlots::of(&mut body).unwrap();
             slots.fill(|_, partition| segment - 4 + u64::from(partition));
-            table.add(&Streamed::decode(&mut Reader(&body)).unwrap(), segment);
+            table.add(
+                &Streamed::decode(&mut RecordReader(&body)).unwrap(),
+                segment,
+            );
         }
         table
     }

@@ -14,16 +14,16 @@ use redb::{
 use crate::error::{Damage, StoreError};
 use crate::files::Files;
 use crate::index::bodies;
-use crate::index::chunk::Chunk;
+use crate::index::chunk::DeliveryChunk;
 use crate::index::database;
 use crate::index::messages::{self, MessageRow, page_of};
 pub(crate) use crate::index::naming::FILE;
 use crate::index::naming::{UNBORN, begin, name_new};
-use crate::index::rows::{Delivery, SessionRow, Subscriptions, decode_subscriptions};
+use crate::index::rows::{SessionRow, StoredDelivery, StoredSubscriptions, decode_subscriptions};
 use crate::index::source;
 use crate::index::streams::StreamTable;
-use crate::journal::identity::Meta;
-use crate::journal::segment::StoreId;
+use crate::wal::identity::Meta;
+use crate::wal::segment::StoreId;
 use crate::wire::BodyError;
 use mqttcore_panics::contained;
 
@@ -230,7 +230,8 @@ impl Tables {
     pub(crate) fn all_subscriptions(
         &self,
         numbers: RangeInclusive<u64>,
-    ) -> Result<impl Iterator<Item = Result<(u64, Subscriptions), StoreError>>, StoreError> {
+    ) -> Result<impl Iterator<Item = Result<(u64, StoredSubscriptions), StoreError>>, StoreError>
+    {
         rows(
             self.views.subscription.as_ref(),
             numbers,
@@ -248,7 +249,7 @@ impl Tables {
         let found = found.transpose().map_err(checkpoint)?;
         Ok(found.into_iter().flatten().map(|row| {
             let (key, bytes) = row.map_err(checkpoint)?;
-            let (deliveries, sizes) = Chunk::figures(bytes.value()).map_err(wrong)?;
+            let (deliveries, sizes) = DeliveryChunk::figures(bytes.value()).map_err(wrong)?;
             Ok((key.value().0, deliveries, sizes))
         }))
     }
@@ -270,7 +271,11 @@ impl Tables {
         Ok(Some((flags, body.to_vec())))
     }
 
-    pub(crate) fn queued(&self, session: u64, number: u64) -> Result<Option<Delivery>, StoreError> {
+    pub(crate) fn queued(
+        &self,
+        session: u64,
+        number: u64,
+    ) -> Result<Option<StoredDelivery>, StoreError> {
         let Some(table) = &self.views.queue else {
             return Ok(None);
         };
@@ -283,7 +288,7 @@ impl Tables {
         &self,
         session: u64,
         from: u64,
-    ) -> Result<impl Iterator<Item = Result<Chunk, StoreError>>, StoreError> {
+    ) -> Result<impl Iterator<Item = Result<DeliveryChunk, StoreError>>, StoreError> {
         let mut rows = None;
         if let Some(table) = &self.views.queue {
             let first = chunk_at(table, session, from)?.map_or(from, |(first, _)| first);
@@ -292,7 +297,7 @@ impl Tables {
         }
         Ok(rows.into_iter().flatten().map(|row| {
             let (_, bytes) = row.map_err(checkpoint)?;
-            Chunk::decode(bytes.value()).map_err(wrong)
+            DeliveryChunk::decode(bytes.value()).map_err(wrong)
         }))
     }
 
@@ -358,7 +363,7 @@ pub(crate) fn chunk_at(
     table: &impl ReadableTable<(u64, u64), &'static [u8]>,
     session: u64,
     number: u64,
-) -> Result<Option<(u64, Chunk)>, StoreError> {
+) -> Result<Option<(u64, DeliveryChunk)>, StoreError> {
     let mut before = table
         .range((session, 0)..=(session, number))
         .map_err(checkpoint)?;
@@ -366,7 +371,7 @@ pub(crate) fn chunk_at(
         return Ok(None);
     };
     let (key, bytes) = row.map_err(checkpoint)?;
-    let chunk = Chunk::decode(bytes.value()).map_err(wrong)?;
+    let chunk = DeliveryChunk::decode(bytes.value()).map_err(wrong)?;
     Ok(Some((key.value().1, chunk)))
 }
 

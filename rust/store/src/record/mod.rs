@@ -7,7 +7,7 @@
 //!
 //! | type | record | flags | body |
 //! | --- | --- | --- | --- |
-//! | 1 | [`Message`] | 0-1 QoS, 2 RETAIN, 3 kept, 4 gate, 5 expiry, 6 source, 7 rows | rows: see [`Streamed`]; message; gate: session, packet id; expiry: `u64` ms; source: text, the user name in it behind U+0000; topic: text; properties: bytes; recipients; payload: rest |
+//! | 1 | [`MessageRecord`] | 0-1 QoS, 2 RETAIN, 3 kept, 4 gate, 5 expiry, 6 source, 7 rows | rows: see [`Streamed`]; message; gate: session, packet id; expiry: `u64` ms; source: text, the user name in it behind U+0000; topic: text; properties: bytes; recipients; payload: rest |
 //! | 2 | [`Record::Route`] | | message; first delivery; recipients |
 //! | 3 | [`Record::Gate`] | | session; packet id |
 //! | 4 | [`Record::Released`] | | session; packet id |
@@ -15,7 +15,7 @@
 //! | 6 | [`Record::Received`] | | session; packet id |
 //! | 7 | [`Record::Completed`] | | session; then to the end (packet id, varint length of the run) |
 //! | 8 | [`Record::Dropped`] | | session; delivery |
-//! | 9 | [`Opened`] | 0 user name | session; `u64` ms; version: byte; expiry: `u32` s; client id: text; user name: text |
+//! | 9 | [`SessionOpened`] | 0 user name | session; `u64` ms; version: byte; expiry: `u32` s; client id: text; user name: text |
 //! | 10 | [`Away`] | 0 maybe sent | session; `u64` ms; expiry: `u32` s; maybe sent: varint |
 //! | 11 | [`Record::Ended`] | | session |
 //! | 12 | [`Record::Subscribed`] | | session; options: byte; subscription id: varint, 0 none; filter: text |
@@ -26,28 +26,28 @@
 //! | 20 | [`Record::Stream`] | | stream: `u32`; epoch: `u64`; name: text |
 //! | 21 | [`Record::Sealed`] | | stream: `u32`; partition: `u16`; end: `u64` |
 //! | 22 | [`Record::Note`] | | key: text; value: rest |
-//! | 255 | commit marker | | see [`crate::journal`] |
+//! | 255 | commit marker | | see [`crate::wal`] |
 //!
 //! Recipients: a count, then for each: session; a byte with QoS in bits 0-1, RETAIN in 2, and in 3
 //! whether subscription identifiers follow (a count and varints). Delivery *i* of a message has
-//! the number `first + i`; of a [`Message`], `first` is its own number.
+//! the number `first + i`; of a [`MessageRecord`], `first` is its own number.
 
 mod parts;
 mod recipients;
 
-use crate::wire::{BodyError, Reader};
+use crate::wire::{BodyError, RecordReader};
 
-pub use self::parts::{Away, Message, Opened, WillSet};
+pub use self::parts::{Away, MessageRecord, SessionOpened, WillSet};
 pub(crate) use self::parts::{is_streamed, qos};
-pub use crate::rows::{Row, Rows, RowsBuf, Streamed};
-pub use crate::runs::{PacketIds, PacketIdsBuf};
+pub use crate::rows::{RowRef, RowRefs, RowRefsBuf, Streamed};
+pub use crate::runs::{PacketIdRuns, PacketIdRunsBuf};
 pub use recipients::{Recipient, Recipients, RecipientsBuf};
 
 pub(crate) const COMMIT: u8 = 255;
 
-/// The functions that write the fields of a body, by the names of those of [`Reader`] that read them.
+/// The functions that write the fields of a body, by the names of those of [`RecordReader`] that read them.
 mod put {
-    use super::{PacketIds, Recipients};
+    use super::{PacketIdRuns, Recipients};
     pub(super) use crate::wire::{
         put_text as text, put_u16 as u16, put_u32 as u32, put_u64 as u64, put_varint as varint,
     };
@@ -68,7 +68,7 @@ mod put {
         value.encode(out);
     }
 
-    pub(super) fn packet_ids(value: PacketIds<'_>, out: &mut Vec<u8>) {
+    pub(super) fn packet_ids(value: PacketIdRuns<'_>, out: &mut Vec<u8>) {
         value.encode(out);
     }
 }
@@ -113,7 +113,7 @@ macro_rules! records {
 
             /// Reads what [`Record::encode_body`] wrote.
             pub(crate) fn decode(kind: u8, flags: u8, body: &'a [u8]) -> Result<Self, BodyError> {
-                let mut from = Reader(body);
+                let mut from = RecordReader(body);
                 let record = match kind {
                     $( $struct_kind => Self::$Struct(<$type>::decode(flags, &mut from)?), )*
                     _ if flags != 0 => return Err(BodyError::Flags),
@@ -130,9 +130,9 @@ macro_rules! records {
 records! {
     with_flags {
         /// A message came in.
-        1 Message(Message<'a>),
+        1 Message(MessageRecord<'a>),
         /// A session began, or a connection resumed it.
-        9 Opened(Opened<'a>),
+        9 Opened(SessionOpened<'a>),
         /// A session's connection ended; its expiry runs.
         10 Away(Away),
         /// A connection left a will.
@@ -185,7 +185,7 @@ records! {
             /// The receiver's session.
             session: u64 = varint,
             /// Their identifiers.
-            packet_ids: PacketIds<'a> = packet_ids,
+            packet_ids: PacketIdRuns<'a> = packet_ids,
         }
         /// A queued message left the queue without a packet identifier: at QoS 0, or dropped.
         8 Dropped {
@@ -255,7 +255,7 @@ records! {
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RecordReader<'a> {
     fn varint_u32(&mut self) -> Result<u32, BodyError> {
         u32::try_from(self.varint()?).map_err(|_| BodyError::Number)
     }
@@ -272,7 +272,7 @@ impl<'a> Reader<'a> {
         Recipients::decode(self)
     }
 
-    fn packet_ids(&mut self) -> Result<PacketIds<'a>, BodyError> {
-        PacketIds::decode(self)
+    fn packet_ids(&mut self) -> Result<PacketIdRuns<'a>, BodyError> {
+        PacketIdRuns::decode(self)
     }
 }

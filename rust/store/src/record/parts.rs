@@ -2,11 +2,13 @@
 
 use crate::record::recipients::Recipients;
 use crate::rows::Streamed;
-use crate::wire::{BodyError, Reader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint};
+use crate::wire::{
+    BodyError, RecordReader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint,
+};
 
 /// A message, once, with those who are to get it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Message<'a> {
+pub struct MessageRecord<'a> {
     /// Its number, from [`crate::Store::numbers`]; that of its first delivery too.
     pub message: u64,
     /// QoS that it was published with: 0 to 2.
@@ -37,7 +39,7 @@ pub struct Message<'a> {
 
 /// A session as a connection leaves it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Opened<'a> {
+pub struct SessionOpened<'a> {
     /// The session; a new one for a client that starts clean.
     pub session: u64,
     /// Unix milliseconds.
@@ -97,7 +99,7 @@ const MAYBE_SENT: u8 = 1;
 /// Between a source and its user name.
 const BEHIND_SOURCE: &str = "\0";
 
-impl<'a> Message<'a> {
+impl<'a> MessageRecord<'a> {
     /// Bytes of topic, properties and payload.
     pub(crate) fn size(&self) -> u32 {
         let size = self.topic.len() + self.properties.len() + self.payload.len();
@@ -140,7 +142,7 @@ impl<'a> Message<'a> {
         out.extend_from_slice(self.payload);
     }
 
-    pub(super) fn decode(flags: u8, from: &mut Reader<'a>) -> Result<Self, BodyError> {
+    pub(super) fn decode(flags: u8, from: &mut RecordReader<'a>) -> Result<Self, BodyError> {
         let has = |flag: u8| flags & flag != 0;
         let mut message = Self {
             qos: qos(flags)?,
@@ -179,7 +181,7 @@ impl<'a> Message<'a> {
     }
 }
 
-impl<'a> Opened<'a> {
+impl<'a> SessionOpened<'a> {
     pub(super) fn flags(&self) -> u8 {
         if self.username.is_some() { USERNAME } else { 0 }
     }
@@ -195,7 +197,7 @@ impl<'a> Opened<'a> {
         }
     }
 
-    pub(super) fn decode(flags: u8, from: &mut Reader<'a>) -> Result<Self, BodyError> {
+    pub(super) fn decode(flags: u8, from: &mut RecordReader<'a>) -> Result<Self, BodyError> {
         if flags & !USERNAME != 0 {
             return Err(BodyError::Flags);
         }
@@ -232,7 +234,7 @@ impl Away {
         }
     }
 
-    pub(super) fn decode(flags: u8, from: &mut Reader<'_>) -> Result<Self, BodyError> {
+    pub(super) fn decode(flags: u8, from: &mut RecordReader<'_>) -> Result<Self, BodyError> {
         if flags & !MAYBE_SENT != 0 {
             return Err(BodyError::Flags);
         }
@@ -262,7 +264,7 @@ impl<'a> WillSet<'a> {
         out.extend_from_slice(self.payload);
     }
 
-    pub(crate) fn decode(flags: u8, from: &mut Reader<'a>) -> Result<Self, BodyError> {
+    pub(crate) fn decode(flags: u8, from: &mut RecordReader<'a>) -> Result<Self, BodyError> {
         if flags & !(QOS | RETAIN) != 0 {
             return Err(BodyError::Flags);
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::record::qos;
-use crate::wire::{BodyError, Reader, put_varint};
+use crate::wire::{BodyError, RecordReader, put_varint};
 
 /// One durable session that gets a message.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -90,7 +90,7 @@ impl<'a> Recipients<'a> {
 
     /// Each of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = Recipient> + 'a {
-        let mut reader = Reader(self.bytes);
+        let mut reader = RecordReader(self.bytes);
         std::iter::from_fn(move || {
             // INVARIANT: the bytes were checked by `decode`, or written by `push`.
             (!reader.0.is_empty()).then(|| one(&mut reader).expect("checked recipients"))
@@ -102,7 +102,7 @@ impl<'a> Recipients<'a> {
         out.extend_from_slice(self.bytes);
     }
 
-    pub(crate) fn decode(from: &mut Reader<'a>) -> Result<Self, BodyError> {
+    pub(crate) fn decode(from: &mut RecordReader<'a>) -> Result<Self, BodyError> {
         let count = from.length()? as u64;
         let before = from.0;
         for _ in 0..count {
@@ -119,7 +119,7 @@ impl fmt::Debug for Recipients<'_> {
     }
 }
 
-fn one(from: &mut Reader<'_>) -> Result<Recipient, BodyError> {
+fn one(from: &mut RecordReader<'_>) -> Result<Recipient, BodyError> {
     let session = from.varint()?;
     let options = from.byte()?;
     if options & !(0b11 | RETAIN | IDS) != 0 {

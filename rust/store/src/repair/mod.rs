@@ -12,13 +12,13 @@ use crate::backup::{RESTORED, mark_restored};
 use crate::durable::{StoreOptions, claim, open_or_rebuild, open_parts};
 use crate::error::{Damage, StoreError};
 use crate::files::Files;
-use crate::index::rescue::{self, GivenUp, Rescued};
+use crate::index::rescue::{self, GivenUp, SalvagedCheckpoint};
 use crate::index::source::Begin;
 use crate::index::{Index, naming};
-use crate::journal::segment::StoreId;
-use crate::journal::writer::Writer;
-use crate::journal::{identity, segment};
 use crate::tools::{must_be_there, read_all};
+use crate::wal::segment::StoreId;
+use crate::wal::writer::SegmentWriter;
+use crate::wal::{identity, segment};
 
 /// What mending a store did.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -101,8 +101,8 @@ fn mend(
         repair.set_aside.push(aside);
     }
     // The old log must be gone by now: what is torn in it would pass for whole in front of a new segment.
-    let bytes = options.journal.segment_bytes;
-    Writer::begin_at(
+    let bytes = options.wal.segment_bytes;
+    SegmentWriter::begin_at(
         Arc::clone(files),
         saved.store,
         bytes,
@@ -113,7 +113,10 @@ fn mend(
 }
 
 /// Begins a new checkpoint with what the old one has, as far as it can be read.
-fn begin_new(files: &dyn Files, is_damaged: bool) -> Result<Option<Rescued>, StoreError> {
+fn begin_new(
+    files: &dyn Files,
+    is_damaged: bool,
+) -> Result<Option<SalvagedCheckpoint>, StoreError> {
     if !is_damaged {
         naming::copy_to_new(files)?;
         return Ok(None);
@@ -136,7 +139,7 @@ fn save(
     files: &Arc<dyn Files>,
     options: &StoreOptions,
     numbers: &[u64],
-    rescued: Option<Rescued>,
+    rescued: Option<SalvagedCheckpoint>,
     repair: &mut Repair,
 ) -> Result<End, StoreError> {
     let (mut index, meta) = Index::open_new(files, options.cache_bytes)?;
@@ -169,7 +172,7 @@ fn save(
 fn save_records(
     files: &dyn Files,
     numbers: &[u64],
-    rescued: Option<Rescued>,
+    rescued: Option<SalvagedCheckpoint>,
     index: &mut Index,
     repair: &mut Repair,
 ) -> Result<(), StoreError> {

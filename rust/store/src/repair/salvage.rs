@@ -6,13 +6,13 @@ use redb::Database;
 
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::index::rescue::Rescued;
+use crate::index::rescue::SalvagedCheckpoint;
 use crate::index::{Index, bodies};
-use crate::journal::frame::{self};
-use crate::journal::open::{Logged, Place, read_record};
-use crate::journal::salvage::{frames, header_of, promised};
-use crate::journal::segment::{self, HEADER, Header, StoreId};
 use crate::record::Record;
+use crate::wal::frame::{self};
+use crate::wal::open::{LogPosition, Logged, read_record};
+use crate::wal::salvage::{frames, header_of, promised};
+use crate::wal::segment::{self, HEADER, SegmentHeader, StoreId};
 
 /// What became of the records of a damaged log.
 #[derive(Debug, Default)]
@@ -22,20 +22,20 @@ pub(crate) struct Salvaged {
     /// LSNs of those that are lost: first and last of each gap.
     pub(crate) lost: Vec<(u64, u64)>,
     /// What the bytes of broken records seem to say, by LSN.
-    pub(crate) broken: BTreeMap<u64, Broken>,
+    pub(crate) broken: BTreeMap<u64, CorruptRecord>,
     /// Messages to sessions whose beginning is lost, by client identifier.
     pub(crate) homeless: BTreeMap<String, u64>,
     /// What could be read of a damaged checkpoint.
-    pub(crate) rescued: Option<Rescued>,
+    pub(crate) rescued: Option<SalvagedCheckpoint>,
     /// Something in the log says that records up to here were safe.
-    promised: u64,
+    last_durable_lsn: u64,
     /// Those sessions.
     unopened: BTreeMap<u64, String>,
 }
 
 /// A record whose checksum is wrong, as its bytes read nevertheless: good for a report only.
 #[derive(Debug, Default)]
-pub(crate) struct Broken {
+pub(crate) struct CorruptRecord {
     /// The sessions that a message went to.
     pub(crate) sessions: Vec<u64>,
     /// The topic of a message.
@@ -58,7 +58,7 @@ pub(crate) fn segment(
     let header = header_of(files, store, (number, is_followed))?;
     salvaged.look_at(&bytes, &header, index.applied_lsn);
     if !is_followed {
-        salvaged.promised = promised(&bytes, &header);
+        salvaged.last_durable_lsn = promised(&bytes, &header);
     }
     for saved in frames(&bytes, &header) {
         let (frame, applied_lsn) = (saved.frame, index.applied_lsn);
@@ -68,7 +68,7 @@ pub(crate) fn segment(
         if frame.lsn > applied_lsn + 1 {
             salvaged.lost.push((applied_lsn + 1, frame.lsn - 1));
         }
-        let place = Place {
+        let place = LogPosition {
             segment: number,
             offset: saved.offset as u64,
             bytes: frame.bytes() as u64,
@@ -88,15 +88,16 @@ impl Salvaged {
     /// Records that were safe and are not there behind the last one that is: their numbers are not
     /// given again.
     pub(crate) fn end(&mut self, index: &mut Index) {
-        if self.promised > index.applied_lsn {
-            self.lost.push((index.applied_lsn + 1, self.promised));
-            index.applied_lsn = self.promised;
+        if self.last_durable_lsn > index.applied_lsn {
+            self.lost
+                .push((index.applied_lsn + 1, self.last_durable_lsn));
+            index.applied_lsn = self.last_durable_lsn;
         }
     }
 
     /// Finds broken records and what they seem to say; the first record expected is the one behind
     /// `last_lsn`.
-    fn look_at(&mut self, bytes: &[u8], header: &Header, last_lsn: u64) {
+    fn look_at(&mut self, bytes: &[u8], header: &SegmentHeader, last_lsn: u64) {
         let seed = header.seed();
         let (mut at, mut lsn) = (HEADER, last_lsn);
         while at < bytes.len() {
@@ -120,7 +121,7 @@ impl Salvaged {
             let body = &bytes[frame::HEADER..bytes_of_one];
             if kind != crate::record::COMMIT {
                 let broken = Record::decode(kind, flags, body)
-                    .map_or_else(|_| Broken::default(), Broken::of);
+                    .map_or_else(|_| CorruptRecord::default(), CorruptRecord::of);
                 if let Some((session, client_id)) = &broken.opened {
                     self.unopened.insert(*session, client_id.clone());
                 }
@@ -146,7 +147,7 @@ impl Salvaged {
     }
 }
 
-impl Broken {
+impl CorruptRecord {
     fn of(record: Record<'_>) -> Self {
         match record {
             Record::Message(message) => Self {

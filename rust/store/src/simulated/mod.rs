@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::durable::behind::tidy;
+use crate::durable::index_thread::tidy;
 use crate::durable::{StoreOptions, claim, open_parts};
 use crate::error::StoreError;
 use crate::files::{Claim, Files};
 use crate::index::Index;
-use crate::index::flush::Frozen;
-use crate::journal::commit::{Committer, Pressure};
-use crate::journal::inbox::Inbox;
-use crate::journal::{Level, Observer, Recovery};
+use crate::index::flush::CheckpointDraft;
 use crate::stream::Streams;
 #[cfg(feature = "columnar")]
-use crate::stream::{StreamOptions, sealing::Wanted};
+use crate::stream::{StreamOptions, sealing::SealRequest};
+use crate::wal::commit::{Committer, Pressure};
+use crate::wal::queue::LogQueue;
+use crate::wal::{Durability, LogObserver, Recovery};
 
 /// A [`DurableStore`](crate::DurableStore) that one thread drives, for tests.
 #[derive(Debug)]
@@ -28,13 +28,13 @@ pub struct SimulatedStore {
 }
 
 struct Inner {
-    inbox: Inbox,
+    log_queue: LogQueue,
     committer: Committer,
     index: Index,
     /// A checkpoint that was begun.
-    frozen: Option<Arc<Frozen>>,
+    frozen: Option<Arc<CheckpointDraft>>,
     options: StoreOptions,
-    observer: Option<Arc<dyn Observer>>,
+    observer: Option<Arc<dyn LogObserver>>,
     written: u64,
     durable: u64,
     refused: BTreeSet<u64>,
@@ -97,7 +97,7 @@ impl SimulatedStore {
             streams.follow(Arc::clone(&safe_lsn));
         }
         let inner = Inner {
-            inbox: Inbox::default(),
+            log_queue: LogQueue::default(),
             frozen: None,
             numbers: index.next_number,
             committer,
@@ -135,10 +135,11 @@ impl SimulatedStore {
         let Some(streams) = inner.streams.clone() else {
             return Ok(());
         };
-        let sealed = streams.seal(&Wanted::Everything, &mut |batch| {
-            let ticket = inner
-                .inbox
-                .push(batch, Level::Fsync, crate::journal::Need::Essential);
+        let sealed = streams.seal(&SealRequest::Everything, &mut |batch| {
+            let ticket =
+                inner
+                    .log_queue
+                    .push(batch, Durability::Fsync, crate::wal::SpacePolicy::Essential);
             inner.drain()?;
             if inner.refused.contains(&ticket.number) {
                 return Err(StoreError::NoSpace);
@@ -233,11 +234,11 @@ impl Inner {
     }
 
     fn try_step(&mut self) -> Result<bool, StoreError> {
-        let Some(mut group) = self.inbox.pop() else {
+        let Some(mut group) = self.log_queue.pop() else {
             return Ok(false);
         };
         let last = group.last_ticket;
-        let level = group.level();
+        let durability = group.durability();
         let (written, refused) = self.committer.write(&mut group)?;
         self.refused
             .extend(refused.iter().map(|ticket| ticket.number));
@@ -245,8 +246,8 @@ impl Inner {
             observer.refused(&refused);
         }
         self.written = last;
-        self.tell(Level::Os, last);
-        if level == Level::Fsync {
+        self.tell(Durability::Os, last);
+        if durability == Durability::Fsync {
             self.sync()?;
         }
         if let Some(written) = written {
@@ -255,7 +256,7 @@ impl Inner {
             }
             self.index.apply_group(&group.bytes, &written)?;
         }
-        self.inbox.recycle(group);
+        self.log_queue.recycle(group);
         Ok(true)
     }
 
@@ -265,13 +266,13 @@ impl Inner {
         self.safe_lsn
             .store(self.committer.writer.durable_lsn, Ordering::Release);
         self.durable = self.written;
-        self.tell(Level::Fsync, self.durable);
+        self.tell(Durability::Fsync, self.durable);
         Ok(())
     }
 
-    fn tell(&self, level: Level, number: u64) {
+    fn tell(&self, durability: Durability, number: u64) {
         if let Some(observer) = &self.observer {
-            observer.kept(level, number);
+            observer.kept(durability, number);
         }
     }
 

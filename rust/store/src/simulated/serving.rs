@@ -6,28 +6,33 @@ use crate::backup::Copy;
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::restore::KeptSession;
-use crate::index::rows::{Delivery, StoredMessage};
-use crate::journal::batch::Batch;
-use crate::journal::commit::Pressure;
-use crate::journal::{Level, Need, Observer, Ticket};
+use crate::index::rows::{StoredDelivery, StoredMessage};
 use crate::simulated::SimulatedStore;
 use crate::store::{Store, StoreStats};
+use crate::wal::batch::Batch;
+use crate::wal::commit::Pressure;
+use crate::wal::{Durability, LogObserver, SpacePolicy, Ticket};
 
 impl Store for SimulatedStore {
-    fn append(&self, batch: &mut Batch, level: Level, need: Need) -> Result<Ticket, StoreError> {
+    fn append(
+        &self,
+        batch: &mut Batch,
+        durability: Durability,
+        space: SpacePolicy,
+    ) -> Result<Ticket, StoreError> {
         let mut inner = self.lock();
         inner.check()?;
-        let ticket = inner.inbox.push(batch, level, need);
+        let ticket = inner.log_queue.push(batch, durability, space);
         batch.clear();
         Ok(ticket)
     }
 
     fn is_kept(&self, ticket: Ticket) -> bool {
         let inner = self.lock();
-        let reached = match ticket.level {
-            Level::Memory => u64::MAX,
-            Level::Os => inner.written,
-            Level::Fsync => inner.durable,
+        let reached = match ticket.durability {
+            Durability::Memory => u64::MAX,
+            Durability::Os => inner.written,
+            Durability::Fsync => inner.durable,
         };
         ticket.number <= reached && !inner.refused.contains(&ticket.number)
     }
@@ -46,13 +51,13 @@ impl Store for SimulatedStore {
         }
     }
 
-    fn observe(&self, observer: Arc<dyn Observer>) {
+    fn observe(&self, observer: Arc<dyn LogObserver>) {
         self.lock().observer.get_or_insert(observer);
     }
 
     fn has_room(&self) -> bool {
         let inner = self.lock();
-        inner.inbox.bytes < inner.options.journal.line_bytes
+        inner.log_queue.bytes < inner.options.wal.queue_bytes
     }
 
     fn pressure(&self) -> Pressure {
@@ -85,7 +90,12 @@ impl Store for SimulatedStore {
         self.lock().index.restore(numbers, visit)
     }
 
-    fn queue(&self, session: u64, from: u64, limit: usize) -> Result<Vec<Delivery>, StoreError> {
+    fn queue(
+        &self,
+        session: u64,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<StoredDelivery>, StoreError> {
         self.lock().index.queue(session, from, limit)
     }
 

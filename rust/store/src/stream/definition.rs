@@ -14,7 +14,7 @@ pub struct Definition {
     /// At least one; the number stays as it was first.
     pub partitions: u16,
     /// What decides about the partition.
-    pub key: Key,
+    pub key: PartitionKey,
     /// What is older goes.
     pub retention_age: Option<Duration>,
     /// Bytes of sealed files, over all partitions, above which the oldest go.
@@ -42,7 +42,7 @@ pub struct ProtobufMessage {
 
 /// What rows have in common that stay in order.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum Key {
+pub enum PartitionKey {
     /// Their topic.
     #[default]
     Topic,
@@ -52,7 +52,7 @@ pub enum Key {
     Sparkplug,
 }
 
-impl Key {
+impl PartitionKey {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Topic => "topic",
@@ -105,14 +105,14 @@ mod tests {
         let hash = XxHash3_64::oneshot_with_seed(7, b"plant/1/temperature");
         let expected = u16::try_from(hash % 5).unwrap();
         assert_eq!(
-            Key::Topic.partition(7, 5, "plant/1/temperature", "c"),
+            PartitionKey::Topic.partition(7, 5, "plant/1/temperature", "c"),
             expected
         );
     }
 
     #[test]
     fn what_one_edge_node_says_is_in_one_partition() {
-        let partition = |topic| Key::Sparkplug.partition(1, 1_000, topic, "host");
+        let partition = |topic| PartitionKey::Sparkplug.partition(1, 1_000, topic, "host");
 
         assert_eq!(
             partition("spBv1.0/g/NBIRTH/n"),
@@ -124,13 +124,13 @@ mod tests {
         );
         assert_eq!(
             partition("other/t"),
-            Key::Topic.partition(1, 1_000, "other/t", "")
+            PartitionKey::Topic.partition(1, 1_000, "other/t", "")
         );
     }
 
     #[test]
     fn what_one_publisher_says_is_in_one_partition() {
-        let partition = |topic| Key::ClientId.partition(1, 1_000, topic, "meter-1");
+        let partition = |topic| PartitionKey::ClientId.partition(1, 1_000, topic, "meter-1");
 
         assert_eq!(partition("a"), partition("b"));
     }

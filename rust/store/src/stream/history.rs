@@ -23,7 +23,7 @@ use parquet::file::metadata::ParquetMetaDataReader;
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::stream::manifest::{SealedFile, full_or, remove_if_there};
-use crate::stream::parquet_io::{Reading, Writing};
+use crate::stream::parquet_io::{FileReader, FileWriter};
 use mqttcore_columnar::{Aliases, FileMeta, Origin, contained, may_have_births, write_parquet};
 
 /// Small files that lie side by side before they are merged.
@@ -147,7 +147,7 @@ impl History {
         if let Some(known) = known.find(is_same) {
             return Ok(Some(known.clone()));
         }
-        let reading = Reading::new(file).map_err(failed)?;
+        let reading = FileReader::new(file).map_err(failed)?;
         let meta = footer(name, &reading).filter(|meta| {
             meta.origin.stream == expected.stream
                 && meta.partition == i32::from(expected.partition)
@@ -170,7 +170,7 @@ impl History {
         let file = remove_if_there(&*self.folder, &unborn)
             .and_then(|()| self.folder.create(&unborn, 0))
             .map_err(failed)?;
-        let mut writing = Writing::new(file);
+        let mut writing = FileWriter::new(file);
         let written = write_parquet(&mut writing, batches, origin, aliases);
         let bytes = match written {
             Ok(_) => writing.finish(),
@@ -258,7 +258,7 @@ impl History {
 
     /// What the footer of a file says of Sparkplug's aliases; `None` if a version wrote it that did not.
     pub(super) fn aliases(&self, sealed: &SealedFile) -> Result<Option<Aliases>, StoreError> {
-        let file = self.folder.open(&sealed.file).and_then(Reading::new);
+        let file = self.folder.open(&sealed.file).and_then(FileReader::new);
         let file = file.map_err(|error| StoreError::io("read", &sealed.file, error))?;
         let told = footer(&sealed.file, &file).and_then(|meta| meta.aliases);
         Ok(told.and_then(|text| Aliases::parse(&text)))
@@ -269,7 +269,7 @@ impl History {
         sealed: &SealedFile,
         narrow: impl FnOnce(Builder) -> Builder,
     ) -> Result<Vec<RecordBatch>, StoreError> {
-        let file = self.folder.open(&sealed.file).and_then(Reading::new);
+        let file = self.folder.open(&sealed.file).and_then(FileReader::new);
         let file = file.map_err(|error| StoreError::io("read", &sealed.file, error))?;
         let broken = |error: &dyn ToString| unreadable(sealed, error);
         let builder = Builder::try_new(file).map_err(|error| broken(&error))?;
@@ -325,7 +325,7 @@ impl History {
     }
 }
 
-type Builder = ParquetRecordBatchReaderBuilder<Reading>;
+type Builder = ParquetRecordBatchReaderBuilder<FileReader>;
 
 fn unreadable(sealed: &SealedFile, error: &dyn ToString) -> StoreError {
     let error = io::Error::other(error.to_string());
@@ -333,7 +333,7 @@ fn unreadable(sealed: &SealedFile, error: &dyn ToString) -> StoreError {
 }
 
 /// What the footer of a file says, if it is one of a stream.
-fn footer(name: &str, reading: &Reading) -> Option<FileMeta> {
+fn footer(name: &str, reading: &FileReader) -> Option<FileMeta> {
     let footer = ParquetMetaDataReader::new().parse_and_finish(reading);
     FileMeta::of(Path::new(name), &footer.ok()?).ok()
 }

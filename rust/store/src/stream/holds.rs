@@ -9,7 +9,7 @@ use crate::stream::streams::{Stream, Streams, lock};
 
 /// What consumers still need, and when that was last written.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct HoldTable {
     pub(super) holds: Holds,
     written_ms: u64,
 }
@@ -95,7 +95,7 @@ impl Stream {
     }
 }
 
-impl Kept {
+impl HoldTable {
     pub(super) fn new(holds: Holds) -> Self {
         Self {
             holds,

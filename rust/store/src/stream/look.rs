@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::backup::STREAMS;
 use crate::error::StoreError;
-use crate::files::{Access, Files};
+use crate::files::{Files, FolderAccess};
 use crate::index::Index;
 use crate::stats::StreamInfo;
 use crate::stream::history::{self, Expected, History};
-use crate::stream::manifest::{self, Identity, SEALED, STREAM, Sealed};
+use crate::stream::manifest::{self, SEALED, STREAM, Sealed, StreamIdentity};
 use crate::stream::open::wrong;
 
 /// Describes every stream in the folder; reads all rows in files, too, if `is_verified`.
@@ -30,15 +30,15 @@ pub(crate) fn describe(
     {
         return Ok(Vec::new());
     }
-    let root = files.folder(STREAMS, Access::Owner).map_err(failed)?;
+    let root = files.folder(STREAMS, FolderAccess::Owner).map_err(failed)?;
     let mut told = Vec::new();
     for name in root.list().map_err(failed)? {
         // The socket of the endpoint has a dot, streams have none.
         if name.contains('.') {
             continue;
         }
-        let folder = root.folder(&name, Access::Owner).map_err(failed)?;
-        if let Some(identity) = manifest::read::<Identity>(&*folder, STREAM)? {
+        let folder = root.folder(&name, FolderAccess::Owner).map_err(failed)?;
+        if let Some(identity) = manifest::read::<StreamIdentity>(&*folder, STREAM)? {
             told.push(describe_one(&*folder, &identity, index, is_verified)?);
         }
     }
@@ -47,7 +47,7 @@ pub(crate) fn describe(
 
 fn describe_one(
     folder: &dyn Files,
-    identity: &Identity,
+    identity: &StreamIdentity,
     index: &Index,
     is_verified: bool,
 ) -> Result<StreamInfo, StoreError> {
@@ -57,7 +57,7 @@ fn describe_one(
         partitions: identity.partitions,
         ..StreamInfo::default()
     };
-    let data = folder.folder("data", Access::Owner);
+    let data = folder.folder("data", FolderAccess::Owner);
     let data = data.map_err(|error| StoreError::io("open", "data", error))?;
     let sealed: Sealed = manifest::read(folder, SEALED)?.unwrap_or_default();
     let names = history::look(&*data)?;
@@ -97,7 +97,7 @@ impl StreamInfo {
 /// Compares the rows in files with what they should be: those from the first that may be read to
 /// the last that is sealed.
 fn verify(
-    identity: &Identity,
+    identity: &StreamIdentity,
     partition: u16,
     history: &History,
     sealed: u64,

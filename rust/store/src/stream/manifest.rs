@@ -22,7 +22,7 @@ pub(super) const FORMAT: u32 = 1;
 
 /// What a stream is: `stream.json`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(super) struct Identity {
+pub(super) struct StreamIdentity {
     pub(super) format: u32,
     pub(super) name: String,
     /// Its number in the log.
@@ -52,12 +52,12 @@ pub(super) struct Schema {
     /// For `protobuf`: the full name of the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
-    pub(super) columns: Vec<Column>,
+    pub(super) columns: Vec<ColumnDefinition>,
 }
 
 /// A typed column.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(super) struct Column {
+pub(super) struct ColumnDefinition {
     pub(super) name: String,
     pub(super) r#type: String,
 }
@@ -164,7 +164,7 @@ pub(super) fn remove_if_there(files: &dyn Files, name: &str) -> io::Result<()> {
 
 /// What is wrong with writing `name`: the disk is full, or worse.
 pub(super) fn full_or(error: io::Error, name: &str) -> StoreError {
-    if crate::journal::segment::is_full(&error) {
+    if crate::wal::segment::is_full(&error) {
         StoreError::NoSpace
     } else {
         StoreError::io("write", name, error)

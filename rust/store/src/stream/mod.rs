@@ -30,7 +30,7 @@ mod streams;
 mod tail;
 mod typed;
 
-pub use definition::{Definition, Key, ProtobufMessage};
+pub use definition::{Definition, PartitionKey, ProtobufMessage};
 pub use error::StreamError;
 pub use reads::{Bounds, Description};
 pub use streams::{KeptTime, StreamFigures, StreamLimits, StreamOptions, Streams};

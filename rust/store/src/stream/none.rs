@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::StoreError;
 use crate::index::Index;
-use crate::journal::writer::Written;
+use crate::wal::writer::WrittenGroup;
 
 /// Refuses a store that has streams.
 pub(crate) fn refuse(index: &Index) -> Result<(), StoreError> {
@@ -28,7 +28,7 @@ impl Streams {
         match *self {}
     }
 
-    pub(crate) fn take_in(&self, _: &[u8], _: &Written) -> Result<(), StoreError> {
+    pub(crate) fn take_in(&self, _: &[u8], _: &WrittenGroup) -> Result<(), StoreError> {
         match *self {}
     }
 

@@ -5,23 +5,23 @@ use std::sync::{Arc, Mutex};
 
 use crate::backup::{RESTORED, STREAMS};
 use crate::error::StoreError;
-use crate::files::{Access, Files};
+use crate::files::{Files, FolderAccess};
 use crate::index::Index;
-use crate::journal::batch::Batch;
-use crate::journal::commit::Committer;
-use crate::journal::segment::{self, StoreId};
 use crate::record::Record;
-use crate::stream::definition::{Definition, Key};
+use crate::stream::definition::{Definition, PartitionKey};
 use crate::stream::history::{self, Expected, History};
-use crate::stream::holds::{HOLD_MAX, Kept};
+use crate::stream::holds::{HOLD_MAX, HoldTable};
 use crate::stream::manifest::{
-    self, ALIASES, FORMAT, HOLDS, Holds, Identity, KnownAliases, SEALED, STREAM, Sealed,
+    self, ALIASES, FORMAT, HOLDS, Holds, KnownAliases, SEALED, STREAM, Sealed, StreamIdentity,
 };
 use crate::stream::refill::{FindFrames, refill, salvaged, whole};
-use crate::stream::sealing::Wanted;
-use crate::stream::streams::{Known, Partition, Stream, StreamOptions, Streams, now_us};
+use crate::stream::sealing::SealRequest;
+use crate::stream::streams::{KnownMetrics, Partition, Stream, StreamOptions, Streams, now_us};
 use crate::stream::tail::Tail;
 use crate::stream::typed::{Typed, schema_of};
+use crate::wal::batch::Batch;
+use crate::wal::commit::Committer;
+use crate::wal::segment::{self, StoreId};
 use mqttcore_columnar::Aliases;
 
 /// Opens the streams that are defined or that are in the folder; `None` if there are none.
@@ -53,7 +53,7 @@ pub(crate) fn rescue(files: &Arc<dyn Files>, index: &mut Index) -> Result<(), St
     let options = StreamOptions::default();
     let streams = open_from(files, &mut Index::apply_unlogged, index, &options, salvaged)?;
     if let Some(streams) = streams {
-        streams.seal(&Wanted::Everything, &mut |batch| {
+        streams.seal(&SealRequest::Everything, &mut |batch| {
             index.apply_unlogged(batch)
         })?;
     }
@@ -94,7 +94,7 @@ fn open_from(
     let is_restored = names.iter().any(|name| name == RESTORED);
     let group = options.definitions.iter().find_map(|known| known.group);
     let root = files
-        .folder(STREAMS, Access::Passage(group))
+        .folder(STREAMS, FolderAccess::Passage(group))
         .map_err(failed)?;
     let mut found = find(&*root, options)?;
     let mut opening = Opening {
@@ -122,7 +122,7 @@ struct Found {
     name: String,
     folder: Arc<dyn Files>,
     definition: Option<Definition>,
-    identity: Option<Identity>,
+    identity: Option<StreamIdentity>,
 }
 
 fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Found>, StoreError> {
@@ -144,12 +144,12 @@ fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Found>, StoreEr
     for name in names {
         let definition = definitions.get(&name).map(|known| (*known).clone());
         let group = definition.as_ref().and_then(|known| known.group);
-        let folder = root.folder(&name, Access::Passage(group));
+        let folder = root.folder(&name, FolderAccess::Passage(group));
         let folder = folder.map_err(|error| StoreError::io("open", &name, error))?;
         // What is believed from here on is there after the next crash, too.
         let synced = folder.sync_names();
         synced.map_err(|error| StoreError::io("sync the folder", &name, error))?;
-        let identity: Option<Identity> = manifest::read(&*folder, STREAM)?;
+        let identity: Option<StreamIdentity> = manifest::read(&*folder, STREAM)?;
         if definition.is_some() || identity.is_some() {
             found.push(Found {
                 name,
@@ -178,7 +178,7 @@ struct Opening<'o, 'w> {
 }
 
 /// The files of a stream, and what the index of them says.
-struct Sealings {
+struct SealedFiles {
     histories: Vec<History>,
     sealed: Sealed,
 }
@@ -216,7 +216,7 @@ impl Opening<'_, '_> {
     }
 
     /// What the stream is from now on; its epoch is the one that is known so far.
-    fn identify(&self, found: &Found, store: &str) -> Result<Identity, StoreError> {
+    fn identify(&self, found: &Found, store: &str) -> Result<StreamIdentity, StoreError> {
         let Some(old) = &found.identity else {
             // INVARIANT: it was found because of one of the two.
             let definition = found.definition.as_ref().expect("a definition");
@@ -243,11 +243,11 @@ impl Opening<'_, '_> {
         Ok(identity)
     }
 
-    fn begin(&self, definition: &Definition, store: &str) -> Identity {
+    fn begin(&self, definition: &Definition, store: &str) -> StreamIdentity {
         let mut seed = [0; 8];
         seed.copy_from_slice(&segment::new_store()[..8]);
         let known = self.index.streams.find(&definition.name);
-        Identity {
+        StreamIdentity {
             format: FORMAT,
             name: definition.name.clone(),
             id: self.index.streams.next_stream(),
@@ -263,9 +263,13 @@ impl Opening<'_, '_> {
         }
     }
 
-    fn histories(&self, found: &Found, identity: &Identity) -> Result<Sealings, StoreError> {
+    fn histories(
+        &self,
+        found: &Found,
+        identity: &StreamIdentity,
+    ) -> Result<SealedFiles, StoreError> {
         let group = found.definition.as_ref().and_then(|known| known.group);
-        let data = found.folder.folder("data", Access::Group(group));
+        let data = found.folder.folder("data", FolderAccess::Group(group));
         let data = data.map_err(|error| StoreError::io("open", "data", error))?;
         let sealed: Sealed = manifest::read(&*found.folder, SEALED)?.unwrap_or_default();
         let names = history::names(&*data)?;
@@ -286,11 +290,11 @@ impl Opening<'_, '_> {
             let folder = Arc::clone(&data);
             histories.push(History::open(folder, names, known, earliest, &expected)?);
         }
-        Ok(Sealings { histories, sealed })
+        Ok(SealedFiles { histories, sealed })
     }
 
     /// Whether somebody knows rows that the log does not: it was set back.
-    fn is_behind(&self, identity: &Identity, files: &Sealings, holds: &Holds) -> bool {
+    fn is_behind(&self, identity: &StreamIdentity, files: &SealedFiles, holds: &Holds) -> bool {
         let end = |partition: usize| {
             let partition = u16::try_from(partition).unwrap_or(u16::MAX);
             self.index.streams.numbering.next((identity.id, partition))
@@ -306,7 +310,7 @@ impl Opening<'_, '_> {
     /// Makes the log know the stream, its epoch and what is in files.
     fn record(
         &mut self,
-        identity: &Identity,
+        identity: &StreamIdentity,
         known: Option<(u32, u64)>,
         histories: &[History],
     ) -> Result<(), StoreError> {
@@ -339,7 +343,7 @@ impl Opening<'_, '_> {
     fn stream_of(
         &self,
         found: &Found,
-        identity: Identity,
+        identity: StreamIdentity,
         histories: Vec<History>,
         holds: Holds,
     ) -> Result<Stream, StoreError> {
@@ -349,7 +353,7 @@ impl Opening<'_, '_> {
         });
         let partitions: Vec<Mutex<Partition>> = partitions.collect();
         let damaged = |what: &str| wrong(&identity.name, &format!("{STREAM} has no {what}"));
-        let key = Key::from_name(&identity.key).ok_or_else(|| damaged("valid key"))?;
+        let key = PartitionKey::from_name(&identity.key).ok_or_else(|| damaged("valid key"))?;
         let seed = identity.seed.parse();
         let seed = seed.map_err(|_| damaged("valid seed"))?;
         let aliases = known_aliases(&*found.folder, &partitions)?;
@@ -367,11 +371,11 @@ impl Opening<'_, '_> {
                 .unwrap_or(HOLD_MAX),
             folder: Arc::clone(&found.folder),
             partitions,
-            aliases: Mutex::new(Known {
+            aliases: Mutex::new(KnownMetrics {
                 now: aliases,
                 next: None,
             }),
-            holds: Mutex::new(Kept::new(holds)),
+            holds: Mutex::new(HoldTable::new(holds)),
             identity,
         })
     }
@@ -411,7 +415,7 @@ fn known_aliases(
 }
 
 /// Takes over what may change, and refuses what may not.
-fn adapt(identity: &mut Identity, definition: &Definition) -> Result<(), StoreError> {
+fn adapt(identity: &mut StreamIdentity, definition: &Definition) -> Result<(), StoreError> {
     let (old, new) = (identity.partitions, definition.partitions);
     if old != new {
         let problem = format!(

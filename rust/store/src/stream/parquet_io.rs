@@ -13,7 +13,7 @@ use crate::files::{File, read_full, write_all};
 const BUFFER: usize = 1 << 20;
 
 /// Writes a file from its beginning.
-pub(super) struct Writing {
+pub(super) struct FileWriter {
     file: Arc<dyn File>,
     buffer: Vec<u8>,
     written: u64,
@@ -21,7 +21,7 @@ pub(super) struct Writing {
     failure: Option<io::ErrorKind>,
 }
 
-impl Writing {
+impl FileWriter {
     pub(super) fn new(file: Arc<dyn File>) -> Self {
         Self {
             file,
@@ -54,7 +54,7 @@ impl Writing {
     }
 }
 
-impl Write for Writing {
+impl Write for FileWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= BUFFER {
@@ -70,25 +70,25 @@ impl Write for Writing {
 
 /// Reads a file at any place.
 #[derive(Clone, Debug)]
-pub(super) struct Reading {
+pub(super) struct FileReader {
     file: Arc<dyn File>,
     bytes: u64,
 }
 
-impl Reading {
+impl FileReader {
     pub(super) fn new(file: Arc<dyn File>) -> io::Result<Self> {
         let bytes = file.bytes()?;
         Ok(Self { file, bytes })
     }
 }
 
-impl Length for Reading {
+impl Length for FileReader {
     fn len(&self) -> u64 {
         self.bytes
     }
 }
 
-impl ChunkReader for Reading {
+impl ChunkReader for FileReader {
     type T = From;
 
     fn get_read(&self, start: u64) -> Result<From, ParquetError> {

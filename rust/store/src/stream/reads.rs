@@ -112,7 +112,7 @@ impl Streams {
         let aliases = known.now.clone();
         drop(held);
         drop(known);
-        let told = told(&before, read, aliases);
+        let told = describe(&before, read, aliases);
         told.map_err(|error| StreamError::Store(found.failed(&error)))
     }
 
@@ -232,7 +232,7 @@ fn settled(stream: &Stream, safe_lsn: impl FnOnce() -> u64) -> Vec<MutexGuard<'_
 }
 
 /// Batches that say what their rows need of Sparkplug's aliases: what was known before the tail, and what it says.
-fn told(
+fn describe(
     before: &[RecordBatch],
     batches: Vec<RecordBatch>,
     mut aliases: Aliases,
@@ -251,19 +251,19 @@ mod tests {
     use crate::faults::{Disk, Faults};
     use crate::files::Files;
     use crate::stream::{Definition, StreamOptions};
-    use crate::{JournalOptions, SimulatedStore, StoreOptions};
+    use crate::{SimulatedStore, StoreOptions, WalOptions};
     use mqttcore_columnar::Row;
 
     /// A stream of two partitions without a row.
     fn open() -> SimulatedStore {
         let files: Arc<dyn Files> = Arc::new(Disk::new(1, Faults::default()));
-        let journal = JournalOptions {
+        let wal = WalOptions {
             segment_bytes: 64 << 10,
             ballast_bytes: 0,
-            ..JournalOptions::default()
+            ..WalOptions::default()
         };
         let options = StoreOptions {
-            journal,
+            wal,
             ..StoreOptions::default()
         };
         let definitions = vec![Definition {

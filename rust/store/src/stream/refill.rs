@@ -5,31 +5,31 @@ use std::sync::Arc;
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::Index;
-use crate::journal::frame::Frame;
-use crate::journal::salvage;
-use crate::journal::scan::Groups;
-use crate::journal::segment::{self, HEADER, Header, StoreId};
-use crate::record::{Message, Record};
+use crate::record::{MessageRecord, Record};
 use crate::stream::streams::Streams;
+use crate::wal::frame::LogFrame;
+use crate::wal::salvage;
+use crate::wal::scan::ScannedGroups;
+use crate::wal::segment::{self, HEADER, SegmentHeader, StoreId};
 
 /// Finds the records of a segment.
 pub(super) type FindFrames =
-    for<'s> fn(&'s [u8], &Header) -> Box<dyn Iterator<Item = Frame<'s>> + 's>;
+    for<'s> fn(&'s [u8], &SegmentHeader) -> Box<dyn Iterator<Item = LogFrame<'s>> + 's>;
 
 /// Those of a segment that was just opened.
 pub(super) fn whole<'s>(
     segment: &'s [u8],
-    header: &Header,
-) -> Box<dyn Iterator<Item = Frame<'s>> + 's> {
-    let groups = Groups::new(segment, header.seed(), HEADER, header.first_lsn);
+    header: &SegmentHeader,
+) -> Box<dyn Iterator<Item = LogFrame<'s>> + 's> {
+    let groups = ScannedGroups::new(segment, header.seed(), HEADER, header.first_lsn);
     Box::new(groups.flat_map(|group| group.records().map(|(_, frame)| frame)))
 }
 
 /// Those of a damaged one.
 pub(super) fn salvaged<'s>(
     segment: &'s [u8],
-    header: &Header,
-) -> Box<dyn Iterator<Item = Frame<'s>> + 's> {
+    header: &SegmentHeader,
+) -> Box<dyn Iterator<Item = LogFrame<'s>> + 's> {
     let saved = salvage::frames(segment, header);
     Box::new(saved.into_iter().map(|saved| saved.frame))
 }
@@ -55,7 +55,7 @@ pub(super) fn refill(
     let numbers = segment::numbers(&**files)?;
     for &number in &numbers {
         if number >= first {
-            let add = &mut |message: &Message<'_>| streams.add(message, &mut touched);
+            let add = &mut |message: &MessageRecord<'_>| streams.add(message, &mut touched);
             let number = (number, numbers.last() != Some(&number));
             read_segment(&**files, number, index.store(), find_frames, add)?;
         }
@@ -71,7 +71,7 @@ fn read_segment(
     number: (u64, bool),
     store: StoreId,
     find_frames: FindFrames,
-    add: &mut dyn FnMut(&Message<'_>) -> Result<(), StoreError>,
+    add: &mut dyn FnMut(&MessageRecord<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let bytes = segment::content(files, number.0)?;
     let header = salvage::header_of(files, store, number)?;

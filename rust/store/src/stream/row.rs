@@ -2,12 +2,12 @@
 
 use mqttcore_codec::{Properties, Property};
 
-use crate::record::{Message, Streamed};
+use crate::record::{MessageRecord, Streamed};
 use mqttcore_columnar::Row;
 
 /// The row that a message is, without its offset; user properties are collected in `pairs`.
 pub(super) fn of<'a>(
-    message: &Message<'a>,
+    message: &MessageRecord<'a>,
     streamed: &Streamed<'a>,
     pairs: &'a mut Vec<(&'a str, &'a str)>,
 ) -> Row<'a> {

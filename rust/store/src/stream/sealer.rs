@@ -7,11 +7,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::error::StoreError;
-use crate::journal::batch::Batch;
-use crate::journal::shared::Shared;
-use crate::journal::{Level, Need};
-use crate::stream::sealing::Wanted;
+use crate::stream::sealing::SealRequest;
 use crate::stream::streams::{Streams, lock, now_us};
+use crate::wal::batch::Batch;
+use crate::wal::shared::LogShared;
+use crate::wal::{Durability, SpacePolicy};
 
 /// So often the thread looks what is due.
 const TICK: Duration = Duration::from_secs(1);
@@ -26,10 +26,10 @@ pub(crate) struct Sealer {
 }
 
 /// What it is asked, and where the answer goes.
-struct Request(Wanted, Sender<Result<(), StoreError>>);
+struct Request(SealRequest, Sender<Result<(), StoreError>>);
 
 /// What the thread asks of the rest of the store.
-pub(crate) trait Behind: Send {
+pub(crate) trait SealerContext: Send {
     /// Bytes of the log that stay because of rows that are in no file; `None` if nobody knows now.
     fn pinned_bytes(&self) -> Option<u64>;
 
@@ -46,8 +46,8 @@ impl fmt::Debug for Sealer {
 impl Sealer {
     pub(crate) fn start(
         streams: Arc<Streams>,
-        shared: Arc<Shared>,
-        behind: Box<dyn Behind>,
+        shared: Arc<LogShared>,
+        behind: Box<dyn SealerContext>,
     ) -> Result<Self, StoreError> {
         let (sender, requests) = channel();
         let running = Running {
@@ -71,7 +71,7 @@ impl Sealer {
     /// # Errors
     ///
     /// Those of the file system, [`StoreError::Stopped`].
-    pub(crate) fn seal(&self, wanted: Wanted) -> Result<(), StoreError> {
+    pub(crate) fn seal(&self, wanted: SealRequest) -> Result<(), StoreError> {
         let (sender, done) = channel();
         let requests = lock(&self.requests);
         let sent = requests
@@ -97,8 +97,8 @@ impl Sealer {
 
 struct Running {
     streams: Arc<Streams>,
-    shared: Arc<Shared>,
-    behind: Box<dyn Behind>,
+    shared: Arc<LogShared>,
+    behind: Box<dyn SealerContext>,
 }
 
 impl Running {
@@ -128,13 +128,13 @@ impl Running {
             }
         }
         // What cannot be sealed now is in the log.
-        let _ = self.seal(&Wanted::Everything);
+        let _ = self.seal(&SealRequest::Everything);
     }
 
     fn look(&self, is_tidied: bool) -> Result<(), StoreError> {
         let now_us = now_us();
         let pinned_bytes = self.behind.pinned_bytes().unwrap_or_default();
-        self.seal(&Wanted::Due {
+        self.seal(&SealRequest::Due {
             now_us,
             log_bytes: pinned_bytes,
         })?;
@@ -147,9 +147,11 @@ impl Running {
         }
     }
 
-    fn seal(&self, wanted: &Wanted) -> Result<(), StoreError> {
+    fn seal(&self, wanted: &SealRequest) -> Result<(), StoreError> {
         self.streams.seal(wanted, &mut |batch: &mut Batch| {
-            let ticket = self.shared.append(batch, Level::Fsync, Need::Essential)?;
+            let ticket = self
+                .shared
+                .append(batch, Durability::Fsync, SpacePolicy::Essential)?;
             self.shared.wait(ticket)
         })
     }

@@ -5,12 +5,12 @@ use std::ops::Range;
 use arrow_array::RecordBatch;
 
 use crate::error::StoreError;
-use crate::journal::batch::Batch;
 use crate::record::Record;
 use crate::stream::history::History;
 use crate::stream::manifest::SealedFile;
 use crate::stream::streams::{Stream, Streams, lock};
-use crate::stream::tail::{Frozen, Tail};
+use crate::stream::tail::{ClosedBatch, Tail};
+use crate::wal::batch::Batch;
 use mqttcore_columnar::Aliases;
 
 /// Files are merged whose rows lie within this part of the age that retention allows: a merged file is as old as its
@@ -19,11 +19,11 @@ const MERGED_PART: u32 = 8;
 
 /// Writes a batch of records and returns when it is safe; [`StoreError::NoSpace`] says that it was
 /// not written.
-pub(crate) type Commit<'c> = dyn FnMut(&mut Batch) -> Result<(), StoreError> + 'c;
+pub(crate) type CommitFn<'c> = dyn FnMut(&mut Batch) -> Result<(), StoreError> + 'c;
 
 /// What is to be sealed.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Wanted {
+pub(crate) enum SealRequest {
     /// What has become old or large.
     Due {
         /// The time, in unix microseconds.
@@ -43,10 +43,14 @@ impl Streams {
     /// # Errors
     ///
     /// Those of the file system and of `commit`. The rows are where they were then.
-    pub(crate) fn seal(&self, wanted: &Wanted, commit: &mut Commit<'_>) -> Result<(), StoreError> {
+    pub(crate) fn seal(
+        &self,
+        wanted: &SealRequest,
+        commit: &mut CommitFn<'_>,
+    ) -> Result<(), StoreError> {
         let _work = self.lock_work();
         let is_pressed = match wanted {
-            Wanted::Due { log_bytes, .. } => {
+            SealRequest::Due { log_bytes, .. } => {
                 self.held_bytes() >= self.limits().tail_bytes
                     || *log_bytes >= self.limits().log_bytes
             }
@@ -54,7 +58,7 @@ impl Streams {
         };
         for stream in &self.list {
             let is_asked = match wanted {
-                Wanted::Stream(name) => *name == stream.identity.name,
+                SealRequest::Stream(name) => *name == stream.identity.name,
                 _ => true,
             };
             if is_asked {
@@ -65,8 +69,8 @@ impl Streams {
         Ok(())
     }
 
-    fn is_due(&self, tail: &Tail, wanted: &Wanted) -> bool {
-        let Wanted::Due { now_us, .. } = wanted else {
+    fn is_due(&self, tail: &Tail, wanted: &SealRequest) -> bool {
+        let SealRequest::Due { now_us, .. } = wanted else {
             return true;
         };
         let age = self.limits().tail_age.as_micros();
@@ -80,7 +84,7 @@ impl Streams {
         &self,
         stream: &Stream,
         is_due: &dyn Fn(&Tail) -> bool,
-        commit: &mut Commit<'_>,
+        commit: &mut CommitFn<'_>,
     ) -> Result<(), StoreError> {
         // The last time may have ended between SEAL and index.
         self.let_go(stream)?;
@@ -144,7 +148,7 @@ impl Streams {
         &self,
         stream: &Stream,
         number: u16,
-        run: &[Frozen],
+        run: &[ClosedBatch],
         aliases: &mut Aliases,
     ) -> Result<SealedFile, StoreError> {
         let base = run.first().map_or(0, |first| first.base);

@@ -8,17 +8,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::journal::frame;
-use crate::journal::writer::Written;
-use crate::record::{Message, Record};
-use crate::stream::definition::{Definition, Key};
+use crate::record::{MessageRecord, Record};
+use crate::stream::definition::{Definition, PartitionKey};
 use crate::stream::error::StreamError;
 use crate::stream::history::History;
-use crate::stream::holds::Kept;
-use crate::stream::manifest::{self, ALIASES, Identity, KnownAliases, SEALED, Sealed};
+use crate::stream::holds::HoldTable;
+use crate::stream::manifest::{self, ALIASES, KnownAliases, SEALED, Sealed, StreamIdentity};
 use crate::stream::row;
 use crate::stream::tail::Tail;
 use crate::stream::typed::Typed;
+use crate::wal::frame;
+use crate::wal::writer::WrittenGroup;
 use mqttcore_columnar::{Aliases, MAX_ROW_BYTES, Origin};
 
 /// Which streams there are, and how they are kept.
@@ -104,8 +104,8 @@ pub struct Streams {
 /// One stream.
 #[derive(Debug)]
 pub(super) struct Stream {
-    pub(super) identity: Identity,
-    pub(super) key: Key,
+    pub(super) identity: StreamIdentity,
+    pub(super) key: PartitionKey,
     pub(super) seed: u64,
     pub(super) typed: Typed,
     pub(super) retention_age: Option<Duration>,
@@ -113,8 +113,8 @@ pub(super) struct Stream {
     pub(super) hold_max: Duration,
     pub(super) folder: Arc<dyn Files>,
     pub(super) partitions: Vec<Mutex<Partition>>,
-    pub(super) aliases: Mutex<Known>,
-    pub(super) holds: Mutex<Kept>,
+    pub(super) aliases: Mutex<KnownMetrics>,
+    pub(super) holds: Mutex<HoldTable>,
 }
 
 /// One partition.
@@ -128,7 +128,7 @@ pub(super) struct Partition {
 
 /// What Sparkplug's aliases mean. Its lock comes before those of partitions.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownMetrics {
     /// Where the tail begins.
     pub(super) now: Aliases,
     /// Where it will begin once rows that are in files leave it.
@@ -211,7 +211,7 @@ impl Streams {
     }
 
     /// Takes in the rows of a group that was written; they are visible once it is safe.
-    pub(crate) fn take_in(&self, frames: &[u8], written: &Written) -> Result<(), StoreError> {
+    pub(crate) fn take_in(&self, frames: &[u8], written: &WrittenGroup) -> Result<(), StoreError> {
         let (mut at, mut touched) = (0, Vec::new());
         while let Some(frame) = frame::split(&frames[at..])
             && frame.commit().is_none()
@@ -231,7 +231,7 @@ impl Streams {
     /// Adds the rows that a message is; notes which partitions those are.
     pub(super) fn add(
         &self,
-        message: &Message<'_>,
+        message: &MessageRecord<'_>,
         touched: &mut Vec<(usize, u16)>,
     ) -> Result<(), StoreError> {
         let Some(streamed) = &message.streamed else {

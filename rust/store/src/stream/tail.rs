@@ -19,7 +19,7 @@ const BATCH_BYTES: usize = 16 << 20;
 pub(super) struct Tail {
     /// The first offset that is in no file.
     start: u64,
-    frozen: VecDeque<Frozen>,
+    frozen: VecDeque<ClosedBatch>,
     builder: RowBuilder,
     /// Offset of the first row in `builder`.
     building: u64,
@@ -36,13 +36,13 @@ pub(super) struct Tail {
 
 /// A batch that is closed.
 #[derive(Clone, Debug)]
-pub(super) struct Frozen {
+pub(super) struct ClosedBatch {
     pub(super) base: u64,
     pub(super) batch: RecordBatch,
     bytes: usize,
 }
 
-impl Frozen {
+impl ClosedBatch {
     pub(super) fn end(&self) -> u64 {
         self.base + self.batch.num_rows() as u64
     }
@@ -172,21 +172,22 @@ impl Tail {
     }
 
     /// What is safe and in no file, as runs of rows without a gap, each of about `run_bytes`.
-    pub(super) fn runs(&mut self, run_bytes: usize) -> Vec<Vec<Frozen>> {
+    pub(super) fn runs(&mut self, run_bytes: usize) -> Vec<Vec<ClosedBatch>> {
         self.freeze();
-        let (mut runs, mut bytes): (Vec<Vec<Frozen>>, usize) = (Vec::new(), 0);
+        let (mut runs, mut bytes): (Vec<Vec<ClosedBatch>>, usize) = (Vec::new(), 0);
         let range = self.start..self.visible;
         for frozen in &self.frozen {
             let Some(batch) = frozen.slice(&range) else {
                 continue;
             };
             let base = frozen.base.max(range.start);
-            let piece = Frozen {
+            let piece = ClosedBatch {
                 base,
                 batch,
                 bytes: frozen.bytes,
             };
-            let follows = |run: &Vec<Frozen>| run.last().is_some_and(|last| last.end() == base);
+            let follows =
+                |run: &Vec<ClosedBatch>| run.last().is_some_and(|last| last.end() == base);
             if bytes < run_bytes && runs.last().is_some_and(follows) {
                 // INVARIANT: it has just been looked at.
                 runs.last_mut().expect("a run").push(piece);
@@ -249,7 +250,7 @@ impl Tail {
         let (base, bytes) = (self.building, self.builder.bytes());
         let batch = self.builder.finish();
         self.building = self.end;
-        self.frozen.push_back(Frozen { base, batch, bytes });
+        self.frozen.push_back(ClosedBatch { base, batch, bytes });
         while let [.., before, last] = &*self.frozen.make_contiguous()
             && before.end() == last.base
             && before.batch.num_rows() <= 2 * last.batch.num_rows()
@@ -262,7 +263,7 @@ impl Tail {
             };
             let (base, bytes) = (before.base, before.bytes + last.bytes);
             self.frozen.truncate(self.frozen.len() - 2);
-            self.frozen.push_back(Frozen { base, batch, bytes });
+            self.frozen.push_back(ClosedBatch { base, batch, bytes });
         }
     }
 }

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
 use crate::stream::definition::Definition;
-use crate::stream::manifest::{Column, Schema};
+use crate::stream::manifest::{ColumnDefinition, Schema};
 use mqttcore_columnar::{
     Aliases, CORRUPT, ColumnarError, Decoder, Format, OnError, parse_payload_schema, row_schema,
 };
@@ -87,7 +87,7 @@ fn add(decoder: Option<&mut Decoder>, batch: &RecordBatch) -> Result<RecordBatch
 /// The typed columns of a definition; their version grows with them.
 pub(super) fn schema_of(definition: &Definition, old: Option<&Schema>) -> Option<Schema> {
     let decode = definition.decode.clone()?;
-    let column = |(name, r#type): &(String, String)| Column {
+    let column = |(name, r#type): &(String, String)| ColumnDefinition {
         name: name.clone(),
         r#type: r#type.clone(),
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mqttcore_store::faults::Disk;
 use mqttcore_store::files::Files;
 use mqttcore_store::record::Record;
-use mqttcore_store::{Batch, Level, Need, Store};
+use mqttcore_store::{Batch, Durability, SpacePolicy, Store};
 
 pub(crate) fn files(disk: &Disk) -> Arc<dyn Files> {
     Arc::new(disk.clone())
@@ -18,6 +18,6 @@ pub(crate) fn append(store: &dyn Store, records: &[Record<'_>]) {
     for record in records {
         batch.push(record);
     }
-    let ticket = store.append(&mut batch, Level::Fsync, Need::Ordinary);
+    let ticket = store.append(&mut batch, Durability::Fsync, SpacePolicy::Ordinary);
     store.wait(ticket.unwrap()).unwrap();
 }

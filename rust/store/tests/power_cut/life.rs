@@ -7,18 +7,19 @@ use std::sync::Arc;
 use mqttcore_store::faults::{Disk, Faults, Random};
 use mqttcore_store::files::Files;
 use mqttcore_store::{
-    Batch, JournalOptions, Level, Need, SimulatedStore, Store, StoreError, StoreOptions, Ticket,
+    Batch, Durability, SimulatedStore, SpacePolicy, Store, StoreError, StoreOptions, Ticket,
+    WalOptions,
 };
 
 use crate::model::{Model, Session, Step, Waiting};
 
 /// Small, so that everything happens often.
 const OPTIONS: StoreOptions = StoreOptions {
-    journal: JournalOptions {
+    wal: WalOptions {
         segment_bytes: 4_096,
         ballast_bytes: 0,
         soft_bytes: 0,
-        line_bytes: 1 << 20,
+        queue_bytes: 1 << 20,
     },
     cache_bytes: 1 << 20,
     checkpoint_bytes: u64::MAX,
@@ -224,8 +225,8 @@ impl Trial {
         let outcome = self.work(&store, &mut model, &mut tickets);
         let kept = |ticket: &Ticket| match end {
             // A process that dies takes nothing along that the system has.
-            End::Kill => ticket.level > Level::Memory && store.is_kept(*ticket),
-            End::Cut => ticket.level == Level::Fsync && store.is_kept(*ticket),
+            End::Kill => ticket.durability > Durability::Memory && store.is_kept(*ticket),
+            End::Cut => ticket.durability == Durability::Fsync && store.is_kept(*ticket),
         };
         if let Some(last) = tickets.iter().rposition(kept) {
             self.promised = base + last + 1;
@@ -248,15 +249,20 @@ impl Trial {
                 step.record(&mut batch);
             }
             self.batches.push(steps);
-            let level = [Level::Memory, Level::Os, Level::Fsync, Level::Fsync];
+            let level = [
+                Durability::Memory,
+                Durability::Os,
+                Durability::Fsync,
+                Durability::Fsync,
+            ];
             let level = level[usize::try_from(self.random.below(4)).unwrap()];
             // Who has to know whether it was refused asks for more than nothing.
             let level = if is_small {
-                level.max(Level::Os)
+                level.max(Durability::Os)
             } else {
                 level
             };
-            tickets.push(store.append(&mut batch, level, Need::Ordinary)?);
+            tickets.push(store.append(&mut batch, level, SpacePolicy::Ordinary)?);
             let ticket = tickets[tickets.len() - 1];
             if is_small {
                 // What is refused has left no trace: what comes next builds on what was before.

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mqttcore_store::record::{Away, Message, Opened, PacketIdsBuf, RecipientsBuf, Record, WillSet};
-use mqttcore_store::{Batch, Delivery, KeptSession, Store, StoreError};
+use mqttcore_store::record::{
+    Away, MessageRecord, PacketIdRunsBuf, RecipientsBuf, Record, SessionOpened, WillSet,
+};
+use mqttcore_store::{Batch, KeptSession, Store, StoreError, StoredDelivery};
 
 /// A step of the workload.
 #[derive(Clone, Debug)]
@@ -99,7 +101,7 @@ pub(crate) struct Model {
 impl Step {
     pub(crate) fn record(&self, batch: &mut Batch) {
         match self {
-            Self::Open { session, expiry_s } => batch.push(&Record::Opened(Opened {
+            Self::Open { session, expiry_s } => batch.push(&Record::Opened(SessionOpened {
                 session: *session,
                 at_ms: 5,
                 version: 5,
@@ -173,7 +175,7 @@ impl Step {
                 session,
                 packet_ids,
             } => {
-                let mut ids = PacketIdsBuf::default();
+                let mut ids = PacketIdRunsBuf::default();
                 for id in packet_ids {
                     ids.push(*id);
                 }
@@ -218,7 +220,7 @@ impl Step {
         for (session, qos) in recipients {
             listed.push(*session, *qos, false, &[]);
         }
-        batch.push(&Record::Message(Message {
+        batch.push(&Record::Message(MessageRecord {
             message: *message,
             qos: 2,
             kept: *kept,
@@ -226,7 +228,7 @@ impl Step {
             topic,
             recipients: listed.as_recipients(),
             payload: &payload(*message),
-            ..Message::default()
+            ..MessageRecord::default()
         }));
     }
 }
@@ -358,7 +360,8 @@ impl Model {
                 subscriptions,
                 ..
             } = kept;
-            let waiting = |delivery: &Delivery| (delivery.number, delivery.message, delivery.qos);
+            let waiting =
+                |delivery: &StoredDelivery| (delivery.number, delivery.message, delivery.qos);
             let publishes = row.publishes.iter();
             let payload = |payload: &Vec<u8>| u64::from_le_bytes(payload[..8].try_into().unwrap());
             let held = Session {

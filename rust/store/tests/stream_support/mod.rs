@@ -10,20 +10,21 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, TimestampMicrosecondType};
 use bytes::Bytes;
 use mqttcore_store::faults::Disk;
-use mqttcore_store::files::{Access, Files};
-use mqttcore_store::record::{Message, Record, RowsBuf, Streamed};
+use mqttcore_store::files::{Files, FolderAccess};
+use mqttcore_store::record::{MessageRecord, Record, RowRefsBuf, Streamed};
 use mqttcore_store::stream::{Bounds, Definition, KeptTime, StreamError, StreamOptions, Streams};
 use mqttcore_store::{
-    Batch, JournalOptions, Level, Need, SimulatedStore, Store, StoreError, StoreOptions, Ticket,
+    Batch, Durability, SimulatedStore, SpacePolicy, Store, StoreError, StoreOptions, Ticket,
+    WalOptions,
 };
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 pub const STORE: StoreOptions = StoreOptions {
-    journal: JournalOptions {
+    wal: WalOptions {
         segment_bytes: 2 * 1_024,
         ballast_bytes: 0,
         soft_bytes: 0,
-        line_bytes: 1 << 20,
+        queue_bytes: 1 << 20,
     },
     cache_bytes: 1 << 20,
     checkpoint_bytes: u64::MAX,
@@ -110,7 +111,7 @@ impl Log {
     }
 
     /// Hands a message over that is a row in each of `places`.
-    pub fn append(&self, level: Level, text: u64, places: &[(&str, u16)]) -> Ticket {
+    pub fn append(&self, level: Durability, text: u64, places: &[(&str, u16)]) -> Ticket {
         let at_us = self.now_us();
         self.published.fetch_add(1, Ordering::Relaxed);
         self.clock.set(at_us + 1_000_000);
@@ -121,7 +122,7 @@ impl Log {
     pub fn publish(&self, places: &[(&str, u16)]) {
         for place in places {
             let text = self.published.load(Ordering::Relaxed);
-            let ticket = self.append(Level::Fsync, text, &[*place]);
+            let ticket = self.append(Durability::Fsync, text, &[*place]);
             self.store.wait(ticket).unwrap();
         }
     }
@@ -135,7 +136,7 @@ impl Log {
 /// Hands a message over that is a row in each of `places`.
 pub fn append(
     store: &SimulatedStore,
-    level: Level,
+    level: Durability,
     text: u64,
     at_us: u64,
     places: &[(&str, u16)],
@@ -150,23 +151,30 @@ pub fn append_payload(store: &SimulatedStore, payload: &[u8]) -> Ticket {
 
 /// The same with a topic.
 pub fn append_message(store: &SimulatedStore, topic: &str, payload: &[u8]) -> Ticket {
-    append_row(store, Level::Fsync, (topic, payload), 1, &[("plant", 0)]).unwrap()
+    append_row(
+        store,
+        Durability::Fsync,
+        (topic, payload),
+        1,
+        &[("plant", 0)],
+    )
+    .unwrap()
 }
 
 fn append_row(
     store: &SimulatedStore,
-    level: Level,
+    level: Durability,
     (topic, payload): (&str, &[u8]),
     at_us: u64,
     places: &[(&str, u16)],
 ) -> Result<Ticket, StoreError> {
     let streams = store.streams().unwrap();
-    let mut rows = RowsBuf::default();
+    let mut rows = RowRefsBuf::default();
     for (stream, partition) in places {
         rows.push(streams.find(stream).unwrap(), *partition);
     }
     let mut batch = Batch::default();
-    batch.push(&Record::Message(Message {
+    batch.push(&Record::Message(MessageRecord {
         message: store.numbers(1),
         topic,
         source: Some("meter"),
@@ -176,9 +184,9 @@ fn append_row(
             rows: rows.as_rows(),
         }),
         payload,
-        ..Message::default()
+        ..MessageRecord::default()
     }));
-    store.append(&mut batch, level, Need::Ordinary)
+    store.append(&mut batch, level, SpacePolicy::Ordinary)
 }
 
 pub fn payload(text: u64) -> Vec<u8> {
@@ -204,7 +212,11 @@ pub fn offsets(batches: &[RecordBatch]) -> Vec<i64> {
 pub fn read(disk: &Disk, streams: &Streams, name: &str, partition: u16) -> Vec<Row> {
     let bounds = streams.bounds(name).unwrap()[usize::from(partition)];
     let data = format!("streams/{name}/data");
-    let mut files = disk.folder(&data, Access::Owner).unwrap().list().unwrap();
+    let mut files = disk
+        .folder(&data, FolderAccess::Owner)
+        .unwrap()
+        .list()
+        .unwrap();
     files.retain(|file| file.starts_with(&format!("{partition:05}-")));
     let mut rows = Vec::new();
     for file in files {

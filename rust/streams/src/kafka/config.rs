@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqttcore_store::stream::Key;
+use mqttcore_store::stream::PartitionKey;
 
 use super::{KafkaRecord, Outcomes};
 
@@ -40,7 +40,7 @@ pub struct KafkaStream {
     /// Partitions of the topic that are used, the first ones: few make few requests.
     pub partitions: u16,
     /// What decides about the partition; the key of a record is the MQTT topic whatever this is.
-    pub key: Key,
+    pub key: PartitionKey,
 }
 
 /// Properties of the topic of a stream, read from Kafka.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mqttcore_broker::{Outcomes, RowRecord, RowStream, RowSubscription, ServiceError};
 use mqttcore_session::Message;
-use mqttcore_store::stream::Key;
+use mqttcore_store::stream::PartitionKey;
 use mqttcore_topics::{SubscriptionFilter, TopicName};
 
 use crate::filters::parse;
@@ -29,7 +29,7 @@ struct ProducedStream {
     name: String,
     filters: Vec<SubscriptionFilter>,
     partitions: u16,
-    key: Key,
+    key: PartitionKey,
     topic: KafkaTopic,
 }
 

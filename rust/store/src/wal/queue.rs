@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use crate::error::StoreError;
-use crate::journal::batch::Batch;
-use crate::journal::commit::Committer;
+use crate::wal::batch::Batch;
+use crate::wal::commit::Committer;
 
 /// The most that one group takes, in bytes and in records.
 pub(crate) const GROUP_BYTES: usize = 4 << 20;
@@ -12,7 +12,7 @@ const GROUP_RECORDS: u32 = 8_192;
 
 /// How much an acknowledgement says.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Level {
+pub enum Durability {
     /// It was taken; it survives nothing.
     Memory,
     /// The system has it; it survives the death of the process.
@@ -23,14 +23,14 @@ pub enum Level {
 
 /// Whether a batch may be refused for lack of room.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Need {
+pub enum SpacePolicy {
     /// It brings something new.
     Ordinary,
     /// It ends something, or records what has happened: the reserve is there for it.
     Essential,
 }
 
-/// A batch in the line: ask the store, or wait for the [`crate::Observer`], what became of it.
+/// A batch in the line: ask the store, or wait for the [`crate::LogObserver`], what became of it.
 ///
 /// Tickets of one store grow by one from batch to batch, in the order in which they are written.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -38,14 +38,14 @@ pub struct Ticket {
     /// Its place in the line.
     pub number: u64,
     /// When it is kept.
-    pub level: Level,
+    pub durability: Durability,
 }
 
 /// One batch of a group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct BatchMark {
     pub(crate) ticket: Ticket,
-    pub(crate) need: Need,
+    pub(crate) space: SpacePolicy,
     /// Where its frames end.
     pub(crate) end: usize,
     pub(crate) records: u32,
@@ -53,9 +53,9 @@ pub(crate) struct Mark {
 
 /// Batches that are written together.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct CommitGroup {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) marks: Vec<Mark>,
+    pub(crate) batches: Vec<BatchMark>,
     pub(crate) records: u32,
     /// Number of its last batch, refused or not.
     pub(crate) last_ticket: u64,
@@ -63,22 +63,22 @@ pub(crate) struct Group {
     pub(crate) queued_bytes: usize,
 }
 
-impl Group {
+impl CommitGroup {
     fn has_room(&self, batch: &Batch) -> bool {
-        self.marks.is_empty()
+        self.batches.is_empty()
             || self.bytes.len() + batch.bytes.len() <= GROUP_BYTES
                 && self.records.saturating_add(batch.records) <= GROUP_RECORDS
     }
 
-    fn push(&mut self, batch: &Batch, ticket: Ticket, need: Need) {
+    fn push(&mut self, batch: &Batch, ticket: Ticket, space: SpacePolicy) {
         self.bytes.extend_from_slice(&batch.bytes);
         self.records += batch.records;
         self.last_ticket = ticket.number;
         self.queued_bytes += batch.bytes.len();
         let (end, records) = (self.bytes.len(), batch.records);
-        self.marks.push(Mark {
+        self.batches.push(BatchMark {
             ticket,
-            need,
+            space,
             end,
             records,
         });
@@ -86,78 +86,85 @@ impl Group {
 
     /// How many of its batches must not be refused.
     pub(crate) fn essential(&self) -> usize {
-        let marks = self.marks.iter();
-        marks.filter(|mark| mark.need == Need::Essential).count()
+        let marks = self.batches.iter();
+        marks
+            .filter(|mark| mark.space == SpacePolicy::Essential)
+            .count()
     }
 
     /// The highest level that any of its batches asks for.
-    pub(crate) fn level(&self) -> Level {
-        let levels = self.marks.iter().map(|mark| mark.ticket.level);
-        levels.max().unwrap_or(Level::Memory)
+    pub(crate) fn durability(&self) -> Durability {
+        let asked = self.batches.iter().map(|mark| mark.ticket.durability);
+        asked.max().unwrap_or(Durability::Memory)
     }
 
     /// Takes out the batches that may be refused; returns their tickets.
-    pub(crate) fn refuse(&mut self, is_refused: impl Fn(&Mark) -> bool) -> Vec<Ticket> {
+    pub(crate) fn refuse(&mut self, is_refused: impl Fn(&BatchMark) -> bool) -> Vec<Ticket> {
         let (mut kept, mut refused) = (Vec::new(), Vec::new());
         let mut marks = Vec::new();
         let (mut start, mut records) = (0, 0);
-        for mark in &self.marks {
+        for mark in &self.batches {
             if is_refused(mark) {
                 refused.push(mark.ticket);
             } else {
                 kept.extend_from_slice(&self.bytes[start..mark.end]);
                 records += mark.records;
-                marks.push(Mark {
+                marks.push(BatchMark {
                     end: kept.len(),
                     ..*mark
                 });
             }
             start = mark.end;
         }
-        (self.bytes, self.marks, self.records) = (kept, marks, records);
+        (self.bytes, self.batches, self.records) = (kept, marks, records);
         refused
     }
 
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        self.marks.clear();
+        self.batches.clear();
         self.records = 0;
         self.queued_bytes = 0;
     }
 }
 
 /// What is asked of the log's thread besides writing.
-pub(crate) type Errand = Box<dyn FnOnce(&mut Committer) -> Result<(), StoreError> + Send>;
+pub(crate) type LogCommand = Box<dyn FnOnce(&mut Committer) -> Result<(), StoreError> + Send>;
 
 /// The line.
 #[derive(Default)]
-pub(crate) struct Inbox {
-    pub(crate) errands: Vec<Errand>,
-    groups: VecDeque<Group>,
+pub(crate) struct LogQueue {
+    pub(crate) commands: Vec<LogCommand>,
+    groups: VecDeque<CommitGroup>,
     /// Empty groups that have memory.
-    spare: Vec<Group>,
+    spare: Vec<CommitGroup>,
     pub(crate) bytes: usize,
     pub(crate) last_ticket: u64,
     pub(crate) is_closed: bool,
 }
 
-impl Inbox {
+impl LogQueue {
     /// Puts a batch at the end of the line.
-    pub(crate) fn push(&mut self, batch: &Batch, level: Level, need: Need) -> Ticket {
+    pub(crate) fn push(
+        &mut self,
+        batch: &Batch,
+        durability: Durability,
+        space: SpacePolicy,
+    ) -> Ticket {
         self.last_ticket += 1;
         let ticket = Ticket {
             number: self.last_ticket,
-            level,
+            durability,
         };
         self.bytes += batch.bytes.len();
         if let Some(group) = self.groups.back_mut()
             && group.has_room(batch)
         {
-            group.push(batch, ticket, need);
+            group.push(batch, ticket, space);
             return ticket;
         }
         let mut group = self.spare.pop().unwrap_or_default();
-        group.push(batch, ticket, need);
+        group.push(batch, ticket, space);
         self.groups.push_back(group);
         ticket
     }
@@ -167,12 +174,12 @@ impl Inbox {
         self.groups.is_empty()
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Group> {
+    pub(crate) fn pop(&mut self) -> Option<CommitGroup> {
         self.groups.pop_front()
     }
 
     /// Takes a group back that was dealt with.
-    pub(crate) fn recycle(&mut self, mut group: Group) {
+    pub(crate) fn recycle(&mut self, mut group: CommitGroup) {
         const SPARE: usize = 2;
         self.bytes -= group.queued_bytes;
         group.clear();

@@ -13,15 +13,15 @@ use redb::Database;
 use crate::durable::{StoreOptions, spawn};
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::index::flush::Frozen;
+use crate::index::flush::CheckpointDraft;
 use crate::index::{Index, bodies};
-use crate::journal::batch::Batch;
-use crate::journal::commit::Committer;
-use crate::journal::inbox::Group;
-use crate::journal::shared::Shared;
-use crate::journal::writer::Written;
-use crate::journal::{Level, Need, Pressure};
 use crate::stats::Checkpoints;
+use crate::wal::batch::Batch;
+use crate::wal::commit::Committer;
+use crate::wal::queue::CommitGroup;
+use crate::wal::shared::LogShared;
+use crate::wal::writer::WrittenGroup;
+use crate::wal::{Durability, Pressure, SpacePolicy};
 use mqttcore_panics::Panicked;
 
 /// Without work for so long, the thread looks whether the disk needs room.
@@ -34,18 +34,18 @@ const LOOK: Duration = Duration::from_millis(5);
 const ROW_BYTES: u64 = 256;
 
 /// What the thread is given.
-pub(crate) enum Request {
-    Group(Group, Option<Written>),
-    Checkpoint(Asked),
+pub(crate) enum IndexRequest {
+    Group(CommitGroup, Option<WrittenGroup>),
+    Checkpoint(CheckpointWaiter),
 }
 
 /// Where it is told that a checkpoint is there.
-type Asked = Sender<Result<(), StoreError>>;
+type CheckpointWaiter = Sender<Result<(), StoreError>>;
 
 /// The thread.
-pub(crate) struct Behind {
+pub(crate) struct IndexThread {
     pub(crate) files: Arc<dyn Files>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<LogShared>,
     pub(crate) index: Arc<Mutex<Index>>,
     pub(crate) options: StoreOptions,
     pub(crate) checkpoints: Arc<Checkpoints>,
@@ -53,13 +53,13 @@ pub(crate) struct Behind {
 
 /// A checkpoint that is being written.
 struct Writing {
-    thread: JoinHandle<Result<Tidied, StoreError>>,
-    frozen: Arc<Frozen>,
-    asked: Vec<Asked>,
+    thread: JoinHandle<Result<CompactionResult, StoreError>>,
+    frozen: Arc<CheckpointDraft>,
+    asked: Vec<CheckpointWaiter>,
 }
 
 /// What became of old segments.
-pub(crate) struct Tidied {
+pub(crate) struct CompactionResult {
     /// What is wanted of segments up to this one is in the checkpoint.
     pub(crate) moved: u64,
     /// Segments up to this one can go.
@@ -68,10 +68,10 @@ pub(crate) struct Tidied {
 
 /// What there is to do besides groups.
 #[derive(Default)]
-struct Upkeep {
+struct Maintenance {
     writing: Option<Writing>,
     /// Who wants a checkpoint that is not begun yet.
-    asked: Vec<Asked>,
+    asked: Vec<CheckpointWaiter>,
     is_due: bool,
     /// It is due to drop what nobody wants any more: moving what is wanted would take room.
     is_pressed: bool,
@@ -79,9 +79,9 @@ struct Upkeep {
     pressed_at: u64,
 }
 
-impl Behind {
-    pub(crate) fn run(&self, requests: &Receiver<Request>) {
-        let mut upkeep = Upkeep::default();
+impl IndexThread {
+    pub(crate) fn run(&self, requests: &Receiver<IndexRequest>) {
+        let mut upkeep = Maintenance::default();
         loop {
             let patience = if upkeep.writing.is_some() { LOOK } else { IDLE };
             let done = match requests.recv_timeout(patience) {
@@ -90,8 +90,10 @@ impl Behind {
                     upkeep.is_due |= upkeep.writing.is_none() && self.needs_room();
                     Ok(())
                 }
-                Ok(Request::Group(group, written)) => self.take_in(group, written, &mut upkeep),
-                Ok(Request::Checkpoint(asked)) => {
+                Ok(IndexRequest::Group(group, written)) => {
+                    self.take_in(group, written, &mut upkeep)
+                }
+                Ok(IndexRequest::Checkpoint(asked)) => {
                     upkeep.asked.push(asked);
                     Ok(())
                 }
@@ -111,7 +113,7 @@ impl Behind {
         }
     }
 
-    fn stop(&self, upkeep: Upkeep, error: &StoreError) {
+    fn stop(&self, upkeep: Maintenance, error: &StoreError) {
         self.shared.stop(error);
         let written = upkeep.writing.map(|writing| writing.asked);
         for asked in upkeep
@@ -126,9 +128,9 @@ impl Behind {
 
     fn take_in(
         &self,
-        group: Group,
-        written: Option<Written>,
-        upkeep: &mut Upkeep,
+        group: CommitGroup,
+        written: Option<WrittenGroup>,
+        upkeep: &mut Maintenance,
     ) -> Result<(), StoreError> {
         let mut index = self.index();
         if let Some(written) = written {
@@ -151,13 +153,13 @@ impl Behind {
 
     /// Whether the disk is nearly full, and a checkpoint would free a segment at least: a log that is
     /// never idle must not use up the reserve meanwhile.
-    fn is_pressed(&self, bytes: u64, upkeep: &mut Upkeep) -> bool {
+    fn is_pressed(&self, bytes: u64, upkeep: &mut Maintenance) -> bool {
         if bytes < upkeep.pressed_at {
             // There was a checkpoint.
             upkeep.pressed_at = 0;
         }
         let is_pressed = self.shared.pressure() > Pressure::None
-            && bytes - upkeep.pressed_at >= self.options.journal.segment_bytes / 4
+            && bytes - upkeep.pressed_at >= self.options.wal.segment_bytes / 4
             && self.has_spent_segment();
         if is_pressed {
             upkeep.pressed_at = bytes;
@@ -182,7 +184,7 @@ impl Behind {
     }
 
     /// Ends the checkpoint that is written, begins the one that is wanted.
-    fn step(&self, upkeep: &mut Upkeep) -> Result<(), StoreError> {
+    fn step(&self, upkeep: &mut Maintenance) -> Result<(), StoreError> {
         let is_written = |writing: &Writing| writing.thread.is_finished();
         if upkeep.writing.as_ref().is_some_and(is_written) {
             self.finish(upkeep)?;
@@ -195,7 +197,7 @@ impl Behind {
     }
 
     /// Freezes what has changed, and has it written.
-    fn begin(&self, upkeep: &mut Upkeep) -> Result<(), StoreError> {
+    fn begin(&self, upkeep: &mut Maintenance) -> Result<(), StoreError> {
         upkeep.is_due = false;
         let is_pressed = std::mem::take(&mut upkeep.is_pressed);
         let asked = std::mem::take(&mut upkeep.asked);
@@ -217,7 +219,7 @@ impl Behind {
             files: Arc::clone(&self.files),
             shared: Arc::clone(&self.shared),
             segments_kept,
-            reserve_bytes: self.options.journal.ballast_bytes,
+            reserve_bytes: self.options.wal.ballast_bytes,
             frozen: Arc::clone(&frozen),
             database,
             moved,
@@ -232,7 +234,7 @@ impl Behind {
     }
 
     /// Waits for the checkpoint that is being written, if one is; then the index has it.
-    fn finish(&self, upkeep: &mut Upkeep) -> Result<(), StoreError> {
+    fn finish(&self, upkeep: &mut Maintenance) -> Result<(), StoreError> {
         let Some(writing) = upkeep.writing.take() else {
             return Ok(());
         };
@@ -273,12 +275,12 @@ impl Behind {
         let mut nothing = Batch::default();
         let all = self
             .shared
-            .append(&mut nothing, Level::Fsync, Need::Essential);
+            .append(&mut nothing, Durability::Fsync, SpacePolicy::Essential);
         all.map_or(Ok(false), |ticket| self.shared.wait(ticket).map(|()| true))
     }
 
     fn has_room(&self, bytes: u64) -> Result<bool, StoreError> {
-        let reserve_bytes = self.options.journal.ballast_bytes;
+        let reserve_bytes = self.options.wal.ballast_bytes;
         has_room(&*self.files, &self.shared, bytes, reserve_bytes)
     }
 
@@ -287,7 +289,7 @@ impl Behind {
     }
 }
 
-fn answer(asked: Vec<Asked>) {
+fn answer(asked: Vec<CheckpointWaiter>) {
     for asked in asked {
         // Who asked may be gone.
         let _ = asked.send(Ok(()));
@@ -297,17 +299,17 @@ fn answer(asked: Vec<Asked>) {
 /// What the thread that writes a checkpoint has to do.
 struct Work {
     files: Arc<dyn Files>,
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     segments_kept: usize,
     reserve_bytes: u64,
-    frozen: Arc<Frozen>,
+    frozen: Arc<CheckpointDraft>,
     database: Arc<Database>,
     moved: u64,
 }
 
 impl Work {
     /// Writes the checkpoint, and empties segments for which there is no more patience.
-    fn write(&self) -> Result<Tidied, StoreError> {
+    fn write(&self) -> Result<CompactionResult, StoreError> {
         self.frozen.write(&self.database)?;
         let full = self.shared.full_segments();
         let surplus = self.movable(&full, self.segments_kept)?;
@@ -337,7 +339,7 @@ impl Work {
 /// Whether the disk has room for that much more, with the reserve if it must be and if that helps.
 fn has_room(
     files: &dyn Files,
-    shared: &Shared,
+    shared: &LogShared,
     bytes: u64,
     reserve_bytes: u64,
 ) -> Result<bool, StoreError> {
@@ -358,12 +360,12 @@ fn has_room(
 
 /// Empties the oldest `surplus` of the `full` segments into a checkpoint that was just written.
 pub(crate) fn tidy(
-    frozen: &Frozen,
+    frozen: &CheckpointDraft,
     database: &Database,
     files: &dyn Files,
     (full, surplus): (&[(u64, u64)], usize),
     mut moved: u64,
-) -> Result<Tidied, StoreError> {
+) -> Result<CompactionResult, StoreError> {
     let pinned = frozen.streams().pinned().unwrap_or(u64::MAX);
     for (number, last_lsn) in &full[..surplus] {
         // What stays anyway need not be emptied.
@@ -375,7 +377,7 @@ pub(crate) fn tidy(
             moved = *number;
         }
     }
-    Ok(Tidied {
+    Ok(CompactionResult {
         moved,
         droppable: frozen.droppable(full, moved),
     })

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use crate::error::{Damage, StoreError};
 use crate::files::{File, Files, write_all};
-use crate::journal::frame::Frame;
-use crate::journal::identity;
-use crate::journal::identity::Meta;
-use crate::journal::numbering::Numbering;
-use crate::journal::scan::{Group, Groups};
-use crate::journal::segment::{self, Header, StoreId};
-use crate::journal::writer::{Current, Past, Writer};
 use crate::record::Record;
+use crate::wal::frame::LogFrame;
+use crate::wal::identity;
+use crate::wal::identity::Meta;
+use crate::wal::numbering::Numbering;
+use crate::wal::scan::{ScannedGroup, ScannedGroups};
+use crate::wal::segment::{self, SegmentHeader, StoreId};
+use crate::wal::writer::{FullSegment, OpenSegment, SegmentWriter};
 
 pub(super) const BROKEN_HEADER: &str = "the header is damaged";
 
 /// Where a record stands in the log.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Place {
+pub struct LogPosition {
     /// Number of the segment.
     pub segment: u64,
     /// Where its frame begins.
@@ -33,7 +33,7 @@ pub struct Logged<'a> {
     /// Its number.
     pub lsn: u64,
     /// Where it is.
-    pub place: Place,
+    pub place: LogPosition,
     /// What it says.
     pub record: Record<'a>,
     /// The next record is of another group.
@@ -41,7 +41,7 @@ pub struct Logged<'a> {
 }
 
 /// Sees the records of a log in their order.
-pub type Visit<'v> = dyn FnMut(Logged<'_>) -> Result<(), StoreError> + 'v;
+pub type RecordVisitor<'v> = dyn FnMut(Logged<'_>) -> Result<(), StoreError> + 'v;
 
 /// What opening a log brought to light.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -53,7 +53,7 @@ pub struct Recovery {
     /// The last record's number; 0 in an empty log.
     pub last_lsn: u64,
     /// A tail that a crash left unfinished, and that was cut off.
-    pub torn: Option<Torn>,
+    pub torn: Option<TornTail>,
     /// Records that were read back and written anew, because nobody knew whether they were safe.
     pub renewed: u64,
     /// What was damaged and has been made anew without any loss, a sentence each.
@@ -62,7 +62,7 @@ pub struct Recovery {
 
 /// A tail that was cut off. Nothing in it had been promised to be safe.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Torn {
+pub struct TornTail {
     /// The segment.
     pub file: String,
     /// Where it was cut.
@@ -73,7 +73,7 @@ pub struct Torn {
 
 /// What is known before a log is opened.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
+pub(crate) struct LogExpectation {
     /// For a log that is begun; otherwise it must be the log's own, unless it is unknown.
     pub(crate) store: StoreId,
     /// Whether `store` is known from elsewhere.
@@ -89,7 +89,7 @@ pub(crate) struct Known {
     pub(crate) is_read_only: bool,
 }
 
-impl Known {
+impl LogExpectation {
     /// Nothing is known.
     pub(crate) fn begin(segment_bytes: u64) -> Self {
         Self {
@@ -115,22 +115,22 @@ impl Known {
 /// Opens the log in `files`, or begins one.
 pub(crate) fn open(
     files: &Arc<dyn Files>,
-    known: &Known,
-    visit: &mut Visit<'_>,
-) -> Result<(Writer, Recovery), StoreError> {
+    known: &LogExpectation,
+    visit: &mut RecordVisitor<'_>,
+) -> Result<(SegmentWriter, Recovery), StoreError> {
     let (headers, rebuilt) = identity::headers(&**files, known)?;
     if headers.is_empty() {
         if known.is_read_only {
             return Err(StoreError::Missing);
         }
-        let writer = Writer::begin(Arc::clone(files), known.store, known.segment_bytes)?;
+        let writer = SegmentWriter::begin(Arc::clone(files), known.store, known.segment_bytes)?;
         return Ok((writer, Recovery::default()));
     }
     let mut reading = Reading::new(&**files, known, visit);
     let (current, durable_lsn) = reading.segments(&headers)?;
     let (older, next_lsn, mut recovery) = (reading.older, reading.next_lsn, reading.recovery);
     (recovery.rebuilt, recovery.last_lsn) = (rebuilt, next_lsn - 1);
-    let mut writer = Writer {
+    let mut writer = SegmentWriter {
         files: Arc::clone(files),
         store: current.header.store,
         segment_bytes: known.segment_bytes,
@@ -159,11 +159,11 @@ pub(crate) fn check_segment(
     let file = files.open(&name).map_err(failed)?;
     let mut bytes = Vec::new();
     segment::read(&*file, &name, &mut bytes)?;
-    let header = Header::parse(&name, &bytes)?.ok_or_else(|| Damage {
+    let header = SegmentHeader::parse(&name, &bytes)?.ok_or_else(|| Damage {
         last_lsn,
         ..Damage::whole(&name, BROKEN_HEADER)
     })?;
-    let mut groups = Groups::new(&bytes, header.seed(), segment::HEADER, header.first_lsn);
+    let mut groups = ScannedGroups::new(&bytes, header.seed(), segment::HEADER, header.first_lsn);
     groups.by_ref().for_each(drop);
     if groups.next_lsn != last_lsn + 1 || !groups.is_clean() {
         return Err(damage(&name, &groups, last_lsn).into());
@@ -182,16 +182,20 @@ fn first_unsure(groups: &[(usize, u64, u32)], durable_lsn: u64) -> Option<usize>
 /// How far opening has come.
 struct Reading<'a, 'v> {
     files: &'a dyn Files,
-    known: &'a Known,
-    visit: &'a mut Visit<'v>,
+    known: &'a LogExpectation,
+    visit: &'a mut RecordVisitor<'v>,
     buffer: Vec<u8>,
     recovery: Recovery,
-    older: VecDeque<Past>,
+    older: VecDeque<FullSegment>,
     next_lsn: u64,
 }
 
 impl<'a, 'v> Reading<'a, 'v> {
-    fn new(files: &'a dyn Files, known: &'a Known, visit: &'a mut Visit<'v>) -> Self {
+    fn new(
+        files: &'a dyn Files,
+        known: &'a LogExpectation,
+        visit: &'a mut RecordVisitor<'v>,
+    ) -> Self {
         Self {
             files,
             known,
@@ -204,7 +208,7 @@ impl<'a, 'v> Reading<'a, 'v> {
     }
 
     /// Reads all segments; returns the last one, and the LSN up to which everything is safe.
-    fn segments(&mut self, headers: &[Header]) -> Result<(Current, u64), StoreError> {
+    fn segments(&mut self, headers: &[SegmentHeader]) -> Result<(OpenSegment, u64), StoreError> {
         // INVARIANT: the caller has a segment.
         let (last, older) = headers.split_last().expect("a log has a segment");
         for (place, header) in older.iter().enumerate() {
@@ -218,7 +222,7 @@ impl<'a, 'v> Reading<'a, 'v> {
             } else {
                 self.older_segment(&*file, header, after.first_lsn)?;
             }
-            self.older.push_back(Past {
+            self.older.push_back(FullSegment {
                 number: header.number,
                 last_lsn: after.first_lsn - 1,
                 bytes: file.bytes().map_err(failed)?,
@@ -231,14 +235,15 @@ impl<'a, 'v> Reading<'a, 'v> {
     fn older_segment(
         &mut self,
         file: &dyn File,
-        header: &Header,
+        header: &SegmentHeader,
         end_lsn: u64,
     ) -> Result<(), StoreError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let name = segment::name(header.number);
         segment::read(file, &name, &mut buffer)?;
         self.recovery.scanned_bytes += buffer.len() as u64;
-        let mut groups = Groups::new(&buffer, header.seed(), segment::HEADER, header.first_lsn);
+        let mut groups =
+            ScannedGroups::new(&buffer, header.seed(), segment::HEADER, header.first_lsn);
         for group in groups.by_ref() {
             self.visit_group(header, &group)?;
         }
@@ -250,14 +255,15 @@ impl<'a, 'v> Reading<'a, 'v> {
         Ok(())
     }
 
-    fn last_segment(&mut self, header: &Header) -> Result<(Current, u64), StoreError> {
+    fn last_segment(&mut self, header: &SegmentHeader) -> Result<(OpenSegment, u64), StoreError> {
         let name = segment::name(header.number);
         let file = self.files.open(&name);
         let file = file.map_err(|error| StoreError::io("open", &name, error))?;
         let mut buffer = std::mem::take(&mut self.buffer);
         segment::read(&*file, &name, &mut buffer)?;
         self.recovery.scanned_bytes += buffer.len() as u64;
-        let mut groups = Groups::new(&buffer, header.seed(), segment::HEADER, header.first_lsn);
+        let mut groups =
+            ScannedGroups::new(&buffer, header.seed(), segment::HEADER, header.first_lsn);
         // What was in older segments was safe before this one was begun.
         let mut durable_lsn = self.known.applied_lsn.max(header.first_lsn - 1);
         let mut ends = Vec::new();
@@ -275,12 +281,12 @@ impl<'a, 'v> Reading<'a, 'v> {
         let (end, bytes) = (groups.end, buffer.len() as u64);
         let unsure = first_unsure(&ends, durable_lsn).unwrap_or(end);
         self.recovery.renewed = groups.next_lsn - 1 - durable_lsn;
-        let header = Header { bytes, ..*header };
+        let header = SegmentHeader { bytes, ..*header };
         self.settle(&*file, &header, &groups, &buffer[unsure..end])?;
         let end = end as u64;
         self.buffer = buffer;
         Ok((
-            Current {
+            OpenSegment {
                 header,
                 file,
                 bytes,
@@ -297,8 +303,8 @@ impl<'a, 'v> Reading<'a, 'v> {
     fn settle(
         &mut self,
         file: &dyn File,
-        header: &Header,
-        groups: &Groups<'_>,
+        header: &SegmentHeader,
+        groups: &ScannedGroups<'_>,
         unsure: &[u8],
     ) -> Result<(), StoreError> {
         let name = segment::name(header.number);
@@ -306,7 +312,7 @@ impl<'a, 'v> Reading<'a, 'v> {
         let bytes = groups.bytes() as u64;
         if dirt > 0 {
             let file = name.clone();
-            self.recovery.torn = Some(Torn {
+            self.recovery.torn = Some(TornTail {
                 file,
                 offset: end,
                 bytes: dirt,
@@ -323,11 +329,15 @@ impl<'a, 'v> Reading<'a, 'v> {
             .map_err(|error| StoreError::io("rewrite the tail of", &name, error))
     }
 
-    fn visit_group(&mut self, header: &Header, group: &Group<'_>) -> Result<(), StoreError> {
+    fn visit_group(
+        &mut self,
+        header: &SegmentHeader,
+        group: &ScannedGroup<'_>,
+    ) -> Result<(), StoreError> {
         for (offset, frame) in group.records() {
             if frame.lsn > self.known.applied_lsn || self.known.is_read_only {
                 self.recovery.records += 1;
-                let place = Place {
+                let place = LogPosition {
                     segment: header.number,
                     offset: offset as u64,
                     bytes: frame.bytes() as u64,
@@ -342,8 +352,8 @@ impl<'a, 'v> Reading<'a, 'v> {
 
 /// Understands a record whose checksum is right.
 pub(crate) fn read_record<'a>(
-    place: Place,
-    frame: &Frame<'a>,
+    place: LogPosition,
+    frame: &LogFrame<'a>,
     ends_group: bool,
 ) -> Result<Logged<'a>, StoreError> {
     let record = Record::decode(frame.kind, frame.flags, frame.body);
@@ -361,7 +371,7 @@ pub(crate) fn read_record<'a>(
     })
 }
 
-fn damage(name: &str, groups: &Groups<'_>, last_lsn: u64) -> Damage {
+fn damage(name: &str, groups: &ScannedGroups<'_>, last_lsn: u64) -> Damage {
     Damage {
         file: name.to_owned(),
         offset: groups.end as u64,

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::faults::{Disk, Faults};
 use crate::files::Files;
-use crate::journal::batch::Batch;
-use crate::journal::numbering::Numbering;
-use crate::journal::open::{Known, open};
-use crate::journal::writer::Writer;
-use crate::record::{Message, Record, Row, RowsBuf, Streamed};
+use crate::record::{MessageRecord, Record, RowRef, RowRefsBuf, Streamed};
+use crate::wal::batch::Batch;
+use crate::wal::numbering::Numbering;
+use crate::wal::open::{LogExpectation, open};
+use crate::wal::writer::SegmentWriter;
 
 const SEGMENT: u64 = 1_024;
 
@@ -17,49 +17,53 @@ fn files(disk: &Disk) -> Arc<dyn Files> {
 }
 
 fn batch(message: u64, at_us: u64, places: &[(u32, u16)]) -> Batch {
-    let mut rows = RowsBuf::default();
+    let mut rows = RowRefsBuf::default();
     for (stream, partition) in places {
         rows.push(*stream, *partition);
     }
     let rows = rows.as_rows();
     let dup = false;
     let mut batch = Batch::default();
-    batch.push(&Record::Message(Message {
+    batch.push(&Record::Message(MessageRecord {
         message,
         topic: "plant/1",
         streamed: Some(Streamed { dup, at_us, rows }),
         payload: &[b'x'; 200],
-        ..Message::default()
+        ..MessageRecord::default()
     }));
     batch
 }
 
 /// The rows of the log, with the time of each message, and where the next ones go.
-fn read(disk: &Disk) -> (Vec<(u64, Vec<Row>)>, Numbering) {
+fn read(disk: &Disk) -> (Vec<(u64, Vec<RowRef>)>, Numbering) {
     let (mut seen, mut numbering) = (Vec::new(), Numbering::default());
-    open(&files(disk), &Known::begin(SEGMENT), &mut |logged| {
-        numbering.observe(&logged.record);
-        if let Record::Message(Message {
-            streamed: Some(streamed),
-            ..
-        }) = logged.record
-        {
-            seen.push((streamed.at_us, streamed.rows.iter().collect()));
-        }
-        Ok(())
-    })
+    open(
+        &files(disk),
+        &LogExpectation::begin(SEGMENT),
+        &mut |logged| {
+            numbering.observe(&logged.record);
+            if let Record::Message(MessageRecord {
+                streamed: Some(streamed),
+                ..
+            }) = logged.record
+            {
+                seen.push((streamed.at_us, streamed.rows.iter().collect()));
+            }
+            Ok(())
+        },
+    )
     .unwrap();
     (seen, numbering)
 }
 
-fn write(writer: &mut Writer, mut batch: Batch) -> Result<(), crate::StoreError> {
+fn write(writer: &mut SegmentWriter, mut batch: Batch) -> Result<(), crate::StoreError> {
     let written = writer.write(&mut batch.bytes, batch.records)?;
     assert!(written.has_rows);
     writer.sync()
 }
 
-fn row(stream: u32, partition: u16, offset: u64) -> Row {
-    Row {
+fn row(stream: u32, partition: u16, offset: u64) -> RowRef {
+    RowRef {
         stream,
         partition,
         offset,
@@ -69,7 +73,7 @@ fn row(stream: u32, partition: u16, offset: u64) -> Row {
 #[test]
 fn offsets_are_dense_in_each_partition_and_go_on_after_a_restart() {
     let disk = Disk::new(1, Faults::default());
-    let mut writer = Writer::begin(files(&disk), [7; 16], SEGMENT).unwrap();
+    let mut writer = SegmentWriter::begin(files(&disk), [7; 16], SEGMENT).unwrap();
     write(&mut writer, batch(1, 10, &[(1, 0), (2, 3)])).unwrap();
     write(&mut writer, batch(2, 20, &[(1, 0), (1, 1)])).unwrap();
 
@@ -89,7 +93,7 @@ fn offsets_are_dense_in_each_partition_and_go_on_after_a_restart() {
 #[test]
 fn a_group_that_is_refused_gives_its_offsets_back() {
     let disk = Disk::new(1, Faults::default());
-    let mut writer = Writer::begin(files(&disk), [7; 16], SEGMENT).unwrap();
+    let mut writer = SegmentWriter::begin(files(&disk), [7; 16], SEGMENT).unwrap();
     write(&mut writer, batch(1, 10, &[(1, 0)])).unwrap();
     // A short segment, so that the write itself finds the disk full.
     writer.current.file.set_len(writer.current.end).unwrap();
@@ -120,7 +124,7 @@ fn a_group_that_is_refused_gives_its_offsets_back() {
 #[test]
 fn rule_12_the_time_of_rows_never_falls_also_after_a_restart() {
     let disk = Disk::new(1, Faults::default());
-    let mut writer = Writer::begin(files(&disk), [7; 16], SEGMENT).unwrap();
+    let mut writer = SegmentWriter::begin(files(&disk), [7; 16], SEGMENT).unwrap();
     write(&mut writer, batch(1, 50, &[(1, 0)])).unwrap();
     write(&mut writer, batch(2, 40, &[(1, 0)])).unwrap();
     writer.numbering = read(&disk).1;

@@ -6,16 +6,16 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::StoreError;
-use crate::journal::batch::Batch;
-use crate::journal::commit::{Committer, Pressure};
-use crate::journal::inbox::{Errand, Group, Inbox, Level, Need, Ticket};
-use crate::journal::log::Observer;
 use crate::stats::LogStats;
+use crate::wal::batch::Batch;
+use crate::wal::commit::{Committer, Pressure};
+use crate::wal::log::LogObserver;
+use crate::wal::queue::{CommitGroup, Durability, LogCommand, LogQueue, SpacePolicy, Ticket};
 use mqttcore_panics::Panicked;
 
 /// What the thread shares with those who append.
-pub(crate) struct Shared {
-    pub(super) inbox: Mutex<Inbox>,
+pub(crate) struct LogShared {
+    pub(super) queue: Mutex<LogQueue>,
     pub(super) arrived: Condvar,
     /// Locked by those who sleep until something is settled.
     refused: Mutex<BTreeSet<u64>>,
@@ -26,23 +26,23 @@ pub(crate) struct Shared {
     pub(crate) durable_lsn: Arc<AtomicU64>,
     pressure: AtomicU8,
     pub(super) stopped: OnceLock<StoreError>,
-    observer: OnceLock<Arc<dyn Observer>>,
+    observer: OnceLock<Arc<dyn LogObserver>>,
     stats: Mutex<LogStats>,
     /// The last ticket that whoever comes behind the log has dealt with.
     applied: Mutex<u64>,
     caught_up: Condvar,
     /// Number and last LSN of each full segment.
     full: Mutex<Vec<(u64, u64)>>,
-    line_bytes: usize,
+    queue_bytes: usize,
 }
 
-/// Refused tickets that [`Shared::wait`] remembers.
+/// Refused tickets that [`LogShared::wait`] remembers.
 const REMEMBERED: usize = 65_536;
 
-impl Shared {
-    pub(super) fn new(line_bytes: usize, durable_lsn: u64) -> Self {
+impl LogShared {
+    pub(super) fn new(queue_bytes: usize, durable_lsn: u64) -> Self {
         Self {
-            inbox: Mutex::default(),
+            queue: Mutex::default(),
             arrived: Condvar::new(),
             refused: Mutex::default(),
             settled: Condvar::new(),
@@ -56,7 +56,7 @@ impl Shared {
             applied: Mutex::default(),
             caught_up: Condvar::new(),
             full: Mutex::default(),
-            line_bytes,
+            queue_bytes,
         }
     }
 
@@ -68,17 +68,17 @@ impl Shared {
     pub(crate) fn append(
         &self,
         batch: &mut Batch,
-        level: Level,
-        need: Need,
+        durability: Durability,
+        space: SpacePolicy,
     ) -> Result<Ticket, StoreError> {
         self.check()?;
-        let mut inbox = self.lock_inbox();
-        if inbox.is_closed {
+        let mut queue = self.lock_queue();
+        if queue.is_closed {
             return Err(StoreError::Stopped("it was closed".into()));
         }
-        let was_empty = inbox.is_empty();
-        let ticket = inbox.push(batch, level, need);
-        drop(inbox);
+        let was_empty = queue.is_empty();
+        let ticket = queue.push(batch, durability, space);
+        drop(queue);
         batch.clear();
         if was_empty {
             self.arrived.notify_one();
@@ -87,13 +87,13 @@ impl Shared {
     }
 
     /// Asks the thread of the log for something, between two groups; false if it has ended.
-    pub(crate) fn ask(&self, errand: Errand) -> bool {
-        let mut inbox = self.lock_inbox();
-        if inbox.is_closed {
+    pub(crate) fn ask(&self, command: LogCommand) -> bool {
+        let mut queue = self.lock_queue();
+        if queue.is_closed {
             return false;
         }
-        inbox.errands.push(errand);
-        drop(inbox);
+        queue.commands.push(command);
+        drop(queue);
         self.arrived.notify_one();
         true
     }
@@ -115,12 +115,12 @@ impl Shared {
 
     /// Whether the line has room; a hint, since `append` takes what must be taken.
     pub(crate) fn has_room(&self) -> bool {
-        self.lock_inbox().bytes < self.line_bytes
+        self.lock_queue().bytes < self.queue_bytes
     }
 
     /// Whether anybody waits for the disk.
     pub(crate) fn is_busy(&self) -> bool {
-        self.lock_inbox().bytes > 0
+        self.lock_queue().bytes > 0
     }
 
     /// Tells how many bytes of messages are wanted.
@@ -138,7 +138,7 @@ impl Shared {
 
     /// Whether the batch is kept; `false` for one that was refused, too.
     pub(crate) fn is_kept(&self, ticket: Ticket) -> bool {
-        let reached = ticket.number <= self.reached(ticket.level);
+        let reached = ticket.number <= self.reached(ticket.durability);
         reached && !self.lock_refused().contains(&ticket.number)
     }
 
@@ -153,7 +153,7 @@ impl Shared {
             if refused.contains(&ticket.number) {
                 return Err(StoreError::NoSpace);
             }
-            if ticket.number <= self.reached(ticket.level) {
+            if ticket.number <= self.reached(ticket.durability) {
                 return Ok(());
             }
             self.check()?;
@@ -164,7 +164,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
+    pub(crate) fn observe(&self, observer: Arc<dyn LogObserver>) {
         // The first one stays.
         let _ = self.observer.set(observer);
         // It may have stopped before anybody observed it; who hears it twice takes the first time.
@@ -190,7 +190,7 @@ impl Shared {
     pub(crate) fn stats(&self) -> LogStats {
         let mut stats = self.lock_stats().clone();
         stats.durable_lsn = self.durable_lsn();
-        stats.waiting_bytes = self.lock_inbox().bytes as u64;
+        stats.waiting_bytes = self.lock_queue().bytes as u64;
         stats
     }
 
@@ -214,14 +214,14 @@ impl Shared {
     }
 
     /// Takes a group back that was dealt with.
-    pub(crate) fn recycle(&self, group: Group) {
+    pub(crate) fn recycle(&self, group: CommitGroup) {
         *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = group.last_ticket;
         self.caught_up.notify_all();
-        let mut inbox = self.lock_inbox();
-        let was_full = inbox.bytes >= self.line_bytes;
-        inbox.recycle(group);
-        let is_full = inbox.bytes >= self.line_bytes;
-        drop(inbox);
+        let mut queue = self.lock_queue();
+        let was_full = queue.bytes >= self.queue_bytes;
+        queue.recycle(group);
+        let is_full = queue.bytes >= self.queue_bytes;
+        drop(queue);
         if was_full
             && !is_full
             && let Some(observer) = self.observer.get()
@@ -232,7 +232,7 @@ impl Shared {
 
     /// Sleeps until everything that was appended before has been dealt with.
     pub(crate) fn catch_up(&self) {
-        let appended = self.lock_inbox().last_ticket;
+        let appended = self.lock_queue().last_ticket;
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         while *applied < appended && self.check().is_ok() {
             applied = self
@@ -257,11 +257,11 @@ impl Shared {
             observer.stopped(error);
         }
         // Nobody does what was asked for any more; who waits for an answer hears that.
-        let mut inbox = self.lock_inbox();
-        inbox.is_closed = true;
-        let errands = std::mem::take(&mut inbox.errands);
-        drop(inbox);
-        drop(errands);
+        let mut queue = self.lock_queue();
+        queue.is_closed = true;
+        let commands = std::mem::take(&mut queue.commands);
+        drop(queue);
+        drop(commands);
         self.arrived.notify_one();
         drop(self.lock_refused());
         self.settled.notify_all();
@@ -274,18 +274,18 @@ impl Shared {
         move |panicked| self.stop(&panicked.into())
     }
 
-    fn reached(&self, level: Level) -> u64 {
+    fn reached(&self, durability: Durability) -> u64 {
         // ORDERING: pairs with the release in `publish`.
-        match level {
-            Level::Memory => u64::MAX,
-            Level::Os => self.written.load(Ordering::Acquire),
-            Level::Fsync => self.durable.load(Ordering::Acquire),
+        match durability {
+            Durability::Memory => u64::MAX,
+            Durability::Os => self.written.load(Ordering::Acquire),
+            Durability::Fsync => self.durable.load(Ordering::Acquire),
         }
     }
 
-    /// Tells that everything up to batch `number` is as safe as `level` says.
-    pub(super) fn publish(&self, level: Level, number: u64) {
-        let mark = if level == Level::Fsync {
+    /// Tells that everything up to batch `number` is as safe as `durability` says.
+    pub(super) fn publish(&self, durability: Durability, number: u64) {
+        let mark = if durability == Durability::Fsync {
             &self.durable
         } else {
             &self.written
@@ -293,7 +293,7 @@ impl Shared {
         // ORDERING: what was written or synced happened before.
         mark.store(number, Ordering::Release);
         if let Some(observer) = self.observer.get() {
-            observer.kept(level, number);
+            observer.kept(durability, number);
         }
         // Whoever looked before is asleep by now.
         drop(self.lock_refused());
@@ -317,8 +317,8 @@ impl Shared {
         }
     }
 
-    pub(super) fn lock_inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock_queue(&self) -> MutexGuard<'_, LogQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_refused(&self) -> MutexGuard<'_, BTreeSet<u64>> {

@@ -10,16 +10,16 @@ use std::sync::Arc;
 use crate::error::StoreError;
 use crate::faults::{Disk, Faults};
 use crate::files::Files;
-use crate::journal::batch::Batch;
-use crate::journal::open::{Known, Recovery, open};
-use crate::journal::segment::StoreId;
-use crate::journal::writer::{Writer, Written};
 use crate::record::Record;
+use crate::wal::batch::Batch;
+use crate::wal::open::{LogExpectation, Recovery, open};
+use crate::wal::segment::StoreId;
+use crate::wal::writer::{SegmentWriter, WrittenGroup};
 
 const STORE: StoreId = *b"0123456789abcdef";
 
-fn known(segment_bytes: u64) -> Known {
-    Known {
+fn known(segment_bytes: u64) -> LogExpectation {
+    LogExpectation {
         store: STORE,
         knows_store: false,
         has_checkpoint: false,
@@ -46,7 +46,10 @@ fn number(record: &Record<'_>) -> u64 {
 }
 
 /// Opens the log on `disk`; returns its numbers as well.
-fn reopen(disk: &Disk, known: &Known) -> Result<(Writer, Recovery, Vec<u64>), StoreError> {
+fn reopen(
+    disk: &Disk,
+    known: &LogExpectation,
+) -> Result<(SegmentWriter, Recovery, Vec<u64>), StoreError> {
     let files: Arc<dyn Files> = Arc::new(disk.clone());
     let mut numbers = Vec::new();
     let mut next = None;
@@ -59,7 +62,7 @@ fn reopen(disk: &Disk, known: &Known) -> Result<(Writer, Recovery, Vec<u64>), St
     Ok((writer, recovery, numbers))
 }
 
-fn write(writer: &mut Writer, numbers: &[u64]) -> Result<Written, StoreError> {
+fn write(writer: &mut SegmentWriter, numbers: &[u64]) -> Result<WrittenGroup, StoreError> {
     let mut batch = Batch::default();
     for &number in numbers {
         batch.push(&numbered(number));
@@ -125,7 +128,7 @@ fn a_group_that_is_larger_than_a_segment_gets_one_of_its_own() {
 #[test]
 fn what_the_checkpoint_has_is_not_visited() {
     let disk = small_log();
-    let known = Known {
+    let known = LogExpectation {
         applied_lsn: 4,
         ..known(1_024)
     };
@@ -138,7 +141,7 @@ fn what_the_checkpoint_has_is_not_visited() {
 #[test]
 fn a_log_that_ends_before_the_checkpoint_is_damaged() {
     let disk = small_log();
-    let known = Known {
+    let known = LogExpectation {
         applied_lsn: 9,
         ..known(1_024)
     };
@@ -151,7 +154,7 @@ fn a_log_that_ends_before_the_checkpoint_is_damaged() {
 #[test]
 fn a_log_without_files_is_damaged_if_the_checkpoint_knows_of_it() {
     let disk = Disk::new(1, Faults::default());
-    let known = Known {
+    let known = LogExpectation {
         applied_lsn: 9,
         ..known(1_024)
     };
@@ -218,7 +221,7 @@ fn looking_changes_nothing() {
     disk.corrupt("00000000000000000001.log", |bytes| bytes[500] = 1);
     let before = disk.content("00000000000000000001.log");
 
-    let known = Known {
+    let known = LogExpectation {
         is_read_only: true,
         ..known(1_024)
     };

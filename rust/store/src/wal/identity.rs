@@ -2,10 +2,10 @@
 
 use crate::error::{Damage, StoreError};
 use crate::files::{Files, read_full, write_all};
-use crate::journal::frame;
-use crate::journal::open::{BROKEN_HEADER, Known};
-use crate::journal::scan::Groups;
-use crate::journal::segment::{self, Header, START, StoreId};
+use crate::wal::frame;
+use crate::wal::open::{BROKEN_HEADER, LogExpectation};
+use crate::wal::scan::ScannedGroups;
+use crate::wal::segment::{self, START, SegmentHeader, StoreId};
 
 /// What the checkpoint says about itself.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -28,8 +28,8 @@ pub(crate) struct Meta {
 /// [`StoreError::Damaged`] names the first file that contradicts the others.
 pub(super) fn headers(
     files: &dyn Files,
-    known: &Known,
-) -> Result<(Vec<Header>, Vec<String>), StoreError> {
+    known: &LogExpectation,
+) -> Result<(Vec<SegmentHeader>, Vec<String>), StoreError> {
     let mut numbers = segment::numbers(files)?;
     drop_unborn(files, known, &mut numbers)?;
     let store = store_of(files, &numbers)?.or(known.knows_store.then_some(known.store));
@@ -56,9 +56,9 @@ pub(super) fn headers(
 
 /// A segment belongs to the store, and is the one behind the segment before it.
 fn check(
-    known: &Known,
-    before: Option<&Header>,
-    header: &Header,
+    known: &LogExpectation,
+    before: Option<&SegmentHeader>,
+    header: &SegmentHeader,
     number: u64,
 ) -> Result<(), StoreError> {
     let first_lsn = before.map_or(0, |before| before.first_lsn);
@@ -83,7 +83,7 @@ fn check(
 }
 
 /// A segment has the size that it was made with.
-fn check_length(files: &dyn Files, header: &Header) -> Result<(), StoreError> {
+fn check_length(files: &dyn Files, header: &SegmentHeader) -> Result<(), StoreError> {
     let name = segment::name(header.number);
     let bytes = files.open(&name).and_then(|file| file.bytes());
     let bytes = bytes.map_err(|error| StoreError::io("open", &name, error))?;
@@ -95,7 +95,11 @@ fn check_length(files: &dyn Files, header: &Header) -> Result<(), StoreError> {
 }
 
 /// The log begins where the checkpoint ends, or before, and ends with its last segment.
-fn check_ends(files: &dyn Files, known: &Known, headers: &[Header]) -> Result<(), StoreError> {
+fn check_ends(
+    files: &dyn Files,
+    known: &LogExpectation,
+    headers: &[SegmentHeader],
+) -> Result<(), StoreError> {
     let (Some(first), Some(last)) = (headers.first(), headers.last()) else {
         if known.has_checkpoint || known.applied_lsn > 0 {
             let damage = Damage::whole(&segment::name(1), "the log is missing");
@@ -121,21 +125,25 @@ pub(super) const CUT: &str = "it is shorter than when it was created";
 pub(super) const EMPTIED: &str = "it is empty, but records were written to it";
 
 /// The LSN behind the last record of a segment that can be read.
-fn end_of(files: &dyn Files, header: &Header) -> Result<u64, StoreError> {
+fn end_of(files: &dyn Files, header: &SegmentHeader) -> Result<u64, StoreError> {
     let bytes = segment::content(files, header.number)?;
-    let mut groups = Groups::new(&bytes, header.seed(), segment::HEADER, header.first_lsn);
+    let mut groups = ScannedGroups::new(&bytes, header.seed(), segment::HEADER, header.first_lsn);
     groups.by_ref().for_each(drop);
     Ok(groups.next_lsn)
 }
 
 /// Leaves out a last segment that was being made when the power went: nothing is in it.
-fn drop_unborn(files: &dyn Files, known: &Known, numbers: &mut Vec<u64>) -> Result<(), StoreError> {
+fn drop_unborn(
+    files: &dyn Files,
+    known: &LogExpectation,
+    numbers: &mut Vec<u64>,
+) -> Result<(), StoreError> {
     let Some((&last, older)) = numbers.split_last() else {
         return Ok(());
     };
     let name = segment::name(last);
     let bytes = segment::content(files, last)?;
-    let header = Header::parse(&name, &bytes)?;
+    let header = SegmentHeader::parse(&name, &bytes)?;
     if header.is_some_and(|header| header.bytes <= bytes.len() as u64)
         || holds_frames(files, known, numbers, &bytes)?
     {
@@ -166,7 +174,7 @@ fn drop_unborn(files: &dyn Files, known: &Known, numbers: &mut Vec<u64>) -> Resu
 }
 
 /// Whether a segment behind the `older` ones was surely made, header and size included.
-fn was_born(known: &Known, older: &[u64], before: Option<&Header>) -> bool {
+fn was_born(known: &LogExpectation, older: &[u64], before: Option<&SegmentHeader>) -> bool {
     if older.is_empty() {
         known.has_checkpoint || known.applied_lsn > 0
     } else {
@@ -177,7 +185,7 @@ fn was_born(known: &Known, older: &[u64], before: Option<&Header>) -> bool {
 /// Whether a segment without a header holds frames nevertheless: then the header is damaged.
 fn holds_frames(
     files: &dyn Files,
-    known: &Known,
+    known: &LogExpectation,
     numbers: &[u64],
     bytes: &[u8],
 ) -> Result<bool, StoreError> {
@@ -197,10 +205,10 @@ fn holds_frames(
 /// checksum proves all three.
 fn rebuild(
     files: &dyn Files,
-    known: &Known,
+    known: &LogExpectation,
     store: Option<StoreId>,
     (number, is_followed): (u64, bool),
-) -> Result<Header, StoreError> {
+) -> Result<SegmentHeader, StoreError> {
     let name = segment::name(number);
     let bytes = segment::content(files, number)?;
     let first = store.and_then(|store| {
@@ -214,7 +222,7 @@ fn rebuild(
         let damage = Damage::whole(&name, BROKEN_HEADER);
         return Err(damage.of(known.applied_lsn + 1, 0).into());
     };
-    let header = Header {
+    let header = SegmentHeader {
         store,
         number,
         first_lsn,
@@ -255,7 +263,10 @@ pub(crate) fn peek(files: &dyn Files) -> Result<Option<StoreId>, StoreError> {
     store_of(files, &segment::numbers(files)?)
 }
 
-pub(crate) fn read_header(files: &dyn Files, number: u64) -> Result<Option<Header>, StoreError> {
+pub(crate) fn read_header(
+    files: &dyn Files,
+    number: u64,
+) -> Result<Option<SegmentHeader>, StoreError> {
     let name = segment::name(number);
     let file = files
         .open(&name)
@@ -263,5 +274,5 @@ pub(crate) fn read_header(files: &dyn Files, number: u64) -> Result<Option<Heade
     let mut bytes = [0; segment::HEADER];
     let read = read_full(&*file, &mut bytes, 0);
     let read = read.map_err(|error| StoreError::io("read", &name, error))?;
-    Header::parse(&name, &bytes[..read])
+    SegmentHeader::parse(&name, &bytes[..read])
 }

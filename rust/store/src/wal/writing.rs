@@ -6,13 +6,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::error::StoreError;
-use crate::journal::commit::{Committer, Pressure};
-use crate::journal::inbox::{Errand, Group, Level};
-use crate::journal::shared::Shared;
-use crate::journal::writer::Written;
+use crate::wal::commit::{Committer, Pressure};
+use crate::wal::queue::{CommitGroup, Durability, LogCommand};
+use crate::wal::shared::LogShared;
+use crate::wal::writer::WrittenGroup;
 
-/// Does with written groups what comes next; then gives them back with [`Shared::recycle`].
-pub(crate) type Forward = Box<dyn FnMut(Group, Option<Written>) + Send>;
+/// Does with written groups what comes next; then gives them back with [`LogShared::recycle`].
+pub(crate) type GroupForwarder = Box<dyn FnMut(CommitGroup, Option<WrittenGroup>) + Send>;
 
 /// The log syncs what nobody waits for after so long without work.
 const IDLE: Duration = Duration::from_secs(1);
@@ -25,9 +25,9 @@ const ROWS_UNSEEN: Duration = Duration::from_millis(50);
 ///
 /// The system gives no thread.
 pub(super) fn start(
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     committer: Committer,
-    forward: Forward,
+    forward: GroupForwarder,
 ) -> Result<JoinHandle<()>, StoreError> {
     let mut writing = Writing {
         shared,
@@ -42,17 +42,17 @@ pub(super) fn start(
 
 /// The thread's own part.
 struct Writing {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     committer: Committer,
-    forward: Forward,
+    forward: GroupForwarder,
     /// When rows that were written and not synced are to be.
     rows_due: Option<Instant>,
 }
 
 /// What there is to do.
 enum Work {
-    Group(Group),
-    Errands(Vec<Errand>),
+    Group(CommitGroup),
+    Commands(Vec<LogCommand>),
     Idle,
     Rows,
     End,
@@ -68,7 +68,7 @@ impl Writing {
                     is_settled = false;
                     self.commit(group)
                 }
-                Work::Errands(errands) => self.run_errands(errands),
+                Work::Commands(commands) => self.run_errands(commands),
                 Work::Rows => self.sync_written(),
                 Work::Idle if is_settled => self.look_for_room(),
                 Work::Idle => {
@@ -92,23 +92,23 @@ impl Writing {
     /// Sleeps until there is something to do; with nothing to settle as long as it takes.
     fn next(&self, is_settled: bool) -> Work {
         let shared = &*self.shared;
-        let mut inbox = shared.lock_inbox();
+        let mut queue = shared.lock_queue();
         loop {
-            if !inbox.errands.is_empty() {
-                return Work::Errands(std::mem::take(&mut inbox.errands));
+            if !queue.commands.is_empty() {
+                return Work::Commands(std::mem::take(&mut queue.commands));
             }
-            if let Some(group) = inbox.pop() {
+            if let Some(group) = queue.pop() {
                 return Work::Group(group);
             }
-            if inbox.is_closed {
+            if queue.is_closed {
                 return Work::End;
             }
             // Nobody tells when a disk that is full has room again.
             let is_watched = shared.pressure() > Pressure::None;
             if is_settled && !is_watched {
-                inbox = shared
+                queue = shared
                     .arrived
-                    .wait(inbox)
+                    .wait(queue)
                     .unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
@@ -117,10 +117,10 @@ impl Writing {
                 .map(|due| due.saturating_duration_since(Instant::now()));
             let (woken, timeout) = shared
                 .arrived
-                .wait_timeout(inbox, due.unwrap_or(IDLE))
+                .wait_timeout(queue, due.unwrap_or(IDLE))
                 .unwrap_or_else(PoisonError::into_inner);
-            inbox = woken;
-            if timeout.timed_out() && inbox.is_empty() {
+            queue = woken;
+            if timeout.timed_out() && queue.is_empty() {
                 return if due.is_some() {
                     Work::Rows
                 } else {
@@ -130,9 +130,9 @@ impl Writing {
         }
     }
 
-    fn commit(&mut self, mut group: Group) -> Result<(), StoreError> {
+    fn commit(&mut self, mut group: CommitGroup) -> Result<(), StoreError> {
         let last = group.last_ticket;
-        let level = group.level();
+        let durability = group.durability();
         let segment = self.committer.writer.current.header.number;
         let essential = group.essential();
         let (written, refused) = self.committer.write(&mut group)?;
@@ -147,12 +147,13 @@ impl Writing {
             return Err(StoreError::NoSpace);
         }
         self.note_written(&group, written.as_ref());
-        self.shared.publish(Level::Os, last);
+        self.shared.publish(Durability::Os, last);
         if written.is_some_and(|written| written.has_rows) {
             self.rows_due
                 .get_or_insert_with(|| Instant::now() + ROWS_UNSEEN);
         }
-        if level == Level::Fsync || self.rows_due.is_some_and(|due| due <= Instant::now()) {
+        if durability == Durability::Fsync || self.rows_due.is_some_and(|due| due <= Instant::now())
+        {
             self.sync(last)?;
         }
         (self.forward)(group, written);
@@ -168,7 +169,7 @@ impl Writing {
         self.shared
             .durable_lsn
             .store(self.committer.writer.durable_lsn, Ordering::Release);
-        self.shared.publish(Level::Fsync, number);
+        self.shared.publish(Durability::Fsync, number);
         Ok(())
     }
 
@@ -196,20 +197,20 @@ impl Writing {
         Ok(())
     }
 
-    fn run_errands(&mut self, errands: Vec<Errand>) -> Result<(), StoreError> {
-        for errand in errands {
-            errand(&mut self.committer)?;
+    fn run_errands(&mut self, commands: Vec<LogCommand>) -> Result<(), StoreError> {
+        for command in commands {
+            command(&mut self.committer)?;
         }
         self.note_segments();
         Ok(())
     }
 
-    fn note_written(&self, group: &Group, written: Option<&Written>) {
+    fn note_written(&self, group: &CommitGroup, written: Option<&WrittenGroup>) {
         let Some(written) = written else { return };
         let mut stats = self.shared.lock_stats();
         stats.groups += 1;
         stats.records += u64::from(group.records);
-        stats.batches += group.marks.len() as u64;
+        stats.batches += group.batches.len() as u64;
         stats.bytes += group.bytes.len() as u64;
         stats.last_lsn = written.last_lsn;
     }

@@ -1,8 +1,8 @@
 //! Every bit flipped, every length cut: nothing wrong is ever believed.
 
-use crate::journal::identity::{CUT, EMPTIED};
+use crate::wal::identity::{CUT, EMPTIED};
 
-use super::{Known, STORE, known, reopen, small_log, write};
+use super::{LogExpectation, STORE, known, reopen, small_log, write};
 use crate::error::StoreError;
 use crate::faults::{Disk, Faults};
 use crate::files::Files;
@@ -83,7 +83,7 @@ fn a_flipped_bit_that_the_checkpoint_knows_of_is_refused() {
     let disk = small_log();
     disk.corrupt(SEGMENT, |bytes| bytes[ends()[2].0 + 20] ^= 1);
 
-    let known = Known {
+    let known = LogExpectation {
         applied_lsn: 6,
         ..known(1_024)
     };
@@ -97,7 +97,7 @@ fn a_broken_header_is_made_anew_while_there_are_records() {
     for byte in 0..64 {
         let disk = small_log();
         disk.corrupt(SEGMENT, |bytes| bytes[byte] ^= 0x10);
-        let known = Known {
+        let known = LogExpectation {
             store: STORE,
             knows_store: true,
             has_checkpoint: true,

@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use crate::journal::frame;
 use crate::record::{self, Record};
-use crate::rows::{Row, Slots, Streamed};
+use crate::rows::{RowRef, RowSlots, Streamed};
+use crate::wal::frame;
 
 /// A partition of a stream.
-pub(crate) type Key = (u32, u16);
+pub(crate) type PartitionId = (u32, u16);
 
 /// Offsets and the time, as the thread that writes the log gives them: in the order of the log,
 /// to what is written and to nothing else.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Numbering {
-    next: BTreeMap<Key, u64>,
+    next: BTreeMap<PartitionId, u64>,
     last_us: u64,
 }
 
 impl Numbering {
     /// Goes on where a row says.
     pub(crate) fn observe(&mut self, record: &Record<'_>) {
-        if let Record::Message(record::Message {
+        if let Record::Message(record::MessageRecord {
             streamed: Some(streamed),
             ..
         }) = record
@@ -42,19 +42,19 @@ impl Numbering {
     }
 
     /// The next row of `key` has this offset, or a later one.
-    pub(crate) fn reach(&mut self, key: Key, offset: u64) {
+    pub(crate) fn reach(&mut self, key: PartitionId, offset: u64) {
         let next = self.next.entry(key).or_default();
         *next = offset.max(*next);
     }
 
     /// The offset that the next row of `key` will have.
     #[cfg(feature = "columnar")]
-    pub(crate) fn next(&self, key: Key) -> u64 {
+    pub(crate) fn next(&self, key: PartitionId) -> u64 {
         self.next.get(&key).copied().unwrap_or_default()
     }
 
     /// Every partition that ever had a row, and the offset of its next one.
-    pub(crate) fn ends(&self) -> impl Iterator<Item = (Key, u64)> + '_ {
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (PartitionId, u64)> + '_ {
         self.next.iter().map(|(key, next)| (*key, *next))
     }
 
@@ -67,7 +67,7 @@ impl Numbering {
         let mut has_rows = false;
         frame::bodies_mut(frames, record::is_streamed, |body| {
             // INVARIANT: batches are made of records that `Record::encode_body` wrote.
-            let mut slots = Slots::of(body).expect("a list at the front of the body");
+            let mut slots = RowSlots::of(body).expect("a list at the front of the body");
             self.last_us = self.last_us.max(slots.at_us());
             slots.set_at_us(self.last_us);
             slots.fill(|stream, partition| {
@@ -84,7 +84,7 @@ impl Numbering {
     pub(crate) fn take_back(&mut self, frames: &mut [u8]) {
         frame::bodies_mut(frames, record::is_streamed, |body| {
             // INVARIANT: as above.
-            let mut slots = Slots::of(body).expect("a list at the front of the body");
+            let mut slots = RowSlots::of(body).expect("a list at the front of the body");
             slots.fill(|stream, partition| {
                 let next = self.next.entry((stream, partition)).or_default();
                 *next -= 1;
@@ -95,8 +95,8 @@ impl Numbering {
 }
 
 /// Where a row belongs.
-impl From<Row> for Key {
-    fn from(row: Row) -> Self {
+impl From<RowRef> for PartitionId {
+    fn from(row: RowRef) -> Self {
         (row.stream, row.partition)
     }
 }

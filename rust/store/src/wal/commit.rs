@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::error::StoreError;
 use crate::files::Space;
-use crate::journal::inbox::{Group, Need, Ticket};
-use crate::journal::log::JournalOptions;
-use crate::journal::writer::{Writer, Written};
+use crate::wal::log::WalOptions;
+use crate::wal::queue::{CommitGroup, SpacePolicy, Ticket};
+use crate::wal::writer::{SegmentWriter, WrittenGroup};
 
 const BALLAST: &str = "ballast";
 
@@ -38,8 +38,8 @@ impl Reserve {
     }
 }
 
-impl From<&JournalOptions> for Reserve {
-    fn from(options: &JournalOptions) -> Self {
+impl From<&WalOptions> for Reserve {
+    fn from(options: &WalOptions) -> Self {
         Self {
             ballast_bytes: options.ballast_bytes,
             soft_bytes: options.soft_bytes,
@@ -50,7 +50,7 @@ impl From<&JournalOptions> for Reserve {
 /// The writer, and the reserve for a full disk.
 #[derive(Debug)]
 pub(crate) struct Committer {
-    pub(crate) writer: Writer,
+    pub(crate) writer: SegmentWriter,
     reserve: Reserve,
     has_ballast: bool,
     is_full: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Committer {
 
 impl Committer {
     /// Takes the reserve, if there is room for it.
-    pub(crate) fn new(writer: Writer, reserve: Reserve) -> Result<Self, StoreError> {
+    pub(crate) fn new(writer: SegmentWriter, reserve: Reserve) -> Result<Self, StoreError> {
         let mut committer = Self {
             writer,
             reserve,
@@ -76,16 +76,16 @@ impl Committer {
     /// Any error is final.
     pub(crate) fn write(
         &mut self,
-        group: &mut Group,
-    ) -> Result<(Option<Written>, Vec<Ticket>), StoreError> {
+        group: &mut CommitGroup,
+    ) -> Result<(Option<WrittenGroup>, Vec<Ticket>), StoreError> {
         // While the reserve is in use, or cannot be had, it is not for new things.
         let mut refused = if self.lacks_reserve() {
-            group.refuse(|mark| mark.need == Need::Ordinary)
+            group.refuse(|mark| mark.space == SpacePolicy::Ordinary)
         } else {
             Vec::new()
         };
         loop {
-            if group.marks.is_empty() {
+            if group.batches.is_empty() {
                 return Ok((None, refused));
             }
             match self.writer.write(&mut group.bytes, group.records) {
@@ -100,9 +100,13 @@ impl Committer {
     }
 
     /// Gives up new things first, then the reserve, then everything.
-    fn make_do(&mut self, group: &mut Group, refused: &mut Vec<Ticket>) -> Result<(), StoreError> {
+    fn make_do(
+        &mut self,
+        group: &mut CommitGroup,
+        refused: &mut Vec<Ticket>,
+    ) -> Result<(), StoreError> {
         self.is_full = true;
-        let ordinary = group.refuse(|mark| mark.need == Need::Ordinary);
+        let ordinary = group.refuse(|mark| mark.space == SpacePolicy::Ordinary);
         if !ordinary.is_empty() {
             refused.extend(ordinary);
         } else if self.has_ballast {
@@ -135,7 +139,7 @@ impl Committer {
             return Ok(());
         }
         match files.create(BALLAST, ballast_bytes) {
-            Err(error) if crate::journal::segment::is_full(&error) => return Ok(()),
+            Err(error) if crate::wal::segment::is_full(&error) => return Ok(()),
             other => other.and_then(|file| file.sync()).map_err(failed)?,
         }
         files.sync_names().map_err(failed)?;

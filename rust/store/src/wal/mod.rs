@@ -33,7 +33,7 @@
 //!
 //! A log that loses a file must not look like a shorter one. A segment that another one follows says
 //! so; a checkpoint that names the store says that the log has a segment; and no file is shorter
-//! than its header says. `journal/identity.rs` compares them.
+//! than its header says. `wal/identity.rs` compares them.
 //!
 //! The durable LSN tells a torn tail from damage. What a power cut leaves behind the last sync may
 //! be any mixture of old and new sectors; a marker that says "that was safe" about a record that
@@ -43,10 +43,10 @@ pub(crate) mod batch;
 pub(crate) mod commit;
 pub(crate) mod frame;
 pub(crate) mod identity;
-pub(crate) mod inbox;
 pub(crate) mod log;
 pub(crate) mod numbering;
 pub(crate) mod open;
+pub(crate) mod queue;
 pub(crate) mod salvage;
 pub(crate) mod scan;
 pub(crate) mod segment;
@@ -55,9 +55,9 @@ pub(crate) mod writer;
 pub(crate) mod writing;
 
 pub use commit::Pressure;
-pub use inbox::{Level, Need, Ticket};
-pub use log::{Journal, JournalOptions, Observer};
-pub use open::{Logged, Place, Recovery, Torn, Visit};
+pub use log::{LogObserver, Wal, WalOptions};
+pub use open::{LogPosition, Logged, RecordVisitor, Recovery, TornTail};
+pub use queue::{Durability, SpacePolicy, Ticket};
 
 #[cfg(test)]
 mod tests;

@@ -61,7 +61,7 @@ pub(crate) fn bodies_mut(
 }
 
 /// Adds a sealed commit marker.
-pub(crate) fn put_marker(commit: &Commit, lsn: u64, seed: u32, out: &mut Vec<u8>) {
+pub(crate) fn put_marker(commit: &CommitMarker, lsn: u64, seed: u32, out: &mut Vec<u8>) {
     let start = begin(COMMIT, 0, out);
     out.extend_from_slice(&commit.records.to_le_bytes());
     out.extend_from_slice(&commit.chain.to_le_bytes());
@@ -72,7 +72,7 @@ pub(crate) fn put_marker(commit: &Commit, lsn: u64, seed: u32, out: &mut Vec<u8>
 
 /// What a commit marker says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Commit {
+pub(crate) struct CommitMarker {
     pub(crate) records: u32,
     pub(crate) chain: u32,
     pub(crate) durable_lsn: u64,
@@ -80,7 +80,7 @@ pub(crate) struct Commit {
 
 /// A frame whose checksum is right.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame<'a> {
+pub(crate) struct LogFrame<'a> {
     pub(crate) lsn: u64,
     pub(crate) crc: u32,
     pub(crate) kind: u8,
@@ -88,16 +88,16 @@ pub(crate) struct Frame<'a> {
     pub(crate) body: &'a [u8],
 }
 
-impl Frame<'_> {
+impl LogFrame<'_> {
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
         HEADER + self.body.len()
     }
 
     /// What it says, if it is a commit marker.
-    pub(crate) fn commit(&self) -> Option<Commit> {
+    pub(crate) fn commit(&self) -> Option<CommitMarker> {
         let body: &[u8; MARKER - HEADER] = self.body.try_into().ok()?;
-        (self.kind == COMMIT && self.flags == 0).then(|| Commit {
+        (self.kind == COMMIT && self.flags == 0).then(|| CommitMarker {
             records: u32_at(body, 0),
             chain: u32_at(body, 4),
             durable_lsn: u64_at(body, 8),
@@ -106,14 +106,14 @@ impl Frame<'_> {
 }
 
 /// The frame at the front of `bytes`, or `None` if there is no whole one.
-pub(crate) fn parse(bytes: &[u8], seed: u32) -> Option<Frame<'_>> {
+pub(crate) fn parse(bytes: &[u8], seed: u32) -> Option<LogFrame<'_>> {
     let frame = split(bytes)?;
     let bytes = &bytes[..frame.bytes()];
     (checksum(bytes, seed) == frame.crc).then_some(frame)
 }
 
 /// What seems to be the frame at the front of `bytes`: for bytes that were checked before.
-pub(crate) fn split(bytes: &[u8]) -> Option<Frame<'_>> {
+pub(crate) fn split(bytes: &[u8]) -> Option<LogFrame<'_>> {
     if bytes.len() < HEADER {
         return None;
     }
@@ -122,7 +122,7 @@ pub(crate) fn split(bytes: &[u8]) -> Option<Frame<'_>> {
         return None;
     }
     let frame = &bytes[..8 + length];
-    Some(Frame {
+    Some(LogFrame {
         lsn: u64_at(frame, 8),
         crc: u32_at(frame, 4),
         kind: frame[16],

@@ -2,23 +2,23 @@
 
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::journal::frame::{self, Frame};
-use crate::journal::identity::read_header;
-use crate::journal::scan::{Group, Groups};
-use crate::journal::segment::{HEADER, Header, StoreId};
+use crate::wal::frame::{self, LogFrame};
+use crate::wal::identity::read_header;
+use crate::wal::scan::{ScannedGroup, ScannedGroups};
+use crate::wal::segment::{HEADER, SegmentHeader, StoreId};
 
 /// The header of a segment, or what is known without it.
 pub(crate) fn header_of(
     files: &dyn Files,
     store: StoreId,
     (number, is_followed): (u64, bool),
-) -> Result<Header, StoreError> {
-    let header = read_header(files, number)?.unwrap_or(Header {
+) -> Result<SegmentHeader, StoreError> {
+    let header = read_header(files, number)?.unwrap_or(SegmentHeader {
         store,
         number,
-        ..Header::default()
+        ..SegmentHeader::default()
     });
-    Ok(Header {
+    Ok(SegmentHeader {
         is_followed,
         ..header
     })
@@ -28,13 +28,13 @@ pub(crate) fn header_of(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saved<'s> {
     pub(crate) offset: usize,
-    pub(crate) frame: Frame<'s>,
+    pub(crate) frame: LogFrame<'s>,
     pub(crate) ends_group: bool,
 }
 
 /// Every record of a segment whose checksum is right, in the order of LSNs, without those of a
 /// group that was never promised: torn ones at the end of the log.
-pub(crate) fn frames<'s>(bytes: &'s [u8], header: &Header) -> Vec<Saved<'s>> {
+pub(crate) fn frames<'s>(bytes: &'s [u8], header: &SegmentHeader) -> Vec<Saved<'s>> {
     let (seed, limit) = (header.seed(), promised(bytes, header));
     let mut saved: Vec<Saved<'s>> = Vec::new();
     let mut at = HEADER;
@@ -65,7 +65,7 @@ pub(crate) fn frames<'s>(bytes: &'s [u8], header: &Header) -> Vec<Saved<'s>> {
 }
 
 /// The last LSN of a segment that was promised, as far as anything in it tells.
-pub(crate) fn promised(bytes: &[u8], header: &Header) -> u64 {
+pub(crate) fn promised(bytes: &[u8], header: &SegmentHeader) -> u64 {
     if header.is_followed {
         return u64::MAX;
     }
@@ -78,7 +78,7 @@ pub(crate) fn promised(bytes: &[u8], header: &Header) -> u64 {
 }
 
 /// The first whole group at `from` or behind it, and where it ends.
-fn next_group(bytes: &[u8], seed: u32, from: usize) -> Option<(Group<'_>, usize)> {
+fn next_group(bytes: &[u8], seed: u32, from: usize) -> Option<(ScannedGroup<'_>, usize)> {
     (from..bytes.len()).find_map(|at| {
         let first = frame::parse(&bytes[at..], seed)?;
         // A marker alone is a group without records.
@@ -87,7 +87,7 @@ fn next_group(bytes: &[u8], seed: u32, from: usize) -> Option<(Group<'_>, usize)
         } else {
             first.lsn
         };
-        let mut groups = Groups::new(bytes, seed, at, first_lsn);
+        let mut groups = ScannedGroups::new(bytes, seed, at, first_lsn);
         let group = groups.next()?;
         Some((group, groups.end))
     })

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use crate::error::StoreError;
 use crate::files::{File, Files, write_all};
-use crate::journal::frame::{self, Commit, MARKER};
-use crate::journal::numbering::Numbering;
-use crate::journal::segment::{self, Header, START, StoreId};
+use crate::wal::frame::{self, CommitMarker, MARKER};
+use crate::wal::numbering::Numbering;
+use crate::wal::segment::{self, START, SegmentHeader, StoreId};
 
 /// The log as its one writer sees it. Not a thread: whoever owns it decides when.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct SegmentWriter {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) store: StoreId,
     pub(crate) segment_bytes: u64,
-    pub(crate) older: VecDeque<Past>,
-    pub(crate) current: Current,
+    pub(crate) older: VecDeque<FullSegment>,
+    pub(crate) current: OpenSegment,
     pub(crate) next_lsn: u64,
     /// The offsets of the next rows.
     pub(crate) numbering: Numbering,
@@ -28,7 +28,7 @@ pub(crate) struct Writer {
 
 /// A segment that is full.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Past {
+pub(crate) struct FullSegment {
     pub(crate) number: u64,
     pub(crate) last_lsn: u64,
     pub(crate) bytes: u64,
@@ -36,8 +36,8 @@ pub(crate) struct Past {
 
 /// The segment that is written to.
 #[derive(Debug)]
-pub(crate) struct Current {
-    pub(crate) header: Header,
+pub(crate) struct OpenSegment {
+    pub(crate) header: SegmentHeader,
     pub(crate) file: Arc<dyn File>,
     /// Its size.
     pub(crate) bytes: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Current {
 
 /// Where a group was written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Written {
+pub(crate) struct WrittenGroup {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
     pub(crate) first_lsn: u64,
@@ -56,13 +56,13 @@ pub(crate) struct Written {
     pub(crate) has_rows: bool,
 }
 
-impl Current {
+impl OpenSegment {
     pub(crate) fn name(&self) -> String {
         segment::name(self.header.number)
     }
 }
 
-impl Writer {
+impl SegmentWriter {
     /// Begins a log that has no segment yet.
     pub(crate) fn begin(
         files: Arc<dyn Files>,
@@ -80,7 +80,7 @@ impl Writer {
         number: u64,
         next_lsn: u64,
     ) -> Result<Self, StoreError> {
-        let header = Header {
+        let header = SegmentHeader {
             store,
             number,
             first_lsn: next_lsn,
@@ -93,7 +93,7 @@ impl Writer {
             store,
             segment_bytes,
             older: VecDeque::new(),
-            current: Current {
+            current: OpenSegment {
                 header,
                 file,
                 bytes: header.bytes,
@@ -118,13 +118,13 @@ impl Writer {
         &mut self,
         bytes: &mut Vec<u8>,
         records: u32,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<WrittenGroup, StoreError> {
         let frames = bytes.len();
         let needed = (frames + MARKER) as u64;
         if self.current.end + needed > self.current.bytes {
             self.roll(needed)?;
         }
-        let written = Written {
+        let written = WrittenGroup {
             segment: self.current.header.number,
             offset: self.current.end,
             first_lsn: self.next_lsn,
@@ -134,7 +134,7 @@ impl Writer {
         let seed = self.current.header.seed();
         let chain = frame::seal_all(bytes, seed, self.next_lsn);
         let durable_lsn = self.durable_lsn;
-        let commit = Commit {
+        let commit = CommitMarker {
             records,
             chain,
             durable_lsn,
@@ -206,7 +206,7 @@ impl Writer {
     /// Begins the next segment, once the current one is safe: nobody looks for a torn tail in it.
     fn roll(&mut self, needed: u64) -> Result<(), StoreError> {
         self.sync()?;
-        let header = Header {
+        let header = SegmentHeader {
             store: self.store,
             number: self.current.header.number + 1,
             first_lsn: self.next_lsn,
@@ -220,12 +220,12 @@ impl Writer {
             Err(StoreError::Io { source, .. }) if segment::is_full(&source) => {}
             put => put?,
         }
-        self.older.push_back(Past {
+        self.older.push_back(FullSegment {
             number: self.current.header.number,
             last_lsn: self.next_lsn - 1,
             bytes: self.current.bytes,
         });
-        self.current = Current {
+        self.current = OpenSegment {
             header,
             file,
             bytes: header.bytes,
@@ -236,7 +236,7 @@ impl Writer {
 
     /// Writes the header of the current segment anew.
     fn put_header(&self) -> Result<(), StoreError> {
-        let Current { file, header, .. } = &self.current;
+        let OpenSegment { file, header, .. } = &self.current;
         let put = write_all(&**file, &header.to_bytes(), 0).and_then(|()| file.sync());
         put.map_err(|error| self.failed("change the header of", error))
     }

@@ -2,11 +2,11 @@
 
 use crc32c::crc32c_append;
 
-use crate::journal::frame::{self, Frame};
+use crate::wal::frame::{self, LogFrame};
 
 /// A group of records with its commit marker.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Group<'a> {
+pub(crate) struct ScannedGroup<'a> {
     /// Where it begins in the segment.
     pub(crate) offset: usize,
     /// Its frames, the marker excluded.
@@ -18,9 +18,9 @@ pub(crate) struct Group<'a> {
     pub(crate) durable_lsn: u64,
 }
 
-impl<'a> Group<'a> {
+impl<'a> ScannedGroup<'a> {
     /// Its records, and where each begins in the segment.
-    pub(crate) fn records(&self) -> impl Iterator<Item = (usize, Frame<'a>)> + use<'a> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = (usize, LogFrame<'a>)> + use<'a> {
         let (frames, offset) = (self.frames, self.offset);
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -39,7 +39,7 @@ impl<'a> Group<'a> {
 
 /// Walks over the groups of a segment.
 #[derive(Debug)]
-pub(crate) struct Groups<'a> {
+pub(crate) struct ScannedGroups<'a> {
     segment: &'a [u8],
     seed: u32,
     /// Behind the last whole group.
@@ -48,7 +48,7 @@ pub(crate) struct Groups<'a> {
     pub(crate) next_lsn: u64,
 }
 
-impl<'a> Groups<'a> {
+impl<'a> ScannedGroups<'a> {
     pub(crate) fn new(segment: &'a [u8], seed: u32, start: usize, next_lsn: u64) -> Self {
         Self {
             segment,
@@ -80,8 +80,8 @@ impl<'a> Groups<'a> {
     /// highest LSN that is there at all.
     ///
     /// Looks at every byte, since nobody knows where frames begin.
-    pub(crate) fn evidence(&self) -> Evidence {
-        let mut evidence = Evidence::default();
+    pub(crate) fn evidence(&self) -> TailEvidence {
+        let mut evidence = TailEvidence::default();
         let dirty = &self.segment[self.end..self.end + self.dirt()];
         // A length has a byte that is not zero, and an LSN is at most so far away.
         let furthest = self
@@ -103,7 +103,7 @@ impl<'a> Groups<'a> {
         evidence
     }
 
-    fn group(&self) -> Option<Group<'a>> {
+    fn group(&self) -> Option<ScannedGroup<'a>> {
         let (mut at, mut records, mut chain) = (self.end, 0_u32, 0);
         loop {
             let frame = frame::parse(&self.segment[at..], self.seed)?;
@@ -111,7 +111,7 @@ impl<'a> Groups<'a> {
             if let Some(commit) = frame.commit() {
                 let is_whole =
                     commit.records == records && commit.chain == chain && frame.lsn + 1 == next;
-                return is_whole.then(|| Group {
+                return is_whole.then(|| ScannedGroup {
                     offset: self.end,
                     frames: &self.segment[self.end..at],
                     records,
@@ -129,10 +129,10 @@ impl<'a> Groups<'a> {
     }
 }
 
-impl<'a> Iterator for Groups<'a> {
-    type Item = Group<'a>;
+impl<'a> Iterator for ScannedGroups<'a> {
+    type Item = ScannedGroup<'a>;
 
-    fn next(&mut self) -> Option<Group<'a>> {
+    fn next(&mut self) -> Option<ScannedGroup<'a>> {
         let group = self.group()?;
         self.end += group.bytes();
         self.next_lsn += u64::from(group.records);
@@ -142,7 +142,7 @@ impl<'a> Iterator for Groups<'a> {
 
 /// What can be found behind the last whole group.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Evidence {
+pub(crate) struct TailEvidence {
     pub(crate) durable_lsn: u64,
     pub(crate) last_lsn: u64,
 }

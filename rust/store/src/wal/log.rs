@@ -6,26 +6,26 @@ use std::thread::JoinHandle;
 
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::journal::batch::Batch;
-use crate::journal::commit::{Committer, Pressure};
-use crate::journal::inbox::{Level, Need, Ticket};
-use crate::journal::numbering::Numbering;
-use crate::journal::open::{Known, Recovery, Visit, open};
-use crate::journal::shared::Shared;
-use crate::journal::writing::{self, Forward};
 use crate::stats::LogStats;
+use crate::wal::batch::Batch;
+use crate::wal::commit::{Committer, Pressure};
+use crate::wal::numbering::Numbering;
+use crate::wal::open::{LogExpectation, RecordVisitor, Recovery, open};
+use crate::wal::queue::{Durability, SpacePolicy, Ticket};
+use crate::wal::shared::LogShared;
+use crate::wal::writing::{self, GroupForwarder};
 
 /// Hears what becomes of batches. Called on the thread of the log: be quick, and never append.
-pub trait Observer: Send + Sync {
-    /// Every batch up to `number` that asked for `level` or less is kept, but for those that were
+pub trait LogObserver: Send + Sync {
+    /// Every batch up to `number` that asked for `durability` or less is kept, but for those that were
     /// refused, which have been told before.
-    fn kept(&self, level: Level, number: u64);
+    fn kept(&self, durability: Durability, number: u64);
 
     /// There was no room for these. They have left no trace. If one of them was essential,
-    /// [`Observer::stopped`] comes next: what follows would not be true without it.
+    /// [`LogObserver::stopped`] comes next: what follows would not be true without it.
     fn refused(&self, tickets: &[Ticket]);
 
-    /// [`Journal::has_room`] says yes again. May be called on the thread behind the log.
+    /// [`Wal::has_room`] says yes again. May be called on the thread behind the log.
     fn has_room(&self) {}
 
     /// Messages of so many bytes are wanted ([`StoreStats::live_bytes`](crate::StoreStats::live_bytes)); told behind each
@@ -41,36 +41,36 @@ pub trait Observer: Send + Sync {
 }
 
 /// The log and the thread that writes it. May be shared by any number of threads.
-pub struct Journal {
-    pub(crate) shared: Arc<Shared>,
+pub struct Wal {
+    pub(crate) shared: Arc<LogShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// How a log is kept.
 #[derive(Clone, Copy, Debug)]
-pub struct JournalOptions {
+pub struct WalOptions {
     /// Size of a segment file.
     pub segment_bytes: u64,
     /// Size of the file that is given up when the disk is full; 0 is no reserve.
     pub ballast_bytes: u64,
     /// Free bytes on the disk below which [`Pressure::Soft`] holds; on a small disk a tenth of it.
     pub soft_bytes: u64,
-    /// Bytes that may wait for the disk before [`Journal::has_room`] says no.
-    pub line_bytes: usize,
+    /// Bytes that may wait for the disk before [`Wal::has_room`] says no.
+    pub queue_bytes: usize,
 }
 
-impl Default for JournalOptions {
+impl Default for WalOptions {
     fn default() -> Self {
         Self {
             segment_bytes: 64 << 20,
             ballast_bytes: 64 << 20,
             soft_bytes: 1 << 30,
-            line_bytes: 32 << 20,
+            queue_bytes: 32 << 20,
         }
     }
 }
 
-impl Journal {
+impl Wal {
     /// Opens the log in `files`, or begins one, and starts its thread. `visit` sees every record
     /// that is there, in order.
     ///
@@ -79,10 +79,10 @@ impl Journal {
     /// Whatever keeps the log from being trusted: see [`StoreError`]; and what `visit` returns.
     pub fn open(
         files: &Arc<dyn Files>,
-        options: &JournalOptions,
-        visit: &mut Visit<'_>,
+        options: &WalOptions,
+        visit: &mut RecordVisitor<'_>,
     ) -> Result<(Self, Recovery), StoreError> {
-        let known = Known::begin(options.segment_bytes);
+        let known = LogExpectation::begin(options.segment_bytes);
         let mut numbering = Numbering::default();
         let (mut writer, recovery) = open(files, &known, &mut |logged| {
             numbering.observe(&logged.record);
@@ -90,21 +90,21 @@ impl Journal {
         })?;
         writer.numbering = numbering;
         let committer = Committer::new(writer, options.into())?;
-        let recycling = |shared: &Arc<Shared>| {
+        let recycling = |shared: &Arc<LogShared>| {
             let shared = Arc::clone(shared);
-            Box::new(move |group, _| shared.recycle(group)) as Forward
+            Box::new(move |group, _| shared.recycle(group)) as GroupForwarder
         };
-        let journal = Self::start(committer, options.line_bytes, recycling)?;
-        Ok((journal, recovery))
+        let wal = Self::start(committer, options.queue_bytes, recycling)?;
+        Ok((wal, recovery))
     }
 
     /// Starts the thread.
     pub(crate) fn start(
         committer: Committer,
-        line_bytes: usize,
-        forward: impl FnOnce(&Arc<Shared>) -> Forward,
+        queue_bytes: usize,
+        forward: impl FnOnce(&Arc<LogShared>) -> GroupForwarder,
     ) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared::new(line_bytes, committer.writer.durable_lsn));
+        let shared = Arc::new(LogShared::new(queue_bytes, committer.writer.durable_lsn));
         let forward = forward(&shared);
         let thread = writing::start(Arc::clone(&shared), committer, forward)?;
         Ok(Self {
@@ -121,10 +121,10 @@ impl Journal {
     pub fn append(
         &self,
         batch: &mut Batch,
-        level: Level,
-        need: Need,
+        durability: Durability,
+        space: SpacePolicy,
     ) -> Result<Ticket, StoreError> {
-        self.shared.append(batch, level, need)
+        self.shared.append(batch, durability, space)
     }
 
     /// Whether the batch is kept; false for one that was refused, too.
@@ -152,7 +152,7 @@ impl Journal {
     }
 
     /// Names who hears what becomes of batches; the first one stays.
-    pub fn observe(&self, observer: Arc<dyn Observer>) {
+    pub fn observe(&self, observer: Arc<dyn LogObserver>) {
         self.shared.observe(observer);
     }
 
@@ -184,7 +184,7 @@ impl Journal {
     ///
     /// What stopped the log, if something did.
     pub fn close(&self) -> Result<(), StoreError> {
-        self.shared.lock_inbox().is_closed = true;
+        self.shared.lock_queue().is_closed = true;
         self.shared.arrived.notify_one();
         let thread = self
             .thread
@@ -200,15 +200,15 @@ impl Journal {
     }
 }
 
-impl Drop for Journal {
+impl Drop for Wal {
     fn drop(&mut self) {
         // Who wants to know calls `close`.
         let _ = self.close();
     }
 }
 
-impl fmt::Debug for Journal {
+impl fmt::Debug for Wal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Journal").finish_non_exhaustive()
+        formatter.debug_struct("Wal").finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use crc32c::{crc32c, crc32c_append};
 
 use crate::error::StoreError;
 use crate::files::{File, Files, read_full, write_all};
-use crate::journal::frame::{u32_at, u64_at};
+use crate::wal::frame::{u32_at, u64_at};
 
 /// Bytes before the first frame.
 pub(crate) const HEADER: usize = 64;
@@ -33,7 +33,7 @@ pub(crate) fn new_store() -> StoreId {
 
 /// What the first bytes of a segment say.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Header {
+pub(crate) struct SegmentHeader {
     pub(crate) store: StoreId,
     pub(crate) number: u64,
     pub(crate) first_lsn: u64,
@@ -48,7 +48,7 @@ pub(crate) fn seed(store: &StoreId, number: u64) -> u32 {
     crc32c_append(crc32c(store), &number.to_le_bytes())
 }
 
-impl Header {
+impl SegmentHeader {
     /// Where the checksums of its frames begin.
     pub(crate) fn seed(&self) -> u32 {
         seed(&self.store, self.number)
@@ -130,7 +130,10 @@ pub(crate) fn numbers(files: &dyn Files) -> Result<Vec<u64>, StoreError> {
 /// # Errors
 ///
 /// [`StoreError::NoSpace`], after which there is no such file.
-pub(crate) fn create(files: &dyn Files, header: Header) -> Result<Arc<dyn File>, StoreError> {
+pub(crate) fn create(
+    files: &dyn Files,
+    header: SegmentHeader,
+) -> Result<Arc<dyn File>, StoreError> {
     let name = name(header.number);
     let failed = |doing, error: std::io::Error| StoreError::io(doing, &name, error);
     let file = match files.create(&name, header.bytes) {

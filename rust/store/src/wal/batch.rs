@@ -1,7 +1,7 @@
 //! Records on their way to the log.
 
-use crate::journal::frame;
 use crate::record::Record;
+use crate::wal::frame;
 
 /// Records that are written together: after a crash all of them are there, or none.
 ///

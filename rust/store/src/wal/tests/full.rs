@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::{STORE, known, numbered, reopen};
 use crate::faults::{Disk, Faults};
 use crate::files::Files;
-use crate::journal::batch::Batch;
-use crate::journal::commit::{Committer, Pressure, Reserve};
-use crate::journal::inbox::{Group, Inbox, Level, Need};
+use crate::wal::batch::Batch;
+use crate::wal::commit::{Committer, Pressure, Reserve};
+use crate::wal::queue::{CommitGroup, Durability, LogQueue, SpacePolicy};
 
 const SEGMENT: u64 = 1_024;
 
@@ -30,24 +30,24 @@ fn committer(disk: &Disk, ballast_bytes: u64) -> Committer {
     .unwrap()
 }
 
-fn group(inbox: &mut Inbox, batches: &[(u64, Need)]) -> Group {
-    for &(number, need) in batches {
+fn group(queue: &mut LogQueue, batches: &[(u64, SpacePolicy)]) -> CommitGroup {
+    for &(number, space) in batches {
         let mut batch = Batch::default();
         batch.push(&numbered(number));
-        inbox.push(&batch, Level::Fsync, need);
+        queue.push(&batch, Durability::Fsync, space);
     }
-    inbox.pop().unwrap()
+    queue.pop().unwrap()
 }
 
 #[test]
 fn a_refused_batch_uses_no_number() {
     let disk = Disk::new(1, full_after(1));
     let mut committer = committer(&disk, 0);
-    let mut inbox = Inbox::default();
+    let mut queue = LogQueue::default();
 
     let mut taken = Vec::new();
     for number in 1..100 {
-        let mut group = group(&mut inbox, &[(number, Need::Ordinary)]);
+        let mut group = group(&mut queue, &[(number, SpacePolicy::Ordinary)]);
         let (written, refused) = committer.write(&mut group).unwrap();
         if written.is_some() {
             taken.push(number);
@@ -67,12 +67,15 @@ fn a_refused_batch_uses_no_number() {
 fn what_is_essential_gets_the_reserve() {
     let disk = Disk::new(1, full_after(2));
     let mut committer = committer(&disk, SEGMENT);
-    let mut inbox = Inbox::default();
+    let mut queue = LogQueue::default();
 
     let mut taken = Vec::new();
     for number in (1..100).step_by(2) {
-        let batches = [(number, Need::Ordinary), (number + 1, Need::Essential)];
-        let mut group = group(&mut inbox, &batches);
+        let batches = [
+            (number, SpacePolicy::Ordinary),
+            (number + 1, SpacePolicy::Essential),
+        ];
+        let mut group = group(&mut queue, &batches);
         let (written, refused) = committer.write(&mut group).unwrap();
         if written.is_none() {
             break;
@@ -90,14 +93,16 @@ fn what_is_essential_gets_the_reserve() {
 fn room_that_comes_back_is_used() {
     let disk = Disk::new(1, full_after(1));
     let mut committer = committer(&disk, 0);
-    let mut inbox = Inbox::default();
-    let many: Vec<_> = (1..60).map(|number| (number, Need::Ordinary)).collect();
-    let refused = committer.write(&mut group(&mut inbox, &many)).unwrap().1;
+    let mut queue = LogQueue::default();
+    let many: Vec<_> = (1..60)
+        .map(|number| (number, SpacePolicy::Ordinary))
+        .collect();
+    let refused = committer.write(&mut group(&mut queue, &many)).unwrap().1;
     assert_eq!(refused.len(), 59);
 
     disk.set_faults(Faults::default());
     let written = committer
-        .write(&mut group(&mut inbox, &[(60, Need::Ordinary)]))
+        .write(&mut group(&mut queue, &[(60, SpacePolicy::Ordinary)]))
         .unwrap()
         .0;
 
@@ -109,7 +114,7 @@ fn room_that_comes_back_is_used() {
 fn a_write_that_finds_no_room_is_taken_back() {
     let disk = Disk::new(1, Faults::default());
     let files: Arc<dyn Files> = Arc::new(disk.clone());
-    let mut writer = crate::journal::writer::Writer::begin(files, STORE, SEGMENT).unwrap();
+    let mut writer = crate::wal::writer::SegmentWriter::begin(files, STORE, SEGMENT).unwrap();
     super::write(&mut writer, &[1]).unwrap();
     writer.sync().unwrap();
     // A file system that shares blocks finds out at the write: here, because the file is short.
