@@ -14,7 +14,7 @@ use criterion::{
 };
 use mqttcore_benches::numbered::{NumberedDirectory, client};
 use mqttcore_benches::workload::{Kind, Workload, names};
-use mqttcore_topics::{Retained, TopicFilter, TopicLimits, TopicName};
+use mqttcore_topics::{RetainedStore, TopicFilter, TopicLimits, TopicName};
 
 const SEED: u64 = 42;
 /// As the figures of former runs are called.
@@ -125,7 +125,7 @@ fn retained(c: &mut Criterion) {
         let workload = Workload::exact(size, 0);
         let topics: Vec<_> = workload.filters.iter().map(ToString::to_string).collect();
         let topics = names(&topics);
-        let retained = Retained::new(SEED);
+        let retained = RetainedStore::new(SEED);
         for topic in &topics {
             retained.set(*topic, 0_u64);
         }

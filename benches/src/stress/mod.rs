@@ -185,7 +185,7 @@ fn left_behind(directory: &Directory) -> u64 {
         stats.nodes,
         stats.bytes,
         stats.subscribers,
-        stats.dead_subscriptions,
+        stats.removed_subscriptions,
         stats.retired_bytes,
     ];
     let broken = u64::from(directory.audit().is_err());

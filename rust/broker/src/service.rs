@@ -10,7 +10,7 @@ use mqttcore_codec::{PropertiesBuf, QoS};
 use mqttcore_panics::Panicked;
 use mqttcore_session::Message;
 use mqttcore_store::{Pressure, StoreError};
-use mqttcore_topics::{Cursor, TopicFilter, TopicLimits, TopicName};
+use mqttcore_topics::{RetainedCursor, TopicFilter, TopicLimits, TopicName};
 use tokio::sync::oneshot;
 
 use crate::config::Config;
@@ -252,9 +252,9 @@ type Answer<T> = Box<dyn FnOnce(T)>;
 fn clear_step(
     shard: &Rc<Shard>,
     filter: &TopicFilter,
-    cursor: Option<Cursor>,
+    cursor: Option<RetainedCursor>,
     kept: &HashSet<String>,
-) -> Option<Cursor> {
+) -> Option<RetainedCursor> {
     let mut stale = Vec::new();
     let retained = &shard.world.retained;
     let next = retained.walk(filter, cursor, WALKED_A_STEP, &mut |topic, _| {

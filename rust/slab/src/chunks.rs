@@ -14,21 +14,21 @@ use crate::pages::{HUGE_BYTES, map, prefer_huge, unmap};
 use crate::pool::{CLASSES, FINE_BYTES, class_bytes};
 
 /// Spans of the finer kind in a chunk, the header included.
-const MOST_SPANS: usize = HUGE_BYTES / Grain::Fine.span_bytes();
+const MOST_SPANS: usize = HUGE_BYTES / SizeClasses::Fine.span_bytes();
 
 /// Chunks that are backed page by page.
 const SMALL_PAGED: usize = 2;
 
 /// How a chunk is cut.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Grain {
+enum SizeClasses {
     /// For all but sets: little is lost where few are of one size.
     Fine,
     /// For large ones: little is lost behind the last piece of a span.
     Coarse,
 }
 
-impl Grain {
+impl SizeClasses {
     const fn of(piece_bytes: usize) -> Self {
         if piece_bytes <= FINE_BYTES {
             Self::Fine
@@ -83,16 +83,16 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn grain(&self) -> Grain {
+    fn grain(&self) -> SizeClasses {
         if self.is_coarse {
-            Grain::Coarse
+            SizeClasses::Coarse
         } else {
-            Grain::Fine
+            SizeClasses::Fine
         }
     }
 
-    fn cut(&mut self, grain: Grain) {
-        self.is_coarse = grain == Grain::Coarse;
+    fn cut(&mut self, grain: SizeClasses) {
+        self.is_coarse = grain == SizeClasses::Coarse;
         self.vacant = Default::default();
         let (first, count) = (grain.header_spans(), grain.spans());
         for span in first..first + count {
@@ -148,14 +148,14 @@ fn number_of(span: NonNull<Span>) -> usize {
 
 const fn capacity(class: usize) -> usize {
     let bytes = class_bytes(class);
-    Grain::of(bytes).span_bytes() / bytes
+    SizeClasses::of(bytes).span_bytes() / bytes
 }
 
 /// All chunks of the process, in one hand at a time.
 pub(crate) struct Chunks {
     /// Spans with room, by class of size.
     roomy: [Option<NonNull<Span>>; CLASSES],
-    /// Chunks with spans that nobody uses, by [`Grain`].
+    /// Chunks with spans that nobody uses, by [`SizeClasses`].
     open: [Vec<NonNull<Chunk>>; 2],
     /// A chunk that nobody uses.
     spare: Option<NonNull<Chunk>>,
@@ -197,7 +197,7 @@ impl Chunks {
             known.free = unsafe { piece.cast::<Free>().read() };
             piece
         } else {
-            let offset = number_of(span) * Grain::of(class_bytes(class)).span_bytes()
+            let offset = number_of(span) * SizeClasses::of(class_bytes(class)).span_bytes()
                 + usize::from(known.touched) * class_bytes(class);
             known.touched += 1;
             // SAFETY: the piece lies in its span: one with room that has no free pieces has untouched ones.
@@ -218,7 +218,8 @@ impl Chunks {
     /// `piece` came from [`take`](Self::take) of the same class, and nobody uses it any more.
     pub(crate) unsafe fn put(&mut self, class: usize, piece: NonNull<u8>) {
         let chunk = chunk_of(piece);
-        let number = piece.addr().get() % HUGE_BYTES / Grain::of(class_bytes(class)).span_bytes();
+        let number =
+            piece.addr().get() % HUGE_BYTES / SizeClasses::of(class_bytes(class)).span_bytes();
         let mut span = span_of(chunk, number);
         // SAFETY: pieces lie in chunks of ours, and nobody else borrows one.
         let known = unsafe { span.as_mut() };
@@ -279,7 +280,7 @@ impl Chunks {
     /// Makes a span of pieces of a class, with room for all of them.
     #[cold]
     fn add_span(&mut self, class: usize) -> NonNull<Span> {
-        let grain = Grain::of(class_bytes(class));
+        let grain = SizeClasses::of(class_bytes(class));
         let mut chunk = match self.open[grain as usize].last() {
             Some(chunk) => *chunk,
             None => self.add_chunk(grain),
@@ -309,7 +310,7 @@ impl Chunks {
         }
     }
 
-    fn add_chunk(&mut self, grain: Grain) -> NonNull<Chunk> {
+    fn add_chunk(&mut self, grain: SizeClasses) -> NonNull<Chunk> {
         let mut chunk = self.spare.take().unwrap_or_else(|| self.map_chunk());
         // SAFETY: nobody else knows it, and zeros are a chunk.
         unsafe { chunk.as_mut() }.cut(grain);
@@ -329,7 +330,7 @@ impl Chunks {
     }
 
     #[cold]
-    fn remove_chunk(&mut self, chunk: NonNull<Chunk>, grain: Grain) {
+    fn remove_chunk(&mut self, chunk: NonNull<Chunk>, grain: SizeClasses) {
         self.open[grain as usize].retain(|other| *other != chunk);
         self.count -= 1;
         if let Some(spare) = self.spare.replace(chunk) {
@@ -416,7 +417,7 @@ mod tests {
     #[test]
     fn a_span_serves_one_size_until_its_last_piece_goes() {
         for class in [0, CLASSES - 1] {
-            let (mut used, grain) = (Used::new(), Grain::of(class_bytes(class)));
+            let (mut used, grain) = (Used::new(), SizeClasses::of(class_bytes(class)));
             for pieces in 1..=2 * capacity(class) {
                 used.take(class, 1);
                 // SAFETY: a chunk of ours with a piece in use, which nobody borrows.
@@ -440,7 +441,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "touches megabytes")]
     fn a_full_chunk_that_loses_a_span_is_where_the_next_comes_from() {
         let (mut used, class) = (Used::new(), 3);
-        let grain = Grain::of(class_bytes(class));
+        let grain = SizeClasses::of(class_bytes(class));
         let of_a_chunk = grain.spans() * capacity(class);
         (0..of_a_chunk).for_each(|_| used.take(class, 2));
         assert!(used.chunks.open[grain as usize].is_empty());
@@ -462,7 +463,7 @@ mod tests {
     fn chunks_come_when_the_last_is_full_and_go_when_they_are_empty() {
         for class in [3, CLASSES - 1] {
             let mut used = Used::new();
-            let grain = Grain::of(class_bytes(class));
+            let grain = SizeClasses::of(class_bytes(class));
             let of_a_chunk = grain.spans() * capacity(class);
             for _ in 0..3 * of_a_chunk {
                 used.take(class, 2);
@@ -490,7 +491,7 @@ mod tests {
         for class in 0..CLASSES {
             let (bytes, span) = (
                 class_bytes(class),
-                Grain::of(class_bytes(class)).span_bytes(),
+                SizeClasses::of(class_bytes(class)).span_bytes(),
             );
             assert!(capacity(class) > 0 && capacity(class) * bytes <= span);
             assert!((span - capacity(class) * bytes) * 10 <= span, "{bytes}");

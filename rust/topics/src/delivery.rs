@@ -103,7 +103,7 @@ pub trait Visitor {
 
     /// Whether the message takes the turn of the members that it goes to. If not, nothing is changed by asking who would
     /// get it, and the next message has the same first choice.
-    fn takes_turns(&self) -> bool {
+    fn advances_cursor(&self) -> bool {
         true
     }
 

@@ -33,12 +33,12 @@ mod tree;
 
 pub use delivery::{MAX_SUBSCRIPTION_ID, Match, Options, Search, Strategy, SubscriberId, Visitor};
 pub use directory::{
-    Change, Directory, DirectoryStats, Listing, MatchCache, Outcome, Outcomes, Snapshot,
+    Change, ChangeOutcome, ChangeOutcomes, Directory, DirectoryStats, Listing, MatchCache, Snapshot,
 };
 pub use error::TopicError;
 pub use filter::TopicFilter;
 pub use limits::{MAX_BYTES, MAX_LEVELS, TopicLimits};
 pub use mount::MountPoint;
 pub use name::{TopicName, TopicNameBuf};
-pub use retained::{Cursor, Retained};
+pub use retained::{RetainedCursor, RetainedStore};
 pub use share::{ShareName, SubscriptionFilter};

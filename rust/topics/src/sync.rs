@@ -5,7 +5,7 @@
 //! buckets of tables are std's in all builds: no step of theirs is open to another thread of a model.
 
 #[cfg(not(any(loom, shuttle)))]
-mod limbo;
+mod garbage;
 pub(crate) mod table;
 
 pub(crate) use mqttcore_slab::{self as slab, prefetch};
@@ -58,7 +58,7 @@ const PINS_A_LOOK: u32 = 128;
 #[inline]
 pub(crate) fn pin() -> Guard {
     let guard = crossbeam_epoch::pin();
-    limbo::pass_on_noted();
+    garbage::pass_on_noted();
     guard
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn pin() -> Guard {
 #[inline]
 pub(crate) fn free_what_is_over() {
     #[cfg(not(any(loom, shuttle)))]
-    limbo::free();
+    garbage::free();
 }
 
 /// Tries to end an epoch. What the thread deferred lately goes into a bag of 2 KB, however little that is.
@@ -85,15 +85,15 @@ pub(crate) fn reclaim() {
 
 /// Memory that no later pin can reach, and how to free it.
 #[derive(Clone, Copy)]
-pub(crate) struct Waste {
+pub(crate) struct Garbage {
     data: NonNull<()>,
     free: unsafe fn(NonNull<()>),
 }
 
 // SAFETY: whoever makes one gives up what it points to, for any thread to free.
-unsafe impl Send for Waste {}
+unsafe impl Send for Garbage {}
 
-impl Waste {
+impl Garbage {
     /// # Safety
     ///
     /// `free` may be called once with `data`, on any thread, when all pins of before are gone; nobody else frees it.
@@ -110,7 +110,7 @@ impl Waste {
     /// What a deferral does with it.
     fn is_over(self) {
         #[cfg(not(any(loom, shuttle)))]
-        limbo::note(self);
+        garbage::push(self);
         #[cfg(any(loom, shuttle))]
         self.free();
     }
@@ -143,23 +143,23 @@ pub(crate) fn ones(bits: u64) -> usize {
 }
 
 /// The heap bytes that wait for a grace period. The count outlives its owner while some do.
-pub(crate) struct Ledger(NonNull<AtomicUsize>);
+pub(crate) struct GarbageCounter(NonNull<AtomicUsize>);
 
 /// Bytes that are booked in a ledger until they are settled.
-pub(crate) struct Debt {
+pub(crate) struct CountedBytes {
     /// The bytes that are booked, plus one while the ledger has its owner.
     count: NonNull<AtomicUsize>,
     bytes: usize,
 }
 
 // SAFETY: the count is atomic, and freed by whoever takes the last of it.
-unsafe impl Send for Ledger {}
+unsafe impl Send for GarbageCounter {}
 // SAFETY: as above.
-unsafe impl Sync for Ledger {}
+unsafe impl Sync for GarbageCounter {}
 // SAFETY: as above.
-unsafe impl Send for Debt {}
+unsafe impl Send for CountedBytes {}
 
-impl Ledger {
+impl GarbageCounter {
     pub(crate) fn new() -> Self {
         Self(NonNull::from(Box::leak(Box::new(AtomicUsize::new(1)))))
     }
@@ -174,33 +174,33 @@ impl Ledger {
     }
 
     /// Books bytes that somebody will settle.
-    pub(crate) fn charge(&self, bytes: usize) -> Debt {
+    pub(crate) fn charge(&self, bytes: usize) -> CountedBytes {
         // ORDERING: Relaxed: the owner's one keeps the count from ending meanwhile.
         self.count().fetch_add(bytes, Relaxed);
-        Debt {
+        CountedBytes {
             count: self.0,
             bytes,
         }
     }
 }
 
-impl Drop for Ledger {
+impl Drop for GarbageCounter {
     fn drop(&mut self) {
         // The owner's one is settled as a debt is.
-        drop(Debt {
+        drop(CountedBytes {
             count: self.0,
             bytes: 1,
         });
     }
 }
 
-impl Drop for Debt {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         // SAFETY: this debt is still counted, or nothing was booked and the owner's one is.
         let count = unsafe { self.count.as_ref() };
         // ORDERING: AcqRel: who takes the last of it frees the count behind everybody else's use.
         if self.bytes > 0 && count.fetch_sub(self.bytes, AcqRel) == self.bytes {
-            // SAFETY: made by `Ledger::new`, and nobody is left who could use it.
+            // SAFETY: made by `GarbageCounter::new`, and nobody is left who could use it.
             drop(unsafe { Box::from_raw(self.count.as_ptr()) });
         }
     }
@@ -218,15 +218,15 @@ pub(crate) struct Unlinked<'g, T> {
 
 impl<T: Send + Sync + 'static> Unlinked<'_, T> {
     /// Destroys the value after a grace period, and frees `also`.
-    pub(crate) fn destroy_with(self, also: Option<Waste>) {
+    pub(crate) fn destroy_with(self, also: Option<Garbage>) {
         // SAFETY: the pointer is never null.
         let data = unsafe { NonNull::new_unchecked(self.value.as_raw().cast_mut().cast()) };
         // SAFETY: the value was unlinked by `replace`, which made the only token for it; later pins do not reach it,
         // and any thread may destroy a `Send` value. Three words go into the epoch's own lists as they are.
         unsafe {
             self.guard.defer_unchecked(move || {
-                Waste::new(data, destroy::<T>).is_over();
-                also.into_iter().for_each(Waste::is_over);
+                Garbage::new(data, destroy::<T>).is_over();
+                also.into_iter().for_each(Garbage::is_over);
             });
         }
     }

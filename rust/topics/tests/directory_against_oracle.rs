@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 
 use mqttcore_codec::QoS;
 use mqttcore_topics::{
-    Change, Directory, Options, Outcome, Strategy as Choice, SubscriberId, SubscriptionFilter,
+    Change, ChangeOutcome, Directory, Options, Strategy as Choice, SubscriberId, SubscriptionFilter,
 };
 use oracle::{Oracle, Receivers, Row, Seen, filter, name};
 use proptest::prelude::*;
@@ -205,7 +205,7 @@ impl Pair {
             };
             prop_assert_eq!(
                 outcome,
-                Outcome {
+                ChangeOutcome {
                     existed,
                     first_or_last
                 },
@@ -262,7 +262,7 @@ impl Pair {
         prop_assert_eq!(&refused.sorted(), &expected, "{}", topic);
 
         let mut in_turn = Receivers::default();
-        snapshot.match_in_turn(&[name(topic)], publisher, 5, &mut in_turn);
+        snapshot.match_interleaved(&[name(topic)], publisher, 5, &mut in_turn);
         prop_assert_eq!(&in_turn.sorted(), &expected, "{} in turn", topic);
 
         let mut accepted = Receivers::that_accept();
@@ -298,7 +298,7 @@ impl Pair {
         // Commits drop the dead from what they copy, so not all of these need be left.
         let live = self.oracle.rows.len();
         prop_assert!((live..=live + self.dead.len()).contains(&stats.subscriptions));
-        prop_assert_eq!(stats.dead_subscriptions, self.dead.len());
+        prop_assert_eq!(stats.removed_subscriptions, self.dead.len());
         Ok(shape)
     }
 }

@@ -11,8 +11,8 @@ use std::thread;
 
 use mqttcore_codec::QoS;
 use mqttcore_topics::{
-    Change, Directory, Match, MatchCache, Options, Outcome, Retained, Strategy, SubscriberId,
-    TopicFilter, TopicLimits, Visitor,
+    Change, ChangeOutcome, Directory, Match, MatchCache, Options, RetainedStore, Strategy,
+    SubscriberId, TopicFilter, TopicLimits, Visitor,
 };
 use oracle::{Receivers, filter, name};
 
@@ -49,7 +49,7 @@ fn directory() -> Directory {
     Directory::new(11, Strategy::RoundRobin)
 }
 
-fn subscribe(directory: &Directory, id: SubscriberId, text: &str) -> Outcome {
+fn subscribe(directory: &Directory, id: SubscriberId, text: &str) -> ChangeOutcome {
     let (filter, options) = (filter(text), Options::at(QoS::AtLeastOnce));
     directory.commit(
         id,
@@ -60,7 +60,7 @@ fn subscribe(directory: &Directory, id: SubscriberId, text: &str) -> Outcome {
     )[0]
 }
 
-fn unsubscribe(directory: &Directory, id: SubscriberId, text: &str) -> Outcome {
+fn unsubscribe(directory: &Directory, id: SubscriberId, text: &str) -> ChangeOutcome {
     let filter = filter(text);
     directory.commit(id, &[Change::Unsubscribe { filter: &filter }])[0]
 }
@@ -350,7 +350,7 @@ fn hivemq_unsubscribe_of_an_absent_longer_filter_changes_nothing() {
         };
         assert_eq!(
             unsubscribe(&directory, id, absent),
-            Outcome::default(),
+            ChangeOutcome::default(),
             "{absent}"
         );
     }
@@ -526,7 +526,7 @@ fn emqx_a_thousand_levels_need_no_stack() {
 /// EMQX up to 4.3, RabbitMQ, Mosquitto: a wildcard subscription looked at every retained message there was.
 #[test]
 fn rabbitmq_a_retained_lookup_looks_at_what_can_match_only() {
-    let retained: Retained<u64> = Retained::new(3);
+    let retained: RetainedStore<u64> = RetainedStore::new(3);
     for number in 0..rounds(20_000) {
         let topic = format!("other/{}/{number}", number % 10);
         retained.set(name(&topic), number);

@@ -10,7 +10,7 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use mqttcore_codec::QoS;
-use mqttcore_topics::{Change, Directory, Options, Retained, Strategy};
+use mqttcore_topics::{Change, Directory, Options, RetainedStore, Strategy};
 use oracle::{filter, name};
 
 static BYTES: AtomicIsize = AtomicIsize::new(0);
@@ -61,7 +61,7 @@ fn settled() -> isize {
 }
 
 /// Filters of every shape, on several threads: sets of all forms, groups, collisions, overlaps.
-fn fill_and_empty(directory: &Directory, retained: &Retained<String>) {
+fn fill_and_empty(directory: &Directory, retained: &RetainedStore<String>) {
     thread::scope(|scope| {
         let writers = [0, 1].map(|writer| {
             scope.spawn(move || {
@@ -110,7 +110,7 @@ fn b5_what_is_removed_is_given_back() {
     let _alone = ALONE.lock();
     let emptied = || {
         let directory = Directory::new(1, Strategy::RoundRobin);
-        let retained = Retained::new(1);
+        let retained = RetainedStore::new(1);
         fill_and_empty(&directory, &retained);
         settled();
         let stats = directory.stats();
@@ -131,7 +131,7 @@ fn b5_what_is_removed_is_given_back() {
     // Dropped while full: whatever the shape, nothing stays.
     for mask in [u64::MAX, 0b11] {
         let directory = Directory::with_hash_mask(2, Strategy::Random, mask);
-        let retained = Retained::with_hash_mask(2, String::len, mask);
+        let retained = RetainedStore::with_hash_mask(2, String::len, mask);
         for client in 0..CLIENTS.min(300) {
             let id = directory.join(client);
             for text in [

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mqttcore_topics::{Cursor, Retained, TopicFilter, TopicLimits, TopicName};
+use mqttcore_topics::{RetainedCursor, RetainedStore, TopicFilter, TopicLimits, TopicName};
 use proptest::prelude::*;
 
 const FILTERS: [&str; 20] = [
@@ -63,11 +63,11 @@ fn filter(text: &str) -> TopicFilter {
     TopicFilter::parse(text, &TopicLimits::default()).unwrap()
 }
 
-fn store(mask: u64) -> Retained<String> {
-    Retained::with_hash_mask(11, String::len, mask)
+fn store(mask: u64) -> RetainedStore<String> {
+    RetainedStore::with_hash_mask(11, String::len, mask)
 }
 
-fn run(retained: &Retained<String>, oracle: &mut BTreeMap<String, String>, step: &Step) {
+fn run(retained: &RetainedStore<String>, oracle: &mut BTreeMap<String, String>, step: &Step) {
     match step {
         Step::Set(topic, value) => {
             let old = retained.set(name(topic), value.clone());
@@ -79,11 +79,11 @@ fn run(retained: &Retained<String>, oracle: &mut BTreeMap<String, String>, step:
 
 /// One call, as an owned list.
 fn page(
-    retained: &Retained<String>,
+    retained: &RetainedStore<String>,
     filter: &TopicFilter,
-    cursor: Option<Cursor>,
+    cursor: Option<RetainedCursor>,
     limit: usize,
-) -> (Vec<(String, String)>, Option<Cursor>) {
+) -> (Vec<(String, String)>, Option<RetainedCursor>) {
     let mut seen = Vec::new();
     let rest = retained.walk(filter, cursor, limit, &mut |topic, value| {
         seen.push((topic.to_owned(), value.clone()));
@@ -92,7 +92,11 @@ fn page(
     (seen, rest)
 }
 
-fn all(retained: &Retained<String>, filter: &TopicFilter, limit: usize) -> Vec<(String, String)> {
+fn all(
+    retained: &RetainedStore<String>,
+    filter: &TopicFilter,
+    limit: usize,
+) -> Vec<(String, String)> {
     let (mut seen, mut cursor) = page(retained, filter, None, limit);
     while let Some(next) = cursor {
         let (more, rest) = page(retained, filter, Some(next), limit);
@@ -180,7 +184,7 @@ proptest! {
 
 #[test]
 fn mqtt_4_7_2_1_a_leading_wildcard_does_not_reach_retained_dollar_topics() {
-    let retained = Retained::new(1);
+    let retained = RetainedStore::new(1);
     retained.set(name("$SYS/load"), 1);
     retained.set(name("$SYS/uptime"), 2);
     retained.set(name("a/$SYS"), 3);
@@ -198,7 +202,7 @@ fn mqtt_4_7_2_1_a_leading_wildcard_does_not_reach_retained_dollar_topics() {
 
 #[test]
 fn a_call_looks_at_no_more_than_its_limit_even_when_nothing_matches() {
-    let retained = Retained::new(1);
+    let retained = RetainedStore::new(1);
     for number in 0..1000 {
         retained.set(name(&format!("a/{number}/x")), number);
         retained.set(name(&format!("a/{number}/y")), number);

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use mqttcore_codec::QoS;
-use mqttcore_topics::{Change, Directory, Options, Retained, Strategy as Choice, SubscriberId};
+use mqttcore_topics::{
+    Change, Directory, Options, RetainedStore, Strategy as Choice, SubscriberId,
+};
 use oracle::{Receivers, filter, name};
 use proptest::prelude::*;
 
@@ -135,7 +137,7 @@ proptest! {
             expected.sort_unstable();
             let (mut one, mut turns) = (Receivers::default(), Receivers::default());
             directory.snapshot().match_one(topic, None, 0, &mut one);
-            directory.snapshot().match_in_turn(&[topic], None, 0, &mut turns);
+            directory.snapshot().match_interleaved(&[topic], None, 0, &mut turns);
             let seen = one.plain.first().map_or(vec![], |seen| seen.ids.clone());
             prop_assert_eq!(seen, expected, "{}", topic.as_str());
             prop_assert_eq!(&one, &turns);
@@ -149,7 +151,7 @@ proptest! {
         asked in filters(),
         limit in 1_usize..5,
     ) {
-        let retained = Retained::new(3);
+        let retained = RetainedStore::new(3);
         for topic in kept.iter().chain(&gone) {
             retained.set(name(topic), topic.clone());
         }

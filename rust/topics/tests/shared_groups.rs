@@ -25,7 +25,7 @@ struct Offers {
 }
 
 impl Visitor for Offers {
-    fn takes_turns(&self) -> bool {
+    fn advances_cursor(&self) -> bool {
         !self.is_only_asking
     }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use history::{Clock, History, read, write};
 use mqttcore_codec::QoS;
-use mqttcore_topics::{Change, Directory, Match, Options, Retained, Strategy, Visitor};
+use mqttcore_topics::{Change, Directory, Match, Options, RetainedStore, Strategy, Visitor};
 use oracle::{filter, name};
 use shuttle::thread;
 
@@ -146,7 +146,7 @@ fn c7_a_number_never_means_two_subscribers_in_one_match() {
 #[test]
 fn c9_a_retained_value_is_never_missing_while_it_is_replaced() {
     explore(|| {
-        let retained = Arc::new(Retained::<u64>::new(1));
+        let retained = Arc::new(RetainedStore::<u64>::new(1));
         retained.set(name("stays"), 0);
         let writers: Vec<_> = (1..=2)
             .map(|writer| {

@@ -5,7 +5,7 @@ mod oracle;
 use std::num::NonZeroU32;
 
 use mqttcore_codec::QoS;
-use mqttcore_topics::{Change, Directory, Options, Outcome, Strategy};
+use mqttcore_topics::{Change, ChangeOutcome, Directory, Options, Strategy};
 use oracle::{Receivers, filter, name};
 
 const AT_ONE: Options = Options::at(QoS::AtLeastOnce);
@@ -121,7 +121,7 @@ fn mqtt_3_8_4_3_a_second_subscription_replaces_the_first() {
 
     assert_eq!(
         outcomes,
-        [Outcome {
+        [ChangeOutcome {
             existed: true,
             first_or_last: false
         }]
@@ -153,7 +153,7 @@ fn mqtt_3_10_4_1_an_unsubscribe_removes_exactly_its_filter() {
 
     for absent in ["a/b/c/#", "a/+", "a", "$share/g/a/b", "a/b/c"].map(filter) {
         let outcomes = directory.commit(id, &[Change::Unsubscribe { filter: &absent }]);
-        assert_eq!(outcomes, [Outcome::default()], "{absent}");
+        assert_eq!(outcomes, [ChangeOutcome::default()], "{absent}");
     }
     assert_eq!(directory.stats().version, version);
 
@@ -165,7 +165,7 @@ fn mqtt_3_10_4_1_an_unsubscribe_removes_exactly_its_filter() {
     );
     assert_eq!(
         outcomes,
-        [Outcome {
+        [ChangeOutcome {
             existed: true,
             first_or_last: true
         }]
@@ -187,7 +187,7 @@ fn a_subscriber_that_left_changes_nothing_any_more() {
         }],
     );
 
-    assert_eq!(outcomes, [Outcome::default()]);
+    assert_eq!(outcomes, [ChangeOutcome::default()]);
     assert_eq!(directory.stats().subscriptions, 0);
 }
 

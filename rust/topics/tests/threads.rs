@@ -12,7 +12,7 @@ use std::thread;
 
 use mqttcore_codec::QoS;
 use mqttcore_topics::{
-    Change, Directory, Match, Options, Retained, Strategy, SubscriberId, SubscriptionFilter,
+    Change, Directory, Match, Options, RetainedStore, Strategy, SubscriberId, SubscriptionFilter,
     TopicFilter, TopicLimits, Visitor,
 };
 use oracle::{filter, name};
@@ -353,8 +353,8 @@ fn c6_retired_blocks_are_freed_when_pins_move_on() {
 /// C9: a reader sees the old or the new value, never none, and the counts come out even.
 #[test]
 fn c9_a_retained_value_is_never_missing_while_it_is_replaced() {
-    let retained: Retained<Arc<u64>> =
-        Retained::weighing(5, |value| usize::try_from(**value).unwrap());
+    let retained: RetainedStore<Arc<u64>> =
+        RetainedStore::weighing(5, |value| usize::try_from(**value).unwrap());
     let stays = name("stays/here");
     retained.set(stays, Arc::new(1));
     let running = AtomicBool::new(true);

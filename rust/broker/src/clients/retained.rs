@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mqttcore_codec::QoS;
 use mqttcore_session::{AckToken, Message, SubscribeEntry};
-use mqttcore_topics::{Cursor, SubscriptionFilter, TopicFilter};
+use mqttcore_topics::{RetainedCursor, SubscriptionFilter, TopicFilter};
 
 use crate::clients::sources::Source;
 
@@ -48,7 +48,7 @@ pub(crate) struct Replay {
 
 /// How far a walk over the retained store has come.
 pub(crate) enum Walk {
-    Next(Option<Cursor>),
+    Next(Option<RetainedCursor>),
     Done,
 }
 

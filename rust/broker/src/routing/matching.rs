@@ -84,7 +84,7 @@ impl Visitor for Collector<'_> {
         }
     }
 
-    fn takes_turns(&self) -> bool {
+    fn advances_cursor(&self) -> bool {
         self.purpose == Purpose::Delivery
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use mqttcore_codec::QoS;
 use mqttcore_session::{Delivery, Message, QueueRoom};
 use mqttcore_store::Durability;
-use mqttcore_topics::{Cursor, TopicName};
+use mqttcore_topics::{RetainedCursor, TopicName};
 
 use crate::clients::client::Client;
 use crate::clients::link::Link;
@@ -221,7 +221,7 @@ fn refused(shard: &Shard, message: &Message, why: &str) {
 
 /// Looks at the next retained messages and removes those that expired (abuse F06); returns
 /// where to go on at the next call.
-pub(crate) fn sweep(shard: &Shard, cursor: Option<Cursor>) -> Option<Cursor> {
+pub(crate) fn sweep(shard: &Shard, cursor: Option<RetainedCursor>) -> Option<RetainedCursor> {
     const LOOKED_AT_A_TICK: usize = 256;
     let now = shard.now();
     let mut expired = Vec::new();

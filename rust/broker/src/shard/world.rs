@@ -9,7 +9,7 @@ use std::time::Instant;
 use mqttcore_panics::Panicked;
 use mqttcore_session::Message;
 use mqttcore_store::{Durability, StoreError};
-use mqttcore_topics::{Directory, Retained};
+use mqttcore_topics::{Directory, RetainedStore};
 use tokio::sync::{Barrier, Notify};
 
 use crate::clients::client::{Client, KeptWill};
@@ -37,7 +37,7 @@ const TURNS: usize = 64;
 /// What all shards share.
 pub(crate) struct EngineState {
     pub(crate) directory: Directory,
-    pub(crate) retained: Retained<retained::Retained>,
+    pub(crate) retained: RetainedStore<retained::Retained>,
     /// Who published these.
     pub(crate) sources: Sources,
     /// Whose turn it is to change what is retained: a part of all topics each.
@@ -111,7 +111,7 @@ impl EngineState {
         let boxes = || (0..shards).map(|_| Mailbox::default()).collect();
         Self {
             directory: Directory::new(seed, config.shared_strategy),
-            retained: Retained::weighing(seed.rotate_left(32), |kept: &retained::Retained| {
+            retained: RetainedStore::weighing(seed.rotate_left(32), |kept: &retained::Retained| {
                 kept.message.heap_bytes()
             }),
             turns: std::array::from_fn(|_| Mutex::default()),

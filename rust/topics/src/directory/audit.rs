@@ -3,29 +3,29 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::version::{Counts, State};
+use super::version::{DirectoryCounts, DirectoryVersion};
 use crate::SubscriberId;
-use crate::subscribers::{Group, Subscription, parts, set};
-use crate::tree::hamt::{DIGIT_BITS, Keys, item_hash, key_of};
+use crate::subscribers::{PackedSubscription, SharedGroup, parts, set};
+use crate::tree::hamt::{DIGIT_BITS, KeyKind, item_hash, key_of};
 use crate::tree::hash::{Hasher, tag};
-use crate::tree::node::{Block, Branches, Handles, Version, measure};
+use crate::tree::node::{Block, Branches, HandleLookup, TreeVersion, measure};
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
 use crate::tree::word::{View, Word};
 
 /// Checks a version; answers its shape as text, equal for equal content.
 pub(crate) fn audit<'a>(
-    version: &'a State,
+    version: &'a DirectoryVersion,
     hasher: &'a Hasher,
-    (handles, is_dead): (Handles<'a>, &'a dyn Fn(SubscriberId) -> bool),
+    (handles, is_removed): (HandleLookup<'a>, &'a dyn Fn(SubscriberId) -> bool),
 ) -> Result<String, String> {
     let mut audit = Audit {
         hasher,
         handles,
-        is_dead,
-        counts: Counts::default(),
+        is_removed,
+        counts: DirectoryCounts::default(),
         shape: String::new(),
     };
-    audit.map(version.exact(), Keys::Whole, 0, 0)?;
+    audit.map(version.exact(), KeyKind::Whole, 0, 0)?;
     let exact_filters = audit.counts.filters;
     audit.node(version.wild())?;
     audit.counts.wild_filters = audit.counts.filters - exact_filters;
@@ -38,9 +38,9 @@ pub(crate) fn audit<'a>(
 
 struct Audit<'a> {
     hasher: &'a Hasher,
-    handles: Handles<'a>,
-    is_dead: &'a dyn Fn(SubscriberId) -> bool,
-    counts: Counts,
+    handles: HandleLookup<'a>,
+    is_removed: &'a dyn Fn(SubscriberId) -> bool,
+    counts: DirectoryCounts,
     shape: String,
 }
 
@@ -64,9 +64,9 @@ impl Audit<'_> {
     /// Adds what is below a node to the counts.
     fn node(&mut self, fields: Fields<'_>) -> Result<(), String> {
         self.note("{");
-        self.map(fields[KIDS], Keys::Level, 0, 0)?;
+        self.map(fields[KIDS], KeyKind::Level, 0, 0)?;
         if !fields[PLUS].is_empty() {
-            ensure(key_of(fields[PLUS], Keys::Level) == b"+", "I4", || {
+            ensure(key_of(fields[PLUS], KeyKind::Level) == b"+", "I4", || {
                 "plus is not `+`".into()
             })?;
             self.item(fields[PLUS], 0)?;
@@ -80,7 +80,7 @@ impl Audit<'_> {
     }
 
     /// Checks a map whose keys agree with `path` in the lowest `shift` bits.
-    fn map(&mut self, map: Word<'_>, keys: Keys, path: u64, shift: u32) -> Result<(), String> {
+    fn map(&mut self, map: Word<'_>, keys: KeyKind, path: u64, shift: u32) -> Result<(), String> {
         match map.view() {
             View::Empty => Ok(()),
             View::Hamt(branches) => self.hamt(branches, keys, path, shift),
@@ -101,14 +101,14 @@ impl Audit<'_> {
             (1 << shift) - 1
         };
         ensure(hash & mask == path, "I4", || {
-            text(key_of(item, Keys::Whole))
+            text(key_of(item, KeyKind::Whole))
         })
     }
 
     fn hamt(
         &mut self,
         branches: Branches<'_>,
-        keys: Keys,
+        keys: KeyKind,
         path: u64,
         shift: u32,
     ) -> Result<(), String> {
@@ -130,7 +130,7 @@ impl Audit<'_> {
         &mut self,
         word: Word<'_>,
         list: Block<'_>,
-        keys: Keys,
+        keys: KeyKind,
         path: u64,
         shift: u32,
     ) -> Result<(), String> {
@@ -207,8 +207,8 @@ impl Audit<'_> {
             return Ok(());
         }
         if is_group {
-            let group = Group::of(payload);
-            let has_members = group.turn().is_some() && !group.members.is_empty();
+            let group = SharedGroup::of(payload);
+            let has_members = group.cursor().is_some() && !group.members.is_empty();
             ensure(has_members, "I8", || "a group without members".into())?;
             self.counts.groups += 1;
             self.counts.subscriptions += set::len(group.members);
@@ -233,7 +233,7 @@ impl Audit<'_> {
         match groups.view() {
             View::Empty => Ok(()),
             View::Leaf(leaf) => {
-                let hash = item_hash(groups, Keys::Whole, self.hasher);
+                let hash = item_hash(groups, KeyKind::Whole, self.hasher);
                 Self::place(groups, hash, path, shift)?;
                 ensure(leaf.tag() == tag(hash), "I4", || text(leaf.text()))?;
                 self.note(format!("group:{}", text(leaf.text())));
@@ -250,7 +250,7 @@ impl Audit<'_> {
             }
             View::Collision(list) => {
                 let words = list.words();
-                let key = |word: &Word<'_>| text(key_of(*word, Keys::Whole));
+                let key = |word: &Word<'_>| text(key_of(*word, KeyKind::Whole));
                 let is_due = words.len() > 1 && words.is_sorted_by(|one, two| key(one) < key(two));
                 ensure(is_due, "I4", || "a list of groups".into())?;
                 words
@@ -263,7 +263,7 @@ impl Audit<'_> {
 
     fn set(&mut self, set: Word<'_>) -> Result<(), String> {
         self.set_shape(set)?;
-        let all: Vec<Subscription> = set::Iter::new(set).collect();
+        let all: Vec<PackedSubscription> = set::Iter::new(set).collect();
         ensure(
             all.is_sorted_by(|one, two| one.subscriber() < two.subscriber()),
             "I5",
@@ -277,19 +277,21 @@ impl Audit<'_> {
     }
 
     /// Checks that the available ones of a group are members of it, or have left.
-    fn available(&mut self, group: Group<'_>) -> Result<(), String> {
+    fn available(&mut self, group: SharedGroup<'_>) -> Result<(), String> {
         self.note("available");
         self.set(group.available)?;
         set::Iter::new(group.available).try_for_each(|one| {
             let is_member = set::of(group.members, one.subscriber()) == Some(one);
-            ensure(is_member || (self.is_dead)(one.subscriber()), "I8", || {
-                "an available one is no member".into()
-            })
+            ensure(
+                is_member || (self.is_removed)(one.subscriber()),
+                "I8",
+                || "an available one is no member".into(),
+            )
         })
     }
 
     /// Checks that each member has a seat on the ring, if there is one, and that only those have one or who has left.
-    fn ring(&mut self, group: Group<'_>) -> Result<(), String> {
+    fn ring(&mut self, group: SharedGroup<'_>) -> Result<(), String> {
         if group.ring.is_empty() {
             return Ok(());
         }
@@ -299,7 +301,8 @@ impl Audit<'_> {
             .map(|seat| seat.seated().0)
             .collect();
         let is_member = |number: u32| set::of(group.members, SubscriberId(number)).is_some();
-        let is_right = |number: &u32| is_member(*number) || (self.is_dead)(SubscriberId(*number));
+        let is_right =
+            |number: &u32| is_member(*number) || (self.is_removed)(SubscriberId(*number));
         ensure(seats.iter().all(is_right), "I8", || {
             "one with a seat is no member".into()
         })?;

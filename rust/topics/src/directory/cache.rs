@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::Directory;
-use super::snapshot::{Message, summarize};
-use crate::subscribers::Subscription;
+use super::snapshot::{MatchRequest, summarize};
+use crate::subscribers::PackedSubscription;
 use crate::sync::{Acquire, Arc};
 use crate::{Match, Search, SubscriberId, TopicName, Visitor};
 
@@ -135,7 +135,7 @@ impl Entry {
 impl Receiver {
     #[inline]
     fn visit(self, visitor: &mut impl Visitor) {
-        let sum = Subscription::from_bits(self.sum);
+        let sum = PackedSubscription::from_bits(self.sum);
         visitor.plain(Match {
             handle: self.handle,
             subscriber: sum.subscriber(),
@@ -230,7 +230,7 @@ impl Directory {
             receivers.for_each(|receiver| receiver.visit(visitor));
             return true;
         }
-        let message = Message {
+        let message = MatchRequest {
             topic,
             publisher,
             random,
@@ -270,22 +270,22 @@ impl Directory {
         &self,
         entry: &mut Entry,
         key: Key<'_>,
-        message: Message<'_>,
+        message: MatchRequest<'_>,
         visitor: &mut impl Visitor,
     ) {
         let snapshot = self.snapshot();
-        let lane = snapshot.search(message.topic);
+        let topic_walk = snapshot.search(message.topic);
         let mut sums = SmallVec::new();
-        if !summarize(&lane, &mut sums) {
-            snapshot.deliver(&lane, message, visitor);
+        if !summarize(&topic_walk, &mut sums) {
+            snapshot.deliver(&topic_walk, message, visitor);
             return;
         }
-        visitor.searched(lane.search());
+        visitor.searched(topic_walk.search());
         entry.keep(key);
         for sum in sums {
             // Under the pin of the snapshot a number means whom it meant in its version. Who left is left out; who
             // leaves from here on changes the count.
-            let subscriber = Subscription::from_bits(sum).subscriber();
+            let subscriber = PackedSubscription::from_bits(sum).subscriber();
             if let Some(handle) = self.clients.handle(subscriber) {
                 entry.add(Receiver { handle, sum });
             }
@@ -305,7 +305,7 @@ impl Directory {
         visitor: &mut impl Visitor,
     ) -> usize {
         let snapshot = self.snapshot();
-        if snapshot.is_worth_turns() {
+        if snapshot.is_worth_interleaving() {
             snapshot.match_many(topics, publisher, random, visitor);
             return 0;
         }

@@ -34,7 +34,7 @@ impl<'a> Change<'a> {
 
 /// What one step found.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Outcome {
+pub struct ChangeOutcome {
     /// The subscriber had this subscription before the step.
     pub existed: bool,
     /// The topic filter had no subscription before the step, or has none after it.
@@ -46,49 +46,49 @@ pub struct Outcome {
 
 /// One outcome a change, in order. A slice; a few of them take no heap.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Outcomes(SmallVec<[Outcome; 8]>);
+pub struct ChangeOutcomes(SmallVec<[ChangeOutcome; 8]>);
 
-impl Outcomes {
+impl ChangeOutcomes {
     /// What comes of changes that nobody makes.
     pub(crate) fn of_none(changes: usize) -> Self {
-        Self(smallvec![Outcome::default(); changes])
+        Self(smallvec![ChangeOutcome::default(); changes])
     }
 }
 
-impl Outcomes {
-    pub(crate) fn push(&mut self, outcome: Outcome) {
+impl ChangeOutcomes {
+    pub(crate) fn push(&mut self, outcome: ChangeOutcome) {
         self.0.push(outcome);
     }
 }
 
-impl Deref for Outcomes {
-    type Target = [Outcome];
+impl Deref for ChangeOutcomes {
+    type Target = [ChangeOutcome];
 
-    fn deref(&self) -> &[Outcome] {
+    fn deref(&self) -> &[ChangeOutcome] {
         &self.0
     }
 }
 
-impl IntoIterator for Outcomes {
-    type Item = Outcome;
-    type IntoIter = smallvec::IntoIter<[Outcome; 8]>;
+impl IntoIterator for ChangeOutcomes {
+    type Item = ChangeOutcome;
+    type IntoIter = smallvec::IntoIter<[ChangeOutcome; 8]>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
     }
 }
 
-impl<'a> IntoIterator for &'a Outcomes {
-    type Item = &'a Outcome;
-    type IntoIter = std::slice::Iter<'a, Outcome>;
+impl<'a> IntoIterator for &'a ChangeOutcomes {
+    type Item = &'a ChangeOutcome;
+    type IntoIter = std::slice::Iter<'a, ChangeOutcome>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }
 }
 
-impl<const N: usize> PartialEq<[Outcome; N]> for Outcomes {
-    fn eq(&self, other: &[Outcome; N]) -> bool {
+impl<const N: usize> PartialEq<[ChangeOutcome; N]> for ChangeOutcomes {
+    fn eq(&self, other: &[ChangeOutcome; N]) -> bool {
         **self == other[..]
     }
 }
@@ -111,7 +111,7 @@ pub struct DirectoryStats {
     /// Subscribers that joined and did not leave.
     pub subscribers: usize,
     /// Subscriptions of subscribers that left, still to be cleaned.
-    pub dead_subscriptions: usize,
+    pub removed_subscriptions: usize,
     /// Bytes that were replaced and wait for their grace period, with what the allocator and the epoch add to them.
     pub retired_bytes: usize,
     /// Attempts to commit that another writer overtook.

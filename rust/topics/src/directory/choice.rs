@@ -1,9 +1,9 @@
 //! Shared groups: which member is asked first, and who is asked if it refuses.
 
-use super::snapshot::{Message, Snapshot};
-use crate::subscribers::{Group, Subscription, group_of, ring, set};
+use super::snapshot::{MatchRequest, Snapshot};
+use crate::subscribers::{PackedSubscription, SharedGroup, group_of, ring, set};
 use crate::sync::Relaxed;
-use crate::tree::node::Turn;
+use crate::tree::node::GroupCursor;
 use crate::tree::word::Word;
 use crate::{Search, Strategy, SubscriberId, SubscriptionFilter, Visitor};
 
@@ -29,54 +29,55 @@ impl Snapshot<'_> {
         };
         let hasher = &self.directory.hasher;
         let found = group_of(self.version.payload(hasher, group.filter()), hasher, name);
-        let may_be_asked = |member: Subscription| !tried.contains(&member.subscriber());
+        let may_be_asked = |member: PackedSubscription| !tried.contains(&member.subscriber());
         let behind = Start::At(SubscriberId(tried.last().map_or(0, |last| last.0 + 1)));
-        if let Some(turn) = found.turn() {
-            self.offer((found, turn), behind, may_be_asked, visitor);
+        if let Some(cursor) = found.cursor() {
+            self.offer((found, cursor), behind, may_be_asked, visitor);
         }
     }
 
     /// Offers the message to the members of one group until one takes it.
     pub(super) fn choose(
         &self,
-        group: Group<'_>,
-        turn: &Turn,
-        message: Message<'_>,
+        group: SharedGroup<'_>,
+        cursor: &GroupCursor,
+        message: MatchRequest<'_>,
         visitor: &mut impl Visitor,
     ) {
         if self.directory.strategy.hashes() {
             visitor.probed(ring::PROBES);
         }
-        visitor.group(&turn.group);
-        let start = self.first_choice(group, turn, message, visitor.takes_turns());
+        visitor.group(&cursor.group);
+        let start = self.first_choice(group, cursor, message, visitor.advances_cursor());
         let may_be_asked = |member| message.may_go_to(member);
-        self.offer((group, turn), start, may_be_asked, visitor);
+        self.offer((group, cursor), start, may_be_asked, visitor);
     }
 
     /// Offers a message to the available members of a group, from `start` on, in a ring;
     /// if all of those would refuse it, to all members.
     fn offer(
         &self,
-        (group, turn): (Group<'_>, &Turn),
+        (group, cursor): (SharedGroup<'_>, &GroupCursor),
         start: Start,
-        may_be_asked: impl Fn(Subscription) -> bool,
+        may_be_asked: impl Fn(PackedSubscription) -> bool,
         visitor: &mut impl Visitor,
     ) {
-        let mut best: Option<(u8, Subscription)> = None;
+        let mut best: Option<(u8, PackedSubscription)> = None;
         let clients = &self.directory.clients;
         for (set, asked) in [
             (group.available, Word::EMPTY),
             (group.members, group.available),
         ] {
             let in_turn = set::ring(set, start.rank(set)).filter(|member| may_be_asked(*member));
-            let alive = in_turn.filter(|member| !clients.is_dead(member.subscriber()));
-            let was_asked = |member: &Subscription| set::of(asked, member.subscriber()).is_some();
+            let alive = in_turn.filter(|member| !clients.is_removed(member.subscriber()));
+            let was_asked =
+                |member: &PackedSubscription| set::of(asked, member.subscriber()).is_some();
             for member in alive.take(MOST_ASKED).filter(|member| !was_asked(member)) {
                 let answer = self.with_match(member, |candidate| visitor.shared(candidate));
                 if answer == Some(true) {
-                    if visitor.takes_turns() {
+                    if visitor.advances_cursor() {
                         // ORDERING: Relaxed: a preference that orders nothing.
-                        turn.sticky.store(member.subscriber().0 + 1, Relaxed);
+                        cursor.sticky.store(member.subscriber().0 + 1, Relaxed);
                     }
                     return;
                 }
@@ -98,15 +99,15 @@ impl Snapshot<'_> {
     /// Which member is asked first.
     fn first_choice(
         &self,
-        group: Group<'_>,
-        turn: &Turn,
-        message: Message<'_>,
+        group: SharedGroup<'_>,
+        cursor: &GroupCursor,
+        message: MatchRequest<'_>,
         takes_turn: bool,
     ) -> Start {
         let hasher = &self.directory.hasher;
         let topic_hash = || hasher.hash(message.topic.as_str().as_bytes());
         let is_there = |member| {
-            set::of(group.available, member).is_some() && !self.directory.clients.is_dead(member)
+            set::of(group.available, member).is_some() && !self.directory.clients.is_removed(member)
         };
         let by_hash = |word| {
             let member = ring::choose(group.ring, hasher, word, is_there);
@@ -115,7 +116,7 @@ impl Snapshot<'_> {
         match (self.directory.strategy, message.publisher) {
             // ORDERING: Relaxed: each message takes its own number, whatever the order.
             (Strategy::RoundRobin, _) => {
-                Start::Turn(turn.next.fetch_add(u32::from(takes_turn), Relaxed))
+                Start::RoundRobin(cursor.next.fetch_add(u32::from(takes_turn), Relaxed))
             }
             (Strategy::Random, _) => Start::Random(message.random),
             (Strategy::ClientHash, Some(id)) => {
@@ -124,7 +125,7 @@ impl Snapshot<'_> {
             }
             (Strategy::ClientHash, None) | (Strategy::TopicHash, _) => by_hash(topic_hash()),
             // ORDERING: Relaxed: a preference that orders nothing.
-            (Strategy::Sticky, _) => match turn.sticky.load(Relaxed) {
+            (Strategy::Sticky, _) => match cursor.sticky.load(Relaxed) {
                 0 => Start::Random(message.random),
                 last => Start::At(SubscriberId(last - 1)),
             },
@@ -136,7 +137,7 @@ impl Snapshot<'_> {
 #[derive(Clone, Copy)]
 enum Start {
     /// The one whose turn it is.
-    Turn(u32),
+    RoundRobin(u32),
     /// Any, by a random word.
     Random(u64),
     /// This one, or the next that is there.
@@ -148,7 +149,7 @@ impl Start {
     fn rank(self, set: Word<'_>) -> usize {
         let len = set::len(set).max(1);
         match self {
-            Self::Turn(number) => number as usize % len,
+            Self::RoundRobin(number) => number as usize % len,
             Self::Random(word) => scale(word, len),
             Self::At(member) => set::rank(set, member) % len,
         }

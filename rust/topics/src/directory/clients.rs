@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::filters::Filters;
 use crate::SubscriberId;
-use crate::sync::table::{Place, Table};
+use crate::sync::table::{Table, TableIndex};
 use crate::sync::{
     Acquire, Arc, AtomicU32, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, Relaxed, Release,
     lock, prefetch,
@@ -38,10 +38,10 @@ pub(crate) struct Clients {
     /// Numbers whose subscriptions are gone and whose grace period is over.
     free: Arc<Mutex<Vec<u32>>>,
     /// Left, with subscriptions still to be removed.
-    departed: Mutex<VecDeque<SubscriberId>>,
+    removed: Mutex<VecDeque<SubscriberId>>,
     pub(crate) alive: AtomicUsize,
     /// Subscriptions of those that left.
-    pub(crate) dead_subscriptions: AtomicUsize,
+    pub(crate) removed_subscriptions: AtomicUsize,
 }
 
 impl Clients {
@@ -54,16 +54,16 @@ impl Clients {
             filters: Table::new(),
             next: AtomicU32::new(0),
             free: Arc::default(),
-            departed: Mutex::default(),
+            removed: Mutex::default(),
             alive: AtomicUsize::new(0),
-            dead_subscriptions: AtomicUsize::new(0),
+            removed_subscriptions: AtomicUsize::new(0),
         }
     }
 
     /// Takes a free number, or the next one that nobody had.
     pub(crate) fn join(&self, handle: u64, key: u64) -> SubscriberId {
         let number = lock(&self.free).pop().unwrap_or_else(|| self.next_number());
-        let (id, place) = (SubscriberId(number), Place::of(number));
+        let (id, place) = (SubscriberId(number), TableIndex::of(number));
         self.filters.slot_or_default(place);
         // ORDERING: Release: who reads this handle sees the cleaning commit that freed the number.
         self.handles.slot_or_default(place).store(handle, Release);
@@ -96,7 +96,7 @@ impl Clients {
     /// As [`handle`](Self::handle), with what a leaf kept of it, which saves a read.
     #[inline]
     pub(crate) fn handle_kept(&self, id: SubscriberId, kept: Word<'_>) -> Option<u64> {
-        let place = Place::of(id.0);
+        let place = TableIndex::of(id.0);
         let alive = self.alive_words.slot(place)?;
         // ORDERING: Acquire pairs with the release of `join`: the handle is that of this joining. A subscription of
         // an earlier joining is in no version that this pin can reach.
@@ -111,7 +111,7 @@ impl Clients {
 
     /// The handle of a subscriber as leaves keep it, for as long as it has its number; `None` if it needs all 64 bits.
     pub(crate) fn kept_handle<'g>(&self, id: SubscriberId) -> Option<Word<'g>> {
-        let slot = self.handles.slot(Place::of(id.0))?;
+        let slot = self.handles.slot(TableIndex::of(id.0))?;
         // ORDERING: Acquire: as in `handle`; whoever subscribes joined before.
         let handle = slot.load(Acquire);
         (handle >> 63 == 0).then(|| Word::inline(handle << 1 | 1))
@@ -119,29 +119,29 @@ impl Clients {
 
     /// Returns the key of a subscriber, if keys are kept.
     pub(crate) fn key(&self, id: SubscriberId) -> Option<u64> {
-        let key = self.keys.as_ref()?.slot(Place::of(id.0))?;
+        let key = self.keys.as_ref()?.slot(TableIndex::of(id.0))?;
         Some(key.load(Relaxed)) // ORDERING: Relaxed: the caller has the id from `join`.
     }
 
     /// Whether a subscriber that a version knows has left.
-    pub(crate) fn is_dead(&self, id: SubscriberId) -> bool {
+    pub(crate) fn is_removed(&self, id: SubscriberId) -> bool {
         // ORDERING: Relaxed: who left once is dead in every version that this pin can reach.
         let word = self
             .alive_words
-            .slot(Place::of(id.0))
+            .slot(TableIndex::of(id.0))
             .map(|word| word.load(Relaxed));
         word.is_none_or(|word| word & bit(id) == 0)
     }
 
     /// Whether a subscriber is available to its shared groups. Under the lock of its filters.
     pub(crate) fn is_available(&self, id: SubscriberId) -> bool {
-        let away = self.away_words.slot(Place::of(id.0));
+        let away = self.away_words.slot(TableIndex::of(id.0));
         away.is_none_or(|away| away.load(Relaxed) & bit(id) == 0) // ORDERING: the lock orders it.
     }
 
     /// Notes whether a subscriber is available; `false` if that is known. Under the lock of its filters.
     pub(crate) fn set_available(&self, id: SubscriberId, is_available: bool) -> bool {
-        let Some(away) = self.away_words.slot(Place::of(id.0)) else {
+        let Some(away) = self.away_words.slot(TableIndex::of(id.0)) else {
             return false;
         };
         // ORDERING: as above.
@@ -161,15 +161,15 @@ impl Clients {
     /// Asks for the handle of a subscriber that a match will hand out soon.
     #[inline]
     pub(crate) fn prefetch(&self, id: SubscriberId) {
-        if let Some(handle) = self.handles.slot(Place::of(id.0)) {
+        if let Some(handle) = self.handles.slot(TableIndex::of(id.0)) {
             prefetch(handle);
         }
     }
 
     /// Asks for what a commit will read of its subscriber soon.
     #[inline]
-    pub(crate) fn prefetch_seat(&self, id: SubscriberId) {
-        if let Some(filters) = self.filters.slot(Place::of(id.0)) {
+    pub(crate) fn prefetch_entry(&self, id: SubscriberId) {
+        if let Some(filters) = self.filters.slot(TableIndex::of(id.0)) {
             prefetch(filters);
         }
         self.prefetch(id);
@@ -177,14 +177,15 @@ impl Clients {
 
     /// Locks a subscriber's filters against other changes; `None` for a number that nobody ever had.
     pub(crate) fn filters(&self, id: SubscriberId) -> Option<MutexGuard<'_, Filters>> {
-        self.filters.slot(Place::of(id.0)).map(lock)
+        self.filters.slot(TableIndex::of(id.0)).map(lock)
     }
 
     /// Tombstones a subscriber; `false` if it left before.
     pub(crate) fn leave(&self, id: SubscriberId, guard: &Guard) -> bool {
-        let (Some(alive), Some(filters)) =
-            (self.alive_words.slot(Place::of(id.0)), self.filters(id))
-        else {
+        let (Some(alive), Some(filters)) = (
+            self.alive_words.slot(TableIndex::of(id.0)),
+            self.filters(id),
+        ) else {
             return false;
         };
         // ORDERING: Relaxed: the lock orders writers, and a match needs only the bit.
@@ -197,20 +198,20 @@ impl Clients {
             self.recycle(id, guard);
             return true;
         }
-        self.dead_subscriptions.fetch_add(filters.len(), Relaxed); // ORDERING: as above.
+        self.removed_subscriptions.fetch_add(filters.len(), Relaxed); // ORDERING: as above.
         drop(filters);
-        lock(&self.departed).push_back(id);
+        lock(&self.removed).push_back(id);
         true
     }
 
     /// Takes one of those that left; it belongs to the caller until it is put back or recycled.
     pub(crate) fn next_departed(&self) -> Option<SubscriberId> {
-        lock(&self.departed).pop_front()
+        lock(&self.removed).pop_front()
     }
 
     /// Puts one back whose subscriptions are not all removed.
     pub(crate) fn put_back(&self, id: SubscriberId) {
-        lock(&self.departed).push_front(id);
+        lock(&self.removed).push_front(id);
     }
 
     /// Frees a number once every match that may have seen a subscription of it is over.

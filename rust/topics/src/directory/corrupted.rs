@@ -3,14 +3,14 @@
 use mqttcore_codec::QoS;
 
 use super::audit::audit;
-use super::version::{Counts, State};
-use crate::subscribers::Subscription;
-use crate::sync::{Ledger, pin};
+use super::version::{DirectoryCounts, DirectoryVersion};
+use crate::subscribers::PackedSubscription;
+use crate::sync::{GarbageCounter, pin};
 use crate::tree::hamt::digit;
 use crate::tree::hash::{Hasher, tag};
 use crate::tree::node::{Edit, Size};
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS};
-use crate::tree::word::{Kind, Word};
+use crate::tree::word::{BlockKind, Word};
 use crate::{Options, SubscriberId, SubscriptionFilter, TopicLimits};
 
 const NOTHING: Fields<'static> = [Word::EMPTY; 4];
@@ -22,12 +22,12 @@ struct Forge<'e, 'g> {
 }
 
 fn of<'g>(number: u32) -> Word<'g> {
-    Subscription::new(SubscriberId(number), Options::at(QoS::AtMostOnce)).word()
+    PackedSubscription::new(SubscriberId(number), Options::at(QoS::AtMostOnce)).word()
 }
 
 /// What a leaf keeps of a lone subscriber here: its number, but nothing of subscriber 7.
 fn handle_of<'g>(lone: u64) -> Option<Word<'g>> {
-    let number = Subscription::from_bits(lone).subscriber().get();
+    let number = PackedSubscription::from_bits(lone).subscriber().get();
     (number != 7).then(|| of_handle(number))
 }
 
@@ -36,7 +36,7 @@ fn of_handle<'g>(handle: u32) -> Word<'g> {
 }
 
 impl<'g> Forge<'_, 'g> {
-    fn block(&mut self, kind: Kind, tag: u32, words: &[Word<'g>], text: &str) -> Word<'g> {
+    fn block(&mut self, kind: BlockKind, tag: u32, words: &[Word<'g>], text: &str) -> Word<'g> {
         self.edit.make(kind, tag, &[words], &[text.as_bytes()])
     }
 
@@ -48,7 +48,7 @@ impl<'g> Forge<'_, 'g> {
 
     fn entry(&mut self, level: &str, fields: &Fields<'g>) -> Word<'g> {
         let tag = tag(self.hasher.hash(level.as_bytes()));
-        self.block(Kind::Entry, tag, fields, level)
+        self.block(BlockKind::Entry, tag, fields, level)
     }
 
     fn first_digit(&self, key: &str) -> u32 {
@@ -56,31 +56,31 @@ impl<'g> Forge<'_, 'g> {
     }
 
     /// The turn of the group `g` on `a`.
-    fn turn(&mut self) -> Word<'g> {
+    fn cursor(&mut self) -> Word<'g> {
         let group = SubscriptionFilter::parse("$share/g/a", &TopicLimits::default());
-        self.edit.make_turn(&group.expect("a filter"))
+        self.edit.make_group_cursor(&group.expect("a filter"))
     }
 
     fn set(&mut self, numbers: impl IntoIterator<Item = u32>) -> Word<'g> {
         let words: Vec<_> = numbers.into_iter().map(of).collect();
-        self.block(Kind::Array, 0, &words, "")
+        self.block(BlockKind::Array, 0, &words, "")
     }
 }
 
 /// Audits a state of an exact map and a tree, with counts that are all zero.
 fn verdict(forge: impl for<'g> FnOnce(&mut Forge<'_, 'g>) -> (Word<'g>, Fields<'g>)) -> String {
     // What passes has no verdict, and starts with no rule.
-    let verdict = verdict_with(Counts::default(), u64::MAX, forge);
+    let verdict = verdict_with(DirectoryCounts::default(), u64::MAX, forge);
     verdict.err().unwrap_or_default()
 }
 
 fn verdict_with(
-    counts: Counts,
+    counts: DirectoryCounts,
     mask: u64,
     forge: impl for<'g> FnOnce(&mut Forge<'_, 'g>) -> (Word<'g>, Fields<'g>),
 ) -> Result<String, String> {
-    let (guard, ledger, hasher) = (pin(), Ledger::new(), Hasher::masked(7, mask));
-    let mut edit = Edit::new(&guard, &ledger, Size::default());
+    let (guard, garbage, hasher) = (pin(), GarbageCounter::new(), Hasher::masked(7, mask));
+    let mut edit = Edit::new(&guard, &garbage, Size::default());
     edit.keep_handles(&handle_of);
     let (exact, wild) = forge(&mut Forge {
         edit: &mut edit,
@@ -88,7 +88,7 @@ fn verdict_with(
     });
     // What the forge made is freed with the edit, after this pin.
     audit(
-        &State::forged(exact, wild, counts),
+        &DirectoryVersion::forged(exact, wild, counts),
         &hasher,
         (&handle_of, &|_| false),
     )
@@ -133,7 +133,7 @@ fn i2_an_entry_above_one_entry_is_refused() {
             let mut below = NOTHING;
             (below[HASH], below[HERE]) = (of(1), of(2));
             let lower = if field == PLUS {
-                forge.block(Kind::Entry, 0, &below, "+")
+                forge.block(BlockKind::Entry, 0, &below, "+")
             } else {
                 forge.entry("b", &below)
             };
@@ -210,23 +210,23 @@ fn i7_a_leaf_keeps_the_handle_of_a_lone_subscriber_and_no_other() {
     ] {
         let verdict = verdict(|forge| {
             let words = [&[payload], kept.as_slice()].concat();
-            (forge.block(Kind::Leaf, a, &words, "a"), NOTHING)
+            (forge.block(BlockKind::Leaf, a, &words, "a"), NOTHING)
         });
 
         assert_eq!(!verdict.starts_with("I7"), holds, "{verdict}");
     }
     let verdict = verdict(|forge| {
         let words = [forge.set([1, 2]), of_handle(1)];
-        (forge.block(Kind::Leaf, a, &words, "a"), NOTHING)
+        (forge.block(BlockKind::Leaf, a, &words, "a"), NOTHING)
     });
     assert_breaks("I7", &verdict);
 }
 
 #[test]
 fn i4_a_list_of_equal_hashes_out_of_order_is_refused() {
-    let verdict = verdict_with(Counts::default(), 0, |forge| {
+    let verdict = verdict_with(DirectoryCounts::default(), 0, |forge| {
         let items = [forge.leaf("b", "b", of(1)), forge.leaf("a", "a", of(1))];
-        (forge.block(Kind::Collision, 0, &items, ""), NOTHING)
+        (forge.block(BlockKind::Collision, 0, &items, ""), NOTHING)
     });
 
     assert_breaks("I4", &verdict.unwrap_err());
@@ -263,7 +263,7 @@ fn i5_a_branch_that_miscounts_is_refused() {
             let summary = Word::inline(len << 1 | 1);
             let words = [summary, children[0], children[1]];
             // Digits 0 and 1 of the subscriber's bits 8 to 11.
-            let set = forge.block(Kind::Branch, 0b11 | 8 << 16, &words, "");
+            let set = forge.block(BlockKind::Branch, 0b11 | 8 << 16, &words, "");
             (forge.leaf("a", "a", set), NOTHING)
         });
 
@@ -273,7 +273,7 @@ fn i5_a_branch_that_miscounts_is_refused() {
 
 #[test]
 fn i6_counts_that_differ_from_the_walk_are_refused_each() {
-    let right = Counts {
+    let right = DirectoryCounts {
         filters: 2,
         wild_filters: 1,
         subscriptions: 2,
@@ -284,7 +284,7 @@ fn i6_counts_that_differ_from_the_walk_are_refused_each() {
             bytes: 64,
         },
     };
-    let audited = |counts: Counts| {
+    let audited = |counts: DirectoryCounts| {
         verdict_with(counts, u64::MAX, |forge| {
             let mut root = NOTHING;
             root[KIDS] = forge.leaf("b/+", "b", of(2));
@@ -293,7 +293,7 @@ fn i6_counts_that_differ_from_the_walk_are_refused_each() {
     };
 
     assert_eq!(audited(right).err(), None);
-    let wrong: [fn(&mut Counts); 6] = [
+    let wrong: [fn(&mut DirectoryCounts); 6] = [
         |counts| counts.filters += 1,
         |counts| counts.wild_filters -= 1,
         |counts| counts.subscriptions += 1,
@@ -312,14 +312,14 @@ fn i6_counts_that_differ_from_the_walk_are_refused_each() {
 #[test]
 fn i7_the_shape_tells_contents_apart() {
     let shape = |text: &'static str, client: u32| {
-        let counts = Counts {
+        let counts = DirectoryCounts {
             filters: 1,
             subscriptions: 1,
             size: Size {
                 nodes: 1,
                 bytes: 32,
             },
-            ..Counts::default()
+            ..DirectoryCounts::default()
         };
         verdict_with(counts, u64::MAX, |forge| {
             (forge.leaf(text, text, of(client)), NOTHING)
@@ -335,29 +335,34 @@ fn i7_the_shape_tells_contents_apart() {
 #[test]
 fn i8_groups_without_members_or_turn_are_refused() {
     let no_group = verdict(|forge| {
-        let payload = forge.block(Kind::Extended, 0, &[of(1), Word::EMPTY], "");
+        let payload = forge.block(BlockKind::Extended, 0, &[of(1), Word::EMPTY], "");
         (forge.leaf("a", "a", payload), NOTHING)
     });
     let no_turn = verdict(|forge| {
-        let group = forge.block(Kind::Extended, 1, &[of(1), Word::EMPTY, of(1)], "");
+        let group = forge.block(BlockKind::Extended, 1, &[of(1), Word::EMPTY, of(1)], "");
         let groups = forge.leaf("g", "g", group);
-        let payload = forge.block(Kind::Extended, 0, &[Word::EMPTY, groups], "");
+        let payload = forge.block(BlockKind::Extended, 0, &[Word::EMPTY, groups], "");
         (forge.leaf("a", "a", payload), NOTHING)
     });
     let no_member = verdict(|forge| {
-        let turn = forge.turn();
-        let group = forge.block(Kind::Extended, 1, &[Word::EMPTY, turn, Word::EMPTY], "");
+        let cursor = forge.cursor();
+        let group = forge.block(
+            BlockKind::Extended,
+            1,
+            &[Word::EMPTY, cursor, Word::EMPTY],
+            "",
+        );
         let groups = forge.leaf("g", "g", group);
         let mut root = NOTHING;
-        root[HERE] = forge.block(Kind::Extended, 0, &[of(1), groups], "");
+        root[HERE] = forge.block(BlockKind::Extended, 0, &[of(1), groups], "");
         (Word::EMPTY, root)
     });
 
     let no_such_member = verdict(|forge| {
-        let turn = forge.turn();
-        let group = forge.block(Kind::Extended, 1, &[of(1), turn, of(2)], "");
+        let cursor = forge.cursor();
+        let group = forge.block(BlockKind::Extended, 1, &[of(1), cursor, of(2)], "");
         let groups = forge.leaf("g", "g", group);
-        let payload = forge.block(Kind::Extended, 0, &[Word::EMPTY, groups], "");
+        let payload = forge.block(BlockKind::Extended, 0, &[Word::EMPTY, groups], "");
         (forge.leaf("a", "a", payload), NOTHING)
     });
 
@@ -370,10 +375,10 @@ fn i8_groups_without_members_or_turn_are_refused() {
 #[test]
 fn i8_a_group_in_the_place_of_another_is_refused() {
     let verdict = verdict(|forge| {
-        let turn = forge.turn();
-        let group = forge.block(Kind::Extended, 1, &[of(1), turn, of(1)], "");
+        let cursor = forge.cursor();
+        let group = forge.block(BlockKind::Extended, 1, &[of(1), cursor, of(1)], "");
         let groups = forge.leaf("g", "h", group);
-        let payload = forge.block(Kind::Extended, 0, &[Word::EMPTY, groups], "");
+        let payload = forge.block(BlockKind::Extended, 0, &[Word::EMPTY, groups], "");
         (forge.leaf("a", "a", payload), NOTHING)
     });
 

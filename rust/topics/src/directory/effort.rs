@@ -187,7 +187,11 @@ fn searches(directory: &Directory, text: &str) -> Vec<(Search, usize)> {
     let mut cache = MatchCache::new();
     let mut ways: [Way<'_>; 3] = [
         Box::new(|count| directory.snapshot().match_one(topic, None, 0, count)),
-        Box::new(|count| directory.snapshot().match_in_turn(&[topic], None, 0, count)),
+        Box::new(|count| {
+            directory
+                .snapshot()
+                .match_interleaved(&[topic], None, 0, count)
+        }),
         Box::new(|count| {
             directory.match_cached(&mut cache, topic, None, 0, count);
         }),

@@ -11,7 +11,7 @@ use crate::tree::hash::Hasher;
 const FEW: usize = 32;
 
 /// A filter and its hash: its place in the order of a long set.
-pub(crate) type Place = (u64, SubscriptionFilter);
+pub(crate) type FilterKey = (u64, SubscriptionFilter);
 
 /// A set of filters: a list while it is short, then ordered by hash, so that most steps of a search compare numbers
 /// instead of texts. A filter shares its text with the caller's.
@@ -26,7 +26,7 @@ pub(crate) enum Filters {
 
 /// Filters in the order of their hashes.
 #[derive(Debug, Default)]
-pub(crate) struct Ordered(BTreeSet<Place>);
+pub(crate) struct Ordered(BTreeSet<FilterKey>);
 
 impl Default for Filters {
     fn default() -> Self {
@@ -34,7 +34,7 @@ impl Default for Filters {
     }
 }
 
-fn keyed(hasher: &Hasher, filter: SubscriptionFilter) -> Place {
+fn keyed(hasher: &Hasher, filter: SubscriptionFilter) -> FilterKey {
     (hasher.hash(filter.as_str().as_bytes()), filter)
 }
 
@@ -120,16 +120,16 @@ impl Filters {
     /// A short set has no order that lasts, so all of it is visited.
     pub(crate) fn visit(
         &self,
-        after: Option<&Place>,
+        after: Option<&FilterKey>,
         limit: usize,
         visit: &mut dyn FnMut(&SubscriptionFilter),
-    ) -> Option<Place> {
+    ) -> Option<FilterKey> {
         let Self::Many(set) = self else {
             self.list().iter().for_each(visit);
             return None;
         };
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut places = set.0.range::<Place, _>((start, Bound::Unbounded));
+        let mut places = set.0.range::<FilterKey, _>((start, Bound::Unbounded));
         let last = places
             .by_ref()
             .take(limit.max(1))

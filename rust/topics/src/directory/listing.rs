@@ -1,8 +1,8 @@
 //! Every subscription there is, a few at a time.
 
 use super::Directory;
-use super::filters::Place;
-use crate::subscribers::{Subscription, group_of, parts, set};
+use super::filters::FilterKey;
+use crate::subscribers::{PackedSubscription, group_of, parts, set};
 use crate::sync::pin;
 use crate::{Options, SubscriberId, SubscriptionFilter};
 
@@ -11,7 +11,7 @@ use crate::{Options, SubscriberId, SubscriptionFilter};
 pub struct Listing {
     /// The subscriber that is next, or in the middle of whose filters the listing is.
     number: u32,
-    after: Option<Place>,
+    after: Option<FilterKey>,
 }
 
 impl Directory {
@@ -59,10 +59,10 @@ impl Directory {
     fn list_one(
         &self,
         id: SubscriberId,
-        after: Option<&Place>,
+        after: Option<&FilterKey>,
         limit: usize,
         visit: &mut dyn FnMut(u64, &SubscriptionFilter, Options),
-    ) -> Option<Place> {
+    ) -> Option<FilterKey> {
         let filters = self.clients.filters(id)?;
         let handle = self.clients.handle(id)?;
         filters.visit(after, limit, &mut |filter| {
@@ -81,6 +81,6 @@ impl Directory {
             Some(name) => group_of(payload, &self.hasher, name).members,
             None => parts(payload).0,
         };
-        set::of(set, id).map(Subscription::options)
+        set::of(set, id).map(PackedSubscription::options)
     }
 }

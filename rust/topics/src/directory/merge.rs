@@ -8,9 +8,9 @@ use std::num::NonZeroU32;
 use mqttcore_codec::QoS;
 use smallvec::SmallVec;
 
-use super::walk::Found;
+use super::walk::MatchedFilter;
 use crate::SubscriberId;
-use crate::subscribers::{Subscription, set};
+use crate::subscribers::{PackedSubscription, set};
 use crate::tree::word::Word;
 
 /// Up to here subscriptions are copied and sorted; beyond, the sets are merged as they stand.
@@ -26,8 +26,8 @@ pub(crate) struct Merged {
 
 impl Merged {
     /// Adds up the subscriptions of one subscriber.
-    pub(crate) fn of(run: &[Subscription]) -> Option<Self> {
-        let retains = |one: &Subscription| one.retain_as_published();
+    pub(crate) fn of(run: &[PackedSubscription]) -> Option<Self> {
+        let retains = |one: &PackedSubscription| one.retain_as_published();
         Some(Self {
             subscriber: run.first()?.subscriber(),
             qos: run.iter().map(|one| one.qos()).max()?,
@@ -41,9 +41,9 @@ impl Merged {
 /// each subscription first.
 #[inline]
 pub(crate) fn merge(
-    found: &[Found<'_>],
-    keep: impl Fn(Subscription) -> bool,
-    mut visit: impl FnMut(&[Subscription]),
+    found: &[MatchedFilter<'_>],
+    keep: impl Fn(PackedSubscription) -> bool,
+    mut visit: impl FnMut(&[PackedSubscription]),
 ) {
     let sets = found.iter().map(|found| found.payload);
     let total: usize = sets.clone().map(set::len).sum();
@@ -51,7 +51,7 @@ pub(crate) fn merge(
         merge_large(sets, keep, visit);
         return;
     }
-    let mut all: SmallVec<[Subscription; 32]> = SmallVec::with_capacity(total);
+    let mut all: SmallVec<[PackedSubscription; 32]> = SmallVec::with_capacity(total);
     for set in sets {
         set::for_each(set, |subscription| {
             if keep(subscription) {
@@ -60,15 +60,16 @@ pub(crate) fn merge(
         });
     }
     all.sort_unstable();
-    let is_same = |one: &Subscription, next: &Subscription| one.subscriber() == next.subscriber();
+    let is_same =
+        |one: &PackedSubscription, next: &PackedSubscription| one.subscriber() == next.subscriber();
     all.chunk_by(is_same).for_each(&mut visit);
 }
 
 /// As [`merge`], by a heap of the sets' next ones.
 fn merge_large<'g>(
     sets: impl Iterator<Item = Word<'g>>,
-    keep: impl Fn(Subscription) -> bool,
-    mut visit: impl FnMut(&[Subscription]),
+    keep: impl Fn(PackedSubscription) -> bool,
+    mut visit: impl FnMut(&[PackedSubscription]),
 ) {
     let mut sources: Vec<_> = sets.map(set::Iter::new).collect();
     let mut heads: BinaryHeap<_> = sources
@@ -76,7 +77,7 @@ fn merge_large<'g>(
         .enumerate()
         .filter_map(|(index, source)| source.next().map(|head| Reverse((head, index))))
         .collect();
-    let mut run: SmallVec<[Subscription; 8]> = SmallVec::new();
+    let mut run: SmallVec<[PackedSubscription; 8]> = SmallVec::new();
     while let Some(mut head) = heads.peek_mut() {
         let Reverse((next, index)) = *head;
         if keep(next) {

@@ -24,21 +24,21 @@ mod walk;
 
 use std::hint::spin_loop;
 
-use crate::subscribers::{Dead, Step, Subscription};
+use crate::subscribers::{PackedSubscription, RemovedSubscribers, SubscriptionStep};
 use crate::sync::{
-    Arc, AtomicU64, Guard, Ledger, Relaxed, Release, Root, end_epoch, free_what_is_over, is_pinned,
-    pin, prefetch, reclaim, slab, yield_now,
+    Arc, AtomicU64, GarbageCounter, Guard, Relaxed, Release, Root, end_epoch, free_what_is_over,
+    is_pinned, pin, prefetch, reclaim, slab, yield_now,
 };
 use crate::tree::hash::Hasher;
-use crate::tree::node::{Edit, Version, clear};
+use crate::tree::node::{Edit, TreeVersion, clear};
 use crate::tree::word::Word;
 use crate::{Strategy, SubscriberId, SubscriptionFilter};
 
 use clients::Clients;
-use version::{Draft, State};
+use version::{DirectoryVersion, Draft};
 
 pub use cache::MatchCache;
-pub use change::{Change, DirectoryStats, Outcome, Outcomes};
+pub use change::{Change, ChangeOutcome, ChangeOutcomes, DirectoryStats};
 pub use listing::Listing;
 pub use snapshot::Snapshot;
 
@@ -66,7 +66,7 @@ const MOST_TURNS: usize = 10_000;
 const TURNS_A_YIELD: usize = 64;
 
 /// Dead subscriptions below which it is not worth to sweep.
-const FEW_DEAD: usize = 1024;
+const FEW_REMOVED: usize = 1024;
 
 /// Pauses of the processor after the first race that a commit lost; twice as many after each further one, ...
 const PAUSES: u32 = 32;
@@ -105,11 +105,11 @@ const MOST_PAUSES: u32 = 512;
 /// # Ok::<(), TopicError>(())
 /// ```
 pub struct Directory {
-    root: Root<State>,
+    root: Root<DirectoryVersion>,
     clients: Clients,
     hasher: Hasher,
     strategy: Strategy,
-    ledger: Ledger,
+    garbage: GarbageCounter,
     lost_races: AtomicU64,
     garbage_waits: AtomicU64,
     /// Commits and leaves that are over: what a [`MatchCache`] goes by.
@@ -132,11 +132,11 @@ impl Directory {
 
     fn with_hasher(hasher: Hasher, strategy: Strategy) -> Self {
         Self {
-            root: Root::new(State::empty()),
+            root: Root::new(DirectoryVersion::empty()),
             clients: Clients::new(strategy.hashes()),
             hasher,
             strategy,
-            ledger: Ledger::new(),
+            garbage: GarbageCounter::new(),
             lost_races: AtomicU64::new(0),
             garbage_waits: AtomicU64::new(0),
             changes: AtomicU64::new(0),
@@ -201,7 +201,7 @@ impl Directory {
             budget -= self.clean_one(id, budget.min(CLEANING_BATCH), gone);
             self.help_reclaim();
         }
-        self.clients.dead_subscriptions.load(Relaxed) // ORDERING: a count that orders nothing.
+        self.clients.removed_subscriptions.load(Relaxed) // ORDERING: a count that orders nothing.
     }
 
     fn clean_one(
@@ -215,13 +215,15 @@ impl Directory {
         };
         let taken = filters.take(limit);
         let guard = pin();
-        let steps = taken.iter().map(|filter| (filter, Step::Remove(id)));
+        let steps = taken
+            .iter()
+            .map(|filter| (filter, SubscriptionStep::Remove(id)));
         let outcomes = self.publish(id, &steps, &guard);
         let is_done = filters.is_empty();
         drop(filters);
         // ORDERING: Relaxed: a count that orders nothing.
         self.clients
-            .dead_subscriptions
+            .removed_subscriptions
             .fetch_sub(taken.len(), Relaxed);
         if is_done {
             self.clients.recycle(id, &guard);
@@ -240,41 +242,41 @@ impl Directory {
     /// Whether so many subscriptions are dead that cleaning should not wait for a quiet moment.
     pub fn is_sweep_due(&self) -> bool {
         // ORDERING: Relaxed: a count that orders nothing.
-        let dead = self.clients.dead_subscriptions.load(Relaxed);
-        if dead <= FEW_DEAD {
+        let removed = self.clients.removed_subscriptions.load(Relaxed);
+        if removed <= FEW_REMOVED {
             return false;
         }
         let all = self.root.load(&pin()).counts.subscriptions;
-        dead > all.saturating_sub(dead) / 8
+        removed > all.saturating_sub(removed) / 8
     }
 
     /// Applies a batch at once: every match sees all of it or nothing. One outcome a change, in order.
     ///
     /// Changes of a subscriber that left do nothing, and their outcomes say so. Takes the lock of this subscriber's
     /// filters; batches of other subscribers run beside it.
-    pub fn commit(&self, id: SubscriberId, changes: &[Change<'_>]) -> Outcomes {
+    pub fn commit(&self, id: SubscriberId, changes: &[Change<'_>]) -> ChangeOutcomes {
         // What the lock would wait for one after the other.
-        self.clients.prefetch_seat(id);
+        self.clients.prefetch_entry(id);
         for change in changes {
             prefetch(change.filter().filter().as_str().as_ptr());
         }
         let Some(mut filters) = self.clients.filters(id) else {
-            return Outcomes::of_none(changes.len());
+            return ChangeOutcomes::of_none(changes.len());
         };
-        if self.clients.is_dead(id) {
-            return Outcomes::of_none(changes.len());
+        if self.clients.is_removed(id) {
+            return ChangeOutcomes::of_none(changes.len());
         }
         let is_available = self.clients.is_available(id);
         let steps = changes.iter().map(|change| match *change {
             Change::Subscribe { filter, options } => {
-                let subscription = Subscription::new(id, options);
-                let step = Step::Insert {
+                let subscription = PackedSubscription::new(id, options);
+                let step = SubscriptionStep::Insert {
                     subscription,
                     is_available,
                 };
                 (filter, step)
             }
-            Change::Unsubscribe { filter } => (filter, Step::Remove(id)),
+            Change::Unsubscribe { filter } => (filter, SubscriptionStep::Remove(id)),
         });
         let outcomes = self.publish(id, &steps, &pin());
         for (change, outcome) in changes.iter().zip(&outcomes) {
@@ -301,7 +303,7 @@ impl Directory {
         let Some(filters) = self.clients.filters(id) else {
             return;
         };
-        if self.clients.is_dead(id) || !self.clients.set_available(id, is_available) {
+        if self.clients.is_removed(id) || !self.clients.set_available(id, is_available) {
             return;
         }
         let mut shared = Vec::new();
@@ -311,7 +313,7 @@ impl Directory {
         if shared.is_empty() {
             return;
         }
-        let step = Step::SetAvailable(id, is_available);
+        let step = SubscriptionStep::SetAvailable(id, is_available);
         let steps = shared.iter().map(|filter| (filter, step));
         self.publish(id, &steps, &pin());
         drop(filters);
@@ -322,26 +324,26 @@ impl Directory {
     fn publish<'f>(
         &self,
         id: SubscriberId,
-        steps: &(impl Iterator<Item = (&'f SubscriptionFilter, Step)> + Clone),
+        steps: &(impl Iterator<Item = (&'f SubscriptionFilter, SubscriptionStep)> + Clone),
         guard: &Guard,
-    ) -> Outcomes {
-        let is_dead = |other| other != id && self.clients.is_dead(other);
+    ) -> ChangeOutcomes {
+        let is_removed = |other| other != id && self.clients.is_removed(other);
         // ORDERING: Relaxed: a hint; who is not dropped today is cleaned later.
-        let has_dead = self.clients.dead_subscriptions.load(Relaxed) > 0;
-        let dead: Dead<'_> = if has_dead { Some(&is_dead) } else { None };
+        let has_removed = self.clients.removed_subscriptions.load(Relaxed) > 0;
+        let removed: RemovedSubscribers<'_> = if has_removed { Some(&is_removed) } else { None };
         let handles = |lone| self.kept_handle(lone);
         let mut pauses = PAUSES;
         loop {
             // Before the version is loaded: the longer an attempt takes from there, the more are overtaken.
             free_what_is_over();
             let current = self.root.load(guard);
-            let mut edit = Edit::new(guard, &self.ledger, current.counts.size);
+            let mut edit = Edit::new(guard, &self.garbage, current.counts.size);
             edit.keep_handles(&handles);
             edit.deal_by(self.clients.key(id));
             let mut draft = Draft::new(current);
-            let mut outcomes = Outcomes::default();
+            let mut outcomes = ChangeOutcomes::default();
             for (filter, step) in steps.clone() {
-                outcomes.push(draft.apply(&mut edit, &self.hasher, filter, (step, dead)));
+                outcomes.push(draft.apply(&mut edit, &self.hasher, filter, (step, removed)));
             }
             if !draft.is_changed {
                 return outcomes;
@@ -370,13 +372,13 @@ impl Directory {
         if changes.is_multiple_of(CHANGES_AN_EPOCH) {
             end_epoch();
         }
-        if self.ledger.bytes() <= HELP_BYTES {
+        if self.garbage.bytes() <= HELP_BYTES {
             return;
         }
         if changes.is_multiple_of(CHANGES_A_LOOK) {
             reclaim();
         }
-        if self.ledger.bytes() <= WAIT_BYTES || is_pinned() {
+        if self.garbage.bytes() <= WAIT_BYTES || is_pinned() {
             return;
         }
         self.garbage_waits.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
@@ -385,7 +387,7 @@ impl Directory {
                 yield_now();
             }
             reclaim();
-            if self.ledger.bytes() <= WAIT_BYTES {
+            if self.garbage.bytes() <= WAIT_BYTES {
                 return;
             }
         }
@@ -410,8 +412,8 @@ impl Directory {
             version: version.number,
             // ORDERING: Relaxed: counts that order nothing.
             subscribers: self.clients.alive.load(Relaxed),
-            dead_subscriptions: self.clients.dead_subscriptions.load(Relaxed),
-            retired_bytes: self.ledger.bytes(),
+            removed_subscriptions: self.clients.removed_subscriptions.load(Relaxed),
+            retired_bytes: self.garbage.bytes(),
             lost_races: self.lost_races.load(Relaxed),
             garbage_waits: self.garbage_waits.load(Relaxed),
         }
@@ -443,13 +445,17 @@ impl Directory {
     pub fn audit(&self) -> Result<String, String> {
         let guard = pin();
         let handles = |lone| self.kept_handle(lone);
-        let is_dead = |id| self.clients.is_dead(id);
-        audit::audit(self.root.load(&guard), &self.hasher, (&handles, &is_dead))
+        let is_removed = |id| self.clients.is_removed(id);
+        audit::audit(
+            self.root.load(&guard),
+            &self.hasher,
+            (&handles, &is_removed),
+        )
     }
 
     /// What a leaf keeps beside a lone subscription.
     fn kept_handle<'g>(&self, lone: u64) -> Option<Word<'g>> {
-        let subscriber = Subscription::from_bits(lone).subscriber();
+        let subscriber = PackedSubscription::from_bits(lone).subscriber();
         self.clients.kept_handle(subscriber)
     }
 }

@@ -21,8 +21,8 @@ use mqttcore_codec::QoS;
 use super::{Change, Directory};
 use crate::sync::{Acquire, Arc, Release, Root, pin};
 use crate::{
-    Match, MatchCache, Options, Retained, Strategy, SubscriberId, SubscriptionFilter, TopicLimits,
-    TopicName, Visitor,
+    Match, MatchCache, Options, RetainedStore, Strategy, SubscriberId, SubscriptionFilter,
+    TopicLimits, TopicName, Visitor,
 };
 
 /// Runs a model in every order, and says how many these were.
@@ -302,7 +302,7 @@ fn a_number_is_reused_after_every_match_that_may_have_seen_it() {
 #[test]
 fn a_retained_value_is_swapped_by_two_writers() {
     explore(|| {
-        let retained = Arc::new(Retained::<u64>::new(1));
+        let retained = Arc::new(RetainedStore::<u64>::new(1));
         retained.set(name("t"), 0);
         let writer = |value: u64| {
             let retained = Arc::clone(&retained);
@@ -323,7 +323,7 @@ fn a_retained_value_is_swapped_by_two_writers() {
 #[test]
 fn a_retained_value_is_cleared_while_it_is_set() {
     explore(|| {
-        let retained = Arc::new(Retained::<u64>::new(1));
+        let retained = Arc::new(RetainedStore::<u64>::new(1));
         retained.set(name("t"), 0);
         let setter = {
             let retained = Arc::clone(&retained);

@@ -7,9 +7,11 @@ use smallvec::SmallVec;
 use super::Directory;
 use super::cache::MOST_CACHED;
 use super::merge::{Merged, merge};
-use super::version::State;
-use super::walk::{Found, LANES, LEVELS_FOR_SURE, Lane, collect, collect_in_turn};
-use crate::subscribers::{self, Subscription, for_each_group, set};
+use super::version::DirectoryVersion;
+use super::walk::{
+    INTERLEAVED_TOPICS, LEVELS_FOR_SURE, MatchedFilter, TopicWalk, collect, collect_interleaved,
+};
+use crate::subscribers::{self, PackedSubscription, for_each_group, set};
 use crate::sync::Pinned;
 use crate::tree::word::{View, Word};
 use crate::{Match, SubscriberId, TopicName, Visitor};
@@ -29,12 +31,12 @@ const GLANCE: usize = 4;
 /// takes, never across an `.await` and never around foreign code that blocks.
 pub struct Snapshot<'d> {
     pub(super) directory: &'d Directory,
-    pub(super) version: Pinned<'d, State>,
+    pub(super) version: Pinned<'d, DirectoryVersion>,
 }
 
 /// One message on its way to the matching subscriptions.
 #[derive(Clone, Copy)]
-pub(crate) struct Message<'m> {
+pub(crate) struct MatchRequest<'m> {
     pub(crate) topic: TopicName<'m>,
     pub(crate) publisher: Option<SubscriberId>,
     pub(crate) random: u64,
@@ -61,28 +63,28 @@ impl<'d> Snapshot<'d> {
         random: u64,
         visitor: &mut impl Visitor,
     ) {
-        let message = Message {
+        let message = MatchRequest {
             topic,
             publisher,
             random,
         };
-        let lane = self.search(topic);
-        self.deliver(&lane, message, visitor);
+        let topic_walk = self.search(topic);
+        self.deliver(&topic_walk, message, visitor);
     }
 
     /// Finds the filters that match a topic.
     #[inline]
-    pub(crate) fn search<'t>(&self, topic: TopicName<'t>) -> Lane<'t, '_> {
+    pub(crate) fn search<'t>(&self, topic: TopicName<'t>) -> TopicWalk<'t, '_> {
         let hasher = &self.directory.hasher;
-        let mut lane = Lane::new(topic.as_str().as_bytes());
+        let mut topic_walk = TopicWalk::new(topic.as_str().as_bytes());
         if self.version.is_large() {
-            let lanes = slice::from_mut(&mut lane);
-            collect_in_turn(&self.version, hasher, lanes);
-            self.ask_for_receivers(lanes);
+            let topic_walks = slice::from_mut(&mut topic_walk);
+            collect_interleaved(&self.version, hasher, topic_walks);
+            self.prefetch_receivers(topic_walks);
         } else {
-            collect(&self.version, hasher, &mut lane);
+            collect(&self.version, hasher, &mut topic_walk);
         }
-        lane
+        topic_walk
     }
 
     /// Whether the search for the matches of `topic` comes to its end; see [`Search`](crate::Search).
@@ -92,8 +94,8 @@ impl<'d> Snapshot<'d> {
     }
 
     /// Whether the reads of several topics overlap in [`match_many`](Self::match_many).
-    pub(crate) fn is_worth_turns(&self) -> bool {
-        self.version.is_worth_turns()
+    pub(crate) fn is_worth_interleaving(&self) -> bool {
+        self.version.is_worth_interleaving()
     }
 
     /// Matches several topics of one publisher in one go; [`Visitor::topic`] says which one comes.
@@ -107,8 +109,8 @@ impl<'d> Snapshot<'d> {
         random: u64,
         visitor: &mut impl Visitor,
     ) {
-        if topics.len() >= FEW && self.is_worth_turns() {
-            self.match_in_turn(topics, publisher, random, visitor);
+        if topics.len() >= FEW && self.is_worth_interleaving() {
+            self.match_interleaved(topics, publisher, random, visitor);
             return;
         }
         for (index, topic) in topics.iter().enumerate() {
@@ -120,7 +122,7 @@ impl<'d> Snapshot<'d> {
 
     /// As [`match_many`](Self::match_many) in a large tree, however large it is: for tests.
     #[doc(hidden)]
-    pub fn match_in_turn(
+    pub fn match_interleaved(
         &self,
         topics: &[TopicName<'_>],
         publisher: Option<SubscriberId>,
@@ -128,28 +130,33 @@ impl<'d> Snapshot<'d> {
         visitor: &mut impl Visitor,
     ) {
         let hasher = &self.directory.hasher;
-        for (group, topics) in topics.chunks(LANES).enumerate() {
+        for (group, topics) in topics.chunks(INTERLEAVED_TOPICS).enumerate() {
             let texts = topics.iter().map(|topic| topic.as_str().as_bytes());
-            let mut lanes: SmallVec<[_; LANES]> = texts.map(Lane::new).collect();
-            collect_in_turn(&self.version, hasher, &mut lanes);
-            self.ask_for_receivers(&lanes);
-            for ((place, topic), lane) in topics.iter().enumerate().zip(&lanes) {
-                let index = group * LANES + place;
+            let mut topic_walks: SmallVec<[_; INTERLEAVED_TOPICS]> =
+                texts.map(TopicWalk::new).collect();
+            collect_interleaved(&self.version, hasher, &mut topic_walks);
+            self.prefetch_receivers(&topic_walks);
+            for ((place, topic), topic_walk) in topics.iter().enumerate().zip(&topic_walks) {
+                let index = group * INTERLEAVED_TOPICS + place;
                 visitor.topic(index);
-                let message = Message {
+                let message = MatchRequest {
                     topic: *topic,
                     publisher,
                     random: hasher.scramble(random ^ index as u64),
                 };
-                self.deliver(lane, message, visitor);
+                self.deliver(topic_walk, message, visitor);
             }
         }
     }
 
     /// Asks for what [`deliver`](Self::deliver) will read of small sets.
-    fn ask_for_receivers(&self, lanes: &[Lane<'_, '_>]) {
+    fn prefetch_receivers(&self, topic_walks: &[TopicWalk<'_, '_>]) {
         let clients = &self.directory.clients;
-        let sets = || lanes.iter().flat_map(|lane| lane.found.iter());
+        let sets = || {
+            topic_walks
+                .iter()
+                .flat_map(|topic_walk| topic_walk.found.iter())
+        };
         sets().for_each(|found| found.payload.prefetch(0));
         for found in sets().filter(|found| found.handle.is_empty()) {
             set::first_few(found.payload)
@@ -160,19 +167,24 @@ impl<'d> Snapshot<'d> {
     #[inline]
     pub(crate) fn deliver(
         &self,
-        lane: &Lane<'_, '_>,
-        message: Message<'_>,
+        topic_walk: &TopicWalk<'_, '_>,
+        message: MatchRequest<'_>,
         visitor: &mut impl Visitor,
     ) {
-        visitor.searched(lane.search());
-        if lane.is_given_up() {
+        visitor.searched(topic_walk.search());
+        if topic_walk.is_given_up() {
             return;
         }
-        let found = &lane.found[..];
+        let found = &topic_walk.found[..];
         if let [only] = found
             && let View::Inline(lone) = only.payload.view()
         {
-            self.visit_one(Subscription::from_bits(lone), only.handle, message, visitor);
+            self.visit_one(
+                PackedSubscription::from_bits(lone),
+                only.handle,
+                message,
+                visitor,
+            );
         } else if found
             .iter()
             .any(|found| subscribers::is_extended(found.payload))
@@ -185,26 +197,31 @@ impl<'d> Snapshot<'d> {
 
     fn visit_extended(
         &self,
-        found: &[Found<'_>],
-        message: Message<'_>,
+        found: &[MatchedFilter<'_>],
+        message: MatchRequest<'_>,
         visitor: &mut impl Visitor,
     ) {
         let (mut plain, mut groups): (SmallVec<[_; 16]>, SmallVec<[_; 4]>) = Default::default();
         for found in found {
             let (payload, group) = subscribers::parts(found.payload);
-            plain.extend((!payload.is_empty()).then_some(Found { payload, ..*found }));
+            plain.extend((!payload.is_empty()).then_some(MatchedFilter { payload, ..*found }));
             groups.extend((!group.is_empty()).then_some(group));
         }
         self.visit_sets(&plain, message, visitor);
         for map in groups {
-            for_each_group(map, |group, turn| {
-                self.choose(group, turn, message, visitor);
+            for_each_group(map, |group, cursor| {
+                self.choose(group, cursor, message, visitor);
             });
         }
     }
 
     #[inline]
-    fn visit_sets(&self, plain: &[Found<'_>], message: Message<'_>, visitor: &mut impl Visitor) {
+    fn visit_sets(
+        &self,
+        plain: &[MatchedFilter<'_>],
+        message: MatchRequest<'_>,
+        visitor: &mut impl Visitor,
+    ) {
         if plain.len() < 2 || are_apart(plain) {
             for found in plain {
                 self.visit_one_set(*found, message, visitor);
@@ -219,7 +236,12 @@ impl<'d> Snapshot<'d> {
     }
 
     #[inline]
-    fn visit_one_set(&self, found: Found<'_>, message: Message<'_>, visitor: &mut impl Visitor) {
+    fn visit_one_set(
+        &self,
+        found: MatchedFilter<'_>,
+        message: MatchRequest<'_>,
+        visitor: &mut impl Visitor,
+    ) {
         set::for_each(found.payload, |subscription| {
             self.visit_one(subscription, found.handle, message, visitor);
         });
@@ -228,9 +250,9 @@ impl<'d> Snapshot<'d> {
     #[inline]
     fn visit_one(
         &self,
-        subscription: Subscription,
+        subscription: PackedSubscription,
         kept: Word<'_>,
-        message: Message<'_>,
+        message: MatchRequest<'_>,
         visitor: &mut impl Visitor,
     ) {
         if message.may_go_to(subscription) {
@@ -240,7 +262,7 @@ impl<'d> Snapshot<'d> {
 
     /// Visits the subscriber of a run, once for all of its subscriptions.
     #[inline]
-    fn visit_run(&self, run: &[Subscription], visitor: &mut impl Visitor) {
+    fn visit_run(&self, run: &[PackedSubscription], visitor: &mut impl Visitor) {
         if let [only] = run {
             self.with_match(*only, |found| visitor.plain(found));
             return;
@@ -263,7 +285,7 @@ impl<'d> Snapshot<'d> {
     #[inline]
     pub(super) fn with_match<R>(
         &self,
-        subscription: Subscription,
+        subscription: PackedSubscription,
         visit: impl FnOnce(Match<'_>) -> R,
     ) -> Option<R> {
         self.with_kept(subscription, Word::EMPTY, visit)
@@ -273,7 +295,7 @@ impl<'d> Snapshot<'d> {
     #[inline]
     fn with_kept<R>(
         &self,
-        subscription: Subscription,
+        subscription: PackedSubscription,
         kept: Word<'_>,
         visit: impl FnOnce(Match<'_>) -> R,
     ) -> Option<R> {
@@ -291,18 +313,25 @@ impl<'d> Snapshot<'d> {
 
 /// Collects what a small result of a search adds up to, for a cache; `false` when it is not small, or depends on
 /// more than the topic.
-pub(crate) fn summarize(lane: &Lane<'_, '_>, summary: &mut SmallVec<[u64; MOST_CACHED]>) -> bool {
-    let total: usize = lane.found.iter().map(|found| set::len(found.payload)).sum();
-    let is_simple = |found: &Found<'_>| {
+pub(crate) fn summarize(
+    topic_walk: &TopicWalk<'_, '_>,
+    summary: &mut SmallVec<[u64; MOST_CACHED]>,
+) -> bool {
+    let total: usize = topic_walk
+        .found
+        .iter()
+        .map(|found| set::len(found.payload))
+        .sum();
+    let is_simple = |found: &MatchedFilter<'_>| {
         !subscribers::is_extended(found.payload)
             && set::first_few(found.payload).all(|one| !one.no_local())
     };
-    if lane.is_given_up() || total > MOST_CACHED || !lane.found.iter().all(is_simple) {
+    if topic_walk.is_given_up() || total > MOST_CACHED || !topic_walk.found.iter().all(is_simple) {
         return false;
     }
     let mut is_summed_up = true;
     merge(
-        &lane.found,
+        &topic_walk.found,
         |_| true,
         |run| {
             let Some(merged) = Merged::of(run) else {
@@ -310,23 +339,27 @@ pub(crate) fn summarize(lane: &Lane<'_, '_>, summary: &mut SmallVec<[u64; MOST_C
             };
             is_summed_up &= merged.ids.len() < 2;
             let (qos, retain) = (merged.qos, merged.retain_as_published);
-            let sum =
-                Subscription::merged(merged.subscriber, qos, retain, merged.ids.first().copied());
+            let sum = PackedSubscription::merged(
+                merged.subscriber,
+                qos,
+                retain,
+                merged.ids.first().copied(),
+            );
             summary.push(sum.bits());
         },
     );
     is_summed_up
 }
 
-impl Message<'_> {
+impl MatchRequest<'_> {
     /// [MQTT-3.8.3-3] No Local keeps a message from its own publisher.
-    pub(super) fn may_go_to(self, subscription: Subscription) -> bool {
+    pub(super) fn may_go_to(self, subscription: PackedSubscription) -> bool {
         !(subscription.no_local() && self.publisher == Some(subscription.subscriber()))
     }
 }
 
 /// Whether no two subscriptions of these are of one subscriber, as far as a glance at the end of their numbers tells.
-fn are_apart(found: &[Found<'_>]) -> bool {
+fn are_apart(found: &[MatchedFilter<'_>]) -> bool {
     let mut seen = [0_u64; GLANCE];
     found.iter().all(|found| {
         set::len(found.payload) <= FEW_SUBSCRIBERS

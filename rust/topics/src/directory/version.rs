@@ -2,12 +2,12 @@
 
 use smallvec::SmallVec;
 
-use super::Outcome;
-use crate::subscribers::{self, Dead, Effect, Step};
-use crate::tree::hamt::{Keys, find};
+use super::ChangeOutcome;
+use crate::subscribers::{self, Effect, RemovedSubscribers, SubscriptionStep};
+use crate::tree::hamt::{KeyKind, find};
 use crate::tree::hash::Hasher;
 use crate::tree::lookup::payload_of_filter;
-use crate::tree::node::{Edit, Size, Version};
+use crate::tree::node::{Edit, Size, TreeVersion};
 use crate::tree::update::{Fields, change_map, change_tree};
 use crate::tree::word::{Stored, Word};
 use crate::{SubscriptionFilter, TopicFilter};
@@ -19,19 +19,19 @@ const LARGE: usize = 50_000;
 const WORTH_TURNS: usize = 30_000;
 
 /// What one compare-and-set replaces.
-pub(crate) struct State {
+pub(crate) struct DirectoryVersion {
     /// Filters without wildcards, by their whole text.
     exact: Stored,
     /// Filters with wildcards, level by level.
     wild: [Stored; 4],
-    pub(crate) counts: Counts,
+    pub(crate) counts: DirectoryCounts,
     /// Versions since the first, each exactly one more than the last.
     pub(crate) number: u64,
 }
 
 /// What a version holds; exact, kept along with each change.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Counts {
+pub(crate) struct DirectoryCounts {
     pub(crate) filters: usize,
     pub(crate) wild_filters: usize,
     pub(crate) subscriptions: usize,
@@ -39,10 +39,10 @@ pub(crate) struct Counts {
     pub(crate) size: Size,
 }
 
-impl State {
+impl DirectoryVersion {
     /// A state of any words, for tests of the audit.
     #[cfg(all(test, not(any(loom, shuttle))))]
-    pub(crate) fn forged(exact: Word<'_>, wild: Fields<'_>, counts: Counts) -> Self {
+    pub(crate) fn forged(exact: Word<'_>, wild: Fields<'_>, counts: DirectoryCounts) -> Self {
         Self {
             exact: exact.into(),
             wild: wild.map(Stored::from),
@@ -71,7 +71,7 @@ impl State {
 
     /// Whether the branches of several topics should advance in turn.
     #[inline]
-    pub(crate) fn is_worth_turns(&self) -> bool {
+    pub(crate) fn is_worth_interleaving(&self) -> bool {
         self.counts.filters >= WORTH_TURNS
     }
 
@@ -89,18 +89,18 @@ impl State {
         if filter.has_wildcard() {
             return payload_of_filter(self.wild(), hasher, text);
         }
-        let leaf = find(self.exact(), hasher.hash(text), text, Keys::Whole);
+        let leaf = find(self.exact(), hasher.hash(text), text, KeyKind::Whole);
         leaf.and_then(Word::block)
             .map_or(Word::EMPTY, |leaf| leaf.word(0))
     }
 }
 
-impl Version for State {
+impl TreeVersion for DirectoryVersion {
     fn empty() -> Self {
         Self {
             exact: Stored::EMPTY,
             wild: [const { Stored::EMPTY }; 4],
-            counts: Counts::default(),
+            counts: DirectoryCounts::default(),
             number: 0,
         }
     }
@@ -116,14 +116,14 @@ impl Version for State {
 pub(crate) struct Draft<'g> {
     exact: Word<'g>,
     wild: Fields<'g>,
-    counts: Counts,
+    counts: DirectoryCounts,
     number: u64,
     /// Whether anything differs from the version that the draft began with.
     pub(crate) is_changed: bool,
 }
 
 impl<'g> Draft<'g> {
-    pub(crate) fn new(version: &'g State) -> Self {
+    pub(crate) fn new(version: &'g DirectoryVersion) -> Self {
         Self {
             exact: version.exact(),
             wild: version.wild(),
@@ -133,11 +133,11 @@ impl<'g> Draft<'g> {
         }
     }
 
-    pub(crate) fn finish(self, edit: &Edit<'g>) -> State {
-        State {
+    pub(crate) fn finish(self, edit: &Edit<'g>) -> DirectoryVersion {
+        DirectoryVersion {
             exact: self.exact.into(),
             wild: self.wild.map(Stored::from),
-            counts: Counts {
+            counts: DirectoryCounts {
                 size: edit.size(),
                 ..self.counts
             },
@@ -151,13 +151,13 @@ impl<'g> Draft<'g> {
         edit: &mut Edit<'g>,
         hasher: &Hasher,
         filter: &SubscriptionFilter,
-        (step, dead): (Step, Dead<'_>),
-    ) -> Outcome {
+        (step, removed): (SubscriptionStep, RemovedSubscribers<'_>),
+    ) -> ChangeOutcome {
         let is_wild = filter.filter().has_wildcard();
         let text = filter.filter().as_str().as_bytes();
         let (mut effect, mut first_or_last) = (Effect::default(), false);
         let run = |edit: &mut Edit<'g>, old: Word<'g>| {
-            let (new, what) = subscribers::apply(edit, hasher, old, filter, (step, dead));
+            let (new, what) = subscribers::apply(edit, hasher, old, filter, (step, removed));
             effect = what;
             first_or_last = old.is_empty() != new.is_empty();
             new
@@ -168,13 +168,19 @@ impl<'g> Draft<'g> {
             change_map(edit, hasher, &mut self.exact, text, run)
         };
         self.count(step, effect, first_or_last, is_wild);
-        Outcome {
+        ChangeOutcome {
             existed: effect.existed,
             first_or_last,
         }
     }
 
-    fn count(&mut self, step: Step, effect: Effect, first_or_last: bool, is_wild: bool) {
+    fn count(
+        &mut self,
+        step: SubscriptionStep,
+        effect: Effect,
+        first_or_last: bool,
+        is_wild: bool,
+    ) {
         let counts = &mut self.counts;
         counts.subscriptions -= effect.dropped;
         let (filter, group) = (
@@ -183,19 +189,19 @@ impl<'g> Draft<'g> {
         );
         let wild = if is_wild { filter } else { 0 };
         match step {
-            Step::Insert { .. } => {
+            SubscriptionStep::Insert { .. } => {
                 counts.subscriptions += usize::from(!effect.existed);
                 counts.filters += filter;
                 counts.wild_filters += wild;
                 counts.groups += group;
             }
-            Step::Remove(_) => {
+            SubscriptionStep::Remove(_) => {
                 counts.subscriptions -= usize::from(effect.existed);
                 counts.filters -= filter;
                 counts.wild_filters -= wild;
                 counts.groups -= group;
             }
-            Step::SetAvailable(..) => {}
+            SubscriptionStep::SetAvailable(..) => {}
         }
     }
 }

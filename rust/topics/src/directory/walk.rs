@@ -6,11 +6,11 @@
 
 use smallvec::SmallVec;
 
-use super::version::State;
+use super::version::DirectoryVersion;
 use crate::Search;
 use crate::levels::{is_match_counted, level_len, split_level, taken_by};
 use crate::subscribers::{parts, set};
-use crate::tree::hamt::{DIGIT_BITS, Keys, digit, find};
+use crate::tree::hamt::{DIGIT_BITS, KeyKind, digit, find};
 use crate::tree::hash::Hasher;
 use crate::tree::node::Block;
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
@@ -18,13 +18,13 @@ use crate::tree::word::{View, Word};
 
 /// What a filter that matched holds.
 #[derive(Clone, Copy)]
-pub(crate) struct Found<'g> {
+pub(crate) struct MatchedFilter<'g> {
     pub(crate) payload: Word<'g>,
     /// What a leaf keeps beside it: the handle of a lone subscription, or nothing.
     pub(crate) handle: Word<'g>,
 }
 
-impl<'g> Found<'g> {
+impl<'g> MatchedFilter<'g> {
     pub(crate) fn plain(payload: Word<'g>) -> Self {
         let handle = Word::EMPTY;
         Self { payload, handle }
@@ -41,7 +41,7 @@ impl<'g> Found<'g> {
 }
 
 /// Most topics whose branches advance in turn.
-pub(crate) const LANES: usize = 16;
+pub(crate) const INTERLEAVED_TOPICS: usize = 16;
 
 /// Most steps of the walk of one topic: nodes visited, and some for each `+` passed between nodes. A topic that takes
 /// more is refused.
@@ -76,11 +76,11 @@ impl Level {
 }
 
 /// One topic on its way through the tree.
-pub(crate) struct Lane<'t, 'g> {
+pub(crate) struct TopicWalk<'t, 'g> {
     topic: &'t [u8],
     /// The last level that was hashed of those that start at the same place, modulo [`KEPT`].
     levels: [Level; KEPT],
-    pub(crate) found: SmallVec<[Found<'g>; 12]>,
+    pub(crate) found: SmallVec<[MatchedFilter<'g>; 12]>,
     /// Nodes visited.
     nodes: usize,
     /// How many `+` were passed in runs of levels between nodes.
@@ -95,20 +95,20 @@ struct Branch<'g> {
     path: u64,
     /// Where the level starts that the items are found by.
     at: u32,
-    lane: u32,
-    through: Through,
+    topic_walk: u32,
+    through: ItemKey,
 }
 
 /// What the items are found by.
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum Through {
+enum ItemKey {
     /// A level of the topic, in the tree.
     Level,
     /// The whole text, in the exact index.
     Whole,
 }
 
-impl<'t, 'g> Lane<'t, 'g> {
+impl<'t, 'g> TopicWalk<'t, 'g> {
     #[inline]
     pub(crate) fn new(topic: &'t [u8]) -> Self {
         Self {
@@ -166,7 +166,7 @@ impl<'t, 'g> Lane<'t, 'g> {
     #[inline]
     fn take(&mut self, payload: Word<'g>) {
         if !payload.is_empty() {
-            self.found.push(Found::plain(payload));
+            self.found.push(MatchedFilter::plain(payload));
         }
     }
 
@@ -178,16 +178,20 @@ impl<'t, 'g> Lane<'t, 'g> {
 
 /// Collects the payload of every filter that matches the topic of `lane`: one branch after the other.
 #[inline]
-pub(crate) fn collect<'g>(version: &'g State, hasher: &Hasher, lane: &mut Lane<'_, 'g>) {
-    let topic = lane.topic;
+pub(crate) fn collect<'g>(
+    version: &'g DirectoryVersion,
+    hasher: &Hasher,
+    topic_walk: &mut TopicWalk<'_, 'g>,
+) {
+    let topic = topic_walk.topic;
     if version.has_exact() {
-        let exact = find(version.exact(), hasher.hash(topic), topic, Keys::Whole);
+        let exact = find(version.exact(), hasher.hash(topic), topic, KeyKind::Whole);
         if let Some(leaf) = exact.and_then(Word::block) {
-            lane.found.push(Found::of(leaf));
+            topic_walk.found.push(MatchedFilter::of(leaf));
         }
     }
     if version.has_wild() {
-        lane.follow(hasher, &reachable(version.wild(), topic));
+        topic_walk.follow(hasher, &reachable(version.wild(), topic));
     }
 }
 
@@ -199,7 +203,7 @@ struct Node<'n, 'g> {
     at: usize,
 }
 
-impl<'g> Lane<'_, 'g> {
+impl<'g> TopicWalk<'_, 'g> {
     /// Follows the literal chain; what `+` opens beside it waits in a list.
     #[inline]
     fn follow(&mut self, hasher: &Hasher, root: &Fields<'g>) {
@@ -246,7 +250,7 @@ impl<'g> Lane<'_, 'g> {
             return None;
         }
         let level = self.level(at, hasher);
-        let kid = find(fields[KIDS], level.hash, self.name(level), Keys::Level)?;
+        let kid = find(fields[KIDS], level.hash, self.name(level), KeyKind::Level)?;
         self.child(kid, at)
     }
 
@@ -257,7 +261,7 @@ impl<'g> Lane<'_, 'g> {
         match child.view() {
             View::Leaf(leaf) => {
                 if is_match_counted(leaf.text(), rest, &mut self.passed) {
-                    self.found.push(Found::of(leaf));
+                    self.found.push(MatchedFilter::of(leaf));
                 }
                 None
             }
@@ -273,22 +277,26 @@ impl<'g> Lane<'_, 'g> {
     }
 }
 
-/// As [`collect`] for each lane, of which there are at most [`LANES`]: all branches in turn.
-pub(crate) fn collect_in_turn<'g>(version: &'g State, hasher: &Hasher, lanes: &mut [Lane<'_, 'g>]) {
+/// As [`collect`] for each lane, of which there are at most [`INTERLEAVED_TOPICS`]: all branches in turn.
+pub(crate) fn collect_interleaved<'g>(
+    version: &'g DirectoryVersion,
+    hasher: &Hasher,
+    topic_walks: &mut [TopicWalk<'_, 'g>],
+) {
     let mut walk = Walk {
         hasher,
-        lanes,
+        topic_walks,
         opened: SmallVec::new(),
     };
-    for (index, lane) in (0_u32..).zip(0..walk.lanes.len()) {
-        let topic = walk.lanes[lane].topic;
+    for (index, topic_walk) in (0_u32..).zip(0..walk.topic_walks.len()) {
+        let topic = walk.topic_walks[topic_walk].topic;
         if version.has_exact() {
             walk.opened.push(Branch {
                 word: version.exact(),
                 path: hasher.hash(topic),
                 at: 0,
-                lane: index,
-                through: Through::Whole,
+                topic_walk: index,
+                through: ItemKey::Whole,
             });
         }
         if version.has_wild() {
@@ -310,7 +318,7 @@ fn reachable<'g>(mut root: Fields<'g>, topic: &[u8]) -> Fields<'g> {
 
 struct Walk<'w, 't, 'g> {
     hasher: &'w Hasher,
-    lanes: &'w mut [Lane<'t, 'g>],
+    topic_walks: &'w mut [TopicWalk<'t, 'g>],
     /// Branches that did not advance yet.
     opened: SmallVec<[Branch<'g>; 32]>,
 }
@@ -337,8 +345,8 @@ impl<'g> Walk<'_, '_, 'g> {
 
     /// Visits a node: takes what ends here and opens the branches below.
     #[inline]
-    fn open(&mut self, fields: &Fields<'g>, lane: u32, at: u32) {
-        let here = &mut self.lanes[lane as usize];
+    fn open(&mut self, fields: &Fields<'g>, topic_walk: u32, at: u32) {
+        let here = &mut self.topic_walks[topic_walk as usize];
         if here.is_given_up() {
             return;
         }
@@ -354,8 +362,8 @@ impl<'g> Walk<'_, '_, 'g> {
                 word,
                 path,
                 at,
-                lane,
-                through: Through::Level,
+                topic_walk,
+                through: ItemKey::Level,
             });
         };
         if !fields[PLUS].is_empty() {
@@ -381,13 +389,13 @@ impl<'g> Walk<'_, '_, 'g> {
             }
             View::Leaf(leaf) => self.leaf(leaf, branch),
             View::Entry(entry) => {
-                let lane = &mut self.lanes[branch.lane as usize];
-                let rest = &lane.topic[branch.at as usize..];
-                if let Some(taken) = taken_by(entry.text(), rest, &mut lane.passed) {
+                let topic_walk = &mut self.topic_walks[branch.topic_walk as usize];
+                let rest = &topic_walk.topic[branch.at as usize..];
+                if let Some(taken) = taken_by(entry.text(), rest, &mut topic_walk.passed) {
                     // INVARIANT: a topic has at most 65,535 bytes, so the cast cuts nothing.
                     #[expect(clippy::cast_possible_truncation, reason = "topics are short")]
                     let at = branch.at + taken as u32 + 1;
-                    self.open(fields_of(entry), branch.lane, at);
+                    self.open(fields_of(entry), branch.topic_walk, at);
                 }
             }
             View::Collision(list) => {
@@ -404,25 +412,25 @@ impl<'g> Walk<'_, '_, 'g> {
     /// Takes the payload of a leaf that matches the topic from the branch's level on.
     #[inline]
     fn leaf(&mut self, leaf: Block<'g>, branch: &Branch<'g>) {
-        let lane = &mut self.lanes[branch.lane as usize];
+        let topic_walk = &mut self.topic_walks[branch.topic_walk as usize];
         let matches = match branch.through {
-            Through::Whole => leaf.text() == lane.topic,
-            Through::Level => {
-                let rest = &lane.topic[branch.at as usize..];
-                is_match_counted(leaf.text(), rest, &mut lane.passed)
+            ItemKey::Whole => leaf.text() == topic_walk.topic,
+            ItemKey::Level => {
+                let rest = &topic_walk.topic[branch.at as usize..];
+                is_match_counted(leaf.text(), rest, &mut topic_walk.passed)
             }
         };
         if matches {
-            lane.found.push(Found::of(leaf));
+            topic_walk.found.push(MatchedFilter::of(leaf));
         }
     }
 
     #[cold]
     fn find_in_list(&self, list: Block<'g>, branch: &Branch<'g>) -> Option<Word<'g>> {
-        let topic = self.lanes[branch.lane as usize].topic;
+        let topic = self.topic_walks[branch.topic_walk as usize].topic;
         let (keys, name) = match branch.through {
-            Through::Whole => (Keys::Whole, topic),
-            Through::Level => (Keys::Level, split_level(&topic[branch.at as usize..]).0),
+            ItemKey::Whole => (KeyKind::Whole, topic),
+            ItemKey::Level => (KeyKind::Level, split_level(&topic[branch.at as usize..]).0),
         };
         let mut items = list.words().iter().copied();
         items.find(|item| item.block().is_some_and(|item| keys.is(name, item)))

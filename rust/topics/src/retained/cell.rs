@@ -7,7 +7,7 @@
 use std::ptr::NonNull;
 
 use crate::sync::{AcqRel, Acquire, Atomic, Guard, Owned, Root, Shared};
-use crate::tree::node::{Version, clear_with};
+use crate::tree::node::{TreeVersion, clear_with};
 use crate::tree::word::{View, Word};
 
 /// The place of a value; null when the value is gone.
@@ -123,7 +123,7 @@ impl<V: Send + Sync + 'static> Cell<V> {
     }
 
     /// Empties a whole tree of these cells at once: nobody else has it.
-    pub(crate) fn clear_all(root: &mut Root<impl Version>) {
+    pub(crate) fn clear_all(root: &mut Root<impl TreeVersion>) {
         clear_with(root, |word| {
             if let View::Cell(cell) = word.view() {
                 // SAFETY: `make` leaked a box; the cell was reached from the last version, once.

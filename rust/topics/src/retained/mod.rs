@@ -8,16 +8,16 @@ mod walk;
 
 use smallvec::SmallVec;
 
-use crate::sync::{AtomicUsize, Guard, Ledger, Relaxed, Root, free_what_is_over, pin};
+use crate::sync::{AtomicUsize, GarbageCounter, Guard, Relaxed, Root, free_what_is_over, pin};
 use crate::tree::hash::Hasher;
 use crate::tree::lookup::payload_of;
-use crate::tree::node::{Edit, Size, TURN_BYTES, Version, measure};
+use crate::tree::node::{Edit, GROUP_CURSOR_BYTES, Size, TreeVersion, measure};
 use crate::tree::update::{Fields, change_tree};
 use crate::tree::word::{Stored, Word};
 use crate::{TopicFilter, TopicName};
 
 use cell::Cell;
-use walk::{Ask, Resume};
+use walk::{WalkCall, WalkPosition};
 
 /// One value a topic. Shared by reference; readers and writers may be on any thread.
 ///
@@ -36,12 +36,12 @@ use walk::{Ask, Resume};
 /// assert!(rest.is_none());
 /// # Ok::<(), mqttcore_topics::TopicError>(())
 /// ```
-pub struct Retained<V: Clone + Send + Sync + 'static> {
+pub struct RetainedStore<V: Clone + Send + Sync + 'static> {
     /// Its cells are of `V`.
     root: Root<State>,
     hasher: Hasher,
     weigh: fn(&V) -> usize,
-    ledger: Ledger,
+    garbage: GarbageCounter,
     len: AtomicUsize,
     weight: AtomicUsize,
 }
@@ -58,7 +58,7 @@ impl State {
     }
 }
 
-impl Version for State {
+impl TreeVersion for State {
     fn empty() -> Self {
         Self {
             fields: [const { Stored::EMPTY }; 4],
@@ -73,12 +73,12 @@ impl Version for State {
 
 /// Where a walk goes on. Owned: it holds no version, so it may wait as long as it likes.
 #[derive(Clone, Debug)]
-pub struct Cursor {
+pub struct RetainedCursor {
     /// What was looked at last; everything in front of it and itself is done, what is below it is not.
     after: Box<str>,
 }
 
-impl<V: Clone + Send + Sync + 'static> Retained<V> {
+impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
     /// Makes an empty store. `seed` keys its hashes and must not be known to publishers.
     pub fn new(seed: u64) -> Self {
         Self::weighing(seed, |_| 0)
@@ -100,7 +100,7 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
             root: Root::new(State::empty()),
             hasher,
             weigh,
-            ledger: Ledger::new(),
+            garbage: GarbageCounter::new(),
             len: AtomicUsize::new(0),
             weight: AtomicUsize::new(0),
         }
@@ -167,7 +167,7 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
     /// Publishes the version in which `topic` has the payload `new`; `false` when another writer was faster.
     fn exchange(&self, version: &State, topic: &[u8], new: Word<'_>, guard: &Guard) -> bool {
         free_what_is_over();
-        let mut edit = Edit::new(guard, &self.ledger, version.size);
+        let mut edit = Edit::new(guard, &self.garbage, version.size);
         let mut fields = version.fields();
         if !change_tree(&mut edit, &self.hasher, &mut fields, topic, |_, _| new) {
             return true;
@@ -240,13 +240,13 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
     pub fn walk(
         &self,
         filter: &TopicFilter,
-        cursor: Option<Cursor>,
+        cursor: Option<RetainedCursor>,
         limit: usize,
         visit: &mut dyn FnMut(&str, &V),
-    ) -> Option<Cursor> {
-        let resume = cursor.map(|cursor| Resume::new(cursor.after, &self.hasher));
+    ) -> Option<RetainedCursor> {
+        let resume = cursor.map(|cursor| WalkPosition::new(cursor.after, &self.hasher));
         self.answer(
-            &Ask::new(filter, &self.hasher, resume.as_ref()),
+            &WalkCall::new(filter, &self.hasher, resume.as_ref()),
             limit,
             visit,
         )
@@ -255,20 +255,24 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
     /// As [`walk`](Self::walk) over every topic there is, those that begin with `$` too: for the store's owner.
     pub fn walk_all(
         &self,
-        cursor: Option<Cursor>,
+        cursor: Option<RetainedCursor>,
         limit: usize,
         visit: &mut dyn FnMut(&str, &V),
-    ) -> Option<Cursor> {
-        let resume = cursor.map(|cursor| Resume::new(cursor.after, &self.hasher));
-        self.answer(&Ask::for_all(&self.hasher, resume.as_ref()), limit, visit)
+    ) -> Option<RetainedCursor> {
+        let resume = cursor.map(|cursor| WalkPosition::new(cursor.after, &self.hasher));
+        self.answer(
+            &WalkCall::for_all(&self.hasher, resume.as_ref()),
+            limit,
+            visit,
+        )
     }
 
     fn answer(
         &self,
-        ask: &Ask<'_>,
+        ask: &WalkCall<'_>,
         limit: usize,
         visit: &mut dyn FnMut(&str, &V),
-    ) -> Option<Cursor> {
+    ) -> Option<RetainedCursor> {
         let guard = pin();
         let fields = self.root.load(&guard).fields();
         let after = ask.walk(fields, limit.max(1), &mut |topic, payload| {
@@ -276,7 +280,7 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
                 visit(topic, value);
             }
         });
-        after.map(|after| Cursor { after })
+        after.map(|after| RetainedCursor { after })
     }
 
     /// Measures the whole tree against what is counted; for tests, without writers beside it.
@@ -291,7 +295,7 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
         let mut reached = measure(&version.fields());
         // A cell is measured as a turn is, and counted as an entry.
         reached.nodes -= self.len();
-        reached.bytes -= self.len() * TURN_BYTES;
+        reached.bytes -= self.len() * GROUP_CURSOR_BYTES;
         if reached == version.size {
             return Ok(reached.nodes);
         }
@@ -302,7 +306,7 @@ impl<V: Clone + Send + Sync + 'static> Retained<V> {
     }
 }
 
-impl<V: Clone + Send + Sync + 'static> Drop for Retained<V> {
+impl<V: Clone + Send + Sync + 'static> Drop for RetainedStore<V> {
     fn drop(&mut self) {
         Cell::<V>::clear_all(&mut self.root);
     }

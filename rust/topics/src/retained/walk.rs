@@ -10,18 +10,18 @@ use smallvec::SmallVec;
 
 use crate::TopicFilter;
 use crate::levels::{SEPARATOR, is_match, levels, split_level};
-use crate::tree::hamt::{DIGIT_BITS, Keys, digit, find};
+use crate::tree::hamt::{DIGIT_BITS, KeyKind, digit, find};
 use crate::tree::hash::Hasher;
 use crate::tree::update::{Fields, HERE, KIDS, fields_of};
 use crate::tree::word::{View, Word};
 
 /// The place that a walk goes on behind: a topic and the hashes of its levels.
-pub(crate) struct Resume {
+pub(crate) struct WalkPosition {
     topic: Box<str>,
     hashes: Vec<u64>,
 }
 
-impl Resume {
+impl WalkPosition {
     pub(crate) fn new(topic: Box<str>, hasher: &Hasher) -> Self {
         let digests = topic
             .split('/')
@@ -42,7 +42,7 @@ impl Resume {
 
 /// What a filter wants at one level.
 #[derive(Clone, Copy)]
-enum Want<'f> {
+enum LevelPattern<'f> {
     /// This level.
     Only(&'f [u8]),
     /// Any one level.
@@ -69,20 +69,20 @@ struct Task<'g> {
 }
 
 /// One call of a walk.
-pub(crate) struct Ask<'a> {
+pub(crate) struct WalkCall<'a> {
     hasher: &'a Hasher,
     filter: &'a str,
     levels: SmallVec<[&'a [u8]; 16]>,
-    resume: Option<&'a Resume>,
+    resume: Option<&'a WalkPosition>,
     /// The broker's own look at everything: topics that begin with `$` are in reach.
     is_inner: bool,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> WalkCall<'a> {
     pub(crate) fn new(
         filter: &'a TopicFilter,
         hasher: &'a Hasher,
-        resume: Option<&'a Resume>,
+        resume: Option<&'a WalkPosition>,
     ) -> Self {
         let filter = filter.as_str();
         let levels = filter.split('/').map(str::as_bytes).collect();
@@ -96,7 +96,7 @@ impl<'a> Ask<'a> {
     }
 
     /// Asks for every topic there is.
-    pub(crate) fn for_all(hasher: &'a Hasher, resume: Option<&'a Resume>) -> Self {
+    pub(crate) fn for_all(hasher: &'a Hasher, resume: Option<&'a WalkPosition>) -> Self {
         Self {
             hasher,
             filter: "#",
@@ -130,14 +130,14 @@ impl<'a> Ask<'a> {
         None
     }
 
-    fn want(&self, depth: usize) -> Want<'a> {
+    fn want(&self, depth: usize) -> LevelPattern<'a> {
         let last = self.levels.len() - 1;
         match self.levels.get(depth.min(last)) {
-            Some(&b"#") => Want::All,
-            Some(_) | None if depth > last => Want::End,
-            Some(&b"+") => Want::Any,
-            Some(level) => Want::Only(level),
-            None => Want::End,
+            Some(&b"#") => LevelPattern::All,
+            Some(_) | None if depth > last => LevelPattern::End,
+            Some(&b"+") => LevelPattern::Any,
+            Some(level) => LevelPattern::Only(level),
+            None => LevelPattern::End,
         }
     }
 
@@ -154,7 +154,7 @@ impl<'a> Ask<'a> {
         !self.is_inner
             && depth == 0
             && level.first() == Some(&b'$')
-            && !matches!(self.want(0), Want::Only(_))
+            && !matches!(self.want(0), LevelPattern::Only(_))
     }
 
     /// Where a text that begins at level `depth` is in the order, seen from the resumed topic.
@@ -194,7 +194,7 @@ fn utf8(path: &[u8]) -> &str {
 }
 
 struct Walk<'w, 'a, 'g> {
-    ask: &'w Ask<'a>,
+    ask: &'w WalkCall<'a>,
     /// The next task is the last: what comes first in order is pushed last.
     pending: Vec<Task<'g>>,
     /// The topic that was looked at last.
@@ -209,11 +209,11 @@ impl<'g> Walk<'_, '_, 'g> {
         let path_len = self.path.len() + usize::from(depth > 0);
         let kids = fields[KIDS];
         let word = match self.ask.want(depth) {
-            Want::End => Word::EMPTY,
-            Want::Any | Want::All => kids,
-            Want::Only(level) => {
+            LevelPattern::End => Word::EMPTY,
+            LevelPattern::Any | LevelPattern::All => kids,
+            LevelPattern::Only(level) => {
                 let hash = self.ask.hasher.hash(level);
-                find(kids, hash, level, Keys::Level).unwrap_or(Word::EMPTY)
+                find(kids, hash, level, KeyKind::Level).unwrap_or(Word::EMPTY)
             }
         };
         if !word.is_empty() {
@@ -288,7 +288,7 @@ impl<'g> Walk<'_, '_, 'g> {
             return;
         }
         self.looked_at += 1;
-        let wants_this = matches!(self.ask.want(depth), Want::End | Want::All);
+        let wants_this = matches!(self.ask.want(depth), LevelPattern::End | LevelPattern::All);
         if wants_this && !fields[HERE].is_empty() {
             (self.visit)(utf8(&self.path), fields[HERE]);
         }
@@ -300,9 +300,9 @@ impl<'g> Walk<'_, '_, 'g> {
         let mut levels = levels(run).zip(depth..);
         !self.ask.is_out_of_reach(depth, run)
             && levels.all(|(level, depth)| match self.ask.want(depth) {
-                Want::Only(wanted) => level == wanted,
-                Want::Any | Want::All => true,
-                Want::End => false,
+                LevelPattern::Only(wanted) => level == wanted,
+                LevelPattern::Any | LevelPattern::All => true,
+                LevelPattern::End => false,
             })
     }
 

@@ -10,23 +10,23 @@ mod subscription;
 
 use smallvec::SmallVec;
 
-use crate::tree::hamt::{Keys, find};
+use crate::tree::hamt::{KeyKind, find};
 use crate::tree::hash::Hasher;
-use crate::tree::node::{Edit, Turn};
+use crate::tree::node::{Edit, GroupCursor};
 use crate::tree::update::change_map;
-use crate::tree::word::{Kind, View, Word};
+use crate::tree::word::{BlockKind, View, Word};
 use crate::{ShareName, SubscriberId, SubscriptionFilter};
 
-pub(crate) use set::Dead;
-pub(crate) use subscription::Subscription;
+pub(crate) use set::RemovedSubscribers;
+pub(crate) use subscription::PackedSubscription;
 
-use set::Changed;
+use set::ChangedSet;
 
 /// One change of the subscriptions of one filter.
 #[derive(Clone, Copy)]
-pub(crate) enum Step {
+pub(crate) enum SubscriptionStep {
     Insert {
-        subscription: Subscription,
+        subscription: PackedSubscription,
         is_available: bool,
     },
     Remove(SubscriberId),
@@ -36,13 +36,13 @@ pub(crate) enum Step {
 
 /// A shared group on one filter.
 #[derive(Clone, Copy)]
-pub(crate) struct Group<'g> {
+pub(crate) struct SharedGroup<'g> {
     pub(crate) members: Word<'g>,
     /// The members that are available, some or all of them.
     pub(crate) available: Word<'g>,
     /// Seats of the members, if the strategy hashes.
     pub(crate) ring: Word<'g>,
-    turn: Word<'g>,
+    cursor: Word<'g>,
 }
 
 /// What a step did to the counts.
@@ -70,7 +70,7 @@ pub(crate) fn parts(payload: Word<'_>) -> (Word<'_>, Word<'_>) {
     }
 }
 
-impl<'g> Group<'g> {
+impl<'g> SharedGroup<'g> {
     /// Takes a group's payload apart; without members if it is none.
     pub(crate) fn of(payload: Word<'g>) -> Self {
         let word = |index| match payload.view() {
@@ -79,14 +79,14 @@ impl<'g> Group<'g> {
         };
         Self {
             members: word(0),
-            turn: word(1),
+            cursor: word(1),
             available: word(2),
             ring: word(3),
         }
     }
 
-    pub(crate) fn turn(&self) -> Option<&'g Turn> {
-        self.turn.turn()
+    pub(crate) fn cursor(&self) -> Option<&'g GroupCursor> {
+        self.cursor.group_cursor()
     }
 }
 
@@ -96,13 +96,13 @@ pub(crate) fn apply<'g>(
     hasher: &Hasher,
     payload: Word<'g>,
     filter: &SubscriptionFilter,
-    (step, dead): (Step, Dead<'_>),
+    (step, removed): (SubscriptionStep, RemovedSubscribers<'_>),
 ) -> (Word<'g>, Effect) {
     let (mut plain, mut groups) = parts(payload);
     let before = [plain, groups];
     let effect = match filter.share() {
         None => {
-            let changed = apply_to_set(edit, plain, (step, dead));
+            let changed = apply_to_set(edit, plain, (step, removed));
             plain = changed.set;
             Effect {
                 existed: changed.old.is_some(),
@@ -110,7 +110,7 @@ pub(crate) fn apply<'g>(
                 dropped: changed.dropped,
             }
         }
-        Some(name) => apply_to_group(edit, hasher, &mut groups, (name, filter), (step, dead)),
+        Some(name) => apply_to_group(edit, hasher, &mut groups, (name, filter), (step, removed)),
     };
     if plain.is_same(before[0]) && groups.is_same(before[1]) {
         return (payload, effect);
@@ -122,7 +122,7 @@ pub(crate) fn apply<'g>(
         return (plain, effect);
     }
     (
-        edit.make(Kind::Extended, 0, &[&[plain, groups]], &[]),
+        edit.make(BlockKind::Extended, 0, &[&[plain, groups]], &[]),
         effect,
     )
 }
@@ -130,12 +130,14 @@ pub(crate) fn apply<'g>(
 fn apply_to_set<'g>(
     edit: &mut Edit<'g>,
     set: Word<'g>,
-    (step, dead): (Step, Dead<'_>),
-) -> Changed<'g> {
+    (step, removed): (SubscriptionStep, RemovedSubscribers<'_>),
+) -> ChangedSet<'g> {
     match step {
-        Step::Insert { subscription, .. } => set::insert(edit, set, subscription, dead),
-        Step::Remove(subscriber) => set::remove(edit, set, subscriber, dead),
-        Step::SetAvailable(..) => Changed::nothing(set),
+        SubscriptionStep::Insert { subscription, .. } => {
+            set::insert(edit, set, subscription, removed)
+        }
+        SubscriptionStep::Remove(subscriber) => set::remove(edit, set, subscriber, removed),
+        SubscriptionStep::SetAvailable(..) => ChangedSet::nothing(set),
     }
 }
 
@@ -143,36 +145,46 @@ fn apply_to_set<'g>(
 fn apply_to_available<'g>(
     edit: &mut Edit<'g>,
     (available, members): (Word<'g>, Word<'g>),
-    (step, dead): (Step, Dead<'_>),
+    (step, removed): (SubscriptionStep, RemovedSubscribers<'_>),
 ) -> Word<'g> {
     let (subscriber, arriving) = match step {
-        Step::Insert {
+        SubscriptionStep::Insert {
             subscription,
             is_available,
         } => (
             subscription.subscriber(),
             is_available.then_some(subscription),
         ),
-        Step::SetAvailable(subscriber, true) => (subscriber, set::of(members, subscriber)),
-        Step::SetAvailable(subscriber, false) | Step::Remove(subscriber) => (subscriber, None),
+        SubscriptionStep::SetAvailable(subscriber, true) => {
+            (subscriber, set::of(members, subscriber))
+        }
+        SubscriptionStep::SetAvailable(subscriber, false)
+        | SubscriptionStep::Remove(subscriber) => (subscriber, None),
     };
     match arriving {
-        Some(subscription) => set::insert(edit, available, subscription, dead).set,
-        None => set::remove(edit, available, subscriber, dead).set,
+        Some(subscription) => set::insert(edit, available, subscription, removed).set,
+        None => set::remove(edit, available, subscriber, removed).set,
     }
 }
 
 /// Applies a step to the ring of a group, if members have keys.
-fn apply_to_ring<'g>(edit: &mut Edit<'g>, hasher: &Hasher, ring: Word<'g>, step: Step) -> Word<'g> {
+fn apply_to_ring<'g>(
+    edit: &mut Edit<'g>,
+    hasher: &Hasher,
+    ring: Word<'g>,
+    step: SubscriptionStep,
+) -> Word<'g> {
     let Some(key) = edit.key() else {
         return ring;
     };
     match step {
-        Step::Insert { subscription, .. } => {
+        SubscriptionStep::Insert { subscription, .. } => {
             ring::sit(edit, hasher, ring, (subscription.subscriber(), key))
         }
-        Step::Remove(subscriber) => ring::stand_up(edit, hasher, ring, (subscriber, key)),
-        Step::SetAvailable(..) => ring,
+        SubscriptionStep::Remove(subscriber) => {
+            ring::stand_up(edit, hasher, ring, (subscriber, key))
+        }
+        SubscriptionStep::SetAvailable(..) => ring,
     }
 }
 
@@ -181,12 +193,12 @@ fn apply_to_group<'g>(
     hasher: &Hasher,
     groups: &mut Word<'g>,
     (name, filter): (ShareName<'_>, &SubscriptionFilter),
-    step: (Step, Dead<'_>),
+    step: (SubscriptionStep, RemovedSubscribers<'_>),
 ) -> Effect {
     let mut effect = Effect::default();
     let name = name.as_str().as_bytes();
     change_map(edit, hasher, groups, name, |edit, payload| {
-        let old = Group::of(payload);
+        let old = SharedGroup::of(payload);
         let changed = apply_to_set(edit, old.members, step);
         let members = changed.set;
         let available = apply_to_available(edit, (old.available, members), step);
@@ -203,46 +215,59 @@ fn apply_to_group<'g>(
         }
         edit.retire(payload);
         if members.is_empty() {
-            return retire_group(edit, [available, ring], old.turn);
+            return retire_group(edit, [available, ring], old.cursor);
         }
-        let turn = if old.turn.is_empty() {
-            edit.make_turn(filter)
+        let cursor = if old.cursor.is_empty() {
+            edit.make_group_cursor(filter)
         } else {
-            old.turn
+            old.cursor
         };
         let ring: &[Word<'g>] = if ring.is_empty() { &[] } else { &[ring] };
-        edit.make(Kind::Extended, 1, &[&[members, turn, available], ring], &[])
+        edit.make(
+            BlockKind::Extended,
+            1,
+            &[&[members, cursor, available], ring],
+            &[],
+        )
     });
     effect
 }
 
 /// Retires what is left of a group without members: in its sets there can be only those that left.
-fn retire_group<'g>(edit: &mut Edit<'g>, sets: [Word<'g>; 2], turn: Word<'g>) -> Word<'g> {
+fn retire_group<'g>(edit: &mut Edit<'g>, sets: [Word<'g>; 2], cursor: Word<'g>) -> Word<'g> {
     for set in sets {
         set::retire_all(edit, set);
     }
-    edit.retire(turn);
+    edit.retire(cursor);
     Word::EMPTY
 }
 
 /// The group of a filter's payload that has this name; without members if there is none.
-pub(crate) fn group_of<'g>(payload: Word<'g>, hasher: &Hasher, name: ShareName<'_>) -> Group<'g> {
+pub(crate) fn group_of<'g>(
+    payload: Word<'g>,
+    hasher: &Hasher,
+    name: ShareName<'_>,
+) -> SharedGroup<'g> {
     let name = name.as_str().as_bytes();
-    let leaf = find(parts(payload).1, hasher.hash(name), name, Keys::Whole).and_then(Word::block);
-    Group::of(leaf.map_or(Word::EMPTY, |leaf| leaf.word(0)))
+    let leaf =
+        find(parts(payload).1, hasher.hash(name), name, KeyKind::Whole).and_then(Word::block);
+    SharedGroup::of(leaf.map_or(Word::EMPTY, |leaf| leaf.word(0)))
 }
 
 /// Visits the groups of a filter's payload, in no particular order.
-pub(crate) fn for_each_group<'g>(groups: Word<'g>, mut visit: impl FnMut(Group<'g>, &'g Turn)) {
+pub(crate) fn for_each_group<'g>(
+    groups: Word<'g>,
+    mut visit: impl FnMut(SharedGroup<'g>, &'g GroupCursor),
+) {
     let mut pending: SmallVec<[Word<'g>; 16]> = SmallVec::new();
     pending.push(groups);
     while let Some(word) = pending.pop() {
         match word.view() {
             View::Hamt(_) | View::Collision(_) => pending.extend_from_slice(word.children()),
             View::Leaf(leaf) => {
-                let group = Group::of(leaf.word(0));
-                if let Some(turn) = group.turn() {
-                    visit(group, turn);
+                let group = SharedGroup::of(leaf.word(0));
+                if let Some(cursor) = group.cursor() {
+                    visit(group, cursor);
                 }
             }
             _ => {}

@@ -6,7 +6,7 @@
 //! (multi-probe consistent hashing, Appleton and O'Reilly 2015): a member that comes takes its share from all others,
 //! and one that goes leaves its share to all others; nobody else changes.
 
-use super::{Subscription, set};
+use super::{PackedSubscription, set};
 use crate::SubscriberId;
 use crate::tree::hash::Hasher;
 use crate::tree::node::Edit;
@@ -37,7 +37,7 @@ pub(crate) fn sit<'g>(
         }
     }
     match free {
-        Some(place) => set::insert(edit, ring, Subscription::seat(place, member), None).set,
+        Some(place) => set::insert(edit, ring, PackedSubscription::seat(place, member), None).set,
         // It gets what others do not take.
         None => ring,
     }
@@ -93,19 +93,19 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::sync::{Ledger, pin};
+    use crate::sync::{GarbageCounter, pin};
     use crate::tree::node::Size;
 
     /// Rings by way of the slowest: every seat is looked at for every probe.
     fn choose_slowly(
-        seats: &[Subscription],
+        seats: &[PackedSubscription],
         hasher: &Hasher,
         word: u64,
         is_wanted: impl Fn(SubscriberId) -> bool,
     ) -> Option<SubscriberId> {
         let met = (CHOICE..).take(PROBES).filter_map(|probe| {
             let place = place(hasher, hasher.scramble(word) ^ probe).0;
-            let distance = |seat: &&Subscription| {
+            let distance = |seat: &&PackedSubscription| {
                 (seat.subscriber().0 + (1 << PLACE_BITS) - place) % (1 << PLACE_BITS)
             };
             let seat = seats.iter().min_by_key(distance)?;
@@ -117,8 +117,8 @@ mod tests {
 
     #[test]
     fn a_choice_is_that_of_a_slow_search_whoever_comes_and_goes() {
-        let (guard, ledger, hasher) = (pin(), Ledger::new(), Hasher::new(3));
-        let mut edit = Edit::new(&guard, &ledger, Size::default());
+        let (guard, garbage, hasher) = (pin(), GarbageCounter::new(), Hasher::new(3));
+        let mut edit = Edit::new(&guard, &garbage, Size::default());
         let (mut ring, mut state) = (Word::EMPTY, 1_u64);
         let mut draw = |below: u64| {
             state = hasher.scramble(state ^ 0x9E37);
@@ -135,7 +135,7 @@ mod tests {
                 ring = stand_up(&mut edit, &hasher, ring, member);
                 members.remove(&number);
             }
-            let seats: Vec<Subscription> = set::Iter::new(ring).collect();
+            let seats: Vec<PackedSubscription> = set::Iter::new(ring).collect();
             let word = draw(u64::MAX);
             let is_wanted = |member: SubscriberId| member.0.is_multiple_of(3);
 
@@ -152,8 +152,8 @@ mod tests {
     /// All places are one: whoever finds none has no seat, and nobody loses his by that.
     #[test]
     fn members_whose_places_are_taken_do_not_take_those_of_others() {
-        let (guard, ledger, hasher) = (pin(), Ledger::new(), Hasher::new(3));
-        let mut edit = Edit::new(&guard, &ledger, Size::default());
+        let (guard, garbage, hasher) = (pin(), GarbageCounter::new(), Hasher::new(3));
+        let mut edit = Edit::new(&guard, &garbage, Size::default());
         let mut ring = Word::EMPTY;
         for number in 0..6 {
             ring = sit(&mut edit, &hasher, ring, (SubscriberId(number), 5));
@@ -171,8 +171,8 @@ mod tests {
 
     #[test]
     fn a_choice_among_5_000_members_asks_for_no_more_than_one_among_64() {
-        let (guard, ledger, hasher) = (pin(), Ledger::new(), Hasher::new(3));
-        let mut edit = Edit::new(&guard, &ledger, Size::default());
+        let (guard, garbage, hasher) = (pin(), GarbageCounter::new(), Hasher::new(3));
+        let mut edit = Edit::new(&guard, &garbage, Size::default());
         let mut asked_of = |members: u32| {
             let mut ring = Word::EMPTY;
             for number in 0..members {

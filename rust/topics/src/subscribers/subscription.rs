@@ -18,9 +18,9 @@ const SEATED_SHIFT: u32 = 1;
 /// From the top: subscriber 31 bits, Subscription Identifier 28 (0 for none), QoS 2, No Local 1,
 /// Retain As Published 1, and a set bit that tells it from a pointer. So it sorts by subscriber.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Subscription(u64);
+pub(crate) struct PackedSubscription(u64);
 
-impl Subscription {
+impl PackedSubscription {
     pub(crate) fn new(subscriber: SubscriberId, options: Options) -> Self {
         let id = options.id.map_or(0, NonZeroU32::get);
         let id = if id > MAX_SUBSCRIPTION_ID { 0 } else { id };
@@ -141,7 +141,8 @@ mod tests {
                             retain_as_published,
                             id,
                         };
-                        let subscription = Subscription::new(SubscriberId(subscriber), options);
+                        let subscription =
+                            PackedSubscription::new(SubscriberId(subscriber), options);
                         assert_eq!(subscription.subscriber(), SubscriberId(subscriber));
                         assert_eq!(subscription.id(), id);
                         assert_eq!(subscription.qos(), qos);
@@ -161,6 +162,6 @@ mod tests {
             ..Options::at(QoS::AtMostOnce)
         };
 
-        assert_eq!(Subscription::new(SubscriberId(1), options).id(), None);
+        assert_eq!(PackedSubscription::new(SubscriberId(1), options).id(), None);
     }
 }

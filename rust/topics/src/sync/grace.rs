@@ -20,7 +20,7 @@ use shuttle::sync::atomic::{AtomicPtr, AtomicUsize};
 pub(crate) struct Atomic<T>(AtomicPtr<T>);
 
 /// What a failed exchange gives back.
-pub(crate) struct Lost<'g, T, P> {
+pub(crate) struct ExchangeError<'g, T, P> {
     pub(crate) current: Shared<'g, T>,
     pub(crate) new: P,
 }
@@ -76,11 +76,11 @@ impl<T> Atomic<T> {
         success: Ordering,
         failure: Ordering,
         _: &'g Guard,
-    ) -> Result<Shared<'g, T>, Lost<'g, T, P>> {
+    ) -> Result<Shared<'g, T>, ExchangeError<'g, T, P>> {
         let (expected, new) = (current.as_raw().cast_mut(), new.into_raw());
         match self.0.compare_exchange(expected, new, success, failure) {
             Ok(_) => Ok(Shared::from(new.cast_const())),
-            Err(current) => Err(Lost {
+            Err(current) => Err(ExchangeError {
                 current: Shared::from(current.cast_const()),
                 // SAFETY: the pointer was not stored, so it is still ours alone.
                 new: unsafe { P::from_raw(new) },
@@ -90,7 +90,7 @@ impl<T> Atomic<T> {
 
     /// # Safety
     ///
-    /// Nobody else has the pointer.
+    /// UnprotectedGuard else has the pointer.
     pub(crate) unsafe fn try_into_owned(self) -> Option<Owned<T>> {
         let raw = self.0.load(Ordering::Relaxed);
         // SAFETY: the caller's promise; what is stored comes from a box.
@@ -166,16 +166,16 @@ pub(crate) fn pin() -> Guard {
 }
 
 /// Stands for a pin where nobody else can be.
-struct Nobody(Guard);
+struct UnprotectedGuard(Guard);
 
 // SAFETY: it is never dropped and nothing is deferred by it, so it does nothing.
-unsafe impl Sync for Nobody {}
+unsafe impl Sync for UnprotectedGuard {}
 
 /// # Safety
 ///
 /// No other thread uses what is loaded under this guard, and nothing is deferred by it.
 pub(crate) unsafe fn unprotected() -> &'static Guard {
-    static NOBODY: Nobody = Nobody(Guard {
+    static NOBODY: UnprotectedGuard = UnprotectedGuard(Guard {
         number: 0,
         life: PhantomData,
     });

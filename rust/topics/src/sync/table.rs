@@ -16,12 +16,12 @@ const BUCKETS: usize = 33 - FIRST_BITS as usize;
 
 /// Where an index is, in every table alike.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct TableIndex {
     bucket: usize,
     offset: usize,
 }
 
-impl Place {
+impl TableIndex {
     /// Bucket 0 holds the first 64 indices, bucket `b` those with `b + 6` significant bits.
     #[inline]
     pub(crate) const fn of(index: u32) -> Self {
@@ -58,7 +58,7 @@ impl<T: Default, const SHARE: usize> Table<T, SHARE> {
 
     /// Returns the slot, if it came into being.
     #[inline]
-    pub(crate) fn slot(&self, place: Place) -> Option<&T> {
+    pub(crate) fn slot(&self, place: TableIndex) -> Option<&T> {
         // ORDERING: Acquire pairs with the release of `make`: the slots are there when their bucket is.
         let bucket = NonNull::new(self.buckets[place.bucket].load(Acquire))?;
         // SAFETY: the bucket was made by `make`, with a slot for each offset that a place in it has, and is freed with
@@ -67,7 +67,7 @@ impl<T: Default, const SHARE: usize> Table<T, SHARE> {
     }
 
     /// Returns the slot; makes its bucket if nobody did before.
-    pub(crate) fn slot_or_default(&self, place: Place) -> &T {
+    pub(crate) fn slot_or_default(&self, place: TableIndex) -> &T {
         loop {
             if let Some(slot) = self.slot(place) {
                 return slot;
@@ -120,7 +120,7 @@ mod tests {
         let table: Table<AtomicU32, SHARE> = Table::new();
         for index in 0..5000 {
             table
-                .slot_or_default(Place::of(index))
+                .slot_or_default(TableIndex::of(index))
                 .store(index, Relaxed);
         }
         table
@@ -130,17 +130,17 @@ mod tests {
     fn every_index_has_a_slot_of_its_own() {
         let table = marked::<1>();
         for index in 0..5000 {
-            let slot = table.slot(Place::of(index));
+            let slot = table.slot(TableIndex::of(index));
             assert_eq!(slot.map(|slot| slot.load(Relaxed)), Some(index));
         }
-        assert!(table.slot(Place::of(u32::MAX)).is_none());
+        assert!(table.slot(TableIndex::of(u32::MAX)).is_none());
     }
 
     #[test]
     fn a_slot_serves_neighbours_and_nobody_else() {
         let table = marked::<64>();
         for index in 0..4992 {
-            let slot = table.slot(Place::of(index));
+            let slot = table.slot(TableIndex::of(index));
             assert_eq!(slot.map(|slot| slot.load(Relaxed)), Some(index | 63));
         }
     }
@@ -152,7 +152,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for index in 0..1000 {
-                        let slot = table.slot_or_default(Place::of(index));
+                        let slot = table.slot_or_default(TableIndex::of(index));
                         slot.fetch_add(1, Relaxed);
                     }
                 });
@@ -160,7 +160,7 @@ mod tests {
         });
 
         for index in 0..1000 {
-            let slot = table.slot(Place::of(index));
+            let slot = table.slot(TableIndex::of(index));
             assert_eq!(slot.map(|slot| slot.load(Relaxed)), Some(4));
         }
     }

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::hash::{Hasher, tag};
 use super::node::{Block, Edit};
-use super::path::Frame;
-use super::word::{Kind, View, Word};
+use super::path::PathStep;
+use super::word::{BlockKind, View, Word};
 use crate::levels::SEPARATOR;
 
 /// Bits of the hash that one level takes.
@@ -18,14 +18,14 @@ const DIGIT_MASK: u64 = (1 << DIGIT_BITS) - 1;
 
 /// What an item of a map is found by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Keys {
+pub(crate) enum KeyKind {
     /// The first level of its text.
     Level,
     /// Its whole text.
     Whole,
 }
 
-impl Keys {
+impl KeyKind {
     /// The key of an item.
     pub(crate) fn of(self, item: Block<'_>) -> &[u8] {
         let text = item.text();
@@ -60,7 +60,7 @@ pub(crate) const fn digit(hash: u64, shift: u32) -> u32 {
     reason = "a twentieth of the instructions of a match"
 )]
 #[inline(always)]
-pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: Keys) -> Option<Word<'g>> {
+pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: KeyKind) -> Option<Word<'g>> {
     let mut word = map;
     let mut path = hash;
     loop {
@@ -73,7 +73,7 @@ pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: Keys) -> Opti
             }
             View::Leaf(item) | View::Entry(item) => {
                 let may_be = item.tag() == tag(hash);
-                return (may_be && (keys == Keys::Level || item.text() == key)).then_some(word);
+                return (may_be && (keys == KeyKind::Level || item.text() == key)).then_some(word);
             }
             View::Collision(list) if list.tag() == tag(hash) => {
                 return list
@@ -89,7 +89,7 @@ pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: Keys) -> Opti
 
 /// What is at the place of a key.
 #[derive(Clone, Copy)]
-pub(crate) enum Spot<'g> {
+pub(crate) enum SlotState<'g> {
     /// Nothing.
     Vacant,
     /// The leaf or entry with this key.
@@ -98,15 +98,15 @@ pub(crate) enum Spot<'g> {
     Other(Word<'g>, u32),
 }
 
-/// Walks to the place of a key and notes in `frames` what has to be copied on the way back.
+/// Walks to the place of a key and notes in `steps` what has to be copied on the way back.
 pub(crate) fn locate<'g>(
     map: Word<'g>,
     hash: u64,
     key: &[u8],
-    keys: Keys,
+    keys: KeyKind,
     hasher: &Hasher,
-    frames: &mut SmallVec<[Frame<'g>; 8]>,
-) -> Spot<'g> {
+    steps: &mut SmallVec<[PathStep<'g>; 8]>,
+) -> SlotState<'g> {
     let mut word = map;
     let mut shift = 0;
     loop {
@@ -117,24 +117,24 @@ pub(crate) fn locate<'g>(
                     branches.prefetch_all();
                 }
                 let Some(slot) = branches.slot(digit) else {
-                    frames.push(Frame::Gap { block: word, digit });
-                    return Spot::Vacant;
+                    steps.push(PathStep::Gap { block: word, digit });
+                    return SlotState::Vacant;
                 };
-                frames.push(Frame::Slot { block: word, digit });
+                steps.push(PathStep::Slot { block: word, digit });
                 word = slot;
                 shift += DIGIT_BITS;
             }
             View::Leaf(item) | View::Entry(item) => {
                 if item.tag() == tag(hash) && keys.is(key, item) {
-                    return Spot::Same(word);
+                    return SlotState::Same(word);
                 }
-                return Spot::Other(word, shift);
+                return SlotState::Other(word, shift);
             }
             View::Collision(list) if item_hash(word, keys, hasher) == hash => {
-                return locate_in_list(word, list, key, keys, frames);
+                return locate_in_list(word, list, key, keys, steps);
             }
-            View::Collision(_) => return Spot::Other(word, shift),
-            _ => return Spot::Vacant,
+            View::Collision(_) => return SlotState::Other(word, shift),
+            _ => return SlotState::Vacant,
         }
     }
 }
@@ -143,26 +143,26 @@ fn locate_in_list<'g>(
     word: Word<'g>,
     list: Block<'g>,
     key: &[u8],
-    keys: Keys,
-    frames: &mut SmallVec<[Frame<'g>; 8]>,
-) -> Spot<'g> {
+    keys: KeyKind,
+    steps: &mut SmallVec<[PathStep<'g>; 8]>,
+) -> SlotState<'g> {
     let found = list
         .words()
         .binary_search_by(|item| key_of(*item, keys).cmp(key));
     match found {
         Ok(index) => {
-            frames.push(Frame::Listed { list: word, index });
-            Spot::Same(list.word(index))
+            steps.push(PathStep::Listed { list: word, index });
+            SlotState::Same(list.word(index))
         }
         Err(index) => {
-            frames.push(Frame::Unlisted { list: word, index });
-            Spot::Vacant
+            steps.push(PathStep::Unlisted { list: word, index });
+            SlotState::Vacant
         }
     }
 }
 
 /// The key of a leaf, an entry, or of the first item of a list.
-pub(crate) fn key_of(item: Word<'_>, keys: Keys) -> &[u8] {
+pub(crate) fn key_of(item: Word<'_>, keys: KeyKind) -> &[u8] {
     match item.view() {
         View::Leaf(item) | View::Entry(item) => keys.of(item),
         View::Collision(list) => list.words().first().map_or(&[], |item| key_of(*item, keys)),
@@ -171,7 +171,7 @@ pub(crate) fn key_of(item: Word<'_>, keys: Keys) -> &[u8] {
 }
 
 /// The hash of an item, computed again from its key.
-pub(crate) fn item_hash(item: Word<'_>, keys: Keys, hasher: &Hasher) -> u64 {
+pub(crate) fn item_hash(item: Word<'_>, keys: KeyKind, hasher: &Hasher) -> u64 {
     hasher.hash(key_of(item, keys))
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn pair<'g>(
     one: (u64, Word<'g>),
     two: (u64, Word<'g>),
     mut shift: u32,
-    keys: Keys,
+    keys: KeyKind,
 ) -> Word<'g> {
     if one.0 == two.0 {
         let is_sorted = key_of(one.1, keys) < key_of(two.1, keys);
@@ -190,7 +190,7 @@ pub(crate) fn pair<'g>(
         } else {
             [two.1, one.1]
         };
-        return edit.make(Kind::Collision, tag(one.0), &[&items], &[]);
+        return edit.make(BlockKind::Collision, tag(one.0), &[&items], &[]);
     }
     let mut digits: SmallVec<[u32; 16]> = SmallVec::new();
     while digit(one.0, shift) == digit(two.0, shift) {

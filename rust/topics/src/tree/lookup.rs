@@ -1,6 +1,6 @@
 //! One text in the tree: a concrete one, or a filter as such.
 
-use super::hamt::{Keys, find};
+use super::hamt::{KeyKind, find};
 use super::hash::Hasher;
 use super::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
 use super::word::{View, Word};
@@ -21,7 +21,7 @@ pub(crate) fn payload_of_filter<'g>(root: Fields<'g>, hasher: &Hasher, filter: &
 
 fn kid<'g>(fields: Fields<'g>, hasher: &Hasher, rest: &[u8]) -> Word<'g> {
     let level = split_level(rest).0;
-    find(fields[KIDS], hasher.hash(level), level, Keys::Level).unwrap_or(Word::EMPTY)
+    find(fields[KIDS], hasher.hash(level), level, KeyKind::Level).unwrap_or(Word::EMPTY)
 }
 
 /// Follows a text from node to node by `child`, which answers what may begin as the rest of the text does.

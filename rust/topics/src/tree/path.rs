@@ -4,11 +4,11 @@ use smallvec::SmallVec;
 
 use super::node::{Edit, place_of};
 use super::update::{Fields, HASH, HERE, fields_of, leaf, make_entry};
-use super::word::{Kind, View, Word};
+use super::word::{BlockKind, View, Word};
 
 /// One step of the way down, to be copied on the way back.
 #[derive(Clone, Copy)]
-pub(crate) enum Frame<'g> {
+pub(crate) enum PathStep<'g> {
     /// A HAMT block, through one of its slots.
     Slot { block: Word<'g>, digit: u32 },
     /// A HAMT block without the slot.
@@ -26,34 +26,34 @@ pub(super) fn ascend<'g>(
     edit: &mut Edit<'g>,
     root: &mut Fields<'g>,
     mut child: Word<'g>,
-    mut frames: SmallVec<[Frame<'g>; 8]>,
+    mut steps: SmallVec<[PathStep<'g>; 8]>,
 ) {
-    while let Some(frame) = frames.pop() {
-        match frame {
-            Frame::Node { entry, field } if entry.is_empty() => root[field] = child,
-            frame => child = copy(edit, child, frame),
+    while let Some(step) = steps.pop() {
+        match step {
+            PathStep::Node { entry, field } if entry.is_empty() => root[field] = child,
+            step => child = copy(edit, child, step),
         }
     }
 }
 
 /// Copies one block of the path with its new child, or without it when that is empty.
-pub(super) fn copy<'g>(edit: &mut Edit<'g>, child: Word<'g>, frame: Frame<'g>) -> Word<'g> {
-    match frame {
-        Frame::Slot { block, digit } => copy_slot(edit, block, digit, child),
-        Frame::Gap { block: word, digit } => {
+pub(super) fn copy<'g>(edit: &mut Edit<'g>, child: Word<'g>, step: PathStep<'g>) -> Word<'g> {
+    match step {
+        PathStep::Slot { block, digit } => copy_slot(edit, block, digit, child),
+        PathStep::Gap { block: word, digit } => {
             let (bitmap, slots) = bitmap_and_slots(word);
             let (before, after) = slots.split_at(place_of(bitmap, digit));
             edit.retire(word);
             edit.make_branches(bitmap | 1 << digit, &[before, &[child], after])
         }
-        Frame::Listed { list: word, index } => copy_listed(edit, word, index, child),
-        Frame::Unlisted { list: word, index } => {
+        PathStep::Listed { list: word, index } => copy_listed(edit, word, index, child),
+        PathStep::Unlisted { list: word, index } => {
             let (tag, items) = tag_and_words(word);
             let (before, after) = items.split_at(index);
             edit.retire(word);
-            edit.make(Kind::Collision, tag, &[before, &[child], after], &[])
+            edit.make(BlockKind::Collision, tag, &[before, &[child], after], &[])
         }
-        Frame::Node { entry, field } => copy_entry(edit, entry, field, child),
+        PathStep::Node { entry, field } => copy_entry(edit, entry, field, child),
     }
 }
 
@@ -115,7 +115,7 @@ fn copy_listed<'g>(edit: &mut Edit<'g>, word: Word<'g>, index: usize, child: Wor
     edit.retire(word);
     match (before, after) {
         ([only], []) | ([], [only]) => *only,
-        _ => edit.make(Kind::Collision, tag, &[before, after], &[]),
+        _ => edit.make(BlockKind::Collision, tag, &[before, after], &[]),
     }
 }
 

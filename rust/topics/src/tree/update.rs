@@ -9,11 +9,11 @@
 
 use smallvec::SmallVec;
 
-use super::hamt::{Keys, Spot, item_hash, locate, pair};
+use super::hamt::{KeyKind, SlotState, item_hash, locate, pair};
 use super::hash::{Hasher, tag};
 use super::node::{Block, Edit};
-use super::path::{Frame, ascend, copy};
-use super::word::{Kind, View, Word};
+use super::path::{PathStep, ascend, copy};
+use super::word::{BlockKind, View, Word};
 use crate::levels::{SEPARATOR, shared_levels, split_level};
 
 /// The words of a node.
@@ -32,9 +32,9 @@ const NO_FIELDS: Fields<'static> = [Word::EMPTY; 4];
 
 /// Changes one payload: gets the present one (empty if there is none), answers the new one (empty to remove).
 /// It retires what it replaces. The same word means no change.
-pub(crate) trait Change<'g>: FnMut(&mut Edit<'g>, Word<'g>) -> Word<'g> {}
+pub(crate) trait PayloadChange<'g>: FnMut(&mut Edit<'g>, Word<'g>) -> Word<'g> {}
 
-impl<'g, F: FnMut(&mut Edit<'g>, Word<'g>) -> Word<'g>> Change<'g> for F {}
+impl<'g, F: FnMut(&mut Edit<'g>, Word<'g>) -> Word<'g>> PayloadChange<'g> for F {}
 
 /// Changes the payload of `filter` in the tree `root`; answers whether anything changed.
 pub(crate) fn change_tree<'g>(
@@ -42,13 +42,13 @@ pub(crate) fn change_tree<'g>(
     hasher: &Hasher,
     root: &mut Fields<'g>,
     filter: &[u8],
-    mut change: impl Change<'g>,
+    mut change: impl PayloadChange<'g>,
 ) -> bool {
-    let mut frames = SmallVec::new();
-    let Some(child) = descend(edit, hasher, *root, filter, &mut frames, &mut change) else {
+    let mut steps = SmallVec::new();
+    let Some(child) = descend(edit, hasher, *root, filter, &mut steps, &mut change) else {
         return false;
     };
-    ascend(edit, root, child, frames);
+    ascend(edit, root, child, steps);
     true
 }
 
@@ -58,29 +58,29 @@ pub(crate) fn change_map<'g>(
     hasher: &Hasher,
     map: &mut Word<'g>,
     key: &[u8],
-    mut change: impl Change<'g>,
+    mut change: impl PayloadChange<'g>,
 ) -> bool {
-    let mut frames = SmallVec::new();
+    let mut steps = SmallVec::new();
     let hash = hasher.hash(key);
-    let spot = locate(*map, hash, key, Keys::Whole, hasher, &mut frames);
-    let payload = match spot {
-        Spot::Same(word) => payload_of(word),
-        Spot::Vacant | Spot::Other(..) => Word::EMPTY,
+    let slot = locate(*map, hash, key, KeyKind::Whole, hasher, &mut steps);
+    let payload = match slot {
+        SlotState::Same(word) => payload_of(word),
+        SlotState::Vacant | SlotState::Other(..) => Word::EMPTY,
     };
     let new = change(edit, payload);
     if new.is_same(payload) {
         return false;
     }
-    if let Spot::Same(leaf) = spot {
+    if let SlotState::Same(leaf) = slot {
         edit.retire(leaf);
     }
     let mut child = leaf(edit, tag(hash), &[key], new);
-    if let Spot::Other(item, shift) = spot {
-        let other = (item_hash(item, Keys::Whole, hasher), item);
-        child = pair(edit, other, (hash, child), shift, Keys::Whole);
+    if let SlotState::Other(item, shift) = slot {
+        let other = (item_hash(item, KeyKind::Whole, hasher), item);
+        child = pair(edit, other, (hash, child), shift, KeyKind::Whole);
     }
-    while let Some(frame) = frames.pop() {
-        child = copy(edit, child, frame);
+    while let Some(step) = steps.pop() {
+        child = copy(edit, child, step);
     }
     *map = child;
     true
@@ -131,14 +131,14 @@ fn descend<'g, 'a>(
     hasher: &Hasher,
     root: Fields<'g>,
     filter: &'a [u8],
-    frames: &mut SmallVec<[Frame<'g>; 8]>,
-    change: &mut impl Change<'g>,
+    steps: &mut SmallVec<[PathStep<'g>; 8]>,
+    change: &mut impl PayloadChange<'g>,
 ) -> Option<Word<'g>> {
     let (mut fields, mut entry) = (root, Word::EMPTY);
     let mut rest = filter;
     loop {
         if rest == b"#" {
-            frames.push(Frame::Node { entry, field: HASH });
+            steps.push(PathStep::Node { entry, field: HASH });
             return changed(edit, fields[HASH], change);
         }
         let level = split_level(rest).0;
@@ -146,9 +146,9 @@ fn descend<'g, 'a>(
             b"+" => (PLUS, 0),
             _ => (KIDS, hasher.hash(level)),
         };
-        frames.push(Frame::Node { entry, field });
-        let word = match spot_of(&fields, (field, hash), level, hasher, frames) {
-            Spot::Same(word) => word,
+        steps.push(PathStep::Node { entry, field });
+        let word = match slot_of(&fields, (field, hash), level, hasher, steps) {
+            SlotState::Same(word) => word,
             vacant => {
                 let payload = changed(edit, Word::EMPTY, change)?;
                 let new = leaf(edit, tag(hash), &[rest], payload);
@@ -164,7 +164,7 @@ fn descend<'g, 'a>(
         entry = word;
         match rest.strip_prefix(block.text()) {
             Some([]) => {
-                frames.push(Frame::Node { entry, field: HERE });
+                steps.push(PathStep::Node { entry, field: HERE });
                 return changed(edit, fields[HERE], change);
             }
             Some([SEPARATOR, below @ ..]) => rest = below,
@@ -181,28 +181,28 @@ fn descend<'g, 'a>(
 fn beside<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
-    place: Spot<'g>,
+    place: SlotState<'g>,
     new: (u64, Word<'g>),
 ) -> Word<'g> {
-    let Spot::Other(item, shift) = place else {
+    let SlotState::Other(item, shift) = place else {
         return new.1;
     };
-    let other = (item_hash(item, Keys::Level, hasher), item);
-    pair(edit, other, new, shift, Keys::Level)
+    let other = (item_hash(item, KeyKind::Level, hasher), item);
+    pair(edit, other, new, shift, KeyKind::Level)
 }
 
 /// The place of a level below a node, by its field and the hash of the level.
-fn spot_of<'g>(
+fn slot_of<'g>(
     fields: &Fields<'g>,
     (field, hash): (usize, u64),
     level: &[u8],
     hasher: &Hasher,
-    frames: &mut SmallVec<[Frame<'g>; 8]>,
-) -> Spot<'g> {
+    steps: &mut SmallVec<[PathStep<'g>; 8]>,
+) -> SlotState<'g> {
     match fields[field] {
-        kids if field == KIDS => locate(kids, hash, level, Keys::Level, hasher, frames),
-        plus if plus.is_empty() => Spot::Vacant,
-        plus => Spot::Same(plus),
+        kids if field == KIDS => locate(kids, hash, level, KeyKind::Level, hasher, steps),
+        plus if plus.is_empty() => SlotState::Vacant,
+        plus => SlotState::Same(plus),
     }
 }
 
@@ -210,7 +210,7 @@ fn spot_of<'g>(
 fn changed<'g>(
     edit: &mut Edit<'g>,
     payload: Word<'g>,
-    change: &mut impl Change<'g>,
+    change: &mut impl PayloadChange<'g>,
 ) -> Option<Word<'g>> {
     let new = change(edit, payload);
     (!new.is_same(payload)).then_some(new)
@@ -232,7 +232,7 @@ fn change_leaf<'g>(
     hasher: &Hasher,
     (word, block): (Word<'g>, Block<'g>),
     rest: &[u8],
-    change: &mut impl Change<'g>,
+    change: &mut impl PayloadChange<'g>,
 ) -> Option<Word<'g>> {
     if block.text() == rest {
         let payload = changed(edit, block.word(0), change)?;
@@ -322,8 +322,8 @@ fn place_item<'g>(
     } else if fields[KIDS].is_empty() {
         fields[KIDS] = new;
     } else {
-        let hash = |item| (item_hash(item, Keys::Level, hasher), item);
-        fields[KIDS] = pair(edit, hash(fields[KIDS]), hash(new), 0, Keys::Level);
+        let hash = |item| (item_hash(item, KeyKind::Level, hasher), item);
+        fields[KIDS] = pair(edit, hash(fields[KIDS]), hash(new), 0, KeyKind::Level);
     }
 }
 
@@ -333,5 +333,5 @@ pub(super) fn make_entry<'g>(
     run: &[&[u8]],
     fields: &Fields<'g>,
 ) -> Word<'g> {
-    edit.make(Kind::Entry, tag, &[fields], run)
+    edit.make(BlockKind::Entry, tag, &[fields], run)
 }

@@ -4,18 +4,18 @@ use smallvec::SmallVec;
 
 use super::{ARRAY_LEN, DIGIT_BITS, Shape, digit, for_each, key, position, shift_between};
 use crate::SubscriberId;
-use crate::subscribers::Subscription;
+use crate::subscribers::PackedSubscription;
 use crate::tree::node::Edit;
-use crate::tree::word::{Kind, View, Word};
+use crate::tree::word::{BlockKind, View, Word};
 
 /// Tells who left: their subscriptions are dropped from what is copied anyway. `None` while nobody left.
-pub(crate) type Dead<'a> = Option<&'a dyn Fn(SubscriberId) -> bool>;
+pub(crate) type RemovedSubscribers<'a> = Option<&'a dyn Fn(SubscriberId) -> bool>;
 
 /// A changed set.
-pub(crate) struct Changed<'g> {
+pub(crate) struct ChangedSet<'g> {
     pub(crate) set: Word<'g>,
     /// What the subscriber had before.
-    pub(crate) old: Option<Subscription>,
+    pub(crate) old: Option<PackedSubscription>,
     /// Subscriptions of others that were dropped because they are dead.
     pub(crate) dropped: usize,
 }
@@ -24,9 +24,9 @@ pub(crate) struct Changed<'g> {
 pub(crate) fn insert<'g>(
     edit: &mut Edit<'g>,
     set: Word<'g>,
-    new: Subscription,
-    dead: Dead<'_>,
-) -> Changed<'g> {
+    new: PackedSubscription,
+    removed: RemovedSubscribers<'_>,
+) -> ChangedSet<'g> {
     let subscriber = u64::from(new.subscriber().0);
     let mut path: Path<'g> = SmallVec::new();
     let mut word = set;
@@ -35,24 +35,30 @@ pub(crate) fn insert<'g>(
             View::Branch(branch) => {
                 let shape = Shape::of(branch);
                 if !shape.has(subscriber) {
-                    break Changed::plain(above(edit, word, shape, new), None);
+                    break ChangedSet::plain(above(edit, word, shape, new), None);
                 }
                 let digit = shape.digit(subscriber);
                 path.push(Step { word, shape, digit });
                 if shape.bitmap & (1 << digit) == 0 {
-                    break Changed::plain(new.word(), None);
+                    break ChangedSet::plain(new.word(), None);
                 }
                 word = branch.word(1 + shape.slot(digit));
             }
-            View::Array(array) => break insert_in_array(edit, word, array.words(), new, dead),
+            View::Array(array) => break insert_in_array(edit, word, array.words(), new, removed),
             View::Inline(bits) => {
-                break insert_beside(edit, word, Subscription::from_bits(bits), new, dead);
+                break insert_beside(
+                    edit,
+                    word,
+                    PackedSubscription::from_bits(bits),
+                    new,
+                    removed,
+                );
             }
-            _ => break Changed::plain(new.word(), None),
+            _ => break ChangedSet::plain(new.word(), None),
         }
     };
     if changed.old == Some(new) {
-        return Changed::plain(set, changed.old);
+        return ChangedSet::plain(set, changed.old);
     }
     let added = u64::from(changed.old.is_none());
     changed.copy(edit, path, added, 0);
@@ -63,21 +69,21 @@ pub(crate) fn insert<'g>(
 fn insert_beside<'g>(
     edit: &mut Edit<'g>,
     word: Word<'g>,
-    old: Subscription,
-    new: Subscription,
-    dead: Dead<'_>,
-) -> Changed<'g> {
+    old: PackedSubscription,
+    new: PackedSubscription,
+    removed: RemovedSubscribers<'_>,
+) -> ChangedSet<'g> {
     if old.subscriber() == new.subscriber() {
-        return Changed::plain(new.word(), Some(old));
+        return ChangedSet::plain(new.word(), Some(old));
     }
-    if is_dead(dead, old) {
-        return Changed {
+    if is_removed(removed, old) {
+        return ChangedSet {
             set: new.word(),
             old: None,
             dropped: 1,
         };
     }
-    Changed::plain(pair(edit, word, new.word()), None)
+    ChangedSet::plain(pair(edit, word, new.word()), None)
 }
 
 /// Removes the subscription of a subscriber.
@@ -85,8 +91,8 @@ pub(crate) fn remove<'g>(
     edit: &mut Edit<'g>,
     set: Word<'g>,
     subscriber: SubscriberId,
-    dead: Dead<'_>,
-) -> Changed<'g> {
+    removed: RemovedSubscribers<'_>,
+) -> ChangedSet<'g> {
     let subscriber = u64::from(subscriber.0);
     let mut path: Path<'g> = SmallVec::new();
     let mut word = set;
@@ -96,38 +102,38 @@ pub(crate) fn remove<'g>(
                 let shape = Shape::of(branch);
                 let digit = shape.digit(subscriber);
                 if !shape.has(subscriber) || shape.bitmap & (1 << digit) == 0 {
-                    return Changed::plain(set, None);
+                    return ChangedSet::plain(set, None);
                 }
                 path.push(Step { word, shape, digit });
                 word = branch.word(1 + shape.slot(digit));
             }
             View::Array(array) => {
                 let Ok(index) = position(array.words(), subscriber) else {
-                    return Changed::plain(set, None);
+                    return ChangedSet::plain(set, None);
                 };
-                break remove_from_array(edit, word, array.words(), index, dead);
+                break remove_from_array(edit, word, array.words(), index, removed);
             }
             View::Inline(bits) if key(word) == subscriber => {
-                break Changed::plain(Word::EMPTY, Some(Subscription::from_bits(bits)));
+                break ChangedSet::plain(Word::EMPTY, Some(PackedSubscription::from_bits(bits)));
             }
-            _ => return Changed::plain(set, None),
+            _ => return ChangedSet::plain(set, None),
         }
     };
     changed.copy(edit, path, 0, 1);
     changed
 }
 
-fn is_dead(dead: Dead<'_>, subscription: Subscription) -> bool {
-    dead.is_some_and(|is_dead| is_dead(subscription.subscriber()))
+fn is_removed(removed: RemovedSubscribers<'_>, subscription: PackedSubscription) -> bool {
+    removed.is_some_and(|is_removed| is_removed(subscription.subscriber()))
 }
 
-impl<'g> Changed<'g> {
+impl<'g> ChangedSet<'g> {
     /// A set that stays as it is.
     pub(crate) fn nothing(set: Word<'g>) -> Self {
         Self::plain(set, None)
     }
 
-    fn plain(set: Word<'g>, old: Option<Subscription>) -> Self {
+    fn plain(set: Word<'g>, old: Option<PackedSubscription>) -> Self {
         Self {
             set,
             old,
@@ -228,28 +234,28 @@ fn pair<'g>(edit: &mut Edit<'g>, one: Word<'g>, two: Word<'g>) -> Word<'g> {
     } else {
         [two, one]
     };
-    edit.make(Kind::Array, 0, &[&sorted], &[])
+    edit.make(BlockKind::Array, 0, &[&sorted], &[])
 }
 
 fn insert_in_array<'g>(
     edit: &mut Edit<'g>,
     word: Word<'g>,
     array: &'g [Word<'g>],
-    new: Subscription,
-    dead: Dead<'_>,
-) -> Changed<'g> {
+    new: PackedSubscription,
+    removed: RemovedSubscribers<'_>,
+) -> ChangedSet<'g> {
     let found = position(array, u64::from(new.subscriber().0));
     let (before, after) = match found {
         Ok(index) => (&array[..index], &array[index + 1..]),
         Err(index) => array.split_at(index),
     };
     let old = found.ok().map(|index| array[index].value());
-    let old = old.map(Subscription::from_bits);
+    let old = old.map(PackedSubscription::from_bits);
     if old == Some(new) {
-        return Changed::plain(word, old);
+        return ChangedSet::plain(word, old);
     }
     edit.retire(word);
-    join(edit, before, &[new.word()], after, (old, dead))
+    join(edit, before, &[new.word()], after, (old, removed))
 }
 
 fn remove_from_array<'g>(
@@ -257,11 +263,17 @@ fn remove_from_array<'g>(
     word: Word<'g>,
     array: &'g [Word<'g>],
     index: usize,
-    dead: Dead<'_>,
-) -> Changed<'g> {
+    removed: RemovedSubscribers<'_>,
+) -> ChangedSet<'g> {
     edit.retire(word);
-    let old = Some(Subscription::from_bits(array[index].value()));
-    join(edit, &array[..index], &[], &array[index + 1..], (old, dead))
+    let old = Some(PackedSubscription::from_bits(array[index].value()));
+    join(
+        edit,
+        &array[..index],
+        &[],
+        &array[index + 1..],
+        (old, removed),
+    )
 }
 
 /// Makes the set of what is left of an array, with a new subscription in its place.
@@ -270,19 +282,23 @@ fn join<'g>(
     before: &[Word<'g>],
     new: &[Word<'g>],
     after: &[Word<'g>],
-    (old, dead): (Option<Subscription>, Dead<'_>),
-) -> Changed<'g> {
+    (old, removed): (Option<PackedSubscription>, RemovedSubscribers<'_>),
+) -> ChangedSet<'g> {
     let len = before.len() + new.len() + after.len();
-    let is_dead = |word: &&Word<'g>| is_dead(dead, Subscription::from_bits(word.value()));
-    let has_dead = dead.is_some() && before.iter().chain(after).any(|word| is_dead(&word));
-    if !has_dead && (2..=ARRAY_LEN).contains(&len) {
-        return Changed::plain(edit.make(Kind::Array, 0, &[before, new, after], &[]), old);
+    let is_removed =
+        |word: &&Word<'g>| is_removed(removed, PackedSubscription::from_bits(word.value()));
+    let has_removed = removed.is_some() && before.iter().chain(after).any(|word| is_removed(&word));
+    if !has_removed && (2..=ARRAY_LEN).contains(&len) {
+        return ChangedSet::plain(
+            edit.make(BlockKind::Array, 0, &[before, new, after], &[]),
+            old,
+        );
     }
     let mut all: SmallVec<[Word<'g>; 16]> = SmallVec::new();
-    all.extend(before.iter().filter(|word| !is_dead(word)).copied());
+    all.extend(before.iter().filter(|word| !is_removed(word)).copied());
     all.extend_from_slice(new);
-    all.extend(after.iter().filter(|word| !is_dead(word)).copied());
-    Changed {
+    all.extend(after.iter().filter(|word| !is_removed(word)).copied());
+    ChangedSet {
         set: build(edit, &all),
         old,
         // Counted by what is left: whoever leaves meanwhile is dead to some of the questions above only.
@@ -295,7 +311,7 @@ fn build<'g>(edit: &mut Edit<'g>, sorted: &[Word<'g>]) -> Word<'g> {
     match sorted {
         [] => return Word::EMPTY,
         [only] => return *only,
-        _ if sorted.len() <= ARRAY_LEN => return edit.make(Kind::Array, 0, &[sorted], &[]),
+        _ if sorted.len() <= ARRAY_LEN => return edit.make(BlockKind::Array, 0, &[sorted], &[]),
         _ => {}
     }
     let (first, last) = (key(sorted[0]), key(sorted[sorted.len() - 1]));
@@ -317,7 +333,12 @@ fn build<'g>(edit: &mut Edit<'g>, sorted: &[Word<'g>]) -> Word<'g> {
 }
 
 /// Makes the branch above `branch` that a subscriber outside of its prefix needs.
-fn above<'g>(edit: &mut Edit<'g>, branch: Word<'g>, shape: Shape, new: Subscription) -> Word<'g> {
+fn above<'g>(
+    edit: &mut Edit<'g>,
+    branch: Word<'g>,
+    shape: Shape,
+    new: PackedSubscription,
+) -> Word<'g> {
     let subscriber = u64::from(new.subscriber().0);
     let inside = shape.prefix << (shape.shift + DIGIT_BITS);
     // The lowest subscriber that the branch could hold differs from the new one above the branch's own digits.
@@ -347,25 +368,26 @@ mod tests {
     use super::*;
     use crate::Options;
     use crate::subscribers::set::len;
-    use crate::sync::{Ledger, pin};
+    use crate::sync::{GarbageCounter, pin};
     use crate::tree::node::Size;
 
     /// Somebody leaves between two questions about it, so the answers differ within one copy.
     #[test]
     fn what_dies_while_its_set_is_copied_is_counted_once() {
-        let (guard, ledger) = (pin(), Ledger::new());
-        let mut edit = Edit::new(&guard, &ledger, Size::default());
-        let of = |number| Subscription::new(SubscriberId(number), Options::at(QoS::AtMostOnce));
+        let (guard, garbage) = (pin(), GarbageCounter::new());
+        let mut edit = Edit::new(&guard, &garbage, Size::default());
+        let of =
+            |number| PackedSubscription::new(SubscriberId(number), Options::at(QoS::AtMostOnce));
         let all = [1, 2, 3, 4].map(|number| of(number).word());
         for alive_for in 0..8 {
             let asked = Cell::new(0);
-            let dead = |_| {
+            let removed = |_| {
                 asked.set(asked.get() + 1);
                 asked.get() > alive_for
             };
             let set = build(&mut edit, &all);
 
-            let changed = insert(&mut edit, set, of(9), Some(&dead));
+            let changed = insert(&mut edit, set, of(9), Some(&removed));
 
             assert_eq!(len(changed.set) + changed.dropped, 5, "{alive_for}");
         }

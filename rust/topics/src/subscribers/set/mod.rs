@@ -8,13 +8,13 @@ mod change;
 
 use smallvec::SmallVec;
 
-use super::subscription::Subscription;
+use super::subscription::PackedSubscription;
 use crate::SubscriberId;
 use crate::sync::ones;
 use crate::tree::node::{Block, Edit};
-use crate::tree::word::{Kind, View, Word};
+use crate::tree::word::{BlockKind, View, Word};
 
-pub(crate) use change::{Changed, Dead, insert, remove, retire_all};
+pub(crate) use change::{ChangedSet, RemovedSubscribers, insert, remove, retire_all};
 
 /// The largest array.
 pub(crate) const ARRAY_LEN: usize = 256;
@@ -68,7 +68,7 @@ impl Shape {
         let mut words: SmallVec<[&[Word<'g>]; 4]> = SmallVec::from_slice(&[&first[..]]);
         words.extend_from_slice(children);
         edit.make(
-            Kind::Branch,
+            BlockKind::Branch,
             self.bitmap | self.shift << SHIFT_BITS,
             &words,
             &[],
@@ -82,7 +82,11 @@ fn digit(subscriber: u64, shift: u32) -> u32 {
 }
 
 fn key(subscription: Word<'_>) -> u64 {
-    u64::from(Subscription::from_bits(subscription.value()).subscriber().0)
+    u64::from(
+        PackedSubscription::from_bits(subscription.value())
+            .subscriber()
+            .0,
+    )
 }
 
 /// The place of the highest digit in which two different subscribers differ.
@@ -138,13 +142,13 @@ pub(crate) fn rank(set: Word<'_>, subscriber: SubscriberId) -> usize {
 }
 
 /// The subscription of a subscriber.
-pub(crate) fn of(set: Word<'_>, subscriber: SubscriberId) -> Option<Subscription> {
+pub(crate) fn of(set: Word<'_>, subscriber: SubscriberId) -> Option<PackedSubscription> {
     let found = nth(set, rank(set, subscriber))?;
     (found.subscriber() == subscriber).then_some(found)
 }
 
 /// The subscription with this rank.
-pub(crate) fn nth(set: Word<'_>, mut rank: usize) -> Option<Subscription> {
+pub(crate) fn nth(set: Word<'_>, mut rank: usize) -> Option<PackedSubscription> {
     let mut word = set;
     loop {
         match word.view() {
@@ -160,9 +164,11 @@ pub(crate) fn nth(set: Word<'_>, mut rank: usize) -> Option<Subscription> {
             }
             View::Array(array) => {
                 let word = array.words().get(rank)?;
-                return Some(Subscription::from_bits(word.value()));
+                return Some(PackedSubscription::from_bits(word.value()));
             }
-            View::Inline(bits) => return (rank == 0).then_some(Subscription::from_bits(bits)),
+            View::Inline(bits) => {
+                return (rank == 0).then_some(PackedSubscription::from_bits(bits));
+            }
             _ => return None,
         }
     }
@@ -170,13 +176,13 @@ pub(crate) fn nth(set: Word<'_>, mut rank: usize) -> Option<Subscription> {
 
 /// Visits the subscriptions in order.
 #[inline]
-pub(crate) fn for_each(set: Word<'_>, mut visit: impl FnMut(Subscription)) {
+pub(crate) fn for_each(set: Word<'_>, mut visit: impl FnMut(PackedSubscription)) {
     match set.view() {
-        View::Inline(bits) => visit(Subscription::from_bits(bits)),
+        View::Inline(bits) => visit(PackedSubscription::from_bits(bits)),
         View::Empty => {}
         View::Array(array) => {
             let subscriptions = array.words().iter();
-            subscriptions.for_each(|word| visit(Subscription::from_bits(word.value())));
+            subscriptions.for_each(|word| visit(PackedSubscription::from_bits(word.value())));
         }
         _ => Iter::new(set).for_each(visit),
     }
@@ -184,15 +190,15 @@ pub(crate) fn for_each(set: Word<'_>, mut visit: impl FnMut(Subscription)) {
 
 /// The subscriptions of a small set, or the first of an array.
 #[inline]
-pub(crate) fn first_few(set: Word<'_>) -> impl Iterator<Item = Subscription> {
+pub(crate) fn first_few(set: Word<'_>) -> impl Iterator<Item = PackedSubscription> {
     let (one, array) = match set.view() {
-        View::Inline(bits) => (Some(Subscription::from_bits(bits)), [].as_slice()),
+        View::Inline(bits) => (Some(PackedSubscription::from_bits(bits)), [].as_slice()),
         View::Array(array) => (None, array.words()),
         _ => (None, [].as_slice()),
     };
     let few = array.iter().take(FEW);
     one.into_iter()
-        .chain(few.map(|word| Subscription::from_bits(word.value())))
+        .chain(few.map(|word| PackedSubscription::from_bits(word.value())))
 }
 
 /// The subscriptions in order.
@@ -244,21 +250,21 @@ impl<'g> Iter<'g> {
 }
 
 /// The subscriptions from a rank on, then those before it: each once.
-pub(crate) fn ring(set: Word<'_>, start: usize) -> impl Iterator<Item = Subscription> {
+pub(crate) fn ring(set: Word<'_>, start: usize) -> impl Iterator<Item = PackedSubscription> {
     Iter::from_rank(set, start).chain(Iter::new(set).take(start))
 }
 
 impl Iterator for Iter<'_> {
-    type Item = Subscription;
+    type Item = PackedSubscription;
 
     #[inline]
-    fn next(&mut self) -> Option<Subscription> {
+    fn next(&mut self) -> Option<PackedSubscription> {
         loop {
             if let Some(word) = self.array.next() {
-                return Some(Subscription::from_bits(word.value()));
+                return Some(PackedSubscription::from_bits(word.value()));
             }
             match self.pending.pop()?.view() {
-                View::Inline(bits) => return Some(Subscription::from_bits(bits)),
+                View::Inline(bits) => return Some(PackedSubscription::from_bits(bits)),
                 View::Array(array) => self.array = array.words().iter(),
                 View::Branch(branch) => {
                     let children = &branch.words()[1..];

@@ -10,13 +10,13 @@ use crate::sync::{AtomicU32, ones, prefetch, slab};
 
 /// The first 8 bytes of a block.
 #[repr(C)]
-pub(crate) struct Header {
+pub(crate) struct BlockHeader {
     pub(super) tag: u32,
     pub(super) words: u16,
     pub(super) text: u16,
 }
 
-pub(super) const HEADER_BYTES: usize = size_of::<Header>();
+pub(super) const HEADER_BYTES: usize = size_of::<BlockHeader>();
 pub(super) const WORD_BYTES: usize = size_of::<Word<'static>>();
 
 /// The largest HAMT block.
@@ -25,8 +25,8 @@ const FULL_BRANCHES_BYTES: usize = HEADER_BYTES + u64::BITS as usize * WORD_BYTE
 /// A block that lives as long as the pin `'g`.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'g> {
-    header: NonNull<Header>,
-    life: PhantomData<&'g Header>,
+    header: NonNull<BlockHeader>,
+    life: PhantomData<&'g BlockHeader>,
 }
 
 impl<'g> Block<'g> {
@@ -34,7 +34,7 @@ impl<'g> Block<'g> {
     ///
     /// `header` begins a block made by [`Edit::make`] that is not freed before `'g` ends.
     #[inline]
-    pub(in crate::tree) unsafe fn from_raw(header: NonNull<Header>) -> Self {
+    pub(in crate::tree) unsafe fn from_raw(header: NonNull<BlockHeader>) -> Self {
         Self {
             header,
             life: PhantomData,
@@ -42,7 +42,7 @@ impl<'g> Block<'g> {
     }
 
     #[inline]
-    fn header(self) -> &'g Header {
+    fn header(self) -> &'g BlockHeader {
         // SAFETY: `from_raw` promises a live block, and headers are never written again.
         unsafe { self.header.as_ref() }
     }
@@ -157,7 +157,7 @@ pub(crate) fn place_of(bitmap: u64, digit: u32) -> usize {
 
 /// Whose turn it is in a shared group: outside of the versions, shared by all of them.
 #[repr(C, align(16))]
-pub(crate) struct Turn {
+pub(crate) struct GroupCursor {
     /// Counts the messages of a round robin.
     pub(crate) next: AtomicU32,
     /// The subscriber that took the last message, plus one.
@@ -167,7 +167,7 @@ pub(crate) struct Turn {
 }
 
 /// The heap bytes of a turn, without what the allocator adds.
-pub(crate) const TURN_BYTES: usize = slab::rounded(size_of::<Turn>());
+pub(crate) const GROUP_CURSOR_BYTES: usize = slab::rounded(size_of::<GroupCursor>());
 
 /// Where a block lies, its words, and all its bytes.
 pub(super) struct Memory {
@@ -189,7 +189,7 @@ impl<'g> Word<'g> {
     pub(super) fn memory(self) -> Option<Memory> {
         let (start, words, text) = match self.view() {
             View::Hamt(branches) => (branches.bitmap.cast(), ones(branches.bitmap()), 0),
-            View::Cell(cell) => (cell.cast(), 0, size_of::<Turn>() - HEADER_BYTES),
+            View::Cell(cell) => (cell.cast(), 0, size_of::<GroupCursor>() - HEADER_BYTES),
             _ => {
                 let block = self.block()?;
                 let header = block.header();
@@ -205,9 +205,9 @@ impl<'g> Word<'g> {
     }
 
     /// The turn of a group; `None` if the word is no cell. Only for words of a directory.
-    pub(crate) fn turn(self) -> Option<&'g Turn> {
+    pub(crate) fn group_cursor(self) -> Option<&'g GroupCursor> {
         match self.view() {
-            // SAFETY: the cells of a directory are made by `Edit::make_turn` and freed as blocks are.
+            // SAFETY: the cells of a directory are made by `Edit::make_group_cursor` and freed as blocks are.
             View::Cell(cell) => Some(unsafe { cell.cast().as_ref() }),
             _ => None,
         }

@@ -4,26 +4,26 @@ use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
-use super::block::{HEADER_BYTES, Header, Memory, Turn, WORD_BYTES};
-use super::waste::{Bag, Version, bytes_of};
-use super::word::{Kind, View, Word};
+use super::block::{BlockHeader, GroupCursor, HEADER_BYTES, Memory, WORD_BYTES};
+use super::garbage::{Bag, TreeVersion, bytes_of};
+use super::word::{BlockKind, View, Word};
 use crate::SubscriptionFilter;
-use crate::sync::{AtomicU32, Guard, Ledger, Root, ones, slab};
+use crate::sync::{AtomicU32, GarbageCounter, Guard, Root, ones, slab};
 
 /// What one attempt to commit makes and replaces.
 pub(crate) struct Edit<'g> {
     guard: &'g Guard,
-    ledger: &'g Ledger,
+    garbage: &'g GarbageCounter,
     fresh: SmallVec<[Word<'g>; 32]>,
     retired: SmallVec<[Word<'g>; 32]>,
     retired_bytes: usize,
     size: Size,
-    handles: Option<Handles<'g>>,
+    handles: Option<HandleLookup<'g>>,
     key: Option<u64>,
 }
 
 /// Looks up what a leaf keeps beside a payload that is a value, for its readers; `None` if it does not fit a word.
-pub(crate) type Handles<'g> = &'g dyn Fn(u64) -> Option<Word<'g>>;
+pub(crate) type HandleLookup<'g> = &'g dyn Fn(u64) -> Option<Word<'g>>;
 
 /// The heap use of a version.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -36,10 +36,10 @@ pub(crate) struct Size {
 
 impl<'g> Edit<'g> {
     /// Begins an attempt on a version of this `size`.
-    pub(crate) fn new(guard: &'g Guard, ledger: &'g Ledger, size: Size) -> Self {
+    pub(crate) fn new(guard: &'g Guard, garbage: &'g GarbageCounter, size: Size) -> Self {
         Self {
             guard,
-            ledger,
+            garbage,
             fresh: SmallVec::new(),
             retired: SmallVec::new(),
             retired_bytes: 0,
@@ -50,7 +50,7 @@ impl<'g> Edit<'g> {
     }
 
     /// Lets leaves keep handles.
-    pub(crate) fn keep_handles(&mut self, handles: Handles<'g>) {
+    pub(crate) fn keep_handles(&mut self, handles: HandleLookup<'g>) {
         self.handles = Some(handles);
     }
 
@@ -69,20 +69,20 @@ impl<'g> Edit<'g> {
             (Some(handles), View::Inline(value)) => handles(value),
             _ => None,
         };
-        self.make(Kind::Leaf, tag, &[&[payload], handle.as_slice()], text)
+        self.make(BlockKind::Leaf, tag, &[&[payload], handle.as_slice()], text)
     }
 
     /// Makes a block out of the concatenation of `words` and that of `text`.
     pub(crate) fn make(
         &mut self,
-        kind: Kind,
+        kind: BlockKind,
         tag: u32,
         words: &[&[Word<'g>]],
         text: &[&[u8]],
     ) -> Word<'g> {
         let word_count: usize = words.iter().map(|part| part.len()).sum();
         let text_len: usize = text.iter().map(|part| part.len()).sum();
-        let header = Header {
+        let header = BlockHeader {
             tag,
             // INVARIANT: sets split at 256, HAMT nodes have 32 slots, and 65,536 equal keyed hashes do not occur.
             words: u16::try_from(word_count).expect("a block has few words"),
@@ -94,7 +94,7 @@ impl<'g> Edit<'g> {
         // SAFETY: the allocation holds the header, then `word_count` words, then `text_len` bytes; nobody else
         // knows it yet, and the sources are other allocations.
         unsafe {
-            let head = block.cast::<Header>();
+            let head = block.cast::<BlockHeader>();
             head.write(header);
             let target = write_parts(head.add(1).cast(), words);
             write_parts(target.cast(), text);
@@ -118,7 +118,7 @@ impl<'g> Edit<'g> {
             head.write(bitmap);
             write_parts(head.add(1).cast(), slots);
         }
-        self.adopt(Word::pointer(Kind::Hamt, block.cast()), bytes)
+        self.adopt(Word::pointer(BlockKind::Hamt, block.cast()), bytes)
     }
 
     /// Makes a copy of the block of `word` with other words in these places, and retires `word`.
@@ -163,16 +163,16 @@ impl<'g> Edit<'g> {
     }
 
     /// Makes the turn of a new group.
-    pub(crate) fn make_turn(&mut self, group: &SubscriptionFilter) -> Word<'g> {
-        let cell = slab::allocate(size_of::<Turn>());
-        let turn = Turn {
+    pub(crate) fn make_group_cursor(&mut self, group: &SubscriptionFilter) -> Word<'g> {
+        let cell = slab::allocate(size_of::<GroupCursor>());
+        let cursor = GroupCursor {
             next: AtomicU32::new(0),
             sticky: AtomicU32::new(0),
             group: group.clone(),
         };
-        // SAFETY: the allocation is large and aligned enough for a `Turn`, and nobody else knows it yet.
-        unsafe { cell.cast::<Turn>().write(turn) };
-        self.adopt(Word::cell(cell.cast()), size_of::<Turn>())
+        // SAFETY: the allocation is large and aligned enough for a `GroupCursor`, and nobody else knows it yet.
+        unsafe { cell.cast::<GroupCursor>().write(cursor) };
+        self.adopt(Word::cell(cell.cast()), size_of::<GroupCursor>())
     }
 
     fn adopt(&mut self, word: Word<'g>, bytes: usize) -> Word<'g> {
@@ -203,14 +203,14 @@ impl<'g> Edit<'g> {
 
     /// Puts `next` in the place of `current`, under whose pin this edit was made; `false` when another writer was
     /// faster. What the version replaced is freed after a grace period. The end of the edit.
-    pub(crate) fn publish<V: Version>(&mut self, root: &Root<V>, current: &V, next: V) -> bool {
+    pub(crate) fn publish<V: TreeVersion>(&mut self, root: &Root<V>, current: &V, next: V) -> bool {
         let Some(unlinked) = root.replace(current, next, self.guard) else {
             return false;
         };
         self.fresh.clear();
         let bytes = (self.retired_bytes, size_of::<V>());
-        let bag = Bag::new(&self.retired, self.ledger, bytes);
-        unlinked.destroy_with(Some(bag.into_waste()));
+        let bag = Bag::new(&self.retired, self.garbage, bytes);
+        unlinked.destroy_with(Some(bag.into_garbage()));
         true
     }
 }
@@ -223,8 +223,8 @@ impl Drop for Edit<'_> {
         }
         // The blocks are in no version, and in no other bag.
         let bytes = self.fresh.iter().map(|word| bytes_of(*word)).sum();
-        let bag = Bag::new(&self.fresh, self.ledger, (bytes, 0));
-        bag.into_waste().defer(self.guard);
+        let bag = Bag::new(&self.fresh, self.garbage, (bytes, 0));
+        bag.into_garbage().defer(self.guard);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A block is 8 bytes of header (tag: 4, number of words: 2, length of text: 2), then the words of 8 bytes, then the
 //! text. A HAMT block is 8 bytes of bitmap, then a word a bit. Neither changes after it was made, with the exception
-//! of a group's [`Turn`], which is no block.
+//! of a group's [`GroupCursor`], which is no block.
 //!
 //! Who frees: a block is reachable from versions. A writer that replaces a block in a new version retires it in the
 //! edit; when the version is published, the retired blocks are freed after a grace period. A failed edit frees what
@@ -10,9 +10,9 @@
 
 mod block;
 mod edit;
-mod waste;
+mod garbage;
 pub(crate) mod word;
 
-pub(crate) use block::{Block, Branches, TURN_BYTES, Turn, place_of};
-pub(crate) use edit::{Edit, Handles, Size};
-pub(crate) use waste::{Version, clear, clear_with, measure};
+pub(crate) use block::{Block, Branches, GROUP_CURSOR_BYTES, GroupCursor, place_of};
+pub(crate) use edit::{Edit, HandleLookup, Size};
+pub(crate) use garbage::{TreeVersion, clear, clear_with, measure};

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use super::block::{Block, Branches, Header};
+use super::block::{Block, BlockHeader, Branches};
 use crate::sync::prefetch;
 
 const _: () = assert!(
@@ -22,7 +22,7 @@ pub(super) const LINE: usize = 64;
 
 /// What a block is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum BlockKind {
     /// A 64-way branch by hash: a bitmap, and one word a bit.
     Hamt = 0,
     /// The one filter of its subtree: hash in the tag, the payload as word, and beside a lone subscription the handle of
@@ -47,7 +47,7 @@ pub(crate) enum Kind {
 #[repr(transparent)]
 pub(crate) struct Word<'g> {
     bits: *const (),
-    life: PhantomData<&'g Header>,
+    life: PhantomData<&'g BlockHeader>,
 }
 
 /// A word taken apart.
@@ -83,7 +83,7 @@ impl<'g> Word<'g> {
     }
 
     /// Points to a block or cell, which is aligned to [`ALIGNMENT`].
-    pub(super) fn pointer(kind: Kind, block: NonNull<()>) -> Self {
+    pub(super) fn pointer(kind: BlockKind, block: NonNull<()>) -> Self {
         debug_assert!(block.addr().get() & TAG_BITS == 0, "blocks are aligned");
         Self::new(
             block
@@ -100,7 +100,7 @@ impl<'g> Word<'g> {
 
     /// Points to a cell, which is aligned to [`ALIGNMENT`].
     pub(crate) fn cell(cell: NonNull<()>) -> Self {
-        Self::pointer(Kind::Cell, cell)
+        Self::pointer(BlockKind::Cell, cell)
     }
 
     pub(crate) fn is_empty(self) -> bool {
@@ -121,7 +121,7 @@ impl<'g> Word<'g> {
             let block = self.bits.map_addr(|address| address & !TAG_BITS);
             prefetch(block);
             let block = block.cast::<u8>();
-            if self.bits.addr() & TAG_BITS == (Kind::Hamt as usize) << 1 {
+            if self.bits.addr() & TAG_BITS == (BlockKind::Hamt as usize) << 1 {
                 prefetch(block.wrapping_add(LINE));
                 prefetch(block.wrapping_add((1 + digit as usize) * size_of::<u64>()));
             } else {
@@ -158,12 +158,12 @@ impl<'g> Word<'g> {
         let Some(pointer) = NonNull::new(pointer) else {
             return View::Empty;
         };
-        if kind == Kind::Hamt as usize {
+        if kind == BlockKind::Hamt as usize {
             // SAFETY: a word of this kind was made by `pointer` from a live HAMT block, which is not freed before
             // the pin `'g` ends.
             return View::Hamt(unsafe { Branches::from_raw(pointer.cast()) });
         }
-        if kind == Kind::Cell as usize {
+        if kind == BlockKind::Cell as usize {
             return View::Cell(pointer);
         }
         // SAFETY: a word of any other kind was made by `pointer` from a live block, which is not freed before the pin

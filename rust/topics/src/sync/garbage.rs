@@ -12,44 +12,44 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::Waste;
+use super::Garbage;
 
 /// Notes of one pin, first made: what four full bags of an epoch defer.
 const NOTES: usize = 256;
 
 /// Notes that a thread passed on, and those passed on before.
-struct Passed {
-    notes: Vec<Waste>,
+struct SharedGarbage {
+    notes: Vec<Garbage>,
     next: *mut Self,
 }
 
 /// The notes of one thread, empty but while it pins.
-struct Notes(RefCell<Vec<Waste>>);
+struct GarbageList(RefCell<Vec<Garbage>>);
 
 thread_local! {
-    static NOTED: Notes = const { Notes(RefCell::new(Vec::new())) };
+    static NOTED: GarbageList = const { GarbageList(RefCell::new(Vec::new())) };
 }
 
 /// All notes that were passed on.
-static PASSED: AtomicPtr<Passed> = AtomicPtr::new(ptr::null_mut());
+static PASSED: AtomicPtr<SharedGarbage> = AtomicPtr::new(ptr::null_mut());
 
-impl Drop for Notes {
+impl Drop for GarbageList {
     fn drop(&mut self) {
         pass_on(self.0.take());
     }
 }
 
 /// Notes what nobody reaches any more. The thread is about to pin, or ends.
-pub(super) fn note(waste: Waste) {
+pub(super) fn push(garbage: Garbage) {
     let is_noted = NOTED.try_with(|noted| {
         let mut notes = noted.0.borrow_mut();
         if notes.capacity() == 0 {
             notes.reserve(NOTES);
         }
-        notes.push(waste);
+        notes.push(garbage);
     });
     if is_noted.is_err() {
-        waste.free();
+        garbage.free();
     }
 }
 
@@ -65,12 +65,12 @@ pub(super) fn pass_on_noted() {
 }
 
 #[cold]
-fn pass_on(notes: Vec<Waste>) {
+fn pass_on(notes: Vec<Garbage>) {
     if notes.is_empty() {
         return;
     }
     let mut next = PASSED.load(Relaxed);
-    let passed = Box::into_raw(Box::new(Passed { notes, next }));
+    let passed = Box::into_raw(Box::new(SharedGarbage { notes, next }));
     // ORDERING: Release: who takes the notes sees them whole.
     while let Err(other) = PASSED.compare_exchange_weak(next, passed, Release, Relaxed) {
         next = other;
@@ -95,7 +95,7 @@ fn free_passed() {
     while let Some(passed) = next {
         // SAFETY: made from a box by `pass_on`, and taken out of the list by this thread alone.
         let passed = unsafe { Box::from_raw(passed.as_ptr()) };
-        passed.notes.iter().for_each(|waste| waste.free());
+        passed.notes.iter().for_each(|garbage| garbage.free());
         next = NonNull::new(passed.next);
     }
 }

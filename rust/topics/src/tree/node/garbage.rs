@@ -5,10 +5,10 @@ use std::slice;
 
 use smallvec::SmallVec;
 
-use super::block::{Memory, Turn, WORD_BYTES};
+use super::block::{GroupCursor, Memory, WORD_BYTES};
 use super::edit::Size;
 use super::word::{View, Word};
-use crate::sync::{Debt, Ledger, Root, Waste, slab};
+use crate::sync::{CountedBytes, Garbage, GarbageCounter, Root, slab};
 
 /// What an epoch keeps of one deferral: 4 words in a list of 64 with a head, which writers close half full.
 const DEFERRAL_BYTES: usize = 72;
@@ -18,7 +18,7 @@ pub(super) struct Bag(NonNull<BagHead>);
 
 /// In front of the words of a bag.
 struct BagHead {
-    debt: Debt,
+    counted: CountedBytes,
     count: usize,
 }
 
@@ -27,18 +27,18 @@ impl Bag {
     /// version of `version` bytes, and what the epoch adds.
     pub(super) fn new(
         words: &[Word<'_>],
-        ledger: &Ledger,
+        garbage: &GarbageCounter,
         (blocks, version): (usize, usize),
     ) -> Self {
         let own = Self::bytes(words.len());
         let head = slab::allocate(own).cast::<BagHead>();
         let rest = slab::rounded(version) + slab::rounded(own) + DEFERRAL_BYTES;
-        let debt = ledger.charge(blocks + rest);
+        let counted = garbage.charge(blocks + rest);
         // SAFETY: the memory holds the head and behind it the words, and nobody else knows it. Only the lifetime of
         // the words changes; the bag frees the blocks when no pin needs them any more.
         unsafe {
             head.write(BagHead {
-                debt,
+                counted,
                 count: words.len(),
             });
             let target = head.add(1).cast::<Word<'_>>();
@@ -52,9 +52,9 @@ impl Bag {
     }
 
     /// Gives the bag up. Any thread may free it: blocks have no affinity, and only turns have drop code.
-    pub(super) fn into_waste(self) -> Waste {
+    pub(super) fn into_garbage(self) -> Garbage {
         // SAFETY: the bag owns its blocks, and this pointer is the only one to it.
-        unsafe { Waste::new(self.0.cast(), Self::free) }
+        unsafe { Garbage::new(self.0.cast(), Self::free) }
     }
 
     /// # Safety
@@ -63,7 +63,7 @@ impl Bag {
     unsafe fn free(bag: NonNull<()>) {
         let head = bag.cast::<BagHead>();
         // SAFETY: written by `new`, and read out once.
-        let BagHead { debt, count } = unsafe { head.read() };
+        let BagHead { counted, count } = unsafe { head.read() };
         // SAFETY: `new` wrote `count` words behind the head.
         let words =
             unsafe { slice::from_raw_parts(head.add(1).cast::<Word<'static>>().as_ptr(), count) };
@@ -77,7 +77,7 @@ impl Bag {
         }
         // SAFETY: allocated by `new` with these bytes; nobody else knows it.
         unsafe { slab::release(head.cast(), Self::bytes(count)) };
-        drop(debt);
+        drop(counted);
     }
 }
 
@@ -87,9 +87,9 @@ impl Bag {
 ///
 /// Nobody reaches it any more, and nobody else frees it.
 unsafe fn free(word: Word<'_>) {
-    if let View::Cell(turn) = word.view() {
-        // SAFETY: the cells that are freed here are made by `Edit::make_turn`; the rest is the caller's promise.
-        unsafe { turn.cast::<Turn>().drop_in_place() };
+    if let View::Cell(cursor) = word.view() {
+        // SAFETY: the cells that are freed here are made by `Edit::make_group_cursor`; the rest is the caller's promise.
+        unsafe { cursor.cast::<GroupCursor>().drop_in_place() };
     }
     if let Some(Memory { start, bytes, .. }) = word.memory() {
         // SAFETY: blocks are allocated with the size that their header tells, turns with that of their type.
@@ -116,7 +116,7 @@ unsafe fn free_all(roots: &[Word<'_>], mut free_cell: impl FnMut(Word<'_>)) {
 }
 
 /// A state of a tree; all but the last state of a [`Root`] are retired block by block.
-pub(crate) trait Version: Send + Sync + 'static {
+pub(crate) trait TreeVersion: Send + Sync + 'static {
     fn empty() -> Self;
 
     /// The words that everything hangs off.
@@ -124,13 +124,13 @@ pub(crate) trait Version: Send + Sync + 'static {
 }
 
 /// Empties a tree whose cells are turns, at once: nobody else has it.
-pub(crate) fn clear(root: &mut Root<impl Version>) {
+pub(crate) fn clear(root: &mut Root<impl TreeVersion>) {
     // SAFETY: turns are freed as blocks are, under the promise of `clear_with`.
-    clear_with(root, |turn| unsafe { free(turn) });
+    clear_with(root, |cursor| unsafe { free(cursor) });
 }
 
 /// Empties a tree at once, its cells through `free_cell`: nobody else has it.
-pub(crate) fn clear_with<V: Version>(root: &mut Root<V>, free_cell: impl FnMut(Word<'_>)) {
+pub(crate) fn clear_with<V: TreeVersion>(root: &mut Root<V>, free_cell: impl FnMut(Word<'_>)) {
     let last = std::mem::replace(root.get_mut(), V::empty());
     // SAFETY: the root was the only way to the last version, and is borrowed exclusively; what was retired before is
     // not reachable from the last version.
