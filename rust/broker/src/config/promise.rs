@@ -6,7 +6,7 @@
 //!   without such a rule, that of its publisher.
 //!
 //! Nothing else decides: not the QoS, not who receives it. Without a store every level is
-//! [`Level::Memory`].
+//! [`Durability::Memory`].
 
 use mqttcore_store::Durability;
 use mqttcore_topics::{TopicFilter, TopicName};

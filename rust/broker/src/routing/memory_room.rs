@@ -2,7 +2,7 @@
 
 use mqttcore_codec::QoS;
 use mqttcore_session::{Message, QueuePolicy};
-use mqttcore_store::Level;
+use mqttcore_store::Durability;
 
 use crate::clients::target::Target;
 use crate::routing::publication::Publication;
@@ -19,7 +19,7 @@ pub(crate) fn lacks_memory(
     if message.qos() == QoS::AtMostOnce || !memory::is_full(shard) {
         return false;
     }
-    let is_stored = message_records::level_of(shard, publication) > Level::Memory;
+    let is_stored = message_records::level_of(shard, publication) > Durability::Memory;
     targets
         .iter()
         .filter(|target| !target.is_stream())

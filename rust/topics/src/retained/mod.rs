@@ -22,9 +22,9 @@ use walk::{WalkCall, WalkPosition};
 /// One value a topic. Shared by reference; readers and writers may be on any thread.
 ///
 /// ```
-/// use mqttcore_topics::{Retained, TopicFilter, TopicLimits, TopicName};
+/// use mqttcore_topics::{RetainedStore, TopicFilter, TopicLimits, TopicName};
 ///
-/// let (retained, limits) = (Retained::new(42), TopicLimits::default());
+/// let (retained, limits) = (RetainedStore::new(42), TopicLimits::default());
 /// retained.set(TopicName::parse("rooms/1/light", &limits)?, "on");
 /// retained.set(TopicName::parse("rooms/2/light", &limits)?, "off");
 ///

@@ -90,7 +90,7 @@ impl<T> Atomic<T> {
 
     /// # Safety
     ///
-    /// UnprotectedGuard else has the pointer.
+    /// Nobody else has the pointer.
     pub(crate) unsafe fn try_into_owned(self) -> Option<Owned<T>> {
         let raw = self.0.load(Ordering::Relaxed);
         // SAFETY: the caller's promise; what is stored comes from a box.

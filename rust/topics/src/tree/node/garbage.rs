@@ -59,7 +59,7 @@ impl Bag {
 
     /// # Safety
     ///
-    /// `bag` is that of `into_waste`, and the grace period of its blocks is over.
+    /// `bag` is that of `into_garbage`, and the grace period of its blocks is over.
     unsafe fn free(bag: NonNull<()>) {
         let head = bag.cast::<BagHead>();
         // SAFETY: written by `new`, and read out once.
