@@ -190,7 +190,7 @@ fn searches(directory: &Directory, text: &str) -> Vec<(Search, usize)> {
         Box::new(|count| {
             directory
                 .snapshot()
-                .match_interleaved(&[topic], None, 0, count)
+                .match_interleaved(&[topic], None, 0, count);
         }),
         Box::new(|count| {
             directory.match_cached(&mut cache, topic, None, 0, count);
