@@ -14,6 +14,7 @@ from mqttcore.config.values import (
     Filter,
     GrantRule,
     MountPoint,
+    Network,
     Origin,
     ProtocolVersion,
     UrlPath,
@@ -238,6 +239,20 @@ class ServerLimits:
     """Maximum number of connections without CONNACK."""
     connections: Annotated[int, Range(1, 2**32 - 1)] = 100_000
     """Clients connected."""
+    connects_per_second: Annotated[int, Range(0, 1_000_000)] = 1_000
+    """Connections a second of each listener, from addresses that are not exempt; those of five
+    seconds may come at once; 0: no limit."""
+    address_connections: Count = 10_000
+    """Connections of one address, an IPv4 address or an IPv6 network of 64 bits. A quarter of
+    ``connections`` is always left to others; 0: no limit."""
+    address_pending_connections: Count = 256
+    """Connections without CONNACK of one address. A quarter of ``pending_connections`` is always
+    left to others; 0: no limit."""
+    address_connects_per_second: Annotated[int, Range(0, 1_000_000)] = 20
+    """Connections a second of one address; those of five seconds may come at once; 0: no
+    limit."""
+    exempt_addresses: tuple[Network, ...] = ("127.0.0.0/8", "::1")
+    """Addresses without these limits, such as those of a load balancer."""
     sessions: Annotated[int, Range(1, 2**32 - 1)] = 1_000_000
     """Sessions held, connected or not."""
     stall_deadline_s: Annotated[float, Range(0.1, 86_400)] = 30.0

@@ -51,6 +51,11 @@ MountPoint = Annotated[
 ]
 
 
+Network = Annotated[
+    str, Parsed(ipaddress.ip_network, "an IP address, or a network as 10.0.0.0/8 or 2001:db8::/32")
+]
+
+
 GrantRule = Annotated[
     str, Parsed(_core.check_grant_rule, "a topic filter, or $# for all topics that begin with $")
 ]

@@ -9,8 +9,8 @@ use mqttcore_broker::tls::{
     CertificateFiles, ClientCertificates, Identity, MinVersion, TlsSettings,
 };
 use mqttcore_broker::{
-    Config, Data, FullQueuePolicy, Listener, Promise, TopicPromise, TopicQueuePolicy,
-    WebSocketRules,
+    AddressLimits, Config, Data, FullQueuePolicy, InvalidNetwork, Listener, Promise, TopicPromise,
+    TopicQueuePolicy, WebSocketRules,
 };
 use mqttcore_codec::Version;
 use mqttcore_session::{QueuePolicy, ServerLimits};
@@ -118,6 +118,11 @@ struct ServerLimitsFields {
     connect_deadline_s: f64,
     pending_connections: usize,
     connections: usize,
+    connects_per_second: u32,
+    address_connections: usize,
+    address_pending_connections: usize,
+    address_connects_per_second: u32,
+    exempt_addresses: Vec<String>,
     sessions: usize,
     stall_deadline_s: f64,
     retained_messages: usize,
@@ -148,6 +153,8 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         connect_deadline: Duration::try_from_secs_f64(limits.connect_deadline_s)?,
         pending_connections: limits.pending_connections,
         connections: limits.connections,
+        connects_per_second: limits.connects_per_second,
+        address_limits: address_limits(limits)?,
         sessions: limits.sessions,
         stall_deadline: Duration::try_from_secs_f64(limits.stall_deadline_s)?,
         shared_strategy: strategy_named(&fields.shared_strategy)?,
@@ -167,6 +174,17 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         system_time: SystemTime::now,
         accepts_clock: false,
         limits: Arc::new(server_limits(limits)?),
+    })
+}
+
+fn address_limits(limits: &ServerLimitsFields) -> PyResult<AddressLimits> {
+    let networks = limits.exempt_addresses.iter().map(|text| text.parse());
+    let exempt: Result<_, InvalidNetwork> = networks.collect();
+    Ok(AddressLimits {
+        exempt: exempt.map_err(|error| PyValueError::new_err(error.to_string()))?,
+        connections: limits.address_connections,
+        pending_connections: limits.address_pending_connections,
+        connects_per_second: limits.address_connects_per_second,
     })
 }
 

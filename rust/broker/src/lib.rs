@@ -57,7 +57,7 @@ pub use config::hooks::{
 };
 pub use config::promise::TopicPromise;
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
-pub use config::{Config, Data, Listener, WebSocketRules};
+pub use config::{AddressLimits, Config, Data, InvalidNetwork, Listener, Network, WebSocketRules};
 pub use durability::outcomes::{Outcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};
 pub use mqttcore_session::Secret;

@@ -57,7 +57,7 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 39] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 43] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
@@ -106,6 +106,22 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 39] {
         (
             "connections/refused",
             stats.connections_refused + stats.connects_refused,
+        ),
+        (
+            "connections/refused/listener_rate",
+            stats.connections_refused_listener_rate,
+        ),
+        (
+            "connections/refused/address",
+            stats.connections_refused_address,
+        ),
+        (
+            "connections/refused/address_pending",
+            stats.connections_refused_address_pending,
+        ),
+        (
+            "connections/refused/address_rate",
+            stats.connections_refused_address_rate,
         ),
         ("connections/violations", stats.violations),
         ("store/segments/scrubbed", stats.store_scrubbed),

@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::{
@@ -12,6 +11,7 @@ use mqttcore_store::Durability;
 
 use crate::admission::rejection::{Denied, turn_away};
 use crate::clients::client::{Client, Identity, Who};
+use crate::clients::connections::ConnectionSlot;
 use crate::clients::link::{Closing, Link};
 use crate::config::grants::{Access, Grant, GrantLimits, Takeover};
 use crate::config::hooks::{EventKind, Login};
@@ -30,6 +30,7 @@ use crate::shard::{EventDetails, Shard};
 /// An authenticated client that moves to its shard.
 pub(crate) struct Arrival {
     pub(crate) transport: DetachedTransport,
+    pub(crate) slot: ConnectionSlot,
     /// Bytes that came behind CONNECT.
     pub(crate) unread: Vec<u8>,
     pub(crate) request: ConnectRequest,
@@ -56,14 +57,18 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     let existing = shard.registry.borrow().find(&arrival.login.client_id);
     if let Some((reason, text)) = refusal(shard, existing.as_ref(), &arrival) {
         let denied = Denied::new(&arrival.login, arrival.request.recipient(), reason);
-        turn_away(shard, arrival.transport, denied.saying(text));
+        turn_away(
+            shard,
+            (arrival.transport, arrival.slot),
+            denied.saying(text),
+        );
         return;
     }
     let mut terms = terms(shard, &arrival, false);
     let Ok(transport) = arrival.transport.unpark() else {
-        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
+    let slot = arrival.slot;
     let (mut request, login, access) = (arrival.request, arrival.login, arrival.access);
     if let Some(will) = &mut request.will {
         will.message.charge(&shard.memory().own_account);
@@ -106,7 +111,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         journal.promise(&client, level);
     }
     welcome(shard, &client, is_resumed);
-    connection::spawn(shard, &client, &link, transport, arrival.unread);
+    connection::spawn(shard, &client, &link, (transport, slot), arrival.unread);
 }
 
 /// Whether the store keeps the session. One that it has, it keeps for as long as there is the session: what was

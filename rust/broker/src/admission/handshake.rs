@@ -9,7 +9,6 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use mqttcore_codec::{ReasonCode, decode_connect};
@@ -21,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::admission::arrival::{Arrival, Greeting, arrive};
 use crate::admission::rejection::{Denied, RejectReason, broken_connect, part, refuse};
 use crate::admission::tls;
+use crate::clients::connections::ConnectionSlot;
 use crate::clients::outbox::Outbox;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::config::hooks::Login;
@@ -38,6 +38,7 @@ pub(crate) struct Accepted {
     pub(crate) peer: SocketAddr,
     /// Number of the listener in the configuration.
     pub(crate) listener: usize,
+    pub(crate) slot: ConnectionSlot,
 }
 
 /// Lets a client in on its home shard once its session is there.
@@ -50,13 +51,10 @@ fn enter(shard: &Rc<Shard>, arrival: Arrival) {
 /// Runs the handshake of `accepted` as a task of this shard.
 pub(crate) fn start(shard: &Rc<Shard>, accepted: Accepted) {
     let task = run(Rc::clone(shard), accepted);
-    tokio::task::spawn_local(guarded(Rc::clone(shard), CONNECTION, task, |shard| {
-        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
-    }));
+    tokio::task::spawn_local(guarded(Rc::clone(shard), CONNECTION, task, |_| {}));
 }
 
-/// Gives back what the acceptor counted when the handshake ends, however it ends.
-/// Its bytes count against the budget of memory.
+/// The bytes of a handshake, which count against the budget of memory until it ends, however it ends.
 struct Pending {
     shard: Rc<Shard>,
     bytes: Cell<usize>,
@@ -87,7 +85,6 @@ const PENDING_BYTES: usize = 4 * 1_024;
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.shard.world.pending.fetch_sub(1, Ordering::Relaxed);
         self.shard.memory().pending.sub(self.bytes.get() as u64);
     }
 }
@@ -99,12 +96,12 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
         socket,
         peer,
         listener,
+        mut slot,
     } = accepted;
     let listener_policies = shard.listener_policies();
     // A listener that a reload removed from the configuration accepts no clients.
     let (Some(policy), Ok(stream)) = (listener_policies.get(listener), TcpStream::from_std(socket))
     else {
-        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
     let (mut transport, opened) = open(&shard, stream, policy, deadline).await;
@@ -132,14 +129,14 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
         }
     };
     drop(pending);
+    slot.end_pending();
     match outcome {
-        Ok(admitted) => send_home(&shard, transport, unread, *admitted, policy),
+        Ok(admitted) => send_home(&shard, (transport, slot), unread, *admitted, policy),
         Err(refusal) => {
             let farewell = refuse(&shard, peer, &policy.name, &refusal);
             // It may hold a password, and the client may take its time.
             drop(refusal);
             Box::pin(part(&shard, transport, farewell)).await;
-            shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -323,13 +320,12 @@ fn check_will(
 /// Hands the client over to the shard where its session lives.
 fn send_home(
     shard: &Rc<Shard>,
-    transport: Transport,
+    (transport, slot): (Transport, ConnectionSlot),
     unread: Vec<u8>,
     admitted: Admitted,
     policy: &ListenerPolicy,
 ) {
     let Ok(transport) = transport.park() else {
-        shard.world.connections.fetch_sub(1, Ordering::Relaxed);
         return;
     };
     let home = shard.world.home(&admitted.login.client_id);
@@ -338,6 +334,7 @@ fn send_home(
     let queue_policy = grant.queue_policy.or(policy.queue_policy);
     let arrival = Arrival {
         transport,
+        slot,
         unread,
         request: admitted.request,
         login: admitted.login,

@@ -4,13 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpListener;
 
 use crate::admission::handshake::Accepted;
+use crate::clients::connections::{ConnectionLimit, ConnectionSlot};
 use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
 
@@ -94,28 +94,16 @@ fn deliver_to_shards(
     peer: SocketAddr,
     listener: usize,
 ) {
-    let world = &shard.world;
     shard.metrics().connections_accepted.add(1);
-    // ORDERING: limits are approximate by one socket a shard at most.
-    let full = world.connections.load(Ordering::Relaxed) >= shard.config().connections
-        || world.pending.load(Ordering::Relaxed) >= shard.config().pending_connections;
-    if full {
-        shard.metrics().connections_refused.add(1);
-        shard
-            .log
-            .warn(LogCategory::Accept, shard.refresh_now(), || {
-                let name = name_of(shard, listener);
-                format!("listener {name}: {peer} refused: too many connections")
-            });
+    let Some(slot) = take_slot(shard, peer, listener) else {
         return;
-    }
+    };
     let Ok(socket) = prepare(stream) else { return };
-    world.connections.fetch_add(1, Ordering::Relaxed);
-    world.pending.fetch_add(1, Ordering::Relaxed);
     let accepted = Accepted {
         socket,
         peer,
         listener,
+        slot,
     };
     if to == shard.index {
         crate::admission::handshake::start(shard, accepted);
@@ -124,6 +112,46 @@ fn deliver_to_shards(
         shard.post_job(to, start);
         shard.flush_mailboxes();
     }
+}
+
+/// Counts a connection of `peer`; `None` if it is above a limit, which is counted and logged.
+fn take_slot(shard: &Shard, peer: SocketAddr, listener: usize) -> Option<ConnectionSlot> {
+    let now = shard.refresh_now();
+    let connections = &shard.world.connections;
+    let admitted = connections.admit(Some(peer.ip()), listener, &shard.config(), now);
+    let limit = match admitted {
+        Ok(slot) => return Some(slot),
+        Err(limit) => limit,
+    };
+    let metrics = shard.metrics();
+    metrics.connections_refused.add(1);
+    let (category, why) = match limit {
+        ConnectionLimit::Full => (LogCategory::Accept, "too many connections"),
+        ConnectionLimit::ListenerRate => {
+            metrics.connections_refused_listener_rate.add(1);
+            (LogCategory::ListenerRate, "too many connections a second")
+        }
+        ConnectionLimit::AddressConnections => {
+            metrics.connections_refused_address.add(1);
+            let why = "its address has too many connections";
+            (LogCategory::AddressConnections, why)
+        }
+        ConnectionLimit::AddressPending => {
+            metrics.connections_refused_address_pending.add(1);
+            let why = "its address has too many connections without CONNACK";
+            (LogCategory::AddressPending, why)
+        }
+        ConnectionLimit::AddressRate => {
+            metrics.connections_refused_address_rate.add(1);
+            let why = "its address has too many connections a second";
+            (LogCategory::AddressRate, why)
+        }
+    };
+    shard.log.warn(category, now, || {
+        let name = name_of(shard, listener);
+        format!("listener {name}: {peer} refused: {why}")
+    });
+    None
 }
 
 /// Small packets leave at once, and a peer that vanished without a word is found.

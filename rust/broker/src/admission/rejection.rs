@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use mqttcore_codec::{DecodeError, Packet, ReasonCode, encode};
 use mqttcore_session::{ConnAckFormat, Details, Violation};
 
+use crate::clients::connections::ConnectionSlot;
 use crate::config::hooks::{Event, EventKind, Login};
 use crate::connection::linger::linger;
 use crate::connection::socket::Fault;
@@ -200,7 +200,11 @@ fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
 }
 
 /// Rejects an authenticated client that may not have the session.
-pub(crate) fn turn_away(shard: &Rc<Shard>, transport: DetachedTransport, denied: Denied) {
+pub(crate) fn turn_away(
+    shard: &Rc<Shard>,
+    (transport, slot): (DetachedTransport, ConnectionSlot),
+    denied: Denied,
+) {
     let (peer, listener) = (denied.login.peer, Arc::clone(&denied.login.listener));
     let farewell = refuse(shard, peer, &listener, &denied.into());
     let own = Rc::clone(shard);
@@ -210,10 +214,9 @@ pub(crate) fn turn_away(shard: &Rc<Shard>, transport: DetachedTransport, denied:
         }
     };
     let task = guarded(Rc::clone(shard), CONNECTION, task, |_| {});
-    let counted = Rc::clone(shard);
     tokio::task::spawn_local(async move {
         task.await;
-        counted.world.connections.fetch_sub(1, Ordering::Relaxed);
+        drop(slot);
     });
 }
 

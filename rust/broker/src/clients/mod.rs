@@ -4,6 +4,7 @@
 
 pub(crate) mod ack_order;
 pub(crate) mod client;
+pub(crate) mod connections;
 pub(crate) mod durable;
 pub(crate) mod full_sessions;
 pub(crate) mod handle;

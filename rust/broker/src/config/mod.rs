@@ -2,11 +2,15 @@
 //!
 //! Plain data and rules about it. Knows no shard and no client.
 
+pub(crate) mod address_limits;
 pub(crate) mod grants;
 pub(crate) mod hooks;
 pub(crate) mod listener_policy;
+pub(crate) mod network;
 pub(crate) mod promise;
 pub(crate) mod queue_policy;
 mod settings;
 
+pub use address_limits::AddressLimits;
+pub use network::{InvalidNetwork, Network};
 pub use settings::{Config, Data, Listener, WebSocketRules};

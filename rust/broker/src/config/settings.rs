@@ -11,6 +11,7 @@ use mqttcore_store::Durability;
 use mqttcore_tls::TlsSettings;
 use mqttcore_topics::{MountPoint, Strategy};
 
+use crate::config::address_limits::AddressLimits;
 use crate::config::grants::Grant;
 use crate::config::promise::TopicPromise;
 use crate::config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
@@ -31,6 +32,11 @@ pub struct Config {
     pub pending_connections: usize,
     /// Connected clients, over all listeners.
     pub connections: usize,
+    /// Connections a second, for each listener, from addresses that are not exempt from limits; those of five seconds may
+    /// come at once; 0 is no limit.
+    pub connects_per_second: u32,
+    /// What one address may take of these.
+    pub address_limits: AddressLimits,
     /// Sessions held, connected or not.
     pub sessions: usize,
     /// A client that takes no byte for this long while bytes wait for it is disconnected.
@@ -91,6 +97,8 @@ impl Default for Config {
             connect_deadline: Duration::from_secs(10),
             pending_connections: 4_096,
             connections: 100_000,
+            connects_per_second: 1_000,
+            address_limits: AddressLimits::default(),
             sessions: 1_000_000,
             stall_deadline: Duration::from_secs(30),
             shared_strategy: Strategy::RoundRobin,

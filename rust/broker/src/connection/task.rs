@@ -7,13 +7,13 @@ mod packets;
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use mqttcore_codec::{Limits, ReasonCode, Version};
 use mqttcore_session::Cause;
 
 use crate::clients::client::{Client, KeptWill, QueueLevel};
+use crate::clients::connections::ConnectionSlot;
 use crate::clients::link::{Link, Pace};
 use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
@@ -55,7 +55,7 @@ pub(crate) fn spawn(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     link: &Rc<Link>,
-    transport: Transport,
+    (transport, slot): (Transport, ConnectionSlot),
     unread: Vec<u8>,
 ) {
     shard.tasks.set(shard.tasks.get() + 1);
@@ -83,7 +83,7 @@ pub(crate) fn spawn(
     let counted = Rc::clone(shard);
     tokio::task::spawn_local(async move {
         task.await;
-        counted.world.connections.fetch_sub(1, Ordering::Relaxed);
+        drop(slot);
         counted.task_ended();
     });
 }

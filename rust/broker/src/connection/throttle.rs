@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
+use crate::runtime::token_bucket::{Rate, TokenBucket};
+
 /// The allowance of one client. It may spend one second's worth at once.
 pub(crate) struct Throttle {
-    per_message: Duration,
-    /// The time up to which the allowance is spent.
-    spent_until: Option<Instant>,
+    rate: Rate,
+    bucket: TokenBucket,
     now: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -21,8 +22,8 @@ impl Throttle {
     /// At most `rate` messages a second; 0 counts as 1.
     pub(crate) fn new(rate: u32) -> Self {
         Self {
-            per_message: BURST / rate.max(1),
-            spent_until: None,
+            rate: Rate::new(rate, BURST),
+            bucket: TokenBucket::default(),
             now: None,
             sleep: None,
         }
@@ -30,22 +31,19 @@ impl Throttle {
 
     /// Takes one message off the allowance.
     pub(crate) fn spend(&mut self, now: Instant) {
-        let spent = self.spent_until.map_or(now, |until| until.max(now));
-        self.spent_until = Some(spent + self.per_message);
+        self.bucket.spend(self.rate, now);
         self.now = Some(now);
     }
 
     /// Whether the client has to wait before its next message.
     pub(crate) fn is_spent(&self) -> bool {
-        match (self.ready_at(), self.now) {
-            (Some(ready_at), Some(now)) => ready_at > now,
-            _ => false,
-        }
+        self.now
+            .is_some_and(|now| !self.bucket.has_token(self.rate, now))
     }
 
     /// When the allowance has one message; `None` if nothing was spent yet.
     fn ready_at(&self) -> Option<Instant> {
-        (self.spent_until? + self.per_message).checked_sub(BURST)
+        self.bucket.ready_at(self.rate)
     }
 
     /// Pending until there is an allowance again.

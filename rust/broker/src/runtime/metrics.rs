@@ -137,6 +137,14 @@ counters! {
     connections_accepted,
     /// Sockets refused because of a limit.
     connections_refused,
+    /// Those of them whose listener had too many connections a second.
+    connections_refused_listener_rate,
+    /// Those of them whose address had too many connections.
+    connections_refused_address,
+    /// Those of them whose address had too many connections without CONNACK.
+    connections_refused_address_pending,
+    /// Those of them whose address had too many connections a second.
+    connections_refused_address_rate,
     /// Clients connected now.
     clients_connected,
     /// Sessions held now, connected or not.

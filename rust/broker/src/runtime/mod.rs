@@ -1,11 +1,13 @@
-//! What a shard runs on: counters, logger, mailboxes, timer wheel, and the first failure.
+//! What a shard runs on: counters, logger, mailboxes, timer wheel, token buckets, bounded tables, and the first failure.
 //!
 //! Knows the configuration and nothing above it: no client, no message, no shard.
 
+pub(crate) mod bounded_table;
 pub(crate) mod failure;
 pub(crate) mod log;
 pub(crate) mod mailbox;
 pub(crate) mod memory;
 pub(crate) mod memory_limit;
 pub(crate) mod metrics;
+pub(crate) mod token_bucket;
 pub(crate) mod wheel;

@@ -13,6 +13,7 @@ use mqttcore_topics::{Directory, RetainedStore};
 use tokio::sync::{Barrier, Notify};
 
 use crate::clients::client::{Client, KeptWill};
+use crate::clients::connections::Connections;
 use crate::clients::durable::DurableSessions;
 use crate::clients::presence::AvailabilityTable;
 use crate::clients::retained;
@@ -60,9 +61,7 @@ pub(crate) struct EngineState {
     /// Topics among `retained` whose message is the broker's own.
     pub(crate) own_retained: AtomicUsize,
     /// Connections that exist, whatever their state; for the limits.
-    pub(crate) connections: AtomicUsize,
-    /// Connections before their CONNECT is accepted.
-    pub(crate) pending: AtomicUsize,
+    pub(crate) connections: Arc<Connections>,
     pub(crate) started: Instant,
     /// Figures of what runs beside the shards.
     pub(crate) figures: Vec<Arc<dyn Figures>>,
@@ -126,8 +125,7 @@ impl EngineState {
             external,
             own_retained: AtomicUsize::new(0),
             sources: Sources::default(),
-            connections: AtomicUsize::new(0),
-            pending: AtomicUsize::new(0),
+            connections: Arc::default(),
             started: Instant::now(),
             figures,
             stopping: AtomicBool::new(false),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mqttcore_broker::{Broker, Config, Hooks};
+use mqttcore_broker::{AddressLimits, Broker, Config, Hooks, Stats};
 use mqttcore_codec::{PropertiesBuf, Property, QoS, ReasonCode, Text, Version};
 
 use crate::common::{
@@ -366,4 +366,79 @@ fn a_user_property_too_many_is_refused() {
         client.until_closed()[..],
         [Received::Disconnect(_)]
     ));
+}
+
+type Counter = fn(&Stats) -> u64;
+
+/// Abuse C15, H06: each limit of an address has its counter and its line in the log.
+#[test]
+fn connections_above_the_share_of_their_address_are_closed_counted_and_logged() {
+    let limits = |change: fn(&mut AddressLimits)| {
+        let mut limits = AddressLimits {
+            exempt: Vec::new(),
+            ..AddressLimits::default()
+        };
+        change(&mut limits);
+        limits
+    };
+    let cases: [(AddressLimits, u64, Counter, &str); 3] = [
+        (
+            limits(|limits| limits.connections = 2),
+            2,
+            |stats| stats.connections_refused_address,
+            "its address has too many connections",
+        ),
+        (
+            limits(|limits| limits.pending_connections = 1),
+            1,
+            |stats| stats.connections_refused_address_pending,
+            "its address has too many connections without CONNACK",
+        ),
+        (
+            limits(|limits| limits.connects_per_second = 1),
+            5,
+            |stats| stats.connections_refused_address_rate,
+            "its address has too many connections a second",
+        ),
+    ];
+    for (address_limits, admitted, counter, text) in cases {
+        let (sender, lines) = std::sync::mpsc::channel();
+        let plugin = Plugin::default().log_lines(move |line| {
+            let _ = sender.send(line);
+        });
+        let config = Config {
+            address_limits,
+            ..config()
+        };
+        let broker = start_with(config, plugin);
+        let _silent: Vec<Client> = (0..admitted).map(|_| silent(&broker)).collect();
+
+        let mut refused = v5("one too many").open(broker.addresses()[0]);
+
+        assert_eq!(refused.until_closed(), []);
+        let stats = broker.stats();
+        assert_eq!((stats.connections_refused, counter(&stats)), (1, 1));
+        let line = lines.recv_timeout(DEADLINE).expect("a line");
+        assert!(line.contains("127.0.0.1") && line.ends_with(text), "{line}");
+    }
+}
+
+/// Decision 26: what runs on the machine of the broker has no such limits unless they are asked for.
+#[test]
+fn loopback_has_no_limits_by_address() {
+    let broker = start(Config {
+        connects_per_second: 1,
+        address_limits: AddressLimits {
+            connections: 1,
+            connects_per_second: 1,
+            ..AddressLimits::default()
+        },
+        ..config()
+    });
+
+    let mut clients: Vec<Client> = (0..20)
+        .map(|number| v5(&format!("c{number}")).connect(&broker))
+        .collect();
+
+    clients.iter_mut().for_each(Client::ping);
 }

@@ -1,0 +1,393 @@
+//! Counts the connections of all shards, and those of each address, and refuses those above their limits.
+
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::config::Config;
+use crate::config::address_limits::share_of;
+use crate::runtime::bounded_table::{BoundedTable, Remembered};
+use crate::runtime::token_bucket::{Rate, TokenBucket};
+
+/// How many seconds' worth of connections may come at once.
+const BURST: Duration = Duration::from_secs(5);
+
+/// The limit that a connection is refused for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ConnectionLimit {
+    /// Connections, or connections without CONNACK, of all clients.
+    Full,
+    /// Connections a second of the listener.
+    ListenerRate,
+    /// Connections of the address.
+    AddressConnections,
+    /// Connections without CONNACK of the address.
+    AddressPending,
+    /// Connections a second of the address.
+    AddressRate,
+}
+
+/// The connections of all shards.
+#[derive(Default)]
+pub(crate) struct Connections(Mutex<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    connections: usize,
+    /// Those without CONNACK.
+    pending: usize,
+    /// Connections a second, by listener.
+    listeners: Vec<TokenBucket>,
+    addresses: BoundedTable<AddressKey, Share>,
+}
+
+/// What a connection counts as, until it is dropped.
+pub(crate) struct ConnectionSlot {
+    all: Arc<Connections>,
+    /// `None`: the address is exempt from limits.
+    address: Option<AddressKey>,
+    is_pending: bool,
+}
+
+impl Connections {
+    /// Counts a connection that was just accepted; `peer` is `None` for a Unix socket.
+    ///
+    /// # Errors
+    ///
+    /// The limit that is reached; nothing is counted then.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        peer: Option<IpAddr>,
+        listener: usize,
+        config: &Config,
+        now: Instant,
+    ) -> Result<ConnectionSlot, ConnectionLimit> {
+        let limited = peer.filter(|peer| config.address_limits.apply_to(*peer));
+        let address = limited.map(AddressKey::of);
+        self.counts().admit(address, listener, config, now)?;
+        Ok(ConnectionSlot {
+            all: Arc::clone(self),
+            address,
+            is_pending: true,
+        })
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectionSlot {
+    /// The connection has its CONNACK, or will be refused: it is not pending any more.
+    pub(crate) fn end_pending(&mut self) {
+        if std::mem::take(&mut self.is_pending) {
+            self.all.counts().end_pending(self.address, Instant::now());
+        }
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let mut counts = self.all.counts();
+        if self.is_pending {
+            counts.end_pending(self.address, now);
+        }
+        counts.end(self.address, now);
+    }
+}
+
+impl Counts {
+    fn admit(
+        &mut self,
+        address: Option<AddressKey>,
+        listener: usize,
+        config: &Config,
+        now: Instant,
+    ) -> Result<(), ConnectionLimit> {
+        if self.connections >= config.connections || self.pending >= config.pending_connections {
+            return Err(ConnectionLimit::Full);
+        }
+        if let Some(key) = address {
+            let share = self.addresses.entry(key, now);
+            share.check(config, now)?;
+            // An address that is refused takes nothing from the listener.
+            spend(
+                listener_bucket(&mut self.listeners, listener),
+                config.connects_per_second,
+                now,
+            )?;
+            share.add(config, now);
+        }
+        self.connections += 1;
+        self.pending += 1;
+        Ok(())
+    }
+
+    fn end_pending(&mut self, address: Option<AddressKey>, now: Instant) {
+        self.pending -= 1;
+        if let Some(key) = address {
+            self.addresses.change(key, now, |share| share.pending -= 1);
+        }
+    }
+
+    fn end(&mut self, address: Option<AddressKey>, now: Instant) {
+        self.connections -= 1;
+        if let Some(key) = address {
+            self.addresses
+                .change(key, now, |share| share.connections -= 1);
+        }
+    }
+}
+
+fn listener_bucket(listeners: &mut Vec<TokenBucket>, listener: usize) -> &mut TokenBucket {
+    if listeners.len() <= listener {
+        listeners.resize_with(listener + 1, TokenBucket::default);
+    }
+    &mut listeners[listener]
+}
+
+/// Takes a connection off the rate of a listener; 0 a second is no limit.
+fn spend(bucket: &mut TokenBucket, per_second: u32, now: Instant) -> Result<(), ConnectionLimit> {
+    if per_second > 0 {
+        let rate = Rate::new(per_second, BURST);
+        if !bucket.has_token(rate, now) {
+            return Err(ConnectionLimit::ListenerRate);
+        }
+        bucket.spend(rate, now);
+    }
+    Ok(())
+}
+
+/// What limits count as one address: an IPv4 address, or the first 64 bits of an IPv6 address, which is what one client
+/// is given.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct AddressKey(NonZeroU64);
+
+impl AddressKey {
+    /// The numbers of IPv4 are those of `::/32`, which no client has.
+    fn of(address: IpAddr) -> Self {
+        let bits = match address.to_canonical() {
+            IpAddr::V4(v4) => u64::from(v4.to_bits()),
+            // The upper half of the bits fits.
+            IpAddr::V6(v6) => u64::try_from(v6.to_bits() >> 64).unwrap_or(u64::MAX),
+        };
+        Self(NonZeroU64::MIN.saturating_add(bits))
+    }
+}
+
+/// What one address has now.
+#[derive(Default)]
+struct Share {
+    connections: usize,
+    pending: usize,
+    connects: TokenBucket,
+}
+
+impl Share {
+    fn check(&self, config: &Config, now: Instant) -> Result<(), ConnectionLimit> {
+        let limits = &config.address_limits;
+        let pending = share_of(config.pending_connections, limits.pending_connections);
+        if self.connections >= share_of(config.connections, limits.connections) {
+            return Err(ConnectionLimit::AddressConnections);
+        }
+        if self.pending >= pending {
+            return Err(ConnectionLimit::AddressPending);
+        }
+        let rate = Rate::new(limits.connects_per_second, BURST);
+        if limits.connects_per_second > 0 && !self.connects.has_token(rate, now) {
+            return Err(ConnectionLimit::AddressRate);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, config: &Config, now: Instant) {
+        let per_second = config.address_limits.connects_per_second;
+        self.connections += 1;
+        self.pending += 1;
+        if per_second > 0 {
+            self.connects.spend(Rate::new(per_second, BURST), now);
+        }
+    }
+}
+
+impl Remembered for Share {
+    fn is_in_use(&self) -> bool {
+        self.connections > 0
+    }
+
+    fn is_as_new(&self, now: Instant) -> bool {
+        self.connects.is_full(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::AddressLimits;
+
+    /// Limits that a test reaches; none of the other limits.
+    fn config(change: impl FnOnce(&mut Config)) -> Config {
+        let mut config = Config {
+            connects_per_second: 0,
+            address_limits: AddressLimits {
+                exempt: Vec::new(),
+                connections: 0,
+                pending_connections: 0,
+                connects_per_second: 0,
+            },
+            ..Config::default()
+        };
+        change(&mut config);
+        config
+    }
+
+    struct Acceptor {
+        all: Arc<Connections>,
+        config: Config,
+        now: Instant,
+    }
+
+    impl Acceptor {
+        fn new(change: impl FnOnce(&mut Config)) -> Self {
+            Self {
+                all: Arc::default(),
+                config: config(change),
+                now: Instant::now(),
+            }
+        }
+
+        fn admit(&self, peer: &str) -> Result<ConnectionSlot, ConnectionLimit> {
+            let peer = peer.parse().unwrap();
+            self.all.admit(Some(peer), 0, &self.config, self.now)
+        }
+
+        /// Connections of `peer` that are admitted one after the other, and why there are no more.
+        fn fill(&self, peer: &str) -> (Vec<ConnectionSlot>, ConnectionLimit) {
+            let mut admitted = Vec::new();
+            loop {
+                match self.admit(peer) {
+                    Ok(slot) => admitted.push(slot),
+                    Err(limit) => return (admitted, limit),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_has_its_share_of_connections_and_others_have_theirs() {
+        let acceptor = Acceptor::new(|config| {
+            config.connections = 10;
+            config.address_limits.connections = 4;
+        });
+
+        let (mut first, limit) = acceptor.fill("192.0.2.1");
+
+        assert_eq!(
+            (first.len(), limit),
+            (4, ConnectionLimit::AddressConnections)
+        );
+        assert_eq!(acceptor.fill("192.0.2.2").0.len(), 4);
+        first.pop();
+        assert!(acceptor.admit("192.0.2.1").is_ok());
+    }
+
+    #[test]
+    fn c15_no_address_takes_the_last_quarter_of_a_table() {
+        let acceptor = Acceptor::new(|config| {
+            config.connections = 100;
+            config.pending_connections = 8;
+            config.address_limits.pending_connections = 1_000;
+        });
+
+        let (pending, limit) = acceptor.fill("192.0.2.1");
+
+        assert_eq!((pending.len(), limit), (6, ConnectionLimit::AddressPending));
+        let (others, limit) = acceptor.fill("192.0.2.2");
+        assert_eq!((others.len(), limit), (2, ConnectionLimit::Full));
+    }
+
+    #[test]
+    fn a_connection_with_connack_is_not_pending() {
+        let acceptor = Acceptor::new(|config| config.address_limits.pending_connections = 1);
+        let mut slot = acceptor.admit("192.0.2.1").ok().unwrap();
+        assert!(acceptor.admit("192.0.2.1").is_err());
+
+        slot.end_pending();
+
+        assert!(acceptor.admit("192.0.2.1").is_ok());
+    }
+
+    #[test]
+    fn h06_an_address_that_connects_too_often_takes_nothing_from_the_listener() {
+        let mut acceptor = Acceptor::new(|config| {
+            config.connects_per_second = 30;
+            config.address_limits.connects_per_second = 20;
+        });
+
+        let (slots, limit) = acceptor.fill("192.0.2.1");
+        assert_eq!((slots.len(), limit), (100, ConnectionLimit::AddressRate));
+        drop(slots);
+        let (slots, limit) = acceptor.fill("192.0.2.2");
+        assert_eq!((slots.len(), limit), (50, ConnectionLimit::ListenerRate));
+
+        acceptor.now += Duration::from_secs(1);
+        assert_eq!(acceptor.fill("192.0.2.1").0.len(), 20);
+        assert_eq!(acceptor.fill("192.0.2.2").0.len(), 10);
+    }
+
+    #[test]
+    fn an_ipv6_client_has_64_bits_and_its_neighbour_has_others() {
+        let acceptor = Acceptor::new(|config| config.address_limits.connections = 1);
+
+        let _one = acceptor.admit("2001:db8::1").ok().unwrap();
+
+        let refused = acceptor.admit("2001:db8::ffff:1").err();
+        assert_eq!(refused, Some(ConnectionLimit::AddressConnections));
+        assert!(acceptor.admit("2001:db8:0:1::1").is_ok());
+        let _four = acceptor.admit("192.0.2.1").ok().unwrap();
+        assert!(acceptor.admit("::ffff:192.0.2.1").is_err());
+    }
+
+    #[test]
+    fn exempt_addresses_and_unix_sockets_have_the_limits_of_all_only() {
+        let acceptor = Acceptor::new(|config| {
+            config.connections = 3;
+            config.connects_per_second = 1;
+            config.address_limits = AddressLimits {
+                connections: 1,
+                connects_per_second: 1,
+                ..AddressLimits::default()
+            };
+        });
+
+        let (local, limit) = acceptor.fill("127.0.0.1");
+
+        assert_eq!((local.len(), limit), (3, ConnectionLimit::Full));
+        drop(local);
+        let unix = acceptor.all.admit(None, 0, &acceptor.config, acceptor.now);
+        assert!(unix.is_ok());
+    }
+
+    #[test]
+    fn zero_switches_a_limit_off() {
+        let acceptor = Acceptor::new(|config| config.connections = 1_000);
+
+        let (slots, limit) = acceptor.fill("192.0.2.1");
+
+        assert_eq!((slots.len(), limit), (1_000, ConnectionLimit::Full));
+    }
+
+    #[test]
+    fn connections_that_ended_leave_nothing() {
+        let acceptor = Acceptor::new(|config| config.connections = 10);
+        drop(acceptor.fill("192.0.2.1"));
+
+        let counts = acceptor.all.counts();
+
+        assert_eq!((counts.connections, counts.pending), (0, 0));
+        let key = AddressKey::of("192.0.2.1".parse().unwrap());
+        assert!(counts.addresses.get(&key).is_none());
+    }
+}

@@ -1,0 +1,80 @@
+//! Limits of one address: an IPv4 address, or all IPv6 addresses with the same first 64 bits.
+
+use std::net::IpAddr;
+
+use crate::config::network::Network;
+
+/// What one address may take of the tables that all clients share. 0 is no limit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AddressLimits {
+    /// Addresses without these limits; so are peers of Unix sockets.
+    pub exempt: Vec<Network>,
+    /// Connections, whatever their state. Never more than three quarters of `Config::connections`.
+    pub connections: usize,
+    /// Connections without CONNACK. Never more than three quarters of `Config::pending_connections`.
+    pub pending_connections: usize,
+    /// Connections a second; those of five seconds may come at once.
+    pub connects_per_second: u32,
+}
+
+impl Default for AddressLimits {
+    fn default() -> Self {
+        let loopback = ["127.0.0.0/8", "::1"].iter();
+        Self {
+            // INVARIANT: both are networks.
+            exempt: loopback
+                .map(|text| text.parse().expect("a network"))
+                .collect(),
+            connections: 10_000,
+            pending_connections: 256,
+            connects_per_second: 20,
+        }
+    }
+}
+
+impl AddressLimits {
+    /// Whether the limits hold for `peer`.
+    pub(crate) fn apply_to(&self, peer: IpAddr) -> bool {
+        !self.exempt.iter().any(|network| network.contains(peer))
+    }
+}
+
+/// The part of a table of `places` that one address may have, if its limit is `limit`: a quarter is left for others.
+pub(crate) fn share_of(places: usize, limit: usize) -> usize {
+    match limit {
+        0 => usize::MAX,
+        _ => limit.min(places - places.div_ceil(4)).max(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quarter_of_a_table_is_left_for_others() {
+        for (places, limit, share) in [
+            (100, 10, 10),
+            (100, 100, 75),
+            (10, 10, 7),
+            (1, 10, 1),
+            (100, 0, usize::MAX),
+        ] {
+            assert_eq!(share_of(places, limit), share, "{limit} of {places}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_exempt_by_default() {
+        let limits = AddressLimits::default();
+
+        for (peer, is_limited) in [
+            ("127.0.0.2", false),
+            ("::1", false),
+            ("192.0.2.1", true),
+            ("2001:db8::1", true),
+        ] {
+            assert_eq!(limits.apply_to(peer.parse().unwrap()), is_limited, "{peer}");
+        }
+    }
+}

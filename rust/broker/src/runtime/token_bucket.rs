@@ -1,0 +1,72 @@
+//! Token buckets: how often something may happen.
+
+use std::time::{Duration, Instant};
+
+/// How many tokens a second a bucket gets, and how many seconds' worth it holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    per_token: Duration,
+    burst: Duration,
+}
+
+impl Rate {
+    /// 0 tokens a second count as 1.
+    pub(crate) fn new(per_second: u32, burst: Duration) -> Self {
+        Self {
+            per_token: Duration::from_secs(1) / per_second.max(1),
+            burst,
+        }
+    }
+}
+
+/// A bucket that is full at first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TokenBucket {
+    /// The time up to which its tokens are spent.
+    spent_until: Option<Instant>,
+}
+
+impl TokenBucket {
+    /// Takes a token out, even if there is none.
+    pub(crate) fn spend(&mut self, rate: Rate, now: Instant) {
+        let spent = self.spent_until.map_or(now, |until| until.max(now));
+        self.spent_until = Some(spent + rate.per_token);
+    }
+
+    /// When there is a token; `None` if none was spent yet.
+    pub(crate) fn ready_at(&self, rate: Rate) -> Option<Instant> {
+        (self.spent_until? + rate.per_token).checked_sub(rate.burst)
+    }
+
+    /// Whether there is a token.
+    pub(crate) fn has_token(&self, rate: Rate, now: Instant) -> bool {
+        self.ready_at(rate).is_none_or(|ready_at| ready_at <= now)
+    }
+
+    /// Whether all that was spent has come back.
+    pub(crate) fn is_full(&self, now: Instant) -> bool {
+        self.spent_until.is_none_or(|until| until <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tokens_of_its_burst_may_be_spent_at_once_and_no_more() {
+        let now = Instant::now();
+        let rate = Rate::new(20, Duration::from_secs(5));
+        let mut bucket = TokenBucket::default();
+        let mut spent = 0;
+        while bucket.has_token(rate, now) {
+            bucket.spend(rate, now);
+            spent += 1;
+        }
+
+        assert_eq!(spent, 100);
+        assert!(!bucket.is_full(now + Duration::from_millis(4_999)));
+        assert!(bucket.is_full(now + Duration::from_secs(5)));
+        assert!(bucket.has_token(rate, now + Duration::from_millis(50)));
+    }
+}
