@@ -447,7 +447,8 @@ class Wire:
     ) -> None:
         self.version = version
         self.socket = using or socket.create_connection((host, port), PATIENCE_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.socket.family != socket.AF_UNIX:
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unread = b""
         self._set_aside: deque[Packet] = deque()
         self._ended = False

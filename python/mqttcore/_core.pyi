@@ -276,7 +276,7 @@ class Engine:
         """
 
     def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens, as (host, port), in the order of the settings."""
+        """Where its TCP listeners are, as (host, port), in the order of the settings."""
 
     def promises(self) -> str:
         """The levels of acknowledgements that are in force, in one line."""
@@ -458,11 +458,15 @@ class Login:
 
     @property
     def is_certified(self) -> bool:
-        """Whether the user name is that of the certificate, as the listener's `identity` says."""
+        """Whether the user name is the certificate's or the peer's, as ``identity`` says."""
+
+    @property
+    def uid(self) -> int | None:
+        """The number of the user at the other end of a Unix socket; None: another client."""
 
     @property
     def peer(self) -> tuple[str, int]:
-        """Address and port of the client."""
+        """Address and port of the client; ``uid:1000`` and 0 for one of a Unix socket."""
 
     @property
     def listener(self) -> str:

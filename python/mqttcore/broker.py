@@ -267,7 +267,7 @@ class Broker:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens, as (host, port), in the order of the settings."""
+        """Where its TCP listeners are, as (host, port), in the order of the settings."""
         return self._started().addresses()
 
     @property
@@ -277,7 +277,7 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """The port of its first listener."""
+        """The port of its first TCP listener."""
         return self.addresses[0][1]
 
     def __enter__(self) -> Self:

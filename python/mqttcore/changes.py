@@ -18,7 +18,7 @@ RESTART = frozenset(
     )
 )
 """Settings that are read at the start alone."""
-BOUND = ("address", "transport")
+BOUND = ("address", "transport", "mode", "group")
 """What a listener is bound with."""
 LISTENER = (
     "name",
@@ -31,6 +31,7 @@ LISTENER = (
     "promise",
     "queue_policy",
     "tls",
+    "identity",
 )
 """What changes at a listener that is bound."""
 

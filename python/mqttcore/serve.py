@@ -13,7 +13,7 @@ import pathlib
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mqttcore import _core, config, damage
 from mqttcore.broker import Broker
@@ -65,8 +65,8 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="listen on this address instead of the file's listeners, as 127.0.0.1:1883 or"
-        " ws://127.0.0.1:8083/mqtt; may be repeated",
+        help="listen on this address instead of the file's listeners, as 127.0.0.1:1883,"
+        " ws://127.0.0.1:8083/mqtt or unix:/run/mqttcore/mqtt.sock; may be repeated",
     )
     made.add_argument(
         "--data", metavar="DIR", help="data folder for sessions and messages; created if missing"
@@ -141,8 +141,8 @@ def subject(failure: StoppedError) -> str:
 def banner(broker: Broker, *, has_file: bool) -> str:
     """The banner: listeners, durability, and the warnings of the default profile."""
     settings = broker.settings
-    listeners = zip(settings.listeners, broker.addresses, strict=True)
-    places = ", ".join(place(listener, *address) for listener, address in listeners)
+    addresses = iter(broker.addresses)
+    places = ", ".join(place(listener, addresses) for listener in settings.listeners)
     fate = "" if settings.data else "; all data is lost when the process ends"
     lines = [f"mqttcore {_core.__version__}: listening on {places}; promise: {broker.promises}"]
     if not has_file:
@@ -164,8 +164,11 @@ def memory(settings: Settings) -> str:
     return f"memory: {budget:,} MiB ({source})"
 
 
-def place(listener: Listener, host: str, port: int) -> str:
-    """The addresses of the listeners, as text."""
+def place(listener: Listener, addresses: Iterator[tuple[str, int]]) -> str:
+    """The address of a listener, as text; that of TCP is the next one of ``addresses``."""
+    if listener.unix_socket:
+        return listener.address
+    host, port = next(addresses)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if listener.transport == "websocket":
         return f"{'wss' if listener.tls else 'ws'}://{address}{listener.path}"

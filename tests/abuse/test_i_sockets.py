@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mqttcore import Broker
+from mqttcore.auth.certificate import Certificate
+from mqttcore.config import Listener
+from mqttcore.errors import StartError
+from mqttcore.plugin import Login, Plugin, hook
 
 from tests import wire as mqtt
 from tests.conftest import both_transports
@@ -64,6 +71,82 @@ def test_i16_nothing_speaks_quic(tmp_path: Path) -> None:
     assert open_sockets(life.process.pid, "tcp")
     assert open_sockets(life.process.pid, "udp") | open_sockets(life.process.pid, "udp6") == set()
     life.stop()
+
+
+def local(path: Path, **keys: Any) -> Listener:  # noqa: ANN401 -- keys of a listener
+    """A listener at a Unix socket."""
+    return Listener(address=f"unix:{path}", **keys)
+
+
+def open_local(path: Path) -> Wire:
+    """A connection to the socket at `path`, without a CONNECT."""
+    one = socket.socket(socket.AF_UNIX)
+    one.connect(str(path))
+    return Wire(0, using=one)
+
+
+def test_i15_a_unix_socket_has_mode_0660_and_is_removed_at_the_end(
+    start_broker: Callable[..., Broker], tmp_path: Path
+) -> None:
+    path = tmp_path / "mqtt.sock"
+    running = start_broker(listeners=(local(path),))
+
+    found = path.stat()
+    assert stat.S_ISSOCK(found.st_mode)
+    assert stat.S_IMODE(found.st_mode) == 0o660
+    assert [file.name for file in tmp_path.iterdir()] == ["mqtt.sock"]
+
+    running.stop()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_i15_a_socket_that_a_broker_listens_at_is_not_taken_from_it(
+    start_broker: Callable[..., Broker], tmp_path: Path
+) -> None:
+    path = tmp_path / "mqtt.sock"
+    start_broker(listeners=(local(path, anonymous=True),))
+
+    with pytest.raises(StartError, match=f"cannot listen on unix:{path}: the socket is in use"):
+        start_broker(listeners=(local(path),))
+
+    with open_local(path) as one:
+        one.connect(unique("i15"))
+
+
+def test_i15_a_plugin_sees_the_user_of_the_peer(
+    start_broker: Callable[..., Broker], tmp_path: Path
+) -> None:
+    seen: list[Login] = []
+
+    class Watch(Plugin):
+        @hook.authenticate()
+        def login(self, login: Login) -> None:
+            seen.append(login)
+
+    path, uid = tmp_path / "mqtt.sock", os.getuid()
+    start_broker(Watch(), listeners=(local(path),))
+
+    with open_local(path) as one:
+        one.connect("i15", username="root", reason=0x86)
+
+    [login] = seen
+    assert (login.peer, login.uid, login.username) == ((f"uid:{uid}", 0), uid, "root")
+    assert not login.is_certified
+
+
+def test_i15_the_user_of_the_peer_is_the_user_name_and_its_rules_hold(
+    start_broker: Callable[..., Broker], tmp_path: Path
+) -> None:
+    path, uid = tmp_path / "mqtt.sock", os.getuid()
+    rules = Certificate.Config(publish=("user/%u/#",), subscribe=("user/%u/#",))
+    running = start_broker(Certificate(rules), listeners=(local(path, identity="uid"),))
+
+    with open_local(path) as one:
+        # Whatever user it says that it is.
+        one.connect(unique("i15"), username="admin")
+        [session] = running.clients()
+        assert (session.username, session.peer) == (str(uid), (f"uid:{uid}", 0))
+        assert one.subscribe(f"user/{uid}/#", "user/other/#").reasons == (0, 0x87)
 
 
 @pytest.fixture

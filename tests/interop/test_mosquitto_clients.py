@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
+from mqttcore import Broker
+from mqttcore.config import Listener
 
 from tests.conftest import RunningBroker
 from tests.wire import PATIENCE_S, unique
@@ -177,3 +180,21 @@ def test_properties_pass(subscribe: Start, publish: Publish, topic: str) -> None
     publish(5, "-t", topic, "-m", "x", *words, "-D", "publish", "user-property", "a", "1")
 
     assert receiver.messages() == ["answers a:1 x"]
+
+
+def test_a_unix_socket_serves_mosquittos_clients(
+    start_broker: Callable[..., Broker], tmp_path: pathlib.Path
+) -> None:
+    path = tmp_path / "mqtt.sock"
+    start_broker(listeners=(Listener(address=f"unix:{path}", anonymous=True),))
+
+    def run(program: str, *words: str) -> str:
+        command = [program, "--unix", str(path), "-V", "mqttv5", "-t", "here", "-q", "1", *words]
+        done = subprocess.run(  # noqa: S603 -- fixed words
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run("mosquitto_pub", "-r", "-m", "over a socket")
+    assert run("mosquitto_sub", "-C", "1", "-W", str(int(PATIENCE_S))) == "over a socket\n"

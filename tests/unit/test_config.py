@@ -1,5 +1,8 @@
 """Configuration: every fault at once, each with its place; flags over environment over file."""
 
+import dataclasses
+import grp
+import os
 import pathlib
 import sys
 import textwrap
@@ -59,10 +62,12 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         ' did you mean "log_level"?',
         "mqttcore.toml:2:10: shards: expected a whole number, found 'two'; allowed: 0 to 64",
         "mqttcore.toml:5:1: listeners[0].adress: unknown key; allowed: address, anonymous,"
-        " insecure, mount_point, name, origins, path, promise, protocol_versions, queue_policy,"
-        ' session, tls, transport; did you mean "address"?',
+        " group, identity, insecure, mode, mount_point, name, origins, path, promise,"
+        " protocol_versions, queue_policy, session, tls, transport; did you mean"
+        ' "address"?',
         "mqttcore.toml:8:11: listeners[1].address: '127.0.0.1' has no port; allowed: IP address or"
-        " localhost, and port, as 127.0.0.1:1883 or [::1]:1883",
+        " localhost, and port, as 127.0.0.1:1883 or [::1]:1883; or unix: and a path, as"
+        " unix:/run/mqttcore/mqtt.sock",
         "mqttcore.toml:9:13: listeners[1].anonymous: expected true or false or a table, found"
         " 'yes'",
         "mqttcore.toml:12:23: limits.maximum_packet_size: 12 is out of range; allowed: 20 to"
@@ -218,6 +223,66 @@ def test_a_url_is_a_listener_for_websocket(write: Write) -> None:
     )
     assert (bare.address, bare.path, bare.origins) == ("[::1]:9", "/mqtt", origins)
     assert plain == Listener(address="127.0.0.1:1883", anonymous=True)
+
+
+def test_a_path_is_a_listener_at_a_unix_socket(write: Write) -> None:
+    group = grp.getgrgid(os.getgid()).gr_name
+    path = write(f"""\
+        [[listeners]]
+        address = "unix:/run/mqttcore/mqtt.sock"
+        mode = "0600"
+        group = "{group}"
+        identity = "uid"
+        anonymous = true
+    """)
+
+    (own,) = load(path).listeners
+    (other,) = load(path, listen=["unix:/tmp/other.sock"]).listeners
+    (tcp,) = load(path, listen=["127.0.0.1:1883"]).listeners
+
+    assert own.unix_socket == (pathlib.Path("/run/mqttcore/mqtt.sock"), 0o600, os.getgid())
+    assert own.host_port is None
+    assert other == dataclasses.replace(own, address="unix:/tmp/other.sock")
+    assert tcp == Listener(address="127.0.0.1:1883", anonymous=True)
+    assert tcp.unix_socket is None
+
+
+def test_the_keys_of_a_unix_socket_are_checked(write: Write) -> None:
+    long = "/" + "x" * 107
+    path = write(f"""\
+        [[listeners]]
+        address = "unix:mqtt.sock"
+        mode = "rw-rw----"
+        [[listeners]]
+        address = "unix:{long}"
+        group = "no-such-group"
+        [[listeners]]
+        mode = "0600"
+        identity = "uid"
+    """)
+    allowed = (
+        "; allowed: IP address or localhost, and port, as 127.0.0.1:1883 or [::1]:1883; or unix:"
+        " and a path, as unix:/run/mqttcore/mqtt.sock"
+    )
+
+    assert faults(path) == [
+        "mqttcore.toml:2:11: listeners[0].address: 'mqtt.sock' is not an absolute path of a file"
+        + allowed,
+        "mqttcore.toml:3:8: listeners[0].mode: 'rw-rw----' is not a mode; allowed: three octal"
+        " digits, as 0660",
+        "mqttcore.toml:5:11: listeners[1].address: the path is longer than 107 bytes" + allowed,
+        "mqttcore.toml:6:9: listeners[1].group: there is no group 'no-such-group' on this machine;"
+        " allowed: a group of this machine",
+    ]
+    path = write("""\
+        [[listeners]]
+        mode = "0600"
+        identity = "uid"
+    """)
+    assert faults(path) == [
+        "mqttcore.toml:2:8: listeners[0].mode: has no effect without a Unix socket",
+        "mqttcore.toml:3:12: listeners[0].identity: has no effect without a Unix socket",
+    ]
 
 
 def test_the_keys_of_websocket_are_checked(write: Write) -> None:

@@ -90,6 +90,19 @@ def test_its_banner_shows_every_transport(serve: Serve) -> None:
         one.connect("framed")
 
 
+def test_its_banner_shows_a_unix_socket(serve: Serve, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "mqtt.sock"
+
+    process = serve("--listen", f"unix:{path}", "--listen", "127.0.0.1:0")
+
+    assert process.stdout is not None
+    places = rf"listening on unix:{path}, 127\.0\.0\.1:(\d+); promise"
+    found = re.search(places, process.stdout.readline())
+    assert found
+    with Wire(int(found[1])) as wire:
+        wire.connect("c")
+
+
 def test_its_start_imports_nothing_that_takes_long() -> None:
     program = "import sys, mqttcore.serve; print(*sys.modules)"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from mqttcore._core import has_streams
 from mqttcore._schema import Entry, Faults, Made, Place
 from mqttcore.config.parts import HttpListener, Listener, Tls, TopicRule
-from mqttcore.config.values import WEBSOCKET_PATH, is_loopback
+from mqttcore.config.values import SOCKET_MODE, WEBSOCKET_PATH, is_loopback, unix_path
 from mqttcore.errors import ConfigError
 from mqttcore.streams.kafka import check_kafka
 from mqttcore.streams.settings import BUILD, check_streams, read_token
@@ -79,6 +79,7 @@ def check_listeners(
             where = f"{key}.protocol_versions"
             faults.add(place(where), where, "there is none", "allowed: one or more")
         check_transport(listener, key, place, faults)
+        check_socket(listener, key, place, faults)
         if listener.tls is not None:
             check_tls(listener.tls, f"{key}.tls", place, faults)
 
@@ -129,6 +130,24 @@ def check_transport(
         if is_given:
             where = f"{key}.{name}"
             faults.add(place(where), where, f"has no effect with transport {listener.transport!r}")
+
+
+def check_socket(
+    listener: Listener, key: str, place: Callable[[str], Place], faults: Faults
+) -> None:
+    """Refuses keys that only a Unix socket has, and two identities."""
+    if unix_path(listener.address) is None:
+        for name, is_given in (
+            ("mode", listener.mode != SOCKET_MODE),
+            ("group", listener.group is not None),
+            ("identity", listener.identity is not None),
+        ):
+            if is_given:
+                where = f"{key}.{name}"
+                faults.add(place(where), where, "has no effect without a Unix socket")
+    if listener.identity and listener.tls is not None and listener.tls.identity:
+        where = f"{key}.identity"
+        faults.add(place(where), where, "the user name cannot come from tls.identity, too")
 
 
 def check_tls(tls: Tls, key: str, place: Callable[[str], Place], faults: Faults) -> None:

@@ -9,20 +9,25 @@ from typing import Annotated, Literal, get_args
 from mqttcore._schema import Place, Range, Table, entry_of
 from mqttcore.config.values import (
     BUILT_IN_ADDRESS,
+    SOCKET_MODE,
     WEBSOCKET_PATH,
     Address,
     Filter,
     GrantRule,
+    ListenAddress,
     MountPoint,
     Network,
     Origin,
     ProtocolVersion,
+    SocketMode,
     UrlPath,
+    socket_mode,
     split_address,
+    unix_path,
 )
 from mqttcore.errors import ConfigError
 from mqttcore.sessions.policy import Count, FullQueuePolicy, Promise, SessionPolicy
-from mqttcore.streams.settings import read_token
+from mqttcore.streams.settings import Group, group_id, read_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +78,16 @@ class Tls(CertificateFiles):
 class Listener:
     """One address that clients connect to."""
 
-    address: Address = BUILT_IN_ADDRESS
-    """Port 0 takes a free one."""
+    address: ListenAddress = BUILT_IN_ADDRESS
+    """IP address and port, where port 0 takes a free one; or ``unix:`` and the path of a socket,
+    which is made at the start and removed at the end."""
+    mode: SocketMode = SOCKET_MODE
+    """Permissions of a Unix socket; clients need the right to write."""
+    group: Group | None = None
+    """Group of a Unix socket; None: that of the process."""
+    identity: Literal["uid"] | None = None
+    """What the user name is, whatever CONNECT says: ``uid``: the number of the user at the other
+    end of a Unix socket; None: CONNECT says it, or ``tls.identity``."""
     name: str = ""
     """How logs and plugins call it; empty: the address."""
     anonymous: bool | Access = False
@@ -85,7 +98,7 @@ class Listener:
     insecure: bool = False
     """Lets ``anonymous`` stand on an address that other machines can reach."""
     transport: Literal["tcp", "websocket"] = "tcp"
-    """What carries the packets: the TCP stream itself, or WebSocket frames on it."""
+    """What carries the packets: the stream itself, or WebSocket frames on it."""
     path: UrlPath = WEBSOCKET_PATH
     """The path that WebSocket clients ask for."""
     origins: tuple[Origin, ...] = ()
@@ -114,10 +127,21 @@ class Listener:
         return self.name or self.address
 
     @property
-    def host_port(self) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
-        """The address in two parts."""
+    def host_port(self) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int] | None:
+        """The address in two parts; None: a Unix socket."""
+        if self.unix_socket:
+            return None
         host, port = split_address(self.address)
         return ipaddress.ip_address(host), port
+
+    @property
+    def unix_socket(self) -> tuple[pathlib.Path, int, int | None] | None:
+        """Path, mode and group of a Unix socket; None: TCP."""
+        path = unix_path(self.address)
+        if path is None:
+            return None
+        group = group_id(self.group) if self.group else None
+        return pathlib.Path(path), socket_mode(self.mode), group
 
     @property
     def access(self) -> Access | None:

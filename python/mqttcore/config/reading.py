@@ -10,7 +10,12 @@ from mqttcore import _core
 from mqttcore._schema import Entry, Faults, Place, entry_of, read_fields
 from mqttcore.config.checks import check_together, place_of, raise_faults
 from mqttcore.config.settings import Settings
-from mqttcore.config.values import BUILT_IN_ADDRESS, WEBSOCKET_PATH, WEBSOCKET_SCHEME
+from mqttcore.config.values import (
+    BUILT_IN_ADDRESS,
+    WEBSOCKET_PATH,
+    WEBSOCKET_SCHEME,
+    unix_path,
+)
 
 ENVIRONMENT_PREFIX = "MQTTCORE__"
 
@@ -150,6 +155,10 @@ def apply_flags(root: Entry, listen: Sequence[str], texts: Mapping[str, str | No
         table["listeners"] = Entry(listeners, "array", place, place)
 
 
+UNIX_KEYS = frozenset(("mode", "group", "identity"))
+"""Keys of a listener that only a Unix socket has."""
+
+
 def listen_keys(text: str, place: Place, keep: Mapping[str, Entry]) -> dict[str, Entry]:
     """The keys that one ``--listen`` stands for, and those of ``keep`` that go with them."""
     if text.startswith(WEBSOCKET_SCHEME):
@@ -160,6 +169,8 @@ def listen_keys(text: str, place: Place, keep: Mapping[str, Entry]) -> dict[str,
     else:
         said = {"address": text, "transport": "tcp"}
         kept = {key: entry for key, entry in keep.items() if key not in {"path", "origins"}}
+    if unix_path(said["address"]) is None:
+        kept = {key: entry for key, entry in kept.items() if key not in UNIX_KEYS}
     return kept | {key: Entry(value, "text", place, place) for key, value in said.items()}
 
 

@@ -1,6 +1,7 @@
 """Value types of the configuration: addresses, paths, filters."""
 
 import ipaddress
+import os
 import re
 from typing import Annotated, Literal
 
@@ -8,6 +9,10 @@ from mqttcore import _core
 from mqttcore._schema import Parsed, Range
 
 BUILT_IN_ADDRESS = "127.0.0.1:1883"
+UNIX_SCHEME = "unix:"
+UNIX_PATH_BYTES = 107
+"""Maximum length of the path of a socket on Linux."""
+SOCKET_MODE = "0660"
 WEBSOCKET_SCHEME = "ws://"
 WEBSOCKET_PATH = "/mqtt"
 ProtocolVersion = Literal["3.1", "3.1.1", "5.0"]
@@ -36,13 +41,52 @@ def split_address(text: str) -> tuple[str, int]:
 
 def is_loopback(address: str) -> bool:
     """Whether only this machine reaches ``address``."""
+    if unix_path(address) is not None:
+        return True
     host, _ = split_address(address)
     return ipaddress.ip_address(host).is_loopback
+
+
+def unix_path(address: str) -> str | None:
+    """The path of ``unix:/run/mqttcore/mqtt.sock``; None: another kind of address."""
+    return address.removeprefix(UNIX_SCHEME) if address.startswith(UNIX_SCHEME) else None
+
+
+def check_listen_address(text: str) -> None:
+    """Refuses what is neither an address nor a path that a socket may have."""
+    path = unix_path(text)
+    if path is None:
+        split_address(text)
+    elif not path.startswith("/") or path.endswith("/") or "\0" in path:
+        raise ValueError(f"{path!r} is not an absolute path of a file")
+    elif len(os.fsencode(path)) > UNIX_PATH_BYTES:
+        raise ValueError(f"the path is longer than {UNIX_PATH_BYTES} bytes")
+
+
+def socket_mode(text: str) -> int:
+    """The permissions in octal digits, as ``0660``.
+
+    Raises:
+        ValueError: the text is something else.
+    """
+    if not re.fullmatch(r"0?[0-7]{3}", text):
+        raise ValueError(f"{text!r} is not a mode")
+    return int(text, 8)
 
 
 Address = Annotated[
     str, Parsed(split_address, "IP address or localhost, and port, as 127.0.0.1:1883 or [::1]:1883")
 ]
+
+ListenAddress = Annotated[
+    str,
+    Parsed(
+        check_listen_address,
+        "IP address or localhost, and port, as 127.0.0.1:1883 or [::1]:1883; or"
+        " unix: and a path, as unix:/run/mqttcore/mqtt.sock",
+    ),
+]
+SocketMode = Annotated[str, Parsed(socket_mode, "three octal digits, as 0660")]
 
 
 Filter = Annotated[str, Parsed(_core.TopicFilter, "a topic filter")]

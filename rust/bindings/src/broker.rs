@@ -63,7 +63,7 @@ impl PyEngine {
         Ok(warnings)
     }
 
-    /// Where it listens, as (host, port), in the order of the settings.
+    /// Where its TCP listeners are, as (host, port), in the order of the settings.
     fn addresses(&self) -> Result<Vec<(String, u16)>, CoreError> {
         let addresses = self.running()?.addresses().iter();
         Ok(addresses
@@ -308,7 +308,7 @@ impl PySession {
     /// Address and port of its last connection.
     #[getter]
     fn peer(&self) -> (String, u16) {
-        (self.0.peer.ip().to_string(), self.0.peer.port())
+        self.0.peer.host_and_port()
     }
 
     /// Name of the listener of its last connection.

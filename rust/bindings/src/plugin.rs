@@ -1,11 +1,10 @@
 //! Python classes that plugins receive (`Login`, `Ask`, `Event`, ...): frozen views, converted on first read.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use mqttcore_broker::tls::{AlternativeName, ClientCertificate};
-use mqttcore_broker::{Action, Ask, Event, EventKind, Login};
+use mqttcore_broker::{Action, Ask, Event, EventKind, Login, Peer};
 use mqttcore_codec::Version;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -14,7 +13,7 @@ use crate::error::CoreError;
 use crate::topics::{parse_filter, qos_of};
 
 /// Host and port.
-type Peer = (String, u16);
+type HostAndPort = (String, u16);
 
 /// A verified client certificate; its names have no control characters.
 #[pyclass(name = "ClientCertificate", module = "mqttcore.plugin", frozen)]
@@ -122,12 +121,8 @@ impl PyLogin {
             password: password.map(|bytes| Arc::new(bytes.into())),
             certificate: certificate.map(|one| Arc::clone(&one.0)),
             is_certified,
-            peer: SocketAddr::new(
-                peer.0
-                    .parse()
-                    .map_err(|_| argument("peer is (IP address, port)"))?,
-                peer.1,
-            ),
+            peer: Peer::parse(peer.0, peer.1)
+                .map_err(|error| CoreError::Argument(error.to_string()))?,
             listener: listener.into(),
             clean_start,
             keep_alive_s: keep_alive,
@@ -165,16 +160,22 @@ impl PyLogin {
         certificate.map(|one| PyClientCertificate(Arc::clone(one)))
     }
 
-    /// Whether the user name is that of the certificate, as the listener's `identity` says.
+    /// Whether the user name is that of the certificate or of the peer, as the listener's `identity` says.
     #[getter]
     fn is_certified(&self) -> bool {
         self.0.is_certified
     }
 
-    /// Address and port of the client.
+    /// The number of the user at the other end of a Unix socket; none for other clients.
     #[getter]
-    fn peer(&self) -> Peer {
-        peer(self.0.peer)
+    fn uid(&self) -> Option<u32> {
+        self.0.peer.uid()
+    }
+
+    /// Address and port of the client; `uid:1000` and 0 for a client of a Unix socket.
+    #[getter]
+    fn peer(&self) -> HostAndPort {
+        self.0.peer.host_and_port()
     }
 
     /// Name of the listener that it came to.
@@ -264,8 +265,8 @@ impl PyClient {
 
     /// Address and port.
     #[getter]
-    fn peer(&self) -> Peer {
-        peer(self.0.peer)
+    fn peer(&self) -> HostAndPort {
+        self.0.peer.host_and_port()
     }
 
     /// Name of the listener that it came to.
@@ -390,8 +391,8 @@ impl PyEvent {
 
     /// From where, when a connection is involved.
     #[getter]
-    fn peer(&self) -> Option<Peer> {
-        self.0.peer.map(peer)
+    fn peer(&self) -> Option<HostAndPort> {
+        self.0.peer.map(|peer| peer.host_and_port())
     }
 
     /// Topic or filter, when one is involved.
@@ -416,10 +417,6 @@ impl PyEvent {
     fn __repr__(&self) -> String {
         format!("<Event {} {:?}>", self.kind(), self.0.client_id)
     }
-}
-
-fn peer(address: SocketAddr) -> Peer {
-    (address.ip().to_string(), address.port())
 }
 
 pub(crate) fn action_named(name: &str) -> Result<Action, CoreError> {

@@ -9,8 +9,8 @@ use mqttcore_broker::tls::{
     CertificateFiles, ClientCertificates, Identity, MinVersion, TlsSettings,
 };
 use mqttcore_broker::{
-    AddressLimits, Config, Data, FullQueuePolicy, InvalidNetwork, Listener, Promise, TopicPromise,
-    TopicQueuePolicy, WebSocketRules,
+    AddressLimits, Config, Data, FullQueuePolicy, InvalidNetwork, ListenAddress, Listener,
+    PeerIdentity, Promise, TopicPromise, TopicQueuePolicy, UnixAddress, WebSocketRules,
 };
 use mqttcore_codec::Version;
 use mqttcore_session::{QueuePolicy, ServerLimits};
@@ -45,7 +45,9 @@ struct TopicFields {
 #[derive(FromPyObject)]
 struct ListenerFields<'py> {
     title: String,
-    host_port: (IpAddr, u16),
+    host_port: Option<(IpAddr, u16)>,
+    unix_socket: Option<(PathBuf, u32, Option<u32>)>,
+    identity: Option<String>,
     access: Option<Bound<'py, PyAny>>,
     session: SessionTerms,
     promise: Option<DurabilityWord>,
@@ -219,7 +221,7 @@ fn topic_queue_policy(filter: TopicFilter, rule: &TopicFields) -> Option<TopicQu
 
 fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
     let fields: ListenerFields<'_> = object.extract()?;
-    let (host, port) = fields.host_port;
+    let address = address(fields.host_port, fields.unix_socket)?;
     let anonymous = fields.access.map(|rules| access(&rules, fields.session));
     let rules = WebSocketRules {
         path: fields.path,
@@ -230,7 +232,8 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
     Ok(Listener {
         mount_point: mount_point.transpose().map_err(CoreError::Name)?,
         name: fields.title,
-        address: SocketAddr::new(host, port),
+        address,
+        identity: fields.identity.as_deref().map(identity_named).transpose()?,
         anonymous: anonymous.transpose()?,
         promise: fields.promise.map(|level| level.0),
         protocol_versions: fields
@@ -242,6 +245,27 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
         tls,
         websocket: (fields.transport == "websocket").then_some(rules),
     })
+}
+
+/// The address of a listener: TCP, or else the path, mode and group of a Unix socket.
+fn address(
+    tcp: Option<(IpAddr, u16)>,
+    unix: Option<(PathBuf, u32, Option<u32>)>,
+) -> PyResult<ListenAddress> {
+    match (tcp, unix) {
+        (Some((host, port)), _) => Ok(SocketAddr::new(host, port).into()),
+        (None, Some((path, mode, group))) => {
+            Ok(ListenAddress::Unix(UnixAddress { path, mode, group }))
+        }
+        (None, None) => Err(PyValueError::new_err("a listener has no address")),
+    }
+}
+
+fn identity_named(name: &str) -> PyResult<PeerIdentity> {
+    match name {
+        "uid" => Ok(PeerIdentity::Uid),
+        _ => Err(PyValueError::new_err(format!("unknown identity {name:?}"))),
+    }
 }
 
 /// The words of `mqttcore.config.Tls` as the engine has them.

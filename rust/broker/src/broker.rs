@@ -14,7 +14,8 @@ use mqttcore_session::{Message, MessageError, ServerLimits};
 use mqttcore_store::{Durability, StoreError};
 use mqttcore_topics::{TopicError, TopicName};
 
-use crate::admission::{listener, tls};
+use crate::admission::listener::{self, BoundSocket};
+use crate::admission::tls;
 use crate::config::hooks::{Hooks, LogLevel};
 use crate::config::listener_policy::{listener_policies, policies_of, successors};
 use crate::config::{Config, Data, Listener};
@@ -91,7 +92,7 @@ impl Broker {
     pub fn check(config: &Config) -> Result<Vec<String>, StartError> {
         let warnings = listener_policies(config)?.warnings;
         for listener in &config.listeners {
-            match listener::bind(listener.address) {
+            match BoundSocket::bind(&listener.address) {
                 Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
                     return Err(startup::unbound(listener, error));
                 }
@@ -127,7 +128,7 @@ impl Broker {
         let sockets = startup::bind(&config.listeners)?;
         let addresses = sockets
             .iter()
-            .filter_map(|socket| socket.local_addr().ok())
+            .filter_map(BoundSocket::tcp_address)
             .collect();
         let world = startup::open_state(&config, &extensions)?;
         for line in compiled.warnings {
@@ -208,7 +209,7 @@ impl Broker {
         log.backup(to)
     }
 
-    /// The addresses that it listens on, in the order of the configuration, with real ports.
+    /// The addresses of its TCP listeners, in the order of the configuration, with real ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }

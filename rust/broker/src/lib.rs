@@ -45,6 +45,7 @@ mod startup;
 mod sys_topics;
 
 pub use admission::listener::{bind, is_one_sockets_fault};
+pub use admission::unix::bind_unix;
 pub use broker::{Broker, PublishError};
 pub use clients::handle::RowStream;
 pub use config::grants::{
@@ -57,7 +58,10 @@ pub use config::hooks::{
 };
 pub use config::promise::TopicPromise;
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
-pub use config::{AddressLimits, Config, Data, InvalidNetwork, Listener, Network, WebSocketRules};
+pub use config::{
+    AddressLimits, Config, Data, InvalidNetwork, InvalidPeer, ListenAddress, Listener, Network,
+    Peer, PeerIdentity, UnixAddress, WebSocketRules,
+};
 pub use durability::outcomes::{Outcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};
 pub use mqttcore_session::Secret;

@@ -1,7 +1,6 @@
 //! Startup: binds the listeners, opens the store, and starts the threads of the shards.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
@@ -10,10 +9,10 @@ use mqttcore_store::StoreError;
 use mqttcore_tls::TlsError;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
-use crate::admission::listener;
+use crate::admission::listener::BoundSocket;
 use crate::config::grants::GrantError;
 use crate::config::listener_policy::{InvalidListener, ListenerError};
-use crate::config::{Config, Listener};
+use crate::config::{Config, ListenAddress, Listener};
 use crate::durability::events::StoreEvents;
 use crate::durability::outcomes::{OutcomeEvents, Outcomes};
 use crate::durability::row_log::RowLog;
@@ -38,7 +37,7 @@ pub enum StartError {
         /// The listener's name.
         name: String,
         /// Its address.
-        address: SocketAddr,
+        address: ListenAddress,
         /// What the operating system says.
         error: io::Error,
     },
@@ -85,9 +84,9 @@ impl From<InvalidListener> for StartError {
 }
 
 /// Binds every listener.
-pub(crate) fn bind(listeners: &[Listener]) -> Result<Vec<TcpListener>, StartError> {
+pub(crate) fn bind(listeners: &[Listener]) -> Result<Vec<BoundSocket>, StartError> {
     let bind = |listener: &Listener| {
-        listener::bind(listener.address).map_err(|error| unbound(listener, error))
+        BoundSocket::bind(&listener.address).map_err(|error| unbound(listener, error))
     };
     listeners.iter().map(bind).collect()
 }
@@ -95,7 +94,7 @@ pub(crate) fn bind(listeners: &[Listener]) -> Result<Vec<TcpListener>, StartErro
 pub(crate) fn unbound(listener: &Listener, error: io::Error) -> StartError {
     StartError::Bind {
         name: listener.name.clone(),
-        address: listener.address,
+        address: listener.address.clone(),
         error,
     }
 }

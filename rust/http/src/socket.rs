@@ -4,17 +4,15 @@ use std::fs;
 use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
-use mqttcore_broker::{bind as bind_tcp, is_one_sockets_fault};
+use mqttcore_broker::{UnixAddress, bind as bind_tcp, bind_unix, is_one_sockets_fault};
 use mqttcore_tls::TlsServer;
 use rustix::process::geteuid;
 use subtle::ConstantTimeEq;
@@ -26,9 +24,6 @@ use crate::{BindError, HttpListener};
 
 /// How long the acceptor rests when the process has no file descriptors left.
 const REST: Duration = Duration::from_millis(100);
-
-/// Longest path of a Unix socket, its zero byte included.
-const PATH_BYTES: usize = 108;
 
 /// A bound socket.
 pub(super) enum HttpSocket {
@@ -56,7 +51,7 @@ pub(super) fn bind(
     tcp: Option<&HttpListener>,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<HttpSocket>, BindError> {
-    let unix = bind_unix(path).map_err(|error| BindError::at(path, error))?;
+    let unix = bind_own(path).map_err(|error| BindError::at(path, error))?;
     let mut sockets = vec![HttpSocket::Unix(unix)];
     if let Some(tcp) = tcp {
         let socket = bind_tcp(tcp.address).map_err(|error| BindError {
@@ -80,29 +75,17 @@ pub(super) fn bind(
     Ok(sockets)
 }
 
-/// Listens at `path`, in the place of whatever socket was left there.
-///
-/// The socket has its mode before it has its name.
-fn bind_unix(path: &Path) -> io::Result<StdUnixListener> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let name = path.file_name().unwrap_or_default();
-    // The folder's own path may be longer than a socket's may be.
-    let opened = fs::File::open(folder)?;
-    let short = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
-    let is_long = path.as_os_str().len() + ".new".len() >= PATH_BYTES;
-    let folder = if is_long { &short } else { folder };
-    let mut new = name.to_owned();
-    new.push(".new");
-    let new = folder.join(new);
-    match fs::remove_file(&new) {
+/// Listens at `path`, in the place of whatever was left there: this process has locked the folder of the data.
+fn bind_own(path: &Path) -> io::Result<StdUnixListener> {
+    match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let socket = StdUnixListener::bind(&new)?;
-    socket.set_nonblocking(true)?;
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o600))?;
-    fs::rename(&new, folder.join(name))?;
-    Ok(socket)
+    bind_unix(&UnixAddress {
+        path: path.to_owned(),
+        mode: 0o600,
+        group: None,
+    })
 }
 
 impl HttpSocket {

@@ -292,8 +292,7 @@ pub(super) struct Alarm {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::net::SocketAddr;
-
+    use mqttcore_broker::Peer;
     use mqttcore_codec::Version;
 
     use super::*;
@@ -310,7 +309,7 @@ pub(super) mod tests {
             password: None,
             certificate: None,
             is_certified: false,
-            peer: SocketAddr::from(([127, 0, 0, 1], 1)),
+            peer: Peer::Unix { uid: 1 },
             listener: "l".into(),
             clean_start: true,
             keep_alive_s: 0,

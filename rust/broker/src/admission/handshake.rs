@@ -6,7 +6,6 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -22,6 +21,7 @@ use crate::admission::rejection::{Denied, RejectReason, broken_connect, part, re
 use crate::admission::tls;
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::outbox::Outbox;
+use crate::config::Peer;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::config::hooks::Login;
 use crate::config::listener_policy::ListenerPolicy;
@@ -35,7 +35,7 @@ use crate::shard::guard::{CONNECTION, guarded};
 /// A socket that was just accepted.
 pub(crate) struct Accepted {
     pub(crate) socket: std::net::TcpStream,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Peer,
     /// Number of the listener in the configuration.
     pub(crate) listener: usize,
     pub(crate) slot: ConnectionSlot,
@@ -195,7 +195,7 @@ struct Admitted {
 pub(crate) struct Handshake<'a> {
     pub(crate) shard: &'a Rc<Shard>,
     pub(crate) transport: &'a mut Transport,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Peer,
     pub(crate) policy: &'a ListenerPolicy,
     /// What the client presented, verified.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
@@ -207,7 +207,7 @@ pub(crate) struct Handshake<'a> {
 impl Handshake<'_> {
     async fn admit(&mut self) -> Result<Box<Admitted>, RejectReason> {
         let mut request = self.receive_connect().await?;
-        let is_certified = self.name_by_certificate(&mut request)?;
+        let is_certified = self.name_by_identity(&mut request)?;
         let login = Arc::new(self.login(&mut request, is_certified));
         let identified = self.authenticate(&mut request, &login).await?;
         let login = identified.name.apply(login);

@@ -13,6 +13,7 @@ use crate::admission::arrival::Greeting;
 use crate::admission::handshake::Handshake;
 use crate::admission::rejection::{Denied, RejectReason};
 use crate::clients::outbox::Outbox;
+use crate::config::PeerIdentity;
 use crate::config::grants::Access;
 use crate::config::hooks::{Login, Opening, Reply, Turn, Verdict, refusing};
 
@@ -54,28 +55,47 @@ impl Name {
 }
 
 impl Handshake<'_> {
-    /// Puts the user name of the client's certificate into `request` if the listener takes it from there, whatever
-    /// CONNECT says; false if it does not, or there is no certificate.
+    /// Puts the user name into `request` that the listener takes from the peer or its certificate, whatever CONNECT
+    /// says; false if the listener takes it from neither, or there is no certificate.
     ///
     /// # Errors
     ///
-    /// The certificate has no such name: the client is refused, not let in as somebody else.
-    pub(crate) fn name_by_certificate(
+    /// There is no such name: the client is refused, not let in as somebody else.
+    pub(crate) fn name_by_identity(
         &self,
         request: &mut ConnectRequest,
     ) -> Result<bool, RejectReason> {
+        let Some(name) = self.name_of_peer()?.or(self.name_in_certificate()?) else {
+            return Ok(false);
+        };
+        request.username = Some(name.into());
+        Ok(true)
+    }
+
+    /// What `identity` of the listener says of the peer.
+    fn name_of_peer(&self) -> Result<Option<String>, RejectReason> {
+        match self.policy.identity {
+            None => Ok(None),
+            Some(PeerIdentity::Uid) => match self.peer.uid() {
+                Some(uid) => Ok(Some(uid.to_string())),
+                None => Err(RejectReason::Silent("the peer has no user id")),
+            },
+        }
+    }
+
+    /// What `identity` of the listener's TLS says of the certificate.
+    fn name_in_certificate(&self) -> Result<Option<String>, RejectReason> {
         let identity = self
             .policy
             .tls
             .as_ref()
             .and_then(|tls| tls.settings().identity);
         let Some((identity, certificate)) = identity.zip(self.certificate.as_ref()) else {
-            return Ok(false);
+            return Ok(None);
         };
         let name = certificate.username(identity);
         let name = name.map_err(|error| RejectReason::Tls(error.to_string()))?;
-        request.username = Some(name.into());
-        Ok(true)
+        Ok(Some(name.into()))
     }
 
     /// Takes the password out of `request`.

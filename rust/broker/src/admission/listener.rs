@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 
 use crate::admission::handshake::Accepted;
+use crate::admission::unix::{self, SocketFile, bind_unix};
 use crate::clients::connections::{ConnectionLimit, ConnectionSlot};
+use crate::config::{ListenAddress, Peer};
 use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
 
@@ -42,9 +44,75 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
+/// A bound socket.
+pub(crate) enum BoundSocket {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener, SocketFile),
+}
+
+impl BoundSocket {
+    /// Binds `address`.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`] and [`bind_unix`].
+    pub(crate) fn bind(address: &ListenAddress) -> io::Result<Self> {
+        Ok(match address {
+            ListenAddress::Tcp(address) => Self::Tcp(bind(*address)?),
+            ListenAddress::Unix(address) => {
+                let socket = bind_unix(address)?;
+                Self::Unix(socket, SocketFile::at(&address.path)?)
+            }
+        })
+    }
+
+    /// Its address, if it is a TCP socket.
+    pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(socket) => socket.local_addr().ok(),
+            Self::Unix(..) => None,
+        }
+    }
+
+    /// Has the runtime of this thread watch it.
+    fn open(self) -> io::Result<Acceptor> {
+        Ok(match self {
+            Self::Tcp(socket) => Acceptor::Tcp(TcpListener::from_std(socket)?),
+            Self::Unix(socket, file) => Acceptor::Unix(UnixListener::from_std(socket)?, file),
+        })
+    }
+}
+
+/// A socket that is watched.
+enum Acceptor {
+    Tcp(TcpListener),
+    /// The file is removed with the socket.
+    Unix(
+        UnixListener,
+        #[expect(dead_code, reason = "its drop counts")] SocketFile,
+    ),
+}
+
+impl Acceptor {
+    /// Waits for a connection. Its stream may have failed already, which is not a fault of this socket.
+    async fn accept(&self) -> io::Result<(io::Result<std::net::TcpStream>, Peer)> {
+        match self {
+            Self::Tcp(socket) => {
+                let (stream, peer) = socket.accept().await?;
+                Ok((prepare(stream), peer.into()))
+            }
+            Self::Unix(socket, _) => {
+                let (stream, _) = socket.accept().await?;
+                let (stream, peer) = unix::accepted(stream)?;
+                Ok((Ok(stream), peer))
+            }
+        }
+    }
+}
+
 /// Accepts until the broker stops.
-pub(crate) async fn accept(shard: Rc<Shard>, socket: std::net::TcpListener, listener: usize) {
-    let socket = match TcpListener::from_std(socket) {
+pub(crate) async fn accept(shard: Rc<Shard>, socket: BoundSocket, listener: usize) {
+    let socket = match socket.open() {
         Ok(socket) => socket,
         Err(error) => {
             shard.log.warn(LogCategory::Accept, shard.now(), || {
@@ -90,15 +158,15 @@ fn name_of(shard: &Shard, listener: usize) -> Arc<str> {
 fn deliver_to_shards(
     shard: &Rc<Shard>,
     to: usize,
-    stream: tokio::net::TcpStream,
-    peer: SocketAddr,
+    stream: io::Result<std::net::TcpStream>,
+    peer: Peer,
     listener: usize,
 ) {
     shard.metrics().connections_accepted.add(1);
     let Some(slot) = take_slot(shard, peer, listener) else {
         return;
     };
-    let Ok(socket) = prepare(stream) else { return };
+    let Ok(socket) = stream else { return };
     let accepted = Accepted {
         socket,
         peer,
@@ -115,10 +183,10 @@ fn deliver_to_shards(
 }
 
 /// Counts a connection of `peer`; `None` if it is above a limit, which is counted and logged.
-fn take_slot(shard: &Shard, peer: SocketAddr, listener: usize) -> Option<ConnectionSlot> {
+fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlot> {
     let now = shard.refresh_now();
     let connections = &shard.world.connections;
-    let admitted = connections.admit(Some(peer.ip()), listener, &shard.config(), now);
+    let admitted = connections.admit(peer.ip(), listener, &shard.config(), now);
     let limit = match admitted {
         Ok(slot) => return Some(slot),
         Err(limit) => limit,

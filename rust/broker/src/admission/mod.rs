@@ -6,3 +6,4 @@ pub(crate) mod identify;
 pub(crate) mod listener;
 pub(crate) mod rejection;
 pub(crate) mod tls;
+pub(crate) mod unix;

@@ -1,7 +1,6 @@
 //! Rejected connections: counters, log lines, plugin events and the reply to the client.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,6 +9,7 @@ use mqttcore_codec::{DecodeError, Packet, ReasonCode, encode};
 use mqttcore_session::{ConnAckFormat, Details, Violation};
 
 use crate::clients::connections::ConnectionSlot;
+use crate::config::Peer;
 use crate::config::hooks::{Event, EventKind, Login};
 use crate::connection::linger::linger;
 use crate::connection::socket::Fault;
@@ -90,7 +90,7 @@ impl From<Denied> for RejectReason {
 /// Counts, logs and tells a refusal; returns the bytes that the client may still get.
 pub(crate) fn refuse(
     shard: &Rc<Shard>,
-    peer: SocketAddr,
+    peer: Peer,
     listener: &str,
     refusal: &RejectReason,
 ) -> Vec<u8> {

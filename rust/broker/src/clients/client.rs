@@ -1,7 +1,7 @@
 //! A client on its shard: its session while it is kept, and its connection while it has one.
 
 use std::cell::{Cell, Ref, RefCell};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use mqttcore_topics::{SubscriberId, TopicFilter};
 use crate::clients::ack_order::AckOrder;
 use crate::clients::handle::Handle;
 use crate::clients::link::Link;
+use crate::config::Peer;
 use crate::config::grants::Access;
 use crate::config::hooks::{Action, Login};
 use crate::config::queue_policy::FullQueuePolicy;
@@ -119,7 +120,7 @@ impl Client {
                 password: None,
                 certificate: None,
                 is_certified: false,
-                peer: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+                peer: Peer::Tcp((Ipv4Addr::UNSPECIFIED, 0).into()),
                 listener: Arc::default(),
                 clean_start: false,
                 keep_alive_s: 0,

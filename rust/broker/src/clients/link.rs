@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -15,6 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::clients::outbox::Outbox;
 use crate::clients::retained::Replay;
+use crate::config::Peer;
 use crate::config::hooks::Action;
 use crate::config::queue_policy::FullQueuePolicy;
 
@@ -65,7 +65,7 @@ pub(crate) struct Link {
     pub(crate) last_packets: Cell<Option<Box<LastPackets>>>,
     /// The client's Maximum Packet Size.
     pub(crate) packet_bytes: u32,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Peer,
     pub(crate) connected_at: Instant,
     pub(crate) outbox: RefCell<Outbox>,
     /// Counts the messages that came over it; made with the first one.
@@ -115,7 +115,7 @@ pub(crate) struct Closing {
 }
 
 impl Link {
-    pub(crate) fn new(version: Version, packet_bytes: u32, peer: SocketAddr, now: Instant) -> Self {
+    pub(crate) fn new(version: Version, packet_bytes: u32, peer: Peer, now: Instant) -> Self {
         Self {
             version,
             grant_ends: Cell::default(),

@@ -5,7 +5,6 @@
 //! dropped unused is a refusal: authentication fails closed.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -15,6 +14,7 @@ use mqttcore_tls::ClientCertificate;
 use mqttcore_topics::TopicFilter;
 use tokio::sync::oneshot;
 
+use crate::config::address::Peer;
 use crate::config::grants::Grant;
 
 /// Answers the engine's questions; implemented by the Python plugins, or by [`NoHooks`].
@@ -106,10 +106,10 @@ pub struct Login {
     pub password: Option<Arc<Secret>>,
     /// The certificate that the client presented, verified.
     pub certificate: Option<Arc<ClientCertificate>>,
-    /// The user name is that of the certificate.
+    /// The user name is the identity that the listener takes from the certificate or the peer.
     pub is_certified: bool,
     /// Where the client comes from.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// Name of the listener that it came to.
     pub listener: Arc<str>,
     /// Clean Start, or Clean Session in 3.x.
@@ -340,7 +340,7 @@ pub struct Event {
     /// As whom.
     pub username: Option<Arc<str>>,
     /// From where, when a connection is involved.
-    pub peer: Option<SocketAddr>,
+    pub peer: Option<Peer>,
     /// Topic or filter, when one is involved.
     pub topic: Option<Arc<str>>,
     /// Reason code, when one is involved.

@@ -9,7 +9,7 @@ use mqttcore_topics::MountPoint;
 
 use crate::config::grants::{Access, GrantError};
 use crate::config::queue_policy::FullQueuePolicy;
-use crate::config::{Config, Listener, WebSocketRules};
+use crate::config::{Config, Listener, PeerIdentity, WebSocketRules};
 
 /// A listener with a configuration that cannot be used.
 #[derive(Debug)]
@@ -53,6 +53,8 @@ pub(crate) struct ListenerPolicy {
     pub(crate) mount_point: Option<MountPoint>,
     /// How its clients ask for WebSocket frames; `None`: there are none.
     pub(crate) websocket: Option<Arc<WebSocketRules>>,
+    /// What the user name is instead of what CONNECT says.
+    pub(crate) identity: Option<PeerIdentity>,
     /// The certificates in force; `None`: nothing is encrypted.
     pub(crate) tls: Option<Arc<TlsServer>>,
 }
@@ -98,6 +100,7 @@ fn compile(
         queue_policy: listener.queue_policy,
         mount_point: listener.mount_point.clone(),
         websocket: listener.websocket.clone().map(Arc::new),
+        identity: listener.identity,
         tls,
     })
 }
@@ -185,6 +188,7 @@ pub(crate) fn policies_of(
                 .websocket
                 .clone()
                 .map(|own| rules.unwrap_or(Arc::new(own))),
+            identity: found.map_or(bound.identity, |policy| policy.identity),
             tls: current.tls.as_ref().map(|own| {
                 let new = found.and_then(|policy| policy.tls.as_ref());
                 Arc::clone(new.unwrap_or(own))

@@ -2,6 +2,7 @@
 //!
 //! Plain data and rules about it. Knows no shard and no client.
 
+mod address;
 pub(crate) mod address_limits;
 pub(crate) mod grants;
 pub(crate) mod hooks;
@@ -11,6 +12,7 @@ pub(crate) mod promise;
 pub(crate) mod queue_policy;
 mod settings;
 
+pub use address::{InvalidPeer, ListenAddress, Peer, UnixAddress};
 pub use address_limits::AddressLimits;
 pub use network::{InvalidNetwork, Network};
-pub use settings::{Config, Data, Listener, WebSocketRules};
+pub use settings::{Config, Data, Listener, PeerIdentity, WebSocketRules};

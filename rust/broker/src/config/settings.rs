@@ -11,6 +11,7 @@ use mqttcore_store::Durability;
 use mqttcore_tls::TlsSettings;
 use mqttcore_topics::{MountPoint, Strategy};
 
+use crate::config::address::ListenAddress;
 use crate::config::address_limits::AddressLimits;
 use crate::config::grants::Grant;
 use crate::config::promise::TopicPromise;
@@ -126,8 +127,10 @@ impl Default for Config {
 pub struct Listener {
     /// How logs, events and plugins call it.
     pub name: String,
-    /// Port 0 takes a free one; [`crate::Broker::addresses`] tells which.
-    pub address: SocketAddr,
+    /// Where.
+    pub address: ListenAddress,
+    /// What the user name is, whatever CONNECT says; `None`: CONNECT says it, or `tls` does.
+    pub identity: Option<PeerIdentity>,
     /// What a client without user name may do; `None` refuses it unless a plugin allows it.
     pub anonymous: Option<Grant>,
     /// Rules for WebSocket requests; `None`: plain TCP.
@@ -150,7 +153,8 @@ impl Listener {
     pub fn new(name: &str, address: SocketAddr) -> Self {
         Self {
             name: name.to_owned(),
-            address,
+            address: address.into(),
+            identity: None,
             anonymous: None,
             websocket: None,
             tls: None,
@@ -160,6 +164,13 @@ impl Listener {
             mount_point: None,
         }
     }
+}
+
+/// A property of the peer that is the user name of a client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PeerIdentity {
+    /// The number of the user at the other end of a Unix socket.
+    Uid,
 }
 
 /// Which HTTP requests become MQTT connections.

@@ -1,8 +1,7 @@
 //! What the budget of memory refuses, drops and sends to the disk, and how that is counted and logged (ADR 0033).
 
-use std::net::SocketAddr;
-
 use crate::clients::client::Client;
+use crate::config::Peer;
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::runtime::memory::MemoryLevel;
 use crate::shard::Shard;
@@ -53,7 +52,7 @@ impl Shortage {
 }
 
 /// Counts what is refused to the client `id` at `peer`, and logs it, one line a second for each reason.
-pub(crate) fn report(shard: &Shard, shortage: Shortage, id: &str, peer: Option<SocketAddr>) {
+pub(crate) fn report(shard: &Shard, shortage: Shortage, id: &str, peer: Option<Peer>) {
     let metrics = shard.metrics();
     let counter = match shortage {
         Shortage::Publish => &metrics.refused_memory,

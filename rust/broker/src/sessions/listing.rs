@@ -1,6 +1,5 @@
 //! The sessions of a shard, listed, and a client found by its identifier.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +8,7 @@ use mqttcore_codec::{ReasonCode, Version};
 use mqttcore_session::Cause;
 
 use crate::clients::client::Client;
+use crate::config::Peer;
 use crate::shard::Shard;
 
 /// One session, as [`crate::Broker::clients`] lists it.
@@ -22,7 +22,7 @@ pub struct ClientInfo {
     /// Whether it has a connection now.
     pub connected: bool,
     /// Where it connected from last.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// Name of the listener that it came through last.
     pub listener: Arc<str>,
     /// Protocol version of its last connection.

@@ -197,6 +197,11 @@ impl Hello {
         Client::new(TcpStream::from(socket), self.version)
     }
 
+    /// A client on a stream that is connected, and that has said nothing.
+    pub fn over(&self, stream: TcpStream) -> Client {
+        Client::new(stream, self.version)
+    }
+
     /// Sends CONNECT and waits for nothing.
     pub fn dial(&self, broker: &Broker) -> Client {
         let mut client = self.open(broker.addresses()[0]);

@@ -21,6 +21,12 @@ impl Home {
         Self(std::env::temp_dir().join(name))
     }
 
+    /// The folder itself, made now.
+    pub fn path(&self) -> &Path {
+        fs::create_dir_all(&self.0).expect("a folder");
+        &self.0
+    }
+
     pub fn life(&self, number: u32) -> PathBuf {
         self.0.join(number.to_string())
     }

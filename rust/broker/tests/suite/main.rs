@@ -41,4 +41,5 @@ mod spilled;
 mod stop;
 mod takeover;
 mod tls;
+mod unix;
 mod websocket;

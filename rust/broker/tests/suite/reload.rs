@@ -1,5 +1,6 @@
 //! What a reload changes, and what it must not.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ fn a_listener_that_is_taken_out_lets_no_anonymous_client_in() {
     };
     let hooks: Arc<dyn Hooks> = Arc::new(Plugin::default());
     let other = Listener {
-        address: ([127, 0, 0, 1], 1).into(),
+        address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
         ..listener("other", everything())
     };
     let broker = Broker::start(with(vec![listener("own", everything())]), &hooks).unwrap();

@@ -19,7 +19,7 @@ const GOODBYE: Received = Received::Disconnect(ReasonCode::SERVER_SHUTTING_DOWN)
 
 fn config_at(address: SocketAddr) -> Config {
     let mut config = config();
-    config.listeners[0].address = address;
+    config.listeners[0].address = address.into();
     config
 }
 
@@ -281,7 +281,7 @@ fn a_second_broker_on_the_same_port_does_not_start() {
     else {
         panic!("not about the port: {error}");
     };
-    assert_eq!((&*name, refused), ("test", address));
+    assert_eq!((&*name, refused), ("test", address.into()));
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
     v5("one").connect(&broker).ping();
 }
@@ -293,8 +293,8 @@ fn a_broker_that_does_not_start_leaves_nothing_bound() {
         let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
         socket.local_addr().expect("an address")
     };
-    let listener = |address| Listener {
-        address,
+    let listener = |address: SocketAddr| Listener {
+        address: address.into(),
         ..config().listeners.remove(0)
     };
     let listeners = vec![

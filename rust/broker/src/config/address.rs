@@ -1,0 +1,145 @@
+//! The two ends of a connection: the address of a listener, and the peer.
+
+use std::fmt;
+use std::net::{AddrParseError, IpAddr, SocketAddr};
+use std::num::ParseIntError;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where a listener accepts connections.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ListenAddress {
+    /// TCP. Port 0 takes a free one; [`crate::Broker::addresses`] tells which.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(UnixAddress),
+}
+
+/// A Unix socket: its path, and who may connect.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UnixAddress {
+    /// The file of the socket; its folder exists.
+    pub path: PathBuf,
+    /// Its permissions; clients need the right to write.
+    pub mode: u32,
+    /// The number of its group; `None`: that of the process.
+    pub group: Option<u32>,
+}
+
+impl From<SocketAddr> for ListenAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(address) => write!(f, "unix:{}", address.path.display()),
+        }
+    }
+}
+
+/// The client's end of a connection.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Peer {
+    /// The address of a TCP client.
+    Tcp(SocketAddr),
+    /// The user of the process that connected to a Unix socket, as the kernel says.
+    Unix {
+        /// The number of the user.
+        uid: u32,
+    },
+}
+
+/// How the text of a [`Peer::Unix`] begins.
+const UID: &str = "uid:";
+
+impl Peer {
+    /// The IP address of a TCP client.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(address) => Some(address.ip()),
+            Self::Unix { .. } => None,
+        }
+    }
+
+    /// The user at the other end of a Unix socket.
+    pub fn uid(&self) -> Option<u32> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Unix { uid } => Some(*uid),
+        }
+    }
+
+    /// Host and port: the IP address and port of a TCP client, `uid:1000` and 0 of another.
+    pub fn host_and_port(&self) -> (String, u16) {
+        match self {
+            Self::Tcp(address) => (address.ip().to_string(), address.port()),
+            Self::Unix { .. } => (self.to_string(), 0),
+        }
+    }
+
+    /// Reads what [`Self::host_and_port`] says.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidPeer`]: the host is neither an IP address nor `uid:` and a number.
+    pub fn parse(host: &str, port: u16) -> Result<Self, InvalidPeer> {
+        match host.strip_prefix(UID) {
+            Some(uid) => Ok(Self::Unix { uid: uid.parse()? }),
+            None => Ok(Self::Tcp(SocketAddr::new(IpAddr::from_str(host)?, port))),
+        }
+    }
+}
+
+impl From<SocketAddr> for Peer {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix { uid } => write!(f, "{UID}{uid}"),
+        }
+    }
+}
+
+/// The text is no peer.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a peer is an IP address and a port, or `uid:` and a number")]
+pub struct InvalidPeer;
+
+impl From<AddrParseError> for InvalidPeer {
+    fn from(_: AddrParseError) -> Self {
+        Self
+    }
+}
+
+impl From<ParseIntError> for InvalidPeer {
+    fn from(_: ParseIntError) -> Self {
+        Self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_read_as_it_is_written() {
+        for peer in [
+            Peer::Tcp(([127, 0, 0, 1], 1883).into()),
+            Peer::Unix { uid: 1000 },
+        ] {
+            let (host, port) = peer.host_and_port();
+            assert_eq!(Peer::parse(&host, port), Ok(peer));
+        }
+        assert_eq!(Peer::parse("localhost", 1), Err(InvalidPeer));
+        assert_eq!(Peer::parse("uid:root", 0), Err(InvalidPeer));
+    }
+}
